@@ -31,6 +31,7 @@ def calm(monkeypatch):
 
     reading = contention.Reading(0.0, 2, {}, 0.0, 0.0)
     monkeypatch.setattr(contention, "read", lambda: reading)
+    monkeypatch.setattr("psutil.getloadavg", lambda: (0.0, 0.0, 0.0))
 
 
 @pytest.fixture(autouse=True)

@@ -37,7 +37,9 @@ def _show(plan: Plan) -> None:
         for text in (table.title, *table.notes)
     )
     try:
-        print(replace(table, title=title, notes=tuple(notes)), flush=True)
+        print(
+            replace(table, title=title, notes=tuple(notes)), *filter(None, [plan.configuration]), sep="\n\n", flush=True
+        )
     except BrokenPipeError:  # whoever reads it has stopped; nor must Python's last flush complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

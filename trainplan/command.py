@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainplan.arguments import require_picture
+from trainplan.cluster.configurations import configuration
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import SHORT, Layout
-from trainplan.cluster.search import best_layout, even_batch, require_fit
+from trainplan.cluster.libraries import running
+from trainplan.cluster.search import best_layout, even_batch, habits, require_fit
+from trainplan.cluster.software import SOFTWARE, TORCH, TORCHTITAN, Software
 from trainplan.cluster.step_prediction import Step, sequences, step, steps_table
 from trainplan.costs.memory_costs import PRECISIONS
 from trainplan.costs.transformers import MODELS, Transformer
@@ -26,13 +29,19 @@ USUAL_TOKENS = 4 * 2**20  # a step, where nothing else is asked for
 class Plan(ShownAsTable):
     """Calculated steps of one model on one cluster, the fastest first.
 
-    `tokens` are those of the whole run, `picture` the file that was asked for.
+    `tokens` are those of the whole run, `picture` the file that was asked for, and `configuration` what the fastest
+    is to its library.
     """
 
     steps: tuple[Step, ...]
     tokens: float | None = None
     notes: tuple[str, ...] = ()
     picture: str | None = None
+
+    @property
+    def configuration(self) -> str:
+        """The fastest step as its library is told it; empty where nothing here writes that, or it doesn't fit."""
+        return configuration(self.steps[0]) if self.steps[0].fits else ""
 
     def table(self) -> Table:
         """The steps' table, with the notes below."""
@@ -51,12 +60,18 @@ def asked(argv: Sequence[str] | None = None) -> Plan:
     batch, rounded = _batch(words.global_batch, model, cluster, searched=words.layout is None)
     notes += rounded
     tokens = None if words.tokens is None else _amount(words.tokens, "--tokens")
+    software = None if words.software is None else _software(words.software)
     if words.layout is None:
         best = best_layout(
-            model, cluster, batch, dtype=words.dtype, runners_up=_whole(words.show, "--show", most=1000) - 1
-        )
+            model, cluster, batch, dtype=words.dtype, software=software or TORCHTITAN,
+            runners_up=_whole(words.show, "--show", most=1000) - 1,
+        )  # fmt: skip
         return Plan((best.step, *best.runners_up), tokens, (*notes, *best.notes), words.picture)
-    one = step(model, cluster, _layout(words.layout, cluster, words.dtype), batch)
+    layout = _layout(words.layout, cluster, words.dtype)
+    layout = replace(layout, software=habits(software or _whose(model, layout), layout.pipeline))
+    one = step(model, cluster, layout, batch)
+    if software is None:
+        notes += (f"Libraries that run it: {', '.join(running(model, layout)) or 'none that is known here'}.",)
     if not one.fits:
         try:
             require_fit(one)
@@ -80,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sequence", metavar="N", help="tokens a sequence; default: the model's own")
     parser.add_argument("--layout", metavar="tp=8,pp=4", help=f"of {', '.join(SHORT)}; default: search")
     parser.add_argument("--dtype", default="mixed bfloat16", help=f"one of {', '.join(PRECISIONS)}")
+    parser.add_argument("--software", metavar="NAME", help=f"one of {', '.join(SOFTWARE)}; default: torchtitan")
     parser.add_argument("--tokens", metavar="T", help="tokens of the whole run, such as 15e12")
     parser.add_argument("--picture", metavar="FILE", help="draw the layouts to a PNG, PDF or SVG; needs matplotlib")
     parser.add_argument("--show", default="5", metavar="N", help="how many layouts a search shows; default: 5")
@@ -151,6 +167,15 @@ def _layout(text: str, cluster: Cluster, dtype: str) -> Layout:
         given[field] = value.strip() if field == "recompute" else _whole(value, name, least=0)
     layout = Layout(**given, dtype=dtype)  # type: ignore[arg-type]  # Layout judges them
     return layout if "data" in given else replace(layout, data=max(cluster.gpus // layout.gpus, 1))
+
+
+def _software(name: str) -> Software:
+    return lookup(name.casefold(), {known.casefold(): one for known, one in SOFTWARE.items()}, "--software")
+
+
+def _whose(model: Transformer, layout: Layout) -> Software:
+    """The software of a layout that is given without: torchtitan's where it runs the layout, else one's own."""
+    return TORCHTITAN if TORCHTITAN.library in running(model, layout) else TORCH
 
 
 def _whole(text: str, name: str, least: int = 1, most: float = 1e18) -> int:

@@ -41,10 +41,13 @@ def agreement(ax: Axes, tables: Annotated[Sequence[Agreement[Step]], Items(1)]) 
     errors = sorted(abs(row.error) for table in tables for row in table.rows)
     half, most_of = errors[(len(errors) - 1) // 2], errors[math.ceil(0.9 * len(errors)) - 1]
     worst = max(tables, key=lambda table: abs(table.worst.error))
+    outside = sum(bool(row.by.outside) for table in tables for row in table.rows)
     sentence = (
         f"Published runs: {len(errors)}. On the black line both agree; half are within {half:.1%} of it, nine of ten "
         f"within {most_of:.1%}. Farthest off, by {worst.worst.error:+.0%}: {worst.worst.label} ({worst.name})."
     )
+    if outside:
+        sentence += f" Of the runs {outside} are unlike most others (step.outside)."
     return FigureSpec(sentence, height_in=4.9, width_in=4.4, legend="right")
 
 
@@ -54,6 +57,7 @@ def step_parts(ax: Axes, steps: Mapping[str, Step]) -> FigureSpec:
     for y, step in enumerate(steps.values()):
         end = draw_parts(ax, y, step)
         over = "" if step.fits else ": does not fit"
+        over += "\nunlike all published runs" * bool(step.outside)
         held = f"{format_bytes(step.memory_bytes)} of {format_bytes(step.capacity_bytes)}{over}"
         text_right_of(ax, end, y, f"{format_seconds(step.seconds)}, MFU {step.mfu:.0%}\n{held}")
     name_rows(ax, list(steps))

@@ -49,6 +49,7 @@ class CommCall:
     key: Key | None = None
     start_s: float = 0.0
     peer: int | None = None
+    root: str = ""  # of a collective in which one rank sends or receives, as words
 
     @property
     def label(self) -> str:
@@ -94,7 +95,9 @@ class CommTracer:
                 return original(*args, **kwargs)
             given = {**dict(zip(names, args, strict=False)), **kwargs}
             key, peer = self._key(name, given)
-            call = CommCall(name, _what(given), key, self.context.now_s(), peer)
+            side = {"broadcast": "src", "reduce": "dst"}.get(name, "")
+            root = f" with {side}={given[side]}" if given.get(side) is not None else ""
+            call = CommCall(name, _what(given), key, self.context.now_s(), peer, root)
             self._note_size(name, given, key)
             return self._timed(call, lambda: original(*args, **kwargs), arrives=True)
 
@@ -104,9 +107,8 @@ class CommTracer:
         """Write down what this rank passes to a call, at once: gloo ends a process whose tensor is too small."""
         if key is None or key[-1] > _MOST_SIZES or name not in (*_ALIKE, *_MESSAGES):
             return
-        if given.get("input_split_sizes") or given.get("output_split_sizes"):
-            return
-        if name in _UNEVEN_ON_NCCL and dist.get_backend(given.get("group")) == "nccl":
+        split = given.get("input_split_sizes") or given.get("output_split_sizes")
+        if split or (name in _UNEVEN_ON_NCCL and dist.get_backend(given.get("group")) == "nccl"):
             return
         for value in (given.get("input_tensor"), given.get("input"), *given.values()):
             if isinstance(value, torch.Tensor):
@@ -142,9 +144,8 @@ class CommTracer:
             return None, None
         side = _MESSAGES.get(name)
         peer: int | None = None
-        series: Key
         if side is None:
-            series = (group.group_name, dist.get_process_group_ranks(group)[0])
+            series: Key = (group.group_name, dist.get_process_group_ranks(group)[0])
         else:
             peer = given.get(side)
             if peer is None and given.get(f"group_{side}") is not None:

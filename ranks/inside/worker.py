@@ -207,4 +207,4 @@ def _activity(context: rank_context.RankContext, tracer: CommTracer) -> RankActi
     call, last = tracer.open.get(main_thread), tracer.last
     if call is None:
         return RankActivity(frames, last="" if last is None else last.label)
-    return RankActivity(frames, call.label, call.name, call.what, call.key, context.now_s() - call.start_s)
+    return RankActivity(frames, call.label, call.name + call.root, call.what, call.key, context.now_s() - call.start_s)

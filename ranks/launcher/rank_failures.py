@@ -105,7 +105,7 @@ def _mismatch(states: Sequence[RankState]) -> str:
             if (mine.name, key) != (theirs.name, other_key):
                 return (
                     f"{call} is {mine.name}, {other_call} is {theirs.name}: all ranks of a group have to make the same "
-                    "calls in the same order."
+                    "calls, with the same src or dst, in the same order."
                 )
     return ""
 
@@ -147,8 +147,7 @@ def _passed(passed: dict[int, tuple[str, int, str, int]], dtypes: set[str]) -> s
 def _how_it_failed(state: RankState) -> str:
     """Why a rank failed, on one line."""
     failure = state.failure
-    if failure is None:
-        return ""
+    assert failure is not None
     if failure.code is None:
         if failure.error.startswith("SystemExit"):
             return "it called sys.exit before its function returned"

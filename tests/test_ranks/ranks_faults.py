@@ -83,6 +83,12 @@ def mismatched_collectives():
         dist.broadcast(torch.ones(4), 0)
 
 
+def broadcasts_from_itself():
+    rank = start()
+    lab.report(rank=rank)
+    dist.broadcast(torch.ones(4), rank)
+
+
 def mismatched_shapes():
     rank = start()
     dist.all_reduce(torch.ones(4 + 100 * rank))
@@ -295,6 +301,7 @@ FAULTS = {
     raises_after_init: ("rank 1 failed first", "ValueError: planted after init", "rank 0 waits in all_reduce"),
     raises_and_closes_first: ("rank 1 failed first", "ValueError: planted in a try", "rank 0 failed after it"),
     mismatched_collectives: (f"2 of 2 ranks were {_HANGS}", "Call 1 of rank 0 is all_reduce, call 1"),
+    broadcasts_from_itself: (_HANGS, "rank 0 is broadcast with src=0, call 1 of rank 1 is broadcast with src=1"),
     mismatched_shapes: ("rank 0 passed 4 numbers, rank 1 passed 104",),
     passes_3_and_4_numbers: ("all_reduce, call 1 of its group: rank 0 passed 3 numbers, rank 1 passed 4",),
     passes_two_types: ("with wrong results", "rank 0 passed 4 numbers of float32, rank 1 passed 4 numbers of int32"),

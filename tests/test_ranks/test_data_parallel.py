@@ -1,5 +1,6 @@
 """By hand, DDP, ZeRO-1 and FSDP2 on real gloo ranks give one process's loss and weights, to rounding."""
 
+import psutil
 import pytest
 import torch
 
@@ -69,6 +70,15 @@ def test_the_check_of_a_hang_says_who_waits_for_whom(monkeypatch):
     assert outcome.state == "not yet"
     assert "it was not done after 3 s" in outcome.message
     assert "rank 0 waits in recv" in outcome.message
+
+
+@pytest.mark.parametrize(("waiting", "limit_s"), [(0, 12), (1, 12), (3, 36), (100, 120)])
+def test_answers_have_longer_where_programs_wait_for_each_core(waiting, limit_s, monkeypatch):
+    given = []
+    monkeypatch.setattr("psutil.getloadavg", lambda: (waiting * psutil.cpu_count(), 0.0, 0.0))
+    monkeypatch.setattr(several_ranks, "launch", lambda *args, timeout_s=0.0: given.append(timeout_s))
+    several_ranks._launched(2, int)
+    assert given[-1] == limit_s
 
 
 def test_a_reading_lasts_until_the_slowest_rank_is_done():

@@ -281,8 +281,8 @@ def test_dropout_in_attention_takes_its_memory_traffic_or_its_arithmetic():
 
 def test_groups_that_shard_exchange_less_between_nodes_and_hold_more():
     cluster = Cluster("H100 SXM5 80GB", 1024, inter=network(1e9))
-    shape = model("Llama-3-8B")
-    whole, groups = (step(shape, cluster, Layout(1024, zero=3, shard=n), 1024) for n in (None, 8))
+    shape = model("Llama-3-70B")  # large, so that latency hardly counts; and nothing is hidden
+    whole, groups = (step(shape, cluster, Layout(1024, zero=3, shard=n, overlap=False), 1024) for n in (None, 8))
     assert groups.parts["data communication"] < 0.7 * whole.parts["data communication"]
     assert groups.memory["optimizer state"] == pytest.approx(128 * whole.memory["optimizer state"])
 
@@ -315,13 +315,25 @@ def test_what_a_library_does_shows():
     assert alone[True] == alone[False]  # one micro-batch has nothing to add to
     for kind in ("backward", "all"):
         assert with_software(async_tensor=kind).parts["tensor communication"] < plain.parts["tensor communication"]
-    assert with_software(fused_loss=False).memory["logits and loss"] == pytest.approx(
-        3 * plain.memory["logits and loss"], rel=0.1
-    )
+    fused = with_software(fused_loss=True)
+    assert plain.memory["logits and loss"] == pytest.approx(3 * fused.memory["logits and loss"], rel=0.1)
     pipeline = Layout(8, 1, 8, zero=3)
     kept = with_software(pipeline, 256, reshard=False)
     assert kept.parts["data communication"] < with_software(pipeline, 256).parts["data communication"] / 4
-    assert kept.memory["gathered for a moment"] > with_software(pipeline, 256).memory["gathered for a moment"]
+    gathered = with_software(pipeline, 256).memory["gathered for a moment"]
+    assert kept.memory["gathered for a moment"] > gathered
+    # where weights stay, the gradients of all layers are summed whole, in 4 bytes, until the last micro-batch
+    summed = with_software(dataclasses.replace(pipeline, dtype="autocast bfloat16"), 256, reshard=False)
+    alone = with_software(dataclasses.replace(pipeline, dtype="autocast bfloat16"), 8, reshard=False)
+    of_stage = shape.layers / 8 * shape.block_params + shape.embedding_params
+    more = summed.memory["gathered for a moment"] - alone.memory["gathered for a moment"]
+    assert more == pytest.approx(4 * of_stage * (1 - 8 / shape.layers), rel=1e-4)  # one block's were there before
+    copied = with_software(summed.layout, 256, gradient_copies=4).memory["gradients"]
+    assert copied == pytest.approx(2 * with_software(summed.layout, 256).memory["gradients"])
+    spare = with_software(fragments=0.2).memory["fragments"]
+    assert spare == pytest.approx(
+        0.2 * (plain.memory["kept for the backward pass"] + plain.memory["gathered for a moment"])
+    )
 
 
 def test_schedules_without_bubble_and_their_memory():
@@ -396,9 +408,9 @@ def test_slices_exchange_over_the_data_centre_s_network():
 
 
 def test_a_reserve_is_left_free():
-    full = Cluster(A100, 64, reserve=0.0)
-    assert best_layout(model("Llama-2-70B"), full, 512).step.memory_bytes > 0.92 * 80e9
-    found = best_layout(model("Llama-2-70B"), node(64), 512)
+    own, shape = SOFTWARE["torch"], model("Llama-2-70B")
+    assert best_layout(shape, node(64), 512, software=own).step.memory_bytes > 0.92 * 80e9
+    found = best_layout(shape, Cluster(A100, 64, reserve=0.08), 512, software=own)
     assert all(each.memory_bytes <= 0.92 * 80e9 for each in (found.step, *found.runners_up))
 
 
@@ -408,7 +420,7 @@ def test_a_reserve_is_left_free():
 def test_the_best_layout_is_the_fastest_that_fits_of_all():
     cluster, batch = node(16), 64
     shape = model("Llama-2-7B")
-    found = best_layout(shape, cluster, batch)
+    found = best_layout(shape, cluster, batch, software=SOFTWARE["torch"])
     steps = (found.step, *found.runners_up)
     assert [each.seconds for each in steps] == sorted(each.seconds for each in steps)
     assert all(each.fits for each in steps)
@@ -436,9 +448,10 @@ def test_more_chunks_than_eight_are_found():
 
 @pytest.mark.slow
 def test_long_sequences_and_experts_are_searched_too():
-    assert best_layout(LONG, Cluster("H100 SXM5 80GB", 64), 8).layout.context > 1
+    assert best_layout(LONG, Cluster("H100 SXM5 80GB", 64), 4).layout.context > 1
     large = model("Qwen3-235B-A22B")
-    assert best_layout(large, Cluster("H100 SXM5 80GB", 128), 256).layout.expert > 1
+    found = best_layout(large, Cluster("H100 SXM5 80GB", 128), 256, software=SOFTWARE["Megatron-Core"])
+    assert found.layout.expert > 1
 
 
 def test_seventy_billion_parameters_on_64_gpus_of_80_gb():
@@ -456,12 +469,10 @@ def test_a_hundred_thousand_gpus_and_a_trillion_parameters():
 
 
 def test_what_does_not_fit_says_what_is_over_by_how_much_and_what_splits_it():
-    made = step(model("Llama-2-70B"), node(64), Layout(64), 512)
-    with pytest.raises(
-        LayoutError,
-        match=r"68.5 GiB a GPU \(74.5 GiB less 8% in reserve\), .* over; .* optimizer state, .* and ZeRO 1 to 3",
-    ):
-        require_fit(made)
+    for reserve, words in ((0.0, r"74.5 GiB a GPU"), (0.08, r"68.5 GiB a GPU \(74.5 GiB less 8% in reserve\)")):
+        made = step(model("Llama-2-70B"), Cluster(A100, 64, reserve=reserve), Layout(64), 512)
+        with pytest.raises(LayoutError, match=words + ", .* over; .* optimizer state, .* and ZeRO 1 to 3"):
+            require_fit(made)
     with pytest.raises(LayoutError, match=r"leanest .* TiB over"):
         best_layout(model("GPT 1T"), node(8), 8)
     fine = best_layout(model("Llama-2-7B"), node(8), 64).step
@@ -515,6 +526,7 @@ def test_layouts_that_cannot_be(layout, batch, words):
             LayoutError,
             "Expected top_k of at most the 4 experts, got 5",
         ),
+        (lambda: Transformer(2, 96, 12, top_k=2), LayoutError, "Expected top_k of at most the 0 experts, got 2"),
         (lambda: model("GPT3"), PlanError, "GPT-3 175B"),
         (lambda: Transformer(2, 100, 3), LayoutError, "divide hidden"),
         (lambda: Transformer(2, 96, 12, kv_heads=5), LayoutError, "divide the 12 heads"),

@@ -41,7 +41,7 @@ def test_a_step_uses_at_most_the_peak_and_no_part_of_it_is_below_zero():
         assert made.memory_bytes == pytest.approx(sum(made.memory.values()))
 
 
-@pytest.mark.parametrize("larger", ["batch", "layers", "vocab", "feed_forward"])
+@pytest.mark.parametrize("larger", ["batch", "layers", "vocab", "feed_forward", "seq"])
 def test_twice_the_work_is_neither_faster_nor_smaller(larger):
     compared = 0
     for made in steps(150, seed=2):

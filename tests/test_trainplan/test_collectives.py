@@ -6,7 +6,8 @@ import pytest
 
 from labkit.measure.published import table
 from scripts.fit_cluster import links, measured, sends, two_lines
-from trainplan.cluster.constants import NVLINK3, NVLINK4, SEND_SHARE, SEND_START_S
+from trainplan.cluster.constants import EFA_HOP_S, HOP_S, LL_HOP_S, NVLINK3, NVLINK4, SEND_SHARE, SEND_START_S
+from trainplan.cluster.hardware import Cluster, group_link, network
 from trainplan.costs.collectives import (
     Link,
     all_gather_s,
@@ -53,6 +54,27 @@ def test_a_hierarchy_of_one_level_is_that_level_and_a_slow_network_gains_by_two(
     assert hierarchical_all_reduce_s(1e8, 1, 8, fast, slow) == pytest.approx(all_reduce_s(1e8, 8, fast))
     assert hierarchical_all_reduce_s(1e8, 8, 1, fast, slow) == pytest.approx(all_reduce_s(1e8, 8, slow))
     assert hierarchical_all_reduce_s(1e9, 8, 8, fast, slow) < all_reduce_s(1e9, 64, slow) / 5
+
+
+def test_a_collective_starts_once_however_many_ranks():
+    """Two ranks take nearly as long as eight where bytes are few."""
+    assert all_reduce_s(1, 2, NVLINK4) > 0.8 * all_reduce_s(1, 8, NVLINK4) > 30e-6
+
+
+def test_a_tree_crosses_the_network_once_a_level_and_a_ring_once_a_node():
+    efa = network(50e9, hop_s=EFA_HOP_S)
+    near, far = (Cluster("H100 SXM5 80GB", 1024, inter=link) for link in (network(50e9), efa))
+    hops = {link: all_reduce_s(1, 1024, group_link(link, 1024, 1), "tree") for link in (near, far)}
+    assert hops[far] - hops[near] == pytest.approx(2 * 7 * EFA_HOP_S)  # of 128 nodes
+    rings = {link: all_reduce_s(1, 1024, group_link(link, 1024, 1)) for link in (near, far)}
+    assert rings[far] - rings[near] == pytest.approx(2 * 1023 / 8 * EFA_HOP_S)
+    assert hops[far] < rings[far] / 10
+
+
+def test_two_of_eight_amd_gpus_have_one_link_of_seven_between_them():
+    node = Cluster("AMD Instinct MI300X", 8)
+    assert group_link(node, 2, 1).bytes_per_s == pytest.approx(node.inside.bytes_per_s / 7)
+    assert group_link(node, 8, 1).bytes_per_s == node.inside.bytes_per_s
 
 
 def test_the_faster_protocol_is_taken_at_each_size():
@@ -120,11 +142,11 @@ def test_a_fit_finds_the_link_that_made_the_times(algorithm):
 
 
 def test_a_fit_of_two_protocols_finds_both():
-    true = Link(3e-5, 5e9, low_latency=Link(2e-6, 1e8))
+    true = Link(HOP_S, 5e9, low_latency=Link(LL_HOP_S, 1e8, start_s=2e-5), start_s=4e-4)
     sizes = [2.0**i for i in range(8, 31)]
     found = two_lines([(size, all_reduce_s(size, 8, true)) for size in sizes], "ring")
-    assert (found.alpha_s, found.bytes_per_s) == pytest.approx((3e-5, 5e9), rel=1e-3)
-    assert (found.low_latency.alpha_s, found.low_latency.bytes_per_s) == pytest.approx((2e-6, 1e8), rel=1e-3)
+    assert (found.start_s, found.bytes_per_s) == pytest.approx((4e-4, 5e9), rel=1e-3)
+    assert (found.low_latency.start_s, found.low_latency.bytes_per_s) == pytest.approx((2e-5, 1e8), rel=1e-3)
 
 
 def test_a_fit_never_gives_a_negative_start():

@@ -24,7 +24,10 @@ def test_the_search_is_that_of_best_layout(capsys):
     assert f"{best.step.mfu:.1%}" in rows[0]
     assert f"{best.step.train_s(15e12) / 86_400:.0f} days" in rows[0]
     words = " ".join(out.split())
-    assert "Calculated, not measured. Eight of ten published steps took 0.96 to 1.08 times as long" in words
+    assert "Calculated, not measured. Of the first: Eight of ten published steps would be within" in words
+    assert "Calculated for torchtitan (with torch" in words
+    assert "Searched: what torchtitan v0.2.2 runs." in words
+    assert "[parallelism]" in out
     assert "'H100' is taken for H100 SXM5 80GB" in out
 
 
@@ -39,7 +42,8 @@ def test_a_given_layout_is_the_step_that_it_says():
     assert [one.seconds for one in plan.steps] == [expected.seconds]
     assert plan.steps[0].memory == expected.memory
     assert "run" not in plan.table().headings
-    assert not plan.notes
+    assert plan.notes == ("Libraries that run it: Megatron-Core, nanotron, DeepSpeed.",)
+    assert plan.configuration == ""  # it is calculated for a program of one's own
 
 
 @pytest.mark.parametrize(
@@ -130,6 +134,22 @@ def test_a_row_takes_80_columns_and_loses_nothing(layout, monkeypatch, capsys):
     assert (row.split()[0] + more[0]).startswith(layout)
 
 
+def test_a_library_by_its_name_is_searched_and_told_what_to_run(capsys):
+    command = ["llama3-8b", "--gpus", "16xH100", "--show", "2", "--software"]
+    for name, first in (("megatron-core", "pretrain_gpt.py"), ("nanotron", "parallelism:"), ("torchtitan", "[model]")):
+        assert main([*command, name]) == 0
+        assert first in capsys.readouterr().out
+    plan = asked([*command, "nanotron"])
+    assert {one.layout.software.library for one in plan.steps} == {"nanotron"}
+    pasted = asked(["llama3-8b", "--gpus", "16xH100", "--software", "nanotron", "--layout", plan.steps[0].layout.short])
+    assert pasted.steps[0].seconds == plan.steps[0].seconds
+    assert (pasted.configuration, pasted.notes[-1]) == (plan.configuration, plan.notes[0])
+    assert main([*command, "megatron"]) == 2
+    assert "The nearest is 'megatron-" in capsys.readouterr().err
+    assert main(["llama3-8b", "--gpus", "16xH100", "--software", "nanotron", "--layout", "tp=2,zero=3"]) == 2
+    assert "Expected zero = 0 or 1 with replicas above 1 in nanotron" in capsys.readouterr().err
+
+
 def test_help_says_what_mfu_and_the_statuses_are(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
@@ -142,7 +162,8 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller():
     command = ["llama3-70b", "--gpus", "8xH100 SXM5 80GB", "--layout", "tp=8"]
     text = str(asked(command))
     assert main(command) == 2
-    assert re.search(r"It does not fit\. Expected at most .* GiB a GPU .* over; the largest part is", text)
+    assert re.search(r"It does not fit\. Expected at most .* GiB a GPU, .* over; the largest part is", text)
+    assert asked(command).configuration == ""
 
 
 @pytest.mark.parametrize(
@@ -163,7 +184,7 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller():
         (["llama3-8b", "--gpus", "9999999999999999999999xH100"], "--gpus to be a number of at most 10,000,000"),
         (["llama3-8b", "--gpus", "8xH100", "--tokens", "1e30"], "--tokens to be a number of at most 1e+18"),
         (["llama3-8b", "--gpus", "8xH100", "--show", "1e9"], "--show to be a number of at most 1,000, such as"),
-        (["llama3-405b", "--gpus", "96xA100"], "Take about 104 GPUs"),
+        (["llama3-405b", "--gpus", "88xA100"], "Take about 96 GPUs"),
         (["llama3-8b", "--gpus", "8xH100", "--layout", "tp=8,tp=4"], "part of --layout once, got tp twice"),
         (["llama3-8b", "--gpus", "8xH100", "--picture", ""], "a folder that exists, got ''"),
         (

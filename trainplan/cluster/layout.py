@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.arguments import Count, Dtype, checked
+from trainplan.arguments import Count, Dtype, Size, checked
 from trainplan.cluster.hardware import Cluster
+from trainplan.cluster.libraries import why_not_in
 from trainplan.cluster.software import TORCH, Software
 from trainplan.costs.memory_costs import optimizer_states, precision
 from trainplan.costs.transformers import Transformer
 from trainplan.errors import LayoutError
 from trainplan.tables import Shown
 
+RECOMPUTES = ("none", "selective", "half", "full")
 SHORT = {  # what the command line and tables call a field of Layout
     "dp": "data", "tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert", "vp": "interleave",
     "mb": "micro_batch", "zero": "zero", "recompute": "recompute",
@@ -37,8 +40,11 @@ class Layout(Shown):
     whole, and send tokens to each other (Lepikhin et al. 2021, GShard). `shard` is over how many of them ZeRO splits,
     in groups that are replicas of each other (HSDP; None: over all). `schedule` is that of the pipeline; "ZB-V" and
     "DualPipe" have two chunks a rank. `offload` keeps optimizer state in main memory and updates there (Ren et al.
-    2021, ZeRO-Offload). `software` says how the library works. Raises LayoutError for counts below 1 and unknown
-    levels.
+    2021, ZeRO-Offload). Of ZeRO-3's weights those of `prefetch` blocks are gathered ahead of the one that is computed
+    (0: none, so that their gathering hides behind nothing), and each block's are given up after its forward pass, to be
+    gathered again, or kept until its backward pass where `reshard_after_forward` is False (torch's FSDP 2). `software`
+    says how the library works, and with a library's name what it can run. Raises LayoutError for counts below 1 and
+    unknown levels.
     """
 
     data: Count = 1
@@ -57,6 +63,8 @@ class Layout(Shown):
     shard: Count | None = None
     schedule: Literal["1F1B", "ZB-H1", "ZB-V", "DualPipe"] = "1F1B"
     offload: bool = False
+    prefetch: Size = 1
+    reshard_after_forward: bool = True
     software: Software = TORCH
 
     def __post_init__(self) -> None:
@@ -146,6 +154,24 @@ def stage_layers(layers: int, pipeline: int, interleave: int) -> tuple[int, ...]
     return tuple(sizes)
 
 
+@functools.lru_cache(maxsize=4096)
+def layers_of_stages(model: Transformer, pipeline: int, interleave: int, software: Software) -> tuple[int, ...] | None:
+    """Layers of each stage, as the software deals them: `stage_layers`, or by cost where its stages are balanced.
+
+    By cost a stage is full with the block that takes the sum of all stages so far above their share of the whole, in
+    which the head counts too. Source: huggingface/nanotron, src/nanotron/models/base.py, build_model, and
+    models/llama.py, get_block_compute_costs (the products of a block, of as many keys as queries, and of the head).
+    None where a stage is left without a layer.
+    """
+    if not software.balanced or pipeline == 1:
+        return stage_layers(model.layers, pipeline, interleave)
+    block = 4 * model.query_width * model.hidden + 3 * model.used_inner * model.hidden
+    share = (model.layers * block + model.vocab * model.hidden) / pipeline / block
+    ends = [0, *(int(share * stage) + 1 for stage in range(1, pipeline)), model.layers]
+    sizes = tuple(end - start for start, end in itertools.pairwise(ends))
+    return sizes if min(sizes) > 0 else None
+
+
 def _wrong_count(cluster: Cluster, layout: Layout) -> str:
     if layout.gpus == cluster.gpus:
         return ""
@@ -180,9 +206,13 @@ def _indivisible(model: Transformer, layout: Layout) -> str:
 def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> str:
     """Why a layout can't be, with the nearest that can, as a sentence; empty where it can."""
     pipeline, data, chunks = layout.pipeline, layout.data, layout.interleave
-    if reason := _indivisible(model, layout) or _wrong_count(cluster, layout):
+    if (
+        reason := _indivisible(model, layout)
+        or _wrong_count(cluster, layout)
+        or why_not_in(model, layout, layout.software.library)
+    ):
         return reason
-    if stage_layers(model.layers, pipeline, chunks) is None:
+    if layers_of_stages(model, pipeline, chunks, layout.software) is None:
         return (
             f"Expected a layer or more in each of {pipeline} stages x {chunks} chunks, and there are {model.layers} "
             "layers. Use fewer stages or chunks."

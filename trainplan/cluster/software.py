@@ -1,19 +1,21 @@
-"""What a library does in a training step that no data sheet says: its kernels, and how it exchanges."""
+"""What a library does in a training step that no data sheet says: its kernels, how it exchanges, and what it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
-from trainplan.arguments import Size, checked
+from trainplan.arguments import Share, Size, checked
+from trainplan.cluster.libraries import versions
+from trainplan.errors import lookup
 
 
 @checked
 @dataclass(frozen=True)
 class Software:
-    """The habits of a library. The defaults are those of compiled PyTorch.
+    """The habits of a library. The defaults are those of compiled PyTorch, in a program of one's own.
 
     `attention` is the generation of the fused attention: 1 and 2 use Ampere's instructions on newer devices too, 3 (and
     cuDNN's) those of the device (Dao 2023, FlashAttention-2; Shah et al. 2024, FlashAttention-3). `fused`: a chain of
@@ -23,12 +25,18 @@ class Software:
     (Megatron-LM from 2022), or "all", in pieces of a product (Wang et al. 2023, Overlap communication with dependent
     computation; Transformer Engine; torch's asynchronous tensor parallelism). `reshard`: ZeRO-3 gathers the weights for
     every pass of every micro-batch; without, once a step, and keeps them. `float8_gather`: it gathers them in 8 bit
-    where they are computed with in 8 bit. `fused_loss`: the loss works in the logits' place. `fused_gradients`: the
-    product that makes a weight's gradient adds it to the sum of earlier micro-batches (Megatron-LM from 2022); else a
-    kernel of its own reads and writes both. `copied_gathers`: sequence-parallel gathers and scatters aren't along the
-    first dimension, and so are copied (torch's DTensor; pytorch/torchtitan, pull request 437). `messages` is the number
-    of collectives in which gradients (or new weights) of a block are exchanged under ZeRO-0 and 1; 0 puts those of all
-    blocks into one.
+    where they are computed with in 8 bit; `float8_dispatch`: so are tokens sent to experts, not what comes back
+    (DeepSeek-AI 2024, DeepSeek-V3, section 3.3.3; DeepEP). `fused_loss`: the loss works in the logits' place.
+    `fused_gradients`: the product that makes a weight's gradient adds it to the sum of earlier micro-batches
+    (Megatron-LM from 2022); else a kernel of its own reads and writes both. `copied_gathers`: sequence-parallel gathers
+    and scatters aren't along the first dimension, and so are copied (torch's DTensor; pytorch/torchtitan, pull request
+    437). `messages` is the number of collectives in which gradients (or new weights) of a block are exchanged under
+    ZeRO-0 and 1; 0 puts those of all blocks into one. `gradient_copies`: bytes a parameter of gradients beside the sum,
+    such as the buckets of DistributedDataParallel. `balanced`: stages have layers so that their products take as long,
+    the head's among them, and not equally many. `fragments`: what the allocator holds and can't use, as a share of what
+    a step allocates and frees; fitted by scripts/fit_cluster.py to the library's published memory; of llm-foundry,
+    which published none, assumed so that its runs fit what is printed, but for two that a full memory slowed.
+    `library` is the one of data/libraries.csv whose rules a layout must keep; "" has none.
     """
 
     attention: Literal[1, 2, 3] = 2
@@ -37,30 +45,53 @@ class Software:
     async_tensor: Literal["no", "backward", "all"] = "no"
     reshard: bool = True
     float8_gather: bool = False
-    fused_loss: bool = True
+    float8_dispatch: bool = False
+    fused_loss: bool = False
     fused_gradients: bool = False
     copied_gathers: bool = True
     messages: Size = 0
+    gradient_copies: Size = 0
+    balanced: bool = False
+    fragments: Share = 0.13
+    library: str = ""
+
+    def __post_init__(self) -> None:
+        if self.library:
+            lookup(self.library, versions(), "library")
 
 
+_MEGATRON = Software(early_stop=False, fused_loss=True, copied_gathers=False, fragments=0.0)
+_TRANSFORMER_ENGINE = replace(_MEGATRON, attention=3, async_tensor="all", fused_gradients=True)
 SOFTWARE: Mapping[str, Software] = MappingProxyType(
     {
+        # blocks are compiled, the loss is not (torchtitan until 2024)
         "torch": Software(),
-        "torch eager": Software(fused=False, fused_loss=False),
+        "torch eager": Software(fused=False),
+        "torchtitan": Software(fused_loss=True, library="torchtitan"),  # it compiles the loss too
         # Megatron-LM's own recomputation runs a block's forward pass to its end
         # (megatron/core/tensor_parallel/random.py)
-        "Megatron-LM 2021": Software(early_stop=False, copied_gathers=False),
-        "Megatron-LM": Software(early_stop=False, async_tensor="backward", fused_gradients=True, copied_gathers=False),
-        "Transformer Engine": Software(
-            attention=3, early_stop=False, async_tensor="all", fused_gradients=True, copied_gathers=False
+        "Megatron-LM 2021": _MEGATRON,
+        "Megatron-LM": replace(_MEGATRON, async_tensor="backward", fused_gradients=True),
+        "Transformer Engine": _TRANSFORMER_ENGINE,
+        "Megatron-Core": replace(_TRANSFORMER_ENGINE, library="Megatron-Core"),
+        "NeMo": replace(_TRANSFORMER_ENGINE, library="Megatron-Core"),  # on which it is built
+        "DeepSpeed": Software(fused=False, library="DeepSpeed"),
+        "DeepSeek": replace(_MEGATRON, attention=3, early_stop=True, fused_gradients=True, float8_dispatch=True),
+        # element-wise chains of a GPT are few; attention is the Triton kernel of FlashAttention 1, and the loss
+        # FlashAttention's, in the logits' place
+        "llm-foundry": Software(attention=1, fused_loss=True, fragments=0.03, library="llm-foundry"),
+        "llm-foundry, torch 2.0": Software(
+            attention=1, early_stop=False, fused_loss=True, fragments=0.03, library="llm-foundry"
         ),
-        # element-wise chains of a GPT are few; attention is the Triton kernel of FlashAttention 1
-        "llm-foundry": Software(attention=1),
-        "llm-foundry, torch 2.0": Software(attention=1, early_stop=False),
-        # XLA's collective matmuls and asynchronous collectives, switched on in MaxText's scripts for TPUs
-        "MaxText": Software(early_stop=False, async_tensor="all", copied_gathers=False),
-        # ZeRO-1 exchanges tensor by tensor: 4 matrices and 2 norms a block (nanotron, optim/zero.py)
-        "nanotron": Software(fused_loss=False, copied_gathers=False, messages=6),
+        # XLA's collective matmuls and asynchronous collectives, switched on in MaxText's scripts for TPUs;
+        # jax.checkpoint drops from the second forward pass what no gradient needs (jax/_src/ad_checkpoint.py)
+        "MaxText": Software(
+            async_tensor="all", fused_loss=True, copied_gathers=False, fragments=0.0, library="MaxText"
+        ),
+        # ZeRO-1 exchanges tensor by tensor: 4 matrices and 2 norms a block (nanotron, optim/zero.py). 16-bit gradients
+        # and DistributedDataParallel's buckets stay beside the float32 sum (optim/gradient_accumulator.py). Stages are
+        # balanced by the products of blocks and head (get_block_compute_costs)
+        "nanotron": Software(copied_gathers=False, messages=6, gradient_copies=4, balanced=True, library="nanotron"),
     }
 )
-TORCH = SOFTWARE["torch"]
+TORCH, TORCHTITAN = SOFTWARE["torch"], SOFTWARE["torchtitan"]
