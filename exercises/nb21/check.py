@@ -27,7 +27,7 @@ def _jax() -> tuple[Any, Any]:
         jax.config.update("jax_num_cpu_devices", 8)
     except RuntimeError:  # JAX has begun; the notebook asked for eight devices itself
         pass
-    if (found := jax.device_count()) < 8:
+    if (found := len(jax.devices("cpu"))) < 8:
         raise NotYet(f"Expected 8 devices, but JAX began with {found}: restart the kernel, and begin at the top.")
     return jax, jax.numpy
 
@@ -148,7 +148,7 @@ def mlp_specs(answer: object) -> str:
         specs = parts(call(fn, *names), 3, "three PartitionSpecs, of x, w1 and w2", given)
         if wrong := [spec for spec in specs if not isinstance(spec, jax.sharding.PartitionSpec)]:
             raise NotYet(f"For {given}: expected PartitionSpecs such as P('x', None), got {brief_repr(wrong[0])}.")
-        mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(shape), names)
+        mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:8]).reshape(shape), names)
         _judge_specs(jax, jnp, mesh, specs, shape, given)
     return "Tokens and weights are cut, each over its own axis, and one sum is all that is exchanged."
 
@@ -181,7 +181,7 @@ def sharded_gradient(answer: object) -> str:
     """Values and compiled collectives of drawn problems on 8 devices."""
     jax, jnp = _jax()
     fn, draw = function(answer), np.random.default_rng(214)
-    mesh, spec = jax.sharding.Mesh(np.array(jax.devices()[:8]), "x"), jax.sharding.PartitionSpec("x")
+    mesh, spec = jax.sharding.Mesh(np.array(jax.devices("cpu")[:8]), "x"), jax.sharding.PartitionSpec("x")
     for rows, outputs, batch in (16, 3, 8), (64, 5, 24), (8, 1, 40):
         given = f"{rows} x {outputs} weights and {batch} samples on 8 devices"
         weights, x = (jnp.asarray(draw.normal(size=size), "float32") for size in ((rows, outputs), (batch, rows)))
