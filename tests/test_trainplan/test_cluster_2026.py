@@ -65,6 +65,7 @@ def test_latent_attention_s_scores_count_by_the_widths_of_keys_and_values():
     [
         ({"kv_rank": 64}, "latent attention needs them all"),
         ({"rotary": 64}, "latent attention needs them all"),
+        ({"capacity": 1.25, "max_nodes": 4}, "Expected experts with capacity, max_nodes, got none"),
         ({"dense": 1}, "Expected dense blocks before blocks with experts, got 1 of 32"),
         ({"experts": 8, "dense": 32}, "got 32 of 32"),
         ({"experts": 8, "adapters": 4}, "Expected adapters = 0 with experts, got 4"),
