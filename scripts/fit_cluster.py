@@ -67,7 +67,7 @@ def links() -> dict[str, Link]:
     """NVLINK3 and NVLINK4 as fitted. The H200's ring was timed small, or huge: its bulk start is the A100's."""
     a100 = two_lines(measured("A100 SXM"), "ring")
     points = measured("H200 SXM")
-    ring = _line([point for point in points if point[0] < _NVLS_FROM], LL_HOP_S)
+    ring = _line([point for point in points if point[0] < _NVLS_FROM], "ring", LL_HOP_S)
     switch = two_lines([point for point in points if point[0] >= _NVLS_FROM], "nvls")
     h200 = Link(HOP_S, statistics.median(bus("Ring")), low_latency=ring, switch=switch, start_s=a100.start_s)
     return {"NVLINK3": a100, "NVLINK4": h200}
