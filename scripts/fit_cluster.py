@@ -43,10 +43,9 @@ from trainplan.units import GIGA
 
 TABLES = tuple(name for name in COMPARISONS if "memory" not in name)
 MEMORY = tuple(name for name in COMPARISONS if "memory" in name)
-FITTED = (
-    "sustained", "power", "flash1", "flash3", "ring", "cast", "contention", "async_tensor", "bandwidth",
-    "jitter", "expert_s",
-)  # fmt: skip
+# power, contention and jitter stay as an earlier fit to these tables found them: together with the others they drift
+# far without making the errors much smaller
+FITTED = ("sustained", "flash1", "flash3", "cast", "async_tensor", "bandwidth", "expert_s")
 START = Constants(sustained=0.8, flash1=0.4, flash2=0.5, flash3=0.6, bandwidth=0.75)
 _NVLS_FROM = 2**21  # bytes from which the H200 curve is NVLS, below it is a ring (column "algorithm")
 
@@ -124,7 +123,7 @@ def residuals(constants: Constants, tables: tuple[str, ...] = TABLES) -> tuple[n
 
 
 def with_flash2(constants: Constants, tables: tuple[str, ...], change: float) -> Constants:
-    """Constants with a `flash2` of least squares in the steps of whose FLOP attention does a fifth, outside of rings.
+    """Constants with a `flash2` of least squares in the steps of whose FLOP attention does a fifth.
 
     It counts half of the square. In all other steps that `flash2` is used in, so little time has other causes too.
     """
@@ -132,8 +131,7 @@ def with_flash2(constants: Constants, tables: tuple[str, ...], change: float) ->
     scores = np.array([6 * one.model.layers * one.model.query_width * one.model.seq for one in made])
     errors = residuals(constants, tables)[0]
     slopes = (residuals(moved(constants, {"flash2": change}), tables)[0] - errors) / change
-    long = scores > 0.2 * (np.array([one.model.flop_per_token for one in made]) - scores)
-    long &= (slopes > 0) & np.array([one.layout.context == 1 for one in made])
+    long = (slopes > 0) & (scores > 0.2 * (np.array([one.model.flop_per_token for one in made]) - scores))
     if not long.any():
         return constants
     best = -float(errors[long] @ slopes[long]) / float(slopes[long] @ slopes[long])
@@ -197,13 +195,15 @@ def left_out(start: Constants, rounds: int = 8) -> list[LeftOut]:
 def spreads(constants: Constants) -> dict[str, float]:
     """Of each class the size of the logarithm of published over predicted that holds four of five further steps.
 
-    It is the conformal quantile: of n steps the one of rank 0.8 (n + 1), rounded up, n at most.
+    It is the conformal quantile: of n steps the one of rank 0.8 (n + 1), rounded up, n at most; in thousandths, rounded
+    up.
     """
     sizes: dict[str, list[float]] = {}
     for name in SOURCES:
         for row in compare(name, constants).rows:
             sizes.setdefault(kind(name, row.by.model, row.by.layout), []).append(abs(math.log1p(row.error)))
-    return {one: sorted(of)[min(math.ceil(0.8 * (len(of) + 1)), len(of)) - 1] for one, of in sizes.items()}
+    ranks = {one: min(math.ceil(0.8 * (len(of) + 1)), len(of)) for one, of in sizes.items()}
+    return {one: math.ceil(1000 * sorted(of)[ranks[one] - 1]) / 1000 for one, of in sizes.items()}
 
 
 def widening(found: Sequence[LeftOut], spread: Mapping[str, float]) -> float:
@@ -277,7 +277,7 @@ def main(say: Callable[[str], object] = sys.stdout.write) -> None:
     for name in TABLES:
         say(f"{compare(name, found)}\n")
     spread, everything = spreads(found), left_out(found)
-    say(f"spread: { ({one: round(size, 3) for one, size in spread.items()}) }\n")
+    say(f"spread: {spread}\n")
     say(f"widened by {widening(everything, spread):.3f} a unit of distance\n")
     for source in dict.fromkeys(one.source for one in everything):
         say(f"left out, {source}: {_errors([one for one in everything if one.source == source])}\n")

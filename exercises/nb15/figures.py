@@ -43,9 +43,11 @@ def agreement(ax: Axes, tables: Annotated[Sequence[Agreement[Step]], Items(1)]) 
     worst = max(tables, key=lambda table: abs(table.worst.error))
     outside = sum(bool(row.by.outside) for table in tables for row in table.rows)
     sentence = (
-        f"Published runs: {len(errors)}, {outside} of them outside of what the model is good for. On the black line both agree; half are within {half:.1%} of it, nine of ten "
+        f"Published runs: {len(errors)}. On the black line both agree; half are within {half:.1%} of it, nine of ten "
         f"within {most_of:.1%}. Farthest off, by {worst.worst.error:+.0%}: {worst.worst.label} ({worst.name})."
     )
+    if outside:
+        sentence += f" Of the runs {outside} are unlike most others (step.outside)."
     return FigureSpec(sentence, height_in=4.9, width_in=4.4, legend="right")
 
 

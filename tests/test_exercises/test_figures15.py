@@ -31,7 +31,7 @@ def test_runs_in_any_unit_meet_as_shares_of_the_peak():
     assert picture.ax.get_xlim()[1] > max(predicted)
     assert picture.sentence == (
         "Published runs: 2. On the black line both agree; half are within 0.0% of it, nine of ten within 100.0%. "
-        "Farthest off, by +100%: twice too fast (A table)."
+        "Farthest off, by +100%: twice too fast (A table). Of the runs 2 are unlike most others (step.outside)."
     )
     (legend,) = picture.ax.get_legend().get_texts()
     assert legend.get_text() == "A table: 2 runs, median error 50%"

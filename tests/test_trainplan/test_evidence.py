@@ -86,8 +86,7 @@ def test_what_is_left_out_by_source_is_in_its_interval_and_within_what_is_said()
 
 
 def test_the_spread_of_each_class_is_what_its_steps_show():
-    found = fit_cluster.spreads(fit_cluster.CONSTANTS)
-    assert {kind: round(size, 3) for kind, size in found.items()} == dict(SPREAD)
+    assert fit_cluster.spreads(fit_cluster.CONSTANTS) == SPREAD
 
 
 # Parameters split among all ranks, without tensor ranks, by DeepSpeed of 2021: GPUs, micro-batch. TFLOP/s a GPU were
@@ -125,7 +124,7 @@ def test_a_table_marks_the_steps_that_are_unlike_all_published_ones():
 
 @pytest.mark.parametrize(
     ("name", "n", "median", "most"),
-    [("zero bubble memory", 12, 0.02, 0.06), ("torchtitan memory", 7, 0.06, 0.16), ("nanotron memory", 7, 0.04, 0.14)],
+    [("zero bubble memory", 12, 0.02, 0.06), ("torchtitan memory", 7, 0.06, 0.16), ("nanotron memory", 7, 0.05, 0.1)],
 )
 def test_published_memory_is_met(name, n, median, most):
     found = published_steps(name)

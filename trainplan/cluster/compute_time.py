@@ -73,9 +73,7 @@ def _block(share: RankShare, rate: Rates, constants: Constants) -> PassTimes:
             forward, backward = forward + thin, backward + thin
             backward += sum(rate.matmul_s(rank, width, rows, count, e, added) for width in weight)
     vector_s = _vector_bytes(share) / rate.bytes_per_s
-    scores = (
-        _fused(share, rate, constants) if model.fused_attention else _unfused(model, rate, layout.micro_batch, t, e)
-    )
+    scores = _fused(share, rate) if model.fused_attention else _unfused(model, rate, layout.micro_batch, t, e)
     return PassTimes(
         forward + vector_s + scores.forward_s,
         backward + 2 * vector_s + scores.backward_s,
@@ -101,7 +99,7 @@ def _vector_bytes(share: RankShare) -> float:
     return n_bytes
 
 
-def _fused(share: RankShare, rate: Rates, constants: Constants) -> PassTimes:
+def _fused(share: RankShare, rate: Rates) -> PassTimes:
     """FlashAttention: half of the square and the blocks on its diagonal; 5 products backward where forward has 2.
 
     Source: Dao et al. 2022, FlashAttention, section 3 and appendix B.
@@ -110,8 +108,7 @@ def _fused(share: RankShare, rate: Rates, constants: Constants) -> PassTimes:
     ranks = layout.tensor * layout.context
     pairs = layout.micro_batch * model.heads / ranks * model.seq * (model.seq + 128) / 2
     width = (model.query_width + model.value_width) / 2 / model.heads
-    ring = constants.ring if layout.context > 1 else 1.0
-    product = ring * 2 * pairs * width / rate.attention_flop_per_s[layout.software.attention - 1]
+    product = 2 * pairs * width / rate.attention_flop_per_s[layout.software.attention - 1]
     softmax = SOFTMAX_FLOP * pairs / rate.vector_flop_per_s
     return PassTimes(2 * product + softmax, 5 * product / FLASH_BACKWARD + softmax)
 

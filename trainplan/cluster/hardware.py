@@ -48,10 +48,10 @@ class Cluster(Shown):
     own links inside the node and between nodes. None stands for what such a node usually has: the GPU's NVLink (else
     PCIe), and HDR InfiniBand for an A100 or older, XDR for Blackwell Ultra, NDR for others. With gpus_per_node=NVL72 a
     rack of GB200 is a node. A slice of TPUs is one node with a `torus` of these sides, all of whose axes a collective
-    uses that spans them. `reserve` is the share of the printed memory that layouts must leave free; none, since
-    the driver reports 7 % more than is printed (constants.REPORTED), for itself, workspaces and buffers of collectives,
-    and since llm-foundry's runs that take up to what is printed were as fast as others. Raises LayoutError for counts below 1, nodes that aren't full and a
-    torus of another size, UnknownDevice for a name that the catalogue hasn't.
+    uses that spans them. `reserve` is the share of the printed memory that layouts must leave free. It is none:
+    workspaces and buffers of collectives have the 7 % that the driver reports above it (constants.REPORTED), and
+    llm-foundry's runs that take up to what is printed were as fast as others. Raises LayoutError for counts below 1,
+    nodes that aren't full and a torus of another size, UnknownDevice for a name that the catalogue hasn't.
     """
 
     MAKER: ClassVar = "trainplan.Cluster('A100 SXM4 80GB', 8) is one."

@@ -106,7 +106,7 @@ class Step(Shown):
         compute_dtype = precision(layout.dtype).compute_dtype
         reasons = {
             EXPERTS: self.model.experts > 0,
-            "no published step was compared on this device": not compared("another device", generation(gpu)),
+            "few or no published steps were compared on this device": not compared("another device", generation(gpu)),
             "no published step was computed in float32 or tf32": compute_dtype in ("float32", "tf32"),
             "no published step was computed in 4 bit": compute_dtype == "float4",
             "two published steps alone trained adapters": self.model.adapters > 0,
@@ -115,7 +115,9 @@ class Step(Shown):
             "less than two fifths of it is compute": computing < 0.4 * self.seconds,
             "the memory is all but full, which costs time": not self.fits and self.memory_bytes <= REPORTED * room,
             "it needs more memory than there is": self.memory_bytes > REPORTED * room,
-            f"no published step had the schedule {layout.schedule}": not compared("another schedule", layout.schedule),
+            f"few or no published steps had the schedule {layout.schedule}": not compared(
+                "another schedule", layout.schedule
+            ),
             "no published step offloaded its optimizer": layout.offload,
             "no published step had groups of ranks that split among themselves": layout.shard is not None and on_gpus,
         }
