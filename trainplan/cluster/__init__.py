@@ -1,11 +1,10 @@
 """One training step of a model on a cluster, its time and memory; and a search over layouts."""
 
-from trainplan.cluster.bill import Bill, bill
 from trainplan.cluster.configurations import configuration
-from trainplan.cluster.goodput import Goodput, goodput
 from trainplan.cluster.hardware import NVL72, Cluster, network
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.rank_memory import PURPOSES
+from trainplan.cluster.runs import Bill, Goodput, bill, goodput
 from trainplan.cluster.search import best_layout, require_fit
 from trainplan.cluster.software import SOFTWARE, Software
 from trainplan.cluster.step_prediction import Step, step

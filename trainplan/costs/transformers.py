@@ -73,6 +73,9 @@ class Transformer(Shown):
             raise LayoutError(f"Expected kv_heads that divide the {self.heads} heads, got {self.kv_heads}.")
         if self.top_k > max(self.experts, 1):
             raise LayoutError(f"Expected top_k of at most the {self.experts} experts, got {self.top_k}.")
+        of_experts = {"shared": self.shared, "capacity": self.capacity, "max_nodes": self.max_nodes}
+        if any(of_experts.values()) and not self.experts:
+            raise LayoutError(f"Expected experts with {', '.join(filter(of_experts.get, of_experts))}, got none.")
         if self.dense and not self.dense < self.layers * bool(self.experts):
             raise LayoutError(f"Expected dense blocks before blocks with experts, got {self.dense} of {self.layers}.")
         latent = (self.kv_rank, self.query_rank, self.rotary, self.value_dim)
