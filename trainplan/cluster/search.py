@@ -102,9 +102,8 @@ def _shapes(model: Transformer, cluster: Cluster, software: Software) -> Iterato
 
 def _chunks(model: Transformer, pipeline: int, software: Software) -> list[int]:
     """Chunks a rank of which all have as many layers, or the outer two one fewer; one chunk where none do."""
-    layers = model.layers
-    some = range(1, (layers + 2) // pipeline + 1) if pipeline > 1 else range(1, 2)
-    even = [v for v in some if layers % (pipeline * v) == 0 or (layers + 2) % (pipeline * v) == 0]
+    some = range(1, (model.layers + 2) // pipeline + 1) if pipeline > 1 else range(1, 2)
+    even = [v for v in some if any((model.layers + ends) % (pipeline * v) == 0 for ends in (0, 2))]
     return [v for v in even or [1] if layers_of_stages(model, pipeline, v, software)]
 
 
