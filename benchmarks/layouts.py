@@ -100,7 +100,7 @@ def searches() -> Iterator[tuple[str, float]]:
         64, 8192, 64, feed_forward=4096, kv_heads=8, experts=160, top_k=8, gated=True, name="1T with experts"
     )
     long, both = (dataclasses.replace(one, seq=131_072) for one in (dense, sparse))
-    for library in ("torchtitan", "Megatron-Core"):
+    for library in ("torchtitan", "Megatron-Core", "torch"):
         for what, model in (("dense", dense), ("128k tokens", long), ("experts", sparse), ("both", both)):
             took, batch = [], even_batch(model, cluster, 2**25 // model.seq)[1]
             for _ in range(3):

@@ -97,12 +97,12 @@ class Transformer(Shown):
         """Width of all MLPs that a token passes through, together."""
         return self.inner * self.top_k + self.shared if self.experts else self.inner
 
-    @property
+    @functools.cached_property
     def query_width(self) -> int:
         """Width of all heads' queries together."""
         return self.heads * ((self.head_dim or self.hidden // self.heads) + self.rotary)
 
-    @property
+    @functools.cached_property
     def value_width(self) -> int:
         """Width of all heads' outputs together."""
         return self.heads * self.value_dim or self.query_width
@@ -112,7 +112,7 @@ class Transformer(Shown):
         """How many key and value heads there are."""
         return self.kv_heads or self.heads
 
-    @property
+    @functools.cached_property
     def kv_width(self) -> int:
         """Width of the keys, and of the values; the mean of both where they differ."""
         return (self.query_width + self.value_width) // 2 // self.heads * self.key_value_heads
@@ -122,7 +122,7 @@ class Transformer(Shown):
         """Numbers of a token from which its keys and values in a layer are made: what inference keeps of it."""
         return self.kv_rank + self.rotary if self.kv_rank else 2 * self.kv_width
 
-    @property
+    @functools.cached_property
     def attention_products(self) -> tuple[tuple[int, int], ...]:
         """Inputs and outputs of a block's products around attention."""
         h, q, v, ranks = self.hidden, self.query_width, self.value_width, self.query_rank + self.cached_width
@@ -140,7 +140,7 @@ class Transformer(Shown):
         """Parameters of one of a block's experts; 0 where there are none."""
         return (3 if self.gated else 2) * self.hidden * self.inner if self.experts else 0
 
-    @property
+    @functools.cached_property
     def used_params(self) -> int:
         """Parameters of one block that a token meets: all of them, or without experts that it isn't sent to."""
         h, f, q, kv = self.hidden, self.used_inner, self.query_width, self.kv_width
