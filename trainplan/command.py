@@ -13,7 +13,7 @@ from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import SHORT, Layout
 from trainplan.cluster.libraries import running
 from trainplan.cluster.search import best_layout, even_batch, habits, require_fit
-from trainplan.cluster.software import SOFTWARE, TORCH, TORCHTITAN, Software
+from trainplan.cluster.software import SOFTWARE, TORCH, TORCHTITAN
 from trainplan.cluster.step_prediction import Step, sequences, step, steps_table
 from trainplan.costs.memory_costs import PRECISIONS
 from trainplan.costs.transformers import MODELS, Transformer
@@ -60,7 +60,8 @@ def asked(argv: Sequence[str] | None = None) -> Plan:
     batch, rounded = _batch(words.global_batch, model, cluster, searched=words.layout is None)
     notes += rounded
     tokens = None if words.tokens is None else _amount(words.tokens, "--tokens")
-    software = None if words.software is None else _software(words.software)
+    known = {name.casefold(): one for name, one in SOFTWARE.items()}
+    software = None if words.software is None else lookup(words.software.casefold(), known, "--software")
     if words.layout is None:
         best = best_layout(
             model, cluster, batch, dtype=words.dtype, software=software or TORCHTITAN,
@@ -68,10 +69,12 @@ def asked(argv: Sequence[str] | None = None) -> Plan:
         )  # fmt: skip
         return Plan((best.step, *best.runners_up), tokens, (*notes, *best.notes), words.picture)
     layout = _layout(words.layout, cluster, words.dtype)
-    layout = replace(layout, software=habits(software or _whose(model, layout), layout.pipeline))
+    runs = running(model, layout)
+    own = TORCHTITAN if TORCHTITAN.library in runs else TORCH  # a program of one's own
+    layout = replace(layout, software=habits(software or own, layout.pipeline))
     one = step(model, cluster, layout, batch)
     if software is None:
-        notes += (f"Libraries that run it: {', '.join(running(model, layout)) or 'none that is known here'}.",)
+        notes += (f"Libraries that run it: {', '.join(runs) or 'none that is known here'}.",)
     if not one.fits:
         try:
             require_fit(one)
@@ -167,15 +170,6 @@ def _layout(text: str, cluster: Cluster, dtype: str) -> Layout:
         given[field] = value.strip() if field == "recompute" else _whole(value, name, least=0)
     layout = Layout(**given, dtype=dtype)  # type: ignore[arg-type]  # Layout judges them
     return layout if "data" in given else replace(layout, data=max(cluster.gpus // layout.gpus, 1))
-
-
-def _software(name: str) -> Software:
-    return lookup(name.casefold(), {known.casefold(): one for known, one in SOFTWARE.items()}, "--software")
-
-
-def _whose(model: Transformer, layout: Layout) -> Software:
-    """The software of a layout that is given without: torchtitan's where it runs the layout, else one's own."""
-    return TORCHTITAN if TORCHTITAN.library in running(model, layout) else TORCH
 
 
 def _whole(text: str, name: str, least: int = 1, most: float = 1e18) -> int:

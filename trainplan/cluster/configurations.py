@@ -10,7 +10,6 @@ from trainplan.arguments import checked
 from trainplan.cluster.layout import stage_layers
 from trainplan.cluster.libraries import versions
 from trainplan.cluster.step_prediction import Step
-from trainplan.costs.memory_costs import precision
 
 # Names of MODELS by the name and flavor that torchtitan has for them (torchtitan/models/*/__init__.py).
 _FLAVORS = {
@@ -78,13 +77,12 @@ def _megatron_layout(made: Step) -> dict[str, Any]:
 def _megatron_model(made: Step) -> dict[str, Any]:
     model, gated, experts = made.model, made.model.gated, made.model.experts
     grouped, dropped = model.key_value_heads < model.heads, None if model.dropout else 0.0
-    latent = {
-        "multi-latent-attention": True, "q-lora-rank": model.query_rank, "kv-lora-rank": model.kv_rank,
-        "qk-head-dim": model.head_dim, "qk-pos-emb-head-dim": model.rotary, "v-head-dim": model.value_dim,
-    }  # fmt: skip
     return {
         "num-layers": model.layers, "hidden-size": model.hidden, "num-attention-heads": model.heads,
-        "ffn-hidden-size": model.used_inner if model.dense else model.inner, **(latent if model.kv_rank else {}),
+        "ffn-hidden-size": model.used_inner if model.dense else model.inner,
+        "multi-latent-attention": model.kv_rank > 0, "q-lora-rank": model.query_rank or None,
+        "kv-lora-rank": model.kv_rank or None, "qk-head-dim": model.head_dim if model.kv_rank else None,
+        "qk-pos-emb-head-dim": model.rotary or None, "v-head-dim": model.value_dim or None,
         "kv-channels": None if model.kv_rank else model.query_width // model.heads,
         "group-query-attention": grouped, "num-query-groups": model.key_value_heads if grouped else None,
         "num-experts": experts or None, "moe-router-topk": model.top_k if experts else None,
@@ -108,12 +106,14 @@ def _titan(made: Step) -> Iterator[str]:
         yield f'# "mine" is to be added to torchtitan/models/{name}/__init__.py:\n#   {model}'
     if "autocast" not in layout.dtype:
         yield f'# Weights and gradients are float32: plan the memory with "autocast bfloat16", not "{layout.dtype}".'
+    mode = "selective" if layout.recompute == "half" else layout.recompute
     eight, shard = layout.dtype.endswith("float8"), layout.sharded // layout.context if layout.zero else 1
     slots, layers = layout.pipeline * (2 if layout.schedule == "ZB-V" else layout.interleave), model.layers
     less = next((n for n in (0, 1) if (layers + 2 * n) % slots == 0), 0)  # layers of the first stage, and of the last
     per_stage = -(-(layers + 2 * less) // slots)
     if slots > layout.pipeline and -(-(layers + 2 * less) // per_stage) != slots:
         yield "# Chunks of different sizes: name the layers of each in module_fqns_per_model_part."
+    local = made.batch // layout.data if layout.pipeline > 1 else layout.micro_batch
     schedule = "ZBVZeroBubble" if layout.schedule == "ZB-V" else "Interleaved1F1B" if layout.interleave > 1 else "1F1B"
     stages = {
         "pipeline_parallel_schedule": schedule, "pipeline_parallel_microbatch_size": layout.micro_batch,
@@ -122,10 +122,7 @@ def _titan(made: Step) -> Iterator[str]:
     }  # fmt: skip
     tables: dict[str, dict[str, Any]] = {
         "model": {"name": name, "flavor": flavor, "converters": ["quantize.linear.float8"] * eight},
-        "training": {
-            "local_batch_size": made.batch // layout.data if layout.pipeline > 1 else layout.micro_batch,
-            "global_batch_size": made.batch, "seq_len": model.seq,
-        },
+        "training": {"local_batch_size": local, "global_batch_size": made.batch, "seq_len": model.seq},
         "parallelism": {
             "data_parallel_replicate_degree": layout.data // shard, "data_parallel_shard_degree": shard,
             "fsdp_reshard_after_forward": "always" if software.reshard and layout.reshard_after_forward else "never",
@@ -134,10 +131,7 @@ def _titan(made: Step) -> Iterator[str]:
             "expert_tensor_parallel_degree": layout.tensor if layout.expert == 1 else 1,
             "pipeline_parallel_degree": layout.pipeline, **(stages if layout.pipeline > 1 else {}),
         },
-        "activation_checkpoint": {
-            "mode": "selective" if layout.recompute == "half" else layout.recompute, "selective_ac_option": "op",
-            "early_stop": software.early_stop,
-        },
+        "activation_checkpoint": {"mode": mode, "selective_ac_option": "op", "early_stop": software.early_stop},
         "compile": {"enable": software.fused, "components": ["model"] + ["loss"] * software.fused_loss},
         "quantize.linear.float8": {"enable_fsdp_float8_all_gather": software.float8_gather},
     }  # fmt: skip
@@ -151,31 +145,25 @@ def _nanotron(made: Step) -> dict[str, Any]:
     model, layout = made.model, made.layout
     ring = {"_attn_implementation": "llama3_ring_attention"} if layout.context > 1 else {}  # which only Qwen2Config has
     experts = {"moe_config": {"num_experts": model.experts, "top_k": model.top_k}} if model.experts else {}
+    shape = {
+        "is_qwen2_config" if ring or experts else "is_llama_config": True, "hidden_size": model.hidden,
+        "intermediate_size": model.inner, "num_hidden_layers": model.layers, "num_attention_heads": model.heads,
+        "num_key_value_heads": model.key_value_heads, "max_position_embeddings": model.seq, "vocab_size": model.vocab,
+        "tie_word_embeddings": not model.gated, **ring, **experts,
+    }  # fmt: skip
     return {
         "parallelism": {
             "dp": layout.data, "pp": layout.pipeline, "tp": layout.tensor, "context_parallel_size": layout.context,
-            "expert_parallel_size": layout.expert, "pp_engine": "1f1b",
+            "expert_parallel_size": layout.expert, "pp_engine": "1f1b", "recompute_layer": layout.recompute == "full",
             "tp_mode": "REDUCE_SCATTER" if layout.sequence_parallel else "ALL_REDUCE",
             "tp_linear_async_communication": layout.software.async_tensor != "no",
-            "recompute_layer": layout.recompute == "full",
         },
         "tokens": {
             "sequence_length": model.seq, "micro_batch_size": layout.micro_batch,
             "batch_accumulation_per_replica": layout.microbatches(made.batch),
         },
-        "optimizer": {
-            "zero_stage": layout.zero, "accumulate_grad_in_fp32": precision(layout.dtype).gradient_bytes == 4,
-        },
-        "model": {
-            "dtype": "bfloat16",
-            "model_config": {
-                "is_qwen2_config" if ring or experts else "is_llama_config": True, "hidden_size": model.hidden,
-                "intermediate_size": model.inner, "num_hidden_layers": model.layers,
-                "num_attention_heads": model.heads, "num_key_value_heads": model.key_value_heads,
-                "max_position_embeddings": model.seq, "vocab_size": model.vocab,
-                "tie_word_embeddings": not model.gated, **ring, **experts,
-            },
-        },
+        "optimizer": {"zero_stage": layout.zero, "accumulate_grad_in_fp32": layout.dtype.startswith("autocast")},
+        "model": {"dtype": "bfloat16", "model_config": shape},
     }  # fmt: skip
 
 

@@ -158,10 +158,9 @@ def stage_layers(layers: int, pipeline: int, interleave: int) -> tuple[int, ...]
 def layers_of_stages(model: Transformer, pipeline: int, interleave: int, software: Software) -> tuple[int, ...] | None:
     """Layers of each stage, as the software deals them: `stage_layers`, or by cost where its stages are balanced.
 
-    By cost a stage is full with the block that takes the sum of all stages so far above their share of the whole, in
-    which the head counts too. Source: huggingface/nanotron, src/nanotron/models/base.py, build_model, and
-    models/llama.py, get_block_compute_costs (the products of a block, of as many keys as queries, and of the head).
-    None where a stage is left without a layer.
+    By cost a stage is full with the block that takes all stages so far above their share of blocks and head. None where
+    a stage is left without a layer. Source: huggingface/nanotron, src/nanotron/models/base.py, build_model, and
+    models/llama.py, get_block_compute_costs.
     """
     if not software.balanced or pipeline == 1:
         return stage_layers(model.layers, pipeline, interleave)

@@ -84,8 +84,6 @@ def why_not_in(model: Transformer, layout: Layout, library: str) -> str:
     """Why a library can't run a layout, and which ones can, as a sentence; empty where it can."""
     if (rule := broken_rule(model, layout, library)) is None:
         return ""
-    got, others = _value(model, layout, rule.field), ", ".join(running(model, layout)) or "none"
-    return (
-        f"Expected {rule} in {library} {rule.row['version']} ({rule.row['source']}), got {got}. Known libraries that "
-        f"run this layout: {others}."
-    )
+    others, source = ", ".join(running(model, layout)) or "none", f"{rule.row['version']} ({rule.row['source']})"
+    got = f"got {_value(model, layout, rule.field)}. Known libraries that run this layout: {others}."
+    return f"Expected {rule} in {library} {source}, {got}"

@@ -102,9 +102,8 @@ def _shapes(model: Transformer, cluster: Cluster, software: Software) -> Iterato
 
 def _chunks(model: Transformer, pipeline: int, software: Software) -> list[int]:
     """Chunks a rank of which all have as many layers, or the outer two one fewer; one chunk where none do."""
-    layers = model.layers
-    some = range(1, (layers + 2) // pipeline + 1) if pipeline > 1 else range(1, 2)
-    even = [v for v in some if layers % (pipeline * v) == 0 or (layers + 2) % (pipeline * v) == 0]
+    some = range(1, (model.layers + 2) // pipeline + 1) if pipeline > 1 else range(1, 2)
+    even = [v for v in some if any((model.layers + ends) % (pipeline * v) == 0 for ends in (0, 2))]
     return [v for v in even or [1] if layers_of_stages(model, pipeline, v, software)]
 
 
@@ -129,6 +128,7 @@ def _layouts(
     Not yet made, as most never are: what a Layout is made of by position, and by name.
     """
     software = fixed["software"]
+    recomputes = [one for one in RECOMPUTES if not (one == "selective" and model.fused_attention)]
     for data, tensor, pipeline, context in _shapes(model, cluster, software):
         if batch % data:
             rejected["whose data ranks don't divide the batch"] += 1
@@ -140,11 +140,9 @@ def _layouts(
         named = {**fixed, "software": habits(software, pipeline), "context": context}
         whole = unjudged(Layout, data, tensor, pipeline, **named)
         choices: dict[str, list[Any]] = {
-            "interleave": chunks,
-            "zero": [0, 1, 2, 3] if whole.replicas > 1 else [0],
-            "recompute": [one for one in RECOMPUTES if not (one == "selective" and model.fused_attention)],
+            "interleave": chunks, "zero": [0, 1, 2, 3] if whole.replicas > 1 else [0], "recompute": recomputes,
             "expert": divisors(math.gcd(model.experts, whole.replicas * tensor)) if model.experts else [1],
-        }
+        }  # fmt: skip
         runs = {field: _runnable(model, whole, field, some) for field, some in choices.items()}
         combined, left = (math.prod(len(some) for some in each.values()) for each in (choices, runs))
         if left < combined:
@@ -162,10 +160,12 @@ def _layouts(
 def _runnable(model: Transformer, layout: Layout, field: str, choices: list[Any]) -> list[Any]:
     """The choices of a field with which the library of a layout runs it."""
     ruled = [rule for rule in rules(layout.software.library) if rule.field == field]
-    if not ruled:
-        return choices
-    made = {choice: unjudged(Layout, **{**vars(layout), field: choice}) for choice in choices}
-    return [choice for choice in choices if not any(rule.breaks(model, made[choice]) for rule in ruled)]
+    made = [unjudged(Layout, **{**vars(layout), field: choice}) for choice in choices] if ruled else []
+    return (
+        [getattr(one, field) for one in made if not any(rule.breaks(model, one) for rule in ruled)]
+        if ruled
+        else choices
+    )
 
 
 def habits(software: Software, pipeline: int) -> Software:

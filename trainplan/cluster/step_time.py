@@ -21,9 +21,8 @@ PARTS = (
     "bubble", "data communication", "waiting for the slowest", "optimizer",
 )  # fmt: skip
 WORK = PARTS[:4]  # what a micro-batch takes on each rank in turn
-# Kernels of a block that recomputing launches again, over those of its forward and backward pass: all of the forward
-# pass's, which are a third; half of them; or attention's scores, softmax, dropout and product, of a dozen, where they
-# are kernels of their own. Their number doesn't follow from their sizes.
+# Kernels of a block that recomputing launches again, over those of both passes: all of the forward pass's, which are a
+# third; half of them; or attention's four of a dozen, where they are kernels of their own.
 RELAUNCHED = {"none": 0.0, "selective": 1 / 9, "half": 1 / 6, "full": 1 / 3}
 
 
