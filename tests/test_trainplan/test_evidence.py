@@ -68,6 +68,13 @@ def test_every_library_s_interval_has_what_the_others_would_take_where_nothing_p
         assert all(other in str(one) for other in PRESETS)
 
 
+def test_another_library_gathers_weights_as_often_as_the_layout_s_own():
+    kept = dataclasses.replace(SOFTWARE["torchtitan"], reshard=False)
+    found = step(model("GPT 1T"), Cluster(A100, 4096), Layout(32, 8, 16, zero=3, interleave=8, software=kept), 4096)
+    assert found.outside
+    assert max(found.by_library.values()) < 1.3 * found.seconds
+
+
 def test_eight_of_ten_of_each_source_are_in_their_intervals():
     for source in set(SOURCES.values()):
         found = [row for name, one in SOURCES.items() if one == source for row in published_steps(name).rows]

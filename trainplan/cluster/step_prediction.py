@@ -75,7 +75,9 @@ class Step(Shown):
         """Seconds with the habits of PRESETS, where `software` is the default, or the step is `outside`."""
         if self.cluster.gpu.vendor == "Google" or (self.layout.software != TORCH and not self.outside):
             return {}
-        layouts = {name: replace(self.layout, software=SOFTWARE[name]) for name in PRESETS}
+        reshard = self.layout.software.reshard  # how often ZeRO-3 gathers is the layout's choice as much
+        presets = {name: replace(SOFTWARE[name], reshard=reshard) for name in PRESETS}
+        layouts = {name: replace(self.layout, software=software) for name, software in presets.items()}
         shares = {name: rank_share(self.model, self.cluster, one, self.batch) for name, one in layouts.items()}
         return {name: sum(parts(share).values()) for name, share in shares.items()}
 
