@@ -167,6 +167,16 @@ def every_choice(shape):
                                 yield data, tensor, pipeline, v, zero, size, recompute, expert
 
 
+def test_a_search_passes_over_context_ranks_that_a_library_cannot_give_the_sequence():
+    odd = dataclasses.replace(model("Llama-3-8B"), seq=8 * 2051)  # which 2 x 8 don't divide
+    found = best_layout(odd, H100, 8, runners_up=50)
+    assert all(
+        one.layout.context * one.layout.tensor <= 4 for one in (found.step, *found.runners_up) if one.layout.context > 1
+    )
+    with pytest.raises(LayoutError, match="Expected kv_rank = 0 in nanotron"):
+        best_layout(model("DeepSeek-V3"), Cluster("H100 SXM5 80GB", 2048), 1024, software=SOFTWARE["nanotron"])
+
+
 def test_by_default_a_search_is_for_torchtitan_and_says_so():
     found = best_layout(LLAMA, H100, 512)
     assert found.layout.software.library == "torchtitan"

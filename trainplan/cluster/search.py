@@ -84,7 +84,7 @@ class BestLayout(ShownAsTable):
 
 def _shapes(model: Transformer, cluster: Cluster, software: Software) -> Iterator[tuple[int, int, int, int]]:
     """Data, tensor, pipeline and context ranks that the library runs: tensor inside a node, a divisor of the heads."""
-    ruled = [rule for rule in rules(software.library) if rule.field in ("tensor", "pipeline", "context")]
+    ruled = [rule for rule in rules(software.library) if rule.field in ("tensor", "pipeline", "context", "seq")]
     for tensor in divisors(cluster.gpus_per_node):
         kv = model.key_value_heads
         if model.heads % tensor or (kv % tensor and tensor % kv) or cluster.gpus % tensor:
