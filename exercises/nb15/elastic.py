@@ -25,15 +25,16 @@ class LoggedStep(NamedTuple):
 def run(scripts: Scripts, timeout_s: float = 180.0) -> tuple[list[LoggedStep], float]:
     """Run torchrun.sh on this machine: the steps that rank 0 has printed, and the seconds from its call to its end.
 
-    A rank prints "step", and then its rank, restart, Unix time, step and loss. Raises RankFailed if torchrun fails or
-    takes longer than `timeout_s`, and where there is no bash. Afterwards nothing runs any more.
+    A rank prints "step", and then its rank, restart, Unix time, step and loss, in one write: ranks share the output.
+    Raises RankFailed if torchrun fails or takes longer than `timeout_s`, and where there is no bash. Afterwards nothing
+    runs any more.
     """
     if shutil.which("bash") is None:
         raise RankFailed("torchrun.sh needs bash, which isn't here.")
     start_s = time.time()
     torchrun = subprocess.Popen(
         ["bash", str(scripts.torchrun)],
-        env=rank_environment() | {"PYTHONUNBUFFERED": ""},  # so that a printed line is one write
+        env=rank_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -46,9 +47,9 @@ def run(scripts: Scripts, timeout_s: float = 180.0) -> tuple[list[LoggedStep], f
     finally:
         torchrun.terminate()  # an agent that is told to end ends its ranks, which a killed one leaves
         torchrun.wait()
+    took_s = time.time() - start_s
     if torchrun.returncode:
         raise RankFailed(f"torchrun failed with exit status {torchrun.returncode}: {last_words(output)}")
     found = re.findall(r"(?m)^step 0 (\d+) (\S+) (\d+) (\S+)$", output)
-    return [LoggedStep(int(n), float(at) - start_s, int(step), float(loss)) for n, at, step, loss in found], (
-        time.time() - start_s
-    )
+    steps = [LoggedStep(int(n), float(at) - start_s, int(step), float(loss)) for n, at, step, loss in found]
+    return steps, took_s

@@ -37,7 +37,8 @@ class SlurmCluster:
     """Slurm on two running hosts; both nodes are idle. Raises LabError if they don't become so."""
 
     def __init__(self, hosts: Hosts) -> None:
-        self._hosts = hosts
+        self._hosts, self._start_s = hosts, time.monotonic()
+        self.seen: list[str] = []  # what jobs were waited for, and each state that they were in, with seconds
         marks = {"folder": hosts.folder, "cores": os.cpu_count()}
         for name in ("slurm.conf", "slurm_host.sh"):
             (hosts.folder / name).write_text(filled(name, True, marks), encoding="utf-8")
@@ -71,7 +72,17 @@ class SlurmCluster:
 
     def wait_for(self, number: str, state: str) -> dict[str, str]:
         """Wait until a job is RUNNING, COMPLETED, PENDING or the like; what Slurm then knows of it."""
-        return self.wait(lambda: found if (found := self.job(number))["JobState"] == state else None, state)
+
+        def reached() -> dict[str, str] | None:
+            found = self.job(number)
+            told = (
+                f"{found['JobState']} on {found['NodeList'] or 'no node'}, started {int(found['Restarts']) + 1} times"
+            )
+            if not self.seen or not self.seen[-1].endswith(told):
+                self.seen.append(f"{time.monotonic() - self._start_s:.0f} s: {told}")
+            return found if found["JobState"] == state else None
+
+        return self.wait(reached, state)
 
     def wait(self, met: Callable[[], T | None], what: str, timeout_s: float = 120.0) -> T:
         """Wait until `met` returns something; LabError with Slurm's own log if that takes longer than `timeout_s`."""
