@@ -20,7 +20,7 @@ from kerneltrace.errors import BadArgument, UnknownDevice
 GPUS = DATA / "gpus.csv"
 MEGA, GIGA, TERA = 1e6, 1e9, 1e12
 MIB = 2**20
-DTYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8", "int8")
+DTYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8", "float4", "int8")
 
 _VECTOR = {"fp64_tflops": "float64", "fp32_tflops": "float32"}
 _TENSOR = {
@@ -29,6 +29,7 @@ _TENSOR = {
     "fp16_tensor_tflops": "float16",
     "bf16_tensor_tflops": "bfloat16",
     "fp8_tensor_tflops": "float8",
+    "fp4_tensor_tflops": "float4",
     "int8_tensor_tops": "int8",
 }
 _TEXTS = ("name", "reported_as", "vendor", "family", "source", "notes")

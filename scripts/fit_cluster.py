@@ -17,12 +17,23 @@ import dataclasses
 import math
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from labkit.measure.published import table
-from trainplan.cluster.constants import CONSTANTS, NVLINK3, NVLINK4, SEND_SHARE, SEND_START_S, Constants
+from trainplan.cluster.constants import (
+    CONSTANTS,
+    HOP_S,
+    LL_HOP_S,
+    NVLINK3,
+    NVLINK4,
+    SEND_SHARE,
+    SEND_START_S,
+    Constants,
+)
+from trainplan.cluster.evidence import SOURCES, Nearest, kind, nearest
 from trainplan.cluster.step_prediction import EXPERTS, Step
 from trainplan.cluster.validation import COMPARISONS, compare
 from trainplan.costs.collectives import ALGORITHMS, Link, fit_link, wire_s
@@ -53,22 +64,27 @@ def links() -> dict[str, Link]:
     """NVLINK3 and NVLINK4 as fitted. The H200's ring was timed small, or huge: its bulk start is the A100's."""
     a100 = two_lines(measured("A100 SXM"), "ring")
     points = measured("H200 SXM")
-    ring = _line([point for point in points if point[0] < _NVLS_FROM], "ring")
+    ring = _line([point for point in points if point[0] < _NVLS_FROM], "ring", LL_HOP_S)
     switch = two_lines([point for point in points if point[0] >= _NVLS_FROM], "nvls")
-    h200 = Link(a100.alpha_s, statistics.median(bus("Ring")), low_latency=ring, switch=switch)
+    h200 = Link(HOP_S, statistics.median(bus("Ring")), low_latency=ring, switch=switch, start_s=a100.start_s)
     return {"NVLINK3": a100, "NVLINK4": h200}
 
 
-def _line(points: list[tuple[float, float]], algorithm: str) -> Link:
-    return fit_link([size for size, _ in points], [time for _, time in points], 8, algorithm=algorithm)
+def _line(points: list[tuple[float, float]], algorithm: str, hop_s: float | None = None) -> Link:
+    """A line through all-reduces over 8 GPUs; of its seconds without bytes `hop_s` belong to each hop, if given."""
+    line = fit_link([size for size, _ in points], [time for _, time in points], 8, algorithm=algorithm)
+    if hop_s is None:
+        return line
+    return dataclasses.replace(line, alpha_s=hop_s, start_s=ALGORITHMS[algorithm](8)[0] * (line.alpha_s - hop_s))
 
 
 def two_lines(points: list[tuple[float, float]], algorithm: str) -> Link:
     """A link with a low-latency line for the smaller sizes; each size is tried as the first of the bulk line's."""
     points = sorted(points)
+    hop, low_hop = (HOP_S, LL_HOP_S) if algorithm == "ring" else (None, None)
     hops, factor = ALGORITHMS[algorithm](8)
     links = [
-        dataclasses.replace(_line(points[i:], algorithm), low_latency=_line(points[:i], algorithm))
+        dataclasses.replace(_line(points[i:], algorithm, hop), low_latency=_line(points[:i], algorithm, low_hop))
         for i in range(2, len(points) - 1)
     ]
 
@@ -89,7 +105,7 @@ def sends() -> tuple[float, float]:
 
 def judged(made: Step) -> bool:
     """Whether a step is used: experts are hard to predict, but few were published, so all of them are."""
-    return not set(made.outside) - {EXPERTS}
+    return not set(made.unlike) - {EXPERTS}
 
 
 def residuals(constants: Constants, tables: tuple[str, ...] = TABLES) -> tuple[np.ndarray, np.ndarray]:
@@ -133,15 +149,53 @@ def fit(
     return best[1]
 
 
-def left_out(start: Constants, rounds: int = 8) -> dict[str, list[float]]:
-    """Published seconds over predicted of every step, by kind, each table with constants fitted to the others."""
-    found: dict[str, list[float]] = {}
-    for name in TABLES:
-        made = compare(name, fit(start, rounds, tuple(other for other in TABLES if other != name)))
-        for row in made.rows:
-            if judged(row.by) or row.by.model.experts:
-                found.setdefault(row.by.kind, []).append(1 + row.error)
+class LeftOut(NamedTuple):
+    """A step predicted with constants fitted to other sources: published seconds over predicted, and what is nearest."""
+
+    source: str
+    ratio: float
+    nearest: Nearest
+    by: Step
+
+
+def left_out(start: Constants, rounds: int = 8) -> list[LeftOut]:
+    """Every step that is used, with constants fitted to the tables of all other sources."""
+    found = []
+    for source in dict.fromkeys(SOURCES.values()):
+        names = [name for name, one in SOURCES.items() if one == source]
+        constants = fit(start, rounds, tuple(name for name in TABLES if name not in names))
+        for row in (row for name in names for row in compare(name, constants).rows):
+            if judged(row.by):
+                made = row.by
+                near = nearest(made.model, made.cluster, made.layout, made.batch, source)
+                found.append(LeftOut(source, 1 + row.error, near, made))
     return found
+
+
+def spreads(constants: Constants) -> dict[str, float]:
+    """Of each class the size of the logarithm of published over predicted that holds four of five further steps.
+
+    It is the conformal quantile: of n steps the one of rank 0.8 (n + 1), rounded up, n at most.
+    """
+    sizes: dict[str, list[float]] = {}
+    for name in SOURCES:
+        for row in compare(name, constants).rows:
+            if judged(row.by) or row.by.model.experts:
+                sizes.setdefault(kind(name, row.by.model, row.by.layout), []).append(abs(math.log1p(row.error)))
+    return {one: sorted(of)[min(math.ceil(0.8 * (len(of) + 1)), len(of)) - 1] for one, of in sizes.items()}
+
+
+def widening(found: Sequence[LeftOut], spread: Mapping[str, float]) -> float:
+    """What must be added to a class's spread for each unit of distance, so that of each source 80 % are inside.
+
+    Experts have one source, so none that they could be left out of.
+    """
+    needed: dict[str, list[float]] = {}
+    for one in found:
+        if not one.by.model.experts:
+            more = abs(math.log(one.ratio)) - spread[one.nearest.kind]
+            needed.setdefault(one.source, []).append(more / one.nearest.distance)
+    return max(float(np.quantile(of, 0.8, method="higher")) for of in needed.values())
 
 
 def main(say: Callable[[str], object] = sys.stdout.write) -> None:
@@ -166,12 +220,17 @@ def main(say: Callable[[str], object] = sys.stdout.write) -> None:
         say(f"{field}: fitted {getattr(found, field):.4g}, in use {getattr(CONSTANTS, field):.4g}\n")
     for name in TABLES:
         say(f"{compare(name, found)}\n")
-    everything = left_out(found)
-    for key, shares in everything.items():
-        low, high = np.quantile(shares, (0.1, 0.9))
-        say(f"left out, {key}: {len(shares)} steps, published over predicted {low:.3f} to {high:.3f}\n")
-    sizes = [abs(1 / share - 1) for shares in everything.values() for share in shares]
-    say(f"left out: median error {statistics.median(sizes):.1%}, 90 % within {np.quantile(sizes, 0.9):.1%}\n")
+    spread, everything = spreads(found), left_out(found)
+    say(f"spread: { ({one: round(size, 3) for one, size in spread.items()}) }\n")
+    say(f"widened by {widening(everything, spread):.3f} a unit of distance\n")
+    for source in dict.fromkeys(one.source for one in everything):
+        sizes = [abs(1 / one.ratio - 1) for one in everything if one.source == source]
+        say(f"left out, {source}: {len(sizes)} steps, {_errors(sizes)}\n")
+    say(f"left out, all: {_errors([abs(1 / one.ratio - 1) for one in everything])}\n")
+
+
+def _errors(sizes: Sequence[float]) -> str:
+    return f"median error {statistics.median(sizes):.1%}, 90 % within {np.quantile(sizes, 0.9):.1%}"
 
 
 if __name__ == "__main__":

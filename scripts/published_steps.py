@@ -17,7 +17,7 @@ from typing import Any
 
 from labkit.core.units import GIGA, TERA
 from labkit.measure.published import FOLDER, table
-from trainplan.cluster.constants import NETWORK_SHARE
+from trainplan.cluster.constants import EFA_HOP_S, NETWORK_ALPHA_S, NETWORK_SHARE
 from trainplan.cluster.hardware import Cluster, network
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.software import SOFTWARE
@@ -43,6 +43,7 @@ def _counts(row: Row, *columns: str) -> list[int]:
     return [int(row[column] or 1) for column in columns]
 
 
+_GIB = 2**30 / GIGA
 _A100, _H100 = "A100 SXM4 80GB", "H100 SXM5 80GB"
 
 # ---- Megatron-LM ----
@@ -142,15 +143,15 @@ def llm_foundry(name: str) -> Iterator[PublishedStep]:
         yield PublishedStep(label, shape, cluster, layout, int(row["global_batch_seqs"]), published)
 
 
-def torchtitan() -> Iterator[PublishedStep]:
-    """torchtitan: tokens a second and GPU of Llamas; FSDP 2, tensor, pipeline and context ranks, FP8.
+def torchtitan(memory: bool = False) -> Iterator[PublishedStep]:
+    """torchtitan: tokens a second and GPU, or GB reserved, of Llamas; FSDP 2, tensor, pipeline, context ranks, FP8.
 
     Its H100s have 96 GB of HBM2e at 2.4 TB/s and 500 W. Where the table doesn't print them: 8,192 tokens a sequence,
     selective recomputation (its default), as many micro-batches as stages (its default).
     """
     names = {"Llama 3.1": "Llama-3", "Llama 3": "Llama-3", "Llama 2": "Llama-2"}
     for row in table("torchtitan"):
-        if not row["tokens_per_s_per_gpu"] or not row["local_batch"]:
+        if not row["memory_gib" if memory else "tokens_per_s_per_gpu"] or not row["local_batch"]:
             continue
         family, _, size = row["model"].rpartition(" ")
         shape = dataclasses.replace(model(f"{names[family]}-{size}"), seq=int(row["seq_len"] or 8192))
@@ -162,6 +163,7 @@ def torchtitan() -> Iterator[PublishedStep]:
             async_tensor="all" if row["async_tp"] == "yes" else "no",
             float8_gather=eight,
             reshard=pipeline == 1,
+            fused_loss=row["gpu"].startswith("H200"),  # of 2025; in 2024 torchtitan compiled blocks alone
         )
         layout = Layout(
             data, tensor, pipeline, zero=3, micro_batch=max(local // pipeline, 1) if pipeline > 1 else local,
@@ -173,7 +175,7 @@ def torchtitan() -> Iterator[PublishedStep]:
         label = (
             f"{row['model']}, {row['parallelism']}, {shape.seq:,} tokens, {gpus} x {row['gpu'][:4]}{', FP8' * eight}"
         )
-        published = float(row["tokens_per_s_per_gpu"])
+        published = _GIB * float(row["memory_gib"]) if memory else float(row["tokens_per_s_per_gpu"])
         yield PublishedStep(label, shape, cluster, layout, local * data, published)
 
 
@@ -187,10 +189,12 @@ def _titan_device(text: str, gpus: int) -> tuple[Device | str, int]:
     return own, gpus
 
 
-def nanotron() -> Iterator[PublishedStep]:
-    """nanotron: MFU in % of the best layout found for each size and number of H100 nodes (Hugging Face 2025).
+def nanotron(memory: bool = False) -> Iterator[PublishedStep]:
+    """nanotron: MFU in % of the best layout found for each size and number of H100 nodes (Hugging Face 2025), or GB.
 
-    Gradients are summed and exchanged in float32 (scripts/scaling_benchmarks.py, ACCUMULATE_GRAD_IN_FP32).
+    Gradients are summed and exchanged in float32 (scripts/scaling_benchmarks.py, ACCUMULATE_GRAD_IN_FP32). Memory is
+    rank 0's, so of the first stage, in units of 2^30 bytes (create_table_log in its trainer's logs). Its
+    cluster is AWS's p5 (The Ultra-Scale Playbook).
     """
     for row in table("nanotron"):
         layers, hidden, heads, inner = _counts(row, "layers", "hidden", "heads", "intermediate")
@@ -202,7 +206,9 @@ def nanotron() -> Iterator[PublishedStep]:
         )  # fmt: skip
         label = f"{row['model_params_b']}B, {gpus} GPUs, {data} x {tensor} x {pipeline}"
         published = float(row["mfu_pct"]) / 100 * find(_H100).peaks["bfloat16"] / shape.flop_per_token
-        yield PublishedStep(label, shape, Cluster(_H100, gpus), layout, int(row["global_batch_seqs"]), published)
+        published = _GIB * float(row["memory_gb"]) if memory else published
+        cluster = Cluster(_H100, gpus, inter=network(50 * GIGA, hop_s=EFA_HOP_S))
+        yield PublishedStep(label, shape, cluster, layout, int(row["global_batch_seqs"]), published)
 
 
 # ---- NVIDIA's recipes ----
@@ -220,6 +226,7 @@ _BRIDGE = {
     "LLAMA3.1_405B": "Llama-3-405B", "Qwen3_30B_a3B": "Qwen3-30B-A3B", "Qwen3_235B_a22B": "Qwen3-235B-A22B",
 }  # fmt: skip
 _BRIDGE_GPUS = {"H100": (_H100, 8), "B200": ("B200 SXM", 8), "GB200": ("GB200 (per Blackwell GPU)", 64)}
+_DEEPSEEK, _GB300 = model("DeepSeek-V3"), ("GB300 (per Blackwell Ultra GPU)", 64)
 
 
 def nemo() -> Iterator[PublishedStep]:
@@ -233,14 +240,46 @@ def nemo() -> Iterator[PublishedStep]:
 def megatron_bridge() -> Iterator[PublishedStep]:
     """NVIDIA Megatron Bridge 25.11: tokens a second and GPU, FP8 and bfloat16, dense models and mixtures of experts.
 
-    Left out: DeepSeek-V3, whose latent attention isn't modelled, and GB300, which data/gpus.csv hasn't. 64 GB200 share
-    an NVLink switch.
+    Left out: DeepSeek-V3 and GB300, to which nothing is fitted. 64 GB200 share an NVLink switch.
     """
     for row in table("megatron_bridge"):
         if row["model"] in _BRIDGE and row["gpu"] in _BRIDGE_GPUS:
-            device, node = _BRIDGE_GPUS[row["gpu"]]
-            batch, size = _counts(row, "global_batch_seqs", "micro_batch")
-            yield _recipe(row, model(_BRIDGE[row["model"]]), device, node, batch, size)
+            yield _bridge(row, model(_BRIDGE[row["model"]]))
+
+
+def _bridge(row: Row, shape: Transformer) -> PublishedStep:
+    device, node = (_BRIDGE_GPUS | {"GB300": _GB300})[row["gpu"]]
+    return _recipe(row, shape, device, node, *_counts(row, "global_batch_seqs", "micro_batch"))
+
+
+def machines_of_2026() -> Iterator[PublishedStep]:
+    """Runs to which no constant was fitted: DeepSeek-V3 and GB300 of Megatron Bridge, LoRA, and two whole trainings.
+
+    LoRA's rank isn't printed: 32. Llama 3 405B (Llama team 2024, table 4): TFLOP/s a GPU, taken to count attention's
+    full square; chunks of one layer, which the paper doesn't print, and the habits of torch. DeepSeek-V3 (DeepSeek-AI
+    2024, table 1 and sections 3.2 and 4.2): 2,664 thousand GPU hours for 14.8e12 tokens; one sequence a micro-batch,
+    which the paper does not print.
+    """
+    for row in table("megatron_bridge"):
+        if row["model"].startswith("DeepSeekV3"):
+            yield _bridge(row, dataclasses.replace(_DEEPSEEK, ahead=int("w/ MTP" in row["model"])))
+        elif row["gpu"] == "GB300":
+            yield _bridge(row, model(_BRIDGE[row["model"]]))
+    for row in table("nemo"):
+        if row["model"].startswith("LoRA"):
+            shape = dataclasses.replace(model(row["model"].replace("LoRA LLAMA", "Llama-")), adapters=32)
+            yield _recipe(row, shape, _H100, 8, int(row["gbs"]), int(row["mbs"]))
+    llama = model("Llama-3-405B")
+    for data, tflops in ((64, 430), (128, 400)):
+        layout = Layout(data, 8, 16, 8, zero=1, software=SOFTWARE["torch"])
+        label, published = f"Llama 3 405B, {layout.gpus:,} x H100, BF16", tflops * TERA / llama.flop_per_token
+        yield PublishedStep(label, llama, Cluster(_H100, layout.gpus), layout, 2048, published)
+    layout = Layout(
+        128, pipeline=16, expert=64, zero=1, schedule="DualPipe", dtype="mixed float8", software=SOFTWARE["DeepSeek"]
+    )
+    cluster, hours = Cluster("H800 SXM5 80GB", layout.gpus), 2.664e6
+    shape = dataclasses.replace(_DEEPSEEK, ahead=1)
+    yield PublishedStep("DeepSeek-V3, 2,048 x H800, FP8", shape, cluster, layout, 15_360, 14.8e12 / hours / 3600)
 
 
 def _recipe(row: Row, shape: Transformer, device: str, node: int, batch: int, micro_batch: int) -> PublishedStep:
@@ -321,8 +360,12 @@ TABLES: Mapping[str, tuple[Callable[[], Iterator[PublishedStep]], str]] = {
     "nemo": (nemo, "NVIDIA NeMo, performance summaries 24.07 and 24.12"),
     "megatron bridge": (megatron_bridge, "NVIDIA Megatron Bridge, release 25.11"),
     "MaxText": (maxtext, "AI-Hypercomputer/maxtext, configs/tpu, and AI-Hypercomputer/tpu-recipes, training/trillium"),
+    "machines of 2026": (machines_of_2026, "each label's: see scripts/published_steps.py, machines_of_2026"),
     "zero bubble memory": (lambda: zero_bubble(memory=True), "Qi et al. 2024, table 4"),
+    "torchtitan memory": (lambda: torchtitan(memory=True), "pytorch/torchtitan, benchmarks"),
+    "nanotron memory": (lambda: nanotron(memory=True), "huggingface/nanotron, docs/benchmark_summary.svg"),
 }
+UNITS = {"zero bubble memory": "GB", "torchtitan memory": "GB", "nanotron memory": "GB of the first stage"}
 COLUMNS = (
     "table", "label", "unit", "published", "batch", "model", "device", "cluster", "layout", "software", "source",
     "confidence",
@@ -342,7 +385,7 @@ def text() -> str:
     write = csv.writer(file, lineterminator="\n")
     write.writerow(COLUMNS)
     for name, (rows, source) in TABLES.items():
-        unit = "GB" if "memory" in name else "tokens/s a GPU"
+        unit = UNITS.get(name, "tokens/s a GPU")
         for row in rows():
             gpu, link = row.cluster.gpu, row.cluster.inter
             device = {"name": gpu.name} if isinstance(row.cluster.device, str) else _own(gpu)
@@ -351,6 +394,8 @@ def text() -> str:
                 cluster["torus"] = row.cluster.torus
             if link is not None:
                 cluster["inter"] = round(link.bytes_per_s / NETWORK_SHARE)
+                if (hop_s := link.alpha_s - NETWORK_ALPHA_S) > 0:
+                    cluster["hop_s"] = round(hop_s, 9)
             write.writerow(
                 (
                     name, row.label, unit, f"{row.published:.6g}", row.batch,

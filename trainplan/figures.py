@@ -43,11 +43,13 @@ def save_steps(steps: Sequence[Step], path: str | Path) -> None:
     for y, step in enumerate(steps):
         left = draw_parts(axes, y, step)
         held = f"{format_bytes(step.memory_bytes)} of {format_bytes(step.capacity_bytes)}"
-        axes.annotate(f" {format_seconds(step.seconds)}, MFU {step.mfu:.0%}", (left, y), va="center", fontsize=9)
+        doubt = "?" * bool(step.outside)
+        axes.annotate(f" {format_seconds(step.seconds)}{doubt}, MFU {step.mfu:.0%}", (left, y), va="center", fontsize=9)
         axes.annotate(f"{step.layout}; {held}", (0, y - 0.3), fontsize=8)
     first = steps[0]
     axes.set_title(f"{first.model.name} on {first.cluster.gpus:,} x {first.cluster.gpu.name}", loc="left", fontsize=10)
-    axes.set(xlabel="seconds of a step (calculated)", yticks=[], xlim=(0, 1.22 * max(one.seconds for one in steps)))
+    doubted = "; ?: unlike all published runs" * any(step.outside for step in steps)
+    axes.set(xlabel=f"seconds of a step (calculated{doubted})", yticks=[], xlim=(0, 1.22 * max(one.seconds for one in steps)))
     axes.set_ylim(len(steps) - 0.5, -0.75)
     axes.spines[["top", "right", "left"]].set_visible(False)
     handles, labels = axes.get_legend_handles_labels()

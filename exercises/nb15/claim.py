@@ -1,10 +1,21 @@
-"""The words of the verdict on claim C32, whether clusters and strong GPUs are essential for the largest models."""
+"""The words of the verdicts on claims C28 and C32: what combining gives, and whether the largest models need a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainplan.cluster import Step
 
 _LONG = 10  # years
+
+
+def needs(found: Mapping[str, str], *steps: Step) -> str:
+    """What a verdict on steps needs, with what was calculated; empty where published runs are like all of them."""
+    reasons = "; ".join(dict.fromkeys(reason for step in steps for reason in step.outside))
+    calculated = ", ".join(f"{name}: {value}" for name, value in found.items())
+    return f"measured runs, since {reasons}. Calculated alone: {calculated}" if reasons else ""
 
 
 def because(years_on_one: float, device: str, years: Mapping[str, Sequence[float]]) -> str:
@@ -13,10 +24,15 @@ def because(years_on_one: float, device: str, years: Mapping[str, Sequence[float
     return f"calculated: {years_on_one:,.0f} years on one {device} at its peak; on {', '.join(years)}: {spans}"
 
 
-def condition(weak: Sequence[float]) -> str:
-    """What of the claim holds, by the years (estimate, least, most) that four times as many weak GPUs would take."""
+def condition(weak: Sequence[float], outside: Sequence[str] = ()) -> str:
+    """What of the claim holds, by the years (estimate, least, most) that four times as many weak GPUs would take.
+
+    `outside` is what no published run is like in those years; strong GPUs aren't judged then.
+    """
     _, least, most = weak
-    if least > _LONG:
+    if outside:
+        half = f"whether strong GPUs are isn't judged: {'; '.join(outside)}"
+    elif least > _LONG:
         half = "and so are strong GPUs"
     elif most >= _LONG:
         half = "the interval doesn't tell whether strong GPUs are"

@@ -56,6 +56,7 @@ def step_parts(ax: Axes, steps: Mapping[str, Step]) -> FigureSpec:
     for y, step in enumerate(steps.values()):
         end = draw_parts(ax, y, step)
         over = "" if step.fits else ": does not fit"
+        over += "\nunlike all published runs" * bool(step.outside)
         held = f"{format_bytes(step.memory_bytes)} of {format_bytes(step.capacity_bytes)}{over}"
         text_right_of(ax, end, y, f"{format_seconds(step.seconds)}, MFU {step.mfu:.0%}\n{held}")
     name_rows(ax, list(steps))

@@ -143,7 +143,7 @@ def solution(number: str) -> Text:
 def number_close(answer: object, expected: float, *, rel: float, unit: str, hint: str = "", given: str = "") -> str:
     """Compare a number with the expected one; the factor between them is the diagnosis. `rel` is relative.
 
-    Within 5 % the message is that the answer was rounded, and the hint follows in case it was not.
+    Within 5 % the message says so, and that the answer was rounded where it is the expected one rounded.
     """
     value = as_number(answer, unit, given)
     if math.isclose(value, expected, rel_tol=rel, abs_tol=1e-12 if expected == 0 else 0.0):
@@ -153,7 +153,7 @@ def number_close(answer: object, expected: float, *, rel: float, unit: str, hint
         raise NotYet(f"{where}{value:g} {unit} is not what we expect. {hint}".rstrip())
     if abs(value / expected - 1) < 0.05:
         got, right = _told_apart(value, expected)
-        advice = "" if value.is_integer() and float(expected).is_integer() else ": return it unrounded"
+        advice = ": return it unrounded" * any(math.isclose(value, round(expected, n), rel_tol=1e-7) for n in range(13))
         raise NotYet(f"{where}{got} {unit} is close, but {right} {unit} was expected{advice}. {hint}".rstrip())
     raise NotYet(f"{where}{value:.4g} {unit} is {value / expected:.3g}x what we expect. {hint}".rstrip())
 

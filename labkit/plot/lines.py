@@ -67,7 +67,7 @@ def scales(
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_minor_formatter(NullFormatter())
     sentence = f"{y} by {x}: {'; '.join(sentences)}." if sentences else "Nothing drawn yet."
-    return FigureSpec(sentence, height_in=3.8, legend="below")
+    return FigureSpec(sentence, height_in=3.8, legend="below", columns=1 + (len(series) > 4))
 
 
 def _count(value: float) -> str:

@@ -98,6 +98,9 @@ def test_a_rounded_number_is_told_so():
     words = "For n=3: 88.1 % is close, but 88.13 % was expected: return it unrounded. Hm."
     with pytest.raises(NotYet, match=f"^{re.escape(words)}$"):
         checks.number_close(88.1, 88.13, rel=1e-6, unit="%", given="n=3", hint="Hm.")
+    for other in (88.2, 86.0, 88.13 * 1.01):  # close, and not the expected one at any number of digits
+        with pytest.raises(NotYet, match=r"88\.13 % was expected\. Hm\.$"):
+            checks.number_close(other, 88.13, rel=1e-6, unit="%", hint="Hm.")
     with pytest.raises(NotYet, match=r"^1 s is close, but 1\.0001 s was"):
         checks.number_close(1.0, 1.0001, rel=1e-6, unit="s")
 

@@ -41,10 +41,12 @@ BANDWIDTH_GBS = {
     "HBM3e": (6.2 * 6144 / 8, 9.8 * 8192 / 8),
 }
 
+NO_CLOCK = ("B300 SXM", "GB300 (per Blackwell Ultra GPU)", "Jetson Orin Nano Super 8GB")
 
-def test_there_are_54_devices_and_each_names_its_source():
-    assert len(catalog.devices()) == 54
-    assert len({device.name for device in catalog.devices()}) == 54
+
+def test_there_are_56_devices_and_each_names_its_source():
+    assert len(catalog.devices()) == 56
+    assert len({device.name for device in catalog.devices()}) == 56
     assert all(device.source for device in catalog.devices())
     kinds = {device.family for device in catalog.devices()}
     assert kinds == {"Tesla/data-centre", "Quadro/RTX pro", "GeForce", "Jetson", "TPU", "FPGA"}
@@ -81,7 +83,7 @@ def test_unread_fields_are_named():
 def test_fp32_is_cores_times_two_times_clock(device):
     printed = device.vector_flop_per_s.get("float32")
     if None in (printed, device.fp32_cores, device.boost_hz):
-        assert device.family in ("TPU", "FPGA") or device.name in ("B300 SXM", "Jetson Orin Nano Super 8GB")
+        assert device.family in ("TPU", "FPGA") or device.name in NO_CLOCK
         return
     agrees = device.fp32_cores * 2 * device.boost_hz == pytest.approx(printed, rel=0.02)
     assert agrees != (device.name in FP32_EXCEPTIONS)
@@ -205,7 +207,7 @@ def test_tables_mark_what_was_not_read():
     assert shown.rows == (("T4", "65.0 TFLOP/s*", "8.14 TFLOP/s", "unknown"),)
     assert "* recalled or derived" in str(shown)
     assert ">65.0 TFLOP/s*</td>" in shown._repr_html_()
-    assert len(catalog.table().rows) == 54
+    assert len(catalog.table().rows) == 56
     with pytest.raises(LabError, match="got 'price'"):
         catalog.table(columns=("price",))
 

@@ -1,6 +1,8 @@
 """One training step of a model on a cluster, its time and memory; and a search over layouts."""
 
-from trainplan.cluster.hardware import Cluster, network
+from trainplan.cluster.bill import Bill, bill
+from trainplan.cluster.goodput import Goodput, goodput
+from trainplan.cluster.hardware import NVL72, Cluster, network
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.rank_memory import PURPOSES
 from trainplan.cluster.search import best_layout, require_fit
@@ -11,6 +13,7 @@ from trainplan.cluster.validation import COMPARISONS, held_against, published_st
 from trainplan.costs.transformers import MODELS, Transformer, model
 
 __all__ = [
-    "COMPARISONS", "MODELS", "PARTS", "PURPOSES", "SOFTWARE", "Cluster", "Layout", "Software", "Step", "Transformer",
-    "best_layout", "held_against", "model", "network", "published_steps", "require_fit", "step",
+    "COMPARISONS", "MODELS", "NVL72", "PARTS", "PURPOSES", "SOFTWARE", "Bill", "Cluster", "Goodput", "Layout",
+    "Software", "Step", "Transformer", "best_layout", "bill", "goodput", "held_against", "model", "network",
+    "published_steps", "require_fit", "step",
 ]  # fmt: skip

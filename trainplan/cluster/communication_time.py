@@ -73,17 +73,26 @@ def _context_s(share: RankShare) -> float:
 def _experts_s(share: RankShare) -> float:
     """Seconds that tokens travel to a block's experts and back, forward.
 
-    Each is an all-to-all of `top_k` copies of a rank's tokens, of which (n-1)/n leave it. Source: Lepikhin et al. 2021,
-    GShard, section 3.2.
+    Each is an all-to-all of `top_k` copies of a rank's tokens, of which (n-1)/n leave it. Where the nodes of a token's
+    experts are limited, one copy goes to each, and is passed on over the node's own links. Sources: Lepikhin et al.
+    2021, GShard, section 3.2; DeepSeek-AI 2024, DeepSeek-V3, section 3.2.2.
     """
-    n, model, cluster = share.layout.expert, share.model, share.cluster
+    n, model, cluster, e = share.layout.expert, share.model, share.cluster, share.kind.activation_bytes
     if n == 1:
         return 0.0
-    n_bytes = share.tokens / share.layout.tensor * model.top_k * model.hidden * share.kind.activation_bytes
+    dispatched = 1 if share.layout.software.float8_dispatch and share.kind.scaled else e
+    token_bytes = share.tokens / share.layout.tensor * model.hidden * (dispatched + e)  # there and back
+    n_bytes = token_bytes * model.top_k * (model.capacity or 1)
     inside, link = min(n, cluster.gpus_per_node), share.expert_link
-    if inside < n:  # what leaves the node leaves over each GPU's own link
-        return 2 * max(wire_s(cluster.between, 1, n_bytes * (n - inside) / n), n_bytes * inside / n / link.bytes_per_s)
-    return 2 * wire_s(link, 1, n_bytes * (n - 1) / n)
+    if inside == n:
+        return 2 * wire_s(link, 1, n_bytes / 2 * (n - 1) / n)
+    leaving, passed = n_bytes * (n - inside) / n, n_bytes * inside / n
+    if model.max_nodes:  # of so many nodes those that some of its experts are on, drawn at random
+        nodes = min(model.max_nodes, n // inside)
+        reached = nodes * (1 - (1 - 1 / nodes) ** model.top_k)
+        leaving, passed = token_bytes * reached * (n - inside) / n, n_bytes * (inside - 1) / inside
+    # what leaves the node leaves over each GPU's own link
+    return max(2 * wire_s(cluster.between, 1, leaving / 2), passed / link.bytes_per_s)
 
 
 def _send_s(share: RankShare) -> float:
@@ -106,7 +115,7 @@ def _exchange_s(share: RankShare, what: str) -> float:
     2023, PyTorch FSDP, section 3.2 (groups).
     """
     cluster, layout, kind = share.cluster, share.layout, share.kind
-    gathered = 1 if layout.software.float8_gather and kind.compute_dtype == "float8" else kind.param_bytes
+    gathered = 1 if layout.software.float8_gather and kind.scaled else kind.param_bytes
     apart = layout.software.messages or layout.zero >= 2
     messages = share.exchanged_layers * max(layout.software.messages, 1) if apart else 1
     seconds = 0.0
@@ -114,6 +123,8 @@ def _exchange_s(share: RankShare, what: str) -> float:
         if not count or ranks == 1:
             continue
         n_bytes = count * (gathered if what == "gather" else kind.gradient_bytes) / messages
+        if what != "gather" or layout.zero < 3:  # frozen weights don't change
+            n_bytes *= share.trained
         stride = layout.tensor * layout.replicas // ranks
         if what == "all-reduce":
             seconds += _all_reduce_s(cluster, n_bytes, ranks, group_link(cluster, ranks, stride))

@@ -47,24 +47,31 @@ def compute_times(share: RankShare, constants: Constants) -> ComputeTimes:
 
 def _block(share: RankShare, rate: Rates, constants: Constants) -> PassTimes:
     model, layout, kind, tokens = share.model, share.layout, share.kind, share.tokens
-    h, t, e, queries, keys = model.hidden, layout.tensor, kind.activation_bytes, share.query_width, share.kv_width
-    products = [(tokens, h, queries + 2 * keys, 1.0), (tokens, queries, h, 1.0)]
+    h, t, e = model.hidden, layout.tensor, kind.activation_bytes
+    products = [(tokens, inputs, outputs, 1.0) for inputs, outputs in share.products]
+    adapted = len(products) * (model.adapters > 0)
     if model.experts:
         local = model.experts / layout.expert
         split = t if layout.expert == 1 else 1  # experts that have a rank of their own are whole
-        routed = tokens * split / t * model.top_k / local
+        routed = tokens * split / t * model.top_k * (model.capacity or 1) / local
         mlps = [(routed, model.inner / split, local)] + [(tokens, model.shared / t, 1.0)] * (model.shared > 0)
     else:
         mlps = [(tokens, model.inner / t, 1.0)]
     for rows, f, count in mlps:
         products += [(rows, h, (2 if model.gated else 1) * f, count), (rows, f, h, count)]
     forward = backward = last = 0.0
-    cast = constants.cast * 4 / rate.bytes_per_s if kind.compute_dtype == "float8" else 0.0
-    for rows, inputs, outputs, count in products:
+    cast = constants.cast * 4 / rate.bytes_per_s if kind.scaled else 0.0
+    for i, (rows, inputs, outputs, count) in enumerate(products):
         last = rate.matmul_s(rows, outputs, inputs, count, element_bytes=e)
         forward += last + cast * count * (rows * inputs + inputs * outputs)
         backward += rate.matmul_s(rows, inputs, outputs, count, element_bytes=e) + cast * count * rows * outputs
-        backward += rate.matmul_s(inputs, outputs, rows, count, element_bytes=e, added_bytes=2 * kind.gradient_bytes)
+        weight, rank, added = (inputs, outputs), model.adapters, 2 * kind.gradient_bytes
+        if not rank:
+            backward += rate.matmul_s(*weight, rows, count, element_bytes=e, added_bytes=added)
+        elif i < adapted:  # two products forward and four backward in place of a frozen weight's gradient
+            thin = sum(rate.matmul_s(rows, rank, width, count, element_bytes=e) for width in weight)
+            forward, backward = forward + thin, backward + thin
+            backward += sum(rate.matmul_s(rank, width, rows, count, e, added) for width in weight)
     vector_s = _vector_bytes(share) / rate.bytes_per_s
     scores = _fused(share, rate) if model.fused_attention else _unfused(model, rate, layout.micro_batch, t, e)
     return PassTimes(
@@ -88,7 +95,7 @@ def _vector_bytes(share: RankShare) -> float:
     if model.gated:
         n_bytes += tokens * (share.query_width + share.kv_width) * e / 2 * _ROTARY[eager]
     if model.experts:  # tokens gathered for their experts and put back, weighted
-        n_bytes += 4 * e * tokens * model.hidden * model.top_k
+        n_bytes += 4 * e * tokens * model.hidden * model.top_k * (model.capacity or 1)
     return n_bytes
 
 
@@ -100,7 +107,8 @@ def _fused(share: RankShare, rate: Rates) -> PassTimes:
     model, layout = share.model, share.layout
     ranks = layout.tensor * layout.context
     pairs = layout.micro_batch * model.heads / ranks * model.seq * (model.seq + 128) / 2
-    product = 2 * pairs * model.query_width / model.heads / rate.attention_flop_per_s[layout.software.attention - 1]
+    width = (model.query_width + model.value_width) / 2 / model.heads
+    product = 2 * pairs * width / rate.attention_flop_per_s[layout.software.attention - 1]
     softmax = SOFTMAX_FLOP * pairs / rate.vector_flop_per_s
     return PassTimes(2 * product + softmax, 5 * product / FLASH_BACKWARD + softmax)
 
@@ -121,13 +129,15 @@ def _unfused(model: Transformer, rate: Rates, micro_batch: int, tensor: int, e: 
 def _edges(share: RankShare, constants: Constants) -> tuple[PassTimes, PassTimes]:
     """Times of the embedding and of the head.
 
-    Both stay in 16 bit where the blocks compute in 8 bit (Micikevicius et al. 2022, FP8 formats for deep learning).
+    Both stay in 16 bit where the blocks compute in 8 or 4 bit (Micikevicius et al. 2022, FP8 formats for deep learning;
+    NVIDIA 2025, Pretraining large language models with NVFP4, section 4, which keeps some blocks in 16 bit too).
     """
-    dtype = "bfloat16" if share.kind.compute_dtype == "float8" else share.kind.compute_dtype
+    dtype = "bfloat16" if share.kind.scaled else share.kind.compute_dtype
     rate, e = rates(share.cluster.gpu, dtype, constants), share.kind.activation_bytes
     tokens, h, vocab = share.tokens, share.model.hidden, share.model.vocab / share.layout.tensor
     lookup = 2 * e * tokens * h / rate.bytes_per_s
     head = rate.matmul_s(tokens, vocab, h, element_bytes=e)
-    backward = rate.matmul_s(tokens, h, vocab, element_bytes=e) + rate.matmul_s(h, vocab, tokens, element_bytes=e)
+    backward = rate.matmul_s(tokens, h, vocab, element_bytes=e)
+    backward += 0 if share.model.adapters else rate.matmul_s(h, vocab, tokens, element_bytes=e)
     loss = LOGIT_BYTES * tokens * vocab / rate.bytes_per_s
     return PassTimes(lookup, 2 * lookup), PassTimes(head + lookup + loss / 3, backward + 2 * lookup + 2 * loss / 3)

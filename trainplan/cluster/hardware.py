@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
-from trainplan.arguments import ANYTHING, Count, Number, Positive, Share, checked
+from trainplan.arguments import ANYTHING, Count, NonNegative, Number, Positive, Share, checked
 from trainplan.cluster import constants
 from trainplan.costs.collectives import Link
 from trainplan.errors import LayoutError
@@ -17,16 +17,24 @@ from trainplan.units import GIGA, format_si
 
 
 @checked
-def network(bytes_per_s: Positive, name: str = "") -> Link:
-    """A GPU's link between nodes, from its printed rate in bytes/s in one direction, at the share all-reduces reach."""
-    reached = constants.NETWORK_SHARE * bytes_per_s
-    low_latency = Link(constants.NETWORK_LOW_LATENCY_ALPHA_S, reached / 2)
-    return Link(constants.NETWORK_ALPHA_S, reached, low_latency, name=name, source=constants.NETWORK_SOURCE)
+def network(bytes_per_s: Positive, name: str = "", hop_s: NonNegative = 0.0, *, sharp: bool = False) -> Link:
+    """A GPU's link between nodes, from its printed rate in bytes/s in one direction, at the share all-reduces reach.
+
+    `hop_s` is what a hop takes longer than over InfiniBand: constants.EFA_HOP_S for AWS's network. With `sharp` its
+    switches add what passes through them (InfiniBand's SHARP: Graham et al. 2016), so that an all-reduce sends each
+    byte once instead of twice; at the same share of the rate, which is assumed.
+    """
+    reached, start = constants.NETWORK_SHARE * bytes_per_s, constants.COLLECTIVE_START_S
+    low_latency = Link(constants.NETWORK_LOW_LATENCY_ALPHA_S + hop_s, reached / 2, start_s=start)
+    alpha = constants.NETWORK_ALPHA_S + hop_s
+    switch = Link(alpha, reached, start_s=start) if sharp else None
+    return Link(alpha, reached, low_latency, switch, name, constants.NETWORK_SOURCE, start_s=start)
 
 
 HDR = network(25 * GIGA, "InfiniBand HDR, 25 GB/s a GPU")
 NDR = network(50 * GIGA, "InfiniBand NDR, 50 GB/s a GPU")
-
+XDR = network(100 * GIGA, "InfiniBand XDR, 100 GB/s a GPU")
+NVL72 = 72  # GPUs that share an NVLink switch in a rack of GB200 or GB300
 
 _Gpus = Annotated[int, Number(least=1, most=10_000_000)]  # searches try every divisor
 
@@ -38,10 +46,12 @@ class Cluster(Shown):
 
     `device` is a Device, an object with the same facts, or a name of the catalogue. `intra` and `inter` are a GPU's
     own links inside the node and between nodes. None stands for what such a node usually has: the GPU's NVLink (else
-    PCIe), and HDR InfiniBand for an A100 or older, NDR for newer. A slice of TPUs is one node with a `torus` of these
-    sides, all of whose axes a collective uses that spans them. `reserve` is the share of the memory that layouts must
-    leave free, for the driver, workspaces and fragmentation. Raises LayoutError for counts below 1, nodes that aren't
-    full and a torus of another size, UnknownDevice for a name that the catalogue hasn't.
+    PCIe), and HDR InfiniBand for an A100 or older, XDR for Blackwell Ultra, NDR for others. With gpus_per_node=NVL72 a
+    rack of GB200 is a node. A slice of TPUs is one node with a `torus` of these sides, all of whose axes a collective
+    uses that spans them. `reserve` is the share of the printed memory that layouts must leave free. The driver reports
+    7 % more than is printed (nvidia-smi: 81,559 MiB of an H100's 80 GB), so that by default 8 % of it is left for the
+    driver itself, workspaces and buffers of collectives. Raises LayoutError for counts below 1, nodes that aren't full
+    and a torus of another size, UnknownDevice for a name that the catalogue hasn't.
     """
 
     MAKER: ClassVar = "trainplan.Cluster('A100 SXM4 80GB', 8) is one."
@@ -51,7 +61,7 @@ class Cluster(Shown):
     intra: Link | None = None
     inter: Link | None = None
     torus: tuple[Count, ...] | None = None
-    reserve: Share = 0.08
+    reserve: Share = 0.02
 
     def __post_init__(self) -> None:
         if self.gpus > self.gpus_per_node and self.gpus % self.gpus_per_node:
@@ -84,7 +94,8 @@ class Cluster(Shown):
     @functools.cached_property
     def between(self) -> Link:
         """A GPU's link between nodes."""
-        return self.inter or (NDR if (self.gpu.year or 0) >= 2022 else HDR)
+        usual = XDR if self.gpu.architecture == "Blackwell Ultra" else NDR if (self.gpu.year or 0) >= 2022 else HDR
+        return self.inter or usual
 
     @property
     def nodes(self) -> int:
@@ -113,7 +124,8 @@ def pcie(device: Device) -> Link:
 def _usual_intra(device: Device) -> Link:
     printed = device.interconnect_bytes_per_s
     # a card's NVLink bridge joins two cards, not a node, so that cards talk over PCIe
-    bridged = device.vendor == "NVIDIA" and not any(board in device.name for board in ("SXM", "GH200", "GB200"))
+    boards = ("SXM", "GH200", "GB200", "GB300")
+    bridged = device.vendor == "NVIDIA" and not any(board in device.name for board in boards)
     if printed is None or bridged:
         return pcie(device)
     direction = f"{format_si(printed / 2, 'B/s')} a direction"
@@ -122,7 +134,14 @@ def _usual_intra(device: Device) -> Link:
     for link, both_directions in ((constants.NVLINK3, 600 * GIGA), (constants.NVLINK4, 900 * GIGA)):
         if printed == both_directions:
             return link
-    return Link(constants.NVLINK3.alpha_s, constants.NVLINK_SHARE * printed / 2, name=direction)
+    faster, switch = printed / (900 * GIGA), constants.NVLINK4.switch
+    if switch is not None and faster > 1:  # assumed to have grown with the rate
+        switch = replace(switch, bytes_per_s=faster * switch.bytes_per_s, low_latency=None)
+    rate = constants.NVLINK_SHARE * printed / 2
+    return replace(
+        constants.NVLINK3, bytes_per_s=rate, low_latency=None, switch=switch if faster > 1 else None, name=direction,
+        source="",
+    )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=4096)
@@ -136,7 +155,10 @@ def group_link(cluster: Cluster, ranks: int, stride: int) -> Link:
     inside = min(ranks, max(cluster.gpus_per_node // stride, 1))
     nodes = -(-ranks // inside)
     intra = cluster.inside if cluster.torus is None else _torus_link(cluster.inside, cluster.torus, inside, stride)
-    return intra if nodes == 1 else _mixed(intra, cluster.between, inside, nodes / ranks)
+    if cluster.gpu.vendor == "AMD" and cluster.intra is None and 1 < inside < cluster.gpus_per_node:
+        # each GPU has a link of its own to every other (data/published/interconnect_specs.csv, "all-to-all")
+        intra = replace(intra, bytes_per_s=intra.bytes_per_s * (inside - 1) / (cluster.gpus_per_node - 1))
+    return intra if nodes == 1 else _mixed(intra, cluster.between, inside, nodes)
 
 
 def _torus_link(link: Link, sides: tuple[int, ...], ranks: int, stride: int) -> Link:
@@ -159,12 +181,18 @@ def _torus_link(link: Link, sides: tuple[int, ...], ranks: int, stride: int) -> 
     return replace(link, alpha_s=hops / (ranks - 1) * link.alpha_s, bytes_per_s=axes / len(sides) * link.bytes_per_s)
 
 
-def _mixed(intra: Link, inter: Link, inside: int, share_between: float) -> Link:
+def _mixed(intra: Link, inter: Link, inside: int, nodes: int) -> Link:
+    """The link of a ring through `inside` GPUs of each node, and of a tree of the nodes with a chain in each.
+
+    Source of the tree's hops: NVIDIA/nccl, src/graph/tuning.cc (commit 01afd20a).
+    """
     low = None
     if intra.low_latency is not None and inter.low_latency is not None:
-        low = _mixed(intra.low_latency, inter.low_latency, inside, share_between)
-    return Link(
-        share_between * inter.alpha_s + (1 - share_between) * intra.alpha_s,
-        min(intra.bytes_per_s, inside * inter.bytes_per_s) if inside > 1 else inter.bytes_per_s,
-        low,
-    )
+        low = _mixed(intra.low_latency, inter.low_latency, inside, nodes)
+    rate = min(intra.bytes_per_s, inside * inter.bytes_per_s) if inside > 1 else inter.bytes_per_s
+    start = max(intra.start_s, inter.start_s)
+    ring = inter.alpha_s / inside + (1 - 1 / inside) * intra.alpha_s
+    depth = (inside - 1) * intra.alpha_s + math.ceil(math.log2(nodes)) * inter.alpha_s
+    tree = Link(depth / math.ceil(math.log2(inside * nodes)), rate, low and low.tree, start_s=start)
+    switch = None if inter.switch is None else Link(inter.switch.alpha_s, rate, start_s=start)
+    return Link(ring, rate, low, switch, start_s=start, tree=tree)

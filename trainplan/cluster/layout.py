@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.arguments import Count, Dtype, checked
+from trainplan.arguments import Count, Dtype, Size, checked
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.software import TORCH, Software
 from trainplan.costs.memory_costs import optimizer_states, precision
@@ -37,7 +37,10 @@ class Layout(Shown):
     whole, and send tokens to each other (Lepikhin et al. 2021, GShard). `shard` is over how many of them ZeRO splits,
     in groups that are replicas of each other (HSDP; None: over all). `schedule` is that of the pipeline; "ZB-V" and
     "DualPipe" have two chunks a rank. `offload` keeps optimizer state in main memory and updates there (Ren et al.
-    2021, ZeRO-Offload). `software` says how the library works. Raises LayoutError for counts below 1 and unknown
+    2021, ZeRO-Offload). Of ZeRO-3's weights those of `prefetch` blocks are gathered ahead of the one that is computed
+    (0: none, so that their gathering hides behind nothing), and each block's are given up after its forward pass, to be
+    gathered again, or kept until its backward pass where `reshard_after_forward` is False (torch's FSDP 2). `software`
+    says how the library works. Raises LayoutError for counts below 1 and unknown
     levels.
     """
 
@@ -57,6 +60,8 @@ class Layout(Shown):
     shard: Count | None = None
     schedule: Literal["1F1B", "ZB-H1", "ZB-V", "DualPipe"] = "1F1B"
     offload: bool = False
+    prefetch: Size = 1
+    reshard_after_forward: bool = True
     software: Software = TORCH
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ PURPOSES = {  # and what makes each smaller
     "kept for the backward pass": "Smaller micro-batches, recomputing and more tensor ranks make it smaller.",
     "logits and loss": "Smaller micro-batches and more tensor ranks make it smaller.",
     "gathered for a moment": "More tensor ranks make it smaller, and ZeRO 1 and 2 gather nothing.",
+    "fragments": "What makes activations smaller makes these smaller too.",
 }
 
 
@@ -31,10 +32,15 @@ def block_kept_bytes(share: RankShare, recompute: str) -> float:
         return e * tokens * model.hidden / share.sequence_split
     # the inputs of two norms and of two products, and a mask of one byte an element after each of the two outputs
     whole = tokens * model.hidden * (4 * e + 2 * model.dropout) / share.sequence_split
-    # SwiGLU in one kernel keeps the gate, the other factor and their product; GELU its input and its output
-    inner = (3 if model.gated else 2) * model.used_inner
-    routed = 2 * model.top_k * model.hidden if model.experts else 0  # what experts were sent, and what they returned
-    split = tokens * e * (2 * model.query_width + 2 * model.kv_width + inner + routed) / t
+    # SwiGLU in one kernel keeps the gate, the other factor and their product, in two SiLU of the gate too (which "half"
+    # recomputes); GELU its input and its output
+    eager = not share.layout.software.fused and recompute != "half"
+    inner = (3 + eager if model.gated else 2) * model.used_inner
+    routed = 0.0  # what experts were sent, and what they returned
+    if model.experts:
+        routed = 2 * model.top_k * model.hidden * (model.capacity or 1)
+    around = model.query_width + model.value_width + 2 * model.kv_width + model.query_rank + model.kv_rank
+    split = tokens * e * (around + inner + routed) / t
     scores = 0.0
     if model.fused_attention:
         scores = 4 * tokens * model.heads / t  # a float32 log-sum-exp for each row (Dao et al. 2022)
@@ -81,19 +87,24 @@ def stage_memory(share: RankShare, stage: int) -> dict[str, float]:
         loss = share.tokens * width / layout.tensor
     gathered = 0.0
     if layout.zero == 3 and layout.replicas > 1:
-        # weights of this block and of the next one, or of all where they stay, and one block's gradient
-        block = (params + in_experts) / max(layers, 1)
-        blocks = 2 if layout.software.reshard else layers
-        gathered = blocks * block * kind.param_bytes + block * kind.gradient_bytes
-    on_gpu = 0 if layout.offload else 1
+        # weights of this block and of those gathered ahead, or of all where they stay, and one block's gradient; where
+        # weights stay, gradients are summed whole and scattered after the last micro-batch (FSDP2's
+        # set_requires_gradient_sync)
+        block, reshard = (params + in_experts) / max(layers, 1), layout.software.reshard
+        blocks = min(1 + layout.prefetch, layers) if reshard and layout.reshard_after_forward else layers
+        summed = 1 if reshard or share.microbatches == 1 else layers
+        gathered = block * (blocks * kind.param_bytes + share.trained * summed * kind.gradient_bytes)
+    on_gpu = share.trained * (0 if layout.offload else 1)
+    copies = layout.software.gradient_copies if layout.replicas > 1 else 0
     return {
         "parameters": held(3) * kind.param_bytes,
-        "gradients": held(2) * kind.gradient_bytes,
+        "gradients": share.trained * held(2) * (kind.gradient_bytes + copies),
         "float32 master weights": on_gpu * held(1) * kind.master_bytes,
         "optimizer state": on_gpu * held(1) * kind.state_bytes * optimizer_states(layout.optimizer),
         "kept for the backward pass": kept,
         "logits and loss": loss,
         "gathered for a moment": gathered,
+        "fragments": layout.software.fragments * (kept + gathered),
     }
 
 

@@ -15,10 +15,12 @@ from trainplan.costs.transformers import Transformer
 class RankShare:
     """One rank's share of a step, made by `rank_share`: of one micro-batch, where nothing else is said.
 
-    `layers` are those of each stage, of all its chunks together, `exchanged_layers` those of which a rank exchanges the
-    parameters one after another. `query_width` and `kv_width` are of the rank's heads; `sequence_split` is among how
-    many ranks that is split along the sequence which isn't split by heads. `boundary_bytes` pass from block to block,
-    `block_params` are a block's parameters without ZeRO, outside of experts and in them. The links are those of the
+    `layers` are those of each stage, of all its chunks together, and of the last those that predict ahead;
+    `exchanged_layers` are those of which a rank exchanges the parameters one after another. `products` are inputs and
+    outputs of the products around attention, of the rank's heads as `query_width` and `kv_width`; `sequence_split` is
+    among how many ranks that is split along the sequence which isn't split by heads. `boundary_bytes` pass from block
+    to block, `block_params` are a block's parameters without ZeRO, outside of experts and in them, `trained` is the
+    share of all parameters that has gradients. The links are those of the
     groups of ranks that share heads, sequences and experts, and among which ZeRO splits.
     """
 
@@ -30,11 +32,13 @@ class RankShare:
     tokens: float
     layers: tuple[int, ...]
     exchanged_layers: float
+    products: tuple[tuple[float, float], ...]
     query_width: float
     kv_width: float
     sequence_split: int
     boundary_bytes: float
     block_params: tuple[float, float]
+    trained: float
     tensor_link: Link
     context_link: Link
     expert_link: Link
@@ -43,17 +47,21 @@ class RankShare:
     def stage_params(self, stage: int) -> tuple[float, float]:
         """Parameters of a rank of a stage without ZeRO: outside of experts, and in them.
 
-        For a tied head the last stage has a copy of the embedding. DualPipe holds two stages.
+        For a tied head the last stage has a copy of the embedding. DualPipe holds two stages. Dense blocks before those
+        with experts are the first stage's.
         """
         model, p, ends = self.model, self.layout.pipeline, 0
         if stage == 0:
             ends += model.embedding_params
         if stage == p - 1:
             ends += model.head_params + (model.vocab * model.hidden if p > 1 and not model.gated else 0)
+            ends += model.ahead_params - model.ahead * model.block_params
         copies = 2 if self.layout.schedule == "DualPipe" else 1
         others, in_experts = self.block_params
-        layers = copies * self.layers[stage]
-        return layers * others + copies * ends / self.layout.tensor, layers * in_experts
+        layers, dense = self.layers[stage], min(model.dense, self.layers[0]) if stage == 0 else 0
+        layers -= dense
+        ends += dense * model.dense_params
+        return copies * (layers * others + ends / self.layout.tensor), copies * layers * in_experts
 
 
 def rank_share(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> RankShare:
@@ -62,7 +70,13 @@ def rank_share(model: Transformer, cluster: Cluster, layout: Layout, batch: int)
     tokens = layout.micro_batch * model.seq / layout.context
     layers = stage_layers(model.layers, layout.pipeline, layout.interleave)
     assert layers is not None  # why_not refuses the others
+    layers = (*layers[:-1], layers[-1] + model.ahead)
     in_experts = model.experts * model.expert_params
+    queries, keys = model.query_width / tensor, max(model.kv_width / tensor, model.query_width / model.heads)
+    products: tuple[tuple[float, float], ...] = ((model.hidden, queries + 2 * keys), (queries, model.hidden))
+    if model.kv_rank:  # what is common to all heads isn't split
+        down, *up, (values, hidden) = model.attention_products
+        products = (down, *((inputs, outputs / tensor) for inputs, outputs in up), (values / tensor, hidden))
     return RankShare(
         model=model,
         cluster=cluster,
@@ -72,14 +86,16 @@ def rank_share(model: Transformer, cluster: Cluster, layout: Layout, batch: int)
         tokens=tokens,
         layers=layers,
         exchanged_layers=max(model.layers / layout.pipeline, 1),
-        query_width=model.query_width / tensor,
-        kv_width=max(model.kv_width / tensor, model.query_width / model.heads),  # one head at least
+        products=products,
+        query_width=queries,
+        kv_width=keys,  # one head at least
         sequence_split=tensor if layout.sequence_parallel else 1,
         boundary_bytes=tokens * model.hidden * kind.activation_bytes,
         block_params=(
             (model.block_params - in_experts) / tensor,
             in_experts / (tensor if layout.expert == 1 else layout.expert),
         ),
+        trained=model.trained_params / model.params,
         tensor_link=group_link(cluster, tensor, 1),
         context_link=group_link(cluster, layout.context, tensor),
         expert_link=group_link(cluster, layout.expert, 1),

@@ -47,7 +47,10 @@ class Rates:
         return max(flop * slowed / self.matmul_flop_per_s, moved / self.bytes_per_s)
 
 
-_PUBLISHED_DTYPES = {"bfloat16": "bf16", "float16": "bf16", "float8": "fp8 (e4m3)", "tf32": "tf32", "float32": "fp32"}
+_PUBLISHED_DTYPES = {  # of 4 bit none is published: assumed to reach the share that 8 bit does
+    "bfloat16": "bf16", "float16": "bf16", "float8": "fp8 (e4m3)", "float4": "fp8 (e4m3)", "tf32": "tf32",
+    "float32": "fp32",
+}  # fmt: skip
 
 
 @functools.cache
@@ -78,6 +81,14 @@ def _power_share(device: Device, constants: Constants) -> float:
     if device.tdp_w is None or top is None:
         return 1.0
     return float(min(device.tdp_w / top / A100_WATTS_PER_FLOP_PER_S, 1.0) ** constants.power)
+
+
+def contention(device: Device, constants: Constants) -> float:
+    """Bytes of memory traffic that delay compute as much as a byte sent behind it.
+
+    A TPU's links have engines of their own, so that a byte costs what it moves: once read and once written.
+    """
+    return 2.0 if device.vendor == "Google" else constants.contention
 
 
 @functools.cache

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from trainplan.arguments import Count, Positive, checked
-from trainplan.cluster.constants import CONSTANTS, LEFT_OUT, Constants
+from trainplan.cluster.constants import CONSTANTS, REPORTED, SPREAD, WIDENED, Constants
+from trainplan.cluster.evidence import Nearest, generation, nearest
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import Layout, why_not
 from trainplan.cluster.rank_memory import memory
 from trainplan.cluster.rank_share import rank_share
+from trainplan.cluster.software import SOFTWARE, TORCH
 from trainplan.cluster.step_time import parts
 from trainplan.costs.memory_costs import precision
 from trainplan.costs.transformers import Transformer
@@ -19,8 +23,10 @@ from trainplan.errors import LayoutError
 from trainplan.tables import Shown, Table
 from trainplan.units import format_bytes, format_seconds, format_si, significant
 
-_COMPARED = ("Ampere GA100", "Hopper", "Blackwell GB100")  # architectures of the tables
-_MOST_GPUS = 3072
+_COMPARED = ("Ampere GA100", "Hopper", "Blackwell GB100", "TPU v5", "TPU v6")  # architectures of the tables
+_FAR = 2.0  # distance of the nearest published step from which its interval may not hold
+PRESETS = ("torch", "Megatron-LM", "Transformer Engine")  # libraries of SOFTWARE that run on any cluster of GPUs
+_MOST_GPUS, _MOST = 3072, {"Google": 8192}  # devices of a published step, by vendor
 EXPERTS = "published steps with experts were up to a factor of two slower or faster"
 
 
@@ -60,36 +66,59 @@ class Step(Shown):
         """The GPU's memory without the cluster's reserve."""
         return (1 - self.cluster.reserve) * self.capacity_bytes
 
-    @property
-    def interval_s(self) -> tuple[float, float]:
-        """Seconds between which eight of ten published steps were, of tables that the constants weren't fitted to."""
-        low, high = LEFT_OUT[self.kind]
-        return low * self.seconds, high * self.seconds
+    @functools.cached_property
+    def nearest(self) -> Nearest:
+        """The published step that is most like this one, and how far off it is."""
+        return nearest(self.model, self.cluster, self.layout, self.batch)
 
-    @property
-    def kind(self) -> str:
-        """What makes the step hard to predict: the key of its interval in LEFT_OUT."""
-        if self.model.experts:
-            return "experts"
-        return "8 bit" if precision(self.layout.dtype).compute_dtype == "float8" else "16 bit"
+    @functools.cached_property
+    def by_library(self) -> Mapping[str, float]:
+        """Seconds with the habits of PRESETS, where `software` is the default, or nothing published is near."""
+        if self.cluster.gpu.vendor == "Google" or (self.layout.software != TORCH and self.nearest.distance <= _FAR):
+            return {}
+        layouts = {name: replace(self.layout, software=SOFTWARE[name]) for name in PRESETS}
+        shares = {name: rank_share(self.model, self.cluster, one, self.batch) for name, one in layouts.items()}
+        return {name: sum(parts(share).values()) for name, share in shares.items()}
+
+    @functools.cached_property
+    def interval_s(self) -> tuple[float, float]:
+        """Seconds between which eight of ten published steps were that are as unlike the others as this one.
+
+        The spread of the class of the nearest published step, widened by its distance so that of each source 80 % are
+        inside when it is left out, and at least what the choice of library changes.
+        """
+        width = math.exp(SPREAD[self.nearest.kind] + WIDENED * self.nearest.distance)
+        others = self.by_library.values()
+        return min((self.seconds / width, *others)), max((self.seconds * width, *others))
 
     @property
     def outside(self) -> tuple[str, ...]:
         """Why the interval may not hold: where this step is unlike all that the model was compared with."""
+        near = self.nearest
+        far = f"the nearest published step ({near.label}) has {', '.join(near.differs)}"
+        return (*self.unlike, far) if near.distance > _FAR else self.unlike
+
+    @property
+    def unlike(self) -> tuple[str, ...]:
+        """What of this step makes predictions worse, whatever was published."""
         layout, gpu, room = self.layout, self.cluster.gpu, self.capacity_bytes
+        most, on_gpus = _MOST.get(gpu.vendor, _MOST_GPUS), gpu.vendor != "Google"
         computing = self.parts["compute"] + self.parts["recompute"]
         compute_dtype = precision(layout.dtype).compute_dtype
         reasons = {
             EXPERTS: self.model.experts > 0,
-            "no published step was compared on this device": not gpu.architecture.startswith(_COMPARED),
+            "no published step was compared on this device": not generation(gpu).startswith(_COMPARED),
             "no published step was computed in float32 or tf32": compute_dtype in ("float32", "tf32"),
-            f"the largest published step was on {_MOST_GPUS:,} GPUs": self.cluster.gpus > _MOST_GPUS,
+            "no published step was computed in 4 bit": compute_dtype == "float4",
+            "no published step trained adapters alone": self.model.adapters > 0,
+            f"the largest published step was on {most:,} of them": self.cluster.gpus > most,
+            "no published step had tensor ranks in several nodes": layout.tensor > self.cluster.gpus_per_node,
             "less than two fifths of it is compute": computing < 0.4 * self.seconds,
-            "the memory is all but full, which costs time": 0.97 * room < self.memory_bytes <= room,
-            "it needs more memory than there is": self.memory_bytes > room,
+            "the memory is all but full, which costs time": 0.93 * room < self.memory_bytes <= REPORTED * room,
+            "it needs more memory than there is": self.memory_bytes > REPORTED * room,
             f"no published step had the schedule {layout.schedule}": layout.schedule != "1F1B",
             "no published step offloaded its optimizer": layout.offload,
-            "no published step had groups of ranks that split among themselves": layout.shard is not None,
+            "no published step had groups of ranks that split among themselves": layout.shard is not None and on_gpus,
         }
         return tuple(reason for reason, holds in reasons.items() if holds)
 
@@ -129,13 +158,20 @@ class Step(Shown):
         rows = [row for row in rows if row[2] != "0.0%"]
         return Table(tuple(rows), ("part", "calculated", "share"), title=str(self.layout), notes=(self._sentence(),))
 
+    @property
+    def worth(self) -> str:
+        """What the seconds are worth, as a sentence's end: interval, library, and why the interval may not hold."""
+        low, high = map(format_seconds, self.interval_s)
+        library = next((name for name, one in SOFTWARE.items() if one == self.layout.software), "a library of its own")
+        others = ", ".join(f"{name} {format_seconds(s)}" for name, s in self.by_library.items() if name != library)
+        said = f"Eight of ten published steps would be within {low} to {high}. Calculated for {library}"
+        said += f" (with {others})" * bool(others)
+        return said + "; but " * bool(self.outside) + ", and ".join(self.outside)
+
     def _sentence(self) -> str:
         return (
             f"{format_seconds(self.seconds)} a step, {format_si(self.tokens_per_s, 'tokens/s')}, MFU {self.mfu:.1%}, "
-            f"{format_bytes(self.memory_bytes)} of {format_bytes(self.capacity_bytes)} a GPU. Eight of ten published "
-            f"steps would be within {' to '.join(map(format_seconds, self.interval_s))}"
-            + "; but " * bool(self.outside)
-            + ", and ".join(self.outside)
+            f"{format_bytes(self.memory_bytes)} of {format_bytes(self.capacity_bytes)} a GPU. {self.worth}"
         )
 
     def __str__(self) -> str:
@@ -155,7 +191,7 @@ def steps_table(steps: Sequence[Step], tokens: float | None = None, notes: Seque
     rows = [
         (
             one.layout.short,
-            format_seconds(one.seconds),
+            format_seconds(one.seconds) + " ?" * bool(one.outside),
             format_si(one.tokens_per_s, "tokens/s").removesuffix(" tokens/s"),
             f"{one.mfu:.1%}",
             format_bytes(one.memory_bytes),
@@ -164,11 +200,9 @@ def steps_table(steps: Sequence[Step], tokens: float | None = None, notes: Seque
         for one in steps
     ]
     first, headings = steps[0], ("layout", "step", "tokens/s", "MFU", "memory")
-    share = [bound / first.seconds for bound in first.interval_s]
-    worth = (
-        f"Calculated, not measured. Eight of ten published steps took {share[0]:.2f} to {share[1]:.2f} times as "
-        "long as calculated" + "; but " * bool(first.outside) + ", and ".join(first.outside) + "."
-    )
+    worth = f"Calculated, not measured. Of the first: {first.worth}."
+    if any(one.outside for one in steps):
+        worth += " A step with ? is unlike all that the model was compared with."
     layers, counts = first.model.layers, {one.layout.pipeline * one.layout.interleave for one in steps}
     uneven = [n for n in sorted(counts) if layers % n and not (layers + 2) % n]
     ends = [f"{n:,} chunks (pp x vp) hold {layers} layers + embedding + head." for n in uneven]

@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 from trainplan.cluster.communication_time import Communication, communication
 from trainplan.cluster.compute_time import ComputeTimes, compute_times
-from trainplan.cluster.constants import CONSTANTS, HOST_BYTES_PER_S, Constants
-from trainplan.cluster.hardware import pcie
+from trainplan.cluster.constants import CONSTANTS, DUALPIPE_SMS, HOST_BYTES_PER_S, Constants
+from trainplan.cluster.hardware import Cluster, group_link, pcie
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.rank_share import RankShare
+from trainplan.cluster.rates import contention
+from trainplan.costs.collectives import fastest_all_reduce_s
 from trainplan.costs.memory_costs import optimizer_traffic_bytes
 
 PARTS = (
@@ -36,7 +38,7 @@ class _Work(NamedTuple):
         return self.compute + self.recompute + self.tensor + self.others
 
 
-def _added(works: Sequence[tuple[int, _Work]]) -> _Work:
+def _added(works: Sequence[tuple[float, _Work]]) -> _Work:
     """The sum of works, each as often as is said with it."""
     return _Work(*(sum(count * work[i] for count, work in works) for i in range(len(_Work._fields))))
 
@@ -92,25 +94,28 @@ def _exchange_s(share: RankShare, sent: Communication, first: _Work, byte_s: flo
 
     ZeRO-0: an all-reduce of the gradients; 1: a reduce-scatter and an all-gather of the new weights; 2: the
     reduce-scatter in each micro-batch; 3: weights gathered layer by layer, forward and again backward, and gradients
-    scattered, in each micro-batch, or once where the software doesn't reshard. If the layout overlaps, all but the last
-    layer's part hides behind the compute of a micro-batch, from which it takes the memory traffic that it causes.
+    scattered, in each micro-batch, or once where the software doesn't reshard; not again backward where the layout
+    keeps them after the forward pass. If the layout overlaps, all but the last layer's part hides behind the compute of
+    a micro-batch, from which it takes the memory traffic that it causes.
     """
     layout = share.layout
     if not sent.exchange:
         return 0.0
-    lost_share = constants.contention * share.data_link.bytes_per_s * byte_s
+    lost_share = contention(share.cluster.gpu, constants) * share.data_link.bytes_per_s * byte_s
     forward, backward = first.total - first.backward, first.backward
 
     def exposed(behind: float, *collectives: str) -> float:
         """What of the collectives `behind` seconds of compute don't hide, and what hiding costs."""
         seconds = sum(sent.exchange[what] for what in collectives)
-        hidden = min(seconds * (1 - 1 / share.exchanged_layers), behind) if layout.overlap else 0.0
+        ahead = seconds if layout.prefetch or layout.zero < 3 else sent.exchange["scatter"] * ("scatter" in collectives)
+        hidden = min(ahead * (1 - 1 / share.exchanged_layers), behind) if layout.overlap else 0.0
         return seconds - hidden + lost_share * hidden
 
     if layout.zero == 0:
         return exposed(backward, "all-reduce")
     if layout.zero == 3 and layout.software.reshard:
-        return share.microbatches * (exposed(forward, "gather") + exposed(backward, "gather", "scatter"))
+        again = ("gather",) if layout.reshard_after_forward else ()
+        return share.microbatches * (exposed(forward, "gather") + exposed(backward, *again, "scatter"))
     times = share.microbatches if layout.zero == 2 else 1
     return times * exposed(backward, "scatter") + exposed(forward, "gather")
 
@@ -119,7 +124,7 @@ def _optimizer_s(share: RankShare, byte_s: float) -> float:
     """Seconds of the update of a GPU's share of the parameters: bound by memory, or by the bus and the host."""
     layout, kind, params = share.layout, share.kind, share.stage_params(0)
     split = layout.sharded if layout.zero else 1
-    updated = params[0] / split + params[1] / min(split, layout.same_experts)
+    updated = share.trained * (params[0] / split + params[1] / min(split, layout.same_experts))
     n_bytes = optimizer_traffic_bytes(updated, dtype=layout.dtype, optimizer=layout.optimizer)
     if layout.offload:
         moved = updated * (kind.gradient_bytes + kind.param_bytes)
@@ -127,7 +132,13 @@ def _optimizer_s(share: RankShare, byte_s: float) -> float:
     # 16-bit gradients are copied to float32, those of float16 scaled back and checked, all read for their norm, and
     # float32 weights read for their 16-bit copy (Megatron-LM, megatron/optimizer/optimizer.py, commit 00764415)
     around = 4 + 8 * (kind.compute_dtype == "float16") + (4 + 6 * (kind.gradient_bytes == 2)) * (kind.master_bytes > 0)
-    return (n_bytes + around * updated) * byte_s
+    return (n_bytes + around * updated) * byte_s + _norm_s(share.cluster)
+
+
+def _norm_s(cluster: Cluster) -> float:
+    """Seconds of the all-reduce of one number over all ranks, by whose sum gradients are clipped to a norm."""
+    in_node = cluster.nodes == 1
+    return fastest_all_reduce_s(4, cluster.gpus, group_link(cluster, cluster.gpus, 1), in_node=in_node)
 
 
 def _shown_tensor_s(share: RankShare, once: float, byte_s: float, constants: Constants) -> tuple[float, float]:
@@ -147,6 +158,22 @@ def _shown_tensor_s(share: RankShare, once: float, byte_s: float, constants: Con
     return forward, backward
 
 
+def _shown_experts_s(share: RankShare, sent_s: float, compute_s: float) -> float:
+    """Seconds of a block's all-to-alls that show, forward and backward.
+
+    DualPipe runs those of a forward pass beside the compute of another micro-batch's backward pass and the other way
+    round, and the SMs that carry them don't compute. The pipeline fills and empties without: of m micro-batches of p
+    stages m - 5 p / 4 + 1/2 overlap in the mean of the ranks. Sources: DeepSeek-AI 2024, DeepSeek-V3, sections 3.2.1
+    and 3.2.2; deepseek-ai/DualPipe, dualpipe/dualpipe.py.
+    """
+    layout, sms = share.layout, share.cluster.gpu.sms
+    if layout.schedule != "DualPipe" or not layout.overlap:
+        return sent_s
+    overlapped = max(1 - (1.25 * layout.pipeline - 0.5) / share.microbatches, 0.0)
+    hidden = overlapped * min(sent_s, compute_s)
+    return sent_s - hidden + hidden * (DUALPIPE_SMS / sms if sms else 0.0)
+
+
 def _block(
     share: RankShare, compute: ComputeTimes, sent: Communication, tensor: tuple[float, float], constants: Constants
 ) -> _Work:
@@ -161,7 +188,7 @@ def _block(
     # the host launches a block's kernels while the last ones run; where it takes longer, the GPU waits for it
     launch_s = (constants.expert_s if model.experts else constants.block_s) * (1 + again / (3 * times.forward_s))
     slowed = max(launch_s / (times.forward_s + times.backward_s + again), 1.0)
-    lost_share = constants.contention * share.context_link.bytes_per_s * compute.byte_s
+    lost_share = contention(share.cluster.gpu, constants) * share.context_link.bytes_per_s * compute.byte_s
 
     def shown(communication: float, behind: float) -> float:
         """Seconds of the ring of keys that attention doesn't hide."""
@@ -171,11 +198,11 @@ def _block(
     adding = 0.0
     if not layout.software.fused_gradients and layout.zero < 2:
         # reads the sum and the new gradient, writes the sum, for all micro-batches but the first
-        n_bytes = 3 * share.kind.gradient_bytes * sum(share.block_params)
+        n_bytes = 3 * share.kind.gradient_bytes * share.trained * sum(share.block_params)
         adding = (1 - 1 / share.microbatches) * n_bytes * compute.byte_s
     passes = 3 if layout.recompute == "full" else 2  # of tensor and expert communication
     others = shown(sent.context, times.scores_s) + shown(2 * sent.context, 2 * times.scores_s)
-    others += passes * sent.experts
+    others += _shown_experts_s(share, passes * sent.experts, slowed * (times.forward_s + times.backward_s))
     repeated = slowed * again + (passes - 2) * tensor[0]
     return _Work(
         compute=slowed * (times.forward_s + times.backward_s) + adding,
@@ -196,9 +223,13 @@ def _stages(
     first, last = compute.embedding, compute.head
     # the embedding has an all-reduce forward, the head one backward: half of a block's each
     embedding = (1, _Work(first.forward_s + first.backward_s, 0, tensor[0] / 2, 0, first.backward_s, 0))
-    head = (1, _Work(last.forward_s + last.backward_s, 0, tensor[1] / 2, 0, last.backward_s + tensor[1] / 2, 0))
+    head_s = last.forward_s + last.backward_s
+    head = (1 + share.model.ahead, _Work(head_s, 0, tensor[1] / 2, 0, last.backward_s + tensor[1] / 2, 0))
     layers = share.layers
     if len(layers) == 1:
         return [(1, _added([(layers[0], block), embedding, head]))]
     inner = [(count, _added([(number, block)])) for number, count in Counter(layers[1:-1]).items()]
+    if share.layout.schedule == "DualPipe":  # both ranks at the ends have both ends' stages, for half of the work each
+        both = ((layers[0] + layers[-1]) / 2, block), (0.5, embedding[1]), (head[0] / 2, head[1])
+        return [(2, _added(both)), *inner]
     return [(1, _added([(layers[0], block), embedding])), *inner, (1, _added([(layers[-1], block), head]))]

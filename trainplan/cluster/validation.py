@@ -2,69 +2,49 @@
 
 from __future__ import annotations
 
-import functools
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trainplan.arguments import Count, Positive, checked
+from trainplan.cluster import evidence
 from trainplan.cluster.constants import CONSTANTS, Constants
-from trainplan.cluster.hardware import Cluster, network
+from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import Layout
-from trainplan.cluster.software import Software
+from trainplan.cluster.rank_memory import stage_memory
+from trainplan.cluster.rank_share import rank_share
 from trainplan.cluster.step_prediction import Step, step
 from trainplan.costs.transformers import Transformer
 from trainplan.errors import LayoutError, lookup
 from trainplan.facts.agreement import Agreement, Compared
-from trainplan.facts.csv_tables import published
-from trainplan.facts.devices import find
 from trainplan.tables import Shown
 from trainplan.units import GIGA
 
-TABLE = "planner_steps"  # written by scripts/published_steps.py from the other published tables
 COMPARISONS = (
     "megatron", "selective recomputation", "zero bubble", "llm-foundry", "llm-foundry H100", "torchtitan", "nanotron",
-    "nemo", "megatron bridge", "zero bubble memory",
+    "nemo", "megatron bridge", "zero bubble memory", "torchtitan memory", "nanotron memory",
 )  # fmt: skip
-
-
-@functools.cache
-def _inputs(name: str) -> tuple[tuple[Transformer, Cluster, Layout, int], ...]:
-    """What `step` needs for each row of one table."""
-    made = []
-    for row in _rows(name):
-        read = {column: json.loads(row[column]) for column in ("model", "device", "cluster", "layout", "software")}
-        device = replace(find(read["device"].pop("name")), **read["device"])
-        inter = read["cluster"].pop("inter", None)
-        read["cluster"]["torus"] = tuple(read["cluster"].get("torus", ())) or None
-        cluster = Cluster(device, inter=None if inter is None else network(inter), **read["cluster"])
-        layout = Layout(software=Software(**read["software"]), **read["layout"])
-        made.append((Transformer(**read["model"]), cluster, layout, int(row["batch"])))
-    return tuple(made)
-
-
-def _rows(name: str) -> tuple[Mapping[str, str], ...]:
-    return tuple(row for row in published(TABLE) if row["table"] == name)
+NOT_FITTED = ("MaxText", "machines of 2026")  # TPUs; GB300, DeepSeek-V3, LoRA, and two whole trainings
 
 
 def compare(name: str, constants: Constants = CONSTANTS) -> Agreement[Step]:
-    """The model with any constants compared with a table of COMPARISONS: speeds, or GB on the fullest GPU."""
-    rows = _rows(name)
+    """The model with any constants compared with a table of COMPARISONS: speeds, or GB on the fullest GPU or rank 0."""
+    rows = evidence.rows(name)
     unit, compared = rows[0]["unit"], []
-    for row, inputs in zip(rows, _inputs(name), strict=True):
+    for row, inputs in zip(rows, evidence.inputs(name), strict=True):
         found = step(*inputs, constants=constants)
-        predicted = found.memory_bytes / GIGA if unit == "GB" else found.tokens_per_s_per_gpu
+        predicted = found.tokens_per_s_per_gpu if unit.startswith("tok") else found.memory_bytes / GIGA
+        if unit == "GB of the first stage":
+            predicted = sum(stage_memory(rank_share(*inputs), 0).values()) / GIGA
         compared.append(Compared(row["label"], predicted, float(row["published"]), found))
     return Agreement(name, unit, tuple(compared), rows[0]["source"])
 
 
 @checked
 def published_steps(name: str) -> Agreement[Step]:
-    """The model compared with a published table of a name in COMPARISONS, or with TPUs' ("MaxText").
+    """The model compared with a published table in COMPARISONS, or in NOT_FITTED, to which no constant was fitted.
 
-    The constants were not fitted to the latter. Raises BadArgument with the nearest name.
+    Raises BadArgument with the nearest name.
     """
-    return compare(lookup(name, {table: table for table in (*COMPARISONS, "MaxText")}, "published table"))
+    return compare(lookup(name, {table: table for table in (*COMPARISONS, *NOT_FITTED)}, "published table"))
 
 
 @dataclass(frozen=True, repr=False)

@@ -33,8 +33,10 @@ class Link(Shown):
     """A rank's link: `alpha_s` seconds before each hop's first byte, then `bytes_per_s` in one direction.
 
     `low_latency` is a second protocol with a shorter start and a lower bandwidth (NCCL's LL beside its Simple), used
-    where it is faster. `switch` is a switch that reduces (NVLink SHARP, "NVLS"); its bytes_per_s is what a rank sends.
-    Raises BadArgument for a negative start, and a bandwidth that is not above zero.
+    where it is faster. `switch` is switches that reduce (NVLink SHARP, "NVLS", and InfiniBand's SHARP); its bytes_per_s
+    is what a rank sends. `start_s` passes once, before a collective's first hop: its launch, and the ranks' wait for
+    each other. `tree` is what a tree's hops are, where they aren't those of the ring: most of a ring's stay in nodes,
+    not of a tree's. Raises BadArgument for a negative start, and a bandwidth that is not above zero.
     """
 
     MAKER: ClassVar = "trainplan.costs.Link(alpha_s, bytes_per_s) is one."
@@ -44,6 +46,8 @@ class Link(Shown):
     switch: Link | None = None
     name: str = ""
     source: str = ""
+    start_s: NonNegative = 0.0
+    tree: Link | None = None
 
     def __str__(self) -> str:
         name = f"{self.name}: " if self.name else ""
@@ -51,8 +55,8 @@ class Link(Shown):
 
 
 def wire_s(link: Link, hops: float, n_bytes: float) -> float:
-    """Seconds of `hops` starts and `n_bytes` over the wire, by the faster of the link's protocols."""
-    plain = hops * link.alpha_s + n_bytes / link.bytes_per_s
+    """Seconds of a start, `hops` and `n_bytes` over the wire, by the faster of the link's protocols."""
+    plain = link.start_s + hops * link.alpha_s + n_bytes / link.bytes_per_s
     return plain if link.low_latency is None else min(plain, wire_s(link.low_latency, hops, n_bytes))
 
 
@@ -69,7 +73,7 @@ def _all_reduce_s(n_bytes: float, ranks: int, link: Link, algorithm: str) -> flo
     hops_and_factor = lookup(algorithm, ALGORITHMS, "algorithm")
     if ranks == 1:
         return 0.0
-    wire = link.switch if algorithm == "nvls" else link
+    wire = link.switch if algorithm == "nvls" else link.tree or link if algorithm == "tree" else link
     if wire is None:
         raise BadArgument("Expected a link with a switch that reduces, got one without. Pass Link(..., switch=Link).")
     hops, factor = hops_and_factor(ranks)
@@ -77,12 +81,12 @@ def _all_reduce_s(n_bytes: float, ranks: int, link: Link, algorithm: str) -> flo
 
 
 def fastest_all_reduce_s(n_bytes: float, ranks: int, link: Link, *, in_node: bool) -> float:
-    """Seconds of an all-reduce by the ring or what is faster: in a node the link's switch, between nodes a tree.
+    """Seconds of an all-reduce by the ring or what is faster: switches that add, or a tree between nodes.
 
     A tree wins with few bytes on many ranks. In a node NCCL's tree is a chain (NCCL, src/graph/tuning.cc).
     """
-    other = "tree" if not in_node else "nvls" if link.switch is not None else "ring"
-    return min(_all_reduce_s(n_bytes, ranks, link, algorithm) for algorithm in ("ring", other))
+    ways = ["ring"] + ["nvls"] * (link.switch is not None) + ["tree"] * (not in_node)
+    return min(_all_reduce_s(n_bytes, ranks, link, algorithm) for algorithm in ways)
 
 
 def all_gather_s(n_bytes: float, ranks: int, link: Link) -> float:

@@ -26,6 +26,11 @@ class Precision:
     state_bytes: int
     activation_bytes: int
 
+    @property
+    def scaled(self) -> bool:
+        """Whether products take numbers in 8 or 4 bit, cast and scaled before them."""
+        return self.compute_dtype in ("float8", "float4")
+
 
 PRECISIONS: Mapping[str, Precision] = MappingProxyType(
     {
@@ -45,6 +50,8 @@ PRECISIONS: Mapping[str, Precision] = MappingProxyType(
         # products of the blocks in 8 bit, all else as above: Transformer Engine, and torchao's float8 training
         "mixed float8": Precision("float8", 2, 2, 4, 4, 2),
         "autocast float8": Precision("float8", 2, 4, 4, 4, 2),
+        # products in 4 bit, with a scale for each 16 numbers (NVFP4); all else as above: Transformer Engine
+        "mixed nvfp4": Precision("float4", 2, 2, 4, 4, 2),
     }
 )
 # numbers of state a parameter: none; velocity (Polyak 1964); two moments (Kingma and Ba 2015; Loshchilov, Hutter 2019)

@@ -15,23 +15,18 @@ from trainplan.costs.transformers import Transformer
 
 
 def _attention(model: Transformer, b: BatchShape) -> Cost:
-    """Norm, projection to queries, keys and values, attention, projection, residual sum."""
-    h, bias = model.hidden, not model.gated
-    return (
-        layer_norm(b.tokens, h, bias=bias)
-        + linear(b.tokens, h, h + 2 * model.kv_width, bias=bias)
-        + attention(
-            b.size,
-            model.heads,
-            b.seq,
-            h // model.heads,
-            kv_heads=model.key_value_heads,
-            fused=b.fused_attention,
-            dropout=model.dropout,
-        )
-        + linear(b.tokens, h, h, bias=bias)
-        + _residual(model, b)
-    )
+    """Norm, products to queries, keys and values, attention, product, residual sum; norms of what latent heads share.
+
+    A head is as wide as the mean of its queries and values.
+    """
+    bias, width = not model.gated, (model.query_width + model.value_width) // 2 // model.heads
+    heads = {"kv_heads": model.key_value_heads, "fused": b.fused_attention, "dropout": model.dropout}
+    cost = layer_norm(b.tokens, model.hidden, bias=bias) + attention(b.size, model.heads, b.seq, width, **heads)
+    for latent in filter(None, (model.query_rank, model.kv_rank)):
+        cost += layer_norm(b.tokens, latent, bias=False)
+    for inputs, outputs in model.attention_products:
+        cost += linear(b.tokens, inputs, outputs, bias=bias)
+    return cost + _residual(model, b)
 
 
 def _residual(model: Transformer, b: BatchShape) -> Cost:
@@ -41,20 +36,29 @@ def _residual(model: Transformer, b: BatchShape) -> Cost:
 
 
 def _mlp(model: Transformer, b: BatchShape) -> Cost:
-    """Norm, linear, activation, linear. GELU (8 FLOP) keeps its input; SwiGLU (5) gate, SiLU of it, and the other."""
-    h, inner, bias = model.hidden, model.inner, not model.gated
+    """Norm, linear, activation, linear. GELU (8 FLOP) keeps its input; SwiGLU (5) gate, SiLU of it, and the other.
+
+    Of experts, those that a token meets count as one MLP, and the router's product; of the others the parameters.
+    """
+    h, inner, bias = model.hidden, model.used_inner, not model.gated
     flop, factors, saved = (5, 2, 3) if model.gated else (8, 1, 1)
-    return (
+    cost = (
         layer_norm(b.tokens, h, bias=bias)
         + linear(b.tokens, h, inner * factors, bias=bias)
         + elementwise(b.tokens * inner, flop_per_element=flop, inputs=factors, saved=saved)
         + linear(b.tokens, inner, h, bias=bias)
         + _residual(model, b)
     )
+    if model.experts:
+        others = model.expert_params * (model.experts - model.top_k)
+        cost += linear(b.tokens, h, model.experts, bias=False) + Cost(params=others)
+    return cost
 
 
 def _blocks(model: Transformer, b: BatchShape) -> dict[str, Cost]:
-    return {"attention blocks": _attention(model, b) * model.layers, "MLP blocks": _mlp(model, b) * model.layers}
+    absent = Cost(params=-model.dense * (model.block_params - model.dense_params))
+    mlps = _mlp(model, b) * model.layers + absent
+    return {"attention blocks": _attention(model, b) * model.layers, "MLP blocks": mlps}
 
 
 def _decoder(model: Transformer, b: BatchShape) -> dict[str, Cost]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, ClassVar
 
-from trainplan.arguments import Count, Number, Size, checked
+from trainplan.arguments import Count, NonNegative, Number, Size, checked
 from trainplan.errors import LayoutError, lookup
 from trainplan.tables import Shown
 from trainplan.units import GIGA, MEGA, significant
@@ -24,10 +24,19 @@ class Transformer(Shown):
     `feed_forward` None is 4 hidden, `kv_heads` None as many as heads, `head_dim` None hidden / heads. `gated` is a
     Llama: SwiGLU, RMSNorm, no biases, rotary positions, a head of its own. Otherwise it is a GPT: GELU, biases, learned
     positions, a head tied to the embedding. With `experts` each block has so many MLPs of width `feed_forward` and a
-    router that sends each token to `top_k` of them, and to one more of width `shared` (Shazeer et al. 2017).
+    router that sends each token to `top_k` of them, and to one more of width `shared` (Shazeer et al. 2017); the first
+    `dense` blocks have one MLP as wide as what a token meets of those. No token is dropped ("dropless") unless
+    `capacity` is given: then an expert takes that many times its mean share, and is padded to it. `max_nodes` limits
+    the nodes that a token's experts are on (0: as many as there are). `ahead` more blocks predict later tokens, each
+    with a product of 2 hidden to hidden and the head once more (DeepSeek-AI 2024, DeepSeek-V3, section 2.2).
+
+    With a `kv_rank` attention is latent: keys and values are made from so many numbers a token, queries from
+    `query_rank`, `head_dim` of a head's query and key have no positions, `rotary` more have, whose keys all heads
+    share, and a head's values are `value_dim` wide (DeepSeek-AI 2024, DeepSeek-V2, section 2.1). With `adapters` only
+    products of that rank beside attention's are trained (Hu et al. 2021, LoRA, section 4.2).
     `fused_attention` keeps the scores out of memory and skips what the causal mask hides (FlashAttention). `dropout`
     after attention and after each sum costs traffic and masks. Raises LayoutError for sizes below 1, for heads that
-    don't divide, and for more experts a token than there are.
+    don't divide, for more experts a token than there are, and for latent attention or experts that can't be so.
     """
 
     MAKER: ClassVar = "trainplan.model('Llama-2-70B') returns one."
@@ -42,6 +51,15 @@ class Transformer(Shown):
     experts: Size = 0
     top_k: Count = 1
     shared: Size = 0
+    dense: Size = 0
+    capacity: NonNegative = 0
+    max_nodes: Size = 0
+    ahead: Size = 0
+    kv_rank: Size = 0
+    query_rank: Size = 0
+    rotary: Size = 0
+    value_dim: Size = 0
+    adapters: Size = 0
     gated: bool = False
     fused_attention: bool = True
     dropout: bool = False
@@ -55,6 +73,16 @@ class Transformer(Shown):
             raise LayoutError(f"Expected kv_heads that divide the {self.heads} heads, got {self.kv_heads}.")
         if self.experts and self.top_k > self.experts:
             raise LayoutError(f"Expected top_k of at most the {self.experts} experts, got {self.top_k}.")
+        if self.dense and not self.dense < self.layers * bool(self.experts):
+            raise LayoutError(f"Expected dense blocks before blocks with experts, got {self.dense} of {self.layers}.")
+        latent = (self.kv_rank, self.query_rank, self.rotary, self.value_dim)
+        if any(latent) and not (all(latent) and self.head_dim and self.gated):
+            raise LayoutError(
+                "Expected kv_rank, query_rank, rotary, value_dim and head_dim together, in a gated model: latent "
+                f"attention needs them all. Got {', '.join(map(str, latent))} and {self.head_dim}."
+            )
+        if self.adapters and self.experts:
+            raise LayoutError(f"Expected adapters = 0 with experts, got {self.adapters}. Take a dense model.")
 
     @property
     def inner(self) -> int:
@@ -68,8 +96,13 @@ class Transformer(Shown):
 
     @property
     def query_width(self) -> int:
-        """Width of all heads together."""
-        return self.heads * (self.head_dim or self.hidden // self.heads)
+        """Width of all heads' queries together."""
+        return self.heads * ((self.head_dim or self.hidden // self.heads) + self.rotary)
+
+    @property
+    def value_width(self) -> int:
+        """Width of all heads' outputs together."""
+        return self.heads * self.value_dim or self.query_width
 
     @property
     def key_value_heads(self) -> int:
@@ -78,8 +111,21 @@ class Transformer(Shown):
 
     @property
     def kv_width(self) -> int:
-        """Width of the keys, and of the values."""
-        return self.query_width // self.heads * self.key_value_heads
+        """Width of the keys, and of the values; the mean of both where they differ."""
+        return (self.query_width + self.value_width) // 2 // self.heads * self.key_value_heads
+
+    @property
+    def cached_width(self) -> int:
+        """Numbers of a token from which its keys and values in a layer are made: what inference keeps of it."""
+        return self.kv_rank + self.rotary if self.kv_rank else 2 * self.kv_width
+
+    @property
+    def attention_products(self) -> tuple[tuple[int, int], ...]:
+        """Inputs and outputs of a block's products around attention."""
+        h, q, v, ranks = self.hidden, self.query_width, self.value_width, self.query_rank + self.cached_width
+        if not self.kv_rank:
+            return ((h, q + 2 * self.kv_width), (q, h))
+        return ((h, ranks), (self.query_rank, q), (self.kv_rank, q - self.heads * self.rotary + v), (v, h))
 
     @functools.cached_property
     def block_params(self) -> int:
@@ -95,9 +141,14 @@ class Transformer(Shown):
     def used_params(self) -> int:
         """Parameters of one block that a token meets: all of them, or without experts that it isn't sent to."""
         h, f, q, kv = self.hidden, self.used_inner, self.query_width, self.kv_width
-        weights = 2 * h * q + 2 * h * kv + (3 if self.gated else 2) * h * f + h * self.experts
-        small = 2 * h if self.gated else 4 * h + (q + 2 * kv) + h + f + h
+        weights = sum(a * b for a, b in self.attention_products) + (3 if self.gated else 2) * h * f + h * self.experts
+        small = 2 * h + self.query_rank + self.kv_rank if self.gated else 4 * h + (q + 2 * kv) + h + f + h
         return weights + small
+
+    @property
+    def ahead_params(self) -> int:
+        """Parameters of the blocks that predict later tokens, each with its product and three norms more."""
+        return self.ahead * (self.block_params + self.hidden * (2 * self.hidden + 3))
 
     @property
     def embedding_params(self) -> int:
@@ -111,18 +162,33 @@ class Transformer(Shown):
 
     @functools.cached_property
     def params(self) -> int:
-        """All parameters."""
-        return self.layers * self.block_params + self.embedding_params + self.head_params
+        """All parameters, without those of adapters."""
+        blocks = (self.layers - self.dense) * self.block_params + self.dense * self.dense_params + self.ahead_params
+        return blocks + self.embedding_params + self.head_params
+
+    @property
+    def dense_params(self) -> int:
+        """Parameters of a block with one MLP as wide as what a token meets of a block with experts."""
+        return self.used_params - self.hidden * self.experts
+
+    @property
+    def trained_params(self) -> int:
+        """Parameters that are trained: all, or those of adapters alone."""
+        ends = sum(inputs + outputs for inputs, outputs in self.attention_products)
+        return self.layers * self.adapters * ends if self.adapters else self.params
 
     @functools.cached_property
     def flop_per_token(self) -> int:
         """6 N + 12 L h s: forward and backward FLOP of one token, the full square of attention, nothing recomputed.
 
-        Of experts only those count that a token meets. Source: Chowdhery et al. 2022, PaLM, appendix B; the convention
-        of MosaicML's llm-foundry too.
+        Of experts only those count that a token meets; a frozen weight has no gradient, so that its product counts 4.
+        Source: Chowdhery et al. 2022, PaLM, appendix B; the convention of MosaicML's llm-foundry too.
         """
-        used = self.params - self.layers * (self.block_params - self.used_params)
-        return 6 * used + 12 * self.layers * self.query_width * self.seq
+        blocks = self.layers + self.ahead
+        used = self.params - (blocks - self.dense) * (self.block_params - self.used_params)
+        used += self.ahead * self.head_params
+        gradients = 6 * self.trained_params if self.adapters else 2 * used
+        return 4 * used + gradients + 6 * blocks * (self.query_width + self.value_width) * self.seq
 
     def __str__(self) -> str:
         name = f"{self.name}: " if self.name else ""
@@ -166,6 +232,11 @@ _KNOWN = (
     Transformer(
         36, 2880, 64, vocab=201_088, seq=8192, feed_forward=2880, kv_heads=8, head_dim=64, experts=128, top_k=4,
         gated=True, name="GPT-OSS-120B", source="OpenAI 2025, gpt-oss model card, section 2",
+    ),
+    Transformer(
+        61, 7168, 128, vocab=129_280, seq=4096, feed_forward=2048, head_dim=128, experts=256, top_k=8, shared=2048,
+        dense=3, max_nodes=4, kv_rank=512, query_rank=1536, rotary=64, value_dim=128, gated=True, name="DeepSeek-V3",
+        source="DeepSeek-AI 2024, DeepSeek-V3 technical report, section 4.2; without the block that predicts ahead",
     ),
 )  # fmt: skip
 MODELS: Mapping[str, Transformer] = MappingProxyType({model.name: model for model in _KNOWN})

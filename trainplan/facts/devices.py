@@ -74,7 +74,8 @@ _FACTS: dict[str, tuple[str, Callable[[str], Any]]] = {
 _VECTOR = {"float64": "fp64_tflops", "float32": "fp32_tflops"}
 _MATRIX = {
     "float64": "fp64_tensor_tflops", "tf32": "tf32_tensor_tflops", "float16": "fp16_tensor_tflops",
-    "bfloat16": "bf16_tensor_tflops", "float8": "fp8_tensor_tflops", "int8": "int8_tensor_tops",
+    "bfloat16": "bf16_tensor_tflops", "float8": "fp8_tensor_tflops", "float4": "fp4_tensor_tflops",
+    "int8": "int8_tensor_tops",
 }  # fmt: skip
 _BRANDS = {"nvidia", "tesla", "geforce", "amd", "instinct"}  # no two rows differ only in these
 
