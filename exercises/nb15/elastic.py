@@ -32,21 +32,20 @@ def run(scripts: Scripts, timeout_s: float = 180.0) -> tuple[list[LoggedStep], f
     if shutil.which("bash") is None:
         raise RankFailed("torchrun.sh needs bash, which isn't here.")
     start_s = time.time()
-    torchrun = subprocess.Popen(
+    with subprocess.Popen(
         ["bash", str(scripts.torchrun)],
         env=rank_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,  # a notebook's Stop is for the kernel, which ends what it started
-    )
-    try:
-        output, _ = torchrun.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired as error:
-        raise RankFailed(f"torchrun did not end within {timeout_s:g} s and was stopped.") from error
-    finally:
-        torchrun.terminate()  # an agent that is told to end ends its ranks, which a killed one leaves
-        torchrun.wait()
+    ) as torchrun:
+        try:
+            output, _ = torchrun.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise RankFailed(f"torchrun did not end within {timeout_s:g} s and was stopped.") from error
+        finally:
+            torchrun.terminate()  # an agent that is told to end ends its ranks, which a killed one leaves
     took_s = time.time() - start_s
     if torchrun.returncode:
         raise RankFailed(f"torchrun failed with exit status {torchrun.returncode}: {last_words(output)}")
