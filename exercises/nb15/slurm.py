@@ -75,9 +75,7 @@ class SlurmCluster:
 
         def reached() -> dict[str, str] | None:
             found = self.job(number)
-            told = (
-                f"{found['JobState']} on {found['NodeList'] or 'no node'}, started {int(found['Restarts']) + 1} times"
-            )
+            told = f"{found['JobState']} on {found['NodeList'] or 'no node'}, restarts: {found['Restarts']}"
             if not self.seen or not self.seen[-1].endswith(told):
                 self.seen.append(f"{time.monotonic() - self._start_s:.0f} s: {told}")
             return found if found["JobState"] == state else None

@@ -101,7 +101,9 @@ def test_a_job_whose_node_dies_starts_again_on_both_and_goes_on(cluster, job, tm
 @needs_slurm
 def test_what_a_command_of_slurm_refuses_is_told(cluster, tmp_path):
     (tmp_path / "job.slurm").write_text("no script\n")
-    with pytest.raises(LabError, match=r"sbatch --parsable job.slurm ended with exit status 1: .*does not begin with"):
+    with pytest.raises(
+        LabError, match=r"sbatch --parsable job.slurm ended with exit status 1: .*does not look like a batch script"
+    ):
         cluster.submit(tmp_path / "job.slurm")
 
 
