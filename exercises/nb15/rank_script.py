@@ -65,8 +65,8 @@ def as_script(
     if not is_plain_function(fn):
         raise BadArgument(f"Expected a function made with def, got {brief_repr(fn)}.")
     imports, source = with_imports(fn, advice="Make it inside the function, or pass it as an argument.")
-    marks = {"imports": imports, "source": source, "name": fn.__name__, "arguments": _literals(fn, args)}
-    marks |= _meeting(nnodes, rendezvous)
+    marks = _meeting(nnodes, rendezvous)
+    marks |= {"imports": imports, "source": source, "name": fn.__name__, "arguments": _literals(fn, args)}
     minutes = math.ceil(hours * 60)
     marks |= {"time": f"{minutes // 60:02d}:{minutes % 60:02d}:00", "seconds": 60 * minutes}  # Slurm reads HH:MM:SS
     marks |= {"nproc": nproc, "nnodes": nnodes, "ranks": nproc * nnodes, "restarts": restarts}

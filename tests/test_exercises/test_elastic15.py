@@ -1,5 +1,6 @@
 """A training under torchrun whose ranks die: it goes on from its last save, and nothing stays behind."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -25,9 +26,7 @@ def train(tmp_path, monkeypatch):
     imports += "from torch.nn.parallel import DistributedDataParallel as DDP\n\n\n"
     (tmp_path / "of_the_notebook15.py").write_text(imports + TRAIN)
     monkeypatch.syspath_prepend(tmp_path)
-    import of_the_notebook15
-
-    return of_the_notebook15.train
+    return importlib.import_module("of_the_notebook15").train
 
 
 @pytest.mark.complete
