@@ -78,7 +78,7 @@ appendix: setup ## what some sections of notebooks 20 and later need: 2 GB
 extras: setup ## what the book and teachers need: Sphinx, and the graders that classes use
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[book,teaching]"
 
-programs: ## on Debian and Ubuntu, what some tests need: Chromium, a C++ compiler, ip
+programs: ## on Debian and Ubuntu, what some tests need: Chromium, a C++ compiler, ip, Slurm
 	$(BASE) scripts/programs.py install
 
 # JOBS=2 takes half the time, but the notebooks disturb each other's measurements.

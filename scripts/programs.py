@@ -20,6 +20,7 @@ PACKAGES = {  # each program's names, and the packages of Debian and Ubuntu that
     "chromium": (("chromium", "chromium-browser", "google-chrome"), ("chromium", "fonts-dejavu-core")),
     "g++": (("g++",), ("g++",)),
     "ip": (("ip", "tc"), ("iproute2",)),
+    "slurmctld": (("slurmctld", "slurmd", "munged", "sbatch"), ("slurm-wlm", "munge")),
 }
 COMPILER = re.compile(r"(.+-)?(g\+\+|gcc|c\+\+|cc|c[89]9|cpp|clang(\+\+)?|nvcc|ptxas)(-[\d.]+)?")
 HEADERS = "Python.h"  # of the Python that runs this; what torch.compile builds includes it

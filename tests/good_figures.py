@@ -15,6 +15,7 @@ from exercises.nb01.published_matmuls import PublishedMatmul
 from exercises.nb09 import formats
 from exercises.nb11.gradient_noise import GradientNoise
 from exercises.nb11.several_seeds import Runs
+from exercises.nb15.elastic import LoggedStep
 from exercises.nb18.compiled import Code
 from kerneltrace.compiler import KernelResources
 from labkit.measure.bench import Ratio, Timing
@@ -59,6 +60,7 @@ def _of_plan(text: str) -> dict[str, dict[str, Any]]:
         "jobs_by_device": {"judged": {text: judged}},
         "gantt": {"ranks": [Span(0, 0.0, 1.0, text, text), Span(1, 0.0, 2.0, text, "0")], "until_s": 3.0},
         "replays": {"runs": replayed},
+        "restarts": {"log": [LoggedStep(0, 2.0, 0, 1.0), LoggedStep(0, 3.0, 1, 0.9), LoggedStep(1, 7.5, 1, 0.9)]},
         "calculated_times": {"tables": [agreed]},
         "blocks_allowed": {"found": lab.occupancy(1024, registers=24, compute_capability=(8, 6))},
         "register_caps": {

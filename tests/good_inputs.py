@@ -344,6 +344,7 @@ NOT_WALKED: dict[str, str] = {
     "data.decoded_cache": "reads files that the notebooks make",
     "data.read_encoded": "reads files that the notebooks make",
     "fpga.place": "runs for a minute",
+    "rank_script.filled": "takes the name of a file of exercises/nb15/jobs and all of its marks",
     "namespace_hosts.end_all": "takes a network namespace that two_hosts has made",
     "pool.Reader.last": "takes a type of labkit's own",
     "pool.add_arguments": "takes argparse's parser",

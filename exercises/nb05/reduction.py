@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,31 +17,7 @@ from labkit.lesson.checks import NotYet
 _THREADS = 512  # of the block that reduces
 _UNWRITTEN = 0x7FF0_0000_DEAD_BEEF  # a signalling NaN, which no computation gives
 # The brackets are those that CuPy puts round each expression.
-_FRAME = """typedef double T;
-#define INDEX blockIdx.x * blockDim.x + threadIdx.x
-extern "C" __global__ void map(const T* _x, const T* _y, T* _out)
-{{ const T x = _x[INDEX], y = _y[INDEX]; _out[INDEX] = static_cast<T>(
-{map}
-); }}
-extern "C" __global__ void reduce(const T* _a, const T* _b, T* _out)
-{{ const T a = _a[INDEX], b = _b[INDEX]; _out[INDEX] = (
-{reduce}
-); }}
-extern "C" __global__ void post(const T* _a, T* _out)
-{{ const T a = _a[INDEX]; T& z = _out[INDEX]; (
-{post}
-); }}
-extern "C" __global__ void fold(const T* _mapped, T* _out, int _n)
-{{ T _total = _out[0];
-for (int _i = 0; _i < _n; ++_i) {{ const T a = _total, b = _mapped[_i]; _total = (
-{reduce}
-); }}
-_out[0] = _total; }}
-extern "C" __global__ void identity(T* _out)
-{{ _out[0] = T(
-{identity}
-); }}
-"""
+_FRAME = Path(__file__).with_name("reduction.cu.in").read_text(encoding="utf-8")
 _MADE_OF = {"map": "x and y", "reduce": "a and b", "post": "a", "identity": "numbers alone"}
 _ADVICE = {
     r"\*\*": "C++ has no **. A square is a product: d * d.",

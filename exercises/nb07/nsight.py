@@ -19,6 +19,8 @@ from labkit.core.errors import BadArgument
 from labkit.core.own_folder import writing
 from labkit.core.parameters import Count, Size, checked
 
+_PROGRAM = Path(__file__).with_name("profiled.py.in").read_text(encoding="utf-8")
+
 
 @checked
 def nsys_command(script: str | Path) -> str:
@@ -71,29 +73,6 @@ def _marks_a_range(path: Path) -> bool:
     return path.is_file() and "profiler.start(" in path.read_text(encoding="utf-8")
 
 
-_FUNCTION = """\
-# Written by nsight.as_script of notebook 07: profilers start with the marked call, the ones before warm up.
-import torch
-{imports}
-
-{source}
-
-def _wait():
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-for _ in range({warm_ups}):
-    {name}()
-_wait()
-if torch.cuda.is_available():
-    torch.cuda.profiler.start()
-{name}()
-_wait()
-if torch.cuda.is_available():
-    torch.cuda.profiler.stop()
-"""
-
-
 @checked
 def as_script(work: Callable[[], object], path: str | Path, *, warm_ups: Size = 3) -> Path:
     """Write the function `work` to a Python file that nsys and ncu can run, and return its path.
@@ -109,7 +88,7 @@ def as_script(work: Callable[[], object], path: str | Path, *, warm_ups: Size = 
         )
     imports, source = with_imports(work, advice="Create it inside the function.")
     target = Path(path)
-    program = _FUNCTION.format(imports=imports, source=source, name=work.__name__, warm_ups=warm_ups)
+    program = _PROGRAM.format(imports=imports, source=source, name=work.__name__, warm_ups=warm_ups)
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(program, encoding="utf-8")

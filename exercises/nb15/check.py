@@ -11,7 +11,7 @@ from labkit.core.display import brief_repr
 from labkit.core.errors import LayoutError
 from labkit.core.units import HOUR_S, format_bytes, format_seconds
 from labkit.lesson.checks import NotYet, close, over_cases
-from trainplan.cluster import Cluster, Layout, best_layout, model, require_fit, step
+from trainplan.cluster import Cluster, Layout, best_layout, goodput, model, require_fit, step
 from trainplan.costs.collectives import Link, all_reduce_s, hierarchical_all_reduce_s
 
 _BATCH = 512
@@ -113,17 +113,9 @@ def _best_interval_s(save_s: float, gpus: int, gpu_hours_between: float) -> floa
     return math.sqrt(2 * save_s * gpu_hours_between * HOUR_S / gpus)
 
 
-def daly_interval_s(save_s: float, between_s: float) -> float:
-    """Seconds of work between saves, by Daly 2006, A higher order estimate of the optimum checkpoint interval."""
-    if save_s >= 2 * between_s:
-        return between_s
-    ratio = save_s / (2 * between_s)
-    return math.sqrt(2 * save_s * between_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - save_s
-
-
 def _interval_hint(value: float, save_s: float, gpus: int, hours: float) -> str:
     between_s = hours * HOUR_S / gpus
-    right = _best_interval_s(save_s, gpus, hours)
+    right, daly_s = _best_interval_s(save_s, gpus, hours), goodput(gpus, hours, save_s=save_s).interval_s
     wrong = {
         right * math.sqrt(gpus): "Any one GPU ends the run: with more GPUs, failures come more often.",
         right / math.sqrt(HOUR_S): "The time between failures is in hours, the rest in seconds.",
@@ -131,7 +123,7 @@ def _interval_hint(value: float, save_s: float, gpus: int, hours: float) -> str:
         right**2: "The derivative of save_s / interval has the interval squared: take the root.",
         right * gpus: "With more GPUs failures come more often, not more rarely.",
         right / 2: "Set the derivative to 0: save_s / interval^2 = 1 / (2 between_s).",
-        daly_interval_s(save_s, between_s): "That is Daly's formula. The sum of both shares is least at Young's.",
+        daly_s: "That is Daly's formula. Both shares together are least at Young's.",
         right + save_s: "The seconds are those of work; the save itself isn't work.",
         between_s: "That is the time between failures. Saving that rarely would lose half of the run.",
     }

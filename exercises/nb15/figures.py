@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from labkit.plot.style import CYCLE, LIMIT, RECORDED, series_style
 from trainplan.figures import draw_parts
 
 if TYPE_CHECKING:
+    from exercises.nb15.elastic import LoggedStep
     from trainplan.cluster import Step
     from trainplan.facts.agreement import Agreement
 
@@ -77,3 +79,21 @@ def _largest(step: Step) -> str:
     rest = {part: s for part, s in step.parts.items() if part != "compute"}
     part = max(rest, key=lambda one: rest[one])
     return f"{step.parts['compute'] / step.seconds:.0%} of it compute, then {part} {rest[part] / step.seconds:.0%}"
+
+
+@Drawing
+def restarts(ax: Axes, log: Annotated[Sequence[LoggedStep], Items(1)]) -> FigureSpec:
+    """Loss by the seconds since torchrun was called, a line for each start of the ranks; grey is time without steps."""
+    sentences, idle_from_s = [], 0.0
+    for restart, group in itertools.groupby(log, key=lambda one: one.restart):
+        own = list(group)
+        name = f"restart {restart}" if restart else "first start"
+        ax.axvspan(idle_from_s, own[0].at_s, color=RECORDED, alpha=0.25, linewidth=0)
+        style = series_style(restart) | {"marker": ""}
+        ax.plot([one.at_s for one in own], [one.loss for one in own], label=name, **style)
+        waited = f"after {format_seconds(own[0].at_s - idle_from_s)} without a step"
+        sentences.append(f"{name}: steps {own[0].step} to {own[-1].step}, {waited}")
+        idle_from_s = own[-1].at_s
+    ax.set(xlabel="seconds since torchrun was called (measured)", ylabel="loss")
+    ax.set_ylim(bottom=0)
+    return FigureSpec("; ".join(sentences) + ".", legend="right")

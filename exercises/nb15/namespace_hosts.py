@@ -65,7 +65,7 @@ class Hosts:
     """Two running hosts, "host-a" and "host-b": run a function in both with torchrun."""
 
     def __init__(self, namespaces: tuple[str, str], folder: Path) -> None:
-        self.namespaces, self._folder = namespaces, folder
+        self.namespaces, self.folder = namespaces, folder
         self.started: list[HostCommand] = []
         self._etc_hosts = folder / "hosts"
         lines = (f"{address} {name}\n" for name, address in zip(NAMES, ADDRESSES, strict=True))
@@ -80,7 +80,7 @@ class Hosts:
         and BadArgument for a function that can't be written to a file. Afterwards nothing runs any more.
         """
         where = f"{NAMES[0]}:{PORT}"
-        scripts = as_script(fn, self._folder, *args, nproc=nproc, nnodes=2, rendezvous=where)
+        scripts = as_script(fn, self.folder, *args, nproc=nproc, nnodes=2, rendezvous=where)
         outputs = self._run(["bash", str(scripts.torchrun)], timeout_s)
         found = dict(pair for output in outputs for pair in returned(output))
         return [found.get(rank) for rank in range(2 * nproc)]
@@ -105,19 +105,18 @@ class Hosts:
         if late := [one for one in commands if one not in ended]:
             names = " and ".join(one.host for one in late)
             raise RankFailed(
-                f"{names} did not end within {timeout_s:g} s and was stopped. Last words: {_last_words(late[0].text())}"
+                f"{names} did not end within {timeout_s:g} s and was stopped. Last words: {last_words(late[0].text())}"
             )
         return tuple(one.text() for one in commands)
 
     def _start(self, host: int, command: Sequence[str]) -> HostCommand:
         """Start a command in host 0 or 1."""
         enter = ["ip", "netns", "exec", self.namespaces[host], "unshare", "--uts", "sh", "-ec", _ENTER, "enter"]
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"  # torchrun is there
-        output = self._folder / f"output-{len(self.started)}"
+        output = self.folder / f"output-{len(self.started)}"
         with open(output, "wb") as file:
             process = subprocess.Popen(
                 [*enter, str(self._etc_hosts), NAMES[host], *command],
-                env={"OMP_NUM_THREADS": "1", **os.environ, "PATH": path, "CUDA_VISIBLE_DEVICES": ""},
+                env=rank_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -133,6 +132,12 @@ class Hosts:
                 command.process.kill()  # it may not have entered the namespace yet, where the next line looks
         for namespace in self.namespaces:
             end_all(namespace)
+
+
+def rank_environment() -> dict[str, str]:
+    """The environment of ranks on this machine: its torchrun, a thread for each, no GPU."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {"OMP_NUM_THREADS": "1", **os.environ, "PATH": path, "CUDA_VISIBLE_DEVICES": ""}
 
 
 @checked
@@ -223,7 +228,7 @@ def end_all(namespace: str) -> None:
 
 def _why(failed: Sequence[HostCommand]) -> str:
     """What went wrong: a host that failed for its own reason comes before one that lost its peer."""
-    first, *others = sorted(failed, key=lambda command: bool(_OF_THE_PEER.search(_last_words(command.text()))))
+    first, *others = sorted(failed, key=lambda command: bool(_OF_THE_PEER.search(last_words(command.text()))))
     told = [f"{first.host} {_how(first)}", *(f"then {other.host} {_how(other)}" for other in others)]
     return "; ".join(told) + ". Nothing is left running in either host."
 
@@ -231,11 +236,11 @@ def _why(failed: Sequence[HostCommand]) -> str:
 def _how(command: HostCommand) -> str:
     status = command.process.returncode
     if status < 0:
-        return f"was killed by {signal_name(-status)} (last words: {_last_words(command.text())})"
-    return f"failed with exit status {status}: {_last_words(command.text())}"
+        return f"was killed by {signal_name(-status)} (last words: {last_words(command.text())})"
+    return f"failed with exit status {status}: {last_words(command.text())}"
 
 
-def _last_words(text: str) -> str:
+def last_words(text: str) -> str:
     """The first error in an output, or else its last line."""
     found = _ERROR.search(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]

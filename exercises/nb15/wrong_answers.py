@@ -2,8 +2,7 @@
 
 import math
 
-from exercises.nb15.check import daly_interval_s
-from trainplan.cluster import Layout
+from trainplan.cluster import Layout, goodput
 from trainplan.costs import hierarchical_all_reduce_s
 
 
@@ -70,8 +69,7 @@ def both_at_once(n_bytes, nodes, per_node, inside, between):
 
 
 def daly(save_s, gpus, gpu_hours_between):
-    between_s = gpu_hours_between * 3600 / gpus
-    return daly_interval_s(save_s, between_s) if save_s else 0.0
+    return goodput(gpus, gpu_hours_between, save_s=save_s).interval_s if save_s else 0.0
 
 
 def interval(factor=2.0, root=True):

@@ -61,11 +61,11 @@ def test_the_command_is_the_one_for_a_machine_or_for_each_of_several(tmp_path):
         return shlex.split(command.replace("\\\n", " "))
 
     alone = as_script(summed, tmp_path, 1.0, nproc=4).torchrun
-    assert options(alone) == ["torchrun", "--standalone", "--nproc-per-node=4", "train.py"]
-    several = as_script(summed, tmp_path, 1.0, nproc=8, nnodes=3, rendezvous="node7:12345").torchrun
+    assert options(alone) == ["torchrun", "--standalone", "--nproc-per-node=4", "--max-restarts=0", "train.py"]
+    several = as_script(summed, tmp_path, 1.0, nproc=8, nnodes=3, rendezvous="node7:12345", restarts=5).torchrun
     assert options(several) == [
-        "torchrun", "--nnodes=3", "--nproc-per-node=8", "--rdzv-backend=c10d", "--rdzv-id=labkit",
-        "--rdzv-endpoint=$RENDEZVOUS", "train.py",
+        "torchrun", "--nnodes=3", "--rdzv-backend=c10d", "--rdzv-id=labkit", "--rdzv-endpoint=$RENDEZVOUS",
+        "--nproc-per-node=8", "--max-restarts=5", "train.py",
     ]  # fmt: skip
     assert "\nRENDEZVOUS=node7:12345\n" in several.read_text()
 
@@ -84,7 +84,7 @@ def test_the_slurm_job_asks_for_the_nodes_the_gpus_and_the_time(tmp_path):
     assert options.pop("output")
     assert options == {
         "job-name": "summed", "nodes": "128", "ntasks-per-node": "1", "gpus-per-node": "8", "exclusive": "",
-        "time": "36:31:00",
+        "time": "36:31:00", "requeue": "", "open-mode": "append",
     }  # fmt: skip
     text = job.read_text()
     assert text.index("#SBATCH") < text.index("set -euo")  # sbatch reads no option below the first command
@@ -113,9 +113,15 @@ def test_the_slurm_job_starts_torchrun_on_every_node_with_the_first_as_the_meeti
     assert done.returncode == 0, done.stderr
     words = done.stdout.split()
     assert words[words.index("torchrun") :] == [
-        "torchrun", "--nnodes=3", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=41",
+        "torchrun", "--nnodes=3", "--nproc-per-node=2", "--max-restarts=0", "--rdzv-backend=c10d", "--rdzv-id=41",
         "--rdzv-endpoint=n1:20041", "train.py",
     ]  # fmt: skip
+
+
+def test_without_gpus_nobody_is_asked_for_any(tmp_path):
+    scripts = as_script(summed, tmp_path, 1.0, nproc=2, nnodes=3, gpus=False)
+    assert "gpus-per-node" not in sbatch_options(scripts.slurm)
+    assert not [path for path in scripts[1:] if "gpu" in path.read_text().lower()]
 
 
 @pytest.mark.parametrize("nnodes", [1, 2])
