@@ -13,7 +13,7 @@ import torch
 from torch._dynamo.utils import counters
 
 import steptime as profiling
-from steptime import bottleneck, budget, machine, operator_timing, own_loop, pace, stopwatch, watched_steps
+from steptime import machine, operator_timing, pace, stopwatch
 from steptime.errors import BadArgument, BadMeasurement
 from steptime.limits import Limit
 from steptime.machine import no_sync, one_thread
@@ -36,26 +36,10 @@ def on_one_thread():
 
 @pytest.fixture
 def time(monkeypatch):
-    """Virtual time, on which everything is measured that the test does, seldom: readings of one thing are all alike."""
+    """Virtual time, on which everything is measured that the test does."""
     found = VirtualTime()
-    for module, name, few in (
-        (budget, "_ROUNDS", 2), (bottleneck, "_TINY_STEPS", 3), (bottleneck, "_READING_S", 0.0),
-        (budget, "_LOOK_S", 0.0), (pace, "_WARM_UP", 1),
-    ):  # fmt: skip
-        monkeypatch.setattr(module, name, few)
-    monkeypatch.setattr(machine, "_ran_and_waited", lambda: (0, 0))
-    monkeypatch.setattr(budget, "perf_counter", found.clock)
-    monkeypatch.setattr(stopwatch, "perf_counter", found.clock)
-    monkeypatch.setattr(stopwatch, "_blocking_is_counted", lambda: False)
-    for name in ("perf_counter", "thread_time"):
-        monkeypatch.setattr(watched_steps, name, found.clock)
-    for module in (operator_timing, pace, watched_steps):
-        monkeypatch.setattr(module, "page_faults", lambda: found.faults)
-    monkeypatch.setattr(own_loop, "perf_counter", found.clock)
-    monkeypatch.setattr(watched_steps, "_CORE_WAITS", "none")
-    monkeypatch.setattr(bottleneck, "compiled_anything", lambda: False)  # loops pretend to
+    planted_loops.run_on(found, monkeypatch.setattr)
     monkeypatch.setitem(counters["stats"], "unique_graphs", 0)
-    monkeypatch.setattr(StackSamples, "taken", lambda samples: found.sampling(samples))
     with EachOperator(found.operator):
         yield found
 
