@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import statistics
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from time import perf_counter
 from typing import Any
 from unittest import mock
+from weakref import WeakSet
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import tree_map
+from torch.utils.data import DataLoader
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from steptime.annotations import Batch, Supply
 from steptime.budget import Budget
 from steptime.errors import BadMeasurement
 from steptime.limits import Limit
-from steptime.machine import sync_of
+from steptime.machine import no_sync, sync_of
 from steptime.operator_timing import CallTimer, OperatorCall, timing_calls
+from steptime.stopwatch import mean_s
+from steptime.unchanged import same_random_numbers
 from steptime.watched_steps import StepWatch
 
 _STEPS, _WATCHED = 600, 0.3  # of a step and its batches: watched at most, and in which share of the budget
 _TIMED = 8  # turns after those that are watched, of which each operator is timed
+_AGAIN = 3  # batches that are loaded again
 _UNWATCHED = 3  # at the start: first calls are slow
 
 Judge = Callable[[StepWatch, list[list[OperatorCall]]], Limit]  # from what was watched, and from timed operators
@@ -48,11 +57,12 @@ class OwnLoop:
         self._found: Limit | None = None
         self._timer: CallTimer | None = None
         self._turns = self._looked_at()
+        self._iterator: object = None  # of a DataLoader without workers
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch."""
-        self._watch.epoch, self._epoch = self._epoch, self._epoch + 1
         batches = iter(self._batches)
+        self.epoch_begins(batches)
         while True:
             try:
                 with self.input():
@@ -71,6 +81,11 @@ class OwnLoop:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batches, name)
+
+    def epoch_begins(self, batches: object) -> None:
+        """An epoch begins, whose batches come from this iterator."""
+        self._watch.epoch, self._epoch = self._epoch, self._epoch + 1
+        self._iterator = batches if hasattr(batches, "_dataset_fetcher") else None
 
     @contextlib.contextmanager
     def input(self) -> Iterator[None]:
@@ -118,19 +133,17 @@ class OwnLoop:
         finally:
             hook.remove()
 
-    def close(self) -> None:
-        """Watch no longer."""
-        self._turns.close()
-
     def end(self) -> Limit:
         """What limits the loop. The training goes on unwatched."""
         if self._found is None:
-            self.close()
+            self._turns.close()
             if not self._runs:
                 needed = self._steps + _TIMED + _UNWATCHED
                 words = f"The loop ended after {max(self._begun - 1, 0)} steps, and {needed} are looked at."
                 raise BadMeasurement(f"{words} Let it run longer, or pass a smaller `steps`.")
-            self._found = self._judge(self._watch, self._runs)
+            if self._epoch == 1:
+                self._watch.again_s = again_s(self._iterator)
+            self._iterator, self._found = None, self._judge(self._watch, self._runs)
             self._say(self._found)
         return self._found
 
@@ -139,18 +152,43 @@ class OwnLoop:
 
 def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
     """Call `train`, watch it, and leave it when that is enough; its DataLoaders' batches are input."""
-    following = _BaseDataLoaderIter.__next__
+    following, known, own = _BaseDataLoaderIter.__next__, WeakSet[Any](), list[object]()
 
     def waited(batches: Any) -> Any:
+        if batches not in known:
+            known.add(batches)
+            own.extend([] if own else [batches._dataset])
+            if batches._dataset is own[0]:  # others are for an evaluation
+                loop.epoch_begins(batches)
         with loop.input():
             return following(batches)
 
     patched = mock.patch.object(_BaseDataLoaderIter, "__next__", waited)
-    with contextlib.closing(loop), contextlib.suppress(Enough), patched:
+    with contextlib.closing(loop._turns), contextlib.suppress(Enough), patched:
         loop.turn()
         train()
         loop.end()
     return loop.end()
+
+
+def again_s(batches: Any) -> float | None:
+    """Seconds of a batch the second time, from a DataLoader or an iterator of one.
+
+    None where workers load, whose memory ends with the epoch, and where the data are a stream.
+    """
+    if isinstance(batches, DataLoader) and not batches.num_workers:
+        with same_random_numbers():
+            batches = iter(batches)
+    fetcher = getattr(batches, "_dataset_fetcher", None)
+    if not isinstance(fetcher, _MapDatasetFetcher):
+        return None
+    sampler = batches._index_sampler
+    generator = getattr(getattr(sampler, "sampler", sampler), "generator", None)
+    with same_random_numbers(*[generator] * (generator is not None)):
+        fetched = [partial(fetcher.fetch, index) for index in itertools.islice(sampler, _AGAIN)]
+        for fetch in fetched:
+            fetch()
+        return statistics.median(mean_s(fetch, no_sync) for fetch in fetched)
 
 
 def leave(_: Limit) -> None:
@@ -159,12 +197,13 @@ def leave(_: Limit) -> None:
 
 
 def watch_loop(
-    step: Callable[[Batch], object], next_batch: Supply, device: str, budget: Budget, workers: int, ready: int
+    step: Callable[[Batch], object], batches: object, next_batch: Supply, device: str, budget: Budget
 ) -> StepWatch:
     """The turns of a loop, watched for a share of the budget, after those for which batches may have been `ready`.
 
     Workers load side by side, and deliver side by side: the number of turns is a multiple of theirs.
     """
+    workers, ready = prefetched(batches)
     watch, turns, n = StepWatch(device), 0, workers
 
     def turn() -> None:
@@ -186,6 +225,8 @@ def watch_loop(
             left = int((_WATCHED * budget.budget_s / max(taken_s, 1e-6) - 1) * turns)
             n = budget.agreed(max(min(turns, _STEPS - turns, left), 0)) // workers * workers
         watch.end(skip=ready - 1)
+    if not next_batch.epoch:
+        watch.again_s = again_s(batches)
     return watch
 
 

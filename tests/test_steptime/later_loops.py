@@ -240,7 +240,7 @@ def collected_after_20_steps(time):
         steps.append(1)
         if len(steps) % 20 == 0:
             Figure()
-            gc.collect()
+            gc.collect(0)
 
     return step, small_batch()
 

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, embedding, scaled_dot_product_attention
+from torch.utils._pytree import tree_leaves
 
 from labkit.measure import contention, profiling
 from labkit.measure.ceilings import Ceilings as MeasuredCeilings
@@ -90,7 +91,7 @@ class VirtualTime:
         yield
         self.samples = None
 
-    def operator(self, func, args, kwargs):
+    def operator(self, func, args, kwargs, depth=2):
         begin_s, out = self.now_s, func(*args, **kwargs)
         call = operator_timing.described(func, args, kwargs, out, 0.0)
         slower = max(torch.get_num_threads() / gains.cores(), 1.0)  # more threads than cores wait for each other
@@ -101,7 +102,7 @@ class VirtualTime:
         bytes_per_s = LINK_BYTES_PER_S if call.group == "communication" else BYTES_PER_S
         self.now_s += LAUNCH_S + slower * max(call.flop / FLOP_PER_S, call.n_bytes / bytes_per_s) + unexplained_s
         if self.samples is not None and threading.get_ident() == self.thread:
-            self.samples.take(sys._getframe(2), self.now_s - begin_s)
+            self.samples.take(sys._getframe(depth), self.now_s - begin_s)
         return out
 
 
@@ -118,7 +119,10 @@ class SharedTime(VirtualTime):
             latest = torch.tensor(self.now_s, dtype=torch.float64)
             torch.distributed.all_reduce(latest, torch.distributed.ReduceOp.MAX)
             self.now_s = latest.item()
-        out = super().operator(func, args, kwargs)
+            if self.samples is not None:
+                self.samples.take(sys._getframe(2), self.now_s - begin_s)
+            self.now_s += sum(x.nbytes for x in tree_leaves(args) if isinstance(x, torch.Tensor)) / LINK_BYTES_PER_S
+        out = super().operator(func, args, kwargs, depth=3)
         self.communicated_s += shared * (self.now_s - begin_s)
         return out
 
@@ -127,17 +131,15 @@ def run_on(time, put=setattr):
     """Let everything be measured on a virtual clock, seldom: readings of one thing are all alike."""
     for module, name, few in (
         (budget, "_ROUNDS", 2), (bottleneck, "_TINY_STEPS", 3), (bottleneck, "_READING_S", 0.0),
-        (budget, "_LOOK_S", 0.0), (pace, "_WARM_UP", 1),
+        (budget, "_LOOK_S", 0.0), (pace, "_WARM_UP", 1), (own_loop, "_STEPS", 150),
     ):  # fmt: skip
         put(module, name, few)
     put(machine, "_ran_and_waited", lambda: (0, 0))
-    for module in (budget, stopwatch, watched_steps, own_loop):
+    for module in (budget, stopwatch, own_loop):
         put(module, "perf_counter", time.clock)
-    put(stopwatch, "_blocking_is_counted", lambda: False)
-    put(watched_steps, "thread_time", time.clock)
     for module in (operator_timing, pace, watched_steps):
         put(module, "page_faults", lambda: time.faults)
-    put(watched_steps, "_CORE_WAITS", "none")
+    put(stopwatch, "_CORE_WAITS", "none")
     put(bottleneck, "compiled_anything", lambda: False)  # loops pretend to
     put(StackSamples, "taken", lambda samples: time.sampling(samples))
 
@@ -749,7 +751,7 @@ def exchange_in_virtual_time(rank, meeting, path, planted):
     """
     time = VirtualTime()
     budget.perf_counter = stopwatch.perf_counter = lambda: (1 + rank) * time.now_s
-    stopwatch._blocking_is_counted = lambda: False  # type: ignore[assignment]
+    stopwatch._CORE_WAITS = "none"
     StackSamples.taken = lambda samples: time.sampling(samples)  # type: ignore[assignment]
     contention.read = lambda: contention.Reading(0.0, 2, {}, 0.0, 0.0)
     profile_step = bottleneck.profile_step

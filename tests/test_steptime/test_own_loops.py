@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 import steptime
+from steptime import own_loop
 from steptime.errors import BadMeasurement
 from steptime.unchanged import unchanged
 from tests.test_steptime.planted_loops import CEILINGS, Decoded, labels
@@ -132,6 +133,31 @@ def test_without_an_optimizer_each_batch_is_a_turn(time):  # noqa: F811
         ):
             model(images)
     assert found[0].dominant == "input"
+
+
+class Kept(Decoded):
+    """Images that take a moment only the first time."""
+
+    def __init__(self, time):  # noqa: F811
+        super().__init__(time)
+        self.known = set()
+
+    def __getitem__(self, i):
+        return (torch.ones(64), 0) if i in self.known else self.known.add(i) or super().__getitem__(i)
+
+
+@pytest.mark.parametrize(("data", "batch_s"), [(Decoded, 0.016), (Kept, 0.0)])
+def test_a_batch_is_loaded_again_with_the_random_numbers_left_as_they_are(time, data, batch_s):  # noqa: F811
+    generator = torch.Generator().manual_seed(3)
+    loader = DataLoader(data(time), batch_size=8, shuffle=True, generator=generator)
+    before = [generator.get_state(), torch.get_rng_state()]
+    assert own_loop.again_s(loader) == pytest.approx(batch_s, abs=1e-3)
+    assert all(torch.equal(*pair) for pair in zip(before, [generator.get_state(), torch.get_rng_state()], strict=True))
+
+
+def test_what_workers_and_streams_load_is_not_loaded_again(time):  # noqa: F811
+    assert own_loop.again_s(DataLoader(Decoded(time), num_workers=1)) is None
+    assert own_loop.again_s([1, 2]) is None
 
 
 class Loader:
