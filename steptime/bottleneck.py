@@ -175,8 +175,8 @@ class LoopExperiments:
             waited_s = statistics.fmean(turn.input_s for turn in watch.turns)
             self.evidence.append(f"In the loop, a batch is waited for {format_seconds(waited_s)}.")
             self.evidence.append(f"Input alone, without a model: a batch every {format_seconds(self.alone_s)}.")
-            if watch.again_s is not None:
-                self.alone_s = min(self.alone_s, watch.again_s)
+            if watch.again_s is not None:  # nothing is loaded meanwhile: what the loop waits is what a batch takes
+                self.alone_s = self.seen.input_s
             elif isinstance(batches, Iterable) and not next_batch.epoch:
                 self.evidence.append("Only a first epoch was seen. Later ones may be faster.")
                 if ready == 1 and length_hint(batches) and self.seen.step_s < self.seen.input_s:

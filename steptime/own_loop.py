@@ -10,7 +10,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 from unittest import mock
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -52,23 +52,25 @@ class OwnLoop:
         self._batches, self._steps, self._judge, self._say = batches, steps, judge, say
         self._sync, self._watch = sync_of(device), StepWatch(device)
         self._runs = list[list[OperatorCall]]()
-        self._begun = self._epoch = 0
+        self._begun = 0
         self._optimizer: object = None
         self._found: Limit | None = None
         self._timer: CallTimer | None = None
         self._turns = self._looked_at()
-        self._iterator: object = None  # of a DataLoader without workers
+        self.numbers = itertools.count(1)  # of iterators
+        self.source: tuple[int, object] = (0, None)  # the number of the last batch's iterator, and a DataLoader's own
+        self._trained_from = self.source
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch."""
-        batches = iter(self._batches)
-        self.epoch_begins(batches)
+        batches, number = iter(self._batches), next(self.numbers)
         while True:
             try:
                 with self.input():
                     batch = next(batches)
             except StopIteration:
                 return
+            self.fetched(number, batches)
             yield batch
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -82,10 +84,9 @@ class OwnLoop:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batches, name)
 
-    def epoch_begins(self, batches: object) -> None:
-        """An epoch begins, whose batches come from this iterator."""
-        self._watch.epoch, self._epoch = self._epoch, self._epoch + 1
-        self._iterator = batches if hasattr(batches, "_dataset_fetcher") else None
+    def fetched(self, number: int, batches: object) -> None:
+        """A batch has come from the iterator of this number."""
+        self.source = number, batches if hasattr(batches, "_dataset_fetcher") else None  # workers live as it does
 
     @contextlib.contextmanager
     def input(self) -> Iterator[None]:
@@ -111,6 +112,8 @@ class OwnLoop:
     def turn(self) -> None:
         """End a turn, and begin the next."""
         if self._found is None:
+            if self.source[0] != self._trained_from[0]:  # other iterators are for an evaluation
+                self._trained_from, self._watch.epoch = self.source, self._watch.epoch + 1
             self._begun += 1
             if next(self._turns, None) is None:
                 self.end()
@@ -141,9 +144,9 @@ class OwnLoop:
                 needed = self._steps + _TIMED + _UNWATCHED
                 words = f"The loop ended after {max(self._begun - 1, 0)} steps, and {needed} are looked at."
                 raise BadMeasurement(f"{words} Let it run longer, or pass a smaller `steps`.")
-            if self._epoch == 1:
-                self._watch.again_s = again_s(self._iterator)
-            self._iterator, self._found = None, self._judge(self._watch, self._runs)
+            if self._watch.epoch == 1:
+                self._watch.again_s = again_s(self._trained_from[1])
+            self._found = self._judge(self._watch, self._runs)
             self._say(self._found)
         return self._found
 
@@ -152,16 +155,15 @@ class OwnLoop:
 
 def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
     """Call `train`, watch it, and leave it when that is enough; its DataLoaders' batches are input."""
-    following, known, own = _BaseDataLoaderIter.__next__, WeakSet[Any](), list[object]()
+    following, number_of = _BaseDataLoaderIter.__next__, WeakKeyDictionary[Any, int]()
 
     def waited(batches: Any) -> Any:
-        if batches not in known:
-            known.add(batches)
-            own.extend([] if own else [batches._dataset])
-            if batches._dataset is own[0]:  # others are for an evaluation
-                loop.epoch_begins(batches)
         with loop.input():
-            return following(batches)
+            batch = following(batches)
+        if batches not in number_of:
+            number_of[batches] = next(loop.numbers)
+        loop.fetched(number_of[batches], batches)
+        return batch
 
     patched = mock.patch.object(_BaseDataLoaderIter, "__next__", waited)
     with contextlib.closing(loop._turns), contextlib.suppress(Enough), patched:
@@ -225,8 +227,7 @@ def watch_loop(
             left = int((_WATCHED * budget.budget_s / max(taken_s, 1e-6) - 1) * turns)
             n = budget.agreed(max(min(turns, _STEPS - turns, left), 0)) // workers * workers
         watch.end(skip=ready - 1)
-    if not next_batch.epoch:
-        watch.again_s = again_s(batches)
+    watch.again_s = again_s(batches)
     return watch
 
 

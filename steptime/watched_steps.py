@@ -82,7 +82,7 @@ class StepWatch:
         if self._watching:
             self._end()
         self.samples.drop()
-        self.turns.append(Step(faults=-page_faults(), graphs=-_graphs(), epoch=self.epoch))
+        self.turns.append(Step(faults=-page_faults(), graphs=-_graphs()))
         self._marks.append([(self._mark(), "step_s")])
         self._watching = True
 
@@ -96,7 +96,6 @@ class StepWatch:
         """From here on, it works."""
         if self._watching:
             self.turns[-1].input_lines.update(self.samples.drop())
-            self.turns[-1].epoch = self.epoch
             self._marks[-1].append((self._mark(), "step_s"))
 
     def end(self, skip: int = 0) -> None:
@@ -114,6 +113,7 @@ class StepWatch:
 
     def _end(self) -> None:
         self._watching, step = False, self.turns[-1]
+        step.epoch = self.epoch
         self._marks[-1].append((self._mark(), ""))
         step.lines.update(self.samples.drop())
         step.faults += page_faults()
