@@ -178,15 +178,15 @@ def again_s(batches: Any) -> float | None:
 
     None where workers load, whose memory ends with the epoch, and where the data are a stream.
     """
-    if isinstance(batches, DataLoader) and not batches.num_workers:
-        with same_random_numbers():
+    sampler = getattr(batches, "_index_sampler", None)
+    owners = batches, getattr(sampler, "sampler", sampler)
+    generators = (one for owner in owners if isinstance(one := getattr(owner, "generator", None), torch.Generator))
+    with same_random_numbers(*generators):
+        if isinstance(batches, DataLoader) and not batches.num_workers:
             batches = iter(batches)
-    fetcher = getattr(batches, "_dataset_fetcher", None)
-    if not isinstance(fetcher, _MapDatasetFetcher):
-        return None
-    sampler = batches._index_sampler
-    generator = getattr(getattr(sampler, "sampler", sampler), "generator", None)
-    with same_random_numbers(*[generator] * (generator is not None)):
+        fetcher = getattr(batches, "_dataset_fetcher", None)
+        if sampler is None or not isinstance(fetcher, _MapDatasetFetcher):
+            return None
         fetched = [partial(fetcher.fetch, index) for index in itertools.islice(sampler, _AGAIN)]
         for fetch in fetched:
             fetch()

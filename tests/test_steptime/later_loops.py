@@ -318,7 +318,7 @@ def scored_by_a_server(time):
         logits = policy(x)
         rewards = request(["text"] * len(x))
         optimizer.zero_grad()
-        -(logits.log_softmax(1)[:, 0] * rewards).mean().backward()
+        (-logits.log_softmax(1)[:, 0] * rewards).mean().backward()
         optimizer.step()
 
     return step, torch.randn(8, 16)
