@@ -7,12 +7,15 @@ import torch
 
 import steptime
 from tests.selection import sampled
-from tests.test_steptime import planted_loops, unseen_loops
+from tests.test_steptime import later_loops, planted_loops, third_loops, unseen_loops
 from tests.test_steptime.planted_loops import CEILINGS
 from tests.test_steptime.test_bottleneck import on_one_thread, time  # noqa: F401  # fixtures
 
 pytestmark = pytest.mark.slow  # runs whole training loops
-STEPS, SCRIPTS, WATCHED = unseen_loops.STEPS, unseen_loops.SCRIPTS, unseen_loops.WATCHED
+STEPS = unseen_loops.STEPS | later_loops.STEPS | third_loops.STEPS
+SCRIPTS = unseen_loops.SCRIPTS | later_loops.SCRIPTS | third_loops.SCRIPTS
+WATCHED = unseen_loops.WATCHED | later_loops.WATCHED | third_loops.WATCHED
+RANKED = unseen_loops.RANKED | later_loops.RANKED | third_loops.RANKED
 
 
 def judged(found, limit, place):
@@ -25,13 +28,13 @@ def test_steps_that_people_write_are_named(time, name):  # noqa: F811
     judged(steptime.find_bottleneck(*make(time), budget_s=8, ceilings=CEILINGS, device="cpu"), limit, place)
 
 
-@pytest.mark.parametrize("name", sampled(SCRIPTS, 3))
+@pytest.mark.parametrize("name", sampled(SCRIPTS, 2))
 def test_trainings_that_people_write_are_named(time, name):  # noqa: F811
     limit, place, script = SCRIPTS[name]
     judged(steptime.diagnose(lambda: script(time), ceilings=CEILINGS, device="cpu"), limit, place)
 
 
-@pytest.mark.parametrize("name", sampled(WATCHED, 2))
+@pytest.mark.parametrize("name", sampled(WATCHED, 1))
 def test_scripts_that_watch_their_loader_are_told(time, name):  # noqa: F811
     (limit, place, script), found = WATCHED[name], []
     script(time, lambda batches: steptime.watch(batches, ceilings=CEILINGS, device="cpu", say=found.append))
@@ -39,9 +42,9 @@ def test_scripts_that_watch_their_loader_are_told(time, name):  # noqa: F811
 
 
 @pytest.mark.complete
-@pytest.mark.parametrize("name", unseen_loops.RANKED)
+@pytest.mark.parametrize("name", RANKED)
 def test_a_rank_that_waits_for_another_is_told_from_the_one_that_is_slow(tmp_path, name):
-    *wanted, make = unseen_loops.RANKED[name]
+    *wanted, make = RANKED[name]
     given = str(tmp_path / "meeting"), str(tmp_path / "limit"), make
     torch.multiprocessing.spawn(planted_loops.rank_in_virtual_time, given, nprocs=2)
     for rank, (limit, place) in enumerate(wanted):
