@@ -58,14 +58,10 @@ def find_bottleneck(
     `batches` is a DataLoader or other iterable, a function that returns the next batch, or one batch in memory (then
     input takes no time). Measured are: the whole loop; the step on a batch already in memory; the input alone; each
     operator by itself, with twice the batch too, compared with `ceilings` or with what that function returns, by
-    default with those that measure_ceilings finds; with torch.distributed, a profile, whose trace goes to `path`. So a
-    step's time is divided into operators at work, by their limit; the launch of each, at the cost that operators have
-    at the same moments in a tiny training step, and on a CPU what products prepare for any batch; communication that
-    nothing hides; and the rest, the host's other work or waiting, with the line that holds most of it. On a CPU,
-    seconds in which other programs had this thread's core are left out. The experiments train `step`'s model. All ranks
-    of a distributed run must call this. Shares are of the loop as it is: a loader's work that overlaps with steps has
-    no share. `device` is "cpu" or "cuda", by default "cuda" where torch has a GPU. What `watch` says of other
-    programs (machine.Watch), by default how long this process waited for a core, is kept in `busy`.
+    default with those that measure_ceilings finds; with torch.distributed, a profile, whose trace goes to `path`. The
+    experiments train `step`'s model. All ranks of a distributed run must call this. Shares are of the loop as it is: a
+    loader's work that overlaps with steps has no share. `device` is "cpu" or "cuda", by default "cuda" where torch has
+    a GPU. What `watch` says of other programs (machine.Watch) is kept in `busy`.
     Raises BadArgument for a model and what can't be called, and for no batches; BadMeasurement without operators.
     """
     function("step", step, 1)

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.hooks import RemovableHandle
 
 from steptime.annotations import Batch, Supply
 from steptime.budget import Budget
@@ -56,10 +57,11 @@ class OwnLoop:
         self._optimizer: object = None
         self._found: Limit | None = None
         self._timer: CallTimer | None = None
+        self._hook: RemovableHandle | None = None
         self._turns = self._looked_at()
         self.numbers = itertools.count(1)  # of iterators
         self.source: tuple[int, object] = (0, None)  # the number of the last batch's iterator, and a DataLoader's own
-        self._trained_from = self.source
+        self._trained_from: tuple[int, object] = self.source
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch."""
@@ -91,7 +93,9 @@ class OwnLoop:
     @contextlib.contextmanager
     def input(self) -> Iterator[None]:
         """The loop waits for a batch within the block: operators in it belong to no step."""
-        if self._optimizer is None:
+        if self._found is not None:
+            self.close()
+        elif self._optimizer is None:
             self.turn()
         timed = len(self._timer.calls) if self._timer is not None else 0
         self._watch.input_begins()
@@ -116,30 +120,36 @@ class OwnLoop:
                 self._trained_from, self._watch.epoch = self.source, self._watch.epoch + 1
             self._begun += 1
             if next(self._turns, None) is None:
-                self.end()
+                self._judged()
 
     def _looked_at(self) -> Generator[int, None, None]:
         """How the turns are looked at: each time that one begins, this goes on to the next `yield`."""
-        hook = register_optimizer_step_post_hook(self.stepped)
-        try:
-            yield from range(_UNWATCHED)
-            with self._watch.watching():
-                for turn in range(self._steps):
-                    self._watch.begin()
-                    yield turn
-                self._watch.end()
-            for turn in range(_TIMED):
-                with timing_calls(self._sync) as self._timer:
-                    yield turn
-                self._runs.append(self._timer.calls)
-                self._timer = None
-        finally:
-            hook.remove()
+        self._hook = register_optimizer_step_post_hook(self.stepped)
+        yield from range(_UNWATCHED)
+        with self._watch.watching():
+            for turn in range(self._steps):
+                self._watch.begin()
+                yield turn
+            self._watch.end()
+        for turn in range(_TIMED):
+            with timing_calls(self._sync) as self._timer:
+                yield turn
+            self._runs.append(self._timer.calls)
+            self._timer = None
+
+    def close(self) -> None:
+        """Watch no longer. No hook may call this: torch is going through its hooks then."""
+        self._turns.close()
+        if self._hook is not None:
+            self._hook.remove()
 
     def end(self) -> Limit:
         """What limits the loop. The training goes on unwatched."""
+        self.close()
+        return self._judged()
+
+    def _judged(self) -> Limit:
         if self._found is None:
-            self._turns.close()
             if not self._runs:
                 needed = self._steps + _TIMED + _UNWATCHED
                 words = f"The loop ended after {max(self._begun - 1, 0)} steps, and {needed} are looked at."
@@ -166,7 +176,7 @@ def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
         return batch
 
     patched = mock.patch.object(_BaseDataLoaderIter, "__next__", waited)
-    with contextlib.closing(loop._turns), contextlib.suppress(Enough), patched:
+    with contextlib.closing(loop), contextlib.suppress(Enough), patched:
         loop.turn()
         train()
         loop.end()

@@ -119,17 +119,13 @@ class TinyStep:
         )
 
 
-def _keep(kept: list[torch.Tensor], make: Callable[[], torch.Tensor]) -> None:
-    kept.append(make())
-
-
 def _fault_s(sync: Callable[[], None]) -> float:
     """Seconds of a page fault: of filling new memory, beyond those of filling it again; 0 without faults."""
     readings = []
     for _ in range(_NEW):
         before, kept = page_faults(), list[torch.Tensor]()
         fill = partial(torch.full, (_NEW_BYTES // 4,), 1.0)
-        new_s = mean_s(partial(_keep, kept, fill), sync)
+        new_s = mean_s(lambda kept=kept, fill=fill: kept.append(fill()), sync)  # type: ignore[misc]
         faults = page_faults() - before
         again_s = mean_s(partial(kept[-1].fill_, 2.0), sync)
         readings.append(max(new_s - again_s, 0.0) / faults if faults else 0.0)

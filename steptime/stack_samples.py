@@ -58,10 +58,12 @@ class StackSamples:
         if place := place_of(frame):
             self._seconds[place] += lasted_s  # type: ignore[assignment]  # a Counter of seconds
 
-    def drop(self) -> Lines:
-        """The seconds of each place since the last call."""
-        seconds, self._seconds = self._seconds, Lines()
-        return seconds
+    def drop(self, into: Lines) -> Lines:
+        """Add the seconds of each place since the last call to `into`, and return that."""
+        if self._seconds:
+            seconds, self._seconds = self._seconds, Lines()
+            into.update(seconds)
+        return into
 
 
 def longest(lines: Lines) -> str:

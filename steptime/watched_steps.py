@@ -81,7 +81,7 @@ class StepWatch:
         """End the turn before, if there is one, and begin the next."""
         if self._watching:
             self._end()
-        self.samples.drop()
+        self.samples.drop(Lines())
         self.turns.append(Step(faults=-page_faults(), graphs=-_graphs()))
         self._marks.append([(self._mark(), "step_s")])
         self._watching = True
@@ -89,13 +89,13 @@ class StepWatch:
     def input_begins(self) -> None:
         """From here on, the loop waits for a batch."""
         if self._watching:
-            self.turns[-1].lines.update(self.samples.drop())
+            self.samples.drop(self.turns[-1].lines)
             self._marks[-1].append((self._mark(), "input_s"))
 
     def input_ends(self) -> None:
         """From here on, it works."""
         if self._watching:
-            self.turns[-1].input_lines.update(self.samples.drop())
+            self.samples.drop(self.turns[-1].input_lines)
             self._marks[-1].append((self._mark(), "step_s"))
 
     def end(self, skip: int = 0) -> None:
@@ -115,7 +115,7 @@ class StepWatch:
         self._watching, step = False, self.turns[-1]
         step.epoch = self.epoch
         self._marks[-1].append((self._mark(), ""))
-        step.lines.update(self.samples.drop())
+        self.samples.drop(step.lines)
         step.faults += page_faults()
         step.graphs += _graphs()
 

@@ -9,12 +9,14 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import cross_entropy
+from torch.optim import optimizer
 from torch.utils.data import DataLoader
 
 import steptime
 from steptime import own_loop
 from steptime.errors import BadMeasurement
 from steptime.unchanged import unchanged
+from tests.test_steptime import planted_loops
 from tests.test_steptime.planted_loops import CEILINGS, Decoded, labels
 from tests.test_steptime.test_bottleneck import on_one_thread, time  # noqa: F401  # fixtures
 
@@ -123,6 +125,16 @@ def test_a_loop_that_is_too_short_says_how_many_steps_it_takes():
         pass
     with pytest.raises(BadMeasurement, match=f"ended after 5 steps, and {8 + TURNS} are looked at"):
         watched.limit  # noqa: B018
+
+
+def test_two_watches_end_at_the_same_step(time):  # noqa: F811
+    found, train = [], planted_loops.small_step()
+    options = {"steps": 4, "ceilings": CEILINGS, "device": "cpu", "say": found.append}
+    loader = [planted_loops.small_batch()] * 20
+    for _pair in zip(steptime.watch(loader, **options), steptime.watch(loader, **options), strict=True):
+        train(loader[0])
+    assert len(found) == 2
+    assert not optimizer._global_optimizer_post_hooks
 
 
 def test_without_an_optimizer_each_batch_is_a_turn(time):  # noqa: F811

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import steptime
+from labkit.core.paths import ROOT
 from tests.selection import sampled
 from tests.test_steptime import later_loops, planted_loops, third_loops, unseen_loops
 from tests.test_steptime.planted_loops import CEILINGS
@@ -16,6 +17,16 @@ STEPS = unseen_loops.STEPS | later_loops.STEPS | third_loops.STEPS
 SCRIPTS = unseen_loops.SCRIPTS | later_loops.SCRIPTS | third_loops.SCRIPTS
 WATCHED = unseen_loops.WATCHED | later_loops.WATCHED | third_loops.WATCHED
 RANKED = unseen_loops.RANKED | later_loops.RANKED | third_loops.RANKED
+
+
+@pytest.mark.parametrize("loops", [unseen_loops, later_loops, third_loops], ids=lambda module: module.__name__[21:])
+def test_the_readme_has_the_figures_of_the_first_looks(loops):
+    names = {*loops.STEPS, *loops.SCRIPTS, *loops.WATCHED, *loops.RANKED}
+    assert {*loops.FIRST_LOOK, *loops.PLANTED_WRONGLY} <= names
+    planted, wrong = len(names) - len(loops.PLANTED_WRONGLY), len(loops.FIRST_LOOK)
+    undoubted = sum("in doubt" not in words for words in loops.FIRST_LOOK.values())
+    sentence = f"{planted - wrong} of {planted} rightly, {undoubted} wrongly without a doubt"
+    assert sentence in " ".join((ROOT / "steptime" / "README.md").read_text(encoding="utf-8").split())
 
 
 def judged(found, limit, place):

@@ -267,8 +267,9 @@ def sampled_with_replacement(time, watch):
 
     data = Images(600, read)
     train = training(mlp(64, 64, 10))
+    batches = watch(DataLoader(data, batch_size=20, sampler=RandomSampler(data, replacement=True)))
     for _epoch in range(10):
-        for batch in watch(DataLoader(data, batch_size=20, sampler=RandomSampler(data, replacement=True))):
+        for batch in batches:
             train(batch)
 
 
@@ -296,7 +297,7 @@ STEPS = {
     "compiled for each sixth": ("compiling", "forward", compiled_for_each_sixth),
     "tiled images": ("page faults", "", tiled_images),
     "crowded mlp": ("too many threads", "", crowded_mlp),
-    "input and metrics": (None, "", input_and_metrics),
+    "input and metrics": (None, "", input_and_metrics),  # 51 %: in doubt
     "kept by a decorator": ("first epoch", "spectrogram", kept_by_a_decorator),
     "transformed row by row": ("input", "transform", transformed_row_by_row),
 }
@@ -308,3 +309,6 @@ WATCHED = {"sampled with replacement": ("input", "read", sampled_with_replacemen
 RANKED = {
     "one rank evaluates": (("occasional work", "evaluate"), ("other ranks", ""), one_rank_evaluates),
 }
+# As in unseen_loops. The script called watch anew in each epoch, and two watches that ended at one step raised an error.
+FIRST_LOOK = {"input and metrics": "input, in doubt"}
+PLANTED_WRONGLY = ("sampled with replacement",)

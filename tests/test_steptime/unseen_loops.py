@@ -1083,3 +1083,12 @@ RANKED = {
     "one rank has more rows": (("other ranks", ""), ("arithmetic", ""), one_rank_has_more_rows),
     "many weights between ranks": (("communication", ""), ("communication", ""), many_weights_between_ranks),
 }
+# What the first look found amiss: what was said of a loop; each is named rightly now, or in doubt.
+FIRST_LOOK = {
+    "long first epoch": "input",
+    "long shuffled first epoch": "input",
+    "cached transforms": "input",
+    "collected by the dataset": "nothing dominates, in doubt",
+    "one rank loads slowly": "communication, in doubt",
+}
+PLANTED_WRONGLY = ("gan", "many weights between ranks")  # they had another limit on the virtual clock, and were mended
