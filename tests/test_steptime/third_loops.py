@@ -309,6 +309,6 @@ WATCHED = {"sampled with replacement": ("input", "read", sampled_with_replacemen
 RANKED = {
     "one rank evaluates": (("occasional work", "evaluate"), ("other ranks", ""), one_rank_evaluates),
 }
-# As in unseen_loops. The script called watch anew in each epoch, and two watches that ended at one step raised an error.
+# As in unseen_loops. The script called watch anew in each epoch; two watches that ended at one step raised an error.
 FIRST_LOOK = {"input and metrics": "input, in doubt"}
 PLANTED_WRONGLY = ("sampled with replacement",)
