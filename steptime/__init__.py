@@ -26,22 +26,13 @@ if TYPE_CHECKING:
     from steptime.step import StepProfile as StepProfile, profile_step as profile_step
     from steptime.unchanged import unchanged as unchanged
 
-_NAMES = {
-    "annotations": ("part",),
-    "bottleneck": ("diagnose", "find_bottleneck", "watch"),
-    "ceilings": ("Ceilings", "measure_ceilings"),
-    "chrome_trace": ("quiet_profiler",),
-    "host_waits": ("wait_lines",),
-    "limits": ("Gain", "Limit"),
-    "memory_by_category": ("MemoryTimeline", "memory_timeline", "saved_activation_bytes"),
-    "mfu": ("Utilization", "utilization"),
-    "operator_timing": ("counted_flop",),
-    "partition": ("PartSpan",),
-    "parts": ("PARTS",),
-    "step": ("StepProfile", "profile_step"),
-    "unchanged": ("unchanged",),
-}
-_HOME_OF = {name: module for module, names in _NAMES.items() for name in names}
+_NAMES = (  # of a module, and what it has
+    "annotations part, bottleneck diagnose find_bottleneck watch, ceilings Ceilings measure_ceilings, "
+    "chrome_trace quiet_profiler, host_waits wait_lines, limits Gain Limit, mfu Utilization utilization, "
+    "memory_by_category MemoryTimeline memory_timeline saved_activation_bytes, operator_timing counted_flop, "
+    "partition PartSpan, parts PARTS, step StepProfile profile_step, unchanged unchanged"
+)
+_HOME_OF = {name: words.split()[0] for words in _NAMES.split(",") for name in words.split()[1:]}
 __all__ = sorted(_HOME_OF)
 
 

@@ -31,7 +31,12 @@ def part(name: str) -> Iterator[None]:
 
 
 class Supply:
-    """Returns the next batch when called; `epoch` is how often the batches have begun anew."""
+    """Returns the next batch when called; `epoch` is how often the batches have begun anew.
+
+    `batches` is a function that returns the next one, an iterable (started again at its end), or one batch, returned
+    every time: a tensor, a dict, or a tuple or list of tensors. Raises BadArgument for anything else, and for an empty
+    iterable.
+    """
 
     def __init__(self, batches: object) -> None:
         self.epoch = 0
@@ -60,15 +65,6 @@ class Supply:
                 again = "batches that can be iterated more than once, got none. Pass a list."
                 raise BadArgument(f"Expected {again if self.epoch else 'at least one batch, got none.'}")
             self.epoch += 1
-
-
-def supply(batches: object) -> Supply:
-    """Return a function that returns the next batch.
-
-    `batches` is such a function, an iterable (started again at its end), or one batch, returned every time: a tensor, a
-    dict, or a tuple or list of tensors. Raises BadArgument for anything else, and for an empty iterable.
-    """
-    return Supply(batches)
 
 
 def is_batch(value: object) -> bool:

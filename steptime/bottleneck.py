@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from operator import length_hint
@@ -14,9 +13,9 @@ from typing import Any
 import torch
 
 from steptime import operator_timing
-from steptime.annotations import Batch, Supply, is_batch, supply
+from steptime.annotations import Batch, Supply, is_batch
 from steptime.arguments import count, device as judged_device, expected, function, number
-from steptime.budget import Budget, clock_s, crowded
+from steptime.budget import Budget, crowded
 from steptime.ceilings import Ceilings, given_ceilings
 from steptime.errors import BadMeasurement
 from steptime.gains import REFUSALS, cores, measured, tried
@@ -27,7 +26,7 @@ from steptime.own_loop import OwnLoop, doubled_batch, leave, prefetched, run_wat
 from steptime.pace import Pace, TinyStep, divide_gaps, explained, split_by_limit
 from steptime.parts import COLLECTING, FAULTS, HOST, OCCASIONAL, RANKS, THREADS
 from steptime.step import profile_step
-from steptime.stopwatch import worked_and_slept
+from steptime.stopwatch import mean_s
 from steptime.torch_calls import compiled_anything, kept_as_compiled
 from steptime.unchanged import unchanged
 from steptime.units import format_seconds, significant
@@ -38,7 +37,6 @@ _RUNS = 8  # of timed operators in a row, so that work done in every eighth step
 _TINY_STEPS = 60  # in all: their low times are sought
 _SLOW = 40  # a step that takes a budget's fortieth isn't repeated with twice the batch
 _SLOWER = 1.5  # times as long in the loop as by itself: what a step does by itself isn't what the loop's steps do
-_EPOCH_S = 60  # so short an epoch, with slow input, might have been seen to its end
 _SLOWEST = 6  # one that takes a sixth is timed once
 
 
@@ -60,14 +58,10 @@ def find_bottleneck(
     `batches` is a DataLoader or other iterable, a function that returns the next batch, or one batch in memory (then
     input takes no time). Measured are: the whole loop; the step on a batch already in memory; the input alone; each
     operator by itself, with twice the batch too, compared with `ceilings` or with what that function returns, by
-    default with those that measure_ceilings finds; with torch.distributed, a profile, whose trace goes to `path`. So a
-    step's time is divided into operators at work, by their limit; the launch of each, at the cost that operators have
-    at the same moments in a tiny training step, and on a CPU what products prepare for any batch; communication that
-    nothing hides; and the rest, the host's other work or waiting, with the line that holds most of it. On a CPU,
-    seconds in which other programs had this thread's core are left out. The experiments train `step`'s model. All ranks
-    of a distributed run must call this. Shares are of the loop as it is: a loader's work that overlaps with steps has
-    no share. `device` is "cpu" or "cuda", by default "cuda" where torch has a GPU. What `watch` says of other
-    programs (machine.Watch), by default how long this process waited for a core, is kept in `busy`.
+    default with those that measure_ceilings finds; with torch.distributed, a profile, whose trace goes to `path`. The
+    experiments train `step`'s model. All ranks of a distributed run must call this. Shares are of the loop as it is: a
+    loader's work that overlaps with steps has no share. `device` is "cpu" or "cuda", by default "cuda" where torch has
+    a GPU. What `watch` says of other programs (machine.Watch) is kept in `busy`.
     Raises BadArgument for a model and what can't be called, and for no batches; BadMeasurement without operators.
     """
     function("step", step, 1)
@@ -75,7 +69,7 @@ def find_bottleneck(
         raise expected("step", "a function that trains on a batch", step, "In it, call the model, backward, and so on.")
     budget_s, device = number("budget_s", budget_s, "seconds"), judged_device(device)
     function("watch", watch, 0)
-    next_batch = supply(batches)
+    next_batch = Supply(batches)
     with contextlib.ExitStack() as stack:
         trial = LoopExperiments(step, budget_s, device, watch)
         trial.batch = next_batch()
@@ -112,8 +106,10 @@ def watch(
         trial.see(watched)
         trial.tiny.measure(_TINY_STEPS)
         calls = operator_timing.typical_calls(usual_runs(runs))
-        parts = trial.divided(calls, None, trial.tiny.pace(given_ceilings(ceilings, device)), trial.seen.step_s)
-        return dataclasses.replace(trial.judged(parts), busy=busy())
+        limit = trial.judged(
+            trial.divided(calls, None, trial.tiny.pace(given_ceilings(ceilings, device)), trial.seen.step_s)
+        )
+        return dataclasses.replace(limit, busy=busy() or limit.busy)
 
     return OwnLoop(batches, steps, device, judge, say)
 
@@ -169,21 +165,24 @@ class LoopExperiments:
         """Watch the loop as it is; `alone_s` are from then on the seconds of the input without a step."""
         workers, ready = prefetched(batches)
         self.step(self.batch)
-        self.see(watch_loop(self.step, next_batch, self.device, self.budget, workers, ready))
+        self.see(watch := watch_loop(self.step, batches, next_batch, self.device, self.budget))
         if not is_batch(batches):
             self.alone_s = self.budget.seconds(next_batch, share=0.1, skip=ready - 1, together=workers)
-            waited, alone = format_seconds(self.seen.input_s), format_seconds(self.alone_s)
-            self.evidence.append(f"In the loop, a batch is waited for {waited}.")
-            self.evidence.append(f"Input alone, without a model: a batch every {alone}.")
-            if isinstance(batches, Iterable) and not next_batch.epoch:
+            waited_s = statistics.fmean(turn.input_s for turn in watch.turns)
+            self.evidence.append(f"In the loop, a batch is waited for {format_seconds(waited_s)}.")
+            self.evidence.append(f"Input alone, without a model: a batch every {format_seconds(self.alone_s)}.")
+            if watch.again_s is not None:  # nothing is loaded meanwhile: what the loop waits is what a batch takes
+                self.alone_s = self.seen.input_s
+            elif isinstance(batches, Iterable) and not next_batch.epoch:
                 self.evidence.append("Only a first epoch was seen. Later ones may be faster.")
-                if self.seen.step_s < self.seen.input_s < _EPOCH_S / (length_hint(batches) or math.inf):
-                    self.doubt = "the watch ended within a first epoch, which was short: pass a larger budget_s"
+                if ready == 1 and length_hint(batches) and self.seen.step_s < self.seen.input_s:
+                    self.doubt = "only a first epoch was seen, and a later one may be faster: pass a larger budget_s"
 
     def see(self, watch: StepWatch) -> None:
         """Keep what a watched loop has shown."""
-        self.seen = seen(watch.turns, watch.collected)
+        self.seen = seen(watch.turns, watch.collected, watch.again_s)
         self.evidence += self.seen.evidence
+        self.doubt = self.seen.doubt
 
     def judged(self, parts: dict[str, float]) -> Limit:
         """The loop's time by limit: of a usual step by `parts`, which sum to 1, and of what else was seen."""
@@ -204,19 +203,24 @@ class LoopExperiments:
     def inside(self, batch: Batch, ceilings: Ceilings, path: Path | None) -> dict[str, float]:
         """Shares of a usual step by limit, which sum to 1; a profile's trace goes to `path`."""
         step_s, runs = self._timed(lambda: self.step(batch))
-        if self.seen.step_s > _SLOWER * step_s:
+        waits_s = exposed_s = 0.0
+        if distributed():  # in the loop, but not here, a rank waits for another one's input
+            longest_s, slower_s = self.budget.most(self.seen.input_s), max(self.seen.step_s - step_s, 0.0)
+            waits_s = min(longest_s - self.seen.input_s, slower_s)
+            profile = profile_step(lambda: self.step(batch), steps=3, warmup=1, path=path, device=self.device)
+            exposed_s = waits_s + profile.share("communication") * step_s
+        if self.seen.step_s > _SLOWER * (step_s + waits_s):
             words = f"{format_seconds(self.seen.step_s)}, and with one batch in memory {format_seconds(step_s)}"
             self.doubt = f"a usual step of the loop takes {words}"
-        self._look_at(runs)
+        counts = sorted({len(run) - 1 for run in runs})
+        if not counts[-1]:
+            raise BadMeasurement("The step called no operator of torch. Pass a step that trains a model.")
+        if len(counts) > 1:
+            self.evidence.append(f"The steps differ, with {counts[0]} to {counts[-1]} operators.")
         if OCCASIONAL in self.seen.seconds_of:
             runs = usual_runs(runs)
         calls, doubled = operator_timing.typical_calls(runs), self._doubled(batch, step_s)
-        pace = self.tiny.pace(ceilings)
-        exposed_s = 0.0
-        if distributed():
-            profile = profile_step(lambda: self.step(batch), steps=3, warmup=1, path=path, device=self.device)
-            exposed_s = profile.share("communication") * step_s
-        return self.divided(calls, doubled, pace, step_s, exposed_s)
+        return self.divided(calls, doubled, self.tiny.pace(ceilings), step_s + waits_s, exposed_s)
 
     def divided(
         self,
@@ -232,7 +236,7 @@ class LoopExperiments:
         waits_s = max(exposed_s - seconds_of["communication"], 0.0)  # besides the time in collectives' own calls
         divide_gaps(seconds_of, calls, pace, step_s, waits_s)
         if distributed():  # who has less work of its own waits for the slowest
-            own_s = step_s - seconds_of["communication"]
+            own_s = self.seen.input_s + step_s - seconds_of["communication"]
             seconds_of[RANKS] = min(max(self.budget.most(own_s) - own_s, 0.0), seconds_of["communication"])
             seconds_of["communication"] -= seconds_of[RANKS]
         faults_s = (self.seen.step_faults - sum(call.faults for call in calls)) * pace.fault_s
@@ -245,13 +249,6 @@ class LoopExperiments:
         longest, words = explained(calls, seconds_of, pace, step_s)
         self.unexplained, self.evidence = {"unknown": longest}, self.evidence + words
         return {name: seconds / self.inside_s for name, seconds in seconds_of.items()}
-
-    def _look_at(self, runs: Sequence[Sequence[OperatorCall]]) -> None:
-        counts = [len(run) - 1 for run in runs]
-        if not max(counts):
-            raise BadMeasurement("The step called no operator of torch. Pass a step that trains a model.")
-        if len(set(counts)) > 1:
-            self.evidence.append(f"The steps differ, with {min(counts)} to {max(counts)} operators.")
 
     def _doubled(self, batch: Batch, step_s: float) -> list[OperatorCall] | None:
         """Timed operators with twice the batch; None if that takes too long, or if it can't be doubled."""
@@ -280,20 +277,19 @@ class LoopExperiments:
             return operator_timing.timed_calls(work, self.sync)
 
         work()
-        trial_s = clock_s(work)
+        trial_s = mean_s(work, self.sync)
         if not self.budget.agreed(int(trial_s <= self.budget.budget_s / _SLOWEST)):
             self.tiny.measure(_TINY_STEPS)
             calls = timed()
             return min(trial_s, sum(call.before_s + call.seconds for call in calls)), [calls]
-        timed_s = clock_s(timed)
+        timed_s = mean_s(timed, self.sync)
         inside = self.budget.often(trial_s, share=_READING_S / self.budget.budget_s, most=100)
         n = self.budget.often(trial_s * inside + 2 * timed_s, share=0.25 / self.budget.rounds, most=_RUNS)
         in_a_row = self.budget.often(timed_s, share=0.25 / self.budget.rounds, most=_RUNS)
-        worked_s, runs = [], []
+        step_s, runs = list[float](), list[list[OperatorCall]]()
         for _ in range(self.budget.rounds):
-            worked_s += [worked_and_slept(work, self.sync, inside)[0] for _ in range(n)]
+            step_s += [mean_s(work, self.sync, inside) for _ in range(n)]
             self.tiny.measure(_TINY_STEPS // self.budget.rounds)
             runs += [timed() for _ in range(in_a_row)]
-        slept_s = sum(call.weight * call.slept_s for call in operator_timing.typical_calls(runs))
         alike = len({len(run) for run in runs}) == 1
-        return slept_s + (low(worked_s) if alike else statistics.mean(worked_s)), runs
+        return low(step_s) if alike else statistics.mean(step_s), runs

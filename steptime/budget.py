@@ -8,7 +8,7 @@ from time import perf_counter
 import torch
 
 from steptime.machine import Watch, distributed
-from steptime.stopwatch import worked_and_slept
+from steptime.stopwatch import mean_s
 
 _ROUNDS = 3  # the fewest whose median survives one disturbed round
 _LOOK_S = 0.4  # to see what others take: counters have steps of 0.01 s
@@ -28,13 +28,9 @@ class Budget:
         for _ in range(skip):
             work()
         start = perf_counter()
-        trial_s = self._mean(work, together)  # it counts if the share has no room for more
+        trial_s = mean_s(work, self.sync, together)  # it counts if the share has no room for more
         groups = self.often(perf_counter() - start, share=share, most=200)
-        return self._mean(work, groups * together) if groups > 1 else trial_s
-
-    def _mean(self, work: Callable[[], object], runs: int) -> float:
-        """Mean seconds of `runs` calls in a row."""
-        return sum(worked_and_slept(work, self.sync, runs))
+        return mean_s(work, self.sync, groups * together) if groups > 1 else trial_s
 
     def often(self, each_s: float, *, share: float, most: int) -> int:
         """How many calls fit in a share of the budget."""
@@ -44,22 +40,13 @@ class Budget:
         """The least of all ranks' numbers: with different ones, a collective would wait forever."""
         if not distributed():
             return n
-        shared = torch.tensor(n, device=self.device)  # NCCL reduces only what lies on the GPU
-        torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.MIN)
-        return int(shared)
+        return int(-self.most(-n))
 
     def most(self, number: float) -> float:
         """The highest of all ranks' numbers."""
-        shared = torch.tensor(number, device=self.device, dtype=torch.float64)
+        shared = torch.tensor(number, device=self.device, dtype=torch.float64)  # NCCL reduces only what lies on the GPU
         torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.MAX)
         return float(shared)
-
-
-def clock_s(work: Callable[[], object]) -> float:
-    """Seconds of one call, by the host's clock."""
-    start = perf_counter()
-    work()
-    return perf_counter() - start
 
 
 def crowded(device: str, watch: Watch) -> bool:

@@ -9,7 +9,7 @@ import torch
 
 from steptime.arguments import device as judged_device, instance
 from steptime.machine import name_of, sync_of
-from steptime.stopwatch import worked_and_slept
+from steptime.stopwatch import mean_s
 
 DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64")
 _READINGS = 7
@@ -67,5 +67,5 @@ def given_ceilings(ceilings: Ceilings | Callable[[], Ceilings] | None, device: s
 
 def _readings(work: Callable[[], object], sync: Callable[[], None]) -> list[float]:
     """Seconds of a call, the shortest reading first, by the clock that times operators."""
-    readings = [sum(worked_and_slept(work, sync)) for _ in range(_READINGS + 1)]
+    readings = [mean_s(work, sync) for _ in range(_READINGS + 1)]
     return sorted(readings[1:])  # the first call is cold

@@ -22,7 +22,7 @@ from steptime.annotations import Batch
 from steptime.budget import Budget
 from steptime.limits import Gain, Limit
 from steptime.parts import COLLECTING, FAULTS, HOST, OCCASIONAL
-from steptime.stopwatch import worked_and_slept
+from steptime.stopwatch import mean_s
 from steptime.torch_calls import kept_as_compiled
 
 _PAIRS = 6  # the median lies between the least and the most of six in 31 of 32 cases (sign test)
@@ -54,9 +54,9 @@ def measured(
         with changed():
             for _ in range(2):  # what the change itself costs, or what it has to find first, is no part of a step
                 work()
-            return sum(worked_and_slept(work, budget.sync, often))
+            return mean_s(work, budget.sync, often)
 
-    each_s = sum(worked_and_slept(before, budget.sync))
+    each_s = mean_s(before, budget.sync)
     often = calls * budget.often(calls * each_s, share=0.02, most=50)
     ratios = []
     for turn in range(_PAIRS):

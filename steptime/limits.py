@@ -39,9 +39,8 @@ class Gain(Shown):
     def __str__(self) -> str:
         """In words: what was changed, and what it gained."""
         span = f"{significant(self.low)} to {significant(self.high)} in {self.pairs} pairs"
-        gained = (
-            f"{significant(self.times)}x as fast" if self.low > 1 else "slower" if self.high < 1 else "no sure gain"
-        )
+        gained = "slower" if self.high < 1 else "no sure gain"
+        gained = f"{significant(self.times)}x as fast" if self.low > 1 else gained
         return f"Tried, {self.change}: {gained} ({span})."
 
 
@@ -108,12 +107,8 @@ class Limit(Shown):
         if self.busy:
             return self.busy
         share = self.shares[self.largest]
-        tried = [gain for gain in self.gains if gain.limit == self.largest]
-        if (
-            tried
-            and self.largest in _REMOVED
-            and max(gain.high for gain in tried) < 1 + (self.bound(self.largest) - 1) / 4
-        ):
+        gained = max((gain.high for gain in self.gains if gain.limit == self.largest), default=math.inf)
+        if self.largest in _REMOVED and gained < 1 + (self.bound(self.largest) - 1) / 4:
             return f"{self.largest} has {share:.0%} of the time, but without it the loop was hardly faster"
         close = share > _DOMINATES and share - sorted(self.shares.values())[-2] < _CLOSE
         return f"{self.largest} has only {share:.0%} of the time" if close else ""
@@ -122,13 +117,8 @@ class Limit(Shown):
         """A row for each limit with a share, the largest first, and the evidence and the gains below."""
         ordered = sorted(self.shares, key=lambda name: -self.shares[name])
         rows = tuple((name, f"{self.shares[name]:.0%}", self.words(name)) for name in ordered if self.shares[name])
-        doubt = f"In doubt, since {self.doubt}. " if self.doubt else ""
-        return Table(
-            rows,
-            ("limit", "share of the time", "without it"),
-            doubt + self._title(),
-            (*self.evidence, *map(str, self.gains)),
-        )
+        title = (f"In doubt, since {self.doubt}. " if self.doubt else "") + self._title()
+        return Table(rows, ("limit", "share of the time", "without it"), title, (*self.evidence, *map(str, self.gains)))
 
     def _title(self) -> str:
         """The verdict."""
@@ -137,9 +127,8 @@ class Limit(Shown):
             title = "What limits this loop is unknown."
         elif self.dominant in _NEEDED:
             nothing = ": nothing to gain but fewer operations" if self.of_ceiling > _NEAR else ""
-            title = (
-                f"{largest.capitalize()} limits this loop, at {self.of_ceiling:.0%} of this machine's ceiling{nothing}."
-            )
+            at = f"at {self.of_ceiling:.0%} of this machine's ceiling"
+            title = f"{largest.capitalize()} limits this loop, {at}{nothing}."
         elif self.dominant:
             often = f", every {self.every} steps" if self.every and largest == OCCASIONAL else ""
             title = f"{largest.capitalize()} limits this loop{often}: {self.without(largest)}."

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import flop_registry
 
 from steptime.arguments import function
 from steptime.machine import no_sync
-from steptime.stopwatch import Stopwatch, page_faults
+from steptime.stopwatch import Clock, page_faults
 from steptime.torch_calls import EachOperator, each_compiled_graph
 
 _LOOKS_UP = ("embedding", "embedding_bag", "gather", "index", "index_select", "take")  # read what they return
@@ -32,9 +32,8 @@ COMPILED = "compiled graph"
 class OperatorCall:
     """One call of an operator: its synchronised seconds, FLOP of its products, bytes read and written.
 
-    `before_s` are the host's seconds since the operator before. Of `before_s` and `seconds` together the host has
-    slept for `slept_s`. In the call, the process met
-    `faults` pages of memory that the system had yet to provide. `weight` is how often a mean step makes the call.
+    `before_s` are the host's seconds since the operator before. In the call, the process met `faults` pages of memory
+    that the system had yet to provide. `weight` is how often a mean step makes the call.
     """
 
     name: str
@@ -43,7 +42,6 @@ class OperatorCall:
     n_bytes: float
     dtype: str = "float32"
     before_s: float = 0.0
-    slept_s: float = 0.0
     faults: int = 0
     weight: float = 1.0
 
@@ -81,16 +79,16 @@ class CallTimer:
 
     def __init__(self, sync: Callable[[], None]) -> None:
         self.calls: list[OperatorCall] = []
-        self._sync, self._watch = sync, Stopwatch(sync)
+        self._sync, self._clock, self._since_s = sync, Clock(sync), 0.0
         self._graph_flop: list[float] | None = None  # of the operators of the compiled graph that runs now
 
     def begin(self) -> None:
         """Begin the time before the next call."""
-        self._watch.start()
+        self._since_s = self._clock()
 
     def end(self) -> None:
         """Note the time after the last call."""
-        self._add(OperatorCall(_END, 0.0, 0.0, 0.0), self._watch.stop())
+        self.calls.append(OperatorCall(_END, 0.0, 0.0, 0.0, before_s=max(self._clock() - self._since_s, 0.0)))
 
     def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run and time an operator; one that belongs to a compiled graph is run, and its FLOP are counted."""
@@ -112,18 +110,14 @@ class CallTimer:
 
     def _timed(self, run: Callable[[], Any], describe: Callable[[Any, float], OperatorCall]) -> Any:
         self._sync()  # what was queued before isn't this operator's
-        before, faults = self._watch.stop(), page_faults()
-        self._watch.start()
+        before_s, faults = max(self._clock() - self._since_s, 0.0), page_faults()
+        start_s = self._clock()
         out = run()
         self._sync()
-        worked_s, slept_s = self._watch.stop()
-        faults = page_faults() - faults
-        self._add(dataclasses.replace(describe(out, worked_s + slept_s), faults=faults), before, slept_s)
+        seconds, faults = max(self._clock() - start_s, 0.0), page_faults() - faults
+        self.calls.append(dataclasses.replace(describe(out, seconds), faults=faults, before_s=before_s))
         self.begin()
         return out
-
-    def _add(self, call: OperatorCall, before: tuple[float, float], slept_s: float = 0.0) -> None:
-        self.calls.append(dataclasses.replace(call, before_s=sum(before), slept_s=before[1] + slept_s))
 
 
 def counted_flop(work: Callable[[], object]) -> float:
@@ -163,7 +157,6 @@ def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
                     calls[0],
                     seconds=min(call.seconds for call in calls),
                     before_s=low([call.before_s for call in calls]),
-                    slept_s=low([call.slept_s for call in calls]),
                     faults=min(call.faults for call in calls),
                     weight=len(same) / len(runs),
                 )

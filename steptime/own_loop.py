@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import statistics
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from time import perf_counter
 from typing import Any
 from unittest import mock
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import tree_map
+from torch.utils.data import DataLoader
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.hooks import RemovableHandle
 
 from steptime.annotations import Batch, Supply
 from steptime.budget import Budget
 from steptime.errors import BadMeasurement
 from steptime.limits import Limit
-from steptime.machine import sync_of
+from steptime.machine import no_sync, sync_of
 from steptime.operator_timing import CallTimer, OperatorCall, timing_calls
+from steptime.stopwatch import mean_s
+from steptime.unchanged import same_random_numbers
 from steptime.watched_steps import StepWatch
 
 _STEPS, _WATCHED = 600, 0.3  # of a step and its batches: watched at most, and in which share of the budget
 _TIMED = 8  # turns after those that are watched, of which each operator is timed
+_AGAIN = 3  # batches that are loaded again
 _UNWATCHED = 3  # at the start: first calls are slow
 
 Judge = Callable[[StepWatch, list[list[OperatorCall]]], Limit]  # from what was watched, and from timed operators
@@ -43,22 +53,26 @@ class OwnLoop:
         self._batches, self._steps, self._judge, self._say = batches, steps, judge, say
         self._sync, self._watch = sync_of(device), StepWatch(device)
         self._runs = list[list[OperatorCall]]()
-        self._begun = self._epoch = 0
+        self._begun = 0
         self._optimizer: object = None
         self._found: Limit | None = None
         self._timer: CallTimer | None = None
+        self._hook: RemovableHandle | None = None
         self._turns = self._looked_at()
+        self.numbers = itertools.count(1)  # of iterators
+        self.source: tuple[int, object] = (0, None)  # the number of the last batch's iterator, and a DataLoader's own
+        self._trained_from: tuple[int, object] = self.source
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch."""
-        self._watch.epoch, self._epoch = self._epoch, self._epoch + 1
-        batches = iter(self._batches)
+        batches, number = iter(self._batches), next(self.numbers)
         while True:
             try:
                 with self.input():
                     batch = next(batches)
             except StopIteration:
                 return
+            self.fetched(number, batches)
             yield batch
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -72,10 +86,16 @@ class OwnLoop:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batches, name)
 
+    def fetched(self, number: int, batches: object) -> None:
+        """A batch has come from the iterator of this number."""
+        self.source = number, batches if hasattr(batches, "_dataset_fetcher") else None  # workers live as it does
+
     @contextlib.contextmanager
     def input(self) -> Iterator[None]:
         """The loop waits for a batch within the block: operators in it belong to no step."""
-        if self._optimizer is None:
+        if self._found is not None:
+            self.close()
+        elif self._optimizer is None:
             self.turn()
         timed = len(self._timer.calls) if self._timer is not None else 0
         self._watch.input_begins()
@@ -96,40 +116,46 @@ class OwnLoop:
     def turn(self) -> None:
         """End a turn, and begin the next."""
         if self._found is None:
+            if self.source[0] != self._trained_from[0]:  # other iterators are for an evaluation
+                self._trained_from, self._watch.epoch = self.source, self._watch.epoch + 1
             self._begun += 1
             if next(self._turns, None) is None:
-                self.end()
+                self._judged()
 
     def _looked_at(self) -> Generator[int, None, None]:
         """How the turns are looked at: each time that one begins, this goes on to the next `yield`."""
-        hook = register_optimizer_step_post_hook(self.stepped)
-        try:
-            yield from range(_UNWATCHED)
-            with self._watch.watching():
-                for turn in range(self._steps):
-                    self._watch.begin()
-                    yield turn
-                self._watch.end()
-            for turn in range(_TIMED):
-                with timing_calls(self._sync) as self._timer:
-                    yield turn
-                self._runs.append(self._timer.calls)
-                self._timer = None
-        finally:
-            hook.remove()
+        self._hook = register_optimizer_step_post_hook(self.stepped)
+        yield from range(_UNWATCHED)
+        with self._watch.watching():
+            for turn in range(self._steps):
+                self._watch.begin()
+                yield turn
+            self._watch.end()
+        for turn in range(_TIMED):
+            with timing_calls(self._sync) as self._timer:
+                yield turn
+            self._runs.append(self._timer.calls)
+            self._timer = None
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Watch no longer. No hook may call this: torch is going through its hooks then."""
         self._turns.close()
+        if self._hook is not None:
+            self._hook.remove()
 
     def end(self) -> Limit:
         """What limits the loop. The training goes on unwatched."""
+        self.close()
+        return self._judged()
+
+    def _judged(self) -> Limit:
         if self._found is None:
-            self.close()
             if not self._runs:
                 needed = self._steps + _TIMED + _UNWATCHED
                 words = f"The loop ended after {max(self._begun - 1, 0)} steps, and {needed} are looked at."
                 raise BadMeasurement(f"{words} Let it run longer, or pass a smaller `steps`.")
+            if self._watch.epoch == 1:
+                self._watch.again_s = again_s(self._trained_from[1])
             self._found = self._judge(self._watch, self._runs)
             self._say(self._found)
         return self._found
@@ -139,11 +165,15 @@ class OwnLoop:
 
 def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
     """Call `train`, watch it, and leave it when that is enough; its DataLoaders' batches are input."""
-    following = _BaseDataLoaderIter.__next__
+    following, number_of = _BaseDataLoaderIter.__next__, WeakKeyDictionary[Any, int]()
 
     def waited(batches: Any) -> Any:
         with loop.input():
-            return following(batches)
+            batch = following(batches)
+        if batches not in number_of:
+            number_of[batches] = next(loop.numbers)
+        loop.fetched(number_of[batches], batches)
+        return batch
 
     patched = mock.patch.object(_BaseDataLoaderIter, "__next__", waited)
     with contextlib.closing(loop), contextlib.suppress(Enough), patched:
@@ -153,18 +183,39 @@ def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
     return loop.end()
 
 
+def again_s(batches: Any) -> float | None:
+    """Seconds of a batch the second time, from a DataLoader or an iterator of one.
+
+    None where workers load, whose memory ends with the epoch, and where the data are a stream.
+    """
+    sampler = getattr(batches, "_index_sampler", None)
+    owners = batches, getattr(sampler, "sampler", sampler)
+    generators = (one for owner in owners if isinstance(one := getattr(owner, "generator", None), torch.Generator))
+    with same_random_numbers(*generators):
+        if isinstance(batches, DataLoader) and not batches.num_workers:
+            batches = iter(batches)
+        fetcher = getattr(batches, "_dataset_fetcher", None)
+        if sampler is None or not isinstance(fetcher, _MapDatasetFetcher):
+            return None
+        fetched = [partial(fetcher.fetch, index) for index in itertools.islice(sampler, _AGAIN)]
+        for fetch in fetched:
+            fetch()
+        return statistics.median(mean_s(fetch, no_sync) for fetch in fetched)
+
+
 def leave(_: Limit) -> None:
     """Leave the training."""
     raise Enough
 
 
 def watch_loop(
-    step: Callable[[Batch], object], next_batch: Supply, device: str, budget: Budget, workers: int, ready: int
+    step: Callable[[Batch], object], batches: object, next_batch: Supply, device: str, budget: Budget
 ) -> StepWatch:
     """The turns of a loop, watched for a share of the budget, after those for which batches may have been `ready`.
 
     Workers load side by side, and deliver side by side: the number of turns is a multiple of theirs.
     """
+    workers, ready = prefetched(batches)
     watch, turns, n = StepWatch(device), 0, workers
 
     def turn() -> None:
@@ -186,6 +237,7 @@ def watch_loop(
             left = int((_WATCHED * budget.budget_s / max(taken_s, 1e-6) - 1) * turns)
             n = budget.agreed(max(min(turns, _STEPS - turns, left), 0)) // workers * workers
         watch.end(skip=ready - 1)
+    watch.again_s = again_s(batches)
     return watch
 
 

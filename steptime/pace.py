@@ -13,7 +13,7 @@ from torch import nn
 from steptime.ceilings import Ceilings
 from steptime.operator_timing import OperatorCall, low, timed_calls, typical_calls
 from steptime.parts import FAULTS, HOST
-from steptime.stopwatch import page_faults, worked_and_slept
+from steptime.stopwatch import mean_s, page_faults
 from steptime.units import format_seconds
 
 WORK = ("memory bandwidth", "arithmetic", "unknown", "launch overhead", "communication", "input", FAULTS)
@@ -100,7 +100,7 @@ class TinyStep:
         for _ in range(times):
             adding = timed_calls(lambda: [self.one.add_(1) for _ in range(_IN_A_ROW)], self.sync)
             self.empty_s.append(min(call.seconds for call in adding[:-1]))  # the last one is no operator
-            self.plain_s.append(sum(worked_and_slept(self.step, self.sync)))
+            self.plain_s.append(mean_s(self.step, self.sync))
             self.runs.append(timed_calls(self.step, self.sync))
 
     def pace(self, ceilings: Ceilings) -> Pace:
@@ -119,19 +119,15 @@ class TinyStep:
         )
 
 
-def _keep(kept: list[torch.Tensor], make: Callable[[], torch.Tensor]) -> None:
-    kept.append(make())
-
-
 def _fault_s(sync: Callable[[], None]) -> float:
     """Seconds of a page fault: of filling new memory, beyond those of filling it again; 0 without faults."""
     readings = []
     for _ in range(_NEW):
         before, kept = page_faults(), list[torch.Tensor]()
         fill = partial(torch.full, (_NEW_BYTES // 4,), 1.0)
-        new_s = sum(worked_and_slept(partial(_keep, kept, fill), sync))
+        new_s = mean_s(lambda kept=kept, fill=fill: kept.append(fill()), sync)  # type: ignore[misc]
         faults = page_faults() - before
-        again_s = sum(worked_and_slept(partial(kept[-1].fill_, 2.0), sync))
+        again_s = mean_s(partial(kept[-1].fill_, 2.0), sync)
         readings.append(max(new_s - again_s, 0.0) / faults if faults else 0.0)
     return low(readings)
 

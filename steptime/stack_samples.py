@@ -15,6 +15,8 @@ from types import FrameType
 
 _EVERY_S = 5e-3  # a sample takes about 20 microseconds
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")} - {None})
+_COLLECTIVES = f"{os.sep}torch{os.sep}distributed{os.sep}"
+WAITING = ", in a collective"
 _OWN = f"{Path(__file__).parent}{os.sep}"  # of this package, which runs the experiments
 
 Lines = Counter[tuple[str, str, int]]  # function, file and line -> seconds
@@ -56,10 +58,12 @@ class StackSamples:
         if place := place_of(frame):
             self._seconds[place] += lasted_s  # type: ignore[assignment]  # a Counter of seconds
 
-    def drop(self) -> Lines:
-        """The seconds of each place since the last call."""
-        seconds, self._seconds = self._seconds, Lines()
-        return seconds
+    def drop(self, into: Lines) -> Lines:
+        """Add the seconds of each place since the last call to `into`, and return that."""
+        if self._seconds:
+            seconds, self._seconds = self._seconds, Lines()
+            into.update(seconds)
+        return into
 
 
 def longest(lines: Lines) -> str:
@@ -75,10 +79,15 @@ def longest(lines: Lines) -> str:
 
 
 def place_of(frame: FrameType | None) -> tuple[str, str, int] | None:
-    """The function, its file and the line; None if the thread is in no code that the experiment has called."""
+    """The function, its file and the line; None if the thread is in no code that the experiment has called.
+
+    A function that has called a collective, in which it waits for other ranks, is named with WAITING.
+    """
+    waiting = ""
     while frame is not None and not (path := frame.f_code.co_filename).startswith(_OWN):
         name = frame.f_code.co_name
         if not path.startswith((*_LIBRARIES, "<frozen")) and not name.endswith(("comp>", "genexpr>")):
-            return name, "a cell" if "ipykernel_" in path else Path(path).name, frame.f_lineno
+            return name + waiting, "a cell" if "ipykernel_" in path else Path(path).name, frame.f_lineno
+        waiting = waiting or WAITING * (_COLLECTIVES in path)
         frame = frame.f_back
     return None

@@ -13,7 +13,7 @@ import torch
 from torch.profiler import record_function
 
 from steptime import partition
-from steptime.annotations import part, supply
+from steptime.annotations import Supply, part
 from steptime.arguments import choice, count, device as judged_device, function, instance
 from steptime.chrome_trace import TraceEvent, profiled
 from steptime.errors import BadMeasurement
@@ -128,7 +128,7 @@ def _whole_step(step: Callable[..., object], batches: object) -> Callable[[], ob
     function("step", step, int(batches is not None))
     if batches is None:
         return step
-    next_batch = supply(batches)
+    next_batch = Supply(batches)
 
     def once() -> None:
         with part("input"):

@@ -30,12 +30,7 @@ def unchanged(*loop: object) -> Iterator[None]:
     in `loop` (a step, a loader) and of what they refer to, variables, fields, lists, dicts, sets and tensors. Files,
     other processes, generators and a DataLoader's workers stay as the block leaves them.
     """
-    undo: list[Undo] = [partial(torch.set_rng_state, torch.get_rng_state())]
-    undo.append(partial(random.setstate, random.getstate()))
-    if torch.cuda.is_available():
-        undo.append(partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
-    if (numpy := sys.modules.get("numpy")) is not None:
-        undo.append(partial(numpy.random.set_state, numpy.random.get_state()))
+    undo = list[Undo]()
     # A step may use what it has no name for.
     values: list[Any] = [*loop, *(one for one in gc.get_objects() if _is_trained(one))]
     known = {id(undo), id(values)}
@@ -44,9 +39,26 @@ def unchanged(*loop: object) -> Iterator[None]:
         known.update(map(id, new))
         values = [inner for value in new for inner in _kept(value, undo)]
     try:
-        yield
+        with same_random_numbers():
+            yield
     finally:
         for put_back in reversed(undo):
+            put_back()
+
+
+@contextlib.contextmanager
+def same_random_numbers(*generators: torch.Generator) -> Iterator[None]:
+    """Run the block, then put back the random numbers of torch, Python and NumPy, and those of `generators`."""
+    undo: list[Undo] = [partial(one.set_state, one.get_state()) for one in (torch.default_generator, *generators)]
+    undo.append(partial(random.setstate, random.getstate()))
+    if torch.cuda.is_available():
+        undo.append(partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+    if (numpy := sys.modules.get("numpy")) is not None:
+        undo.append(partial(numpy.random.set_state, numpy.random.get_state()))
+    try:
+        yield
+    finally:
+        for put_back in undo:
             put_back()
 
 

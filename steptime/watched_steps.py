@@ -5,25 +5,23 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-import os
 import statistics
 import sys
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from time import perf_counter, thread_time
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from steptime.parts import COLLECTING, COMPILING, FIRST_EPOCH, OCCASIONAL
-from steptime.stack_samples import Lines, StackSamples, longest, place_of
-from steptime.stopwatch import page_faults
+from steptime.parts import COLLECTING, COMPILING, FIRST_EPOCH, OCCASIONAL, RANKS
+from steptime.stack_samples import WAITING, Lines, StackSamples, longest, place_of
+from steptime.stopwatch import Clock, page_faults
 from steptime.units import format_seconds, significant
 
-_CORE_WAITS = "/proc/self/task/{}/schedstat"  # Linux, Documentation/scheduler/sched-stats.rst
 _LONG, _LONG_S = 1.5, 2e-4  # a step is unusual that takes so many times as long as others, and so much longer
+_ONE_EPOCH = "only a first epoch was seen: later ones are faster only if what it prepares or reads stays in memory"
 _NEW = 0.25  # a line is new that usual turns spend less on than this share of what an unusual one does
 
 
@@ -31,17 +29,17 @@ _NEW = 0.25  # a line is new that usual turns spend less on than this share of w
 class Step:
     """One turn of the loop: seconds in which it waits for its batch, and those of the step; what else happened in it.
 
-    `faults` are the process's page faults, `collecting_s` seconds of Python's garbage collector, `graphs` those that
-    torch.compile compiled, `epoch` how often the batches began anew. `lines` and `input_lines` are samples of the
-    stack, in the step and in the input.
+    `faults` are the process's page faults, `graphs` those that torch.compile compiled, `epoch` how often the batches
+    began anew. `collecting` are seconds of Python's garbage collector, in "input_s" and in "step_s", which don't have
+    them. `lines` and `input_lines` are samples of the stack.
     """
 
     input_s: float = 0.0
     step_s: float = 0.0
     faults: int = 0
-    collecting_s: float = 0.0
     graphs: int = 0
     epoch: int = 0
+    collecting: Counter[str] = field(default_factory=Counter)
     lines: Lines = field(default_factory=Counter)
     input_lines: Lines = field(default_factory=Counter)
 
@@ -54,25 +52,23 @@ class Step:
 class StepWatch:
     """Notes each turn of a loop, from `begin`: what lies between `input_begins` and `input_ends` is input.
 
-    On a CPU, time in which this thread waited for a core doesn't count (Linux). On a GPU, events on its stream tell the
-    time: input is then what keeps the GPU waiting, and what the host does meanwhile takes no time.
+    On a GPU, events on its stream tell the time: input is then what keeps the GPU waiting, and what the host does
+    meanwhile takes no time.
     """
 
     def __init__(self, device: str) -> None:
         self.on_gpu = device != "cpu"
         self.samples, self.epoch, self.collected = StackSamples(), 0, Lines()
         self.turns = list[Step]()
+        self.again_s: float | None = None  # of a batch that was loaded before
         self._marks = list[list[tuple[Any, str]]]()  # of each turn: when something began, and the field it counts for
         self._watching = False
-        self._waits: int | None = None
-        self._since_s = 0.0
+        self._clock, self._since_s = Clock(), 0.0
         self._thread = threading.get_ident()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Within the block, samples of the stack are taken, and the garbage collector is timed."""
-        with contextlib.suppress(OSError):  # nanoseconds that this thread has run, and waited for a core
-            self._waits = os.open(_CORE_WAITS.format(threading.get_native_id()), os.O_RDONLY)
         gc.callbacks.append(self._collecting)
         try:
             with self.samples.taken():
@@ -80,55 +76,52 @@ class StepWatch:
         finally:
             self._watching = False
             gc.callbacks.remove(self._collecting)
-            if self._waits is not None:
-                os.close(self._waits)
-                self._waits = None
 
     def begin(self) -> None:
         """End the turn before, if there is one, and begin the next."""
         if self._watching:
             self._end()
-        self._watching = True
-        self.samples.drop()
-        self.turns.append(Step(faults=-page_faults(), graphs=-_graphs(), epoch=self.epoch))
+        self.samples.drop(Lines())
+        self.turns.append(Step(faults=-page_faults(), graphs=-_graphs()))
         self._marks.append([(self._mark(), "step_s")])
+        self._watching = True
 
     def input_begins(self) -> None:
         """From here on, the loop waits for a batch."""
         if self._watching:
-            self.turns[-1].lines.update(self.samples.drop())
+            self.samples.drop(self.turns[-1].lines)
             self._marks[-1].append((self._mark(), "input_s"))
 
     def input_ends(self) -> None:
         """From here on, it works."""
         if self._watching:
-            self.turns[-1].input_lines.update(self.samples.drop())
-            self.turns[-1].epoch = self.epoch
+            self.samples.drop(self.turns[-1].input_lines)
             self._marks[-1].append((self._mark(), "step_s"))
 
     def end(self, skip: int = 0) -> None:
         """The last turn ends here; the first ones are left out of `turns`."""
         self._end()
-        self._watching = False
         if self.on_gpu:
             torch.cuda.synchronize()
         for marks, step in zip(self._marks, self.turns, strict=True):
             for (mark, name), (following, _) in itertools.pairwise(marks):
                 seconds = 1e-3 * mark.elapsed_time(following) if self.on_gpu else max(following - mark, 0.0)
                 setattr(step, name, getattr(step, name) + seconds)
+            for name, seconds in step.collecting.items():
+                setattr(step, name, max(getattr(step, name) - seconds, 0.0))
         del self.turns[:skip]
 
     def _end(self) -> None:
-        step = self.turns[-1]
+        self._watching, step = False, self.turns[-1]
+        step.epoch = self.epoch
         self._marks[-1].append((self._mark(), ""))
-        step.lines.update(self.samples.drop())
+        self.samples.drop(step.lines)
         step.faults += page_faults()
         step.graphs += _graphs()
 
     def _mark(self) -> Any:
         if not self.on_gpu:
-            waited_ns = int(os.pread(self._waits, 64, 0).split()[1]) if self._waits is not None else 0
-            return perf_counter() - 1e-9 * waited_ns
+            return self._clock()
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
@@ -137,10 +130,10 @@ class StepWatch:
         if threading.get_ident() != self._thread or not self._watching:
             return
         if phase == "start":
-            self._since_s = thread_time()
+            self._since_s = self._clock()
             return
-        seconds = thread_time() - self._since_s
-        self.turns[-1].collecting_s += seconds
+        seconds = self._clock() - self._since_s
+        self.turns[-1].collecting[self._marks[-1][-1][1]] += seconds  # type: ignore[assignment]  # a Counter of seconds
         if seconds > _LONG_S and (place := place_of(sys._getframe(1))):
             self.collected[place] += seconds  # type: ignore[assignment]  # a Counter of seconds
 
@@ -168,26 +161,37 @@ class Seen:
     every: int = 0
     step_faults: float = 0.0
     collecting_s: float = 0.0
+    doubt: str = ""  # of the first epoch's share
 
 
-def seen(turns: Sequence[Step], collected: Lines) -> Seen:
-    """What several turns show. A slow first epoch counts as if one more, at the later ones' speed, followed."""
-    seconds_of, where, notes, every = dict[str, float](), dict[str, str](), list[str](), 0
+def seen(turns: Sequence[Step], collected: Lines, again_s: float | None = None) -> Seen:
+    """What several turns show. A slow first epoch counts as if one more, at the later ones' speed, followed.
+
+    If only a first one was seen, `again_s`, the seconds of a batch the second time, are what a later one would wait.
+    """
+    seconds_of, where, every, doubt = dict[str, float](), dict[str, str](), 0, ""
+    all_s = statistics.fmean(turn.seconds + sum(turn.collecting.values()) for turn in turns)
+    notes = [f"Watched: {len(turns)} steps, {significant(1 / max(all_s, 1e-9))} a second."]
     first, later = ([turn for turn in turns if (turn.epoch > turns[0].epoch) == is_later] for is_later in (False, True))
-    turns = later or turns
+    if not later and again_s is not None and len(first) > 1:
+        later, doubt = [replace(turn, input_s=min(turn.input_s, again_s)) for turn in first], _ONE_EPOCH
     if len(later) >= len(first) > 1:
         one, other = (statistics.median(turn.seconds for turn in some) for some in (first, later))
         if one > _LONG * other + _LONG_S:
             seconds_of[FIRST_EPOCH] = max(_mean(first, "seconds") - _mean(later, "seconds"), 0.0) / 2
-            where[FIRST_EPOCH] = longest(_more(first, later) + _more(first, later, "input_lines"))
+            lines = _more(first, later) + _more(first, later, "input_lines")
+            where[FIRST_EPOCH] = longest(lines or _lines(first, "input_lines"))
             notes.append(f"A batch of the first epoch takes {format_seconds(one)}, later ones {format_seconds(other)}.")
+        elif doubt:
+            later, doubt = [], ""
+    turns = later or turns
     base_s = sorted(turn.step_s for turn in turns)[len(turns) // 4]
     unusual = [i for i, turn in enumerate(turns) if turn.step_s > max(_LONG * base_s, base_s + _LONG_S)]
     unusual = unusual if 2 * len(unusual) <= len(turns) + 1 else []  # half of them, the first or the last one more
     usual = [turn for i, turn in enumerate(turns) if i not in set(unusual)]
-    usual_s, collecting_s = _mean(usual, "step_s"), _mean(usual, "collecting_s")
+    usual_s = _mean(usual, "step_s")
     events = [
-        (sum(max(turns[i].step_s - usual_s - turns[i].collecting_s, 0.0) for i in at), name, place, at)
+        (sum(max(turns[i].step_s - usual_s, 0.0) for i in at), name, place, at)
         for name, place, at in _events(turns, unusual, usual)
     ]
     for more_s, name, place, at in sorted(events, reverse=True):  # what takes longest is named
@@ -197,13 +201,13 @@ def seen(turns: Sequence[Step], collected: Lines) -> Seen:
         every = every or period * (name == OCCASIONAL)
         often = f"Every {period} steps" if period else f"In {len(at)} of {len(turns)} steps"
         notes.append(f"{often}, {name} takes {format_seconds(more_s / len(at))} more{': ' * bool(place)}{place}.")
-    seconds_of[COLLECTING], where[COLLECTING] = _mean(turns, "collecting_s"), longest(collected)
+    seconds_of[COLLECTING] = statistics.fmean(sum(turn.collecting.values()) for turn in turns)
+    where[COLLECTING] = longest(collected)
     where |= {"step": longest(_lines(usual)), "input": longest(_lines(turns, "input_lines"))}
-    speed = f"Watched: {len(turns)} steps, {significant(1 / max(_mean(turns, 'seconds'), 1e-9))} a second."
-    step_s, faults = max(usual_s - collecting_s, 1e-9), statistics.median(turn.faults for turn in usual)
-    return Seen(
-        seconds_of, _mean(turns, "input_s"), step_s, where, (speed, *notes), every, faults, collecting_s
-    )  # fmt: skip
+    faults = statistics.median(turn.faults for turn in usual)
+    collecting_s = statistics.fmean(turn.collecting["step_s"] for turn in usual)
+    step_s, input_s = max(usual_s, 1e-9), _mean(turns, "input_s")
+    return Seen(seconds_of, input_s, step_s, where, tuple(notes), every, faults, collecting_s, doubt)
 
 
 def _period(at: Sequence[int]) -> int:
@@ -226,7 +230,8 @@ def _events(
         line, seconds = next(iter(_more([turns[i]], usual).most_common(1)), (("", "", 0), 0.0))
         new = before[line] < _NEW * seconds * len(usual)
         kind = line[:2] if new else ("", "long" if 3 * turns[i].step_s > longest_s else "")
-        at[COMPILING if turns[i].graphs else OCCASIONAL, *kind].append(i)
+        name = RANKS if kind[0].endswith(WAITING) else COMPILING if turns[i].graphs else OCCASIONAL
+        at[name, *kind].append(i)
     for (name, function, _), indices in at.items():
         if name == COMPILING or function or (_period(indices) and len(indices) > 2):
             yield name, longest(_more([turns[i] for i in indices], usual)) if function else "", indices

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -171,19 +169,19 @@ def _threads(
 
 
 def others_on_gpu() -> list[int]:
-    """PIDs of processes that aren't this one's on the GPUs that it uses; empty where nvidia-smi can't say."""
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
-        return []
-    query = [smi, "--query-compute-apps=pid,gpu_uuid", "--format=csv,noheader"]
+    """PIDs of processes that aren't this one's at work on the GPUs that it uses; empty where nvidia-smi can't say."""
+    lines = host.nvidia_smi("--query-compute-apps=pid,gpu_uuid", "--format=csv,noheader")
     try:
-        lines = subprocess.run(query, capture_output=True, text=True, timeout=5, check=True).stdout.splitlines()
         processes = [(int(pid), gpu.strip()) for pid, _, gpu in (line.partition(",") for line in lines)]
-    except (OSError, subprocess.SubprocessError, ValueError):
+    except ValueError:
         return []
     own = {process.pid for process in _family()}
     used = {gpu for pid, gpu in processes if pid in own}  # empty in a container that numbers its processes by itself
-    return sorted({pid for pid, gpu in processes if gpu in used and pid not in own})
+    others = {pid for pid, gpu in processes if gpu in used and pid not in own}
+    # gpu, pid, type, and the share of the multiprocessors: "-" for a process that is there and does nothing
+    rows = [line.split() for line in (host.nvidia_smi("pmon", "-c", "1", "-s", "u") if others else ())]
+    idle = {row[1] for row in rows if row[3:4] in (["-"], ["0"])} - {row[1] for row in rows if row[3:4] > ["0"]}
+    return sorted(pid for pid in others if str(pid) not in idle)
 
 
 class CellMeter:

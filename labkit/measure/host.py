@@ -6,6 +6,7 @@ Texts and folders are arguments, so that tests can pass samples from other machi
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import re
 import shutil
@@ -164,15 +165,22 @@ def nvidia_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | Non
     return match[1] if match else None
 
 
+def nvidia_smi(*arguments: str) -> list[str]:
+    """The lines that nvidia-smi prints; none where it is missing, fails or hangs."""
+    try:
+        command = [shutil.which("nvidia-smi") or "", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return []
+
+
 def gpu_state() -> dict[str, str]:
-    """Clocks and power of the first GPU by nvidia-smi's names, each with its unit; empty where it doesn't say."""
-    smi, names = shutil.which("nvidia-smi"), [name for pair in CLOCK_AND_POWER for name in pair]
-    if smi is None:
-        return {}
-    query = [smi, f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
-    done = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)
-    values = done.stdout.split("\n")[0].split(", ")
-    return dict(zip(names, values, strict=True)) if done.returncode == 0 and len(values) == len(names) else {}
+    """Clocks and power of the first GPU in use by nvidia-smi's names, each with its unit; empty if it doesn't say."""
+    names = [name for pair in CLOCK_AND_POWER for name in pair]
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    which = [f"--id={first}"] if first else []
+    values = "".join(nvidia_smi(f"--query-gpu={','.join(names)}", "--format=csv,noheader", *which)[:1]).split(", ")
+    return dict(zip(names, values, strict=True)) if len(values) == len(names) else {}
 
 
 def power(*, gpu: bool) -> dict[str, str]:

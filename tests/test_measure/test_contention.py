@@ -203,6 +203,15 @@ def test_other_processes_on_the_gpu_are_named(gpu, rows, reason):
     assert Watch().so_far().reason == ""
 
 
+@pytest.mark.parametrize(("share", "named"), [("-", False), ("0", False), ("37", True)])
+def test_a_process_that_does_nothing_on_the_gpu_disturbs_nobody(gpu, tmp_path, share, named):
+    gpu(OURS, (1, "GPU-1"))
+    table = f"# gpu   pid  type   sm   mem   command\n    0     1     C   {share}    2   python\n"
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(tool.read_text() + f"[ $1 != pmon ] || echo '{table}'\n")
+    assert bool(contention.others_on_gpu()) == named
+
+
 def test_without_nvidia_smi_nobody_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert contention.others_on_gpu() == []

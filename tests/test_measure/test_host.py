@@ -153,6 +153,18 @@ def test_clocks_and_power_are_those_that_nvidia_smi_prints(tmp_path, monkeypatch
     assert "power limit" not in host.power(gpu=False)
     smi.write_text("#!/bin/sh\nexit 9\n", encoding="utf-8")
     assert host.gpu_state() == {}
+    smi.write_text("#!/bin/sh\n[ $3 = --id=1 ] && echo '7 MHz, 8 MHz, 9 W, 10 W'\n", encoding="utf-8")
+    assert host.gpu_state() == {}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert host.gpu_state()["clocks.sm"] == "7 MHz"
+
+
+def test_a_hung_nvidia_smi_says_nothing(monkeypatch):
+    def hang(*_, timeout, **__):
+        raise host.subprocess.TimeoutExpired("nvidia-smi", timeout)
+
+    monkeypatch.setattr(host.subprocess, "run", hang)
+    assert host.gpu_state() == {}
 
 
 @pytest.mark.parametrize(("plugged", "supply"), [(True, "mains"), (False, "battery")])

@@ -22,13 +22,26 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, embedding, scaled_dot_product_attention
+from torch.utils._pytree import tree_leaves
 
 from labkit.measure import contention, profiling
 from labkit.measure.ceilings import Ceilings as MeasuredCeilings
 from labkit.measure.machine import threads
 from labkit.measure.probe import Ceiling
-from steptime import Ceilings, bottleneck, budget, gains, operator_timing, stopwatch
+from steptime import (
+    Ceilings,
+    bottleneck,
+    budget,
+    gains,
+    machine,
+    operator_timing,
+    own_loop,
+    pace,
+    stopwatch,
+    watched_steps,
+)
 from steptime.stack_samples import StackSamples
+from steptime.step import StepProfile
 from steptime.torch_calls import EachOperator
 
 LAUNCH_S, FLOP_PER_S, BYTES_PER_S, LINK_BYTES_PER_S = 5e-6, 1e9, 1e9, 2e7
@@ -78,7 +91,7 @@ class VirtualTime:
         yield
         self.samples = None
 
-    def operator(self, func, args, kwargs):
+    def operator(self, func, args, kwargs, depth=2):
         begin_s, out = self.now_s, func(*args, **kwargs)
         call = operator_timing.described(func, args, kwargs, out, 0.0)
         slower = max(torch.get_num_threads() / gains.cores(), 1.0)  # more threads than cores wait for each other
@@ -89,8 +102,46 @@ class VirtualTime:
         bytes_per_s = LINK_BYTES_PER_S if call.group == "communication" else BYTES_PER_S
         self.now_s += LAUNCH_S + slower * max(call.flop / FLOP_PER_S, call.n_bytes / bytes_per_s) + unexplained_s
         if self.samples is not None and threading.get_ident() == self.thread:
-            self.samples.take(sys._getframe(2), self.now_s - begin_s)
+            self.samples.take(sys._getframe(depth), self.now_s - begin_s)
         return out
+
+
+class SharedTime(VirtualTime):
+    """The same for one of several ranks: a collective begins when the last of them has come to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.communicated_s = 0.0
+
+    def operator(self, func, args, kwargs):
+        begin_s = self.now_s
+        if shared := func.namespace == "c10d":
+            latest = torch.tensor(self.now_s, dtype=torch.float64)
+            torch.distributed.all_reduce(latest, torch.distributed.ReduceOp.MAX)
+            self.now_s = latest.item()
+            if self.samples is not None:
+                self.samples.take(sys._getframe(2), self.now_s - begin_s)
+            self.now_s += sum(x.nbytes for x in tree_leaves(args) if isinstance(x, torch.Tensor)) / LINK_BYTES_PER_S
+        out = super().operator(func, args, kwargs, depth=3)
+        self.communicated_s += shared * (self.now_s - begin_s)
+        return out
+
+
+def run_on(time, put=setattr):
+    """Let everything be measured on a virtual clock, seldom: readings of one thing are all alike."""
+    for module, name, few in (
+        (budget, "_ROUNDS", 2), (bottleneck, "_TINY_STEPS", 3), (bottleneck, "_READING_S", 0.0),
+        (budget, "_LOOK_S", 0.0), (pace, "_WARM_UP", 1), (own_loop, "_STEPS", 150),
+    ):  # fmt: skip
+        put(module, name, few)
+    put(machine, "_ran_and_waited", lambda: (0, 0))
+    for module in (budget, stopwatch, own_loop):
+        put(module, "perf_counter", time.clock)
+    for module in (operator_timing, pace, watched_steps):
+        put(module, "page_faults", lambda: time.faults)
+    put(stopwatch, "_CORE_WAITS", "none")
+    put(bottleneck, "compiled_anything", lambda: False)  # loops pretend to
+    put(StackSamples, "taken", lambda samples: time.sampling(samples))
 
 
 class RealTime:
@@ -700,7 +751,7 @@ def exchange_in_virtual_time(rank, meeting, path, planted):
     """
     time = VirtualTime()
     budget.perf_counter = stopwatch.perf_counter = lambda: (1 + rank) * time.now_s
-    stopwatch._blocking_is_counted = lambda: False  # type: ignore[assignment]
+    stopwatch._CORE_WAITS = "none"
     StackSamples.taken = lambda samples: time.sampling(samples)  # type: ignore[assignment]
     contention.read = lambda: contention.Reading(0.0, 2, {}, 0.0, 0.0)
     profile_step = bottleneck.profile_step
@@ -713,6 +764,37 @@ def exchange_in_virtual_time(rank, meeting, path, planted):
     bottleneck.profile_step = planned
     with EachOperator(time.operator):
         exchange(rank, meeting, path, planted, mib=1, time=time)
+
+
+def rank_in_virtual_time(rank, meeting, path, make):
+    """One of two ranks of the loop make(time, rank), whose clocks meet in each collective."""
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    time = SharedTime()
+    run_on(time)
+
+    def planned(step, steps, warmup, **_):
+        step()
+        start_s, communicated_s = time.now_s, time.communicated_s
+        for _ in range(steps):
+            step()
+        return bottleneck_profile((time.communicated_s - communicated_s) / (time.now_s - start_s))
+
+    bottleneck.profile_step = planned
+    with EachOperator(time.operator):
+        found = bottleneck.find_bottleneck(*make(time, rank), budget_s=4, ceilings=CEILINGS, device="cpu")
+    dist.barrier()
+    dist.destroy_process_group()
+    told = {"dominant": found.dominant, "line": found.line, "doubt": found.doubt, "text": str(found)}
+    Path(f"{path}-{rank}").write_text(json.dumps(told))
+
+
+def bottleneck_profile(share):
+    """A profile of a step with this share of exposed communication."""
+    parts = {"communication": share, "other": 1 - share}
+    return StepProfile("planted", 1, (1.0,), parts, (), (), {}, Path())
 
 
 def exchange(rank, meeting, path, planted, mib=64, time=None):

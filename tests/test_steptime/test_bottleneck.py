@@ -2,10 +2,10 @@
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import math
+import sys
 from time import sleep
 
 import pytest
@@ -13,13 +13,13 @@ import torch
 from torch._dynamo.utils import counters
 
 import steptime as profiling
-from steptime import bottleneck, budget, machine, operator_timing, own_loop, pace, stopwatch, watched_steps
+from steptime import machine, operator_timing, pace, stopwatch
 from steptime.errors import BadArgument, BadMeasurement
 from steptime.limits import Limit
 from steptime.machine import no_sync, one_thread
 from steptime.operator_timing import OperatorCall
 from steptime.pace import Pace, split_by_limit
-from steptime.stack_samples import Lines, StackSamples, longest
+from steptime.stack_samples import Lines, StackSamples, longest, place_of
 from steptime.torch_calls import EachOperator
 from tests.selection import sampled
 from tests.test_steptime import causes, mixed_loops, planted_loops
@@ -36,26 +36,10 @@ def on_one_thread():
 
 @pytest.fixture
 def time(monkeypatch):
-    """Virtual time, on which everything is measured that the test does, seldom: readings of one thing are all alike."""
+    """Virtual time, on which everything is measured that the test does."""
     found = VirtualTime()
-    for module, name, few in (
-        (budget, "_ROUNDS", 2), (bottleneck, "_TINY_STEPS", 3), (bottleneck, "_READING_S", 0.0),
-        (budget, "_LOOK_S", 0.0), (pace, "_WARM_UP", 1),
-    ):  # fmt: skip
-        monkeypatch.setattr(module, name, few)
-    monkeypatch.setattr(machine, "_ran_and_waited", lambda: (0, 0))
-    monkeypatch.setattr(budget, "perf_counter", found.clock)
-    monkeypatch.setattr(stopwatch, "perf_counter", found.clock)
-    monkeypatch.setattr(stopwatch, "_blocking_is_counted", lambda: False)
-    for name in ("perf_counter", "thread_time"):
-        monkeypatch.setattr(watched_steps, name, found.clock)
-    for module in (operator_timing, pace, watched_steps):
-        monkeypatch.setattr(module, "page_faults", lambda: found.faults)
-    monkeypatch.setattr(own_loop, "perf_counter", found.clock)
-    monkeypatch.setattr(watched_steps, "_CORE_WAITS", "none")
-    monkeypatch.setattr(bottleneck, "compiled_anything", lambda: False)  # loops pretend to
+    planted_loops.run_on(found, monkeypatch.setattr)
     monkeypatch.setitem(counters["stats"], "unique_graphs", 0)
-    monkeypatch.setattr(StackSamples, "taken", lambda samples: found.sampling(samples))
     with EachOperator(found.operator):
         yield found
 
@@ -135,8 +119,8 @@ def test_a_threads_stack_is_sampled_while_it_works_and_while_it_waits():
     with samples.taken():  # a sampler that saw neither would keep them here
         working()
         waiting()
-    assert all(lasted_s > 0 for lasted_s in samples.drop().values())
-    assert not samples.drop()
+    assert all(lasted_s > 0 for lasted_s in samples.drop(Lines()).values())
+    assert not samples.drop(Lines())
 
 
 @pytest.mark.parametrize("kinds", planted_loops.BALANCED.values(), ids=planted_loops.BALANCED)
@@ -182,30 +166,30 @@ def test_what_sampling_the_stack_costs_counts_nowhere(time, monkeypatch):
     assert found.dominant == "launch overhead", found
 
 
-@pytest.mark.parametrize(("blocked", "seconds"), [(0, (0.25, 0.0)), (1, (0.25, 2.75))])
-def test_time_without_a_core_counts_only_for_a_thread_that_has_blocked(monkeypatch, blocked, seconds):
-    counters = {"perf_counter": [10.0, 13.0], "thread_time": [1.0, 1.25], "_times_blocked": [5, 5 + blocked]}
-    monkeypatch.setattr(stopwatch, "_blocking_is_counted", lambda: True)
-    for name, values in counters.items():
-        monkeypatch.setattr(stopwatch, name, lambda left=list(values): left.pop(0))
-    assert stopwatch.worked_and_slept(lambda: None, no_sync) == seconds
+@pytest.fixture
+def taken_by_others(monkeypatch, tmp_path):
+    """A clock of which each look is 8 s later, and of these others have had the core for 6."""
+    path, looks = tmp_path / "schedstat", itertools.count(1)
+
+    def look():
+        n = next(looks)
+        path.write_text(f"0 {6 * n * 10**9} 0")
+        return 8.0 * n
+
+    path.write_text("0 0 0")
+    monkeypatch.setattr(stopwatch, "_CORE_WAITS", str(path))
+    monkeypatch.setattr(stopwatch, "perf_counter", look)
 
 
-def test_ceilings_are_measured_by_the_clock_that_times_operators(monkeypatch):
-    monkeypatch.setattr(stopwatch, "_blocking_is_counted", lambda: True)
-    monkeypatch.setattr(stopwatch, "_times_blocked", lambda: 0)
-    # Of the 8 s that each call takes, others have the core for 6.
-    for name, each_s in (("perf_counter", 8), ("thread_time", 2)):
-        monkeypatch.setattr(stopwatch, name, functools.partial(next, itertools.count(0, each_s)))
+def test_time_in_which_others_have_the_core_does_not_count(taken_by_others):
+    assert stopwatch.mean_s(lambda: None, no_sync) == 2.0
+    assert stopwatch.mean_s(lambda: None, lambda: None) == 8.0, "a device works on meanwhile"
+
+
+def test_ceilings_are_measured_by_the_clock_that_times_operators(taken_by_others):
     found = profiling.measure_ceilings("cpu")
     assert found.copy_bytes_per_s == 2 * 2**27 / 2
     assert found.matmul_flop_per_s == {"float32": 2 * 1024**3 / 2}
-
-
-def test_a_device_works_on_while_its_thread_waits_for_a_core(monkeypatch):
-    readings = [10.0, 13.0]
-    monkeypatch.setattr(stopwatch, "perf_counter", lambda: readings.pop(0))
-    assert stopwatch.worked_and_slept(lambda: None, lambda: None) == (3.0, 0.0)
 
 
 def test_the_evidence_names_each_experiment(time):
@@ -389,6 +373,16 @@ def test_the_function_with_the_most_seconds_is_named_with_its_longest_line():
     lines = Lines({("often", "a.py", 1): 0.2, ("often", "a.py", 2): 0.3, ("once", "a.py", 9): 0.4})
     assert longest(lines) == "often (a.py, line 2)"
     assert not longest(Lines())
+
+
+def test_a_function_that_waits_in_a_collective_is_named_so():
+    path, names = f"{torch.distributed.__path__[0]}/collectives.py", {"place_of": place_of, "sys": sys}
+    exec(compile("def all_reduce(): return place_of(sys._getframe())", path, "exec"), names)
+
+    def step():
+        return names["all_reduce"]()
+
+    assert step()[0] == "step, in a collective"
 
 
 def test_a_float32_convolution_is_held_against_tf32_where_that_was_measured():

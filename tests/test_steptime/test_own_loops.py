@@ -9,11 +9,14 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import cross_entropy
+from torch.optim import optimizer
 from torch.utils.data import DataLoader
 
 import steptime
+from steptime import own_loop
 from steptime.errors import BadMeasurement
 from steptime.unchanged import unchanged
+from tests.test_steptime import planted_loops
 from tests.test_steptime.planted_loops import CEILINGS, Decoded, labels
 from tests.test_steptime.test_bottleneck import on_one_thread, time  # noqa: F401  # fixtures
 
@@ -124,6 +127,16 @@ def test_a_loop_that_is_too_short_says_how_many_steps_it_takes():
         watched.limit  # noqa: B018
 
 
+def test_two_watches_end_at_the_same_step(time):  # noqa: F811
+    found, train = [], planted_loops.small_step()
+    options = {"steps": 4, "ceilings": CEILINGS, "device": "cpu", "say": found.append}
+    loader = [planted_loops.small_batch()] * 20
+    for _pair in zip(steptime.watch(loader, **options), steptime.watch(loader, **options), strict=True):
+        train(loader[0])
+    assert len(found) == 2
+    assert not optimizer._global_optimizer_post_hooks
+
+
 def test_without_an_optimizer_each_batch_is_a_turn(time):  # noqa: F811
     found, model = [], network().eval()
     for _epoch in range(1):
@@ -132,6 +145,31 @@ def test_without_an_optimizer_each_batch_is_a_turn(time):  # noqa: F811
         ):
             model(images)
     assert found[0].dominant == "input"
+
+
+class Kept(Decoded):
+    """Images that take a moment only the first time."""
+
+    def __init__(self, time):  # noqa: F811
+        super().__init__(time)
+        self.known = set()
+
+    def __getitem__(self, i):
+        return (torch.ones(64), 0) if i in self.known else self.known.add(i) or super().__getitem__(i)
+
+
+@pytest.mark.parametrize(("data", "batch_s"), [(Decoded, 0.016), (Kept, 0.0)])
+def test_a_batch_is_loaded_again_with_the_random_numbers_left_as_they_are(time, data, batch_s):  # noqa: F811
+    generator = torch.Generator().manual_seed(3)
+    loader = DataLoader(data(time), batch_size=8, shuffle=True, generator=generator)
+    before = [generator.get_state(), torch.get_rng_state()]
+    assert own_loop.again_s(loader) == pytest.approx(batch_s, abs=1e-3)
+    assert all(torch.equal(*pair) for pair in zip(before, [generator.get_state(), torch.get_rng_state()], strict=True))
+
+
+def test_what_workers_and_streams_load_is_not_loaded_again(time):  # noqa: F811
+    assert own_loop.again_s(DataLoader(Decoded(time), num_workers=1)) is None
+    assert own_loop.again_s([1, 2]) is None
 
 
 class Loader:

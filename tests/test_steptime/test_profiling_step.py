@@ -268,10 +268,10 @@ def test_no_function_is_refused():
 
 
 def test_batches_are_taken_in_turn_and_from_the_start_again(training):
-    from steptime.annotations import supply
+    from steptime.annotations import Supply
 
     one, two = training[1], tuple(part[:8] for part in training[1])
-    next_batch = supply([one, two])
+    next_batch = Supply([one, two])
     assert [len(next_batch()[1]) for _ in range(5)] == [32, 8, 32, 8, 32]
-    assert supply(one)() is one
-    assert supply({"x": 1})() == {"x": 1}
+    assert Supply(one)() is one
+    assert Supply({"x": 1})() == {"x": 1}
