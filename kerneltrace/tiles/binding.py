@@ -8,6 +8,7 @@ import functools
 import inspect
 import textwrap
 import types
+from collections.abc import Mapping
 from typing import Any
 
 from kerneltrace.arguments import as_number
@@ -16,6 +17,8 @@ from kerneltrace.tiles import transfers as transfers  # it enters its functions
 from kerneltrace.tiles.language import Constexpr, Language
 from kerneltrace.tiles.tensors import Refused
 
+_BUILTINS = {"float", "int", "list", "len", "max", "min", "print", "range", "getattr", "hasattr", "isinstance"}
+"""Python's names that a kernel of Triton may use, in annotations too (triton/compiler/code_generator.py)."""
 _UNKNOWN_SYNTAX = {
     ast.Break: "break", ast.Continue: "continue", ast.Lambda: "lambda", ast.Try: "try", ast.Yield: "yield",
     ast.Dict: "dict", ast.Set: "set", ast.Import: "import", ast.ImportFrom: "import", ast.Global: "global",
@@ -90,6 +93,8 @@ def _refuse_syntax(function: Any) -> None:
         return  # typed into a prompt
     around = inspect.getclosurevars(function)
     names = {**around.globals, **around.nonlocals}
+    if isinstance(tree, ast.FunctionDef):
+        _refuse_annotations(tree, {**function.__globals__, **around.nonlocals}, first - 1)
     for node in (node for part in getattr(tree, "body", []) for node in ast.walk(part)):
         line = first + getattr(node, "lineno", 1) - 1
         word = _UNKNOWN_SYNTAX.get(type(node))
@@ -101,3 +106,34 @@ def _refuse_syntax(function: Any) -> None:
         if as_number(value) is not None:
             name = ast.unparse(node)
             raise Refused(f"{name} is a number of the module: write {name} = tl.constexpr({value}), or pass it.", line)
+
+
+def _refuse_annotations(tree: ast.FunctionDef, names: Mapping[str, Any], above: int) -> None:
+    """Refused for an annotation that Triton can't evaluate, and for a tl.constexpr that is assigned to before.
+
+    `names` are those around the function, `above` the lines of its file above its source.
+    """
+    given = {arg.arg for arg in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
+    own = given | {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    noted = [node for node in ast.walk(tree) if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation]
+    for name in (name for node in noted for name in ast.walk(node.annotation) if isinstance(name, ast.Name)):
+        if name.id not in own | _BUILTINS and not (name.id in names and _is_of_triton(names[name.id])):
+            words = f"Triton evaluates annotations, and can't use {name.id} in one: quote it, or leave it out."
+            raise Refused(words, above + name.lineno)
+    for block in (block for node in ast.walk(tree) if isinstance(block := getattr(node, "body", None), list)):
+        before = set(given) if block is tree.body else set()
+        for node in (node for node in block if isinstance(node, ast.Assign | ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            mine = {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+            constant = isinstance(node, ast.AnnAssign) and "constexpr" in ast.unparse(node.annotation) and node.value
+            if constant and mine & before:
+                words = f"{min(mine)} has a value already: a tl.constexpr is assigned once, so take another name."
+                raise Refused(words, above + node.lineno)
+            before |= mine
+
+
+def _is_of_triton(value: Any) -> bool:
+    """Whether a kernel may use what stands in a global variable: modules, functions under jit, and Triton's own."""
+    module = getattr(value, "__module__", "") or ""
+    own = isinstance(value, types.ModuleType | types.SimpleNamespace) or hasattr(value, "fn")
+    return own or module.startswith(("triton.", "kerneltrace.tiles."))
