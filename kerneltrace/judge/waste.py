@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kerneltrace.judge.counts import Requests
-from kerneltrace.judge.demands import WIDEST, Demands
+from kerneltrace.judge.demands import PART_BYTES, WIDEST, Demands
 from kerneltrace.judge.races import races
 from kerneltrace.log.event_log import SITES
 from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, in_order, starts
@@ -110,15 +110,15 @@ class MemoryWaste:
             whole = asks.footprints[number]
             is_vector = is_load and 0 < stride <= WIDEST and used * stride >= max(2 * size, USED * stride)
             kept = 1.0 if is_vector else used
-            least = replace(whole, n_bytes=whole.n_bytes * kept)
+            least = replace(whole, n_bytes=whole.n_bytes * kept, alone=0.0, scattered=whole.scattered and is_vector)
             changes["footprints"] = (*asks.footprints[:number], least, *asks.footprints[number + 1 :])
             if is_load:
                 changes["load_bytes"] = asks.load_bytes * (1 - excess / requests.sectors[same].sum())
                 share = whole.n_bytes / sum(each.n_bytes for each in asks.footprints if each.is_load)
                 changes["l1_miss_bytes"] = asks.l1_miss_bytes * (1 - share) + whole.n_bytes * kept
             else:
-                parts = 2.0 * SECTOR_BYTES * requests.sectors - requests.asked
-                changes["store_bytes"] = asks.store_bytes * (1 - 2 * SECTOR_BYTES * excess / parts[same].sum())
+                saved = (PART_BYTES * requests.sectors - SECTOR_BYTES * fewest) * asks.weights
+                changes["store_bytes"] = max(asks.store_bytes - float(saved[mask].sum()), 0.0)
             each = f"{requests.sectors[mask].mean():.3g} sectors a request where {fewest[mask].mean():.3g} would do"
             where = f"{stride} bytes apart" if stride else "scattered"
             kind, mend = "uncoalesced", f"neighbouring lanes are {where}. Let them take neighbouring elements."
