@@ -11,6 +11,7 @@ from numba import cuda, float32, uint32
 
 from kerneltrace import trace
 from tests.test_kerneltrace import published_memory as memory, published_sums as sums
+from tests.test_kerneltrace.published_cards import CARDS
 
 N = 4096  # side of the published matrices
 DEPTH = 64  # of the traced ones: 64 of the loop's 4,096 turns
@@ -166,6 +167,7 @@ class Launch(NamedTuple):
         arrays = (array.copy() for array in self.arrays)
         done = trace(self.kernel, self.grid, self.block, *arrays, shared_bytes=self.shared_bytes)
         assert self.races != done.ok, done
+        device = CARDS.get(device, device)
         return done.estimate(device, grid=self.full_grid, longer=self.longer, registers=self.registers)
 
 

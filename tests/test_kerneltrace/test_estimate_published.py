@@ -108,13 +108,17 @@ OUT_OF_ORDER = {
     ("R100001 convolution", "GeForce RTX 3080 10GB", "convolution"): 0.8,
     ("R100001 matrix times vector", "GeForce RTX 3080 10GB", "matrix times vector"): -1,
     ("R100001 matrix times vector", "GeForce RTX 3060 12GB", "matrix times vector"): -1,
+    ("R100001 integer matmul", "GeForce RTX 2060", "integer matmul"): 0.87,
+    ("R100001 matrix times vector", "GeForce RTX 2060", "matrix times vector"): -1,
+    ("R100001 matrix times vector", "GeForce RTX 3060 Ti", "matrix times vector"): -1,
+    ("R100001 matrix times vector", "GeForce RTX 3070 Ti", "matrix times vector"): -1,
 }
 """Known shortfalls, all held out: groups of a source, a device and a kind whose order is not the published one."""
 
 
 def test_the_kernels_of_each_group_come_in_the_published_order():
     found = {key: agreement(rows) for key, rows in groups(ROWS).items()}
-    assert len(found) == 28
+    assert len(found) == 46
     assert [key[0] for key, tau in found.items() if tau is None] == 2 * ["ml-engineering"]  # a single row each
     low = {key: round(tau, 2) for key, tau in found.items() if tau is not None and tau < 0.9}
     assert low == OUT_OF_ORDER
@@ -141,6 +145,13 @@ MISSED_GAINS = {
     ("GeForce RTX 3080 10GB", "uint32 matmul, tiles of 8"): 0.7,
     ("GeForce RTX 3060 12GB", "uint32 sum, 2 loads a thread"): 1.4,
     ("GeForce RTX 3060 12GB", "uint32 matmul, tiles of 8"): 0.66,
+    ("GeForce RTX 2060", "histogram of zeros, shared atomics"): 1.3,
+    ("GeForce RTX 2060", "uint32 matmul, tiles of 16, half the size"): 0.74,
+    ("GeForce RTX 3060 Ti", "uint32 sum, 2 loads a thread"): 1.41,
+    ("GeForce RTX 3060 Ti", "uint32 matmul, tiles of 8"): 0.66,
+    ("GeForce RTX 3070 Ti", "uint32 sum, 2 loads a thread"): 1.43,
+    ("GeForce RTX 3070 Ti", "histogram of zeros, shared atomics"): 1.27,
+    ("GeForce RTX 3070 Ti", "uint32 matmul, tiles of 8"): 0.67,
 }
 """Known shortfalls: steps whose calculated gain is off by more than a quarter, and calculated over published gain."""
 
@@ -150,5 +161,5 @@ def test_each_step_gains_what_it_gains_in_its_source():
     for device, slow, fast in steps(ROWS):
         found[device, fast["kernel"]] = ratio(fast) / ratio(slow)
     missed = {key: round(gain, 2) for key, gain in found.items() if not 1 / 1.25 <= gain <= 1.25}
-    assert len(found) == 70
+    assert len(found) == 100
     assert missed == MISSED_GAINS
