@@ -96,8 +96,7 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
     looping = _in_long_loop(run, head, outer & load, outer & ~load)
     times = np.where(looping, longer, 1.0) / blocks
     per_block = (longer if looping.any() else 1.0) / blocks
-    weights, vectors = _weights(requests, accesses, head)
-    weights *= times
+    weights, vectors = _weights(requests, accesses, head, times)
     spread = len(kind) * WARP / max(int(requests.lanes.sum()), 1)  # a warp with few lanes takes as long
     done, branching = _operations(run, spread)
     global_waits, near_waits, barriers = _waits(run, head, outer, load, times)
@@ -109,7 +108,6 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
     clocks, hottest = atomic_clocks(run, requests, accesses, times)
     parts, alone = stored_in_part(requests, accesses, (kind == 2) & outer)
     stored = (PART_BYTES - SECTOR_BYTES) * parts + np.where(kind == 3, 2, 1) * moved
-    wavefronts = np.maximum(requests.wavefronts, np.where(vectors, PACKED, 1))
     lookups = _lines(requests, load, owner, sectors * SECTOR_BYTES // LINE_BYTES)
     return Demands(
         kernel=run.settings.fn.__name__,
@@ -123,7 +121,7 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
         double=per_block * done[3],
         special=per_block * done[4],
         tensor=per_block * done[5] * WARP,
-        passes=np.where(head.shared, np.where(kind == 3, clocks, wavefronts), lookups),
+        passes=np.where(~head.shared, lookups, np.where(kind == 3, clocks, np.maximum(requests.wavefronts, vectors))),
         weights=weights,
         is_shared=head.shared,
         shuffles=shuffles,
@@ -186,16 +184,17 @@ def _in_long_loop(run: Execution, head: Events, loads: Array, stores: Array) -> 
     return np.isin(of, list(reading - writing or reading))
 
 
-def _weights(requests: Requests, accesses: Events, head: Events) -> tuple[Array, Array]:
-    """The part of an instruction that each request is, and whether that loads a vector.
+def _weights(requests: Requests, accesses: Events, head: Events, times: Array) -> tuple[Array, Array]:
+    """The instructions of a block that each request is, and the clocks that it takes at least if that loads a vector.
 
-    It is less than 1 for loads from shared memory that a compiler merges.
+    A block makes each so many `times`. Loads from shared memory are parts of an instruction where a compiler merges
+    them.
 
     Between two barriers it loads the same words once, and neighbouring words of up to 16 bytes, which begin at a
     multiple of that, together. (LLVM's load/store vectorizer does; it shows in the machine code of published kernels.)
     It merges none from dynamic shared memory, whose rows may begin anywhere.
     """
-    weights, vectors = np.ones(len(requests.first)), np.zeros(len(requests.first), bool)
+    weights, vectors = times.copy(), np.zeros(len(times))
     of_fixed_size = head.shared & (head.address < DYNAMIC_SHARED)
     chosen = np.flatnonzero(of_fixed_size & (accesses.log.kinds[requests.site] == 1))
     if not len(chosen):
@@ -205,11 +204,11 @@ def _weights(requests: Requests, accesses: Events, head: Events) -> tuple[Array,
     _, who = np.unique(packed(packed(first.phase, first.warp), first.site), return_inverse=True)
     _, who = np.unique(packed(who, span - span.min()), return_inverse=True)
     place = packed(who, first.address)
-    _, at, again, times = np.unique(place, return_index=True, return_inverse=True, return_counts=True)
+    _, at, again, repeats = np.unique(place, return_index=True, return_inverse=True, return_counts=True)
     _, group, members = np.unique(packed(who[at], first.address[at] // WIDEST), return_inverse=True, return_counts=True)
     full = (members[group] * int(first.size.min()) == WIDEST) & (span[at] % WIDEST == 0)
-    weights[chosen] = (1 / times / np.where(full, members[group], 1))[again]
-    vectors[chosen] = (full & (members[group] > 1))[again]
+    weights[chosen] /= (repeats * np.where(full, members[group], 1))[again]
+    vectors[chosen] = PACKED * (full & (members[group] > 1))[again]
     return weights, vectors
 
 

@@ -289,15 +289,10 @@ LAUNCHES = {
         sums.histogram_in_shared_memory(512), 8, 512, (np.zeros(4096, np.uint32), np.zeros(512, np.int32)), 2**17
     ),
     # a turn of the loop is traced: of 2^30 numbers 4,224 blocks of 512 threads take 496.5 turns
-    "histogram of bytes, global atomics": Launch(
-        sums.histogram, 8, 512, (sums.RANDOM_BYTES, np.zeros(256, np.int32)), 4224, 2**30 / 4224 / 2048
-    ),
-    "histogram of bytes, shared atomics": Launch(
-        sums.histogram_in_shared_memory(256),
-        8,
-        512,
-        (sums.RANDOM_BYTES, np.zeros(256, np.int32)),
-        4224,
-        2**30 / 4224 / 2048,
-    ),
+    **{
+        f"histogram of bytes, {where} atomics": Launch(
+            kernel, 8, 512, (sums.RANDOM_BYTES, np.zeros(256, np.int32)), 4224, 2**30 / 4224 / 2048
+        )
+        for where, kernel in (("global", sums.histogram), ("shared", sums.histogram_in_shared_memory(256)))
+    },
 }
