@@ -12,6 +12,7 @@ import numpy as np
 
 from kerneltrace.judge.counts import Requests
 from kerneltrace.judge.demands import PART_BYTES, WIDEST, Demands
+from kerneltrace.judge.estimate import L2_CLOCKS, SHARED_CLOCKS
 from kerneltrace.judge.races import races
 from kerneltrace.log.event_log import SITES
 from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, in_order, starts
@@ -40,11 +41,15 @@ class Waste(NamedTuple):
     changes: dict[str, Any]
     always: bool = False
     """Whether it is remarked whatever it costs."""
+    least_clocks: float = 0.0
+    """What it costs at least, where the estimates with and without it don't differ."""
 
 
-def waste_at(site: Site, kind: str, sentence: str, *, always: bool = False, **changes: Any) -> Waste:
+def waste_at(
+    site: Site, kind: str, sentence: str, *, always: bool = False, least_clocks: float = 0.0, **changes: Any
+) -> Waste:
     """A waste in the line of a site."""
-    return Waste(kind, site.line, site.text, sentence, changes, always)
+    return Waste(kind, site.line, site.text, sentence, changes, always, least_clocks)
 
 
 class MemoryWaste:
@@ -181,7 +186,8 @@ class MemoryWaste:
                 once = len(np.unique(mine.memory)) / len(mine)  # a register adds up what goes to one address
                 yield waste_at(
                     site, "atomics", f"{len(first):,} addresses, and none is another thread's too: {_PLAIN}.",
-                    always=True, weights=np.where(mask, asks.weights * once, asks.weights),
+                    always=True, least_clocks=SHARED_CLOCKS if self._head.shared[mask][0] else L2_CLOCKS,
+                    weights=np.where(mask, asks.weights * once, asks.weights),
                     passes=self._passes(mask & self._head.shared, np.full(len(mask), 2)),
                 )  # fmt: skip
 
