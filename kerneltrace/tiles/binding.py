@@ -113,22 +113,21 @@ def _refuse_annotations(tree: ast.FunctionDef, names: Mapping[str, Any], above: 
 
     `names` are those around the function, `above` the lines of its file above its source.
     """
-    given = {arg.arg for arg in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
-    own = given | {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    noted = [node for node in ast.walk(tree) if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation]
-    for name in (name for node in noted for name in ast.walk(node.annotation) if isinstance(name, ast.Name)):
-        if name.id not in own | _BUILTINS and not (name.id in names and _is_of_triton(names[name.id])):
+    given = {arg.arg for arg in ast.walk(tree.args) if isinstance(arg, ast.arg)}
+    known = given | _BUILTINS | {name for name, value in names.items() if _is_of_triton(value)}
+    known |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    for node in ast.walk(tree):
+        annotation = getattr(node, "annotation", None) or ast.Pass()
+        for name in (one for one in ast.walk(annotation) if isinstance(one, ast.Name) and one.id not in known):
             words = f"Triton evaluates annotations, and can't use {name.id} in one: quote it, or leave it out."
             raise Refused(words, above + name.lineno)
-    for block in (block for node in ast.walk(tree) if isinstance(block := getattr(node, "body", None), list)):
-        before = set(given) if block is tree.body else set()
-        for node in (node for node in block if isinstance(node, ast.Assign | ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            mine = {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
-            constant = isinstance(node, ast.AnnAssign) and "constexpr" in ast.unparse(node.annotation) and node.value
-            if constant and mine & before:
+        before = set(given) if node is tree else set()
+        for one in getattr(node, "body", []) if isinstance(getattr(node, "body", []), list) else []:
+            targets = getattr(one, "targets", [one.target] if hasattr(one, "target") else [])
+            mine = {ast.unparse(target) for target in targets}
+            if mine & before and "constexpr" in ast.unparse(getattr(one, "annotation", ast.Pass())):
                 words = f"{min(mine)} has a value already: a tl.constexpr is assigned once, so take another name."
-                raise Refused(words, above + node.lineno)
+                raise Refused(words, above + one.lineno)
             before |= mine
 
 
