@@ -24,14 +24,10 @@ DTYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8", "float4
 
 _VECTOR = {"fp64_tflops": "float64", "fp32_tflops": "float32"}
 _TENSOR = {
-    "fp64_tensor_tflops": "float64",
-    "tf32_tensor_tflops": "tf32",
-    "fp16_tensor_tflops": "float16",
-    "bf16_tensor_tflops": "bfloat16",
-    "fp8_tensor_tflops": "float8",
-    "fp4_tensor_tflops": "float4",
+    "fp64_tensor_tflops": "float64", "tf32_tensor_tflops": "tf32", "fp16_tensor_tflops": "float16",
+    "bf16_tensor_tflops": "bfloat16", "fp8_tensor_tflops": "float8", "fp4_tensor_tflops": "float4",
     "int8_tensor_tops": "int8",
-}
+}  # fmt: skip
 _TEXTS = ("name", "reported_as", "vendor", "family", "source", "notes")
 
 
@@ -41,13 +37,9 @@ def _times(size: float) -> Callable[[str], float]:
 
 # column -> field of Device, and how its text is read; an empty text leaves the default
 _FACTS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "architecture": ("architecture", str),
-    "memory_type": ("memory_type", str),
+    **{name: (name, str) for name in ("architecture", "memory_type", "compute_capability")},
+    **{name: (name, int) for name in ("year", "sms", "fp32_cores")},
     "pcie_gen": ("pcie", str),
-    "compute_capability": ("compute_capability", str),
-    "year": ("year", int),
-    "sms": ("sms", int),
-    "fp32_cores": ("fp32_cores", int),
     "boost_mhz": ("boost_hz", _times(MEGA)),
     "memory_gb": ("memory_bytes", lambda text: float(text.split("/")[0]) * GIGA),  # "16/32": the smaller of two builds
     "bandwidth_gbs": ("bandwidth_bytes_per_s", _times(GIGA)),

@@ -9,6 +9,7 @@ import numpy as np
 
 from kerneltrace.judge.atomics import atomic_clocks
 from kerneltrace.judge.counts import Requests, operations
+from kerneltrace.judge.footprints import Footprint, footprints, packed, pairs, sectors_of, stored_in_part
 from kerneltrace.log.address_space import DYNAMIC_SHARED
 from kerneltrace.log.event_log import SITES
 from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, Events, in_order, largest, starts
@@ -21,29 +22,16 @@ FIRST_TOUCH = 2.5
 "matmul, coalesced" (RTX A6000, 3090, 4090) and "float32 transpose, coalesced writes" (RTX 2080 Ti)."""
 SLICE_BYTES = 64
 """Bytes a clock of an L2 slice ("NVIDIA A100 Tensor Core GPU Architecture", L2 cache), used or not."""
+PART_BYTES = 104
+"""Bytes of the L2 cache's rate that a store of a part of a sector takes, which is read and written back. Fitted to
+"transpose, not coalesced" (H100) and "transpose, coalesced reads" of both types (RTX 2080 Ti)."""
 WIDEST = 16
 """Bytes that one load of a thread can bring (PTX ISA, "ld": vectors of up to four 4-byte elements)."""
+PACKED = 2
+"""Least clocks of such a load from shared memory, which returns a register of all lanes a clock, and two where lanes
+read the same (Greg Smith of NVIDIA, forums.developer.nvidia.com/t/77228)."""
 IN_FLIGHT = 4
 """Turns of a loop whose loads are taken to be under way together, as if the compiler unrolled it four times."""
-
-
-@dataclass(frozen=True)
-class Footprint:
-    """The distinct sectors of one array that a block loads or stores, in bytes, and how many of them are its own.
-
-    `own` has a share for each axis of the grid: 0 where a block's neighbour along that axis touches the same sectors,
-    1 where it touches others (or where the traced grid has no neighbour, so that nothing is known).
-    """
-
-    n_bytes: float
-    own: tuple[float, float, float]
-    is_load: bool
-    alone: float = 0.0
-    """Bytes that a block moves whatever its neighbours touch: sectors that one warp stores only a part of."""
-
-    def of_blocks(self, extent: tuple[int, ...]) -> float:
-        """Bytes of the distinct sectors of a box of blocks."""
-        return self.n_bytes * math.prod(1 + own * (n - 1) for own, n in zip(self.own, extent, strict=True))
 
 
 @dataclass(frozen=True)
@@ -108,7 +96,7 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
     looping = _in_long_loop(run, head, outer & load, outer & ~load)
     times = np.where(looping, longer, 1.0) / blocks
     per_block = (longer if looping.any() else 1.0) / blocks
-    weights = _weights(requests, accesses, head) * times
+    weights, vectors = _weights(requests, accesses, head, times)
     spread = len(kind) * WARP / max(int(requests.lanes.sum()), 1)  # a warp with few lanes takes as long
     done, branching = _operations(run, spread)
     global_waits, near_waits, barriers = _waits(run, head, outer, load, times)
@@ -116,9 +104,10 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
     # A request to global memory takes an instruction for its address, a branch one for its comparison.
     others = weights[~outer].sum() + 2 * times[outer].sum() + 2 * per_block * branching + shuffles + barriers * warps
     moved = SECTOR_BYTES * requests.sectors
-    owner, sectors = _pairs(*_sectors(requests, accesses, outer))
+    owner, sectors = pairs(*sectors_of(requests, accesses, outer))
     clocks, hottest = atomic_clocks(run, requests, accesses, times)
-    alone = _stored_in_part(requests, accesses, names, (kind == 2) & outer, times * blocks)
+    parts, alone = stored_in_part(requests, accesses, (kind == 2) & outer)
+    stored = (PART_BYTES - SECTOR_BYTES) * parts + np.where(kind == 3, 2, 1) * moved
     lookups = _lines(requests, load, owner, sectors * SECTOR_BYTES // LINE_BYTES)
     return Demands(
         kernel=run.settings.fn.__name__,
@@ -132,14 +121,14 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
         double=per_block * done[3],
         special=per_block * done[4],
         tensor=per_block * done[5] * WARP,
-        passes=np.where(head.shared, np.where(kind == 3, clocks, requests.wavefronts), lookups),
+        passes=np.where(~head.shared, lookups, np.where(kind == 3, clocks, np.maximum(requests.wavefronts, vectors))),
         weights=weights,
         is_shared=head.shared,
         shuffles=shuffles,
         load_bytes=float((moved * times)[outer & load].sum()),
         l1_miss_bytes=_missed_bytes(head.block, times, owner[load[owner]], sectors[load[owner]]),
-        store_bytes=float(((2 * moved - np.where(kind == 3, 0, requests.asked)) * times)[outer & ~load].sum()),
-        footprints=_footprints(run.settings.grid, names, sectors, head.block, kind, times * blocks, owner, alone),
+        store_bytes=float((stored * times)[outer & ~load].sum()),
+        footprints=footprints(run.settings.grid, names, sectors, head.block, kind, times * blocks, owner, alone),
         global_waits=global_waits,
         near_waits=near_waits,
         barriers=barriers,
@@ -156,8 +145,8 @@ def _waits(run: Execution, head: Events, outer: Array, load: Array, times: Array
     waits, waited = np.array([site.waits for site in run.sites])[head.site], []
     for chosen, at_once in ((outer & load, IN_FLIGHT), (~outer & load, len(load))):
         reading = np.flatnonzero(chosen)
-        step = _packed(head.phase, waits[:, 0])[reading]
-        place = _packed(step, _packed(head.warp, head.site)[reading])
+        step = packed(head.phase, waits[:, 0])[reading]
+        place = packed(step, packed(head.warp, head.site)[reading])
         _, first, turns = np.unique(place, return_index=True, return_counts=True)
         turns = np.where(waits[reading[first], 1], turns, np.ceil(turns / at_once))
         waited.append(float(largest(step[first], turns * times[reading[first]]).sum()))
@@ -195,105 +184,48 @@ def _in_long_loop(run: Execution, head: Events, loads: Array, stores: Array) -> 
     return np.isin(of, list(reading - writing or reading))
 
 
-def _weights(requests: Requests, accesses: Events, head: Events) -> Array:
-    """The part of an instruction that each request is: 1, or less for loads from shared memory that a compiler merges.
+def _weights(requests: Requests, accesses: Events, head: Events, times: Array) -> tuple[Array, Array]:
+    """The instructions of a block that each request is, and the clocks that it takes at least if that loads a vector.
+
+    A block makes each so many `times`. Loads from shared memory are parts of an instruction where a compiler merges
+    them.
 
     Between two barriers it loads the same words once, and neighbouring words of up to 16 bytes, which begin at a
     multiple of that, together. (LLVM's load/store vectorizer does; it shows in the machine code of published kernels.)
     It merges none from dynamic shared memory, whose rows may begin anywhere.
     """
-    weights = np.ones(len(requests.first))
+    weights, vectors = times.copy(), np.zeros(len(times))
     of_fixed_size = head.shared & (head.address < DYNAMIC_SHARED)
     chosen = np.flatnonzero(of_fixed_size & (accesses.log.kinds[requests.site] == 1))
     if not len(chosen):
-        return weights
+        return weights, vectors
     first, last = head.only(chosen), accesses.only((requests.first + requests.lanes - 1)[chosen])
     span = last.address - first.address
-    _, who = np.unique(_packed(_packed(first.phase, first.warp), first.site), return_inverse=True)
-    _, who = np.unique(_packed(who, span - span.min()), return_inverse=True)
-    place = _packed(who, first.address)
-    _, at, again, times = np.unique(place, return_index=True, return_inverse=True, return_counts=True)
-    _, group, members = np.unique(
-        _packed(who[at], first.address[at] // WIDEST), return_inverse=True, return_counts=True
-    )
+    _, who = np.unique(packed(packed(first.phase, first.warp), first.site), return_inverse=True)
+    _, who = np.unique(packed(who, span - span.min()), return_inverse=True)
+    place = packed(who, first.address)
+    _, at, again, repeats = np.unique(place, return_index=True, return_inverse=True, return_counts=True)
+    _, group, members = np.unique(packed(who[at], first.address[at] // WIDEST), return_inverse=True, return_counts=True)
     full = (members[group] * int(first.size.min()) == WIDEST) & (span[at] % WIDEST == 0)
-    weights[chosen] = (1 / times / np.where(full, members[group], 1))[again]
-    return weights
+    weights[chosen] /= (repeats * np.where(full, members[group], 1))[again]
+    vectors[chosen] = PACKED * (full & (members[group] > 1))[again]
+    return weights, vectors
 
 
 def _missed_bytes(block: Array, times: Array, owner: Array, sectors: Array) -> float:
     """Bytes that the L2 cache spends on a block's sectors: SLICE_BYTES on one that comes alone of its line."""
-    first = np.unique(_packed(block[owner], sectors), return_index=True)[1]
+    first = np.unique(packed(block[owner], sectors), return_index=True)[1]
     owner, sectors = owner[first], sectors[first]
-    line = _packed(block[owner], sectors * SECTOR_BYTES // LINE_BYTES)
+    line = packed(block[owner], sectors * SECTOR_BYTES // LINE_BYTES)
     _, of, n = np.unique(line, return_inverse=True, return_counts=True)
     return float(times[owner] @ np.maximum(SECTOR_BYTES, SLICE_BYTES / n[of]))
 
 
 def _lines(requests: Requests, load: Array, owner: Array, lines: Array) -> Array:
     """Clocks to look up the lines of each request, which is the `owner` of those in `lines`."""
-    owner, lines = _pairs(owner, lines)
-    first = np.unique(_packed(requests.warp[owner], lines), return_index=True)[1]
+    owner, lines = pairs(owner, lines)
+    first = np.unique(packed(requests.warp[owner], lines), return_index=True)[1]
     first = first[load[owner[first]]]
     clocks = np.ones(len(owner))
     clocks[first] = FIRST_TOUCH
     return np.bincount(owner, clocks, len(load))
-
-
-def _sectors(requests: Requests, accesses: Events, chosen: Array) -> tuple[Array, Array]:
-    """The numbers of the chosen requests and of the sectors that they touch, access by access."""
-    mine = np.repeat(chosen, requests.lanes)
-    of = np.repeat(np.arange(len(requests.first)), requests.lanes)[mine]
-    begin = accesses.address[mine]
-    return np.tile(of, 2), np.concatenate([begin, begin + accesses.size[mine] - 1]) // SECTOR_BYTES
-
-
-def _packed(major: Array, minor: Array) -> Array:
-    """A number for each pair of non-negative numbers, in their order."""
-    return major.astype("i8") << int(minor.max(initial=0)).bit_length() | minor
-
-
-def _pairs(major: Array, minor: Array) -> tuple[Array, Array]:
-    """The distinct pairs, sorted."""
-    shift = int(minor.max(initial=0)).bit_length()
-    both = np.unique(_packed(major, minor))
-    return both >> shift, both & (1 << shift) - 1
-
-
-def _stored_in_part(
-    requests: Requests, accesses: Events, names: Array, chosen: Array, times: Array
-) -> dict[int, float]:
-    """For each array the bytes of the sectors of which a warp stores only a part, over all chosen requests."""
-    mine = np.repeat(chosen, requests.lanes)
-    request = np.repeat(np.arange(len(chosen)), requests.lanes)[mine]
-    place = _packed(requests.warp[request], accesses.address[mine] // SECTOR_BYTES)
-    _, first, which = np.unique(place, return_index=True, return_inverse=True)
-    part = np.bincount(which, accesses.size[mine]) < SECTOR_BYTES
-    request = request[first][part]
-    weights = np.bincount(names[request], SECTOR_BYTES * times[request], int(names.max(initial=0)) + 1)
-    return dict(enumerate(weights.tolist()))
-
-
-def _footprints(
-    grid: Dim3, names: Array, sectors: Array, block: Array, kind: Array, times: Array, owner: Array,
-    alone: dict[int, float],
-) -> tuple[Footprint, ...]:  # fmt: skip
-    """What a block loads, stores and changes of each array; a sector is touched by the request that is its `owner`.
-
-    Atomics read and write their sectors. `alone` are bytes stored by all blocks in parts of sectors, for each array.
-    """
-    names, block, kind, times = (column[owner] for column in (names, block, kind, times))
-    places = np.stack(np.unravel_index(block, grid[::-1])[::-1])  # x, y and z of each block: x counts fastest
-    found = []
-    for name, what in sorted(set(zip(names.tolist(), kind.tolist(), strict=True))):
-        mine = (names == name) & (kind == what)
-        total = len(np.unique(_packed(block[mine], sectors[mine]))) / math.prod(grid)
-        own = []
-        for axis, n in enumerate(grid):
-            row = mine & (np.delete(places, axis, 0) == 0).all(axis=0)
-            distinct = len(np.unique(sectors[row]))
-            own.append(min(max((distinct / total - 1) / (n - 1), 0.0), 1.0) if n > 1 else 1.0)
-        n_bytes = SECTOR_BYTES * total * float(times[mine].mean()) * (2 if what == 3 else 1)
-        apart = alone[name] / math.prod(grid) if what == 2 else 0.0
-        found.append(Footprint(n_bytes, (own[0], own[1], own[2]), what == 1, apart))
-    return tuple(found)

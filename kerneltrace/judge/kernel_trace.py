@@ -58,26 +58,18 @@ class Trace(ShownAsTable):
         self._demands: dict[float, Demands] = {}
         self.kernel = done.settings.fn.__name__
         self.grid, self.block = done.settings.grid, done.settings.block
-
-    @property
-    def ok(self) -> bool:
+        self.ok = not self.findings
         """Whether no mistake was found."""
-        return not self.findings
-
-    @property
-    def threads(self) -> int:
-        """Threads of the launch."""
-        return math.prod(self.grid) * math.prod(self.block)
-
-    @property
-    def warps(self) -> int:
-        """Warps of the launch."""
-        return math.prod(self.grid) * -(-math.prod(self.block) // WARP)
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a block, static and dynamic, in bytes."""
-        return self._run.layout.static_bytes + self._run.layout.dynamic_bytes
+        blocks, size = math.prod(self.grid), math.prod(self.block)
+        self.threads, self.warps = blocks * size, blocks * -(-size // WARP)
+        """Of the launch."""
+        self.shared_bytes = done.layout.static_bytes + done.layout.dynamic_bytes
+        """Of a block, static and dynamic."""
+        self.shuffles = done.log.shuffles
+        """Of warps, two for values of 8 bytes; each takes the lanes' time of a request to shared memory: both give 32
+        results a clock and multiprocessor (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
+        self.barriers = done.log.barriers
+        """How often a block waited for all its threads, summed over blocks."""
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -167,19 +159,6 @@ class Trace(ShownAsTable):
     def integer_operations(self) -> int:
         """Operators on integers, most of which compute indices."""
         return self._operations.integer
-
-    @property
-    def shuffles(self) -> int:
-        """Shuffles of warps, two for values of 8 bytes; each takes the lanes' time of a request to shared memory.
-
-        Both give 32 results a clock and multiprocessor (CUDA C++ Programming Guide, "Arithmetic Instructions").
-        """
-        return self._run.log.shuffles
-
-    @property
-    def barriers(self) -> int:
-        """How often a block waited for all its threads, summed over blocks."""
-        return self._run.log.barriers
 
     def estimate(
         self, device: str | Device, *, grid: Any = None, longer: float = 1.0, registers: int | None = None,

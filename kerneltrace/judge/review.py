@@ -127,7 +127,8 @@ def review(
     found += needless_barriers(run, asks)
     found += [*_few_in_flight(memory.busiest_load(), asks, chip, grid), *_capped(run, asks, chip, registers)]
     once: dict[tuple[str, int, str], Remark] = {}  # x[i] += 1 makes two requests
-    costs_s = [max(now.seconds - seconds(**waste.changes), 0.0) for waste in found]
+    hz = chip.boost_hz or math.inf
+    costs_s = [max(now.seconds - seconds(**waste.changes), waste.least_clocks / hz) for waste in found]
     for waste, cost_s in zip(found, costs_s, strict=True):
         alike = [cost for other, cost in zip(found, costs_s, strict=True) if other.kind == waste.kind]
         if (sum(alike) >= WORTH * now.seconds and cost_s >= sum(alike) / len(alike) / 2) or waste.always:

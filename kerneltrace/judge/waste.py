@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kerneltrace.judge.counts import Requests
-from kerneltrace.judge.demands import WIDEST, Demands
+from kerneltrace.judge.demands import PART_BYTES, WIDEST, Demands
+from kerneltrace.judge.estimate import L2_CLOCKS, SHARED_CLOCKS
 from kerneltrace.judge.races import races
 from kerneltrace.log.event_log import SITES
 from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, in_order, starts
@@ -40,11 +41,15 @@ class Waste(NamedTuple):
     changes: dict[str, Any]
     always: bool = False
     """Whether it is remarked whatever it costs."""
+    least_clocks: float = 0.0
+    """What it costs at least, where the estimates with and without it don't differ."""
 
 
-def waste_at(site: Site, kind: str, sentence: str, *, always: bool = False, **changes: Any) -> Waste:
+def waste_at(
+    site: Site, kind: str, sentence: str, *, always: bool = False, least_clocks: float = 0.0, **changes: Any
+) -> Waste:
     """A waste in the line of a site."""
-    return Waste(kind, site.line, site.text, sentence, changes, always)
+    return Waste(kind, site.line, site.text, sentence, changes, always, least_clocks)
 
 
 class MemoryWaste:
@@ -110,15 +115,15 @@ class MemoryWaste:
             whole = asks.footprints[number]
             is_vector = is_load and 0 < stride <= WIDEST and used * stride >= max(2 * size, USED * stride)
             kept = 1.0 if is_vector else used
-            least = replace(whole, n_bytes=whole.n_bytes * kept)
+            least = replace(whole, n_bytes=whole.n_bytes * kept, alone=0.0, scattered=whole.scattered and is_vector)
             changes["footprints"] = (*asks.footprints[:number], least, *asks.footprints[number + 1 :])
             if is_load:
                 changes["load_bytes"] = asks.load_bytes * (1 - excess / requests.sectors[same].sum())
                 share = whole.n_bytes / sum(each.n_bytes for each in asks.footprints if each.is_load)
                 changes["l1_miss_bytes"] = asks.l1_miss_bytes * (1 - share) + whole.n_bytes * kept
             else:
-                parts = 2.0 * SECTOR_BYTES * requests.sectors - requests.asked
-                changes["store_bytes"] = asks.store_bytes * (1 - 2 * SECTOR_BYTES * excess / parts[same].sum())
+                saved = (PART_BYTES * requests.sectors - SECTOR_BYTES * fewest) * asks.weights
+                changes["store_bytes"] = max(asks.store_bytes - float(saved[mask].sum()), 0.0)
             each = f"{requests.sectors[mask].mean():.3g} sectors a request where {fewest[mask].mean():.3g} would do"
             where = f"{stride} bytes apart" if stride else "scattered"
             kind, mend = "uncoalesced", f"neighbouring lanes are {where}. Let them take neighbouring elements."
@@ -181,7 +186,8 @@ class MemoryWaste:
                 once = len(np.unique(mine.memory)) / len(mine)  # a register adds up what goes to one address
                 yield waste_at(
                     site, "atomics", f"{len(first):,} addresses, and none is another thread's too: {_PLAIN}.",
-                    always=True, weights=np.where(mask, asks.weights * once, asks.weights),
+                    always=True, least_clocks=SHARED_CLOCKS if self._head.shared[mask][0] else L2_CLOCKS,
+                    weights=np.where(mask, asks.weights * once, asks.weights),
                     passes=self._passes(mask & self._head.shared, np.full(len(mask), 2)),
                 )  # fmt: skip
 

@@ -108,10 +108,7 @@ class Events:
         word = self.log.words[self.at]
         return np.where(word < 0, -word >> 1, word) if (word < 0).any() else word
 
-    @property
-    def site(self) -> Array:
-        """Number of the site in the source."""
-        return (self.key & SITES - 1).astype("i2")
+    site = property(lambda self: (self.key & SITES - 1).astype("i2"), doc="Number of the site in the source.")
 
     @property
     def value(self) -> Array:
@@ -125,10 +122,7 @@ class Events:
         found = self.log.words[self.at + 1]
         return found if self.offset is None else found + 8 * self.offset
 
-    @property
-    def address(self) -> Array:
-        """Address of an access, in bytes."""
-        return self.place >> 3
+    address = property(lambda self: self.place >> 3, doc="Address of an access, in bytes.")
 
     @property
     def memory(self) -> Array:
@@ -137,55 +131,24 @@ class Events:
         address[shared] += self.block[shared].astype("i8") + 1 << 40
         return address
 
-    @property
-    def size(self) -> Array:
-        """Size of an access, in bytes."""
-        return (1 << (self.place & 7)).astype("i4")
-
-    @property
-    def thread(self) -> Array:
-        """Thread, counted over the whole grid."""
-        return self.log.threads[self.stretch]
-
-    @property
-    def lane(self) -> Array:
-        """Lane in the warp, 0 to 31."""
-        return self.thread % self.log.block_size % WARP
-
-    @property
-    def warp(self) -> Array:
-        """Warp, counted over the whole grid."""
-        return self.log.warps[self.stretch]
-
-    @property
-    def block(self) -> Array:
-        """Block, counted over the whole grid."""
-        return self.thread // self.log.block_size
-
-    @property
-    def phase(self) -> Array:
-        """A number for the time between two barriers of a block, rising with time."""
-        return self.log.phases[self.stretch]
-
-    @property
-    def step(self) -> Array:
-        """A number that rises for the lanes of a warp at each barrier, and at each syncwarp of the whole warp."""
-        return self.phase.astype("i8") << 32 | self.log.warp_epochs[self.stretch]
-
-    @property
-    def write(self) -> Array:
-        """Whether an access writes."""
-        return self.log.kinds[self.site] > 1
-
-    @property
-    def atomic(self) -> Array:
-        """Whether an access is atomic."""
-        return self.log.kinds[self.site] == 1 + KINDS.index("atomic")
-
-    @property
-    def shared(self) -> Array:
-        """Whether an access goes to shared memory."""
-        return self.address < SHARED_END
+    size = property(lambda self: (1 << (self.place & 7)).astype("i4"), doc="Size of an access, in bytes.")
+    thread = property(lambda self: self.log.threads[self.stretch], doc="Thread, counted over the whole grid.")
+    lane = property(lambda self: self.thread % self.log.block_size % WARP, doc="Lane in the warp, 0 to 31.")
+    warp = property(lambda self: self.log.warps[self.stretch], doc="Warp, counted over the whole grid.")
+    block = property(lambda self: self.thread // self.log.block_size, doc="Block, counted over the whole grid.")
+    phase = property(
+        lambda self: self.log.phases[self.stretch],
+        doc="A number for the time between two barriers of a block, rising with time.",
+    )
+    step = property(
+        lambda self: self.phase.astype("i8") << 32 | self.log.warp_epochs[self.stretch],
+        doc="A number that rises for the lanes of a warp at each barrier, and at each syncwarp of the whole warp.",
+    )
+    write = property(lambda self: self.log.kinds[self.site] > 1, doc="Whether an access writes.")
+    atomic = property(
+        lambda self: self.log.kinds[self.site] == 1 + KINDS.index("atomic"), doc="Whether an access is atomic."
+    )
+    shared = property(lambda self: self.address < SHARED_END, doc="Whether an access goes to shared memory.")
 
     @property
     def constant(self) -> Array:

@@ -72,11 +72,25 @@ def _block_vote(answer: Callable[[list[Any]], int]) -> Callable[..., Wait]:
     return vote
 
 
-def _warp_vote(answer: Callable[[dict[int, Any]], int]) -> Callable[..., Wait]:
+def _warp_vote(answer: Callable[[dict[int, Any]], Any]) -> Callable[..., Wait]:
     def vote(self: TracedThread, key: int, mask: int, predicate: Any) -> Wait:
         return answer((yield from self.wait("warp", key, mask & FULL, predicate)))
 
     return vote
+
+
+def _shuffle(source: Callable[[int, int], int]) -> Callable[..., Wait]:
+    """The value of the lane `source(own lane, argument)`; the thread's own where the warp has no such lane."""
+
+    def shuffled(self: TracedThread, key: int, mask: int, value: Any, argument: int) -> Wait:
+        lanes, lane = (yield from self.wait("warp", key, mask & FULL, value)), source(self.laneid, argument)
+        lane = lane if 0 <= lane < WARP else self.laneid
+        if lane in lanes:
+            return lanes[lane]
+        self._block.execution.diagnostics.absent_lane(key, lane)
+        return type(value)(self._block.execution.settings.undefined)
+
+    return shuffled
 
 
 class TracedThread:
@@ -171,28 +185,10 @@ class TracedThread:
         """The lanes below this one."""
         return (1 << self.laneid) - 1
 
-    def _shuffle(self, key: int, mask: int, value: Any, source: int) -> Wait:
-        lanes = yield from self.wait("warp", key, mask & FULL, value)
-        if source in lanes:
-            return lanes[source]
-        self._block.execution.diagnostics.absent_lane(key, source)
-        return type(value)(self._block.execution.settings.undefined)
-
-    def shfl_sync(self, key: int, mask: int, value: Any, src_lane: int) -> Wait:
-        """The value that lane `src_lane` brings."""
-        return self._shuffle(key, mask, value, src_lane % WARP)
-
-    def shfl_up_sync(self, key: int, mask: int, value: Any, delta: int) -> Wait:
-        """The value of the lane `delta` below; the thread's own where there is none."""
-        return self._shuffle(key, mask, value, self.laneid - delta if self.laneid >= delta else self.laneid)
-
-    def shfl_down_sync(self, key: int, mask: int, value: Any, delta: int) -> Wait:
-        """The value of the lane `delta` above; the thread's own where there is none."""
-        return self._shuffle(key, mask, value, self.laneid + delta if self.laneid + delta < WARP else self.laneid)
-
-    def shfl_xor_sync(self, key: int, mask: int, value: Any, lane_mask: int) -> Wait:
-        """The value of the lane whose number differs in the bits of `lane_mask`."""
-        return self._shuffle(key, mask, value, self.laneid ^ lane_mask)
+    shfl_sync = _shuffle(lambda lane, source: source % WARP)
+    shfl_up_sync = _shuffle(lambda lane, delta: lane - delta)
+    shfl_down_sync = _shuffle(lambda lane, delta: lane + delta)
+    shfl_xor_sync = _shuffle(lambda lane, bits: lane ^ bits % WARP)
 
     # -- memory
 
@@ -245,25 +241,10 @@ class TracedThread:
 
     # -- bits and numbers
 
-    @staticmethod
-    def popc(x: int, bits: int = 32) -> int:
-        """The number of bits that are 1, of a number of 32 or 64 bits."""
-        return (int(x) & (1 << bits) - 1).bit_count()
-
-    @staticmethod
-    def clz(x: int, bits: int = 32) -> int:
-        """The number of zero bits above the highest 1."""
-        return bits - (int(x) & (1 << bits) - 1).bit_length()
-
-    @staticmethod
-    def ffs(x: int, bits: int = 32) -> int:
-        """The position of the lowest 1, counted from 1; 0 where there is none."""
-        return int(x & -x).bit_length()
-
-    @staticmethod
-    def brev(x: int, bits: int = 32) -> int:
-        """The bits in reverse order."""
-        return int(f"{int(x) & (1 << bits) - 1:0{bits}b}"[::-1], 2)
+    popc = staticmethod(lambda x, bits=32: (int(x) & (1 << bits) - 1).bit_count())
+    clz = staticmethod(lambda x, bits=32: bits - (int(x) & (1 << bits) - 1).bit_length())
+    ffs = staticmethod(lambda x, bits=32: int(x & -x).bit_length())  # the place of the lowest 1 from 1 on, or 0
+    brev = staticmethod(lambda x, bits=32: int(f"{int(x) & (1 << bits) - 1:0{bits}b}"[::-1], 2))
 
     @staticmethod
     def fma(a: Any, b: Any, c: Any) -> Any:
@@ -272,10 +253,6 @@ class TracedThread:
         exact = np.float64(a) * np.float64(b) + np.float64(c)
         return short[0](exact) if len(short) == 3 else exact
 
-    @staticmethod
-    def selp(choose: Any, a: Any, b: Any) -> Any:
-        """`a` if `choose` else `b`, without a branch."""
-        return a if choose else b
-
+    selp = staticmethod(lambda choose, a, b: a if choose else b)  # without a branch
     cbrt = staticmethod(np.cbrt)
     nanosleep = staticmethod(lambda nanoseconds: None)

@@ -6,7 +6,7 @@ import inspect
 import itertools
 import re
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,14 +34,15 @@ class Kernel:
 
     def __init__(
         self, ptx: str, name: str, source: Mapping[int, str], parameters: Sequence[str] = (), shared_bytes: int = 0,
-        hidden: int = 0,
+        hidden: int = 0, constants: Collection[str] = (),
     ) -> None:  # fmt: skip
         """`name` is the kernel's name in PTX or in C++; it may be empty where there is one kernel.
 
         `parameters` are the names of those that a launch gives, if the source does not show them as C++ does. The
-        kernel needs dynamic `shared_bytes` whatever the launch gives, and its last `hidden` parameters are 0.
+        kernel needs dynamic `shared_bytes` whatever the launch gives, and its last `hidden` parameters are 0. Those in
+        `constants` were compiled in.
         """
-        self.source, self.shared_bytes, self._hidden = source, shared_bytes, hidden
+        self.source, self.shared_bytes, self._hidden, self._constants = source, shared_bytes, hidden, constants
         module = read_ptx(ptx)
         entries = [entry for entry in re.findall(r"\.entry\s+([\w$]+)", ptx) if entry in module.functions]
         chosen = [entry for entry in entries if name in ("", entry)] or [
@@ -114,6 +115,7 @@ class Kernel:
     def _parameters(self, placed: dict[str, Any]) -> tuple[dict[str, bytes], dict[str, str]]:
         """The bytes of each parameter, and the arrays to which the parameters at each offset point."""
         parameters = self._function.parameters
+        placed = {name: value for name, value in placed.items() if name not in self._constants}
         flat = [pair for name, value in placed.items() for pair in _numba_parts(name, value)]
         if len(parameters) != len(flat):  # C++ and Triton take an array as a pointer
             flat = [*((name, _pointer(value)) for name, value in placed.items()), *[("", 0)] * self._hidden]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,8 +42,16 @@ def compile_triton(kernel: Any, args: tuple[Any, ...], constants: Mapping[str, A
         )
     compiled = triton_code(kernel, args, constants, _CAPABILITY, threads // WARP)
     lines, first = inspect.getsourcelines(kernel.fn)
-    source = dict(enumerate(map(str.rstrip, lines), first))
-    return Kernel(compiled.asm["ptx"], compiled.metadata.name, source, names, compiled.metadata.shared, hidden=_HIDDEN)
+    source, ones = dict(enumerate(map(str.rstrip, lines), first)), _ones(kernel, names, args)
+    entry, shared_bytes = compiled.metadata.name, compiled.metadata.shared
+    return Kernel(compiled.asm["ptx"], entry, source, names, shared_bytes, hidden=_HIDDEN, constants=ones)
+
+
+def _ones(kernel: Any, names: Sequence[str], args: Sequence[Any]) -> set[str]:
+    """The parameters that a launch makes constants: numbers that are 1, such as the stride of a matrix's columns."""
+    varying = {parameter.name for parameter in kernel.params if parameter.do_not_specialize}
+    given = zip(names, args, strict=True)
+    return {name for name, value in given if type(value) is int and value == 1 and name not in varying}
 
 
 def triton_code(
@@ -52,14 +60,15 @@ def triton_code(
 ) -> Any:  # fmt: skip
     """What Triton makes of a kernel for a compute capability (80 is 8.0), for clusters of `ctas` blocks.
 
-    `stages` are those of loads in loops, 0 for Triton's own.
+    As at a launch, numbers that are 1 become constants. `stages` are those of loads in loops, 0 for Triton's own.
     """
     triton: Any = importlib.import_module("triton")
     backend: Any = importlib.import_module("triton.backends.compiler")
     names = [name for name in kernel.arg_names if name not in constants]
     if len(names) != len(args):
         raise KernelError(f"{kernel.__name__} takes {', '.join(names)}; got {len(args)} arguments besides constants.")
-    types = dict(zip(names, map(_type, names, args), strict=True))
+    ones = _ones(kernel, names, args)
+    types = {name: _type(name, value) for name, value in zip(names, args, strict=True) if name not in ones}
     # A pointer or number that 16 divides lets Triton load vectors, as at a launch.
     aligned = {
         (kernel.arg_names.index(name),): [["tt.divisibility", 16]]
@@ -67,7 +76,7 @@ def triton_code(
         if hasattr(value, "shape") or (isinstance(value, int) and value % 16 == 0)
     }
     signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
-    source = triton.compiler.ASTSource(kernel, signature, dict(constants), aligned)
+    source = triton.compiler.ASTSource(kernel, signature, {**constants, **dict.fromkeys(ones, 1)}, aligned)
     options = {"num_warps": warps, "num_ctas": ctas, "enable_fp_fusion": True}
     options |= {"num_stages": stages} if stages else {}
     try:

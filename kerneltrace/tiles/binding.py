@@ -8,6 +8,7 @@ import functools
 import inspect
 import textwrap
 import types
+from collections.abc import Mapping
 from typing import Any
 
 from kerneltrace.arguments import as_number
@@ -16,6 +17,8 @@ from kerneltrace.tiles import transfers as transfers  # it enters its functions
 from kerneltrace.tiles.language import Constexpr, Language
 from kerneltrace.tiles.tensors import Refused
 
+_BUILTINS = {"float", "int", "list", "len", "max", "min", "print", "range", "getattr", "hasattr", "isinstance"}
+"""Python's names that a kernel of Triton may use, in annotations too (triton/compiler/code_generator.py)."""
 _UNKNOWN_SYNTAX = {
     ast.Break: "break", ast.Continue: "continue", ast.Lambda: "lambda", ast.Try: "try", ast.Yield: "yield",
     ast.Dict: "dict", ast.Set: "set", ast.Import: "import", ast.ImportFrom: "import", ast.Global: "global",
@@ -90,6 +93,8 @@ def _refuse_syntax(function: Any) -> None:
         return  # typed into a prompt
     around = inspect.getclosurevars(function)
     names = {**around.globals, **around.nonlocals}
+    if isinstance(tree, ast.FunctionDef):
+        _refuse_annotations(tree, {**function.__globals__, **around.nonlocals}, first - 1)
     for node in (node for part in getattr(tree, "body", []) for node in ast.walk(part)):
         line = first + getattr(node, "lineno", 1) - 1
         word = _UNKNOWN_SYNTAX.get(type(node))
@@ -101,3 +106,33 @@ def _refuse_syntax(function: Any) -> None:
         if as_number(value) is not None:
             name = ast.unparse(node)
             raise Refused(f"{name} is a number of the module: write {name} = tl.constexpr({value}), or pass it.", line)
+
+
+def _refuse_annotations(tree: ast.FunctionDef, names: Mapping[str, Any], above: int) -> None:
+    """Refused for an annotation that Triton can't evaluate, and for a tl.constexpr that is assigned to before.
+
+    `names` are those around the function, `above` the lines of its file above its source.
+    """
+    given = {arg.arg for arg in ast.walk(tree.args) if isinstance(arg, ast.arg)}
+    known = given | _BUILTINS | {name for name, value in names.items() if _is_of_triton(value)}
+    known |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    for node in ast.walk(tree):
+        annotation = getattr(node, "annotation", None) or ast.Pass()
+        for name in (one for one in ast.walk(annotation) if isinstance(one, ast.Name) and one.id not in known):
+            words = f"Triton evaluates annotations, and can't use {name.id} in one: quote it, or leave it out."
+            raise Refused(words, above + name.lineno)
+        before = set(given) if node is tree else set()
+        for one in getattr(node, "body", []) if isinstance(getattr(node, "body", []), list) else []:
+            targets = getattr(one, "targets", [one.target] if hasattr(one, "target") else [])
+            mine = {ast.unparse(target) for target in targets}
+            if mine & before and "constexpr" in ast.unparse(getattr(one, "annotation", ast.Pass())):
+                words = f"{min(mine)} has a value already: a tl.constexpr is assigned once, so take another name."
+                raise Refused(words, above + one.lineno)
+            before |= mine
+
+
+def _is_of_triton(value: Any) -> bool:
+    """Whether a kernel may use what stands in a global variable: modules, functions under jit, and Triton's own."""
+    module = getattr(value, "__module__", "") or ""
+    own = isinstance(value, types.ModuleType | types.SimpleNamespace) or hasattr(value, "fn")
+    return own or module.startswith(("triton.", "kerneltrace.tiles."))

@@ -83,11 +83,7 @@ def compile(  # noqa: A001 - the name that the package shows
         kernel = kernel.fn
     if not is_triton(kernel):
         raise KernelError("Expected a function under @triton.jit of Triton itself: import triton from there.")
-    names = [name for name in kernel.arg_names if name not in constants]
-    # A launch makes constants of numbers that are 1, such as the stride of a matrix's columns.
-    ones = {name: 1 for name, value in zip(names, args, strict=False) if type(value) is int and value == 1}
-    rest = tuple(value for name, value in zip(names, args, strict=False) if name not in ones)
-    code = triton_code(kernel, rest, constants | ones, capability, num_warps, num_stages, num_ctas)
+    code = triton_code(kernel, args, constants, capability, num_warps, num_stages, num_ctas)
     ptx = code.asm["ptx"]
     used = _assembled(ptx, capability)
     lines: dict[str, Counter[int]] = {family: Counter() for family in FAMILIES}

@@ -65,13 +65,10 @@ class TileTrace(ShownAsTable):
             for (kind, line, array), (n, words, program) in run.found.items()
             if kind != "unset" or array in written  # an array that is only read may be NaN
         )
+        self.ok = not self.findings
+        """Whether no mistake was found."""
         self.notes = (*self._unwritten(), *self._spread()) if done and ran == run.programs else ()
         self.flop, self.dot_flop = run.flop, dict(run.dot_flop)
-
-    @property
-    def ok(self) -> bool:
-        """Whether no mistake was found."""
-        return not self.findings
 
     @property
     def flop_per_byte(self) -> float:

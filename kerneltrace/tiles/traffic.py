@@ -40,11 +40,6 @@ class Traffic(ShownAsTable):
     dram_read_bytes: Mapping[str, int]
     dram_write_bytes: Mapping[str, int]
 
-    @property
-    def dram_bytes(self) -> int:
-        """Of all arrays, read and written."""
-        return sum(self.dram_read_bytes.values()) + sum(self.dram_write_bytes.values())
-
     def table(self) -> Table:
         """A row for each array."""
         columns = self.l2_bytes, self.dram_read_bytes, self.dram_write_bytes

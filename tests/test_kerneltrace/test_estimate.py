@@ -12,7 +12,16 @@ from kerneltrace import trace
 from kerneltrace.devices import named
 from kerneltrace.errors import BadArgument, KernelError, UnknownDevice
 from kerneltrace.judge.atomics import COUNT_CLOCKS, FLOAT_CLOCKS, LOOP_CLOCKS, SHARED_CLOCKS
-from kerneltrace.judge.estimate import BARRIER_CLOCKS, DEPENDENT_CLOCKS, MEMORY_CLOCKS, tensor_clocks, throughput
+from kerneltrace.judge.demands import PACKED, PART_BYTES
+from kerneltrace.judge.estimate import (
+    BARRIER_CLOCKS,
+    DEPENDENT_CLOCKS,
+    MEMORY_CLOCKS,
+    MEMORY_SHARE,
+    SCATTERED_SHARE,
+    tensor_clocks,
+    throughput,
+)
 from tests.test_kerneltrace.published_kernels import LAUNCHES
 from tests.test_kerneltrace.published_memory import copied, transposed
 
@@ -112,10 +121,35 @@ def test_atomics_of_each_block_on_its_own_numbers_do_not_meet():
     assert "atomics" not in trace(kernel, 8, 128, np.zeros(8, np.float32)).estimate("T4", grid=10**6).parts
 
 
-def test_a_sector_that_warps_store_in_parts_is_moved_for_each_part():
+def transposed_on_a_t4(rows):
+    """The estimate for a transpose of 8192 x 8192 by blocks of 32 columns and so many rows."""
     a = np.ones((64, 64), np.float32)
-    columns = trace(transposed, (2, 2), (32, 32), a, a.copy()).estimate("T4", grid=(256, 256))
-    assert columns.parts["memory"] == pytest.approx(256**2 * 1024 * (4 + 32) / (0.91 * 320e9), rel=1e-3)
+    return trace(transposed, (2, 64 // rows), (32, rows), a, a.copy()).estimate("T4", grid=(256, 8192 // rows))
+
+
+def test_l2_puts_the_parts_of_a_sector_together_that_the_warps_of_a_block_store():
+    filled, half = transposed_on_a_t4(8), transposed_on_a_t4(4)
+    pieces = 1 / SCATTERED_SHARE / 320e9  # the rows that a block stores are apart, its columns go on in the next block
+    assert filled.parts["memory"] == pytest.approx(8192**2 * 4 * (1 / MEMORY_SHARE / 320e9 + pieces), rel=1e-3)
+    assert half.parts["memory"] == pytest.approx(8192**2 * (4 / MEMORY_SHARE / 320e9 + 8 * pieces), rel=1e-3)
+    t4 = named("T4")
+    clocks = 8192**2 * (4 + PART_BYTES) / 20 / t4.sms  # each store of 4 bytes is one of a part of a sector
+    assert filled.parts["L2 cache"] == pytest.approx(clocks / t4.boost_hz, rel=1e-3)
+
+
+def test_a_vector_from_shared_memory_takes_its_registers_time():
+    @cuda.jit
+    def kernel(out):
+        tile = cuda.shared.array(32, float32)
+        tile[cuda.threadIdx.x] = 1
+        cuda.syncthreads()
+        total = float32(0)
+        for k in range(32):
+            total += tile[k]  # four of the same numbers for all lanes: a vector, in two clocks
+        out[cuda.grid(1)] = total
+
+    done = trace(kernel, 8, 32, np.zeros(256, np.float32)).estimate("A100 SXM4 40GB", grid=108 * 10**4)
+    assert done.parts["load and store"] == pytest.approx(10**4 * (1 + 8 * PACKED + 1) / 1.41e9, rel=1e-3)
 
 
 def test_a_chain_of_dependent_operations_waits_for_each():

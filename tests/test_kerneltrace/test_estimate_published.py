@@ -104,17 +104,21 @@ def agreement(rows):
 
 
 OUT_OF_ORDER = {
-    ("Fan 2020", "Tesla V100 SXM2 16/32GB", "copy and transpose"): 0.73,
+    ("Fan 2020", "Tesla V100 SXM2 16/32GB", "copy and transpose"): 0.82,
     ("R100001 convolution", "GeForce RTX 3080 10GB", "convolution"): 0.8,
     ("R100001 matrix times vector", "GeForce RTX 3080 10GB", "matrix times vector"): -1,
     ("R100001 matrix times vector", "GeForce RTX 3060 12GB", "matrix times vector"): -1,
+    ("R100001 integer matmul", "GeForce RTX 2060", "integer matmul"): 0.87,
+    ("R100001 matrix times vector", "GeForce RTX 2060", "matrix times vector"): -1,
+    ("R100001 matrix times vector", "GeForce RTX 3060 Ti", "matrix times vector"): -1,
+    ("R100001 matrix times vector", "GeForce RTX 3070 Ti", "matrix times vector"): -1,
 }
 """Known shortfalls, all held out: groups of a source, a device and a kind whose order is not the published one."""
 
 
 def test_the_kernels_of_each_group_come_in_the_published_order():
     found = {key: agreement(rows) for key, rows in groups(ROWS).items()}
-    assert len(found) == 28
+    assert len(found) == 46
     assert [key[0] for key, tau in found.items() if tau is None] == 2 * ["ml-engineering"]  # a single row each
     low = {key: round(tau, 2) for key, tau in found.items() if tau is not None and tau < 0.9}
     assert low == OUT_OF_ORDER
@@ -132,29 +136,28 @@ def steps(rows):
 
 
 MISSED_GAINS = {
-    ("GeForce RTX 3090", "matmul, 8 x 8 a thread, depth 16"): 1.31,
-    ("A100 PCIe 40GB", "matmul in shared memory"): 1.36,
-    ("A100 PCIe 40GB", "matmul, 8 a thread"): 1.36,
-    ("A100 PCIe 40GB", "matmul, 8 x 8 a thread"): 0.77,
-    ("H100 SXM5 80GB", "transpose in shared memory"): 0.79,
     ("H100 SXM5 80GB", "histogram of bytes, shared atomics"): 0.68,
-    ("Tesla V100 SXM2 16/32GB", "float32 transpose, coalesced writes"): 0.75,
-    ("Tesla V100 SXM2 16/32GB", "float32 transpose in shared memory"): 1.54,
+    ("Tesla V100 SXM2 16/32GB", "float32 transpose, coalesced reads"): 0.79,
+    ("Tesla V100 SXM2 16/32GB", "float32 transpose in shared memory"): 1.53,
     ("Tesla V100 SXM2 16/32GB", "float64 transpose, coalesced writes"): 0.79,
-    ("Tesla V100 SXM2 16/32GB", "float64 transpose in shared memory"): 1.31,
-    ("GeForce RTX 2080 Ti (FE)", "float32 transpose, coalesced reads"): 0.74,
-    ("GeForce RTX 2080 Ti (FE)", "float32 transpose, coalesced writes"): 1.4,
-    ("GeForce RTX 2080 Ti (FE)", "float32 transpose in shared memory"): 0.8,
-    ("GeForce RTX 2080 Ti (FE)", "float64 transpose, coalesced reads"): 0.74,
-    ("GeForce RTX 2080 Ti (FE)", "float64 transpose, coalesced writes"): 1.63,
-    ("GeForce RTX 2080 Ti (FE)", "float64 transpose, padded"): 1.31,
     ("GeForce RTX 3080 10GB", "uint32 sum, 2 loads a thread"): 1.4,
     ("GeForce RTX 3080 10GB", "histogram of zeros, shared atomics"): 1.27,
     ("GeForce RTX 3080 10GB", "uint32 matmul, tiles of 8"): 0.7,
     ("GeForce RTX 3060 12GB", "uint32 sum, 2 loads a thread"): 1.4,
     ("GeForce RTX 3060 12GB", "uint32 matmul, tiles of 8"): 0.66,
+    ("GeForce RTX 2060", "histogram of zeros, shared atomics"): 1.3,
+    ("GeForce RTX 2060", "uint32 matmul, tiles of 16, half the size"): 0.74,
+    ("GeForce RTX 3060 Ti", "uint32 sum, 2 loads a thread"): 1.41,
+    ("GeForce RTX 3060 Ti", "uint32 matmul, tiles of 8"): 0.66,
+    ("GeForce RTX 3070 Ti", "uint32 sum, 2 loads a thread"): 1.43,
+    ("GeForce RTX 3070 Ti", "histogram of zeros, shared atomics"): 1.27,
+    ("GeForce RTX 3070 Ti", "uint32 matmul, tiles of 8"): 0.67,
 }
-"""Known shortfalls: steps whose calculated gain is off by more than a quarter, and calculated over published gain."""
+"""Known shortfalls: steps whose calculated gain is off by more than a quarter, and calculated over published gain.
+
+The coalesced reads of the V100, held out, came in when L2 began to merge the stores of a block, and 13 others went. The
+last seven are of cards that were held out afterwards.
+"""
 
 
 def test_each_step_gains_what_it_gains_in_its_source():
@@ -162,5 +165,5 @@ def test_each_step_gains_what_it_gains_in_its_source():
     for device, slow, fast in steps(ROWS):
         found[device, fast["kernel"]] = ratio(fast) / ratio(slow)
     missed = {key: round(gain, 2) for key, gain in found.items() if not 1 / 1.25 <= gain <= 1.25}
-    assert len(found) == 70
+    assert len(found) == 100
     assert missed == MISSED_GAINS

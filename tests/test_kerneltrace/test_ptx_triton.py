@@ -25,6 +25,11 @@ if importlib.util.find_spec("triton"):
         tl.store(out + at, tl.load(x + at, at < n) + tl.load(y + at, at < n), at < n)
 
     @triton.jit
+    def gather(x, out, row_stride, column_stride, rows: tl.constexpr, columns: tl.constexpr):
+        i, j = tl.arange(0, rows)[:, None], tl.arange(0, columns)[None, :]
+        tl.store(out + i * columns + j, tl.load(x + i * row_stride + j * column_stride))
+
+    @triton.jit
     def softmax(out, x, n, block: tl.constexpr):
         at = tl.program_id(0) * n + tl.arange(0, block)
         inside = tl.arange(0, block) < n
@@ -53,6 +58,19 @@ def test_a_sum_of_vectors():
     np.testing.assert_array_equal(out, x + y)
     assert done.ok, done
     assert done.count("x").sectors == done.count("out").sectors == 126
+
+
+def test_a_number_that_is_1_is_a_constant_as_at_a_launch():
+    x, out = random(16, 64), np.zeros((16, 64), np.float32)
+    done = trace(gather, 1, 64, x, out, 64, 1, constants={"rows": 16, "columns": 64})
+    np.testing.assert_array_equal(out, x)
+    assert done.ok, done
+    # Triton knows that columns are neighbours, and loads four at a time; of a stride of 2 it can't.
+    assert done.count("x", kind="load").reads == 256
+    apart, out = random(16, 128), np.zeros((16, 64), np.float32)
+    done = trace(gather, 1, 64, apart, out, 128, 2, constants={"rows": 16, "columns": 64})
+    np.testing.assert_array_equal(out, apart[:, ::2])
+    assert done.count("x", kind="load").reads == 1024
 
 
 def test_a_softmax_of_rows():

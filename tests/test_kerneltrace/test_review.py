@@ -7,7 +7,9 @@ import pytest
 from numba import cuda, float32, float64, int32
 
 from kerneltrace import trace
+from kerneltrace.devices import named
 from kerneltrace.errors import BadArgument, KernelTraceError
+from kerneltrace.judge.estimate import L2_CLOCKS
 from kerneltrace.judge.review import METRICS
 from tests.test_kerneltrace.textbook import ENTRIES
 
@@ -286,6 +288,12 @@ def test_the_textbook_gets_the_remarks_that_it_deserves_and_no_other(entry):
     remarks = done.review("T4").remarks
     assert {remark.kind for remark in remarks} - set(EXPECTED.get(entry.name, "").split(", ")) == set()
     assert {remark.kind for remark in remarks} or entry.name not in EXPECTED
+
+
+def test_a_needless_atomic_costs_at_least_its_latency():
+    x, y = np.ones(1024, np.float32), np.zeros(1024, np.float32)
+    (remark,) = trace(saxpy_by_atomics, 4, 256, x, y).review("T4").of("atomics")
+    assert remark.cost_ms >= 1e3 * L2_CLOCKS / named("T4").boost_hz > 1e-4
 
 
 def test_many_registers_are_remarked():

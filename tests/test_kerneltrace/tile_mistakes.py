@@ -1,6 +1,7 @@
 """Kernels of tiles with one planted mistake each: a finding has to name its kind, in the line marked `here`."""
 
 import inspect
+from typing import Any
 
 import numpy as np
 
@@ -386,6 +387,27 @@ def leaves_a_loop(x, out):
         if i == 1:
             break  # here
         tl.store(out + i, tl.load(x + i))
+
+
+@planted("refused", "can't use Any in one: quote it", "x", "out", FACTOR)
+@triton.jit
+def annotation_of_typing(x, out, n: Any):  # here
+    tl.store(out + tl.arange(0, 32), tl.load(x + tl.arange(0, 32)) * n)
+
+
+@planted("refused", "can't use bool in one", "x", "out")
+@triton.jit
+def annotation_of_a_variable(x, out):
+    inside: bool = tl.arange(0, 32) < 20  # here
+    tl.store(out + tl.arange(0, 32), tl.load(x + tl.arange(0, 32)), inside)
+
+
+@planted("refused", "half has a value already: a tl.constexpr is assigned once", "x", "out", SIZE=32)
+@triton.jit
+def constant_assigned_twice(x, out, SIZE: tl.constexpr):
+    half: tl.constexpr = SIZE // 2
+    half: tl.constexpr = SIZE // 4  # here
+    tl.store(out + tl.arange(0, half), tl.load(x + tl.arange(0, half)))
 
 
 # -- wrong results that no finding shows: the check of the output has to
