@@ -12,7 +12,7 @@ import threading
 import pytest
 import torch
 
-from exercises.nb17 import health, settings, training_job
+from exercises.nb17 import health, network, settings, training_job
 from labkit.measure.machine import threads
 from ranks import Launched, Span
 
@@ -28,6 +28,7 @@ class Rank(threading.Thread):
         super().__init__(daemon=True)
         self.rank, self.fn, self.now_s, self.spans, self.kind = rank, fn, 0.0, [], None
         self.value = self.raised = self.waits_in = self.problem = None
+        self.recorded, self.gathered = [], []
         self.may_run, self.stopped = threading.Semaphore(0), threading.Semaphore(0)
 
     def run(self):
@@ -61,8 +62,8 @@ class Rank(threading.Thread):
 class Group:
     """A group of all ranks: its collectives by number, each with the tensors that ranks have brought to it."""
 
-    def __init__(self, timeout):
-        self.timeout, self.calls, self.brought = timeout, {}, []
+    def __init__(self, timeout, number):
+        self.timeout, self.calls, self.brought, self.number = timeout, {}, [], number
 
 
 class Ranks:
@@ -105,7 +106,7 @@ class Ranks:
         here = self.get_rank()
         self.made[here] += 1
         if len(self.groups) < self.made[here]:
-            self.groups.append(Group(timeout))
+            self.groups.append(Group(timeout, self.made[here]))
         return self.groups[self.made[here] - 1]
 
     def barrier(self, group=None):
@@ -118,12 +119,21 @@ class Ranks:
     def broadcast(self, tensor, source, group):
         self._collective(group, "broadcast", tensor, lambda brought: brought[source])
 
-    def _collective(self, group, kind, tensor, combine):
+    def all_gather_object(self, values, value, group):
+        self._collective(group, "all_gather_object", torch.zeros(1), sum, value)
+        values[:] = threading.current_thread().gathered
+
+    def flight_record(self):
+        return threading.current_thread().recorded[-3:]
+
+    def _collective(self, group, kind, tensor, combine, value=None):
         rank = threading.current_thread()
         number = group.calls[rank] = group.calls.get(rank, -1) + 1
+        sizes = [] if kind == "barrier" else [list(tensor.shape)]
+        rank.recorded.append(f"group {group.number}, call {number + 1}: gloo:{kind} {sizes}")
         if len(group.brought) == number:
             group.brought.append(Collective(kind, combine, len(self.all), group.timeout))
-        group.brought[number].join(rank, kind, tensor)
+        group.brought[number].join(rank, kind, tensor, value)
 
 
 class Collective:
@@ -131,20 +141,21 @@ class Collective:
 
     def __init__(self, kind, combine, ranks, timeout):
         self.kind, self.combine, self.ranks, self.timeout = kind, combine, ranks, timeout
-        self.brought, self.result, self.end_s = {}, None, 0.0
+        self.brought, self.values, self.result, self.end_s = {}, {}, None, 0.0
 
     @property
     def complete(self):
         return len(self.brought) == self.ranks
 
-    def join(self, rank, kind, tensor):
+    def join(self, rank, kind, tensor, value):
         assert kind == self.kind, f"ranks call {kind} and {self.kind} in one group"
-        self.brought[rank.rank] = tensor.clone()
+        self.brought[rank.rank], self.values[rank.rank] = tensor.clone(), value
         self.end_s = max(self.end_s, rank.now_s)
         rank.wait_in(self)
         if self.result is None:
             self.result = self.combine([self.brought[i] for i in range(self.ranks)])
         tensor.copy_(self.result)
+        rank.gathered = [self.values[i] for i in range(self.ranks)]
         rank.spans.append(Span(rank.rank, rank.now_s, self.end_s, "communication", kind))
         rank.now_s = self.end_s
 
@@ -167,18 +178,20 @@ def span(kind, label):
     rank.kind = None
 
 
-digits = functools.cache(training_job._digits)
+digits = functools.cache(network.digits)
 
 
 @functools.cache
-def run(job, fault, ranks=settings.RANKS):
+def run(job, fault, ranks=settings.RANKS, guard=None):
     """As health.run: what the ranks leave, and their spans."""
-    all_ranks = Ranks(ranks, lambda: training_job.train(job, fault))
+    all_ranks = Ranks(ranks, lambda: training_job.train(job, fault, guard))
     with ONE_RUN, pytest.MonkeyPatch.context() as patch, torch.random.fork_rng(), threads(1):
         patch.setattr(training_job, "dist", all_ranks)
         patch.setattr(training_job, "StandIn", VirtualDevice)
         patch.setattr(training_job, "recorded_span", span)
-        patch.setattr(training_job, "_digits", digits)
+        patch.setattr(training_job, "digits", digits)
+        patch.setattr(network, "digits", digits)
+        patch.setattr(training_job, "flight_record", all_ranks.flight_record)
         return all_ranks.run()
 
 
