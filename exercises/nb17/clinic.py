@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from exercises.nb17 import evidence, health
 from exercises.nb17.cases import ALARM_OF, CAUSES, SETTINGS, BrokenRun, broken, choices
@@ -14,7 +14,7 @@ from labkit.core.arguments import as_float
 from labkit.core.display import Note, Shown, ShownAsTable, Table, brief_repr
 from labkit.core.errors import BadArgument, nearest
 from labkit.core.kinds import Items
-from labkit.core.parameters import Size, checked
+from labkit.core.parameters import checked
 from labkit.lesson.checks import NotYet, Todo
 from labkit.lesson.exercise_files import exercise
 
@@ -49,7 +49,7 @@ class Case(Shown):
         display(Note(f"Looked at: {_listed(self.asked)}. ask(...) shows more, by the names in clinic.looks()."))
 
     def ask(self, *names: object) -> None:
-        """Show pieces of evidence, for their minutes; a second look costs nothing, and a name that isn't known neither."""
+        """Show pieces of evidence, for their minutes; a second look and a wrong name cost nothing."""
         from IPython.display import display
 
         for name in names:
@@ -68,8 +68,7 @@ class Case(Shown):
         return Answer(self, cause, mend, sure)
 
 
-@dataclass(frozen=True, repr=False)
-class Answer(Shown):
+class Answer(NamedTuple):
     """A cause and a mend for a case, and the probability that both are right."""
 
     case: Case
@@ -77,24 +76,16 @@ class Answer(Shown):
     mend: object
     sure: object
 
-    def __str__(self) -> str:
-        return f"Case {self.case.number}: cause {brief_repr(self.cause)}, mend {brief_repr(self.mend)}."
 
-
-@checked
-def case(number: str, seed: Size = 0) -> Case:
-    """The case of an exercise such as "17.3a"; each seed draws another. It is the same one when asked again.
+@functools.cache
+def case(number: str, seed: int = 0) -> Case:
+    """The case of an exercise such as "17.3a": each seed draws another, and the same seed gives the case as it stands.
 
     Raises UnknownExercise, and BadArgument for an exercise that isn't a case.
     """
     exercise(number)
     if number not in ALARM_OF:
         raise BadArgument(f"Expected a case of notebook 17, one of {', '.join(ALARM_OF)}; got {number!r}.")
-    return _opened(number, seed)
-
-
-@functools.cache
-def _opened(number: str, seed: int) -> Case:
     return Case(number, seed, broken(number, seed))
 
 
@@ -120,12 +111,10 @@ def judge(number: str, answer: object) -> str:
 
 
 def rerun(case: Case, guard: Callable[..., object]) -> Table:
-    """Run a case's training once more with a guard before each collective, and say how each rank ended."""
+    """How each rank ends when a case's training is run once more, with a guard before each collective."""
     launched = health.run(case.broken.job, case.broken.fault, guard=guard)
-    ends = health.ends(launched, case.broken.job)
-    return Table(
-        tuple((f"rank {i}", end or "is done") for i, end in ends.items()), title=f"After {health.steps(launched)} steps"
-    )
+    rows = ((f"rank {i}", end or "is done") for i, end in health.ends(launched, case.broken.job).items())
+    return Table(tuple(rows), title=f"After {health.steps(launched)} steps")
 
 
 def _listed(asked: Mapping[str, int]) -> str:
@@ -158,8 +147,7 @@ class Score(ShownAsTable):
     @property
     def minutes(self) -> int | None:
         """The sum over solved cases; None where none is solved."""
-        solved = [case.minutes for case in self.cases if case.solved]
-        return sum(solved) if solved else None
+        return sum(case.minutes for case in self.cases if case.solved) or None
 
     @property
     def brier(self) -> float | None:
@@ -173,9 +161,9 @@ class Score(ShownAsTable):
         for c in self.cases:
             said = ", ".join(f"{sure:.0%} {'right' if right else 'wrong'}" for _, sure, right in c.answered.values())
             rows.append((f"{c.number}, seed {c.seed}", _listed(c.asked), said, str(c.minutes) if c.solved else "open"))
-        brier = "" if self.brier is None else f"Brier score {self.brier:.2f}"
-        total = ("solved", "", brier, "none yet" if self.minutes is None else str(self.minutes))
-        return Table((*rows, total), ("case", "looked at", "said and was", "minutes"))
+        brier = "none yet" if self.brier is None else f"Brier score {self.brier:.2f}"
+        rows.append(("solved", "", brier, "none yet" if self.minutes is None else str(self.minutes)))
+        return Table(tuple(rows), ("case", "looked at", "said and was", "minutes"))
 
 
 @checked

@@ -13,7 +13,7 @@ from typing import Any
 
 from exercises.nb17 import health
 from exercises.nb17.device_memory import MIB
-from exercises.nb17.settings import CORES, LAYERS, NEWEST_DRIVER, RANKS, Job, RankEvidence, rows_of
+from exercises.nb17.settings import CORES, LAYERS, RANKS, Job, RankEvidence, rows_of
 from labkit.core.display import Table
 from labkit.core.units import significant
 from labkit.measure import catalog
@@ -27,7 +27,6 @@ _NOTE = "GPUs, with a hundredth of the memory of real ones, networks and what to
 # Shares of a GPU's power limit: at rest, while NCCL's kernel spins in a collective, and while it computes. The game's
 # own, in the order of what https://github.com/NVIDIA/nccl/issues/968 and DCGM's fields show.
 _REST, _SPINS, _COMPUTES = 0.12, 0.33, 0.9
-_QUEUE = 2  # batches that a loader keeps ready for each worker
 
 
 def _by_rank(
@@ -39,10 +38,6 @@ def _by_rank(
 
 def _draw(broken: Any, rank: int, look: str) -> random.Random:
     return random.Random(f"{broken.fault.noise} {rank} {look}")
-
-
-def _line(kind: str, **values: object) -> str:
-    return _LINES[kind].format(**values)
 
 
 def _some_steps(launched: Any) -> list[int]:
@@ -61,21 +56,17 @@ def _logs(broken: Any) -> Table:
     for i, rank in enumerate(health.of(broken.launched)):
         lines = [line for line in rank.log if not line.startswith("step")] + rank.log[-1:]
         if rank.cpu_s and sum(rank.cpu_s):
-            lines.insert(0, _line("old driver", driver=_driver(broken)))
+            lines.insert(0, _LINES["old driver"].format(driver=broken.fault.driver))
         if rank.lost_peer:
             op = "BARRIER" if "barrier" in rank.stack[0] else "ALLREDUCE"
             limit = round(60_000 * job.time_limit_minutes)
             number = health.steps(broken.launched) + 1
             ran = limit + _draw(broken, i, "log").randrange(4, 90)
-            lines.append(_line("watchdog", rank=i, number=number, op=op, limit=limit, ran=ran))
+            lines.append(_LINES["watchdog"].format(rank=i, number=number, op=op, limit=limit, ran=ran))
         elif rank.error:
-            lines += [rank.error, _line("elastic", rank=i, pid=2000 + i)]
+            lines += [rank.error, _LINES["elastic"].format(rank=i, pid=2000 + i)]
         rows += [(f"rank {i}", line) for line in dict.fromkeys(lines)]
     return Table(tuple(rows), title="Each rank's warnings and last lines")
-
-
-def _driver(broken: Any) -> int:
-    return NEWEST_DRIVER if broken.job.update_driver else broken.fault.driver
 
 
 def gpu_shares(rank: RankEvidence, step_s: float) -> tuple[float, float]:
@@ -87,29 +78,24 @@ def gpu_shares(rank: RankEvidence, step_s: float) -> tuple[float, float]:
 
 
 def _smi(broken: Any) -> Table:
-    gpu, step_s = (
-        catalog.find(broken.fault.gpu),
-        0.0 if health.steps(broken.launched) == 0 else health.step_s(broken.launched),
-    )
+    gpu, step_s = catalog.find(broken.fault.gpu), health.step_s(broken.launched)
 
     def cells(rank: RankEvidence, i: int) -> list[str]:
         if rank.error.startswith("RuntimeError: CUDA"):
             return ["ERR!"] * 7
-        draw = _draw(broken, i, "smi")
-        computes, spins = gpu_shares(rank, step_s or 1.0)
-        power_w = (
-            gpu.tdp_w * (_REST + (_SPINS - _REST) * spins + (_COMPUTES - _REST) * computes) * draw.uniform(0.96, 1.04)
-        )
-        slow = i == broken.fault.slow_rank and i != broken.job.replace_node
+        draw, (computes, spins) = _draw(broken, i, "smi"), gpu_shares(rank, step_s)
+        share = _REST + (_SPINS - _REST) * spins + (_COMPUTES - _REST) * computes
+        slow = i == broken.fault.slow_rank
         mhz = 1410 / (broken.fault.times if slow else 1) * draw.uniform(0.99, 1.0)
         used = 0 if rank.error and not rank.lost_peer else rank.memory.reserved
         return [
             f"{100 * (computes + spins):.0f} %", f"{100 * computes * draw.uniform(0.78, 0.86):.0f} %",
-            f"{power_w:.0f} / {gpu.tdp_w:.0f} W", f"{mhz:,.0f} MHz", f"{draw.randrange(48, 67)} °C",
-            f"{used / MIB:,.0f} / {rank.memory.capacity / MIB:,.0f} MiB", "HW Power Brake" if slow else "none",
+            f"{gpu.tdp_w * share * draw.uniform(0.96, 1.04):.0f} / {gpu.tdp_w:.0f} W", f"{mhz:,.0f} MHz",
+            f"{draw.randrange(48, 67)} °C", f"{used / MIB:,.0f} / {rank.memory.capacity / MIB:,.0f} MiB",
+            "HW Power Brake" if slow else "none",
         ]  # fmt: skip
 
-    note = f"{broken.fault.gpu}, driver {_driver(broken)}; PyTorch is built for CUDA {broken.job.torch_cuda}. {_NOTE}"
+    note = f"{gpu.name}, driver {broken.fault.driver}; PyTorch is built for CUDA {broken.job.torch_cuda}. {_NOTE}"
     heads = ("GPU-Util", "SM active (DCGM)", "power", "SM clock", "temperature", "memory", "clocks limited by")
     return _by_rank(broken, cells, *heads, note=note)
 
@@ -119,7 +105,7 @@ def _kernel_log(broken: Any) -> Table:
         draw = _draw(broken, i, "dmesg")
         lost = rank.error.startswith("RuntimeError: CUDA")
         kind = draw.choice(("xid 79", "xid 48")) if lost else draw.choice(("quiet", "quiet", "xid 63"))
-        return [_line(kind, bus=draw.randrange(10, 240), pid=2000 + i)]
+        return [_LINES[kind].format(bus=draw.randrange(10, 240), pid=2000 + i)]
 
     return _by_rank(broken, cells, "last line", note=_NOTE)
 
@@ -133,11 +119,10 @@ def _configuration(broken: Any) -> Table:
 def _nccl(broken: Any) -> Table:
     def cells(rank: RankEvidence, i: int) -> list[str]:
         if sum(rank.cpu_s):
-            return [_line("no nccl")]
+            return [_LINES["no nccl"]]
         if broken.job.nccl_net == "Socket":
-            return [_line("no device", rank=i) + "; " + _line("network", net="Socket")]
-        slow = i == broken.fault.slow_link and i != broken.job.replace_node
-        return [_line("port", rank=i, rate=f"{10 if slow else 400} Gb/s") + " " + _line("network", net="IB")]
+            return [_LINES["no device"].format(rank=i)]
+        return [_LINES["port"].format(rank=i, rate=10 if i == broken.fault.slow_link else 400)]
 
     return _by_rank(broken, cells, "lines that name a network", note=_NOTE)
 
@@ -147,11 +132,11 @@ def _loader(broken: Any) -> Table:
 
     def cells(rank: RankEvidence, i: int) -> list[object]:
         steps, waits = max(len(rank.loader_s), 1), sum(rank.loader_s)
-        slow = i in broken.fault.slow_loader and i != broken.job.replace_node
+        slow = i in broken.fault.slow_loader
         read_mb_s = 640 * _draw(broken, i, "disk").uniform(0.9, 1.1) / (broken.fault.times * 4 if slow else 1)
         running = min(100.0, 100 * workers * RANKS / CORES) if slow else 100 * workers * 0.06
         return [
-            f"{1e3 * waits / steps:.1f} ms", 0 if waits else _QUEUE * workers, f"{read_mb_s:,.0f} MB/s",
+            f"{1e3 * waits / steps:.1f} ms", 0 if waits else 2 * workers, f"{read_mb_s:,.0f} MB/s",
             f"{workers * RANKS} of {CORES}", f"{running:.0f} %", f"{sum(rank.images)} of {sum(rank.rows)}",
             f"{min(rank.pixels, default=0.0):.1f} to {max(rank.pixels, default=0.0):.1f}",
         ]  # fmt: skip
@@ -162,26 +147,25 @@ def _loader(broken: Any) -> Table:
 
 def _stacks(broken: Any) -> Table:
     """As `py-spy dump` prints them: the innermost call first."""
-    at_work = ["_step (training_job.py)", "train (training_job.py)"]
-    gone = "no such process"
-    return _by_rank(
-        broken, lambda r, _: [gone if r.error and not r.lost_peer else " < ".join(r.stack or at_work)],
-        'thread "MainThread", innermost call first',
-    )  # fmt: skip
+
+    def cells(rank: RankEvidence, _: int) -> list[str]:
+        stack = rank.stack or ["_step (training_job.py)", "train (training_job.py)"]
+        return ["no such process" if rank.error and not rank.lost_peer else " < ".join(stack)]
+
+    return _by_rank(broken, cells, 'thread "MainThread", innermost call first')
 
 
 def _flight(broken: Any) -> Table:
     note = "Each rank's dump of torch.distributed's flight recorder. Group 1 is for gradients, group 2 for the rest."
-    return _by_rank(
-        broken, lambda r, _: [*r.calls[::-1], "", "", ""][:3], "last", "before it", "before that", note=note
-    )
+    heads = ("last", "before it", "before that")
+    return _by_rank(broken, lambda r, _: [*r.calls[::-1], "", "", ""][:3], *heads, note=note)
 
 
 def _timeline(broken: Any) -> object:
     """What the profiler saw of the last three steps."""
     spans = broken.launched.spans
     last_s = max(span.end_s for span in spans)
-    since_s = last_s - 4 * (health.step_s(broken.launched) if health.steps(broken.launched) else last_s)
+    since_s = last_s - 4 * health.step_s(broken.launched)
     shown = [dataclasses.replace(s, start_s=max(s.start_s, since_s)) for s in spans if s.end_s > since_s]
     return gantt(shown, title=f"The GPUs in the last steps. {_NOTE}")
 
@@ -189,8 +173,7 @@ def _timeline(broken: Any) -> object:
 def _memory(broken: Any) -> Table:
     """The segments of the fullest rank, or of the one that ran out of memory."""
     ranks = health.of(broken.launched)
-    which = health.out_of_memory(broken.launched)
-    which = max(range(len(ranks)), key=lambda i: ranks[i].memory.most_used) if which is None else which
+    which = max(range(len(ranks)), key=lambda i: ("OutOfMemory" in ranks[i].error, ranks[i].memory.most_used))
     rows = []
     for segment in ranks[which].memory.fullest:
         free = [size for size, owner in segment if not owner]
@@ -198,10 +181,7 @@ def _memory(broken: Any) -> Table:
         sizes = (sum(size for size, _ in segment), sum(free), max(free, default=0))
         rows.append((bar, *(f"{size / MIB:.0f}" for size in sizes)))
     after = ", ".join(f"{used / MIB:,.0f}" for used in ranks[which].used[-12:])
-    notes = (
-        f"In use after each of the last steps, MiB: {after}.",
-        f"A character is {_CHARACTER // MIB} MiB or less. {_NOTE}",
-    )
+    notes = (f"MiB in use after each of the last steps: {after}.", f"A character is 16 MiB or less. {_NOTE}")
     return Table(tuple(rows), ("█ in use, ░ free", "MiB", "free", "largest hole"), f"Rank {which}'s segments", notes)
 
 
@@ -215,17 +195,13 @@ def _norms(broken: Any) -> Table:
 
 
 def _activations(broken: Any) -> Table:
-    launched, steps = broken.launched, _some_steps(broken.launched)
-    largest = [
-        [max((r.activations[i][layer] for r in health.of(launched)), key=_nan_last) for i in steps]
-        for layer in range(LAYERS)
-    ]
-    rows = tuple((f"layer {i + 1}", *(f"{value:,.1f}" for value in values)) for i, values in enumerate(largest))
+    ranks, steps = health.of(broken.launched), _some_steps(broken.launched)
+
+    def largest(step: int, layer: int) -> float:
+        return max((rank.activations[step][layer] for rank in ranks), key=lambda x: (math.isnan(x), x))
+
+    rows = tuple((f"layer {n + 1}", *(f"{largest(i, n):,.1f}" for i in steps)) for n in range(LAYERS))
     return Table(rows, ("largest activation", *(f"step {i}" for i in steps)))
-
-
-def _nan_last(value: float) -> float:
-    return math.inf if math.isnan(value) else value
 
 
 def _weights(broken: Any) -> Table:
@@ -240,12 +216,9 @@ def _one_rank(broken: Any) -> Table:
         last, held_out = [math.nan, *health.losses(launched)][-1], health.of(launched)[0].held_out_loss
         return f"{health.steps(launched)}", significant(last, 3), significant(held_out, 3)
 
-    runs = {
-        "4 ranks": broken.launched,
-        "1 rank": health.run(broken.job, broken.fault, 1),
-        "last week": health.healthy(),
-    }
-    rows = tuple((name, *cells(run)) for name, run in runs.items())
+    alone, healthy = health.run(broken.job, broken.fault, 1), health.healthy()
+    runs = (("4 ranks", broken.launched), ("1 rank", alone), ("last week", healthy))
+    rows = tuple((name, *cells(run)) for name, run in runs)
     return Table(rows, ("", "steps", "last loss", "held-out loss"), "The same images on one rank")
 
 

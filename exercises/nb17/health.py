@@ -19,7 +19,7 @@ _ELSEWHERE = 0.04  # of the way from the first to the last weights: rounding to 
 _SLOWER, _MORE_TRAFFIC, _HOLES, _DRIVER_CALLS, _GROWS = 1.25, 1.5, 0.15, 2, 1.25
 _RECOMPUTED = 1.4  # times longer: what a model may cost that fits in no other way
 _WORSE, _TOO_HIGH = 1.1, 0.2  # times the held-out loss of last week's run, where the rate itself was wrong
-_TOO_LARGE, _PIECES = 760 * MIB, 960 * MIB  # a GPU with less can't hold the model; with less, all its memory is needed
+_TOO_LARGE, _PIECES = 760, 960  # MiB: a GPU with less can't hold the model; it needs nearly all of less
 
 
 @functools.cache
@@ -66,11 +66,6 @@ def steps(launched: Launched) -> int:
     return min(len(rank.norms) for rank in of(launched))
 
 
-def out_of_memory(launched: Launched) -> int | None:
-    """The rank that ran out of memory; None if none did."""
-    return next((i for i, rank in enumerate(of(launched)) if rank.error.startswith("OutOfMemory")), None)
-
-
 def ends(launched: Launched, job: Job) -> dict[int, str]:
     """By rank: how it ended; empty for a rank that has done all steps."""
     waited = f"it waited {job.time_limit_minutes:g} minutes for others in a collective"
@@ -99,7 +94,7 @@ def complaints(launched: Launched, job: Job, was: Job, fault: Fault) -> list[str
             found.append(f"The held-out loss is {now:.2f}; last week's run reached {before:.2f}.")
     elif not (way := _elsewhere(ranks, right)) <= _ELSEWHERE:
         found.append(f"The weights end elsewhere than on one GPU, by {way:.0%} of what training moves them.")
-    if step_s(launched) > (_RECOMPUTED if fault.capacity < _TOO_LARGE else _SLOWER) * step_s(healthy()):
+    if step_s(launched) > (_RECOMPUTED if fault.capacity_mib < _TOO_LARGE else _SLOWER) * step_s(healthy()):
         slow, before = format_seconds(step_s(launched)), format_seconds(step_s(healthy()))
         found.append(f"A step takes {slow} of the slowest rank's time; healthy is {before}.")
     if ranks[0].sent_bytes > _MORE_TRAFFIC * right[0].sent_bytes:
@@ -125,10 +120,10 @@ def _of_memory(ranks: Sequence[RankEvidence], fault: Fault) -> list[str]:
         return [
             f"The memory in use still grows, from {early / MIB:,.0f} to {late / MIB:,.0f} MiB in {STEPS - 15} steps."
         ]
-    if fault.capacity >= _PIECES:
+    if fault.capacity_mib >= _PIECES:
         return []
     if calls > _DRIVER_CALLS:
         return [f"It takes memory from the driver {calls:.0f} times in every step, and the GPU waits each time."]
-    if holes > _HOLES and fault.capacity >= _TOO_LARGE:
+    if holes > _HOLES and fault.capacity_mib >= _TOO_LARGE:
         return [f"{holes:.0%} of the memory lies in holes that no request fits: longer batches end it again."]
     return []

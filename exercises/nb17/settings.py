@@ -1,6 +1,7 @@
 """What notebook 17's training is told and what it leaves: its settings, what is broken, the evidence of a rank.
 
-Its tables stand beside it: causes.csv, settings.csv, looks.csv, and lines.csv with the lines of logs and their sources.
+Its tables stand beside it: what breaks runs (variants.csv), causes, alarms, settings, looks, and the lines of logs with
+their sources (lines.csv).
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from exercises.nb17.device_memory import MIB, DeviceMemory
+from exercises.nb17.device_memory import DeviceMemory
 
 RANKS, STEPS, ROWS, LAYERS = 4, 30, 32, 4
 STEP_S, COMM_S, CORES = 0.008, 0.001, 16
-ROOMY = 4096 * MIB
 MINUTE_S = 0.3  # of this run, for each minute that a rank may wait in a collective
 SIDE_WORK = ("evaluation", "checkpoint", "logging")
 NEWEST_DRIVER = 580
@@ -75,7 +75,7 @@ class Fault:
     lost_gpu: tuple[int, int] = (-1, -1)  # rank and step
     gpu: str = "H100 SXM5 80GB"
     driver: int = NEWEST_DRIVER
-    capacity: int = ROOMY
+    capacity_mib: int = 4096
     side_rank: int = 0  # does what not all ranks do beside the training
     side_first: int = 0  # which of the three kinds of work comes first
     noise: int = 0  # seed of what is harmless: temperatures, warnings and changes of settings
@@ -120,7 +120,7 @@ class RankEvidence:
     error: str = ""
     lost_peer: bool = False  # the error is another rank's fault
     stack: list[str] = field(default_factory=list)
-    memory: DeviceMemory = field(default_factory=lambda: DeviceMemory(ROOMY))
+    memory: DeviceMemory = field(default_factory=lambda: DeviceMemory(0))
     held_out_loss: float = math.nan
     first_weights: list[float] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)

@@ -8,6 +8,7 @@ sleep) for each step, and the memory's blocks are as large as the step's real te
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -23,30 +24,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from exercises.nb17 import settings
 from exercises.nb17.device_memory import MIB, Block, DeviceMemory
-from exercises.nb17.network import HELD_OUT, digits, first_network
-from exercises.nb17.settings import (
-    COMM_S,
-    LAYERS,
-    MINUTE_S,
-    NEWEST_DRIVER,
-    RANKS,
-    ROWS,
-    SIDE_WORK,
-    STEP_S,
-    STEPS,
-    Fault,
-    Job,
-    RankEvidence,
-    batch_s,
-    runs_on,
-)  # fmt: skip
+from exercises.nb17.settings import LAYERS, RANKS, ROWS, STEP_S, STEPS, Fault, Job, RankEvidence
 from labkit.measure.standin import StandIn
+from labkit.train import data
 from ranks import span as recorded_span
 
-_SIDE_EVERY, _RECORDS = 5, 3
+_SIDE_EVERY, _RECORDS, _WIDTH, HELD_OUT = 5, 3, 48, 300
 _KEPT_STEPS, _KEPT_SHARE = 8, 10  # predictions are kept for so many steps, and are such a part of a layer's activations
 _BYTES_A_BYTE = 16_384  # the simulated network has so many times as many activations
+_HARMLESS = [row["text"] for row in settings.rows_of("lines") if row["kind"] == "harmless"]
 
 
 def train(job: Job, fault: Fault, guard: Callable[..., object] | None = None) -> RankEvidence:
@@ -55,10 +43,9 @@ def train(job: Job, fault: Fault, guard: Callable[..., object] | None = None) ->
     `guard(call, gather)` is called before each collective: `gather(value)` returns a list of every rank's value.
     """
     os.environ |= {"TORCH_FR_BUFFER_SIZE": "64", "TORCH_NCCL_TRACE_BUFFER_SIZE": "64"}  # the newer name and the older
-    limit = timedelta(seconds=job.time_limit_minutes * MINUTE_S)
+    limit = timedelta(seconds=job.time_limit_minutes * settings.MINUTE_S)
     dist.init_process_group("gloo")
-    rank = _Rank(job, fault, *(dist.new_group(timeout=limit) for _ in range(2)))
-    rank.guard = guard
+    rank = _Rank(job, fault, guard, *(dist.new_group(timeout=limit) for _ in range(2)))
     dist.barrier()  # with the default's long limit: a busy machine may start the ranks one after the other
     try:
         rank.train()
@@ -75,27 +62,51 @@ def train(job: Job, fault: Fault, guard: Callable[..., object] | None = None) ->
 def flight_record() -> list[str]:
     """The last collectives of this rank in torch's flight recorder, oldest first; none where this torch has no dump."""
     dump = getattr(torch._C._distributed_c10d, "_dump_fr_trace_json", None)
-    entries = json.loads(dump(True))["entries"][-_RECORDS:] if dump else []
-    return [
-        f"group {e['process_group'][0]}, call {e['collective_seq_id']}: {e['profiling_name']} {e['input_sizes']}"
-        for e in entries
-    ]
+    words = "group {process_group[0]}, call {collective_seq_id}: {profiling_name} {input_sizes}"
+    return [words.format(**entry) for entry in json.loads(dump(True))["entries"][-_RECORDS:]] if dump else []
+
+
+class Network(nn.Module):
+    """Four layers; what layer `gain[0]` gives is multiplied by gain[1], which the next one undoes."""
+
+    def __init__(self, gain: tuple[int, float] = (-1, 1.0)) -> None:
+        super().__init__()
+        sizes = [64, *[_WIDTH] * (LAYERS - 1), 10]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))
+        for weight in [*self.parameters()][:-2:2]:
+            nn.init.kaiming_normal_(weight)
+        self.gain, self.largest = gain, [0.0] * LAYERS
+        self.saved_bytes: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (n, 10) of images (n, 64); notes each layer's largest activation and its bytes."""
+        self.saved_bytes = []
+        for i, layer in enumerate(self.layers):
+            x = layer(x)
+            factor = self.gain[1] if i == self.gain[0] else 1.0
+            x = x * factor
+            self.largest[i] = float(x.detach().max()) if x.numel() else 0.0
+            self.saved_bytes.append(x.numel() * x.element_size())
+            x = x / factor
+            x = torch.relu(x) if i + 1 < LAYERS else x
+        return x.float()
 
 
 class _Rank:
-    def __init__(self, job: Job, fault: Fault, group: Any, side_group: Any) -> None:
-        self.job, self.fault, self.group, self.side_group = job, fault, group, side_group
+    def __init__(
+        self, job: Job, fault: Fault, guard: Callable[..., object] | None, group: Any, side_group: Any
+    ) -> None:
+        self.job, self.fault, self.guard, self.group, self.side_group = job, fault, guard, group, side_group
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
-        self.guard: Callable[..., object] | None = None
         self.here = -2 if self.rank == job.replace_node else self.rank  # another machine has none of this one's faults
-        driver = NEWEST_DRIVER if job.update_driver else fault.driver
-        self.on_cpu = not runs_on(job.torch_cuda, driver, fault.gpu)
+        driver = settings.NEWEST_DRIVER if job.update_driver else fault.driver
+        self.on_cpu = not settings.runs_on(job.torch_cuda, driver, fault.gpu)
         slow = fault.times if self.on_cpu or fault.slow_rank == self.here else 1.0
         self.step_s = STEP_S * slow * (4 / 3 if job.recompute else 1)
         self.decode_s = STEP_S * fault.times if self.here in fault.slow_loader else 0.001
         slow_net = job.nccl_net == "Socket" or fault.slow_link not in (-1, job.replace_node)
-        self.comm_s = COMM_S + (STEP_S * (max(fault.times, 2.0) - 1) if slow_net else 0.0)
-        memory = DeviceMemory(fault.capacity, job.allocator == "expandable segments")
+        self.comm_s = settings.COMM_S + (STEP_S * (max(fault.times, 2.0) - 1) if slow_net else 0.0)
+        memory = DeviceMemory(fault.capacity_mib * MIB, job.allocator == "expandable segments")
         self.found = RankEvidence(memory=memory)
         draw = random.Random(f"{fault.noise} {self.rank}")
         self.warnings = {draw.randrange(STEPS): draw.choice(_HARMLESS)} if draw.random() < 0.7 else {}
@@ -116,7 +127,7 @@ class _Rank:
                 self._copy_weights()
             self._step(step)
             if step % _SIDE_EVERY == _SIDE_EVERY - 1:
-                self._side_work(SIDE_WORK[(step // _SIDE_EVERY + self.fault.side_first) % len(SIDE_WORK)])
+                self._side_work(settings.SIDE_WORK[(step // _SIDE_EVERY + self.fault.side_first) % 3])
         found.weights = self._flat().tolist()
         with torch.no_grad():
             found.held_out_loss = float(cross_entropy(self.model(self.images[-HELD_OUT:]), self.labels[-HELD_OUT:]))
@@ -125,7 +136,7 @@ class _Rank:
         job, found = self.job, self.found
         found.checksums.append(hashlib.md5(self._flat().numpy().tobytes()).hexdigest()[:6])
         x, y = self._batch(step)
-        waited_s = max(0.0, batch_s(job.loader_workers, self.decode_s) - self.step_s)
+        waited_s = max(0.0, settings.batch_s(job.loader_workers, self.decode_s) - self.step_s)
         found.loader_s.append(waited_s)
         if waited_s:
             with recorded_span("idle", "loader"):
@@ -149,9 +160,8 @@ class _Rank:
         loss_sum.backward()
         found.activations.append(list(self.model.largest))
         found.losses.append(float(loss_sum.detach()) / max(len(y), 1))
-        self._log(f"step {step:2} loss {found.losses[-1]:.3f}")
-        if step in self.warnings:
-            self._log(self.warnings[step])
+        found.log.append(f"step {step:2} loss {found.losses[-1]:.3f}")
+        found.log += [self.warnings[step]] if step in self.warnings else []
         self._change_weights(len(y))
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
@@ -188,8 +198,7 @@ class _Rank:
         with recorded_span("communication", "on the wire"):
             self.device.compute(self.comm_s)
         found.comm_s.append(self.comm_s)
-        self._agree("all_reduce", flat)
-        dist.all_reduce(flat, group=self.group)
+        self._call(dist.all_reduce, self.group, flat)
         found.sent_bytes += flat.nbytes
         total = float(flat[-1]) if job.divide_by == "images of all ranks" else self.ranks
         parts = iter(flat[:-1].split([g.numel() for g, left in zip(gradients, alone, strict=True) if not left]))
@@ -219,21 +228,18 @@ class _Rank:
     def _evaluation(self) -> None:
         with torch.no_grad():
             right = (self.model(self.images[-HELD_OUT:]).argmax(1) == self.labels[-HELD_OUT:]).float().sum()
-        self._agree("all_reduce", right)
-        dist.all_reduce(right, group=self.side_group)
+        self._call(dist.all_reduce, self.side_group, right)
 
     def _wait_for_files(self) -> None:
-        self._agree("barrier", torch.zeros(0))
-        dist.barrier(group=self.side_group)
+        self._call(dist.barrier, self.side_group)
 
     def _mean_loss(self) -> None:
-        loss = torch.tensor(self.found.losses[-1])
-        self._agree("all_reduce", loss)
-        dist.all_reduce(loss, group=self.side_group)
+        self._call(dist.all_reduce, self.side_group, torch.tensor(self.found.losses[-1]))
 
-    def _agree(self, name: str, tensor: Tensor) -> None:
+    def _call(self, collective: Callable[..., object], group: Any, *tensors: Tensor) -> None:
         if self.guard:
-            self.guard((name, tuple(tensor.shape)), self._gather)
+            self.guard((collective.__name__, tuple(tensors[0].shape) if tensors else ()), self._gather)
+        collective(*tensors, group=group)
 
     def _gather(self, value: object) -> list[Any]:
         values: list[Any] = [None] * self.ranks
@@ -269,13 +275,26 @@ class _Rank:
     def _keep(self, owner: str, size: int) -> Block:
         return self.found.memory.allocate(max(size, 2 * MIB), owner)
 
-    def _log(self, line: str) -> None:
-        self.found.log.append(line)
+
+def digits() -> tuple[Tensor, Tensor]:
+    """Images (n, 64) sorted by label, then HELD_OUT others; and the labels."""
+    images, labels = data.digits()
+    order = torch.argsort(labels[:-HELD_OUT], stable=True)
+    images = 2 * images.flatten(1) - 0.6
+    return torch.cat([images[order], images[-HELD_OUT:]]), torch.cat([labels[order], labels[-HELD_OUT:]])
 
 
-_HARMLESS = (
-    "WARN checkpoint: upload took 4.1 s, retrying in the background",
-    "FutureWarning: the argument 'pin_memory_device' will be removed in a later release",
-    "WARN health check: answer after 2.3 s",
-    "WARN loader: 1 image could not be read, its neighbour was taken",
-)
+def first_network(fault: Fault, rank: int) -> Network:
+    """The network that a rank starts with: after five steps, or new where no checkpoint was found."""
+    torch.manual_seed(17)
+    model = Network(fault.gain)
+    if rank == fault.stale_rank:
+        return model
+    images, labels = digits()
+    for first in range(5):
+        model.zero_grad()
+        cross_entropy(model(images[first::30]), labels[first::30]).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.sub_(0.1 * parameter.grad if parameter.grad is not None else 0)
+    return model

@@ -12,7 +12,7 @@ import threading
 import pytest
 import torch
 
-from exercises.nb17 import health, network, settings, training_job
+from exercises.nb17 import health, settings, training_job
 from labkit.measure.machine import threads
 from ranks import Launched, Span
 
@@ -178,7 +178,7 @@ def span(kind, label):
     rank.kind = None
 
 
-digits = functools.cache(network.digits)
+digits = functools.cache(training_job.digits)
 
 
 @functools.cache
@@ -190,7 +190,6 @@ def run(job, fault, ranks=settings.RANKS, guard=None):
         patch.setattr(training_job, "StandIn", VirtualDevice)
         patch.setattr(training_job, "recorded_span", span)
         patch.setattr(training_job, "digits", digits)
-        patch.setattr(network, "digits", digits)
         patch.setattr(training_job, "flight_record", all_ranks.flight_record)
         return all_ranks.run()
 

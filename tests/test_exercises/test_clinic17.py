@@ -13,12 +13,12 @@ import pytest
 from exercises.nb17 import cases, clinic, evidence, guard, health
 from exercises.nb17.device_memory import MIB, DeviceMemory, OutOfMemory
 from exercises.nb17.health import run as on_real_ranks  # before health.run is replaced
-from exercises.nb17.settings import ROOMY, Fault, Job, batch_s, rows_of, runs_on
+from exercises.nb17.settings import Fault, Job, batch_s, rows_of, runs_on
 from labkit.lesson.checks import NotYet
 from tests.test_exercises import ranks_in_turn
 
 COLLECTIVES = ("all_reduce", "barrier", "broadcast")
-VARIANTS = [(row["cause"], kind) for row in rows_of("causes") for kind in row["alarms"].split()]
+VARIANTS = list(cases.VARIANTS)
 SEEDS = range(50)
 
 
@@ -153,7 +153,7 @@ def test_a_gpu_that_waits_spins_and_takes_a_third_of_the_power():
 
 def test_every_look_has_a_source_and_can_be_shown_of_every_cause():
     assert set(evidence.LOOKS) == set(evidence._SHOWN)
-    sources = [row["source"] for table in ("looks", "lines") for row in rows_of(table)]
+    sources = [row["source"] for table in ("looks", "lines") for row in rows_of(table) if row.get("kind") != "harmless"]
     assert all(source.startswith("https://") for source in sources)
     for cause, kind in VARIANTS:
         for look in evidence.LOOKS:
@@ -277,4 +277,4 @@ class TestDeviceMemory:
         assert sum(block.size for block in held) == memory.used
 
     def test_a_roomy_gpu_never_runs_out(self):
-        assert max(rank.memory.most_reserved for rank in health.of(health.healthy())) < ROOMY
+        assert max(rank.memory.most_reserved for rank in health.of(health.healthy())) < 4096 * MIB
