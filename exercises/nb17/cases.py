@@ -64,8 +64,9 @@ class BrokenRun:
         minutes = _RESTART_MINUTES + sum(int(SETTINGS[name]["minutes"]) for name in mend)  # type: ignore[attr-defined]
         outcome = f"The run was repeated with your mend, and isn't healthy. {' '.join(wrong)}" if wrong else _HEALTHY
         if named != {*self.causes}:
-            shows = [f"{one} would show in {CAUSES[one]}." for one in sorted(named - {*self.causes})]
-            outcome = " ".join([f"That isn't {'all of ' * (named < {*self.causes})}the cause.", *shows, outcome])
+            wrongly = sorted(named - {*self.causes})
+            shows = [f"{one} isn't the cause: it would show in {CAUSES[one]}." for one in wrongly]
+            outcome = " ".join([*(shows or ["That isn't all of the cause."]), outcome])
         if wrong or named != {*self.causes}:
             minutes += health.steps(replay)
             raise NotYet(f"{outcome} This answer costs {minutes} minutes.", minutes=minutes)

@@ -10,13 +10,12 @@ from typing import Annotated, NamedTuple
 from exercises.nb17 import evidence, health
 from exercises.nb17.cases import ALARM_OF, CAUSES, SETTINGS, BrokenRun, broken, choices
 from exercises.nb17.evidence import LOOKS
-from labkit.core.arguments import as_float
+from labkit.core.arguments import as_float, is_whole
 from labkit.core.display import Note, Shown, ShownAsTable, Table, brief_repr
 from labkit.core.errors import BadArgument, nearest
 from labkit.core.kinds import Items
 from labkit.core.parameters import checked
 from labkit.lesson.checks import NotYet, Todo
-from labkit.lesson.exercise_files import exercise
 
 
 @dataclass(eq=False, repr=False)
@@ -63,7 +62,7 @@ class Case(Shown):
             display(evidence.show(self.broken, name))
         display(Note(f"Looked at: {_listed(self.asked)}. {self.minutes} minutes in all so far."))
 
-    def answer(self, *, cause: object, mend: object, sure: object = ...) -> Answer:
+    def answer(self, *, cause: object = ..., mend: object = ..., sure: object = ...) -> Answer:
         """What `lab.check` judges: a cause, a mend as {setting: value}, how sure, 0 to 1; `...` leaves them open."""
         return Answer(self, cause, mend, sure)
 
@@ -77,15 +76,23 @@ class Answer(NamedTuple):
     sure: object
 
 
-@functools.cache
-def case(number: str, seed: int = 0) -> Case:
-    """The case of an exercise such as "17.3a": each seed draws another, and the same seed gives the case as it stands.
+class NoCase(BadArgument):
+    """There is no such case; IPython shows the message alone."""
 
-    Raises UnknownExercise, and BadArgument for an exercise that isn't a case.
-    """
-    exercise(number)
-    if number not in ALARM_OF:
-        raise BadArgument(f"Expected a case of notebook 17, one of {', '.join(ALARM_OF)}; got {number!r}.")
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
+def case(number: object, seed: object = 0) -> Case:
+    """The case of an exercise such as "17.3a", as it stands: each seed draws another. NoCase where there is none."""
+    if number not in list(ALARM_OF) or not is_whole(seed) or seed < 0:
+        given = f"{brief_repr(number)}, seed {brief_repr(seed)}"
+        raise NoCase(f"Expected one of the cases {', '.join(ALARM_OF)} and a seed of 0 or more, got {given}.")
+    return _opened(number, seed)
+
+
+@functools.cache
+def _opened(number: str, seed: int) -> Case:
     return Case(number, seed, broken(number, seed))
 
 
@@ -138,11 +145,12 @@ def looks() -> Table:
     return Table(rows, ("case.ask(...)", "shows", "minutes", "documented by"))
 
 
+@checked
 @dataclass(frozen=True, repr=False)
 class Score(ShownAsTable):
     """Minutes by case, of those that are solved, and how far the player's probabilities were from what came true."""
 
-    cases: tuple[Case, ...]
+    cases: Annotated[Sequence[Case], Items(1)]
 
     @property
     def minutes(self) -> int | None:
@@ -164,9 +172,3 @@ class Score(ShownAsTable):
         brier = "none yet" if self.brier is None else f"Brier score {self.brier:.2f}"
         rows.append(("solved", "", brier, "none yet" if self.minutes is None else str(self.minutes)))
         return Table(tuple(rows), ("case", "looked at", "said and was", "minutes"))
-
-
-@checked
-def score(cases: Annotated[Sequence[Case], Items(1)]) -> Score:
-    """What these cases have cost, and how well the answers knew how sure to be."""
-    return Score(tuple(cases))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from labkit.plot.schedules import gantt
 
 LOOKS = {row["look"]: row for row in rows_of("looks")}
 _LINES = {row["kind"]: row["text"] for row in rows_of("lines")}
+_UNKNOWN = "group 1, call 0: gloo:unknown []"  # where this torch has no flight recorder
 _CHARACTER = 16 * MIB  # of a segment, in the picture of the memory
 _NOTE = "GPUs, with a hundredth of the memory of real ones, networks and what tools say of them are simulated."
 # Shares of a GPU's power limit: at rest, while NCCL's kernel spins in a collective, and while it computes. The game's
@@ -58,11 +60,11 @@ def _logs(broken: Any) -> Table:
         if rank.cpu_s and sum(rank.cpu_s):
             lines.insert(0, _LINES["old driver"].format(driver=broken.fault.driver))
         if rank.lost_peer:
-            op = "BARRIER" if "barrier" in rank.stack[0] else "ALLREDUCE"
             limit = round(60_000 * job.time_limit_minutes)
-            number = health.steps(broken.launched) + 1
             ran = limit + _draw(broken, i, "log").randrange(4, 90)
-            lines.append(_LINES["watchdog"].format(rank=i, number=number, op=op, limit=limit, ran=ran))
+            number, op, numel = re.findall(r", call (\d+): gloo:(\w+) \[+(\d*)", [_UNKNOWN, *rank.calls][-1])[0]
+            call = {"number": number, "op": op.replace("_", "").upper(), "numel": numel or 1}
+            lines.append(_LINES["watchdog"].format(rank=i, limit=limit, ran=ran, **call))
         elif rank.error:
             lines += [rank.error, _LINES["elastic"].format(rank=i, pid=2000 + i)]
         rows += [(f"rank {i}", line) for line in dict.fromkeys(lines)]
@@ -162,7 +164,6 @@ def _flight(broken: Any) -> Table:
 
 
 def _timeline(broken: Any) -> object:
-    """What the profiler saw of the last three steps."""
     spans = broken.launched.spans
     last_s = max(span.end_s for span in spans)
     since_s = last_s - 4 * health.step_s(broken.launched)

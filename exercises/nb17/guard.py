@@ -21,7 +21,6 @@ _CALLS: list[tuple[str, list[Any], tuple[int, ...]]] = [  # what differs, the ca
     ("another collective", [_SUM, _WAIT, _SUM, ("broadcast", (7019,)), _SUM], (1, 3)),
     ("another collective than the other half", [_SUM, _WAIT], ()),
 ]  # fmt: skip
-_MOST_ROUNDS = 8
 
 
 class _Waits(BaseException):
@@ -31,7 +30,7 @@ class _Waits(BaseException):
 def _together(agree: Callable[..., object], calls: Sequence[object]) -> list[BaseException | None]:
     """What the function raises on each rank; _Waits where it gathers more often than on the other ranks."""
     rounds: list[list[object]] = []
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(8):
         ends: list[BaseException | None] = []
         for call in calls:
             replies = iter(rounds)

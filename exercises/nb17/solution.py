@@ -19,8 +19,8 @@ cause, sure = "bad images", 0.95
 mend = {"image_cache": "verified"}
 
 # %% 17.4a
-# "py-spy", or the flight recorder's dump: rank 1 is in an all-reduce of group 2, which the others
-# never call. The watchdog's lines look alike on all ranks.
+# "logs": the watchdog found rank 1 in an all-reduce of one number, the others in one of 8,315. The
+# flight recorder shows the same; "py-spy" names the function that only rank 1 is in: _mean_loss.
 cause, sure = "a rank calls another collective", 0.95
 mend = {"on_all_ranks": "logging"}
 
