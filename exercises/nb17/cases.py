@@ -61,7 +61,7 @@ class BrokenRun:
         job = mended(self.job, mend, len(self.causes))
         replay = health.run(job, self.fault)
         wrong = health.complaints(replay, job, self.job, self.fault)
-        minutes = _RESTART_MINUTES + sum(int(SETTINGS[name]["minutes"]) for name in mend)  # type: ignore[attr-defined]
+        minutes = _RESTART_MINUTES + sum(int(SETTINGS[name]["minutes"]) for name in mend)  # type: ignore[attr-defined, misc]
         outcome = f"The run was repeated with your mend, and isn't healthy. {' '.join(wrong)}" if wrong else _HEALTHY
         if named != {*self.causes}:
             wrongly = sorted(named - {*self.causes})
@@ -119,7 +119,7 @@ def broken(number: str, seed: int) -> BrokenRun:
 
 def drawn(picked: dict[str, str], draw: random.Random) -> BrokenRun:
     """A run that breaks for these causes, each with its alarm, beside three harmless changes; the first is reported."""
-    changes = dict(draw.sample(sorted(_HARMLESS.items()), 3))
+    changes: dict[str, Any] = dict(draw.sample(sorted(_HARMLESS.items()), 3))
     job: dict[str, Any] = {}
     fault: dict[str, Any] = {"noise": draw.randrange(999), "times": draw.randrange(18, 36) / 10}
     for pair in picked.items():
@@ -127,7 +127,7 @@ def drawn(picked: dict[str, str], draw: random.Random) -> BrokenRun:
         job |= {name: _filled(value, draw) for name, value in json.loads(variant["job"]).items()}
         fault |= {name: _filled(value, draw) for name, value in json.loads(variant["fault"]).items()}
     heal = {"precision", "allocator"} if "capacity_mib" in fault else {"clip_norm"} if "learning_rate" in job else ()
-    job = {name: value for name, value in changes.items() if name not in heal} | job
+    job = {name: changes[name] for name in changes if name not in heal} | job
     return BrokenRun(tuple(picked), Job(**job), Fault(**fault), next(iter(picked.values())))
 
 

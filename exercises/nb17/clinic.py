@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 from exercises.nb17 import evidence, health
 from exercises.nb17.cases import ALARM_OF, CAUSES, SETTINGS, BrokenRun, broken, choices
 from exercises.nb17.evidence import LOOKS
-from labkit.core.arguments import as_float, is_whole
+from labkit.core.arguments import as_float
 from labkit.core.display import Note, Shown, ShownAsTable, Table, brief_repr
 from labkit.core.errors import BadArgument, nearest
 from labkit.core.kinds import Items
@@ -85,7 +85,7 @@ class NoCase(BadArgument):
 
 def case(number: object, seed: object = 0) -> Case:
     """The case of an exercise such as "17.3a", as it stands: each seed draws another. NoCase where there is none."""
-    if number not in list(ALARM_OF) or not is_whole(seed) or seed < 0:
+    if number not in list(ALARM_OF) or not (isinstance(seed, int) and seed >= 0):
         given = f"{brief_repr(number)}, seed {brief_repr(seed)}"
         raise NoCase(f"Expected one of the cases {', '.join(ALARM_OF)} and a seed of 0 or more, got {given}.")
     return _opened(number, seed)

@@ -86,13 +86,13 @@ def _smi(broken: Any) -> Table:
         if rank.error.startswith("RuntimeError: CUDA"):
             return ["ERR!"] * 7
         draw, (computes, spins) = _draw(broken, i, "smi"), gpu_shares(rank, step_s)
-        share = _REST + (_SPINS - _REST) * spins + (_COMPUTES - _REST) * computes
+        power_w = (gpu.tdp_w or 0.0) * (_REST + (_SPINS - _REST) * spins + (_COMPUTES - _REST) * computes)
         slow = i == broken.fault.slow_rank
         mhz = 1410 / (broken.fault.times if slow else 1) * draw.uniform(0.99, 1.0)
         used = 0 if rank.error and not rank.lost_peer else rank.memory.reserved
         return [
             f"{100 * (computes + spins):.0f} %", f"{100 * computes * draw.uniform(0.78, 0.86):.0f} %",
-            f"{gpu.tdp_w * share * draw.uniform(0.96, 1.04):.0f} / {gpu.tdp_w:.0f} W", f"{mhz:,.0f} MHz",
+            f"{power_w * draw.uniform(0.96, 1.04):.0f} / {gpu.tdp_w:.0f} W", f"{mhz:,.0f} MHz",
             f"{draw.randrange(48, 67)} °C", f"{used / MIB:,.0f} / {rank.memory.capacity / MIB:,.0f} MiB",
             "HW Power Brake" if slow else "none",
         ]  # fmt: skip

@@ -95,8 +95,8 @@ def complaints(launched: Launched, job: Job, was: Job, fault: Fault) -> list[str
     elif not (way := _elsewhere(ranks, right)) <= _ELSEWHERE:
         found.append(f"The weights end elsewhere than on one GPU, by {way:.0%} of what training moves them.")
     if step_s(launched) > (_RECOMPUTED if fault.capacity_mib < _TOO_LARGE else _SLOWER) * step_s(healthy()):
-        slow, before = format_seconds(step_s(launched)), format_seconds(step_s(healthy()))
-        found.append(f"A step takes {slow} of the slowest rank's time; healthy is {before}.")
+        slow, usual = format_seconds(step_s(launched)), format_seconds(step_s(healthy()))
+        found.append(f"A step takes {slow} of the slowest rank's time; healthy is {usual}.")
     if ranks[0].sent_bytes > _MORE_TRAFFIC * right[0].sent_bytes:
         times = ranks[0].sent_bytes / right[0].sent_bytes
         found.append(f"It sends {times:.1f} times as many bytes in every step, for good.")

@@ -12,10 +12,11 @@ OTHER, UNEQUAL = "changes-the-training", "mean-of-unequal-parts"
 SEEDS = {"17.2": 3, "17.3a": 1, "17.3b": 1, "17.4a": 4, "17.4c": 5, "17.5a": 3, "17.5b": 0, "17.6": 2}
 
 
-def answers(number, cause, *mends, causes=()):
+def answers(number, cause, *mends, causes=(), others=()):
     """The right cause with mends that don't mend, then other causes with mends that may."""
     pairs = [(cause, *mend) for mend in mends] + [(c, m, words, GUESSED) for c, m, words in causes]
-    return [(case(number, SEEDS[number]).answer(cause=c, mend=m, sure=0.5), words, name) for c, m, words, name in pairs]
+    one = case(number, SEEDS[number])
+    return [*((one.answer(cause=c, mend=m, sure=0.5), words, name) for c, m, words, name in pairs), *others]
 
 
 NAN, COUNT, DRIFT = "float16 overflows", "the loss is divided by a wrong count", "ranks have different weights"
@@ -146,13 +147,15 @@ WRONG = {
         ({"update_driver": True}, "A step takes", HIDDEN),
         causes=[(NET, {"nccl_net": "IB"}, "all ranks communicate longer")],
     ),
-    "17.6": [
-        *answers("17.6", [NET, COUNT], (SUM, "A step takes", HIDDEN),
-                 (SUM | {"rows": 8}, "so it is another training", OTHER),
-                 (SUM | {"loader_workers": 4, "precision": "bfloat16"}, "at most 2 settings", KIND),
-                 causes=[(NET, SUM, "That isn't all of the cause"), ([CPU, COUNT], SUM, "no GPU is busy")]),
+    "17.6": answers(
+        "17.6", [NET, COUNT], (SUM, "A step takes", HIDDEN),
+        (SUM | {"rows": 8}, "so it is another training", OTHER),
+        (SUM | {"loader_workers": 4, "precision": "bfloat16"}, "at most 2 settings", KIND),
+        causes=[(NET, SUM, "That isn't all of the cause"), ([CPU, COUNT], SUM, "no GPU is busy")],
+        others=[
         (case("17.2", 3).answer(cause=DRIFT, mend={"reduced": "every layer"}, sure=1), "of case 17.6", KIND),
         (case("17.6", 2).answer(cause=[NET, COUNT], mend=SUM, sure=80), "a probability from 0 to 1", KIND),
         ({"cause": DRIFT, "mend": {"start_weights": "rank 0"}}, "answer(...) of case 17.6", KIND),
-    ],
+        ],
+    ),
 }  # fmt: skip
