@@ -65,7 +65,7 @@ class BrokenRun:
         outcome = f"The run was repeated with your mend, and isn't healthy. {' '.join(wrong)}" if wrong else _HEALTHY
         if named != {*self.causes}:
             wrongly = sorted(named - {*self.causes})
-            shows = [f"{one} isn't the cause: it would show in {CAUSES[one]}." for one in wrongly]
+            shows = [f"The cause isn't {one!r}: that would show in {CAUSES[one]}." for one in wrongly]
             outcome = " ".join([*(shows or ["That isn't all of the cause."]), outcome])
         if wrong or named != {*self.causes}:
             minutes += health.steps(replay)

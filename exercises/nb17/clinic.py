@@ -60,7 +60,7 @@ class Case(Shown):
                 self.asked.setdefault(name, int(LOOKS[name]["minutes"]))
             display(Note(f"{name}: {LOOKS[name]['shows']}"))
             display(evidence.show(self.broken, name))
-        display(Note(f"Looked at: {_listed(self.asked)}. {self.minutes} minutes in all so far."))
+        display(Note(f"Looked at: {_listed(self.asked)}. Minutes in all so far: {self.minutes}."))
 
     def answer(self, *, cause: object = ..., mend: object = ..., sure: object = ...) -> Answer:
         """What `lab.check` judges: a cause, a mend as {setting: value}, how sure, 0 to 1; `...` leaves them open."""

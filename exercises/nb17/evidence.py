@@ -26,15 +26,15 @@ _LINES = {row["kind"]: row["text"] for row in rows_of("lines")}
 _UNKNOWN = "group 1, call 0: gloo:unknown []"  # where this torch has no flight recorder
 _CHARACTER = 16 * MIB  # of a segment, in the picture of the memory
 _NOTE = "GPUs, with a hundredth of the memory of real ones, networks and what tools say of them are simulated."
-# Shares of a GPU's power limit: at rest, while NCCL's kernel spins in a collective, and while it computes. The game's
-# own, in the order of what https://github.com/NVIDIA/nccl/issues/968 and DCGM's fields show.
+# Shares of a GPU's power limit: at rest, while NCCL's kernel spins in a collective, and while it computes. That it
+# reads 100 % and stays cool is https://github.com/cupy/cupy/issues/3557; the three shares are the game's own.
 _REST, _SPINS, _COMPUTES = 0.12, 0.33, 0.9
 
 
 def _by_rank(
     broken: Any, cells: Callable[[RankEvidence, int], Sequence[object]], *headings: str, note: str = ""
 ) -> Table:
-    rows = tuple((f"rank {i}", *map(str, cells(rank, i))) for i, rank in enumerate(health.of(broken.launched)))
+    rows = tuple((f"rank\u00a0{i}", *map(str, cells(rank, i))) for i, rank in enumerate(health.of(broken.launched)))
     return Table(rows, ("", *headings), notes=(note,) if note else ())
 
 
@@ -67,7 +67,7 @@ def _logs(broken: Any) -> Table:
             lines.append(_LINES["watchdog"].format(rank=i, limit=limit, ran=ran, **call))
         elif rank.error:
             lines += [rank.error, _LINES["elastic"].format(rank=i, pid=2000 + i)]
-        rows += [(f"rank {i}", line) for line in dict.fromkeys(lines)]
+        rows += [(f"rank\u00a0{i}", line) for line in dict.fromkeys(lines)]
     return Table(tuple(rows), title="Each rank's warnings and last lines")
 
 

@@ -119,10 +119,10 @@ def test_two_causes_are_both_named_and_both_mended(seed):
 TOLD = {
     ("one GPU is slow", "slow"): ("nvidia-smi", "HW Power Brake"),
     ("the CPU computes", "slow"): ("logs", "driver on your system is too old"),
-    ("the loader is too slow", "slow"): ("loader", r"rank \d +[\d.]*[1-9][\d.]* ms +0 "),
+    ("the loader is too slow", "slow"): ("loader", r"rank.\d +[\d.]*[1-9][\d.]* ms +0 "),
     ("the network is slow", "slow"): ("NCCL log", r"Rate: 10 Gb/s|Using network Socket"),
     ("a GPU is lost", "stopped"): ("nvidia-smi", "ERR!"),
-    ("a rank calls another collective", "stopped"): ("flight recorder", r"rank \d  group 2, call 1: gloo:\w+"),
+    ("a rank calls another collective", "stopped"): ("flight recorder", r"rank.\d  group 2, call 1: gloo:\w+"),
     ("memory is in pieces", "stopped"): ("memory snapshot", "░░░"),
     ("memory leaks", "stopped"): ("configuration", "kept_for_metrics"),
     ("the model is too large for the GPU", "stopped"): ("logs", "CUDA out of memory"),
