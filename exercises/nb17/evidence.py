@@ -15,11 +15,12 @@ from typing import Any
 from exercises.nb17 import health
 from exercises.nb17.device_memory import MIB
 from exercises.nb17.settings import CORES, LAYERS, RANKS, Job, RankEvidence, rows_of
-from labkit.core.display import Table
+from labkit.core.display import Note, Table
 from labkit.core.units import significant
 from labkit.measure import catalog
 from labkit.plot.lines import curves
 from labkit.plot.schedules import gantt
+from ranks import Span
 
 LOOKS = {row["look"]: row for row in rows_of("looks")}
 _LINES = {row["kind"]: row["text"] for row in rows_of("lines")}
@@ -164,11 +165,18 @@ def _flight(broken: Any) -> Table:
 
 
 def _timeline(broken: Any) -> object:
-    spans = broken.launched.spans
-    last_s = max(span.end_s for span in spans)
-    since_s = last_s - 4 * health.step_s(broken.launched)
-    shown = [dataclasses.replace(s, start_s=max(s.start_s, since_s)) for s in spans if s.end_s > since_s]
-    return gantt(shown, title=f"The GPUs in the last steps. {_NOTE}")
+    ranks, done, now_s = health.of(broken.launched), health.steps(broken.launched), 0.0
+    spans: list[Span] = []
+    for step in range(max(0, done - 3), done):
+        ends_s = []
+        for i, rank in enumerate(ranks):
+            begins_s, works_s = now_s + rank.loader_s[step], rank.gpu_s[step] + rank.cpu_s[step]
+            ends_s.append(begins_s + works_s)
+            works = ("idle", "on the CPU") if sum(rank.cpu_s) else ("compute", "")
+            spans.append(Span(i, begins_s, ends_s[i], *works))
+        now_s = max(ends_s) + ranks[0].comm_s[step]
+        spans += [Span(i, max(ends_s), now_s, "communication", "all_reduce") for i in range(len(ranks))]
+    return gantt(spans, title="The last steps of all ranks (simulated)") if spans else Note("No step was done.")
 
 
 def _memory(broken: Any) -> Table:

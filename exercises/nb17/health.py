@@ -24,7 +24,7 @@ _TOO_LARGE, _PIECES = 760, 960  # MiB: a GPU with less can't hold the model; it 
 
 @functools.cache
 def run(job: Job, fault: Fault, ranks: int = RANKS, guard: Callable[..., object] | None = None) -> Launched:
-    """What the ranks leave: a RankEvidence each, and their spans."""
+    """What the ranks leave: a RankEvidence each."""
     try:
         return launch(train, ranks, job, fault, guard, timeout_s=120.0)
     except RankFailed:  # what is broken on purpose is evidence and never raised; a launch on a busy machine may fail

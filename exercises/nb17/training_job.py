@@ -1,8 +1,8 @@
 """The training whose breakdowns notebook 17 shows: real networks on real gloo ranks, each beside a simulated GPU.
 
 Four ranks train on digits, and each step is real: forward, backward, an all-reduce of the gradients, a change of the
-weights; torch's flight recorder notes the collectives. A rank's GPU and its network are simulated: they take a time (a
-sleep) for each step, and the memory's blocks are as large as the step's real tensors times `_BYTES_A_BYTE`.
+weights; torch's flight recorder notes the collectives. A rank's GPU, loader and network are simulated: their seconds
+are noted and not waited for, and the memory's blocks are as large as the step's real tensors times `_BYTES_A_BYTE`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ from torch.nn.functional import cross_entropy
 from exercises.nb17 import settings
 from exercises.nb17.device_memory import MIB, Block, DeviceMemory
 from exercises.nb17.settings import LAYERS, RANKS, ROWS, STEP_S, STEPS, Fault, Job, RankEvidence
-from labkit.measure.standin import StandIn
 from labkit.train import data
-from ranks import span as recorded_span
 
 _SIDE_EVERY, _RECORDS, _WIDTH, HELD_OUT = 5, 3, 48, 300
 _KEPT_STEPS, _KEPT_SHARE = 8, 10  # predictions are kept for so many steps, and are such a part of a layer's activations
@@ -112,7 +110,6 @@ class _Rank:
         self.warnings = {draw.randrange(STEPS): draw.choice(_HARMLESS)} if draw.random() < 0.7 else {}
         self.model = first_network(fault, self.here)
         self.images, self.labels = digits()
-        self.device = StandIn(1.0)
         self.kept: list[Block] = []
 
     def train(self) -> None:
@@ -138,16 +135,8 @@ class _Rank:
         x, y = self._batch(step)
         waited_s = max(0.0, settings.batch_s(job.loader_workers, self.decode_s) - self.step_s)
         found.loader_s.append(waited_s)
-        if waited_s:
-            with recorded_span("idle", "loader"):
-                self.device.compute(waited_s)
         if (self.here, step) == self.fault.lost_gpu:
             raise RuntimeError("CUDA error: unspecified launch failure")
-        if self.on_cpu:
-            with recorded_span("idle", "on the CPU"):
-                self.device.compute(self.step_s)
-        else:
-            self.device.compute(self.step_s, str(step))
         (found.cpu_s if self.on_cpu else found.gpu_s).append(self.step_s)
         (found.gpu_s if self.on_cpu else found.cpu_s).append(0.0)
         half = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(job.precision)
@@ -195,8 +184,6 @@ class _Rank:
         found.own_norms.append(float(torch.cat([g.flatten() for g in gradients]).norm()))
         count = torch.tensor([float(images)])
         flat = torch.cat([*[g.flatten() for g, left in zip(gradients, alone, strict=True) if not left], count])
-        with recorded_span("communication", "on the wire"):
-            self.device.compute(self.comm_s)
         found.comm_s.append(self.comm_s)
         self._call(dist.all_reduce, self.group, flat)
         found.sent_bytes += flat.nbytes
