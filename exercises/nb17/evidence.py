@@ -175,7 +175,7 @@ def _timeline(broken: Any) -> object:
             works = ("idle", "on the CPU") if sum(rank.cpu_s) else ("compute", "")
             spans.append(Span(i, begins_s, ends_s[i], *works))
         now_s = max(ends_s) + ranks[0].comm_s[step]
-        spans += [Span(i, max(ends_s), now_s, "communication", "all_reduce") for i in range(len(ranks))]
+        spans += [Span(i, end_s, now_s, "communication", "all_reduce") for i, end_s in enumerate(ends_s)]  # it spins
     return gantt(spans, title="The last steps of all ranks (simulated)") if spans else Note("No step was done.")
 
 
