@@ -1,157 +1,174 @@
-"""The clinic: a broken training, what can be looked at for a price in minutes, and an answer of cause and mend."""
+"""The clinic: a broken training, what can be looked at for a price in minutes, an answer, and how sure it is."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
-from exercises.nb17.cases import BrokenRun, broken
+from exercises.nb17 import evidence, health
+from exercises.nb17.cases import ALARM_OF, CAUSES, SETTINGS, BrokenRun, broken, choices
+from exercises.nb17.evidence import LOOKS
+from labkit.core.arguments import as_float
 from labkit.core.display import Note, Shown, ShownAsTable, Table, brief_repr
 from labkit.core.errors import BadArgument, nearest
 from labkit.core.kinds import Items
-from labkit.core.parameters import Size, checked
+from labkit.core.parameters import checked
 from labkit.lesson.checks import NotYet, Todo
-from labkit.lesson.exercise_files import exercise
-
-MOST_ASKED = 3
 
 
 @dataclass(eq=False, repr=False)
 class Case(Shown):
-    """A case of the clinic, as a reader works on it: what was asked for, which answers were wrong, and the minutes."""
+    """A case of the clinic, as a reader works on it: what was looked at, what was answered, and the minutes."""
 
     number: str
     seed: int
-    draw: Callable[[], BrokenRun]
+    broken: BrokenRun
     asked: dict[str, int] = field(default_factory=dict)
-    wrong: dict[str, int] = field(default_factory=dict)
-    solved: bool = False
+    answered: dict[str, tuple[int, float, bool]] = field(default_factory=dict)  # minutes, how sure, whether right
 
-    @functools.cached_property
-    def broken(self) -> BrokenRun:
-        """The broken training, which is drawn when it is first looked at: that may need a run."""
-        return self.draw()
+    @property
+    def solved(self) -> bool:
+        """Whether an answer was right."""
+        return any(right for _, _, right in self.answered.values())
 
     @property
     def minutes(self) -> int:
-        """What the evidence and the wrong answers have cost so far."""
-        return sum(self.asked.values()) + sum(self.wrong.values())
-
-    def menu(self) -> Table:
-        """What can be asked for."""
-        rows = tuple((name, e.what, str(e.minutes)) for name, e in self.broken.evidence().items() if e.minutes)
-        return Table(rows, ("case.ask(...)", "shows", "minutes"), f"You may ask for {MOST_ASKED} of these")
+        """What looks, answers and their mends have cost so far."""
+        return sum(self.asked.values()) + sum(minutes for minutes, *_ in self.answered.values())
 
     def __str__(self) -> str:
-        return f"Case {self.number}, seed {self.seed}. {self.broken.alarm()}\n{self.menu()}"
+        return f"Case {self.number}, seed {self.seed}. {self.broken.alarm()}"
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
         display(Table(((self.broken.alarm(),),), title=f"Case {self.number}, seed {self.seed}"))
-        for evidence in self.broken.evidence().values():
-            if not evidence.minutes:
-                display(evidence.show())
-        display(self.menu())
+        display(Note(f"Looked at: {_listed(self.asked)}. ask(...) shows more, by the names in clinic.looks()."))
 
-    @checked
-    def ask(self, *names: str) -> None:
-        """Show pieces of evidence, for their minutes; a second look at the same costs nothing.
-
-        Raises BadArgument, and charges nothing, for what there isn't and for more than three.
-        """
+    def ask(self, *names: object) -> None:
+        """Show pieces of evidence, for their minutes; a second look and a wrong name cost nothing."""
         from IPython.display import display
 
-        evidence = self.broken.evidence()
         for name in names:
-            if name not in evidence:
-                near = " or ".join(nearest(name, list(evidence)))
-                raise BadArgument(f"There is no evidence {name!r}; did you mean {near}?")
-        asked = self.asked | {name: evidence[name].minutes for name in names if evidence[name].minutes}
-        if len(asked) > MOST_ASKED:
-            raise BadArgument(
-                f"Expected at most {MOST_ASKED} looks in all, got {', '.join(asked)}. Answer with what you know."
-            )
-        self.asked = asked
-        for name in names:
-            display(evidence[name].show())
-        display(Note(f"Looked at: {_listed(asked)}. {MOST_ASKED - len(asked)} more may be asked for by name."))
+            if not isinstance(name, str) or name not in LOOKS:
+                near = " or ".join(nearest(str(name), list(LOOKS)))
+                display(Note(f"There is no look {brief_repr(name)}, and it costs nothing; did you mean {near}?"))
+                continue
+            if not self.solved:
+                self.asked.setdefault(name, int(LOOKS[name]["minutes"]))
+            display(Note(f"{name}: {LOOKS[name]['shows']}"))
+            display(evidence.show(self.broken, name))
+        display(Note(f"Looked at: {_listed(self.asked)}. Minutes in all so far: {self.minutes}."))
 
-    def answer(self, *, cause: object, mend: object) -> Answer:
-        """What `lab.check` judges: a cause by its name, and a mend as {setting: value}; `...` leaves them open."""
-        return Answer(self, cause, mend)
+    def answer(self, *, cause: object = ..., mend: object = ..., sure: object = ...) -> Answer:
+        """What `lab.check` judges: a cause, a mend as {setting: value}, how sure, 0 to 1; `...` leaves them open."""
+        return Answer(self, cause, mend, sure)
 
 
-@dataclass(frozen=True, repr=False)
-class Answer(Shown):
-    """A cause and a mend for a case."""
+class Answer(NamedTuple):
+    """A cause and a mend for a case, and the probability that both are right."""
 
     case: Case
     cause: object
     mend: object
-
-    def __str__(self) -> str:
-        return f"Case {self.case.number}: cause {brief_repr(self.cause)}, mend {brief_repr(self.mend)}."
+    sure: object
 
 
-@checked
-def case(number: str, seed: Size = 0) -> Case:
-    """The case of an exercise such as "17.3a"; each seed draws another rank, layer, step or size.
+class NoCase(BadArgument):
+    """There is no such case; IPython shows the message alone."""
 
-    Raises UnknownExercise, and BadArgument for an exercise that isn't a case.
-    """
-    exercise(number)
-    if not number.startswith("17"):
-        raise BadArgument(f"Expected a case of notebook 17, such as '17.3a', got {number!r}.")
-    return Case(number, seed, functools.partial(broken, number, seed))
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
+def case(number: object, seed: object = 0) -> Case:
+    """The case of an exercise such as "17.3a", as it stands: each seed draws another. NoCase where there is none."""
+    if number not in list(ALARM_OF) or not (isinstance(seed, int) and seed >= 0):
+        given = f"{brief_repr(number)}, seed {brief_repr(seed)}"
+        raise NoCase(f"Expected one of the cases {', '.join(ALARM_OF)} and a seed of 0 or more, got {given}.")
+    return _opened(number, seed)
+
+
+@functools.cache
+def _opened(number: str, seed: int) -> Case:
+    return Case(number, seed, broken(number, seed))
 
 
 def judge(number: str, answer: object) -> str:
-    """The check of a case: charge a wrong answer's minutes once, and say at the end what the case has cost."""
+    """The check of a case: charge an answer's minutes once, and say at the end what the case has cost."""
     if not isinstance(answer, Answer) or answer.case.number != number:
         raise NotYet(f"Expected what the answer(...) of case {number} returns, got {brief_repr(answer)}.")
-    if answer.cause is ... or answer.mend is ...:
-        raise Todo("Look at the evidence, then replace the dots with a cause and a mend.")
-    case = answer.case
+    case, sure = answer.case, as_float(answer.sure)
+    if ... in (answer.cause, answer.mend, answer.sure):
+        raise Todo("Look at the evidence, then replace the dots with a cause, a mend and how sure you are.")
+    if sure is None or not 0 <= sure <= 1:
+        raise NotYet(f"Expected sure to be a probability from 0 to 1, got {brief_repr(answer.sure)}.")
     try:
-        praise = case.broken.judge(answer.cause, answer.mend)
+        (praise, minutes), right = case.broken.judge(answer.cause, answer.mend), True
     except NotYet as wrong:
-        if not case.solved and (minutes := wrong.details.get("minutes")):
-            case.wrong[f"{answer.cause} {answer.mend}"] = int(str(minutes))
-        raise
-    case.solved = True
-    return f"{praise} It cost {case.minutes} minutes: {_listed(case.asked)}; wrong answers {sum(case.wrong.values())}."
+        praise, minutes, right = str(wrong), int(str(wrong.details.get("minutes", 0))), False
+    if minutes and not case.solved:
+        case.answered.setdefault(f"{answer.cause} {answer.mend}", (minutes, sure, right))
+    if not right:
+        raise NotYet(praise)
+    rest = case.minutes - sum(case.asked.values())
+    return f"{praise} It cost {case.minutes} minutes: {_listed(case.asked)}; answers and mends {rest}."
+
+
+def rerun(case: Case, guard: Callable[..., object]) -> Table:
+    """How each rank ends when a case's training is run once more, with a guard before each collective."""
+    launched = health.run(case.broken.job, case.broken.fault, guard=guard)
+    rows = ((f"rank {i}", end or "is done") for i, end in health.ends(launched, case.broken.job).items())
+    return Table(tuple(rows), title=f"After {health.steps(launched)} steps")
 
 
 def _listed(asked: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {minutes}" for name, minutes in asked.items()) or "no evidence"
+    return ", ".join(f"{name} {minutes}" for name, minutes in asked.items()) or "nothing"
 
 
+def causes() -> Table:
+    """The causes to choose from, and where each shows."""
+    return Table(tuple(CAUSES.items()), ("cause", "shows in"))
+
+
+def mends() -> Table:
+    """The settings that a mend may change, their values, and the minutes that it takes beside a restart."""
+    rows = tuple((name, row["is"], choices(name), row["minutes"]) for name, row in SETTINGS.items())
+    return Table(rows, ("setting", "is", "may be", "minutes"))
+
+
+def looks() -> Table:
+    """What can be asked for, its minutes, and who documents it."""
+    rows = tuple((name, row["shows"], row["minutes"], row["source"]) for name, row in LOOKS.items())
+    return Table(rows, ("case.ask(...)", "shows", "minutes", "documented by"))
+
+
+@checked
 @dataclass(frozen=True, repr=False)
 class Score(ShownAsTable):
-    """Minutes by case, of those that are solved, beside those of two simple ways to play."""
+    """Minutes by case, of those that are solved, and how far the player's probabilities were from what came true."""
 
-    cases: tuple[Case, ...]
+    cases: Annotated[Sequence[Case], Items(1)]
 
     @property
     def minutes(self) -> int | None:
         """The sum over solved cases; None where none is solved."""
-        solved = [case.minutes for case in self.cases if case.solved]
-        return sum(solved) if solved else None
+        return sum(case.minutes for case in self.cases if case.solved) or None
+
+    @property
+    def brier(self) -> float | None:
+        """The mean square of how sure minus right (1) or wrong (0), over all answers; always saying 0.5 gives 0.25."""
+        said = [(sure - right) ** 2 for case in self.cases for _, sure, right in case.answered.values()]
+        return sum(said) / len(said) if said else None
 
     def table(self) -> Table:
         """A row for each case, then the sum."""
-        rows = [
-            (f"{c.number}, seed {c.seed}", _listed(c.asked), str(len(c.wrong)), str(c.minutes) if c.solved else "open")
-            for c in self.cases
-        ]
-        total = ("solved", "", "", "none yet" if self.minutes is None else str(self.minutes))
-        return Table((*rows, total), ("case", "asked for", "wrong answers", "minutes"))
-
-
-@checked
-def score(cases: Annotated[Sequence[Case], Items(1)]) -> Score:
-    """What these cases have cost."""
-    return Score(tuple(cases))
+        rows = []
+        for c in self.cases:
+            said = ", ".join(f"{sure:.0%} {'right' if right else 'wrong'}" for _, sure, right in c.answered.values())
+            rows.append((f"{c.number}, seed {c.seed}", _listed(c.asked), said, str(c.minutes) if c.solved else "open"))
+        brier = "none yet" if self.brier is None else f"Brier score {self.brier:.2f}"
+        rows.append(("solved", "", brier, "none yet" if self.minutes is None else str(self.minutes)))
+        return Table(tuple(rows), ("case", "looked at", "said and was", "minutes"))

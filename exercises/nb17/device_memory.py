@@ -59,18 +59,17 @@ class DeviceMemory:
             self.release()
             block = self._new_block(size)
         if block is None:
-            self._keep_picture()
+            self.fullest = self._picture()
             raise OutOfMemory(self._words(wanted))
         self._split(block, size)
         block.owner = owner
         if self.used > self.most_used:
-            self.most_used = self.used
-            self._keep_picture()
+            self.most_used, self.fullest = self.used, self._picture()
         self.most_reserved = max(self.most_reserved, self.reserved)
         return block
 
-    def _keep_picture(self) -> None:
-        self.fullest = [[(block.size, block.owner) for block in segment] for segment in self.segments]
+    def _picture(self) -> list[list[tuple[int, str]]]:
+        return [[(block.size, block.owner) for block in segment] for segment in self.segments]
 
     def free(self, block: Block) -> None:
         """Make a block free, and one with its free neighbours."""

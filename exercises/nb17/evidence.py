@@ -1,194 +1,244 @@
-"""What can be looked at in notebook 17's broken trainings: tables and pictures of what the ranks left."""
+"""What can be looked at in notebook 17's broken trainings, in the form in which a cluster's tools show it.
+
+What ranks computed, said to each other and left behind is real; GPUs, networks and their tools' numbers are simulated.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import random
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from exercises.nb17 import health
 from exercises.nb17.device_memory import MIB
-from exercises.nb17.settings import CORES, LAYERS, RankEvidence
-from labkit.core.display import Table
+from exercises.nb17.settings import CORES, LAYERS, RANKS, Job, RankEvidence, rows_of
+from labkit.core.display import Note, Table
 from labkit.core.units import significant
+from labkit.measure import catalog
 from labkit.plot.lines import curves
 from labkit.plot.schedules import gantt
+from ranks import Span
 
+LOOKS = {row["look"]: row for row in rows_of("looks")}
+_LINES = {row["kind"]: row["text"] for row in rows_of("lines")}
+_UNKNOWN = "group 1, call 0: gloo:unknown []"  # where this torch has no flight recorder
 _CHARACTER = 16 * MIB  # of a segment, in the picture of the memory
-_NOTE = "GPUs, their memory and their times are simulated."
+_NOTE = "GPUs, with a hundredth of the memory of real ones, networks and what tools say of them are simulated."
+# Shares of a GPU's power limit: at rest, while NCCL's kernel spins in a collective, and while it computes. That it
+# reads 100 % and stays cool is https://github.com/cupy/cupy/issues/3557; the three shares are the game's own.
+_REST, _SPINS, _COMPUTES = 0.12, 0.33, 0.9
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What `show` shows, and how many minutes that takes; 0 for what is there from the start.
-
-    In `EVIDENCE` `show` takes a broken run; a case's own evidence takes nothing.
-    """
-
-    what: str
-    minutes: int
-    show: Callable[..., object]
+def _by_rank(
+    broken: Any, cells: Callable[[RankEvidence, int], Sequence[object]], *headings: str, note: str = ""
+) -> Table:
+    rows = tuple((f"rank\u00a0{i}", *map(str, cells(rank, i))) for i, rank in enumerate(health.of(broken.launched)))
+    return Table(rows, ("", *headings), notes=(note,) if note else ())
 
 
-def _by_rank(launched: Any, cells: Callable[[RankEvidence], Sequence[object]], *headings: str) -> Table:
-    rows = tuple((f"rank {i}", *map(str, cells(rank))) for i, rank in enumerate(health.of(launched)))
-    return Table(rows, ("", *headings))
+def _draw(broken: Any, rank: int, look: str) -> random.Random:
+    return random.Random(f"{broken.fault.noise} {rank} {look}")
 
 
-def some_steps(launched: Any) -> list[int]:
-    """The first step, the last that all ranks have begun, and two in between."""
-    last = min(len(rank.losses) for rank in health.of(launched)) - 1
-    return sorted({0, last // 3, 2 * last // 3, max(last, 0)}) if last >= 0 else []
+def _some_steps(launched: Any) -> list[int]:
+    """The first step, the last two that all ranks have done with a finite loss or nearly, and one in between."""
+    nan = health.first_nan(launched)
+    last = health.steps(launched) - 1 if nan is None else nan
+    return sorted({0, last // 2, max(last - 1, 0), last}) if last >= 0 else []
 
 
 def _loss_curve(broken: Any) -> object:
     return curves({"training": health.losses(broken.launched)}, title="Loss, the mean over all ranks' images")
 
 
-def _last_lines(rank: RankEvidence, n: int) -> list[str]:
-    return [*rank.log[-n:], *([rank.error] if rank.error else [])]
-
-
-def _log(broken: Any) -> Table:
-    return Table(tuple((line,) for line in _last_lines(health.of(broken.launched)[0], 4)), title="Rank 0's last lines")
-
-
 def _logs(broken: Any) -> Table:
-    rows = []
+    rows, job = [], broken.job
     for i, rank in enumerate(health.of(broken.launched)):
-        lines = [line for line in rank.log if not line.startswith("step")] + _last_lines(rank, 1)
-        rows += [(f"rank {i}", line) for line in dict.fromkeys(lines)]
+        lines = [line for line in rank.log if not line.startswith("step")] + rank.log[-1:]
+        if rank.cpu_s and sum(rank.cpu_s):
+            lines.insert(0, _LINES["old driver"].format(driver=broken.fault.driver))
+        if rank.lost_peer:
+            limit = round(60_000 * job.time_limit_minutes)
+            ran = limit + _draw(broken, i, "log").randrange(4, 90)
+            number, op, numel = re.findall(r", call (\d+): gloo:(\w+) \[+(\d*)", [_UNKNOWN, *rank.calls][-1])[0]
+            call = {"number": number, "op": op.replace("_", "").upper(), "numel": numel or 1}
+            lines.append(_LINES["watchdog"].format(rank=i, limit=limit, ran=ran, **call))
+        elif rank.error:
+            lines += [rank.error, _LINES["elastic"].format(rank=i, pid=2000 + i)]
+        rows += [(f"rank\u00a0{i}", line) for line in dict.fromkeys(lines)]
     return Table(tuple(rows), title="Each rank's warnings and last lines")
 
 
-def busy_percent(rank: RankEvidence, step_s: float) -> float:
-    """Percent of the steps' time that the GPU computed, in tens."""
-    return round(10 * sum(rank.gpu_s) / max(len(rank.gpu_s) * step_s, 1e-9)) * 10
+def gpu_shares(rank: RankEvidence, step_s: float) -> tuple[float, float]:
+    """Shares of the time in which a GPU computes, and in which it spins in a collective; what is left it rests."""
+    if rank.error:  # what the alarm finds: a rank that waits for others, or one that is gone
+        return 0.0, float(rank.lost_peer)
+    computes, rests = (sum(part) / (len(rank.gpu_s) * step_s) for part in (rank.gpu_s, rank.loader_s))
+    return computes, 0.0 if sum(rank.cpu_s) else max(0.0, 1 - computes - rests)
 
 
-def _utilisation(broken: Any) -> Table:
-    step_s = health.step_s(broken.launched)
+def _smi(broken: Any) -> Table:
+    gpu, step_s = catalog.find(broken.fault.gpu), health.step_s(broken.launched)
 
-    def cells(rank: RankEvidence) -> list[str]:
-        used = f"{rank.memory.most_reserved / MIB:,.0f} / {rank.memory.capacity / MIB:,.0f} MiB"
-        return [f"{busy_percent(rank, step_s):.0f} %", used, f"{rank.celsius} °C", f"{rank.mhz:,} MHz"]
+    def cells(rank: RankEvidence, i: int) -> list[str]:
+        if rank.error.startswith("RuntimeError: CUDA"):
+            return ["ERR!"] * 7
+        draw, (computes, spins) = _draw(broken, i, "smi"), gpu_shares(rank, step_s)
+        power_w = (gpu.tdp_w or 0.0) * (_REST + (_SPINS - _REST) * spins + (_COMPUTES - _REST) * computes)
+        slow = i == broken.fault.slow_rank
+        mhz = 1410 / (broken.fault.times if slow else 1) * draw.uniform(0.99, 1.0)
+        used = 0 if rank.error and not rank.lost_peer else rank.memory.reserved
+        return [
+            f"{100 * (computes + spins):.0f} %", f"{100 * computes * draw.uniform(0.78, 0.86):.0f} %",
+            f"{power_w * draw.uniform(0.96, 1.04):.0f} / {gpu.tdp_w:.0f} W", f"{mhz:,.0f} MHz",
+            f"{draw.randrange(48, 67)} °C", f"{used / MIB:,.0f} / {rank.memory.capacity / MIB:,.0f} MiB",
+            "HW Power Brake" if slow else "none",
+        ]  # fmt: skip
 
-    table = _by_rank(broken.launched, cells, "GPU busy", "memory", "temperature", "clock")
-    return dataclasses.replace(table, notes=(_NOTE,))
+    note = f"{gpu.name}, driver {broken.fault.driver}; PyTorch is built for CUDA {broken.job.torch_cuda}. {_NOTE}"
+    heads = ("GPU-Util", "SM active (DCGM)", "power", "SM clock", "temperature", "memory", "clocks limited by")
+    return _by_rank(broken, cells, *heads, note=note)
 
 
-def _environment(broken: Any) -> Table:
-    job = broken.job
-    loader = f"{job.loader_workers} of {CORES} cores"
-    return _by_rank(
-        broken.launched, lambda r: [r.driver, job.torch_cuda, r.device, loader],
-        "newest CUDA of the driver", "PyTorch's CUDA", "model is on", "loader's workers",
-    )  # fmt: skip
+def _kernel_log(broken: Any) -> Table:
+    def cells(rank: RankEvidence, i: int) -> list[str]:
+        draw = _draw(broken, i, "dmesg")
+        lost = rank.error.startswith("RuntimeError: CUDA")
+        kind = draw.choice(("xid 79", "xid 48")) if lost else draw.choice(("quiet", "quiet", "xid 63"))
+        return [_LINES[kind].format(bus=draw.randrange(10, 240), pid=2000 + i)]
+
+    return _by_rank(broken, cells, "last line", note=_NOTE)
+
+
+def _configuration(broken: Any) -> Table:
+    now, before = dataclasses.asdict(broken.job), dataclasses.asdict(Job())
+    rows = tuple((name, str(before[name]), str(now[name])) for name in now if now[name] != before[name])
+    return Table(rows, ("setting", "last week", "this run"))
+
+
+def _nccl(broken: Any) -> Table:
+    def cells(rank: RankEvidence, i: int) -> list[str]:
+        if sum(rank.cpu_s):
+            return [_LINES["no nccl"]]
+        if broken.job.nccl_net == "Socket":
+            return [_LINES["no device"].format(rank=i)]
+        return [_LINES["port"].format(rank=i, rate=10 if i == broken.fault.slow_link else 400)]
+
+    return _by_rank(broken, cells, "lines that name a network", note=_NOTE)
+
+
+def _loader(broken: Any) -> Table:
+    workers = broken.job.loader_workers
+
+    def cells(rank: RankEvidence, i: int) -> list[object]:
+        steps, waits = max(len(rank.loader_s), 1), sum(rank.loader_s)
+        slow = i in broken.fault.slow_loader
+        read_mb_s = 640 * _draw(broken, i, "disk").uniform(0.9, 1.1) / (broken.fault.times * 4 if slow else 1)
+        running = min(100.0, 100 * workers * RANKS / CORES) if slow else 100 * workers * 0.06
+        return [
+            f"{1e3 * waits / steps:.1f} ms", 0 if waits else 2 * workers, f"{read_mb_s:,.0f} MB/s",
+            f"{workers * RANKS} of {CORES}", f"{running:.0f} %", f"{sum(rank.images)} of {sum(rank.rows)}",
+            f"{min(rank.pixels, default=0.0):.1f} to {max(rank.pixels, default=0.0):.1f}",
+        ]  # fmt: skip
+
+    heads = ("waits in a step", "batches ready", "reads", "loader processes of cores", "cores busy", "images of rows")
+    return _by_rank(broken, cells, *heads, "pixels", note=f"{_NOTE} Last week pixels went from -0.6 to 1.4.")
 
 
 def _stacks(broken: Any) -> Table:
-    working = ["is at work, or done: it stands nowhere"]
-    return _by_rank(broken.launched, lambda r: [" > ".join(r.stack[-3:] or working)], "outermost to innermost call")
+    """As `py-spy dump` prints them: the innermost call first."""
+
+    def cells(rank: RankEvidence, _: int) -> list[str]:
+        stack = rank.stack or ["_step (training_job.py)", "train (training_job.py)"]
+        return ["no such process" if rank.error and not rank.lost_peer else " < ".join(stack)]
+
+    return _by_rank(broken, cells, 'thread "MainThread", innermost call first')
+
+
+def _flight(broken: Any) -> Table:
+    note = "Each rank's dump of torch.distributed's flight recorder. Group 1 is for gradients, group 2 for the rest."
+    heads = ("last", "before it", "before that")
+    return _by_rank(broken, lambda r, _: [*r.calls[::-1], "", "", ""][:3], *heads, note=note)
 
 
 def _timeline(broken: Any) -> object:
-    """What the profiler saw of the last three steps."""
-    spans = broken.launched.spans
-    last_s = max(span.end_s for span in spans)
-    since_s = last_s - 4 * health.step_s(broken.launched)
-    shown = [dataclasses.replace(s, start_s=max(s.start_s, since_s)) for s in spans if s.end_s > since_s]
-    return gantt(shown, title=f"The GPUs in the last steps. {_NOTE}")
+    ranks, done, now_s = health.of(broken.launched), health.steps(broken.launched), 0.0
+    spans: list[Span] = []
+    for step in range(max(0, done - 3), done):
+        ends_s = []
+        for i, rank in enumerate(ranks):
+            begins_s, works_s = now_s + rank.loader_s[step], rank.gpu_s[step] + rank.cpu_s[step]
+            ends_s.append(begins_s + works_s)
+            works = ("idle", "on the CPU") if sum(rank.cpu_s) else ("compute", "")
+            spans.append(Span(i, begins_s, ends_s[i], *works))
+        now_s = max(ends_s) + ranks[0].comm_s[step]
+        spans += [Span(i, end_s, now_s, "communication", "all_reduce") for i, end_s in enumerate(ends_s)]  # it spins
+    return gantt(spans, title="The last steps of all ranks (simulated)") if spans else Note("No step was done.")
 
 
 def _memory(broken: Any) -> Table:
     """The segments of the fullest rank, or of the one that ran out of memory."""
     ranks = health.of(broken.launched)
-    which = health.out_of_memory(broken.launched)
-    which = max(range(len(ranks)), key=lambda i: ranks[i].memory.most_used) if which is None else which
+    which = max(range(len(ranks)), key=lambda i: ("OutOfMemory" in ranks[i].error, ranks[i].memory.most_used))
     rows = []
     for segment in ranks[which].memory.fullest:
         free = [size for size, owner in segment if not owner]
         bar = "".join(("█" if owner else "░") * max(1, round(size / _CHARACTER)) for size, owner in segment)
-        sizes = (
-            f"{sum(size for size, _ in segment) / MIB:.0f}",
-            f"{sum(free) / MIB:.0f}",
-            f"{max(free, default=0) / MIB:.0f}",
-        )
-        rows.append((bar, *sizes))
-    head = ("█ in use, ░ free", "MiB", "free", "largest hole")
-    note = f"A character is {_CHARACTER // MIB} MiB or less. {_NOTE}"
-    return Table(tuple(rows), head, f"Rank {which}: what it has taken from the driver", (note,))
-
-
-def queued(rank: RankEvidence) -> int:
-    """Batches that lie ready when the rank asks for one: none where it has to wait."""
-    return 0 if sum(rank.loader_s) else 2
-
-
-def _batches(broken: Any) -> Table:
-    steps = some_steps(broken.launched)
-    head = (*(f"step {i}: images of rows" for i in steps), "batches ready")
-    return _by_rank(broken.launched, lambda r: [*(f"{r.images[i]} of {r.rows[i]}" for i in steps), queued(r)], *head)
+        sizes = (sum(size for size, _ in segment), sum(free), max(free, default=0))
+        rows.append((bar, *(f"{size / MIB:.0f}" for size in sizes)))
+    after = ", ".join(f"{used / MIB:,.0f}" for used in ranks[which].used[-12:])
+    notes = (f"MiB in use after each of the last steps: {after}.", f"A character is 16 MiB or less. {_NOTE}")
+    return Table(tuple(rows), ("█ in use, ░ free", "MiB", "free", "largest hole"), f"Rank {which}'s segments", notes)
 
 
 def _norms(broken: Any) -> Table:
-    steps = [i for i in some_steps(broken.launched) if i < health.steps(broken.launched)]
+    steps = _some_steps(broken.launched)
     return _by_rank(
-        broken.launched, lambda r: [f"{r.own_norms[i]:.3g} / {r.norms[i]:.3g}" for i in steps],
+        broken, lambda r, _: [f"{r.own_norms[i]:.3g} / {r.norms[i]:.3g}" for i in steps],
         *(f"step {i}: own / all ranks'" for i in steps),
+        note=f"Last week's run: {', '.join(f'{health.of(health.healthy())[0].norms[i]:.3g}' for i in steps)}.",
     )  # fmt: skip
 
 
 def _activations(broken: Any) -> Table:
-    launched, steps = broken.launched, some_steps(broken.launched)
-    done = min(len(rank.activations) for rank in health.of(launched))
-    largest = [
-        [max((r.activations[i][layer] for r in health.of(launched)), key=nan_last) for i in steps if i < done]
-        for layer in range(LAYERS)
-    ]
-    rows = tuple((f"layer {i + 1}", *(f"{value:,.1f}" for value in values)) for i, values in enumerate(largest))
-    return Table(rows, ("largest activation", *(f"step {i}" for i in steps if i < done)))
+    ranks, steps = health.of(broken.launched), _some_steps(broken.launched)
 
+    def largest(step: int, layer: int) -> float:
+        return max((rank.activations[step][layer] for rank in ranks), key=lambda x: (math.isnan(x), x))
 
-def nan_last(value: float) -> float:
-    """A key for sorting that puts NaN last."""
-    return math.inf if math.isnan(value) else value
+    rows = tuple((f"layer {n + 1}", *(f"{largest(i, n):,.1f}" for i in steps)) for n in range(LAYERS))
+    return Table(rows, ("largest activation", *(f"step {i}" for i in steps)))
 
 
 def _weights(broken: Any) -> Table:
-    steps = some_steps(broken.launched)
-    return _by_rank(broken.launched, lambda r: [r.checksums[i] for i in steps], *(f"before step {i}" for i in steps))
-
-
-def alone(broken: Any) -> Any:
-    """The broken job on one rank, with the images of all."""
-    return health.run(broken.job, broken.fault, 1)
+    steps = _some_steps(broken.launched)
+    return _by_rank(broken, lambda r, _: [r.checksums[i] for i in steps], *(f"before step {i}" for i in steps))
 
 
 def _one_rank(broken: Any) -> Table:
+    """The broken job on one rank, with the images of all."""
+
     def cells(launched: Any) -> tuple[str, ...]:
-        rank, found = health.of(launched)[0], health.losses(launched)
-        ended = rank.error or f"{health.steps(launched)} steps"
-        return ended, *(significant(x, 3) for x in (found[-1] if found else math.nan, rank.held_out_loss))
+        last, held_out = [math.nan, *health.losses(launched)][-1], health.of(launched)[0].held_out_loss
+        return f"{health.steps(launched)}", significant(last, 3), significant(held_out, 3)
 
-    rows = tuple((name, *cells(run)) for name, run in (("4 ranks", broken.launched), ("1 rank", alone(broken))))
-    return Table(rows, ("", "ended", "last loss", "held-out loss"), "The same images on one rank")
+    alone, healthy = health.run(broken.job, broken.fault, 1), health.healthy()
+    runs = (("4 ranks", broken.launched), ("1 rank", alone), ("last week", healthy))
+    rows = tuple((name, *cells(run)) for name, run in runs)
+    return Table(rows, ("", "steps", "last loss", "held-out loss"), "The same images on one rank")
 
 
-EVIDENCE = {
-    "loss curve": Evidence("the mean loss by step", 0, _loss_curve),
-    "log of rank 0": Evidence("its last lines", 0, _log),
-    "logs": Evidence("warnings and last lines of all ranks", 2, _logs),
-    "GPU utilisation": Evidence("busy, memory, temperature and clock by rank", 2, _utilisation),
-    "environment": Evidence("driver, CUDA, device and loader by rank", 3, _environment),
-    "stacks": Evidence("where each rank stands", 5, _stacks),
-    "batches": Evidence("images and rows by rank, and the loader's queue", 5, _batches),
-    "memory": Evidence("segments and blocks of a GPU's memory", 10, _memory),
-    "timeline": Evidence("a profile of the last steps of all ranks", 10, _timeline),
-    "weights": Evidence("checksums by rank, from a rerun", 15, _weights),
-    "gradient norms": Evidence("before and after the all-reduce, from a rerun", 20, _norms),
-    "activations": Evidence("the largest of each layer, from a rerun", 20, _activations),
-    "one rank": Evidence("the same training on a single rank", 60, _one_rank),
-}
+_SHOWN: dict[str, Callable[[Any], object]] = {
+    "loss curve": _loss_curve, "logs": _logs, "nvidia-smi": _smi, "kernel log": _kernel_log,
+    "configuration": _configuration, "NCCL log": _nccl, "loader": _loader, "py-spy": _stacks,
+    "flight recorder": _flight, "memory snapshot": _memory, "timeline": _timeline, "weights": _weights,
+    "gradient norms": _norms, "activations": _activations, "one rank": _one_rank,
+}  # fmt: skip
+
+
+def show(broken: Any, look: str) -> object:
+    """The table or figure of a look at a broken run."""
+    return _SHOWN[look](broken)

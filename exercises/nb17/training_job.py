@@ -1,19 +1,22 @@
 """The training whose breakdowns notebook 17 shows: real networks on real gloo ranks, each beside a simulated GPU.
 
 Four ranks train on digits, and each step is real: forward, backward, an all-reduce of the gradients, a change of the
-weights. A rank's GPU is simulated: it takes a time (a sleep) for each step and has a memory whose blocks are as large
-as the step's real tensors times `_BYTES_A_BYTE`. settings.py has what it is told.
+weights; torch's flight recorder notes the collectives. A rank's GPU, loader and network are simulated: their seconds
+are noted and not waited for, and the memory's blocks are as large as the step's real tensors times `_BYTES_A_BYTE`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import math
+import os
 import random
-import re
 import traceback
+from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,48 +24,44 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from exercises.nb17 import settings
 from exercises.nb17.device_memory import MIB, Block, DeviceMemory
-from exercises.nb17.settings import (
-    CPU_TIMES,
-    LAYERS,
-    MINUTE_S,
-    RANKS,
-    ROWS,
-    SIDE_WORK,
-    SLOW_TIMES,
-    STEP_S,
-    STEPS,
-    Fault,
-    Job,
-    RankEvidence,
-)  # fmt: skip
-from labkit.measure.standin import StandIn
+from exercises.nb17.settings import LAYERS, RANKS, ROWS, STEP_S, STEPS, Fault, Job, RankEvidence
 from labkit.train import data
-from ranks import span as recorded_span
 
-_WIDTH, _HELD_OUT, _SIDE_EVERY = 48, 300, 5
+_SIDE_EVERY, _RECORDS, _WIDTH, HELD_OUT = 5, 3, 48, 300
 _KEPT_STEPS, _KEPT_SHARE = 8, 10  # predictions are kept for so many steps, and are such a part of a layer's activations
 _BYTES_A_BYTE = 16_384  # the simulated network has so many times as many activations
+_HARMLESS = [row["text"] for row in settings.rows_of("lines") if row["kind"] == "harmless"]
 
 
-def train(job: Job, fault: Fault) -> RankEvidence:
-    """Runs on each rank: train, and return the evidence, also where the training breaks off."""
-    limit = timedelta(seconds=job.time_limit_minutes * MINUTE_S)
+def train(job: Job, fault: Fault, guard: Callable[..., object] | None = None) -> RankEvidence:
+    """Runs on each rank: train, and return the evidence, also where the training breaks off.
+
+    `guard(call, gather)` is called before each collective: `gather(value)` returns a list of every rank's value.
+    """
+    os.environ |= {"TORCH_FR_BUFFER_SIZE": "64", "TORCH_NCCL_TRACE_BUFFER_SIZE": "64"}  # the newer name and the older
+    limit = timedelta(seconds=job.time_limit_minutes * settings.MINUTE_S)
     dist.init_process_group("gloo")
-    rank = _Rank(job, fault, dist.new_group(timeout=limit), dist.new_group(timeout=limit))
+    rank = _Rank(job, fault, guard, *(dist.new_group(timeout=limit) for _ in range(2)))
     dist.barrier()  # with the default's long limit: a busy machine may start the ranks one after the other
     try:
         rank.train()
-    except (RuntimeError, MemoryError) as error:
+    except Exception as error:  # a reader's guard raises what it likes
         rank.found.lost_peer = "gloo" in str(error)
-        words = str(error).splitlines()[0]
-        if rank.found.lost_peer:  # without the file and line that gloo begins with, and the peer's address
-            words = re.sub(r"^\[\S+\] | \[[\d.]+\]:.*", "", words)
-        rank.found.error = f"{type(error).__name__}: {words}"
-        frames = [*traceback.extract_stack()[:-1], *traceback.extract_tb(error.__traceback__)[1:]]
-        own = [frame for frame in frames if frame.filename in (__file__, dist.distributed_c10d.__file__)]
-        rank.found.stack = [f"{frame.name} ({frame.line})" for frame in own]
+        rank.found.error = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        own = (__file__, dist.distributed_c10d.__file__)
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__)[1:] if frame.filename in own]
+        rank.found.stack = [f"{f.name} ({Path(f.filename).name}:{f.lineno})" for f in reversed(frames)]
+    rank.found.calls = flight_record()
     return rank.found
+
+
+def flight_record() -> list[str]:
+    """The last collectives of this rank in torch's flight recorder, oldest first; none where this torch has no dump."""
+    dump = getattr(torch._C._distributed_c10d, "_dump_fr_trace_json", None)
+    words = "group {process_group[0]}, call {collective_seq_id}: {profiling_name} {input_sizes}"
+    return [words.format(**entry) for entry in json.loads(dump(True))["entries"][-_RECORDS:]] if dump else []
 
 
 class Network(nn.Module):
@@ -84,7 +83,7 @@ class Network(nn.Module):
             x = layer(x)
             factor = self.gain[1] if i == self.gain[0] else 1.0
             x = x * factor
-            self.largest[i] = float(x.detach().abs().max()) if x.numel() else 0.0
+            self.largest[i] = float(x.detach().max()) if x.numel() else 0.0
             self.saved_bytes.append(x.numel() * x.element_size())
             x = x / factor
             x = torch.relu(x) if i + 1 < LAYERS else x
@@ -92,35 +91,30 @@ class Network(nn.Module):
 
 
 class _Rank:
-    def __init__(self, job: Job, fault: Fault, group: Any, side_group: Any) -> None:
-        self.job, self.fault, self.group, self.side_group = job, fault, group, side_group
+    def __init__(
+        self, job: Job, fault: Fault, guard: Callable[..., object] | None, group: Any, side_group: Any
+    ) -> None:
+        self.job, self.fault, self.guard, self.group, self.side_group = job, fault, guard, group, side_group
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
-        here = self.rank
-        replaced = here == job.replace_node
-        draw = random.Random(f"{fault.noise} {here}")
-        slow = fault.slow_rank == here and not replaced
-        driver = fault.driver if here in fault.old_driver and not replaced else "13.0"
-        self.on_cpu = driver < job.torch_cuda
-        self.step_s = STEP_S * (CPU_TIMES if self.on_cpu else SLOW_TIMES if slow else 1)
-        self.decode_s = min(fault.decode_s) if replaced else fault.decode_s[here]
-        self.found = RankEvidence(
-            driver=driver, device="cpu" if self.on_cpu else "cuda", celsius=draw.randrange(58, 79) + 9 * slow,
-            mhz=1980 // (SLOW_TIMES if slow else 1),
-            memory=DeviceMemory(fault.capacity, job.allocator == "expandable segments"),
-        )  # fmt: skip
+        self.here = -2 if self.rank == job.replace_node else self.rank  # another machine has none of this one's faults
+        driver = settings.NEWEST_DRIVER if job.update_driver else fault.driver
+        self.on_cpu = not settings.runs_on(job.torch_cuda, driver, fault.gpu)
+        slow = fault.times if self.on_cpu or fault.slow_rank == self.here else 1.0
+        self.step_s = STEP_S * slow * (4 / 3 if job.recompute else 1)
+        self.decode_s = STEP_S * fault.times if self.here in fault.slow_loader else 0.001
+        slow_net = job.nccl_net == "Socket" or fault.slow_link not in (-1, job.replace_node)
+        self.comm_s = settings.COMM_S + (STEP_S * (max(fault.times, 2.0) - 1) if slow_net else 0.0)
+        memory = DeviceMemory(fault.capacity_mib * MIB, job.allocator == "expandable segments")
+        self.found = RankEvidence(memory=memory)
+        draw = random.Random(f"{fault.noise} {self.rank}")
         self.warnings = {draw.randrange(STEPS): draw.choice(_HARMLESS)} if draw.random() < 0.7 else {}
-        self.model = _checkpoint(fault, here, job)
-        self.images, self.labels = _digits()
-        self.device = StandIn(1.0)
+        self.model = first_network(fault, self.here)
+        self.images, self.labels = digits()
         self.kept: list[Block] = []
 
     def train(self) -> None:
         """All steps, and the held-out loss after them."""
         job, found = self.job, self.found
-        if self.on_cpu:
-            self._log(f"UserWarning: CUDA initialization: the NVIDIA driver on your system is too old ({found.driver})")
-            if job.stop_without_gpu:
-                raise RuntimeError("no CUDA device is available, and the job was told to stop then")
         self._keep("model and optimizer", 300 * MIB)
         if job.start_weights == "rank 0":
             self._copy_weights()
@@ -130,25 +124,19 @@ class _Rank:
                 self._copy_weights()
             self._step(step)
             if step % _SIDE_EVERY == _SIDE_EVERY - 1:
-                self._side_work(SIDE_WORK[(step // _SIDE_EVERY + self.fault.side_first) % len(SIDE_WORK)])
+                self._side_work(settings.SIDE_WORK[(step // _SIDE_EVERY + self.fault.side_first) % 3])
         found.weights = self._flat().tolist()
         with torch.no_grad():
-            found.held_out_loss = float(cross_entropy(self.model(self.images[-_HELD_OUT:]), self.labels[-_HELD_OUT:]))
+            found.held_out_loss = float(cross_entropy(self.model(self.images[-HELD_OUT:]), self.labels[-HELD_OUT:]))
 
     def _step(self, step: int) -> None:
         job, found = self.job, self.found
         found.checksums.append(hashlib.md5(self._flat().numpy().tobytes()).hexdigest()[:6])
         x, y = self._batch(step)
-        waited_s = max(0.0, self.decode_s / job.loader_workers - self.step_s)
+        waited_s = max(0.0, settings.batch_s(job.loader_workers, self.decode_s) - self.step_s)
         found.loader_s.append(waited_s)
-        if waited_s:
-            with recorded_span("idle", "loader"):
-                self.device.compute(waited_s)
-        if self.on_cpu:
-            with recorded_span("idle", "on the CPU"):
-                self.device.compute(self.step_s)
-        else:
-            self.device.compute(self.step_s, str(step))
+        if (self.here, step) == self.fault.lost_gpu:
+            raise RuntimeError("CUDA error: unspecified launch failure")
         (found.cpu_s if self.on_cpu else found.gpu_s).append(self.step_s)
         (found.gpu_s if self.on_cpu else found.cpu_s).append(0.0)
         half = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(job.precision)
@@ -156,19 +144,19 @@ class _Rank:
             loss_sum = cross_entropy(self.model(x), y, reduction="sum")
         if not self.on_cpu:
             self._use_memory()
+        found.used.append(found.memory.used)
         self.model.zero_grad()
         loss_sum.backward()
         found.activations.append(list(self.model.largest))
         found.losses.append(float(loss_sum.detach()) / max(len(y), 1))
-        self._log(f"step {step:2} loss {found.losses[-1]:.3f}")
-        if step in self.warnings:
-            self._log(self.warnings[step])
+        found.log.append(f"step {step:2} loss {found.losses[-1]:.3f}")
+        found.log += [self.warnings[step]] if step in self.warnings else []
         self._change_weights(len(y))
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Images of a step for this rank: a part of its rows, since what they come from varies in length."""
         picked: list[int] = []
-        kinds = (len(self.labels) - _HELD_OUT) // 2  # short batches are of the digits 5 to 9, others of all
+        kinds = (len(self.labels) - HELD_OUT) // 2  # short batches are of the digits 5 to 9, others of all
         parts = range(self.rank, RANKS, self.ranks)  # all of them, where there is one rank
         for part in parts:
             draw = random.Random(f"batch {step} {part}")
@@ -177,7 +165,13 @@ class _Rank:
             picked += [] if part == self.job.leave_out_node else drawn[: self.job.rows]
         self.found.images.append(len(picked))
         self.found.rows.append(self.job.rows * len(parts))
-        return self.images[picked], self.labels[picked]
+        images = self.images[picked]
+        damaged, infinite = self.fault.bad_images
+        if damaged == self.here and self.job.image_cache == "as it is" and len(picked):
+            images = images.clone() if infinite >= 0 else -images
+            images[0, 0] = math.inf if infinite == step else images[0, 0]
+        self.found.pixels += [float(images.min()), float(images.max())] if len(picked) else []
+        return images, self.labels[picked]
 
     def _change_weights(self, images: int) -> None:
         """Add up gradients over ranks, divide them, and take a step of gradient descent."""
@@ -190,7 +184,8 @@ class _Rank:
         found.own_norms.append(float(torch.cat([g.flatten() for g in gradients]).norm()))
         count = torch.tensor([float(images)])
         flat = torch.cat([*[g.flatten() for g, left in zip(gradients, alone, strict=True) if not left], count])
-        dist.all_reduce(flat, group=self.group)
+        found.comm_s.append(self.comm_s)
+        self._call(dist.all_reduce, self.group, flat)
         found.sent_bytes += flat.nbytes
         total = float(flat[-1]) if job.divide_by == "images of all ranks" else self.ranks
         parts = iter(flat[:-1].split([g.numel() for g, left in zip(gradients, alone, strict=True) if not left]))
@@ -219,14 +214,24 @@ class _Rank:
 
     def _evaluation(self) -> None:
         with torch.no_grad():
-            right = (self.model(self.images[-_HELD_OUT:]).argmax(1) == self.labels[-_HELD_OUT:]).float().sum()
-        dist.all_reduce(right, group=self.side_group)
+            right = (self.model(self.images[-HELD_OUT:]).argmax(1) == self.labels[-HELD_OUT:]).float().sum()
+        self._call(dist.all_reduce, self.side_group, right)
 
     def _wait_for_files(self) -> None:
-        dist.barrier(group=self.side_group)
+        self._call(dist.barrier, self.side_group)
 
     def _mean_loss(self) -> None:
-        dist.all_reduce(torch.tensor(self.found.losses[-1]), group=self.side_group)
+        self._call(dist.all_reduce, self.side_group, torch.tensor(self.found.losses[-1]))
+
+    def _call(self, collective: Callable[..., object], group: Any, *tensors: Tensor) -> None:
+        if self.guard:
+            self.guard((collective.__name__, tuple(tensors[0].shape) if tensors else ()), self._gather)
+        collective(*tensors, group=group)
+
+    def _gather(self, value: object) -> list[Any]:
+        values: list[Any] = [None] * self.ranks
+        dist.all_gather_object(values, value, group=self.group)
+        return values
 
     def _copy_weights(self) -> None:
         flat = self._flat()
@@ -242,46 +247,37 @@ class _Rank:
         memory = self.found.memory
         if self.job.empty_cache:
             memory.release()
-        sizes = [size * _BYTES_A_BYTE for size in self.model.saved_bytes]
+        sizes = [size * _BYTES_A_BYTE // (3 if self.job.recompute else 1) for size in self.model.saved_bytes]
+        leaks = self.job.kept_for_metrics == "tensors"
         held = [self._keep("layer 1", sizes[0])]
-        self.kept.append(self._keep("predictions", sizes[0] // _KEPT_SHARE))  # for the metrics of the next steps
+        self.kept.append(self._keep("metrics", sizes[0] // (2 if leaks else _KEPT_SHARE)))  # with its graph or without
         held += [self._keep(f"layer {i + 1}", sizes[i]) for i in range(1, LAYERS)]
         for i in reversed(range(LAYERS)):
             gradient = self._keep(f"gradient {i + 1}", sizes[i])
             memory.free(held[i])
             memory.free(gradient)
-        if len(self.kept) > _KEPT_STEPS:
+        if len(self.kept) > _KEPT_STEPS and not leaks:
             memory.free(self.kept.pop(0))
 
     def _keep(self, owner: str, size: int) -> Block:
         return self.found.memory.allocate(max(size, 2 * MIB), owner)
 
-    def _log(self, line: str) -> None:
-        self.found.log.append(line)
 
-
-_HARMLESS = (
-    "WARN checkpoint: upload took 4.1 s, retrying in the background",
-    "FutureWarning: the argument 'pin_memory_device' will be removed in a later release",
-    "WARN health check: answer after 2.3 s",
-    "WARN loader: 1 image could not be read, its neighbour was taken",
-)
-
-
-def _digits() -> tuple[Tensor, Tensor]:
+def digits() -> tuple[Tensor, Tensor]:
+    """Images (n, 64) sorted by label, then HELD_OUT others; and the labels."""
     images, labels = data.digits()
-    order = torch.argsort(labels[:-_HELD_OUT], stable=True)
+    order = torch.argsort(labels[:-HELD_OUT], stable=True)
     images = 2 * images.flatten(1) - 0.6
-    return torch.cat([images[order], images[-_HELD_OUT:]]), torch.cat([labels[order], labels[-_HELD_OUT:]])
+    return torch.cat([images[order], images[-HELD_OUT:]]), torch.cat([labels[order], labels[-HELD_OUT:]])
 
 
-def _checkpoint(fault: Fault, rank: int, job: Job) -> Network:
+def first_network(fault: Fault, rank: int) -> Network:
     """The network that a rank starts with: after five steps, or new where no checkpoint was found."""
     torch.manual_seed(17)
     model = Network(fault.gain)
-    if rank == fault.stale_rank and rank != job.replace_node:
+    if rank == fault.stale_rank:
         return model
-    images, labels = _digits()
+    images, labels = digits()
     for first in range(5):
         model.zero_grad()
         cross_entropy(model(images[first::30]), labels[first::30]).backward()

@@ -1,11 +1,10 @@
-"""Notebook 17's training on ranks that are threads of one process, run in turn and on a virtual clock.
+"""Notebook 17's training on ranks that are threads of one process, run in turn.
 
 One rank runs at a time, until it has to wait for others. Where all that are left wait for something that can't come,
 they are told at once what gloo tells them after its limit. So a run is short, and ends the same whatever else this
 machine does. tests/test_exercises/test_clinic17.py compares it with real ranks.
 """
 
-import contextlib
 import functools
 import threading
 
@@ -14,7 +13,7 @@ import torch
 
 from exercises.nb17 import health, settings, training_job
 from labkit.measure.machine import threads
-from ranks import Launched, Span
+from ranks import Launched
 
 LOST = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:29500"
 ONE_RUN = threading.Lock()  # at a time, whichever thread asks for it
@@ -22,12 +21,13 @@ TIMED_OUT = "[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting {:.0f}m
 
 
 class Rank(threading.Thread):
-    """A rank: what it returns or raises, its time, its spans, and the collective that it waits in."""
+    """A rank: what it returns or raises, what it has called, and the collective that it waits in."""
 
     def __init__(self, rank, fn):
         super().__init__(daemon=True)
-        self.rank, self.fn, self.now_s, self.spans, self.kind = rank, fn, 0.0, [], None
+        self.rank, self.fn = rank, fn
         self.value = self.raised = self.waits_in = self.problem = None
+        self.recorded, self.gathered = [], []
         self.may_run, self.stopped = threading.Semaphore(0), threading.Semaphore(0)
 
     def run(self):
@@ -52,17 +52,12 @@ class Rank(threading.Thread):
         if self.problem:
             raise RuntimeError(self.problem)
 
-    def compute(self, seconds, label=""):
-        kind, label = self.kind or ("compute", label)
-        self.spans.append(Span(self.rank, self.now_s, self.now_s + seconds, kind, label))
-        self.now_s += seconds
-
 
 class Group:
     """A group of all ranks: its collectives by number, each with the tensors that ranks have brought to it."""
 
-    def __init__(self, timeout):
-        self.timeout, self.calls, self.brought = timeout, {}, []
+    def __init__(self, timeout, number):
+        self.timeout, self.calls, self.brought, self.number = timeout, {}, [], number
 
 
 class Ranks:
@@ -89,8 +84,7 @@ class Ranks:
                 ready = waiting
         if raised := [rank.raised for rank in self.all if rank.raised]:
             raise raised[0]
-        spans = tuple(sorted(span for rank in self.all for span in rank.spans))
-        return Launched(tuple(rank.value for rank in self.all), self.all[0].now_s, spans=spans, origin="simulated")
+        return Launched(tuple(rank.value for rank in self.all), 0.0)
 
     def get_rank(self):
         return threading.current_thread().rank
@@ -105,7 +99,7 @@ class Ranks:
         here = self.get_rank()
         self.made[here] += 1
         if len(self.groups) < self.made[here]:
-            self.groups.append(Group(timeout))
+            self.groups.append(Group(timeout, self.made[here]))
         return self.groups[self.made[here] - 1]
 
     def barrier(self, group=None):
@@ -118,12 +112,21 @@ class Ranks:
     def broadcast(self, tensor, source, group):
         self._collective(group, "broadcast", tensor, lambda brought: brought[source])
 
-    def _collective(self, group, kind, tensor, combine):
+    def all_gather_object(self, values, value, group):
+        self._collective(group, "all_gather_object", torch.zeros(1), sum, value)
+        values[:] = threading.current_thread().gathered
+
+    def flight_record(self):
+        return threading.current_thread().recorded[-3:]
+
+    def _collective(self, group, kind, tensor, combine, value=None):
         rank = threading.current_thread()
         number = group.calls[rank] = group.calls.get(rank, -1) + 1
+        sizes = [] if kind == "barrier" else [list(tensor.shape)]
+        rank.recorded.append(f"group {group.number}, call {number + 1}: gloo:{kind} {sizes}")
         if len(group.brought) == number:
             group.brought.append(Collective(kind, combine, len(self.all), group.timeout))
-        group.brought[number].join(rank, kind, tensor)
+        group.brought[number].join(rank, kind, tensor, value)
 
 
 class Collective:
@@ -131,54 +134,33 @@ class Collective:
 
     def __init__(self, kind, combine, ranks, timeout):
         self.kind, self.combine, self.ranks, self.timeout = kind, combine, ranks, timeout
-        self.brought, self.result, self.end_s = {}, None, 0.0
+        self.brought, self.values, self.result = {}, {}, None
 
     @property
     def complete(self):
         return len(self.brought) == self.ranks
 
-    def join(self, rank, kind, tensor):
+    def join(self, rank, kind, tensor, value):
         assert kind == self.kind, f"ranks call {kind} and {self.kind} in one group"
-        self.brought[rank.rank] = tensor.clone()
-        self.end_s = max(self.end_s, rank.now_s)
+        self.brought[rank.rank], self.values[rank.rank] = tensor.clone(), value
         rank.wait_in(self)
         if self.result is None:
             self.result = self.combine([self.brought[i] for i in range(self.ranks)])
         tensor.copy_(self.result)
-        rank.spans.append(Span(rank.rank, rank.now_s, self.end_s, "communication", kind))
-        rank.now_s = self.end_s
+        rank.gathered = [self.values[i] for i in range(self.ranks)]
 
 
-class VirtualDevice:
-    """As a StandIn: takes virtual time."""
-
-    def __init__(self, flop_per_s):
-        self.flop_per_s = flop_per_s
-
-    def compute(self, flop, label=""):
-        threading.current_thread().compute(flop / self.flop_per_s, label)
-
-
-@contextlib.contextmanager
-def span(kind, label):
-    rank = threading.current_thread()
-    rank.kind = kind, label
-    yield
-    rank.kind = None
-
-
-digits = functools.cache(training_job._digits)
+digits = functools.cache(training_job.digits)
 
 
 @functools.cache
-def run(job, fault, ranks=settings.RANKS):
-    """As health.run: what the ranks leave, and their spans."""
-    all_ranks = Ranks(ranks, lambda: training_job.train(job, fault))
+def run(job, fault, ranks=settings.RANKS, guard=None):
+    """As health.run: what the ranks leave."""
+    all_ranks = Ranks(ranks, lambda: training_job.train(job, fault, guard))
     with ONE_RUN, pytest.MonkeyPatch.context() as patch, torch.random.fork_rng(), threads(1):
         patch.setattr(training_job, "dist", all_ranks)
-        patch.setattr(training_job, "StandIn", VirtualDevice)
-        patch.setattr(training_job, "recorded_span", span)
-        patch.setattr(training_job, "_digits", digits)
+        patch.setattr(training_job, "digits", digits)
+        patch.setattr(training_job, "flight_record", all_ranks.flight_record)
         return all_ranks.run()
 
 

@@ -1,22 +1,25 @@
-"""Notebook 17's broken trainings: every variant is broken, each right mend heals it, and evidence tells them apart.
+"""Notebook 17's broken trainings: every cause breaks a run, its mends heal it, and nothing but a look tells it.
 
 The ranks are run in turn, so that no time-out depends on this machine. They leave what real ranks leave.
 """
 
 import random
 import re
+from collections import Counter, defaultdict
 from dataclasses import replace
 
 import pytest
 
-from exercises.nb17 import cases, faults, health
+from exercises.nb17 import cases, clinic, evidence, guard, health
 from exercises.nb17.device_memory import MIB, DeviceMemory, OutOfMemory
 from exercises.nb17.health import run as on_real_ranks  # before health.run is replaced
-from exercises.nb17.settings import ROOMY, Fault, Job
+from exercises.nb17.settings import Fault, Job, batch_s, rows_of, runs_on
+from labkit.lesson.checks import NotYet
 from tests.test_exercises import ranks_in_turn
 
-SEEDS = (1, pytest.param(2, marks=pytest.mark.complete))
 COLLECTIVES = ("all_reduce", "barrier", "broadcast")
+VARIANTS = list(cases.VARIANTS)
+SEEDS = range(50)
 
 
 @pytest.fixture(autouse=True)
@@ -24,93 +27,212 @@ def in_turn(monkeypatch):
     ranks_in_turn.use(monkeypatch)
 
 
-def right_mends(broken):
+def drawn(cause, kind, seed):
+    return cases.drawn({cause: kind}, random.Random(f"{cause} {kind} {seed}"))
+
+
+def right_mends(cause, job, fault):
     """All mends that should mend a broken run."""
-    job, fault = broken.job, broken.fault
-    drift = {"start_weights": "rank 0"} if fault.stale_rank >= 0 else {"reduced": "every layer"}
     missing = set(Job().on_all_ranks) - set(job.on_all_ranks)
+    cudas = [v for v in ("11.8", "12.4", "12.6", "12.8", "13.0") if runs_on(v, fault.driver, fault.gpu)]
+    other = [{"replace_node": fault.slow_loader[0]}] if len(fault.slow_loader) == 1 else []
     return {
-        "float16 overflows": [{"precision": "bfloat16"}, {"precision": "float32"}],
-        "the loss is divided by a wrong count": [{"divide_by": "images of all ranks"}],
-        "ranks have different weights": [drift],
         "a rank calls another collective": [{"on_all_ranks": work} for work in missing],
+        "a GPU is lost": [{"replace_node": fault.lost_gpu[0]}],
         "memory is in pieces": [{"allocator": "expandable segments"}],
-        "the CPU computes": [{"torch_cuda": fault.driver}],
+        "memory leaks": [{"kept_for_metrics": "numbers"}],
+        "the model is too large for the GPU": [{"recompute": True}, {"precision": "bfloat16"}],
+        "float16 overflows": [{"precision": "bfloat16"}, {"precision": "float32"}],
+        "the learning rate is too high": [{"learning_rate": 0.1}, {"learning_rate": 0.15}],
+        "bad images": [{"image_cache": "verified"}, {"replace_node": fault.bad_images[0]}],
+        "ranks have different weights": [
+            {"start_weights": "rank 0"} if fault.stale_rank >= 0 else {"reduced": "every layer"}
+        ],
+        "the loss is divided by a wrong count": [{"divide_by": "images of all ranks"}],
         "one GPU is slow": [{"replace_node": fault.slow_rank}],
-        "the loader is too slow": [{"loader_workers": 12}],
-    }[broken.cause]
+        "the loader is too slow": [*({"loader_workers": n} for n in (3, 4, 5)), *other],
+        "the CPU computes": [{"update_driver": True}, *({"torch_cuda": version} for version in cudas)],
+        "the network is slow": [{"nccl_net": "IB"} if fault.slow_link < 0 else {"replace_node": fault.slow_link}],
+    }[cause]
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.complete) for seed in (1, 2, 3))])
+@pytest.mark.parametrize(("cause", "kind"), VARIANTS)
+def test_a_cause_breaks_a_run_as_its_alarm_says_and_its_mends_heal_it(cause, kind, seed):
+    broken = drawn(cause, kind, seed)
+    wrong = " ".join(health.complaints(broken.launched, broken.job, broken.job, broken.fault))
+    words = {"nan": "The loss is NaN", "stopped": "It ends after", "slow": "A step takes", "worse": "weights"}
+    assert words[kind] in wrong
+    if kind == "worse":
+        assert health.first_nan(broken.launched) is None
+    if kind == "slow":
+        ratio = health.step_s(broken.launched) / health.step_s(health.healthy())
+        assert f"{ratio:.1f} times" in broken.alarm()
+    for mend in right_mends(cause, broken.job, broken.fault):
+        said, minutes = broken.judge(cause, mend)
+        assert said.endswith("and is healthy.")
+        assert minutes >= 10
+
+
+def alarm_reader(alarm, seen):
+    """The cause that an alarm had most often in other runs, by its words and by the nearest of its numbers."""
+    words, numbers = re.sub(r"[\d.]+", "#", alarm), [*map(float, re.findall(r"[\d.]*\d", alarm))]
+    near = sorted(seen[words], key=lambda one: [abs(a - b) for a, b in zip(one[0], numbers, strict=True)])
+    return Counter(cause for _, cause in near[:15]).most_common(1)[0][0]
+
+
+@pytest.mark.parametrize("number", [number for number in cases.ALARM_OF if number != "17.6"])
+def test_who_reads_only_alarms_guesses(number):
+    """Over 50 seeds he does no better than 1 of the alarm's causes, within what luck gives (three deviations)."""
+    seen = defaultdict(list)
+    for seed in range(100, 400):
+        one = cases.broken(number, seed)
+        numbers = [*map(float, re.findall(r"[\d.]*\d", one.alarm()))]
+        seen[re.sub(r"[\d.]+", "#", one.alarm())].append((numbers, one.causes[0]))
+    found = sum(alarm_reader(one.alarm(), seen) == one.causes[0] for one in (cases.broken(number, s) for s in SEEDS))
+    chance = 1 / sum(kind == cases.ALARM_OF[number] for _, kind in VARIANTS)
+    assert found / len(SEEDS) <= chance + 3 * (chance * (1 - chance) / len(SEEDS)) ** 0.5
+
+
+def test_all_causes_occur_and_the_last_case_has_two():
+    found = {cause for number in cases.ALARM_OF for seed in SEEDS for cause in cases.broken(number, seed).causes}
+    assert found == set(cases.CAUSES)
+    assert len(found) == 14
+    assert all(len(cases.broken("17.6", seed).causes) == 2 for seed in SEEDS)
+    for cause, kind in VARIANTS:  # none but the ranks' number limits what a seed can draw
+        assert len({(one.job, one.fault) for one in (drawn(cause, kind, seed) for seed in SEEDS)}) > 40
 
 
 @pytest.mark.complete
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("draw", cases.CASES, ids=lambda draw: draw.args[0])
-def test_every_variant_is_broken_and_its_mends_heal_it(draw, seed):
-    broken = draw(seed)
-    assert health.complaints(broken.launched, broken.job, broken.fault)
-    assert len(broken.alarm()) > 20
-    for mend in right_mends(broken):
-        assert broken.judge(broken.cause, mend).endswith("and is healthy.")
+@pytest.mark.parametrize("seed", range(4))
+def test_two_causes_are_both_named_and_both_mended(seed):
+    broken = cases.broken("17.6", seed)
+    slow, worse = (right_mends(cause, broken.job, broken.fault)[0] for cause in broken.causes)
+    assert broken.judge(list(broken.causes), slow | worse)[0].endswith("and is healthy.")
+    assert broken.judge(broken.causes[::-1], worse | slow)[0].endswith("and is healthy.")
+    for causes, mend in ((broken.causes[0], slow | worse), (list(broken.causes), slow), (list(broken.causes), worse)):
+        with pytest.raises(NotYet, match=r"isn't healthy|That isn't all of the cause"):
+            broken.judge(causes, mend)
+
+
+# The looks that name a cause, and words that a healthy run's look hasn't.
+TOLD = {
+    ("one GPU is slow", "slow"): ("nvidia-smi", "HW Power Brake"),
+    ("the CPU computes", "slow"): ("logs", "driver on your system is too old"),
+    ("the loader is too slow", "slow"): ("loader", r"rank.\d +[\d.]*[1-9][\d.]* ms +0 "),
+    ("the network is slow", "slow"): ("NCCL log", r"Rate: 10 Gb/s|Using network Socket"),
+    ("a GPU is lost", "stopped"): ("nvidia-smi", "ERR!"),
+    ("a rank calls another collective", "stopped"): ("flight recorder", r"rank.\d  group 2, call 1: gloo:\w+"),
+    ("memory is in pieces", "stopped"): ("memory snapshot", "░░░"),
+    ("memory leaks", "stopped"): ("configuration", "kept_for_metrics"),
+    ("the model is too large for the GPU", "stopped"): ("logs", "CUDA out of memory"),
+    ("float16 overflows", "nan"): ("activations", r"\d\d,\d{3}\.\d.*inf"),
+    ("bad images", "nan"): ("loader", "to inf"),
+    ("bad images", "worse"): ("loader", "-1.4 to 0.6"),
+    ("the learning rate is too high", "nan"): ("gradient norms", r"e\+\d\d"),
+    ("the learning rate is too high", "worse"): ("configuration", r"learning_rate +0.1 +(0\.[57]|1\.[05])"),
+}
+
+
+@pytest.mark.parametrize("pair", TOLD, ids=" ".join)
+def test_a_look_shows_what_is_broken_and_not_in_a_healthy_run(pair):
+    look, words = TOLD[pair]
+    assert re.search(words, str(evidence.show(drawn(*pair, 0), look)))
+    healthy = cases.BrokenRun((), Job(), Fault())
+    assert look == "memory snapshot" or not re.search(words, str(evidence.show(healthy, look)))
+
+
+def test_a_gpu_that_waits_spins_and_takes_a_third_of_the_power():
+    broken = drawn("a rank calls another collective", "stopped", 0)
+    rows = evidence.show(broken, "nvidia-smi").rows
+    for _, busy, active, power, *_ in rows:
+        watts, limit = map(float, re.findall(r"\d+", power))
+        assert (busy, active) == ("100 %", "0 %")
+        assert 0.25 < watts / limit < 0.4
+
+
+def test_every_look_has_a_source_and_can_be_shown_of_every_cause():
+    assert set(evidence.LOOKS) == set(evidence._SHOWN)
+    sources = [row["source"] for table in ("looks", "lines") for row in rows_of(table) if row.get("kind") != "harmless"]
+    assert all(source.startswith("https://") for source in sources)
+    for cause, kind in VARIANTS:
+        for look in evidence.LOOKS:
+            assert str(evidence.show(drawn(cause, kind, 0), look)), look
+
+
+@pytest.mark.parametrize(
+    ("cuda", "driver", "gpu", "runs"),
+    [("12.8", 550, "H100 SXM5 80GB", True), ("12.4", 525, "H100 SXM5 80GB", True),
+     ("13.0", 570, "H100 SXM5 80GB", False),
+     ("12.4", 470, "A100 SXM4 80GB", False), ("11.8", 470, "A100 SXM4 80GB", True), ("12.6", 570, "B200 SXM", False),
+     ("12.8", 570, "B200 SXM", True), ("13.0", 580, "B200 SXM", True)],
+)  # fmt: skip
+def test_a_driver_runs_every_cuda_of_its_major_version_that_knows_the_gpu(cuda, driver, gpu, runs):
+    assert runs_on(cuda, driver, gpu) == runs
+
+
+def test_fewer_workers_are_faster_where_they_are_too_many():
+    assert batch_s(16, 1.0) == batch_s(1, 1.0) > batch_s(8, 1.0) > batch_s(4, 1.0)
+    assert batch_s(2, 1.0) == 0.5
+
+
+class TestGuard:
+    """17.4b: right answers of other styles."""
+
+    @pytest.mark.parametrize("style", ["by sets", "names and shapes apart", "with numbers of others"])
+    def test_it_passes(self, style):
+        def agree(call, gather):
+            calls = list(zip(*map(gather, call), strict=True)) if style == "names and shapes apart" else gather(call)
+            if len(set(calls)) == 1:
+                return True
+            most = Counter(calls).most_common(1)[0][0]
+            odd = {rank: one for rank, one in enumerate(calls) if one != most}
+            rest = [rank for rank in range(len(calls)) if rank not in odd]
+            raise RuntimeError(f"{odd if style == 'by sets' else list(odd)}, while {rest} call {most}")
+
+        assert "Every rank raises at once" in guard.check(agree)
+
+    def test_the_run_that_stood_still_ends_at_once(self):
+        def agree(call, gather):
+            if len(set(gather(call))) > 1:
+                raise RuntimeError("calls differ")
+
+        broken = drawn("a rank calls another collective", "stopped", 0)
+        before = health.of(broken.launched)
+        after = health.of(health.run(broken.job, broken.fault, guard=agree))
+        assert all(rank.lost_peer for rank in before)
+        assert [rank.error for rank in after] == ["RuntimeError: calls differ"] * 4
+        assert "calls differ" in str(clinic.rerun(clinic.Case("17.4a", 0, broken), agree))
 
 
 def stack(rank):
     """Where a rank stands, without torch's own calls."""
-    names = [line.split()[0] for line in rank.stack]
-    return names[:-1] if names and names[-1] in COLLECTIVES else names
-
-
-def kind_of(error):
-    """An error, whether it came while sending or receiving, and however a lost connection shows."""
-    error = error.replace("send operation", "recv operation")
-    return re.sub("Connection reset by peer|Broken pipe|Read error|Write error", "Connection closed by peer", error)
+    return [name for name in (line.split()[0] for line in rank.stack) if name not in (*COLLECTIVES, "_wait", "wrapper")]
 
 
 @pytest.mark.parametrize(
-    "draw",
-    [None, *(pytest.param(draw, marks=pytest.mark.complete) for draw in cases.CASES)],
-    ids=lambda d: d and d.args[0],
+    ("cause", "kind"), [(None, None), *(pytest.param(*pair, marks=pytest.mark.complete) for pair in VARIANTS)]
 )
-def test_ranks_in_turn_leave_what_real_ranks_leave(draw):
-    one = draw(1) if draw else cases.BrokenRun("", Job(), Fault())
-    hangs = one.cause == "a rank calls another collective"
+def test_ranks_in_turn_leave_what_real_ranks_leave(cause, kind):
+    one = drawn(cause, kind, 0) if cause else cases.BrokenRun((), Job(), Fault())
+    hangs = kind == "stopped"
     job = replace(one.job, time_limit_minutes=15 if hangs else 300)  # a busy machine's ranks may be late
     for mine, real in zip(*(health.of(run(job, one.fault)) for run in (ranks_in_turn.run, on_real_ranks)), strict=True):
-        for name in ("images", "rows", "gpu_s", "cpu_s", "loader_s", "sent_bytes", "changed", "log", "driver", "mhz"):
+        for name in ("images", "rows", "gpu_s", "cpu_s", "loader_s", "comm_s", "sent_bytes", "changed", "log"):
             assert getattr(mine, name) == getattr(real, name), name
         for name in ("losses", "own_norms", "norms", "weights", "held_out_loss"):
             assert getattr(mine, name) == pytest.approx(getattr(real, name), rel=1e-3, abs=1e-4, nan_ok=True), name
         assert mine.memory.most_reserved == real.memory.most_reserved
-        if not hangs or "Connection closed" not in kind_of(real.error):  # by the rank that gave up first
-            assert kind_of(mine.error) == kind_of(real.error)
+        assert mine.lost_peer == real.lost_peer
+        assert mine.lost_peer or mine.error == real.error
+        assert mine.calls == real.calls  # a real dump of torch's flight recorder
         assert stack(mine) == stack(real)
 
 
 def test_the_healthy_run_is_healthy_and_like_that_of_one_rank():
-    assert health.complaints(health.healthy(), Job(), Fault()) == []
+    assert health.complaints(health.healthy(), Job(), Job(), Fault()) == []
     alone = health.losses(health.run(Job(), Fault(), 1))
     assert alone == pytest.approx(health.losses(health.healthy()), rel=1e-3)
-
-
-def test_the_looks_tell_all_eight_apart_and_none_shows_them_all():
-    told_by = faults.told_by()
-    prices = faults.evidence()
-    patterns = {tuple(look in looks for look in prices) for looks in told_by.values()}
-    assert len(patterns) == len(told_by) == 8
-    assert not any(all(look in looks for looks in told_by.values()) for look in prices)
-    for cause, looks in told_by.items():
-        shown = {"GPU utilisation", "weights", "stacks", "memory", "activations", "timeline", "one rank"} & set(looks)
-        assert shown, f"{cause} shows nowhere"
-
-
-def test_every_look_can_be_shown_of_every_case():
-    for draw in cases.CASES:
-        for name, evidence in draw(0).evidence().items():
-            assert str(evidence.show()), name
-
-
-def test_seeds_draw_different_variants():
-    for draw in cases.CASES:
-        assert len({(p.job, p.fault) for p in map(draw, range(20))}) > 5
-    assert len({cases.broken("17.6", seed).cause for seed in range(40)}) == 8
 
 
 class TestDeviceMemory:
@@ -155,4 +277,4 @@ class TestDeviceMemory:
         assert sum(block.size for block in held) == memory.used
 
     def test_a_roomy_gpu_never_runs_out(self):
-        assert max(rank.memory.most_reserved for rank in health.of(health.healthy())) < ROOMY
+        assert max(rank.memory.most_reserved for rank in health.of(health.healthy())) < 4096 * MIB
