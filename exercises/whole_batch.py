@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from exercises.answers import mistake
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
+from labkit.lesson.answers import mistake
 from labkit.lesson.checks import NotYet
 
 _LEFT = 3.0  # in each gradient before the call, as if an earlier step had left it there

@@ -13,8 +13,8 @@ import statistics
 import sys
 
 from exercises.nb22 import fpga
-from exercises.nb22.designs import designs
 from labkit.core.paths import DATA, EXERCISES
+from labkit.lesson.notebook_files import tagged_cells
 
 SEEDS, LARGE = (1, 2, 3), 10  # a placement of a large array takes several minutes: one has to do
 ALL = (2, 4, 8, 10)
@@ -24,7 +24,7 @@ COLUMNS = ("kind", "n", "luts", "flip_flops", "multipliers", "fmax_mhz", "lowest
 
 def main() -> None:
     """Write a row for each kind and size as soon as it is placed."""
-    names = designs()
+    names = tagged_cells("22", "design")
     solution = (EXERCISES / "nb22" / "solution.py").read_text(encoding="utf-8")
     exec(solution.partition("# %% 22.4\n")[2].partition("# %%")[0], names)
     kinds = {

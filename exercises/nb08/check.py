@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from exercises.answers import about, as_list
 from exercises.nb08.pipeline import pipeline
 from labkit.core.display import brief_repr
+from labkit.lesson.answers import about, as_list
 from labkit.lesson.checks import NotYet, call, close, function, over_cases
 from labkit.measure.machine import machine
 from labkit.train.graphs import operators

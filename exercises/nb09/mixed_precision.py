@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from exercises.answers import mistake, parts
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
+from labkit.lesson.answers import mistake, parts
 from labkit.lesson.checks import NotYet, Todo, call, function
 
 _GROW_AFTER = 100

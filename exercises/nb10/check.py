@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from exercises.answers import about, parts
 from exercises.nb10.breaking import breaks
 from labkit.core.display import brief_repr, cut
 from labkit.core.errors import LabError
+from labkit.lesson.answers import about, parts
 from labkit.lesson.checks import NotYet, Todo, as_number, call, function, mapping, number_close, over_cases
 from labkit.train.graphs import operators
 from labkit.train.graphs.compiling import quiet

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from exercises.answers import about, mistake
 from exercises.nb11.gradient_noise import noise_scale
 from exercises.nb11.time_to_accuracy import recipe
 from exercises.whole_batch import WholeBatch
+from labkit.lesson.answers import about, mistake
 from labkit.lesson.checks import NotYet, call, close, function, over_cases
 
 

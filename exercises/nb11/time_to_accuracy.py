@@ -25,13 +25,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from exercises.answers import parts
 from exercises.nb11.several_seeds import Runs
 from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr
 from labkit.core.errors import LabError
 from labkit.core.paths import PACKAGES
 from labkit.core.units import format_seconds
+from labkit.lesson.answers import parts
 from labkit.lesson.checks import NotYet, call, function
 from labkit.measure.machine import machine, pick, threads
 from labkit.train import data

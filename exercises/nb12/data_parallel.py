@@ -15,10 +15,10 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import vector_to_parameters
 from torch.utils.data import TensorDataset
 
-from exercises.answers import about
 from exercises.several_ranks import on_ranks, rows_read
 from exercises.whole_batch import Left, WholeBatch, flat, near, network, samples
 from labkit.core.display import brief_repr
+from labkit.lesson.answers import about
 from labkit.lesson.checks import NotYet, function
 
 _BATCHES = (12, 37, 7, 2)  # the last leaves one of three ranks without an image

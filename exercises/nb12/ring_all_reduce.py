@@ -11,9 +11,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from exercises.answers import about
 from exercises.several_ranks import on_ranks
 from labkit.core.display import brief_repr
+from labkit.lesson.answers import about
 from labkit.lesson.checks import NotYet, function
 from steptime.torch_calls import EachOperator
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from exercises.answers import about, parts
 from exercises.nb13.tensor_parallel import operators, plan
 from labkit.core.display import brief_repr
+from labkit.lesson.answers import about, parts
 from labkit.lesson.checks import NotYet, call, function
 
 Part = tuple[Tensor, Tensor]  # out (heads, T, size) and log-sum-exp (heads, T, 1) of attention over some keys

@@ -15,10 +15,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.nn import functional
 
-from exercises.answers import parts
 from exercises.nb13.collective_traffic import Traffic
 from exercises.several_ranks import on_ranks
 from labkit.core.display import brief_repr
+from labkit.lesson.answers import parts
 from labkit.lesson.checks import NotYet, Todo, is_open, mapping
 
 _SHAPE = (3, 4)

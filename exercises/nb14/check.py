@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import random
 
-from exercises.answers import mistake, whole_numbers
 from exercises.nb14.schedules import by_hand, folded, split
 from exercises.stages import best_edges, sums
 from labkit.core.units import format_seconds
+from labkit.lesson.answers import mistake, whole_numbers
 from labkit.lesson.checks import NotYet, close, over_cases
 
 

@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from exercises.answers import about
 from labkit.core.display import brief_repr
 from labkit.core.errors import ScheduleError
 from labkit.core.units import format_seconds
+from labkit.lesson.answers import about
 from labkit.lesson.checks import NotYet, Todo, as_number, call, function, mapping
 from trainplan.schedule import Timetable, one_f_one_b, simulate
 

@@ -6,10 +6,10 @@ import functools
 import math
 import random
 
-from exercises.answers import mistake
 from labkit.core.display import brief_repr
 from labkit.core.errors import LayoutError
 from labkit.core.units import HOUR_S, format_bytes, format_seconds
+from labkit.lesson.answers import mistake
 from labkit.lesson.checks import NotYet, close, over_cases
 from trainplan.cluster import Cluster, Layout, best_layout, goodput, model, require_fit, step
 from trainplan.costs.collectives import Link, all_reduce_s, hierarchical_all_reduce_s

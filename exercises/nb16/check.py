@@ -9,9 +9,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from exercises.answers import judge_pair, mistake
 from exercises.nb16.search_budget import search
 from labkit.core.display import brief_repr
+from labkit.lesson.answers import judge_pair, mistake
 from labkit.lesson.checks import NotYet, close, mapping, over_cases
 
 Pair = tuple[Sequence[float], Sequence[float]]

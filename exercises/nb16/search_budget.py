@@ -16,11 +16,11 @@ from time import perf_counter, time_ns  # by name: an answer may replace those i
 from typing import Any
 
 import labkit
-from exercises.answers import as_list
-from exercises.tagged_cells import tagged_cells
 from labkit.core.display import brief_repr
 from labkit.core.units import format_seconds
+from labkit.lesson.answers import as_list
 from labkit.lesson.checks import NotYet, call, function
+from labkit.lesson.notebook_files import tagged_cells
 from labkit.measure.contention import Watch
 from labkit.measure.machine import machine, pick
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from exercises.answers import judge_pair, mistake
 from labkit.core.display import brief_repr
+from labkit.lesson.answers import judge_pair, mistake
 from labkit.lesson.checks import NotYet, close, over_cases
 
 Pairs = Sequence[tuple[float, float]]  # (seconds, tokens) to the loss, by seed

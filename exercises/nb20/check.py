@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from exercises.answers import about, array, parts
 from exercises.nb20.tensorflow_here import tensorflow
 from labkit.core.display import brief_repr
+from labkit.lesson.answers import about, array, parts
 from labkit.lesson.checks import NotYet, Todo, as_number, call, function, number_close, over_cases
 
 _IMAGES, _BATCH = 40, 16

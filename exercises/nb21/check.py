@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from exercises.answers import array, mistake, parts
-from exercises.tagged_cells import tagged_cells
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
+from labkit.lesson.answers import array, mistake, parts
 from labkit.lesson.checks import NotYet, Todo, as_number, call, function, number_close, over_cases
+from labkit.lesson.notebook_files import tagged_cells
 
 
 def _jax() -> tuple[Any, Any]:

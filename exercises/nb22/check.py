@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from exercises.answers import array, mistake, parts
 from exercises.nb22 import fpga
 from exercises.nb22.element import judge_element
 from labkit.core.display import brief_repr
+from labkit.lesson.answers import array, mistake, parts
 from labkit.lesson.checks import NotYet, Todo, as_number, is_open, number_close, over_cases
 
 

@@ -44,3 +44,12 @@ def solved(notebook: Notebook, solutions: Mapping[str, str]) -> Notebook:
 def paths() -> list[Path]:
     """The numbered notebooks, in order."""
     return sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
+
+
+def tagged_cells(number: str, tag: str, **given: Any) -> dict[str, Any]:
+    """The names that the cells of a notebook ("22") with a tag define, run in order after the names `given`."""
+    names: dict[str, Any] = {"__name__": __name__, **given}
+    for cell in read(next(NOTEBOOKS.glob(f"{number}_*.ipynb")))["cells"]:
+        if tag in cell["metadata"].get("tags", []):
+            exec("".join(cell["source"]), names)
+    return names

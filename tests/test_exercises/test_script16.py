@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import labkit
-from exercises.tagged_cells import tagged_cells
+from labkit.lesson.notebook_files import tagged_cells
 from labkit.measure.machine import machine
 from tests.selection import sampled
 

@@ -406,7 +406,7 @@ def annotation_of_a_variable(x, out):
 @triton.jit
 def constant_assigned_twice(x, out, SIZE: tl.constexpr):
     half: tl.constexpr = SIZE // 2
-    half: tl.constexpr = SIZE // 4  # here
+    half: tl.constexpr = SIZE // 4  # type: ignore[no-redef]  # here
     tl.store(out + tl.arange(0, half), tl.load(x + tl.arange(0, half)))
 
 

@@ -113,7 +113,7 @@ class SharedTime(VirtualTime):
         super().__init__()
         self.communicated_s = 0.0
 
-    def operator(self, func, args, kwargs):
+    def operator(self, func, args, kwargs, depth=2):
         begin_s = self.now_s
         if shared := func.namespace == "c10d":
             latest = torch.tensor(self.now_s, dtype=torch.float64)
@@ -778,11 +778,11 @@ def rank_in_virtual_time(rank, meeting, path, make):
     def planned(step, steps, warmup, **_):
         step()
         start_s, communicated_s = time.now_s, time.communicated_s
-        for _ in range(steps):
+        for _turn in range(steps):
             step()
         return bottleneck_profile((time.communicated_s - communicated_s) / (time.now_s - start_s))
 
-    bottleneck.profile_step = planned
+    bottleneck.profile_step = planned  # type: ignore[assignment]
     with EachOperator(time.operator):
         found = bottleneck.find_bottleneck(*make(time, rank), budget_s=4, ceilings=CEILINGS, device="cpu")
     dist.barrier()

@@ -136,7 +136,7 @@ def decoder_cell_by_cell(time):
     optimizer = torch.optim.Adam([*cell.parameters(), *embed.parameters(), *head.parameters()])
 
     def step(tokens):
-        state, loss = None, 0.0
+        state, loss = None, torch.zeros(())
         for now, following in zip(tokens.T[:-1], tokens.T[1:], strict=True):
             state = cell(embed(now), state)
             loss = loss + cross_entropy(head(state[0]), following)
