@@ -256,6 +256,8 @@ ONE_IS_FINE: dict[str, tuple[str, ...]] = {"bus_bytes_per_s": ("inf",), "cluster
 # classes that readers get and don't make: their methods are called, their constructors are not
 RESULTS = {
     "device_jobs.Candidate",
+    "cluster.Bill",
+    "cluster.Goodput",
     "cluster.Step",
     "costs.TrainingMemory",
     "costs.TrainingStep",

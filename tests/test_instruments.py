@@ -25,7 +25,7 @@ PRINTED = {  # by the README's example
         r"(?m)^rank 2 failed first, .*: ValueError: no data left\.$",
     ),
     "steptime": (r"own time a step", r"share of the time  without it"),
-    "trainplan": (r"predicted 5,956 tokens/s a GPU", r"Rejected of"),
+    "trainplan": (r"predicted 5,987 tokens/s a GPU", r"Rejected of"),
 }
 HEAVY = ["cupy", "matplotlib", "numba", "numpy", "torch"]
 

@@ -92,7 +92,7 @@ def order(answer: object) -> str:
     place = _jitted(answer, "program, rows, columns, GROUP")
 
     @triton.jit
-    def places(tile: Any, rows: Any, columns: Any, GROUP: tl.constexpr) -> None:
+    def places(tile, rows, columns, GROUP: tl.constexpr) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
         program = tl.program_id(0)
         row, column = place(program, rows, columns, GROUP)
         tl.store(tile + 2 * program, row)
@@ -132,7 +132,7 @@ def merge(answer: object) -> str:
     step = _jitted(answer, "top, total, mixed, scores, values")
 
     @triton.jit
-    def merged(scores: Any, values: Any, out: Any, logs: Any, n: Any, SIDE: tl.constexpr) -> None:
+    def merged(scores, values, out, logs, n, SIDE: tl.constexpr) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
         lane = tl.arange(0, SIDE)
         top = tl.full((SIDE,), -float("inf"), tl.float32)
         total = tl.zeros((SIDE,), tl.float32)

@@ -17,7 +17,10 @@ from labkit.lesson import journal, outline
 from labkit.measure import published
 from labkit.train.data import bundled
 
-TABLES = sorted(path.relative_to(DATA).as_posix() for path in DATA.rglob("*.csv") if path.parent.name != "recorded")
+# tests/test_trainplan damages tables for trainplan's own reader, which alone reads libraries.csv.
+ELSEWHERE = ("recorded/", "libraries.csv")
+TABLES = sorted(path.relative_to(DATA).as_posix() for path in DATA.rglob("*.csv"))
+TABLES = [name for name in TABLES if not name.startswith(ELSEWHERE)]
 
 
 def swapped(text, line):

@@ -78,7 +78,7 @@ def test_of_the_whole_catalogue_some_of_each_verdict_are_shown():
     fits = {one.device.name: one.fits for one in candidates}
     assert len(shown) == 12
     assert {fits[name] for name in shown} == {True, False, None}
-    assert "Of 54 devices" in picture.sentence
+    assert "Of 56 devices" in picture.sentence
     assert "12 of them are shown" in picture.sentence
 
 
@@ -90,7 +90,7 @@ def test_a_setting_that_a_model_does_not_allow_is_said_and_the_next_one_draws():
     assert explorer.sentence.startswith("Expected at most 512 tokens")
     explorer.controls["sequence"].value = 128
     explorer.redraw()
-    assert explorer.sentence.startswith("Of 54 devices 39 are in")
+    assert explorer.sentence.startswith("Of 56 devices 41 are in")
     assert explorer._axes.axison
 
 

@@ -419,4 +419,4 @@ def test_every_nvidia_gpu_of_the_catalogue_has_a_time_or_says_what_is_missing():
                 assert math.isfinite(done.estimate(device, grid=10**6).seconds)
             except UnknownDevice:
                 without.append(device.name)
-    assert without == ["B300 SXM"]
+    assert without == ["GB300 (per Blackwell Ultra GPU)", "B300 SXM"]
