@@ -94,7 +94,7 @@ def _of_measurements(text: str) -> dict[str, dict[str, Any]]:
         "single_runs": {"speedups": [1.0, 1.2]},
         "ratios": {"named": {text: Ratio(text, text, 2.0, 1.8, 2.2)}},
         "amdahl": {"share": 0.5, "factor": 4.0},
-        "break_even": {"compile_s": 8.0, "eager_s": 0.5, "compiled_s": 0.25},
+        "break_even": {"compile_s": 8.0, "eager_s": 0.5, "compiled_s": 0.25, "without": "eager"},
     }  # fmt: skip
 
 

@@ -100,18 +100,20 @@ def amdahl(ax: Axes, *, share: Share, factor: Positive) -> FigureSpec:
 
 @Drawing
 def break_even(
-    ax: Axes, *, compile_s: NonNegative, eager_s: Positive, compiled_s: Positive, log: bool = False
-) -> FigureSpec:
+    ax: Axes, *, compile_s: NonNegative, eager_s: Positive, compiled_s: Positive, log: bool = False,
+    without: str = "eager",
+) -> FigureSpec:  # fmt: skip
     """Total time by steps, eager and compiled, calculated from seconds of compiling and of a step.
 
-    The axis ends at three times the steps that compiling needs to pay, or where it never pays, at three times those
-    that last as long as compiling. With `log` the axes are logarithmic and the same for all times, for sliders: the
-    lines move, not the axes. Raises BadArgument for negative numbers or steps of no time.
+    `without` is the name of the way that isn't compiled. The axis ends at three times the steps that compiling needs to
+    pay, or where it never pays, at three times those that last as long as compiling. With `log` the axes are
+    logarithmic and the same for all times, for sliders: the lines move, not the axes. Raises BadArgument for negative
+    numbers or steps of no time.
     """
     even = break_even_steps(compile_s, eager_s, compiled_s)
     until = math.ceil(3 * even if 0 < even < math.inf else 3 * max(compile_s, eager_s) / eager_s)
     x = np.geomspace(*_STEPS, 200) if log else np.array([0.0, float(until)])
-    ax.plot(x, x * eager_s, color=MEASURED, linewidth=2, label="eager")
+    ax.plot(x, x * eager_s, color=MEASURED, linewidth=2, label=without)
     ax.plot(x, compile_s + x * compiled_s, color=PREDICTED, linewidth=2, linestyle="--", label="compiled")
     if 0 < even < math.inf:
         ax.plot(even, even * eager_s, "o", color=LIMIT, markersize=8)
@@ -127,8 +129,8 @@ def break_even(
     label_seconds(ax.yaxis)
     ax.set(xlabel="steps", ylabel="time from the start (calculated)")
     each = (
-        f"Compiling takes {format_seconds(compile_s)}, a step {format_seconds(eager_s)} eager and "
-        f"{format_seconds(compiled_s)} compiled: "
+        f"Compiling takes {format_seconds(compile_s)}, a step {format_seconds(eager_s)} ({without}) and "
+        f"{format_seconds(compiled_s)} (compiled): "
     )
     outcome = "it never pays, because a compiled step is no faster."
     if math.isfinite(even):

@@ -61,6 +61,12 @@ def test_the_figure_marks_where_it_pays():
     assert "calculated" in picture.ax.get_ylabel()
 
 
+def test_the_figure_names_what_is_compared():
+    picture = plot.break_even(compile_s=8.0, eager_s=0.5, compiled_s=0.25, without="plain graph")
+    assert "a step 500 ms (plain graph) and 250 ms (compiled)" in picture.sentence
+    assert picture.ax.lines[0].get_label() == "plain graph"
+
+
 @pytest.mark.parametrize("compiled_s", [0.5, 0.7])
 def test_the_figure_says_when_it_never_pays(compiled_s):
     picture = plot.break_even(compile_s=8.0, eager_s=0.5, compiled_s=compiled_s)
