@@ -11,6 +11,7 @@ import contextlib
 import datetime
 import decimal
 import fractions
+import gc
 import inspect
 import io
 import itertools
@@ -395,6 +396,7 @@ def limits() -> Iterator[None]:
         if pages:
             most = pages * resource.getpagesize() + MEMORY_BYTES
             resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
+        gc.disable()  # what is raised while other tests' garbage is collected is lost
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         signal.setitimer(signal.ITIMER_REAL, 20 * SECONDS)
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
@@ -403,6 +405,7 @@ def limits() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
+        gc.enable()
         for number, handler in old.items():
             signal.signal(number, handler)
         resource.setrlimit(resource.RLIMIT_AS, before)
