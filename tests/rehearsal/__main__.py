@@ -58,6 +58,8 @@ def execute(path: Path, environ: dict[str, str]) -> list[str]:
         client.execute(env=environ)
     except nbclient.exceptions.DeadKernelError:
         return ["The kernel died."]
+    except nbclient.exceptions.CellTimeoutError as error:
+        return [str(error)]
     (OUT / path.name).write_text(nbformat.writes(notebook), encoding="utf-8")
     return [
         f"cell {i}: {output.ename}: {output.evalue[:300]}"
