@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import labkit
-from book.words import GLOSSARY, glossary
+from book.glossary import GLOSSARY, glossary
 from exercises.nb16 import course
 from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files, notebook_files

@@ -32,6 +32,9 @@ from labkit.core.errors import DataError
 from labkit.core.paths import DATA, RECORDED, ROOT
 from labkit.lesson import exercise_files, notebook_files, outline
 
+sys.path.insert(0, str(ROOT))  # scripts are no package that is installed
+from scripts import prerequisites  # noqa: E402
+
 PYPROJECT, README, COURSE = ROOT / "pyproject.toml", ROOT / "README.md", DATA / "course.csv"
 DOCS = ROOT / "docs"
 SOLVED = ROOT / "build" / "solved"
@@ -58,6 +61,7 @@ if "COLAB_RELEASE_TAG" in os.environ:
 PICTURES = {"warp_lines.png": ("04", "nb04-51"), "gantt.png": ("14", "cell-54"), "roofline.png": ("01", "nb01-33")}
 LINKS = re.compile(r"\n*\[Open in Colab\].*\Z", re.DOTALL)
 SKIP = re.compile(r" Know this already\?.*")
+BUILDS_ON = re.compile(r"Builds on [^.]*\.")
 
 
 def address() -> str:
@@ -126,7 +130,7 @@ def canonical(notebook: dict[str, Any], name: str, url: str | None = None) -> st
     if cells and cells[0]["cell_type"] == "markdown":
         body = LINKS.sub("", "".join(cells[0]["source"]))
         body = re.sub(r"(?m)^\d+ minutes\b", f"{minutes(notebook, name[:2])} minutes", body)
-        body = SKIP.sub("", body) + skip(name)
+        body = BUILDS_ON.sub(prerequisites.sentence(name[:2]), SKIP.sub("", body)) + skip(name)
         cells[0]["source"] = _lines(f"{body}\n\n{links(f'notebooks/{name}', url)}" if url else body)
     for cell in [cell for cell in cells if "setup" in _tags(cell)]:
         cell["source"] = _lines(SETUP)
@@ -149,18 +153,20 @@ def readme(text: str, url: str) -> str:
 
 
 def course(text: str) -> str:
-    """data/course.csv's text, with a row for each notebook: tracks and skip are kept, the rest is made."""
-    kept = {row["file"]: row for row in csv.DictReader(io.StringIO(text))}
+    """data/course.csv's text, with a row for each notebook: what it can be skipped by is kept, the rest is made."""
+    skips = {row["file"]: row["skip"] for row in csv.DictReader(io.StringIO(text))}
+    tracks = prerequisites.tracks()
     made = io.StringIO()
     table = csv.writer(made, lineterminator="\n")
     table.writerow(["file", "title", "minutes", "exercises", "tracks", "skip"])
     for path in notebook_files.paths():
-        notebook, number, row = json.loads(path.read_text(encoding="utf-8")), path.name[:2], kept.get(path.name, {})
+        notebook, number = json.loads(path.read_text(encoding="utf-8")), path.name[:2]
         title = "".join(notebook["cells"][0]["source"]).splitlines()[0].removeprefix(f"# {number} ")
         needed = ["".join(cell["source"]) for cell in notebook["cells"] if "more" not in _tags(cell)]
         exercises = "; ".join(filter(None, map(notebook_files.stub_number, needed)))
-        of_ours = row.get("tracks", ""), row.get("skip", "")
-        table.writerow([path.name, title, minutes(notebook, number), exercises, *of_ours])
+        on_tracks = "; ".join(track for track, numbers in tracks.items() if number in numbers)
+        needed_minutes = minutes(notebook, number)
+        table.writerow([path.name, title, needed_minutes, exercises, on_tracks, skips.get(path.name, "")])
     return made.getvalue()
 
 

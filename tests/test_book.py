@@ -11,7 +11,7 @@ from tests.needs import needs
 
 pytestmark = needs("docutils", "sphinx")
 with contextlib.suppress(ImportError):
-    from book import docstrings, pages, run, words
+    from book import docstrings, glossary, pages, run, words
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,8 @@ def test_a_docstring_is_read_as_sentences_with_code(text, rst):
 
 
 def test_each_word_of_the_glossary_has_one_entry_and_a_notebook_that_uses_it():
-    entries = words.glossary()
-    assert len(entries) == words.GLOSSARY.read_text(encoding="utf-8").count("\n- ")
+    entries = glossary.glossary()
+    assert len(entries) == glossary.GLOSSARY.read_text(encoding="utf-8").count("\n- ")
     forms = [form.lower() for word in entries for form in (word.term, *word.also)]
     assert sorted(forms) == sorted(set(forms))
     assert [word.term for word in entries] == sorted((word.term for word in entries), key=str.lower)
@@ -38,7 +38,7 @@ def test_each_word_of_the_glossary_has_one_entry_and_a_notebook_that_uses_it():
 
 
 def test_a_word_with_an_everyday_meaning_is_linked_only_where_it_has_the_fields():
-    (block,) = (word for word in words.glossary() if word.term == "block")
+    (block,) = (word for word in glossary.glossary() if word.term == "block")
     assert "13" not in block.only  # there a block is a transformer's
 
 
