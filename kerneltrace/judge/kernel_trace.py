@@ -183,7 +183,7 @@ class Trace(ShownAsTable):
         """The review of each line on that GPU; without a `grid` the traced one is repeated until it fills the GPU."""
         asks, registers = self._asks(longer, registers)
         dims = None if grid is None else as_dim3("grid", grid, MAX_GRID)
-        return review(self._run, self._requests, self._request_arrays, asks, device, grid=dims, registers=registers)
+        return review(self._run, self._requests, self._request_arrays, asks, device, dims, registers, not self.ok)
 
     def _asks(self, longer: float, registers: int | None) -> tuple[Demands, int | None]:
         longer = positive("longer", longer, BadArgument)
