@@ -33,7 +33,7 @@ from labkit.core.paths import DATA, RECORDED, ROOT
 from labkit.lesson import exercise_files, notebook_files, outline
 
 sys.path.insert(0, str(ROOT))  # scripts are no package that is installed
-from scripts import prerequisites  # noqa: E402
+from scripts import prerequisites
 
 PYPROJECT, README, COURSE = ROOT / "pyproject.toml", ROOT / "README.md", DATA / "course.csv"
 DOCS = ROOT / "docs"
