@@ -1,9 +1,9 @@
-"""A Sphinx extension that links the first use of a glossary's word, and every mention of another notebook."""
+"""A Sphinx extension: links words to the glossary and notebooks to each other, and gives search all spellings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,12 @@ class Word:
         return "word-" + re.sub(r"\W+", "-", self.term.lower()).strip("-")
 
     @property
+    def spellings(self) -> set[str]:
+        """What a reader may type to find it: the single words of each form, and a hyphen's two halves as one word."""
+        forms = " ".join((self.term, *self.also)).lower()
+        return set(re.findall(r"\w+", forms)) | {f for h in ("", "_") for f in forms.replace("-", h).split()}
+
+    @property
     def told(self) -> str:
         """What it means, without Markdown."""
         return re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", self.meaning).replace("`", "").replace("*", "")
@@ -50,6 +56,12 @@ def glossary(path: Path = GLOSSARY) -> list[Word]:
     found = _ENTRY.finditer(path.read_text(encoding="utf-8"))
     words = [Word(m["term"], _listed(m["also"]), _listed(m["only"]), m["meaning"]) for m in found]
     return sorted(words, key=lambda word: word.term.lower())
+
+
+def of_page(page: str) -> list[Word]:
+    """The words that have their meaning of the glossary on a page such as "notebooks/04_why_is_my_kernel_waiting"."""
+    number = page.removeprefix("notebooks/")[:2]
+    return [word for word in glossary() if not word.only or number in word.only]
 
 
 def _listed(text: str | None) -> tuple[str, ...]:
@@ -64,11 +76,12 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def _link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    if docname == "glossary":
+        _add_keywords(doctree, glossary())
     if docname == "glossary" or docname.startswith("reference/"):
         return
     notebooks = {path.name[:2]: f"notebooks/{path.stem}" for path in notebook_files.paths()}
-    number = docname.removeprefix("notebooks/")[:2]
-    words = [word for word in glossary() if not word.only or number in word.only]
+    words = of_page(docname)
     forms = {form: word for word in words for form in (word.term, *word.also)}
     longest_first = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
     # A word may begin a sentence; an abbreviation is spelled one way.
@@ -94,6 +107,14 @@ def _link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             pieces = list(_pieces(str(text), found, replace))
             if len(pieces) > 1 or not isinstance(pieces[0], nodes.Text):
                 text.parent.replace(text, pieces)
+    _add_keywords(doctree, [word for word in words if word.term in linked])
+
+
+def _add_keywords(doctree: nodes.document, words: Iterable[Word]) -> None:
+    """What search finds the page by, beside its text."""
+    spellings = sorted({spelling for word in words for spelling in word.spellings})
+    if spellings:
+        doctree.insert(0, nodes.meta(name="keywords", content=", ".join(spellings)))
 
 
 def _level(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
