@@ -39,6 +39,7 @@ def test_each_word_of_the_glossary_has_one_entry_and_a_notebook_that_uses_it():
     for number in (path.name[:2] for path in notebook_files.paths()):
         forms = [form.lower() for word in words.of_page(f"notebooks/{number}") for form in (word.term, *word.also)]
         assert sorted(forms) == sorted(set(forms)), number
+    assert len({word.anchor for word in entries}) == len(entries)
     assert [word.term for word in entries] == sorted((word.term for word in entries), key=str.lower)
     names = {path.name for path in notebook_files.paths()}
     assert all(word.meaning.rsplit("notebooks/", 1)[1].removesuffix(").") in names for word in entries)
