@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-from collections.abc import Iterable, Iterator
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 
 import labkit
+from book import docstrings
 from labkit.core.paths import INSTRUMENTS
 
 
@@ -17,14 +19,15 @@ def pages() -> Iterator[tuple[str, str]]:
     rooms = {name: getattr(labkit, name) for name in labkit.__all__}
     rooms = {name: room for name, room in sorted(rooms.items()) if isinstance(room, ModuleType)}
     names = [name for name in labkit.__all__ if name not in rooms]
+    told: set[str] = set()
     about = "What notebooks write as `lab.name`, the rooms that they write as `lab.room.name`, and the four packages."
     yield "index", f"# Reference\n\n{about}\n{toctree('', ['names', *rooms, *INSTRUMENTS])}"
     about = "The names that notebooks write as `lab.name`, after `import labkit as lab`."
-    yield "names", f"# Functions and classes\n\n{about}\n\n" + _rst(_documented(labkit, names))
+    yield "names", f"# Functions and classes\n\n{about}\n\n" + _rst(_documented(labkit, names, told))
     for name, room in rooms.items():
-        yield name, _page(f"lab.{name}", room)
+        yield name, _page(f"lab.{name}", room, told)
     for name in INSTRUMENTS:
-        yield name, _page(name, importlib.import_module(name))
+        yield name, _page(name, importlib.import_module(name), told)
 
 
 def toctree(caption: str, names: Iterable[str]) -> str:
@@ -46,26 +49,38 @@ def offered(module: ModuleType) -> list[str]:
     return sorted((name for name in names if not isinstance(getattr(module, name), ModuleType)), key=str.lower)
 
 
-def _page(title: str, module: ModuleType) -> str:
+def _page(title: str, module: ModuleType, told: set[str]) -> str:
     head = f".. automodule:: {module.__name__}\n\n"
-    return f"# {title}\n\n" + _rst(head + _documented(module, offered(module)))
+    return f"# {title}\n\n" + _rst(head + _documented(module, offered(module), told))
 
 
 def _rst(text: str) -> str:
     return f"```{{eval-rst}}\n{text}\n```\n"
 
 
-def _documented(module: ModuleType, names: Iterable[str]) -> str:
+def _documented(module: ModuleType, names: Iterable[str], told: set[str]) -> str:
+    """Directives for names of a module. A class whose name is in `told` is no target of links; the others are added."""
     parts = [f".. py:currentmodule:: {module.__name__}"]
     for name in names:
         value = getattr(module, name)
         if isinstance(value, type):
-            parts.append(f".. autoclass:: {name}\n   :members:")
-        elif callable(value):
+            parts.append(f".. autoclass:: {name}\n   :members:" + "\n   :no-index:" * (name in told))
+            told.add(name)
+        elif inspect.isroutine(value):
             parts.append(f".. autofunction:: {name}")
+        elif hasattr(value, "__signature__"):  # one of lab.plot's, which autodoc can't read
+            about = textwrap.indent(docstrings.rst(inspect.getdoc(value) or ""), "   ")
+            parts.append(f".. py:function:: {name}{_arguments(value)}\n\n{about}")
         else:
             parts.append(f".. py:data:: {name}\n   :value: {_brief(value)}")
     return "\n\n".join(parts)
+
+
+def _arguments(value: Callable[..., object]) -> inspect.Signature:
+    """A signature without types, as it is for functions."""
+    own = inspect.signature(value)
+    bare = [one.replace(annotation=inspect.Parameter.empty) for one in own.parameters.values()]
+    return own.replace(parameters=bare, return_annotation=inspect.Signature.empty)
 
 
 def _brief(value: object) -> str:
