@@ -4,12 +4,14 @@ import collections
 import contextlib
 import json
 import re
+import types
 
 import nbformat
 import pytest
 
 import labkit
 from labkit.core import results
+from labkit.core.errors import LabError, MissingExtra
 from labkit.core.results import Measurement
 from labkit.lesson import notebook_files
 from tests.needs import needs
@@ -17,7 +19,7 @@ from tests.needs import needs
 pytestmark = needs("docutils", "sphinx")
 ROOMS = [name for rooms in labkit._ROOMS.values() for name in rooms]
 with contextlib.suppress(ImportError):
-    from book import docstrings, pages, recorded, reference, run, site, words
+    from book import docstrings, pages, printing, recorded, reference, run, site, words
 
 
 @pytest.mark.parametrize(
@@ -156,15 +158,15 @@ def test_the_first_page_names_a_section_of_the_readme_that_is_gone(tmp_path, mon
         pages._index(tmp_path)
 
 
-@pytest.mark.parametrize("name", sorted(set(dict(reference.pages())) - {"index"}))
-def test_every_page_of_the_reference_has_what_notebooks_use(name):
-    text = dict(reference.pages())[name]
-    room = "" if name == "names" else rf"{name}\."
+def test_every_page_of_the_reference_has_what_notebooks_use():
     code = "\n".join("".join(c["source"]) for p in notebook_files.paths() for c in notebook_files.read(p)["cells"])
-    used = set(re.findall(rf"\blab\.{room}(\w+)(?!\w|\.\w)", code))
-    there = set(re.findall(r"(?m)^\.\. (?:autoclass|autofunction|py:data):: (\w+)", text))
-    assert there
-    assert {one for one in used if name != "names" or one in labkit.__all__} <= there | set(ROOMS)
+    for name, text in reference.pages():
+        there = set(re.findall(r"(?m)^\.\. (?:autoclass|autofunction|py:data|py:function):: (\w+)", text))
+        assert there or name == "index", name
+        used = set(re.findall(rf"\blab\.{name}\.(\w+)", code))
+        if name == "names":
+            used = set(re.findall(r"\blab\.(\w+)", code)) & set(labkit.__all__) - set(ROOMS)
+        assert used <= there, name
 
 
 def test_search_finds_a_hyphen_however_it_is_spelled():
@@ -235,3 +237,33 @@ def test_a_page_names_its_origin_and_where_it_will_stand():
         assert site.origin(f"notebooks/{path.stem}") == f"notebooks/{path.name}"
     assert site.base_url("https://github.com/Owner/name") == "https://owner.github.io/name/"
     assert site.base_url("") == ""
+
+
+def test_a_site_map_and_edit_links_are_there_once_the_workbook_has_an_address(tmp_path, monkeypatch):
+    found = types.SimpleNamespace(found_docs={"index", "notebooks/00_start_here"})
+    app = types.SimpleNamespace(outdir=tmp_path, env=found, config=types.SimpleNamespace(html_baseurl=""))
+    site._map(app, None)
+    assert not list(tmp_path.iterdir())
+    app.config.html_baseurl = "https://owner.github.io/name/"
+    site._map(app, None)
+    text = (tmp_path / "sitemap.xml").read_text(encoding="utf-8")
+    assert "<loc>https://owner.github.io/name/notebooks/00_start_here.html</loc>" in text
+
+    links = {}
+    for url in ("", "https://github.com/owner/name"):
+        monkeypatch.setattr(site, "address", lambda url=url: url)
+        site._edit(app, "glossary", "page.html", links, None)
+        assert links["theme_source_edit_link"] == (url and f"{url}/edit/main/docs/glossary.md")
+        site._edit(app, "reference/plot", "page.html", links, None)
+        assert not links["theme_source_edit_link"]
+
+
+def test_a_pdf_without_chromium_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(printing.shutil, "which", lambda _: None)
+    with pytest.raises(MissingExtra, match="make programs"):
+        printing.pdfs(tmp_path, print)
+    monkeypatch.setattr(printing.shutil, "which", lambda _: "/bin/false")
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "00.html").write_text("", encoding="utf-8")
+    with pytest.raises(LabError, match=r"could not print 00\.html"):
+        printing.pdfs(tmp_path, print)
