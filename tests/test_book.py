@@ -158,6 +158,7 @@ def test_the_first_page_names_a_section_of_the_readme_that_is_gone(tmp_path, mon
         pages._index(tmp_path)
 
 
+@pytest.mark.slow
 def test_every_page_of_the_reference_has_what_notebooks_use():
     code = "\n".join("".join(c["source"]) for p in notebook_files.paths() for c in notebook_files.read(p)["cells"])
     for name, text in reference.pages():
