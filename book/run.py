@@ -44,7 +44,7 @@ def run(folder: Path, only: Iterable[str], jobs: int, tell: Callable[[str], None
 
 def _run(path: Path, folder: Path) -> str:
     key, start = _key(path), time.monotonic()
-    runs = []
+    runs: list[Any] = []
     while len(runs) < _TRIES and (not runs or disturbed(runs[-1])):
         runs.append(_ran(path, folder))
     notebook = min(runs, key=disturbed)
