@@ -1,15 +1,15 @@
-"""A Sphinx extension that links the first use of a glossary's word, and every mention of another notebook."""
+"""A Sphinx extension: links words to the glossary and notebooks to each other, and gives search all spellings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from book.glossary import glossary
+from book.glossary import Word, glossary, of_page
 from labkit.lesson import notebook_files
 
 _NOTEBOOK = re.compile(r"\b[Nn]otebooks? (\d\d)\b")
@@ -26,11 +26,12 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def _link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    if docname == "glossary":
+        _add_keywords(doctree, glossary())
     if docname == "glossary" or docname.startswith("reference/"):
         return
     notebooks = {path.name[:2]: f"notebooks/{path.stem}" for path in notebook_files.paths()}
-    number = docname.removeprefix("notebooks/")[:2]
-    words = [word for word in glossary() if not word.only or number in word.only]
+    words = of_page(docname)
     forms = {form: word for word in words for form in (word.term, *word.also)}
     longest_first = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
     # A word may begin a sentence; an abbreviation is spelled one way.
@@ -56,6 +57,14 @@ def _link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             pieces = list(_pieces(str(text), found, replace))
             if len(pieces) > 1 or not isinstance(pieces[0], nodes.Text):
                 text.parent.replace(text, pieces)
+    _add_keywords(doctree, [word for word in words if word.term in linked])
+
+
+def _add_keywords(doctree: nodes.document, words: Iterable[Word]) -> None:
+    """What search finds the page by, beside its text."""
+    spellings = sorted({spelling for word in words for spelling in word.spellings})
+    if spellings:
+        doctree.insert(0, nodes.meta(name="keywords", content=", ".join(spellings)))
 
 
 def _level(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:

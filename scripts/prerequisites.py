@@ -1,7 +1,7 @@
 """What each notebook teaches and needs: which notebooks it builds on, and which make up each track.
 
-data/prerequisites.csv says in which section a word or a skill is explained, and which skills a notebook needs. The
-glossary's words that a notebook uses before it explains them are needed too.
+data/prerequisites.csv says in which section a word or a skill is explained, and which skills a notebook needs. Those of
+its words that a notebook uses, by the glossary's meaning, before it explains them are needed too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-from book.glossary import Word, glossary
+from book.glossary import Word, of_page
 from kerneltrace.data_table import TableRow, read_table
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA
@@ -43,9 +43,10 @@ def needed(number: str) -> frozenset[str]:
 
 @functools.cache
 def used(number: str) -> dict[str, int]:
-    """The glossary's words in a notebook's prose outside of title and optional parts, each with its first section."""
+    """The table's words in a notebook's prose outside of title and optional parts, each with its first section."""
     (path,) = (path for path in notebook_files.paths() if path.name[:2] == number)
-    words = [word for word in glossary() if not word.only or number in word.only]
+    listed = {name for _, names, _ in _rows() for name in names}
+    words = [word for word in of_page(number) if word.term in listed]
     found, section = dict[str, int](), 0
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"][1:]:
         text = _SILENT.sub("", "".join(cell["source"]))
@@ -77,7 +78,7 @@ def builds_on(number: str) -> tuple[str, ...]:
         raise ValueError(f"Notebook {number} needs {', '.join(lacking)}, which no earlier notebook explains.")
     for _, others in sorted(ways.items(), key=lambda way: (len(way[1]), way[0])):
         if not closure(chosen).intersection(others):
-            chosen.add(others[-1])
+            chosen.add(min(others, key=lambda other: (len(closure(chosen | {other})), -int(other))))
     return tuple(sorted(one for one in chosen if one not in closure(chosen - {one})))
 
 
