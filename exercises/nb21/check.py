@@ -87,7 +87,7 @@ def gradient_norms(answer: object) -> str:
     fn, draw = function(answer), np.random.default_rng(212)
     for count, inputs, classes in (5, 12, 3), (1, 7, 4), (33, 20, 10):
         names = f"w{count}", f"b{count}"  # no two networks name their arrays alike
-        sizes = (inputs, classes), classes
+        sizes: tuple[Any, ...] = (inputs, classes), classes
         weights = {k: jnp.asarray(draw.normal(size=size), "float32") for k, size in zip(names, sizes, strict=True)}
         images = jnp.asarray(draw.normal(size=(count, inputs)), "float32")
         labels = jnp.asarray(draw.integers(0, classes, count))
