@@ -62,9 +62,10 @@ def test_recorded_arrays_have_a_multiplier_an_element_and_fit():
 def test_only_arrays_with_memories_take_block_ram_and_where_weights_stay_more_of_it():
     assert not any(p.block_rams for kind in ("plain", "pipelined", "from LUTs") for p in fpga.recorded(kind).values())
     sums, weights = (fpga.recorded(f"{kept} stay, block RAM") for kept in ("sums", "weights"))
-    for n, placed in sums.items():
-        assert placed.block_rams == -(-(8 * n + 1) // 36) + -(-8 * n // 36)  # of 36 bits a word: n numbers and `first`
-        assert weights[n].block_rams == placed.block_rams + n  # and a memory of sums for each column
+    for n, placed in weights.items():
+        words = -(-(8 * n + 1) // 36) + -(-8 * n // 36)  # of 36 bits: n numbers and `first`, and n numbers
+        assert placed.block_rams == words + n  # and a memory of sums for each column
+        assert n not in sums or sums[n].block_rams == words
 
 
 def streamed(design, left, above):
