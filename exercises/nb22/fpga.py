@@ -99,7 +99,7 @@ def place(design: Any, *, seed: Count = 1, hard_multipliers: bool = True, target
     clocks = [clock["achieved"] for clock in found["fmax"].values()]
     if not clocks:
         raise BadArgument("Expected a design with registers, got one without a clock.")
-    return Placed(*(used[cell] for cell in ("TRELLIS_COMB", "TRELLIS_FF", "MULT18X18D", "DP16KD")), min(clocks))
+    return Placed(used["TRELLIS_COMB"], used["TRELLIS_FF"], used["MULT18X18D"], used["DP16KD"], min(clocks))
 
 
 def versions() -> str:
@@ -146,8 +146,9 @@ def reports() -> tuple[tuple[str, int, Placed, str], ...]:
 
 
 def _report(row: TableRow) -> tuple[str, int, Placed, str]:
-    counts = (int(row[name]) for name in ("luts", "flip_flops", "multipliers", "block_rams"))
-    return row["kind"], int(row["n"]), Placed(*counts, float(row["fmax_mhz"])), row["tools"]
+    luts, dffs, products, rams = (int(row[name]) for name in ("luts", "flip_flops", "multipliers", "block_rams"))
+    placed = Placed(luts, dffs, products, rams, float(row["fmax_mhz"]))
+    return row["kind"], int(row["n"]), placed, row["tools"]
 
 
 @checked
