@@ -41,23 +41,25 @@ def scales(
     unit: str = "",
     marks: Mapping[str, Positive] | None = None,
 ) -> FigureSpec:
-    """Lines of a value in `unit` over a size, {name: {size: value}}, both logarithmic.
+    """Lines of a value in `unit` over a size, {name: {size: value}}.
 
-    `marks` are sizes with a name, drawn as dashed lines. Values that aren't finite are left out.
+    An axis is logarithmic where its greatest number is ten times its least or more. `marks` are sizes with a name,
+    drawn as dashed lines. Values that aren't finite are left out.
     """
-    sentences = []
+    sentences, drawn = [], []
     for i, (name, points) in enumerate(series.items()):
         there = sorted((size, value) for size, value in points.items() if math.isfinite(value))
         if not there:
             sentences.append(f"{name}: nothing to draw")
             continue
         sizes, values = zip(*there, strict=True)
+        drawn += there
         ax.plot(sizes, values, markersize=4, label=name, **series_style(i))
         ends = [f"{format_quantity(v, unit)} at {_count(s)}" for s, v in (there[0], there[-1])]
         sentences.append(f"{name}: {', '.join(dict.fromkeys(ends))}")
-    ax.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
-    low, high = ax.get_ylim()
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
+    ax.set(xlabel=x, ylabel=y)
+    for name, numbers in zip("xy", zip(*drawn, strict=True), strict=False):
+        _set_scale(ax, name, numbers)
     for i, (name, at) in enumerate((marks or {}).items()):
         ax.axvline(at, color=LIMIT, linestyle="--", linewidth=1)
         place: dict[str, Any] = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points"}
@@ -70,8 +72,19 @@ def scales(
     return FigureSpec(sentence, height_in=3.8, legend="below", columns=1 + (len(series) > 4))
 
 
+def _set_scale(ax: Axes, name: str, numbers: Sequence[float]) -> None:
+    """Make the axis "x" or "y" logarithmic where its numbers span a factor of ten, else linear."""
+    low, high, axis = min(numbers), max(numbers), getattr(ax, f"{name}axis")
+    if 0 < 10 * low <= high:
+        ax.set(**{f"{name}scale": "log"})
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < {"x": 100, "y": 1000}[name] * low else (1,)))
+    else:
+        whole = name == "x" and all(float(size).is_integer() for size in numbers)
+        axis.set_major_locator(MaxNLocator(8, steps=(1, 2, 5, 10), integer=whole))
+
+
 def _count(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+    return f"{value:,.0f}" if value >= 100 or float(value).is_integer() else f"{value:g}"
 
 
 @Drawing
