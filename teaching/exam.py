@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import itertools
 import random
 import zipfile
 from collections.abc import Sequence
@@ -20,9 +19,6 @@ from labkit.core.own_folder import writing
 from teaching.assignments import require
 from teaching.items import KINDS, Item, items
 
-POINTS = {"calculate": 3, "explain": 2, "judge": 2}
-MINUTES = {"calculate": 3, "explain": 2, "judge": 2}
-
 
 @dataclass(frozen=True)
 class Question:
@@ -31,16 +27,6 @@ class Question:
     item: Item
     options: tuple[tuple[str, str, str], ...]
     right: int
-
-    @property
-    def name(self) -> str:
-        """The item's name with its notebook, as identifiers of other programs may be spelled."""
-        return f"nb{self.item.notebook}-{self.item.name}"
-
-    @property
-    def points(self) -> int:
-        """What the right option brings."""
-        return POINTS[self.item.kind]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     for letter, questions in zip("AB", drawn, strict=True):
         title = f"Exam {arguments.seed}{letter}: notebooks {', '.join(arguments.notebooks)}"
         write(arguments.output / letter, title, questions)
-    print(f"{arguments.output} has forms A and B of {len(drawn[0])} questions, to be printed and for Moodle and QTI 2.2.")
+    print(
+        f"{arguments.output} has forms A and B of {len(drawn[0])} questions, to be printed and for Moodle and QTI 2.2."
+    )
     return 0
 
 
@@ -74,15 +62,16 @@ def forms(notebooks: Sequence[str], count: int, seed: int) -> tuple[list[Questio
     pairs = [draw.sample(group, 2) for group in strata if len(group) > 1][:count]
     if len(pairs) < count or count < 1:
         asked = f"{count} of notebooks {', '.join(notebooks)}"
-        raise LabError(f"A form has 1 to {len(pairs)} questions, 3 of each notebook from 00 to 22; {asked} were asked for.")
+        raise LabError(
+            f"A form has 1 to {len(pairs)} questions, 3 of each notebook from 00 to 22; {asked} were asked for."
+        )
     pairs.sort(key=lambda pair: pair[0].notebook)
-    places = list(itertools.islice(itertools.cycle(range(4)), count))
-    return _form([a for a, _ in pairs], places, draw), _form([b for _, b in pairs], places, draw)
+    return _form([a for a, _ in pairs], draw), _form([b for _, b in pairs], draw)
 
 
-def _form(drawn: Sequence[Item], places: list[int], draw: random.Random) -> list[Question]:
+def _form(drawn: Sequence[Item], draw: random.Random) -> list[Question]:
     """The items with their options shuffled; each letter is right about equally often."""
-    draw.shuffle(places)
+    places = draw.sample([i % 4 for i in range(len(drawn))], len(drawn))
     made = []
     for item, place in zip(drawn, places, strict=True):
         options = draw.sample(item.options[1:], 3)
@@ -93,8 +82,7 @@ def _form(drawn: Sequence[Item], places: list[int], draw: random.Random) -> list
 
 def write(folder: Path, title: str, questions: Sequence[Question]) -> None:
     """Write a form into a folder: exam.html, key.html, moodle.xml, qti.zip and answers.csv."""
-    minutes = sum(MINUTES[one.item.kind] for one in questions)
-    fill = functools.partial(filled, title=title, questions=questions, minutes=minutes, letters="abcd")
+    fill = functools.partial(filled, title=title, questions=questions, letters="abcd")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "exam.html").write_text(fill("exam.html", key=False), encoding="utf-8")
@@ -105,7 +93,7 @@ def write(folder: Path, title: str, questions: Sequence[Question]) -> None:
             for name in ("imsmanifest.xml", "assessment.xml"):
                 package.writestr(name, fill(name))
             for one in questions:
-                package.writestr(f"items/{one.name}.xml", fill("item.xml", one=one))
+                package.writestr(f"items/{one.item.name}.xml", fill("item.xml", one=one))
 
 
 def filled(name: str, **values: object) -> str:

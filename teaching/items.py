@@ -22,38 +22,37 @@ from teaching.pool import read_class
 
 FOLDER = Path(__file__).with_name("item_bank")
 KINDS = ("calculate", "explain", "judge")
-_OUTER = 0.27  # of a class at each end, by which the difference in T. L. Kelley (1939) is most reliable
 Answers = Mapping[str, bool]  # a student's: item -> whether it was right
 
 
 @dataclass(frozen=True)
 class Item:
-    """A question with four options (text, why it is right or wrong, its arithmetic if any), the right one first."""
+    """A question with four options, the right one first: text, why it is right or wrong, its arithmetic if any.
+
+    A point stands for a minute.
+    """
 
     notebook: str
     name: str
     kind: str
+    points: int
     exercise: str
     misconception: str
     task: str
     options: tuple[tuple[str, str, str], ...]
     code: str = ""
 
-    @property
-    def words(self) -> str:
-        """The question."""
-        return f"True or not, and why? {self.task}" if self.kind == "judge" else self.task
-
 
 @functools.cache
 def items() -> tuple[Item, ...]:
     """All items, by notebook, in the order of the files."""
-    files = [(path.stem, tomllib.loads(path.read_text(encoding="utf-8"))) for path in sorted(FOLDER.glob("*.toml"))]
-    return tuple(
-        Item(notebook, **row | {"options": tuple(map(tuple, row["options"])), "code": row.get("code", "").strip()})
-        for notebook, table in files
-        for row in table["item"]
-    )
+    found = []
+    for path in sorted(FOLDER.glob("*.toml")):
+        for row in tomllib.loads(path.read_text(encoding="utf-8"))["item"]:
+            options, code = tuple(map(tuple, row["options"])), row.get("code", "").strip()
+            name = f"nb{path.stem}-{row['name']}"
+            found.append(Item(path.stem, **row | {"name": name, "options": options, "code": code}))
+    return tuple(found)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,38 +89,21 @@ def read_answers(path: Path) -> list[Answers]:
 
 
 def table(forms: Iterable[Sequence[Answers]]) -> Table:
-    """Students, share of right answers and both measures of discrimination of each item, hardest first.
+    """Students, share of right answers, and discrimination of each item, hardest first.
 
-    Each answer is held against the share of right answers among the student's others.
+    Discrimination is the correlation (point-biserial) of an answer with the share of right ones among the others.
     """
-    pairs: dict[str, list[tuple[float, bool]]] = {}
+    pairs: dict[str, list[tuple[float, float]]] = {}
     for student in (student for form in forms for student in form if len(student) > 1):
         for name, right in student.items():
-            pairs.setdefault(name, []).append(((sum(student.values()) - right) / (len(student) - 1), right))
-    found = {name: (statistics.mean(right for _, right in both), both) for name, both in pairs.items()}
-    rows = [
-        (name, str(len(both)), f"{share:.0%}", _shown(outer(both)), _shown(point_biserial(both)))
-        for name, (share, both) in sorted(found.items(), key=lambda pair: (pair[1][0], pair[0]))
-    ]
-    head = ("item", "students", "right", "upper less lower 27 %", "point-biserial")
+            pairs.setdefault(name, []).append((float(right), (sum(student.values()) - right) / (len(student) - 1)))
+    rows = []
+    for name, both in sorted(pairs.items(), key=lambda pair: (statistics.mean(right for right, _ in pair[1]), pair[0])):
+        try:
+            told = f"{statistics.correlation(*zip(*both, strict=True)):.2f}"
+        except statistics.StatisticsError:  # one student, or all alike
+            told = "unknown"
+        rows.append((name, str(len(both)), f"{statistics.mean(right for right, _ in both):.0%}", told))
     notes = ("Look at items below 0.2: those who know more hardly do better there. Below 0 the key may be wrong.",)
+    head = ("item", "students", "right", "discrimination")
     return Table(tuple(rows), head if rows else (), notes=notes if rows else ("Nobody has answered two items.",))
-
-
-def outer(pairs: Sequence[tuple[float, bool]]) -> float | None:
-    """Share of right answers in the upper 27 % of students less that in the lower; None for fewer than four."""
-    ordered = [right for _, right in sorted(pairs, key=lambda pair: pair[0])]
-    count = round(_OUTER * len(ordered))
-    return (sum(ordered[-count:]) - sum(ordered[:count])) / count if count else None
-
-
-def point_biserial(pairs: Sequence[tuple[float, bool]]) -> float | None:
-    """Correlation of an answer with the others' share of right ones; None where one of them is always the same."""
-    try:
-        return statistics.correlation([rest for rest, _ in pairs], [float(right) for _, right in pairs])
-    except statistics.StatisticsError:
-        return None
-
-
-def _shown(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.2f}"
