@@ -40,17 +40,15 @@ def notes() -> list[tuple[str, str, str, str]]:
     """(stable name, question, answer, notebook) of each note, questions and answers as HTML."""
     taught = [one for one in misconceptions().values() if one.kind == "misconception"]
     cards = [card for notebook in bank.notebooks() for card in bank.cards(notebook)]
-    alone = [one.name for one in taught if not one.true.startswith(_ANSWERS)]  # what is true, said without a question
-    true = set(alone[: len(taught) // 2])
+    true = [one.name for one in taught if not one.true.startswith(_ANSWERS)][: len(taught) // 2]
     return [_of_misconception(one, one.name in true) for one in taught] + [_of_card(card) for card in cards]
 
 
 def _of_misconception(one: Misconception, is_true: bool) -> tuple[str, str, str, str]:
     source = f"<p><a href='{escape(one.source)}'>Source</a></p>" if one.source else ""
-    stated, verdict, other = (one.true, "True", one.believed) if is_true else (one.believed, "Not true", one.true)
-    question = f"<p>True or not, and why?</p><p>{escape(stated)}</p>"
-    told = f"The opposite is often believed: {other}" if is_true else other
-    return f"misconception {one.name}", question, f"<p>{verdict}. {escape(told)}</p>{source}", one.notebook
+    question = f"<p>True or not, and why?</p><p>{escape(one.true if is_true else one.believed)}</p>"
+    told = f"True. The opposite is often believed: {one.believed}" if is_true else f"Not true. {one.true}"
+    return f"misconception {one.name}", question, f"<p>{escape(told)}</p>{source}", one.notebook
 
 
 def _of_card(card: Card) -> tuple[str, str, str, str]:

@@ -1,7 +1,7 @@
 """Two equivalent forms of an exam with their keys, from items that no deck, card or quiz shows.
 
-A form has as many items of each notebook and kind as the other, and none of the other's. It is written as HTML to be
-printed, as Moodle XML, as a QTI 2.2 package, and with a table for the answers, which `items` reads.
+A form has as many items of each notebook and kind as the other, and shares none. It is written as HTML to be printed,
+as Moodle XML and a QTI 2.2 package, and with a table for the answers, which `items` reads.
 """
 
 from __future__ import annotations
@@ -85,10 +85,9 @@ def write(folder: Path, title: str, questions: Sequence[Question]) -> None:
     fill = functools.partial(filled, title=title, questions=questions, letters="abcd")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "exam.html").write_text(fill("exam.html", key=False), encoding="utf-8")
         (folder / "key.html").write_text(fill("exam.html", key=True), encoding="utf-8")
-        for name in ("moodle.xml", "answers.csv"):
-            (folder / name).write_text(fill(name), encoding="utf-8")
+        for name in ("exam.html", "moodle.xml", "answers.csv"):
+            (folder / name).write_text(fill(name, key=False), encoding="utf-8")
         with zipfile.ZipFile(folder / "qti.zip", "w") as package:
             for name in ("imsmanifest.xml", "assessment.xml"):
                 package.writestr(name, fill(name))
@@ -102,7 +101,5 @@ def filled(name: str, **values: object) -> str:
     import jinja2
 
     loader = jinja2.FileSystemLoader(Path(__file__).with_name("exam_templates"))
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template(f"{name}.j2").render(values)
+    own = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    return own.get_template(f"{name}.j2").render(values)

@@ -27,10 +27,7 @@ Answers = Mapping[str, bool]  # a student's: item -> whether it was right
 
 @dataclass(frozen=True)
 class Item:
-    """A question with four options, the right one first: text, why it is right or wrong, its arithmetic if any.
-
-    A point stands for a minute.
-    """
+    """A question and four options (text, why, arithmetic if any), the right one first; a point stands for a minute."""
 
     notebook: str
     name: str
@@ -105,5 +102,6 @@ def table(forms: Iterable[Sequence[Answers]]) -> Table:
             told = "unknown"
         rows.append((name, str(len(both)), f"{statistics.mean(right for right, _ in both):.0%}", told))
     notes = ("Look at items below 0.2: those who know more hardly do better there. Below 0 the key may be wrong.",)
-    head = ("item", "students", "right", "discrimination")
-    return Table(tuple(rows), head if rows else (), notes=notes if rows else ("Nobody has answered two items.",))
+    if not rows:
+        return Table((), notes=("Nobody has answered two items.",))
+    return Table(tuple(rows), ("item", "students", "right", "discrimination"), notes=notes)
