@@ -72,12 +72,8 @@ def forms(notebooks: Sequence[str], count: int, seed: int) -> tuple[list[Questio
 def _form(drawn: Sequence[Item], draw: random.Random) -> list[Question]:
     """The items with their options shuffled; each letter is right about equally often."""
     places = draw.sample([i % 4 for i in range(len(drawn))], len(drawn))
-    made = []
-    for item, place in zip(drawn, places, strict=True):
-        options = draw.sample(item.options[1:], 3)
-        options.insert(place, item.options[0])
-        made.append(Question(item, tuple(options), place))
-    return made
+    mixed = [draw.sample(item.options[1:], 3) for item in drawn]
+    return [Question(i, (*o[:k], i.options[0], *o[k:]), k) for i, o, k in zip(drawn, mixed, places, strict=True)]
 
 
 def write(folder: Path, title: str, questions: Sequence[Question]) -> None:
