@@ -55,12 +55,12 @@ def most(bits):
 
 
 def one_scale(weights, bits):
-    scale = weights.abs().max() / most(bits)
+    scale = weights.abs().max() / (2 ** (bits - 1) - 1)
     return (weights / scale).round(), scale.expand(len(weights))
 
 
 def by_column(weights, bits):
-    scales = weights.abs().amax(dim=0) / most(bits)
+    scales = weights.abs().amax(dim=0) / (2 ** (bits - 1) - 1)
     return (weights / scales).round(), scales
 
 
