@@ -29,15 +29,16 @@ def of_this_user(folder: Path) -> Path:
     return folder
 
 
-def make_private(folder: Path) -> None:
-    """Make a folder that only this user can enter; OSError where it can't be made, or is another user's already."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except PermissionError as error:
-        advice = f"a folder for several users is made with chmod 1777 {folder.parent}"
-        raise PermissionError(error.errno, f"{error.strerror}; {advice}", str(folder)) from error
-    if os.name == "posix":  # mkdir leaves a folder that exists as it is
-        os.close(_own_folder(folder))
+def make_private(*folders: Path) -> None:
+    """Make folders that only this user can enter; OSError where one can't be made, or is another user's already."""
+    for folder in folders:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except PermissionError as error:
+            advice = f"a folder for several users is made with chmod 1777 {folder.parent}"
+            raise PermissionError(error.errno, f"{error.strerror}; {advice}", str(folder)) from error
+        if os.name == "posix":  # mkdir leaves a folder that exists as it is
+            os.close(_own_folder(folder))
 
 
 def open_own(path: Path, flags: int = os.O_RDONLY) -> int:
@@ -69,8 +70,7 @@ def _own(path: str, flags: int, folder: int | None = None) -> int:
 
 def _not_ours_alone(status: os.stat_result) -> bool:
     """Whether another user owns a file or folder, or may write to it: a hub puts all users into one group."""
-    shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return os.name == "posix" and bool(status.st_uid != os.geteuid() or shared)
+    return os.name == "posix" and (status.st_uid != os.geteuid() or status.st_mode & 0o022 != 0)
 
 
 def plain_temp_folder() -> str:

@@ -176,7 +176,7 @@ def split_key(key: str) -> tuple[str, str]:
     match = _KEY.fullmatch(" ".join(key.split())) if isinstance(key, str) else None
     if match is None:
         raise BadMeasurement(
-            f"Expected a key like '00.3 all threads' (notebook.section, then a name), got {brief_repr(key)}."
+            f"Expected a key like '00.3 all threads' (notebook.section and a name), got {brief_repr(key)}."
         )
     return match[1], match[2]
 
@@ -271,9 +271,7 @@ def read(path: Path) -> tuple[list[Entry], list[str]]:
     return _lines_at(path).read()
 
 
-@functools.cache
-def _lines_at(path: Path) -> Lines[Entry]:
-    return Lines(path, from_line, same)
+_lines_at = functools.cache(lambda path: Lines(path, from_line, same))
 
 
 def state_folder() -> Path:

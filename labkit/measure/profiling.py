@@ -128,6 +128,5 @@ def trace_path() -> Path:
     name = f"step-rank{torch.distributed.get_rank()}.json" if several else "step.json"
     folder = of_this_user(results.state_folder() / "traces")
     with writing(folder, "Set LABKIT_HOME to a folder of yours, or pass path=."):
-        make_private(results.state_folder())
-        make_private(folder)
+        make_private(results.state_folder(), folder)
     return folder / name

@@ -56,8 +56,7 @@ def lock_path() -> Path:
 
     /tmp may be each user's own, as on The Littlest JupyterHub; Linux's /dev/shm is the same for all users.
     """
-    shared = Path("/dev/shm")
-    of_machine = shared if shared.is_dir() else tempfile.gettempdir()
+    of_machine = "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()
     return Path(os.environ.get("LABKIT_TURNS") or of_machine) / "labkit-turn.lock"
 
 

@@ -35,8 +35,7 @@ def build_once(folder: Path | None, name: str, build: Callable[[Path], Iterable[
 
     home = (folder or cache_folder()) / name
     try:
-        for own in (state_folder(), home.parent) if folder is None else ():
-            make_private(own)
+        make_private(*(() if folder else (state_folder(), home.parent)))
         home.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(f"{home}.lock"):
             if not _complete(home):
