@@ -56,7 +56,7 @@ def fusion(fn: Callable[..., Any], *args: Any) -> Fusion:
         run_and_get_code = getattr(utils, "run_and_get_code", None)  # private to torch, so a version may lack it
         if run_and_get_code is None:
             raise GraphCompileError(
-                f"Expected torch._inductor.utils.run_and_get_code in torch {torch.__version__}: set TORCH_LOGS=output_code."
+                f"Expected torch._inductor.utils.run_and_get_code in {torch.__version__}: set TORCH_LOGS=output_code."
             )
         torch.compiler.reset()
         with generating.patch(fx_graph_cache=False), tracing.patch(enable_autograd_cache=False):
