@@ -143,7 +143,7 @@ def _judge() -> Callable[[Any], Any]:
     kinds = schema["definitions"]
     kinds["claim"], kinds["exercise"] = {"enum": list(journal.claims())}, {"enum": exercise_files.numbers()}
     kinds["section"]["pattern"] = rf"^({'|'.join(outline.outlines())})\.[0-9]$"
-    return fastjsonschema.compile(schema)  # type: ignore[no-any-return]
+    return fastjsonschema.compile(schema)
 
 
 @functools.cache
