@@ -39,7 +39,7 @@ import labkit as lab
 import steptime
 from labkit.core.errors import IN_WORDS
 from labkit.core.paths import PACKAGES
-from teaching import pool
+from teaching import class_files, pool
 from tests import notebook_modules
 from tests.good_inputs import (
     EXAMPLES,
@@ -260,7 +260,7 @@ def targets(wanted: str = "") -> Iterator[Target]:
     """Every public function, class and method that has parameters, of labkit and of what stands beside notebooks."""
     seen: set[int] = set()
     offered_by = {name: getattr(lab, name) for name in lab.__all__} | notebook_modules.instruments()
-    offered_by |= {"pool": pool, "steptime": steptime}  # lab.profiling wraps the second
+    offered_by |= {"pool": pool, "class_files": class_files, "steptime": steptime}  # lab.profiling wraps the second
     offered_by |= {f"plot.{name}": drawing for name, drawing in notebook_modules.drawings().items()}
     every = [target for name, found in offered_by.items() for target in _targets_of(name, found, seen)]
     walked = {target.owner for target in every} | {target.call for target in every}
