@@ -367,6 +367,7 @@ NOT_WALKED: dict[str, str] = {
     "rank_script.filled": "takes the name of a file of exercises/nb15/jobs and all of its marks",
     "namespace_hosts.end_all": "takes a network namespace that two_hosts has made",
     "class_files.shown": "takes anything",
+    "teaching.Reader.last": "the same as class_files.Reader.last",
     "class_files.within": "takes the parts of a page",
     "class_files.Reader.last": "takes a type of labkit's own",
     "pool.add_arguments": "takes argparse's parser",
