@@ -54,7 +54,7 @@ COLAB = """\
 import os, sys
 
 if "COLAB_RELEASE_TAG" in os.environ:
-    !test -d /content/workbook || git clone -q --depth 1 {address} /content/workbook
+    !test -d /content/workbook || git clone -q --depth 1 --branch v{version} {address} /content/workbook
     !pip install -q "amaranth>=0.5,<0.6" "anywidget>=0.9.13" "fsrs>=6,<7"  # all else is there
     sys.path.insert(0, "/content/workbook")"""
 # README.md's pictures: the notebook and the cell that draws each.
@@ -68,6 +68,12 @@ def address() -> str:
     """The repository's public address, from pyproject.toml; empty while it has none."""
     with open(PYPROJECT, "rb") as file:
         return str(tomllib.load(file)["project"].get("urls", {}).get("Repository", ""))
+
+
+def version() -> str:
+    """The version in pyproject.toml, whose tag Colab fetches: what a branch holds may change under a class."""
+    with open(PYPROJECT, "rb") as file:
+        return str(tomllib.load(file)["project"]["version"])
 
 
 def set_address(url: str) -> None:
@@ -135,7 +141,7 @@ def canonical(notebook: dict[str, Any], name: str, url: str | None = None) -> st
     for cell in [cell for cell in cells if "setup" in _tags(cell)]:
         cell["source"] = _lines(SETUP)
         if url:
-            source = _lines(COLAB.format(address=url))
+            source = _lines(COLAB.format(address=url, version=version()))
             colab = {"cell_type": "code", "id": "colab", "metadata": {"tags": ["colab"]}, "source": source}
             cells.insert(cells.index(cell), _cell(colab, 0))
     whole = {"cells": cells, "metadata": METADATA, "nbformat": 4, "nbformat_minor": 5}
