@@ -61,7 +61,9 @@ class StepWatch:
         self.samples, self.epoch, self.collected = StackSamples(), 0, Lines()
         self.turns = list[Step]()
         self.again_s: float | None = None  # of a batch that was loaded before
-        self._marks = list[list[tuple[Any, str]]]()  # of each turn: when something began, and the field it counts for
+        self._marks = list[tuple[Any, str]]()  # when something began, and the field of its turn that it counts for
+        self._ends = list[tuple[int, int, int, int]]()  # of turns: how many marks, page faults, graphs, epochs so far
+        self._collecting_s = Counter[int]()  # since each mark
         self._watching = False
         self._clock, self._since_s = Clock(), 0.0
         self._thread = threading.get_ident()
@@ -79,52 +81,43 @@ class StepWatch:
 
     def begin(self) -> None:
         """End the turn before, if there is one, and begin the next."""
-        if self._watching:
-            self._end()
-        self.samples.drop(Lines())
-        self.turns.append(Step(faults=-page_faults(), graphs=-_graphs()))
-        self._marks.append([(self._mark(), "step_s")])
+        self._ends.append((len(self._marks), page_faults(), _graphs(), self.epoch))
         self._watching = True
+        self._mark("step_s")
 
     def input_begins(self) -> None:
         """From here on, the loop waits for a batch."""
-        if self._watching:
-            self.samples.drop(self.turns[-1].lines)
-            self._marks[-1].append((self._mark(), "input_s"))
+        self._mark("input_s")
 
     def input_ends(self) -> None:
         """From here on, it works."""
-        if self._watching:
-            self.samples.drop(self.turns[-1].input_lines)
-            self._marks[-1].append((self._mark(), "step_s"))
+        self._mark("step_s")
 
     def end(self, skip: int = 0) -> None:
         """The last turn ends here; the first ones are left out of `turns`."""
-        self._end()
+        self.begin()
+        self._watching = False
         if self.on_gpu:
             torch.cuda.synchronize()
-        for marks, step in zip(self._marks, self.turns, strict=True):
-            for (mark, name), (following, _) in itertools.pairwise(marks):
-                seconds = 1e-3 * mark.elapsed_time(following) if self.on_gpu else max(following - mark, 0.0)
-                setattr(step, name, getattr(step, name) + seconds)
-            for name, seconds in step.collecting.items():
-                setattr(step, name, max(getattr(step, name) - seconds, 0.0))
+        lines = defaultdict[int, Lines](Lines)
+        for i, place, seconds in self.samples.seen:
+            lines[i][place] += seconds  # type: ignore[assignment]  # a Counter of seconds
+        for (first, faults, graphs, _), (last, *so_far, epoch) in itertools.pairwise(self._ends):
+            self.turns.append(step := Step(faults=so_far[0] - faults, graphs=so_far[1] - graphs, epoch=epoch))
+            for i, (mark, name) in enumerate(self._marks[first:last], first):
+                following, gc_s = self._marks[i + 1][0], self._collecting_s[i]
+                seconds = 1e-3 * mark.elapsed_time(following) if self.on_gpu else following - mark
+                setattr(step, name, getattr(step, name) + max(seconds - gc_s, 0.0))
+                step.collecting[name] += gc_s
+                (step.input_lines if name == "input_s" else step.lines).update(lines[i])
         del self.turns[:skip]
 
-    def _end(self) -> None:
-        self._watching, step = False, self.turns[-1]
-        step.epoch = self.epoch
-        self._marks[-1].append((self._mark(), ""))
-        self.samples.drop(step.lines)
-        step.faults += page_faults()
-        step.graphs += _graphs()
-
-    def _mark(self) -> Any:
-        if not self.on_gpu:
-            return self._clock()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
+    def _mark(self, name: str) -> None:
+        if self._watching:
+            if self.on_gpu:
+                (mark := torch.cuda.Event(enable_timing=True)).record()
+            self._marks.append((mark if self.on_gpu else self._clock(), name))
+            self.samples.now = len(self._marks) - 1
 
     def _collecting(self, phase: str, info: dict[str, int]) -> None:
         if threading.get_ident() != self._thread or not self._watching:
@@ -133,7 +126,7 @@ class StepWatch:
             self._since_s = self._clock()
             return
         seconds = self._clock() - self._since_s
-        self.turns[-1].collecting[self._marks[-1][-1][1]] += seconds  # type: ignore[assignment]  # a Counter of seconds
+        self._collecting_s[self.samples.now] += seconds  # type: ignore[assignment]  # a Counter of seconds
         if seconds > _LONG_S and (place := place_of(sys._getframe(1))):
             self.collected[place] += seconds  # type: ignore[assignment]  # a Counter of seconds
 
