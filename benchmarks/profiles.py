@@ -63,12 +63,13 @@ def _watching(step: Callable[[], None], each_s: float) -> dict[str, tuple[float,
         return [clock() - began for clock, began in zip(_CLOCKS.values(), start, strict=True)]
 
     def watched() -> list[float]:
-        with contextlib.closing(steptime.watch(itertools.repeat(None), steps=100_000, device="cpu")) as loop:
-            batches = iter(loop)
+        batches = steptime.watch(itertools.repeat(None), steps=100_000, device="cpu")
+        with contextlib.closing(batches.loop):
+            handed = iter(batches)
             for _ in range(_STARTING):
-                next(batches)
+                next(handed)
                 step()
-            return read(batches)
+            return read(handed)
 
     for pair in range(round(_ALL_S / 2 / turns / each_s)):
         sides = [watched, lambda: read(itertools.repeat(None))]

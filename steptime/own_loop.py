@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import statistics
 import traceback
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from time import perf_counter
 from types import CodeType
@@ -57,10 +57,9 @@ class WatchedBatches:
         """The batches of an epoch."""
         batches, number = iter(self._batches), next(self.loop.numbers)
         while True:
-            try:
-                with self.loop.input():
-                    batch = next(batches)
-            except StopIteration:
+            with self.loop.input():
+                batch = next(batches, self)  # itself at the end
+            if batch is self:
                 return
             self.loop.fetched(number, batches)
             yield batch
@@ -128,11 +127,11 @@ class OwnLoop:
         elif self._optimizer() is None:
             self.turn()
         timed = len(self._timer.calls) if self._timer is not None else 0
-        self._watch.input_begins()
+        self._watch.mark("input_s")
         try:
             yield
         finally:
-            self._watch.input_ends()
+            self._watch.mark("step_s")
             if self._timer is not None:
                 del self._timer.calls[timed:]
                 self._timer.begin()
@@ -252,10 +251,10 @@ def watch_loop(
 
     def turn() -> None:
         watch.begin()
-        watch.input_begins()
+        watch.mark("input_s")
         batch = next_batch()
         watch.epoch = next_batch.epoch
-        watch.input_ends()
+        watch.mark("step_s")
         step(batch)
 
     with watch.watching():
@@ -269,7 +268,12 @@ def watch_loop(
             left = int((_WATCHED * budget.budget_s / max(taken_s, 1e-6) - 1) * turns)
             n = budget.agreed(max(min(turns, _STEPS - turns, left), 0)) // workers * workers
         watch.end(skip=ready - 1)
-    watch.again_s = again_s(batches)
+    watch.again_s, start = again_s(batches), perf_counter()
+    if watch.again_s is None and ready == 1 and isinstance(batches, Iterable):  # what follows a short first epoch?
+        while not next_batch.epoch and perf_counter() - start < _WATCHED * budget.budget_s:
+            next_batch()
+        if next_batch.epoch > watch.epoch:
+            watch.again_s = statistics.median(mean_s(next_batch, no_sync) for _ in range(_AGAIN))
     return watch
 
 

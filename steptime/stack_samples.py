@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import sys
 import sysconfig
@@ -14,14 +13,13 @@ from pathlib import Path
 from time import perf_counter
 from types import FrameType
 
-_EVERY_S = 1e-2  # between samples: one takes some 20 microseconds, in which the thread may have to wait
+_EVERY_S = 2e-2  # between samples: each wakes a thread, for which the one that is watched may have to wait
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")} - {None})
 _COLLECTIVES = f"{os.sep}torch{os.sep}distributed{os.sep}"
 WAITING = ", in a collective"
 _OWN = f"{Path(__file__).parent}{os.sep}"  # of this package, which runs the experiments
 
-Place = tuple[str, str, int]  # function, file and line
-Lines = Counter[Place]  # -> seconds
+Lines = Counter[tuple[str, str, int]]  # function, file and line -> seconds
 
 
 class StackSamples:
@@ -32,7 +30,7 @@ class StackSamples:
     """
 
     def __init__(self) -> None:
-        self.now, self.seen = 0, list[tuple[int, Place, float]]()
+        self.now, self.seen = 0, list[tuple[int, tuple[str, str, int], float]]()
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
@@ -72,24 +70,16 @@ def longest(lines: Lines) -> str:
     return f"{name[0]} ({name[1]}, line {line[2]})"
 
 
-def place_of(frame: FrameType | None) -> Place | None:
+def place_of(frame: FrameType | None) -> tuple[str, str, int] | None:
     """The function, its file and the line; None if the thread is in no code that the experiment has called.
 
     A function that has called a collective, in which it waits for other ranks, is named with WAITING.
     """
     waiting = ""
-    while frame is not None and (file := _file(path := frame.f_code.co_filename)) is not None:
+    while frame is not None and not (path := frame.f_code.co_filename).startswith(_OWN):
         name = frame.f_code.co_name
-        if file and not name.endswith(("comp>", "genexpr>")):
-            return name + waiting, file, frame.f_lineno
+        if not path.startswith((*_LIBRARIES, "<frozen")) and not name.endswith(("comp>", "genexpr>")):
+            return name + waiting, "a cell" if "ipykernel_" in path else Path(path).name, frame.f_lineno
         waiting = waiting or WAITING * (_COLLECTIVES in path)
         frame = frame.f_back
     return None
-
-
-@functools.lru_cache(1024)
-def _file(path: str) -> str | None:
-    """The name of a file for readers: none of a library's, None of one of this package."""
-    if path.startswith(_OWN):  # which may be among the libraries
-        return None
-    return "" if path.startswith((*_LIBRARIES, "<frozen")) else "a cell" if "ipykernel_" in path else Path(path).name

@@ -50,7 +50,7 @@ class Step:
 
 
 class StepWatch:
-    """Notes each turn of a loop, from `begin`: what lies between `input_begins` and `input_ends` is input.
+    """Notes each turn of a loop, from `begin`, and by each `mark` whether it waits for a batch.
 
     On a GPU, events on its stream tell the time: input is then what keeps the GPU waiting, and what the host does
     meanwhile takes no time.
@@ -83,15 +83,15 @@ class StepWatch:
         """End the turn before, if there is one, and begin the next."""
         self._ends.append((len(self._marks), page_faults(), _graphs(), self.epoch))
         self._watching = True
-        self._mark("step_s")
+        self.mark("step_s")
 
-    def input_begins(self) -> None:
-        """From here on, the loop waits for a batch."""
-        self._mark("input_s")
-
-    def input_ends(self) -> None:
-        """From here on, it works."""
-        self._mark("step_s")
+    def mark(self, name: str) -> None:
+        """From here on, the loop waits for a batch, "input_s", or works, "step_s"."""
+        if self._watching:
+            if self.on_gpu:
+                (event := torch.cuda.Event(enable_timing=True)).record()
+            self._marks.append((event if self.on_gpu else self._clock(), name))
+            self.samples.now = len(self._marks) - 1
 
     def end(self, skip: int = 0) -> None:
         """The last turn ends here; the first ones are left out of `turns`."""
@@ -112,13 +112,6 @@ class StepWatch:
                 (step.input_lines if name == "input_s" else step.lines).update(lines[i])
         del self.turns[:skip]
 
-    def _mark(self, name: str) -> None:
-        if self._watching:
-            if self.on_gpu:
-                (mark := torch.cuda.Event(enable_timing=True)).record()
-            self._marks.append((mark if self.on_gpu else self._clock(), name))
-            self.samples.now = len(self._marks) - 1
-
     def _collecting(self, phase: str, info: dict[str, int]) -> None:
         if threading.get_ident() != self._thread or not self._watching:
             return
@@ -127,7 +120,7 @@ class StepWatch:
             return
         seconds = self._clock() - self._since_s
         self._collecting_s[self.samples.now] += seconds  # type: ignore[assignment]  # a Counter of seconds
-        if seconds > _LONG_S and (place := place_of(sys._getframe(1))):
+        if seconds > _LONG_S and (place := place_of(sys._getframe().f_back)):
             self.collected[place] += seconds  # type: ignore[assignment]  # a Counter of seconds
 
 
@@ -219,8 +212,11 @@ def _events(
     """
     at, before = defaultdict[tuple[str, ...], list[int]](list), _lines(usual)
     longest_s = max((turns[i].step_s for i in unusual), default=0.0)
+    sampled = [i for i in unusual if turns[i].lines] or unusual
     for i in unusual:
-        line, seconds = next(iter(_more([turns[i]], usual).most_common(1)), (("", "", 0), 0.0))
+        near = min(sampled, key=lambda j: (abs(turns[j].step_s - turns[i].step_s), j != i))  # no sample fell into i
+        like = turns[near if turns[near].step_s < 2 * turns[i].step_s else i]
+        line, seconds = next(iter(_more([like], usual).most_common(1)), (("", "", 0), 0.0))
         new = before[line] < _NEW * seconds * len(usual)
         kind = line[:2] if new else ("", "long" if 3 * turns[i].step_s > longest_s else "")
         name = RANKS if kind[0].endswith(WAITING) else COMPILING if turns[i].graphs else OCCASIONAL

@@ -15,7 +15,10 @@ from torch.utils.data import DataLoader
 import steptime
 from steptime import own_loop
 from steptime.errors import BadMeasurement
+from steptime.parts import OCCASIONAL
+from steptime.stack_samples import Lines
 from steptime.unchanged import unchanged
+from steptime.watched_steps import Step, seen
 from tests.test_steptime import planted_loops
 from tests.test_steptime.planted_loops import CEILINGS, Decoded, labels
 from tests.test_steptime.test_bottleneck import on_one_thread, time  # noqa: F401  # fixtures
@@ -270,3 +273,13 @@ def test_tensors_that_torch_compile_traces_with_are_passed_over():
     with unchanged(lambda: (fake, weight)):
         weight.data.fill_(1.0)
     assert torch.equal(weight, torch.zeros(4))
+
+
+def test_occasional_work_shorter_than_the_time_between_samples_counts_whole():
+    usual, longer = (lambda: Lines({("train", "a.py", 1): 1e-3})), ("log", "a.py", 2)
+    turns = [Step(step_s=1e-3, lines=usual()) for _ in range(60)]
+    for n, i in enumerate([4, 9, 19, 22, 31, 38, 44, 47, 58]):  # a sample falls into every second one
+        turns[i] = Step(step_s=8e-3, lines=Lines({longer: 0.02} if n % 2 else {}))
+    found = seen(turns, Lines())
+    assert found.seconds_of[OCCASIONAL] == pytest.approx(9 * 7e-3 / 60)
+    assert found.where[OCCASIONAL] == "log (a.py, line 2)"
