@@ -56,18 +56,14 @@ class WatchedBatches:
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch."""
         batches, number = iter(self._batches), next(self.loop.numbers)
-        while True:
-            with self.loop.input():
-                batch = next(batches, self)  # itself at the end
-            if batch is self:
-                return
+        fetch = partial(next, batches, self)  # itself at the end
+        while (batch := self.loop.waited_for(fetch)) is not self:
             self.loop.fetched(number, batches)
             yield batch
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The batch that the function returns."""
-        with self.loop.input():
-            return self._batches(*args, **kwargs)
+        return self.loop.waited_for(partial(self._batches, *args, **kwargs))
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -119,9 +115,8 @@ class OwnLoop:
         """A batch has come from the iterator of this number."""
         self.source = number, batches if hasattr(batches, "_dataset_fetcher") else None  # workers live as it does
 
-    @contextlib.contextmanager
-    def input(self) -> Iterator[None]:
-        """The loop waits for a batch within the block: operators in it belong to no step."""
+    def waited_for(self, fetch: Callable[[], Any]) -> Any:
+        """The batch that `fetch` returns: the loop waits for it, and its operators belong to no step."""
         if self._found is not None:
             self.close()
         elif self._optimizer() is None:
@@ -129,7 +124,7 @@ class OwnLoop:
         timed = len(self._timer.calls) if self._timer is not None else 0
         self._watch.mark("input_s")
         try:
-            yield
+            return fetch()
         finally:
             self._watch.mark("step_s")
             if self._timer is not None:
@@ -199,8 +194,7 @@ def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
     following, number_of = _BaseDataLoaderIter.__next__, WeakKeyDictionary[Any, int]()
 
     def waited(batches: Any) -> Any:
-        with loop.input():
-            batch = following(batches)
+        batch = loop.waited_for(partial(following, batches))
         if batches not in number_of:
             number_of[batches] = next(loop.numbers)
         loop.fetched(number_of[batches], batches)

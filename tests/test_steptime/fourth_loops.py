@@ -425,5 +425,10 @@ WATCHED = {
     "both loaders watched": ("occasional work", "compare", both_loaders_watched),
 }
 RANKED = {"both evaluate": (("occasional work", "evaluate"), ("occasional work", "evaluate"), both_evaluate)}
-FIRST_LOOK = dict[str, str]()
+# As in unseen_loops. The two scripts with several watches had one of each epoch or loader, which each saw a part.
+FIRST_LOOK = {
+    "downloaded once": "input",
+    "watched anew in each epoch": "other host work",
+    "both loaders watched": "occasional work, without its line",
+}
 PLANTED_WRONGLY = ()
