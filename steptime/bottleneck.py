@@ -96,6 +96,7 @@ def watch(
 
     A turn ends when an optimizer has updated its weights; without an optimizer, with each batch. After `steps` turns
     and eight more, in which each operator is timed, `say` is called with what limits the loop, which goes on unwatched.
+    Code that calls this again, for each epoch or for two loaders, has one watch, that of its first call.
     `ceilings`, `device` and `watch` are those of find_bottleneck.
     """
     steps, device, busy = count("steps", steps, 2, 100_000), judged_device(device), watch()

@@ -178,9 +178,8 @@ class OwnLoop:
     def _judged(self) -> Limit:
         if self._found is None:
             if not self._runs:
-                needed = self._steps + _TIMED + _UNWATCHED
-                words = f"The loop ended after {max(self._begun - 1, 0)} steps, and {needed} are looked at."
-                raise BadMeasurement(f"{words} Let it run longer, or pass a smaller `steps`.")
+                ended = f"The loop ended after {max(self._begun - 1, 0)} steps, and {self._steps + _TIMED + _UNWATCHED}"
+                raise BadMeasurement(f"{ended} are looked at. Let it run longer, or pass a smaller `steps`.")
             if self._watch.epoch == 1:
                 self._watch.again_s = again_s(self._trained_from[1])
             self._found = self._judge(self._watch, self._runs)
@@ -195,9 +194,7 @@ def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
 
     def waited(batches: Any) -> Any:
         batch = loop.waited_for(partial(following, batches))
-        if batches not in number_of:
-            number_of[batches] = next(loop.numbers)
-        loop.fetched(number_of[batches], batches)
+        loop.fetched(number_of.setdefault(batches, next(loop.numbers)), batches)
         return batch
 
     patched = mock.patch.object(_BaseDataLoaderIter, "__next__", waited)
