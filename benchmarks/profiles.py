@@ -48,7 +48,7 @@ def rows() -> Iterator[tuple[str, float, float, str]]:
         yield "profiling.find_bottleneck", 20, time.perf_counter() - start, "s"
 
 
-def _watching(step: Callable[[], None], each_s: float) -> dict[str, tuple[float, float, float]]:
+def _watching(step: Callable[[], None], each_s: float) -> dict[str, tuple[float, ...]]:
     """What a script's loop takes more while it is watched, in percent, with its 95 % interval, by each of _CLOCKS.
 
     Readings are taken in pairs, with the watched loop first in every second one.
