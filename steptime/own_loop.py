@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import statistics
 import traceback
@@ -69,12 +70,7 @@ class WatchedBatches:
         return len(self._batches)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._batches, name)
-
-    @property
-    def limit(self) -> Limit:
-        """What limits the loop. The training goes on unwatched."""
-        return self.loop.end()
+        return self.loop.end() if name == "limit" else getattr(self._batches, name)
 
 
 class OwnLoop:
@@ -88,15 +84,13 @@ class OwnLoop:
         self._steps, self._judge, self._say = steps, judge, say
         self._sync, self._watch = sync_of(device), StepWatch(device)
         self._runs = list[list[OperatorCall]]()
-        self._begun = 0
+        self._begun, self._before = 0, self  # turns, and the loop that the same code watched before
         self._optimizer: Callable[[], object] = lambda: None  # returns the loop's first one, if it is alive
         self._anew = True  # the next optimizer that steps is the first
-        self._before = self  # the loop that the same code watched before
         self._found: Limit | None = None
         self._timer: CallTimer | None = None
         self._hook: RemovableHandle | None = None
-        self._turns = self._looked_at()
-        self.numbers = itertools.count(1)  # of iterators
+        self._turns, self.numbers = self._looked_at(), itertools.count(1)  # of iterators
         self.source: tuple[int, object] = (0, None)  # the number of the last batch's iterator, and a DataLoader's own
         self._trained_from: tuple[int, object] = self.source
 
@@ -104,7 +98,7 @@ class OwnLoop:
         """The loop that the same code has begun to watch before, if that still goes on; else this one."""
         codes = [frame.f_code for frame, _ in traceback.walk_stack(None)]
         _, before = _LOOPS.get(calls := tuple(map(id, codes)), (codes, self))
-        if before._turns.gi_frame is not None and before is not self:
+        if before is not self and inspect.getgeneratorstate(before._turns) != inspect.GEN_CLOSED:
             before._anew = True
             return before
         self._before = before
@@ -220,9 +214,8 @@ def again_s(batches: Any) -> float | None:
         if sampler is None or not isinstance(fetcher, _MapDatasetFetcher):
             return None
         fetched = [partial(fetcher.fetch, index) for index in itertools.islice(sampler, _AGAIN)]
-        for fetch in fetched:
-            fetch()
-        return statistics.median(mean_s(fetch, no_sync) for fetch in fetched)
+        seconds = [mean_s(fetch, no_sync) for fetch in 2 * fetched]
+        return statistics.median(seconds[len(fetched) :])
 
 
 def leave(_: Limit) -> None:

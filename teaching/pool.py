@@ -163,14 +163,6 @@ def _exercises(readers: Sequence[Reader]) -> Table:
         counts = [str(n) for n in (len(passed), stuck[number], sum(one.unaided for one in passed))]
         tried = (statistics.median(one.attempts for one in each), statistics.median(one.hints for one in each))
         rows.append((number, *counts, *(f"{n:g}" for n in tried), str(sum(one.solution for one in each))))
-    head = (
-        "exercise",
-        "passed",
-        "not yet",
-        "passed unaided",
-        "answers tried, middle",
-        "hints, middle",
-        "read the solution",
-    )
+    head = ("exercise", "passed", "not yet", "passed unaided", "answers, middle", "hints, middle", "read the solution")
     notes = ("The class is stuck at those at the top.",) if any(stuck.values()) else ()
     return Table(tuple(rows), head if rows else (), notes=notes if rows else ("Nobody has tried an exercise.",))

@@ -212,9 +212,4 @@ def _loss_hint(total: float, values: Any, sizes: tuple[int, ...]) -> str:
     return next((words for words, value in wrong.items() if np.isclose(total, value, rtol=1e-4)), other)
 
 
-CHECKS = {
-    "20.1": dense_after_flatten,
-    "20.2": one_graph,
-    "20.3": pipeline,
-    "20.5": replica_loss,
-}
+CHECKS = {"20.1": dense_after_flatten, "20.2": one_graph, "20.3": pipeline, "20.5": replica_loss}

@@ -52,10 +52,7 @@ def turn(on_wait: Callable[[str], object] | None = None, *, patience_s: float | 
 
 
 def lock_path() -> Path:
-    """The file that is locked: in LABKIT_TURNS, a folder that a hub's containers share, else in one of this machine's.
-
-    /tmp may be each user's own, as on The Littlest JupyterHub; Linux's /dev/shm is the same for all users.
-    """
+    """The file that is locked: in LABKIT_TURNS, which containers may share, else in /dev/shm: /tmp may be private."""
     of_machine = "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()
     return Path(os.environ.get("LABKIT_TURNS") or of_machine) / "labkit-turn.lock"
 

@@ -16,6 +16,8 @@ from labkit.plot.core import Drawing, FigureSpec
 from labkit.plot.style import CYCLE, LIMIT, MARKERS, ON_WHITE, series_style
 
 _ELEMENT_BYTES = 4  # float32
+Points = Mapping[Positive, AnyNumber]
+Marks = Mapping[str, Positive]
 
 
 @Drawing
@@ -33,13 +35,7 @@ def curves(ax: Axes, series: Mapping[str, Sequence[AnyNumber]], *, x: str = "ste
 
 @Drawing
 def scales(
-    ax: Axes,
-    series: Mapping[str, Mapping[Positive, AnyNumber]],
-    *,
-    x: str,
-    y: str,
-    unit: str = "",
-    marks: Mapping[str, Positive] | None = None,
+    ax: Axes, series: Mapping[str, Points], *, x: str, y: str, unit: str = "", marks: Marks | None = None
 ) -> FigureSpec:
     """Lines of a value in `unit` over a size, {name: {size: value}}.
 
@@ -59,7 +55,12 @@ def scales(
         sentences.append(f"{name}: {', '.join(dict.fromkeys(ends))}")
     ax.set(xlabel=x, ylabel=y)
     for name, numbers in zip("xy", zip(*drawn, strict=True), strict=False):
-        _set_scale(ax, name, numbers)
+        low, high, axis = min(numbers), max(numbers), getattr(ax, f"{name}axis")
+        if 0 < 10 * low <= high:
+            ax.set(**{f"{name}scale": "log"})
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < {"x": 100, "y": 1000}[name] * low else (1,)))
+        else:
+            axis.set_major_locator(MaxNLocator(8, steps=(1, 2, 5, 10), integer=name == "x"))
     for i, (name, at) in enumerate((marks or {}).items()):
         ax.axvline(at, color=LIMIT, linestyle="--", linewidth=1)
         place: dict[str, Any] = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points"}
@@ -70,17 +71,6 @@ def scales(
         axis.set_minor_formatter(NullFormatter())
     sentence = f"{y} by {x}: {'; '.join(sentences)}." if sentences else "Nothing drawn yet."
     return FigureSpec(sentence, height_in=3.8, legend="below", columns=1 + (len(series) > 4))
-
-
-def _set_scale(ax: Axes, name: str, numbers: Sequence[float]) -> None:
-    """Make the axis "x" or "y" logarithmic where its numbers span a factor of ten, else linear."""
-    low, high, axis = min(numbers), max(numbers), getattr(ax, f"{name}axis")
-    if 0 < 10 * low <= high:
-        ax.set(**{f"{name}scale": "log"})
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < {"x": 100, "y": 1000}[name] * low else (1,)))
-    else:
-        whole = name == "x" and all(float(size).is_integer() for size in numbers)
-        axis.set_major_locator(MaxNLocator(8, steps=(1, 2, 5, 10), integer=whole))
 
 
 def _count(value: float) -> str:
