@@ -17,8 +17,8 @@ from pathlib import Path
 
 from labkit.core.display import Table
 from labkit.core.errors import DataError
-from labkit.lesson.outcomes import outcomes
-from teaching.pool import read_class
+from labkit.lesson.outcomes import standings
+from teaching.class_files import read_class
 
 FOLDER = Path(__file__).with_name("item_bank")
 KINDS = ("calculate", "explain", "judge")
@@ -70,7 +70,7 @@ def answers(paths: Sequence[Path]) -> list[list[Answers]]:
         readers, skipped = read_class(others)
         if not readers:
             raise DataError(" ".join(["Expected results files, found none.", *skipped[:5]]))
-        forms.append([{n: one.unaided for n, one in outcomes(reader.path).items()} for reader in readers])
+        forms.append([{n: one.unaided for n, one in standings(reader.entries).items()} for reader in readers])
     return forms
 
 

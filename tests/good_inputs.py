@@ -250,8 +250,8 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "StandIn": lambda: lab.StandIn(1e30),
     "Run": lambda: _runs().runs[0],
     "Runs": lambda: _runs(),
-    "Trace": lambda: _trace(),
-    "Review": lambda: _trace().review(),
+    "Trace": lambda: _trace(),  # type: ignore[has-type]
+    "Review": lambda: _trace().review(),  # type: ignore[has-type]
     "Compiled": lambda: lab.compile_cuda(EXAMPLES["compile_cuda.source"]()),
     "Comparison": lambda: lab.compare({"a": lambda: None, "b": lambda: None}, budget_s=0.0),
     "Ratio": lambda: INSTANCES["Comparison"]().ratio("b"),
