@@ -19,6 +19,11 @@ from labkit.core.paths import DATA
 from labkit.lesson import notebook_files
 
 FIRST = "00"
+GOALS = {  # of each track
+    "One GPU": ("07", "08", "09", "10", "11", "16", "19"),
+    "Kernels": ("01", "03", "04", "05", "06", "18"),
+    "Many GPUs": ("12", "13", "14", "15", "17"),
+}
 _SILENT = re.compile(r"`[^`]*`|\$[^$]*\$|(?<=\])\([^)]*\)")  # code, formulas and addresses use no words
 _CLOSING = 9  # the section of what stands after the numbered ones
 
@@ -98,14 +103,17 @@ def sentence(number: str) -> str:
 
 def tracks() -> dict[str, set[str]]:
     """Track -> its goals, and the notebooks that these build on."""
-    return dict(read_table(DATA / "tracks.csv", lambda row: (row["track"], closure(_listed(row["goals"]))), DataError))
+    return {track: closure(goals) for track, goals in GOALS.items()}
 
 
 def _rows() -> list[tuple[str, list[str], list[str]]]:
+    """Each section, what it teaches, and what its notebook needs. Raises DataError for a damaged table."""
     return read_table(DATA / "prerequisites.csv", _row, DataError)
 
 
 def _row(row: TableRow) -> tuple[str, list[str], list[str]]:
+    if not re.fullmatch(r"\d\d\.\d", row["section"]):
+        raise ValueError(f"expected a section such as 04.2, got {row['section']!r}")
     return row["section"], _listed(row["teaches"]), _listed(row["needs"])
 
 
