@@ -252,9 +252,9 @@ def watch_loop(
             left = int((_WATCHED * budget.budget_s / max(taken_s, 1e-6) - 1) * turns)
             n = budget.agreed(max(min(turns, _STEPS - turns, left), 0)) // workers * workers
         watch.end(skip=ready - 1)
-    watch.again_s, start, left = again_s(batches), perf_counter(), itertools.repeat(True, _STEPS)
+    watch.again_s, start, more = again_s(batches), perf_counter(), itertools.repeat(True, _STEPS)
     if watch.again_s is None and ready == 1 and isinstance(batches, Iterable):  # what follows a short first epoch?
-        while next(left, False) and not next_batch.epoch and perf_counter() - start < _WATCHED * budget.budget_s:
+        while next(more, False) and not next_batch.epoch and perf_counter() - start < _WATCHED * budget.budget_s:
             next_batch()
         if next_batch.epoch > watch.epoch:
             watch.again_s = statistics.median(mean_s(next_batch, no_sync) for _ in range(_AGAIN))
