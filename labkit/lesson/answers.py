@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, close
 
@@ -53,6 +54,15 @@ def array(answer: object, expected: str, given: str) -> NDArray[np.float64]:
     except (TypeError, ValueError) as error:
         why = f"{error}."
     raise NotYet(f"{_expected(given)} {expected}, got {brief_repr(answer)}. {why}")
+
+
+def whole_numbers(answer: object, expected: str, given: str = "") -> list[int]:
+    """The answer as a list of integers; NotYet for anything else, floats and booleans included."""
+    listed = as_list(answer)
+    if listed is None or not all(map(is_whole, listed)):
+        dtype = f", {answer.dtype}" if hasattr(answer, "dtype") else ""
+        raise NotYet(f"{_expected(given)} {expected}, got {brief_repr(answer)}{dtype}.")
+    return [int(number) for number in listed]
 
 
 def mistake(value: float, wrong: Mapping[float, str], otherwise: str, *, rel: float = 1e-6) -> str:
