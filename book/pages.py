@@ -158,25 +158,20 @@ def _claims(claims: course.Claims) -> str:
         "that this book shows come first, then those of recorded runs, each with the notebook's section that gave it.",
     ]
     for claim in claims.claims:
-        parts.append(f"## {claim.id} {_plain(claim.text)}")
+        parts.append(f"## {claim.id} {recorded.plain(claim.text)}")
         verdicts = [(v, f"{v.section}, this book's run on {v.machine}") for v in claim.here]
         verdicts += [(v, f"{v.section}, recorded on {v.machine}") for v in claim.elsewhere]
         judged = [row for row in verdicts if row[0].verdict != "not measured"] or verdicts[:1]
-        parts.append("\n".join(f"- **{v.verdict}** ({where}): {_plain(v.because)}" for v, where in judged))
+        parts.append("\n".join(f"- **{v.verdict}** ({where}): {recorded.plain(v.because)}" for v, where in judged))
         parts.append(
             "\n".join(
-                f"- *published*, {e['supports']}: {_plain(e['finding'])} ({_plain(e['device'])}; "
-                f"[{_plain(e['source'])}]({e['link']}))"
+                f"- *published*, {e['supports']}: {recorded.plain(e['finding'])} ({recorded.plain(e['device'])}; "
+                f"[{recorded.plain(e['source'])}]({e['link']}))"
                 for e in claim.evidence
             )
         )
         parts.append(f"Tried in notebook {claim.notebooks.replace(' ', ', notebook ')}.")
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _plain(text: str) -> str:
-    """Text that Markdown shows as it is."""
-    return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", text)
 
 
 def _index(source: Path) -> str:

@@ -39,7 +39,7 @@ def _table(numbers: Iterable[Measurement], machines: list[str]) -> str:
     lines = [["Section", "What", "Size and format", *machines], ["---"] * (3 + len(machines))]
     for (section, what, work, _), row in sorted(rows.items()):
         lines.append([section, what, work, *(row.get(machine, "") for machine in machines)])
-    return "\n".join(f"| {' | '.join(map(_plain, cells))} |" for cells in lines)
+    return "\n".join(f"| {' | '.join(map(plain, cells))} |" for cells in lines)
 
 
 def _shown(one: Measurement) -> str:
@@ -47,5 +47,6 @@ def _shown(one: Measurement) -> str:
     return one.amount + (f" ({', '.join(said)})" if said else "")
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is."""
     return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", text)

@@ -66,14 +66,17 @@ BUILDS_ON = re.compile(r"Builds on [^.]*\.")
 
 def address() -> str:
     """The repository's public address, from pyproject.toml; empty while it has none."""
-    with open(PYPROJECT, "rb") as file:
-        return str(tomllib.load(file)["project"].get("urls", {}).get("Repository", ""))
+    return str(_project().get("urls", {}).get("Repository", ""))
 
 
 def version() -> str:
     """The version in pyproject.toml, whose tag Colab fetches: what a branch holds may change under a class."""
+    return str(_project()["version"])
+
+
+def _project() -> dict[str, Any]:
     with open(PYPROJECT, "rb") as file:
-        return str(tomllib.load(file)["project"]["version"])
+        return dict(tomllib.load(file)["project"])
 
 
 def set_address(url: str) -> None:
@@ -161,7 +164,7 @@ def readme(text: str, url: str) -> str:
 def course(text: str) -> str:
     """data/course.csv's text, with a row for each notebook: what it can be skipped by is kept, the rest is made."""
     skips = {row["file"]: row["skip"] for row in csv.DictReader(io.StringIO(text))}
-    tracks = prerequisites.tracks()
+    members = prerequisites.tracks()
     made = io.StringIO()
     table = csv.writer(made, lineterminator="\n")
     table.writerow(["file", "title", "minutes", "exercises", "tracks", "skip"])
@@ -170,9 +173,9 @@ def course(text: str) -> str:
         title = "".join(notebook["cells"][0]["source"]).splitlines()[0].removeprefix(f"# {number} ")
         needed = ["".join(cell["source"]) for cell in notebook["cells"] if "more" not in _tags(cell)]
         exercises = "; ".join(filter(None, map(notebook_files.stub_number, needed)))
-        on_tracks = "; ".join(track for track, numbers in tracks.items() if number in numbers)
-        needed_minutes = minutes(notebook, number)
-        table.writerow([path.name, title, needed_minutes, exercises, on_tracks, skips.get(path.name, "")])
+        on_tracks = "; ".join(track for track, numbers in members.items() if number in numbers)
+        skip_by = skips.get(path.name, "")
+        table.writerow([path.name, title, minutes(notebook, number), exercises, on_tracks, skip_by])
     return made.getvalue()
 
 

@@ -50,7 +50,7 @@ def needed(number: str) -> frozenset[str]:
 def used(number: str) -> dict[str, int]:
     """The table's words in a notebook's prose outside of title and optional parts, each with its first section."""
     (path,) = (path for path in notebook_files.paths() if path.name[:2] == number)
-    listed = {name for _, names, _ in _rows() for name in names}
+    listed = set().union(*taught().values())
     words = [word for word in of_page(number) if word.term in listed]
     found, section = dict[str, int](), 0
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"][1:]:
