@@ -80,6 +80,48 @@ def test_torch_behaves_as_on_a_gpu(tmp_path):
     rehearse(textwrap.dedent(code) + "".join(refused(*each) for each in refusals), tmp_path)
 
 
+def test_what_fails_on_a_gpu_alone_fails_here(tmp_path):
+    code = """
+        import os, torch
+        from torch.nn.functional import ScalingType, scaled_mm
+        weight = torch.ones(2, device="cuda", requires_grad=True)
+        (2 * weight).sum().backward()
+        for capturable, fits in ((False, False), (True, True)):
+            optimizer, graph = torch.optim.Adam([weight], capturable=capturable), torch.cuda.CUDAGraph()
+            try:
+                with torch.cuda.graph(graph):
+                    optimizer.step()
+            except RuntimeError as error:
+                assert "capturable is False" in str(error) and not fits, error
+            else:
+                assert fits
+        one, eight = ScalingType.TensorWise, torch.ones(32, 32, device="cuda").to(torch.float8_e4m3fn)
+        scale = torch.ones((), device="cuda")
+        product = lambda a, b: scaled_mm(a, b, scale, one, scale, one, output_dtype=torch.bfloat16)
+        if torch.cuda.get_device_capability() >= (8, 9):
+            assert product(eight, eight.T).sum().item() == 32**3
+        child = os.fork()
+        if child == 0:
+            refusals = []
+            for use in (lambda: weight + 1, lambda: torch.cuda.synchronize(), lambda: torch.ones(2, device="cuda")):
+                try:
+                    use()
+                except RuntimeError as error:
+                    refusals.append("Cannot re-initialize CUDA in forked subprocess" in str(error))
+            os._exit(0 if refusals == [True, True, True] else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    """
+    refusals = {"torch.cuda.set_device(1)": "invalid device ordinal"}
+    newer = {
+        "product(eight, eight)": "row-major and column-major",
+        "product(eight[:, :8], eight[:, :8].T)": "divisible by",
+    }
+    older = {"product(eight, eight.T)": "compute capability >= 9.0 or 8.9"}
+    for card, more in {"T4": older, "8GB": newer}.items():
+        tried = "".join(refused(*each) for each in (refusals | more).items())
+        rehearse(textwrap.dedent(code) + tried, tmp_path, card=card)
+
+
 def test_every_number_is_simulated_and_nothing_but_the_environment_switches_it_on(tmp_path):
     code = """
         import labkit as lab
@@ -156,6 +198,19 @@ def test_a_small_card_that_is_nearly_full(tmp_path, monkeypatch):
         assert cupy.freed == 1
     """
     rehearse(code, tmp_path, card="laptop")
+
+
+def test_a_card_of_8_gb_gets_the_sizes_for_a_gpu_unless_others_hold_its_memory(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_PROFILE", "full")
+    code = """
+        import torch
+        from labkit.measure import catalog, machine
+        {}
+        assert machine.pick(ci=1, cpu=2, gpu=3) == {}, torch.cuda.mem_get_info()
+        assert catalog.find(machine.machine().name).memory_bytes == 8e9
+    """
+    rehearse(code.format("", 3), tmp_path, card="8GB")
+    rehearse(code.format('held = torch.empty(3 * 2**30, dtype=torch.uint8, device="cuda")', 2), tmp_path, card="8GB")
 
 
 def test_a_gpu_that_torch_has_no_code_for_is_not_used(tmp_path):

@@ -41,6 +41,9 @@ class Stream:
     def query(self):
         return True
 
+    def is_capturing(self):
+        return bool(device.is_recording())
+
     def synchronize(self):
         check_not_recording()
 
@@ -104,6 +107,13 @@ def check_not_recording():
         raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
 
 
+def exchange(index):
+    """Make a GPU the current one, none for a negative index; the one before it."""
+    if index >= GPUS:
+        raise RuntimeError("CUDA error: invalid device ordinal")
+    return device.exchange_device(index)
+
+
 def properties(index):
     if not 0 <= index < GPUS:
         raise RuntimeError("CUDA error: invalid device ordinal")
@@ -126,9 +136,10 @@ def fill(c):
     for name in ("held_bytes", "peak_bytes", "exchange_stream", "begin_graph"):
         getattr(device, name).restype = ctypes.c_int64
     device.exchange_stream.argtypes = ctypes.c_int, ctypes.c_int64
-    mode = SimpleNamespace(waits=0)
+    mode = SimpleNamespace(waits=0, forked=False)
 
     def init():
+        os.register_at_fork(after_in_child=lambda: setattr(mode, "forked", True))
         cuda = sys.modules["torch.cuda"]
         cuda._get_device_properties = properties
         cuda.default_generators = tuple(sys.modules["torch"].Generator() for _ in range(GPUS))
@@ -145,11 +156,10 @@ def fill(c):
         "_CudaStreamBase": Stream, "_CudaEventBase": Event, "_CUDAGraph": Graph, "_has_cuda": True,
         "_cuda_CUDAAllocator_AllocatorState": object,
         "_graph_pool_handle": lambda: (0, 1), "_cuda_isCurrentStreamCapturing": lambda: bool(device.is_recording()),
-        "_cuda_getDeviceCount": lambda: GPUS, "_cuda_isInBadFork": lambda: False, "_cuda_init": init,
+        "_cuda_getDeviceCount": lambda: GPUS, "_cuda_isInBadFork": lambda: mode.forked, "_cuda_init": init,
         "_cuda_getDevice": lambda: device.exchange_device(-1),
-        "_cuda_setDevice": lambda i: device.exchange_device(i),
-        "_cuda_exchangeDevice": lambda i: device.exchange_device(i),
-        "_cuda_maybeExchangeDevice": lambda i: device.exchange_device(i), "_cuda_synchronize": check_not_recording,
+        "_cuda_setDevice": exchange, "_cuda_exchangeDevice": exchange, "_cuda_maybeExchangeDevice": exchange,
+        "_cuda_synchronize": check_not_recording,
         "_cuda_getCurrentStream": lambda i: (device.exchange_stream(i, -1), i, 1),
         "_cuda_getCurrentRawStream": lambda i: device.exchange_stream(i, -1), "_cuda_getCompiledVersion": lambda: 12080,
         "_cuda_hasPrimaryContext": lambda i: True, "_cuda_getDefaultStream": lambda i: (0, i, 1),
@@ -195,5 +205,7 @@ def finish(torch):
         return self
 
     torch.UntypedStorage.resize_ = resize_
+    torch.accelerator.current_accelerator = lambda check_available=False: torch.device("cuda")
+    torch.accelerator.current_stream = lambda device=None: torch.cuda.current_stream(device)
     torch.Tensor.record_stream = lambda self, stream: None
     torch.cuda.memory_summary = lambda **options: "the allocator's statistics would stand here"
