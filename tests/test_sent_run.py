@@ -80,7 +80,7 @@ def test_what_is_packed_holds_no_guess_no_hour_and_no_name(sent, monkeypatch):
     text, left_out = sent_run.packed(
         sent(
             guessed,
-            dataclasses.replace(SHARE, busy="this GPU was shared: another process uses it (PID 77)"),
+            dataclasses.replace(SHARE, busy="this GPU was shared: others use it (PID 77)"),
             dataclasses.replace(VERDICT, because="read /home/marlene/data/a.bin"),
             dataclasses.replace(VERDICT, because="as workhorse said"),
             dataclasses.replace(VERDICT, because="asked marlene"),

@@ -1,6 +1,7 @@
 """The pretend GPU behaves as torch's own does where the notebooks rely on it, and marks every number as simulated."""
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -211,6 +212,24 @@ def test_a_card_of_8_gb_gets_the_sizes_for_a_gpu_unless_others_hold_its_memory(t
     """
     rehearse(code.format("", 3), tmp_path, card="8GB")
     rehearse(code.format('held = torch.empty(3 * 2**30, dtype=torch.uint8, device="cuda")', 2), tmp_path, card="8GB")
+
+
+def test_ceilings_keep_the_clock_the_power_and_the_temperature_that_they_were_measured_at(tmp_path, monkeypatch):
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho '1065 MHz, 1590 MHz, 69.80 W, 70.00 W, 71'\n", encoding="utf-8")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("LABKIT_PROFILE", "smoke")
+    code = """
+        import labkit as lab
+        kept = lab.measure_ceilings()
+        assert kept.conditions["power limit"] == "70.00 W"
+        print(kept.remarks["clock"])
+    """
+    said = rehearse(code, tmp_path)
+    assert said.startswith(
+        "1065 MHz of 1590 MHz, 69.80 W of 70.00 W, 71 °C at the end. Another clock has other ceilings"
+    )
 
 
 def test_a_gpu_that_torch_has_no_code_for_is_not_used(tmp_path):
