@@ -280,6 +280,22 @@ def test_ranks_take_a_gpu_of_their_own_under_nccl_and_none_under_gloo(tmp_path):
     rehearse(code, tmp_path, gpus=2)
 
 
+def test_a_script_of_ranks_runs_where_they_outnumber_the_gpus(tmp_path):
+    (tmp_path / "ranks_device.py").write_text("import torch\n\ndef work():\n    return torch.cuda.current_device()\n")
+    code = f"""
+        import os, subprocess, sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        from exercises.nb15.rank_script import as_script
+        from ranks_device import work
+        train = as_script(work, {str(tmp_path)!r}, nproc=2).train
+        for rank in ("0", "1"):
+            given = os.environ | dict(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE="2")
+            subprocess.run([sys.executable, train], env=given, check=True)
+    """
+    said = rehearse(code, tmp_path).splitlines()
+    assert said == ["rank 0 returned 0", "rank 1 returned 0"]
+
+
 @needs("tensorflow")
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_tensorflow_uses_the_gpu_that_torch_has_and_leaves_it_memory(tmp_path, gpus):
