@@ -164,8 +164,9 @@ def fill(c):
         "_graph_pool_handle": lambda: (0, 1), "_cuda_isCurrentStreamCapturing": lambda: bool(device.is_recording()),
         "_cuda_getDeviceCount": lambda: GPUS, "_cuda_isInBadFork": lambda: mode.forked, "_cuda_init": init,
         "_cuda_getDevice": lambda: device.exchange_device(-1),
-        "_cuda_setDevice": exchange, "_cuda_exchangeDevice": exchange, "_cuda_maybeExchangeDevice": exchange,
-        "_cuda_synchronize": check_not_recording,
+        # A function for each: the compiler has a handler for each of these, and none for one that it knows already.
+        "_cuda_setDevice": lambda i: exchange(i), "_cuda_exchangeDevice": lambda i: exchange(i),
+        "_cuda_maybeExchangeDevice": lambda i: exchange(i), "_cuda_synchronize": check_not_recording,
         "_cuda_getCurrentStream": lambda i: (device.exchange_stream(i, -1), i, 1),
         "_cuda_getCurrentRawStream": lambda i: device.exchange_stream(i, -1), "_cuda_getCompiledVersion": lambda: 12080,
         "_cuda_hasPrimaryContext": lambda i: True, "_cuda_getDefaultStream": lambda i: (0, i, 1),
