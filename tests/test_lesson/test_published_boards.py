@@ -1,5 +1,6 @@
 """What others published, on the boards of the notebooks: every row has a source, its place, and no say in a verdict."""
 
+import ast
 import csv
 import itertools
 import json
@@ -26,6 +27,21 @@ def source_of(notebook):
     (path,) = NOTEBOOKS.glob(f"{notebook}_*.ipynb")
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+
+
+def absent_on_a_gpu(notebook):
+    """(section, row, whether a value is calculated) of each row that needs a GPU; the row is None where it varies."""
+    section = None
+    calls = (node for node in ast.walk(ast.parse(source_of(notebook))) if isinstance(node, ast.Call))
+    for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
+        name, given = ast.unparse(call.func), {each.arg: each.value for each in call.keywords}
+        if name.endswith("SpeedBoard"):
+            section = call.args[0].value
+        elif name.endswith(".absent"):
+            needs = ast.unparse(given["needs"] if "needs" in given else call.args[1])
+            if "a CUDA GPU" in needs or "hardware" in needs or "NEEDS" in needs:
+                row = call.args[0].value if isinstance(call.args[0], ast.Constant) else None
+                yield section, row, "calculated" in given
 
 
 def board_of(row, **changes):
@@ -101,6 +117,28 @@ def test_names_of_ratios_fit_beside_their_figure_and_none_hides_another(section)
     names = [row["what"] for row in ROWS if row["key"].startswith(section) and row["relation"] == "ratio"]
     assert max(map(len, names)) <= 34
     assert list(published.ratios(section)) == names
+
+
+NUMBERLESS = {"16.2 GPU"}  # the row's number is still missing
+
+
+@pytest.mark.parametrize("notebook", [path.name[:2] for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))])
+def test_without_a_gpu_a_row_that_needs_one_has_a_number_of_one(notebook):
+    keys = [results.split_key(row["key"]) for row in ROWS]
+    for section, row, calculated in absent_on_a_gpu(notebook):
+        cited = [what for there, what in keys if there == section and row in (None, what)]
+        name = f"{section} {row or '(several)'}"
+        assert calculated or cited or published_ratios(section) or name in NUMBERLESS, name
+
+
+def published_ratios(section):
+    return f'lab.published.ratios("{section}")' in source_of(section[:2]) and published.ratios(section)
+
+
+def test_rows_that_need_a_gpu_are_found():
+    found = {(section, row) for number in ("00", "03", "09", "18") for section, row, _ in absent_on_a_gpu(number)}
+    rows = {"00.4": "GPU with transfers", "03.3": "CUDA", "03.4": "CUDA kernel", "09.6": None, "18.3": "row by row"}
+    assert found == set(rows.items())
 
 
 def gains(table, column, names, lower):
