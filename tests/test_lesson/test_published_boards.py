@@ -13,6 +13,7 @@ from labkit.core.paths import DATA, NOTEBOOKS
 from labkit.lesson import guesses, journal
 from labkit.lesson.boards import SpeedBoard
 from labkit.measure import published
+from labkit.measure.bench import Ratio
 from labkit.plot import ratios as plot_ratios
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("home")]  # draws boards
@@ -53,7 +54,7 @@ def test_a_row_has_a_place_in_its_notebook(row):
     section, name = results.split_key(row["key"])
     source = source_of(section[:2])
     if row["relation"] == "ratio":
-        assert f'lab.published.ratios("{section}")' in source
+        assert f'lab.published.ratios("{section}"' in source
         return
     assert re.search(re.sub(r"\d+", r"(?:\\d+|\\{[^{}]*\\})", re.escape(name)), source), f"no row {name!r}"
     boards = re.findall(rf'(?:SpeedBoard|time_on_gpu)\(\s*"{section}".*?\)\n', source, re.DOTALL)
@@ -103,9 +104,10 @@ def test_names_of_ratios_fit_beside_their_figure_and_none_hides_another(section)
     assert list(published.ratios(section)) == names
 
 
-def gains(table, column, names, lower):
+def gains(table, column, names, lower, **where):
     """The gain of each named rung over the row before it, by name."""
-    numbers = {row["rung"]: float(row[column]) for row in published.table(table)}
+    rows = [row for row in published.table(table) if where.items() <= row.items()]
+    numbers = {row["rung"]: float(row[column]) for row in rows}
     pairs = itertools.pairwise(numbers.items())
     return {name: a / b if lower else b / a for (_, a), (name, b) in pairs if name in names}
 
@@ -122,6 +124,11 @@ SPEEDRUN = {
 }
 
 
+def by_who(section, who):
+    """The values of the published ratios of a section that come from somebody, in the table's order."""
+    return [one.value for one in published.ratios(section).values() if who in one.machine]
+
+
 def test_ratios_of_two_ladders_follow_from_their_tables():
     listed = {name: one.value for name, one in published.ratios("19.2").items() if "rasbt" in one.machine}
     found = gains("gpt2_ladder", "tokens_per_s", listed, lower=False)
@@ -129,6 +136,32 @@ def test_ratios_of_two_ladders_follow_from_their_tables():
     listed = {name: one.value for name, one in published.ratios("19.5").items()}
     found = gains("speedrun_records", "minutes", SPEEDRUN, lower=True)
     assert {SPEEDRUN[name]: gain for name, gain in found.items()} == pytest.approx(listed, rel=1e-3)
+
+
+class Any:
+    def __contains__(self, name):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("section", "who", "table", "column", "where"),
+    [
+        ("16.2", "airbench", "image_ladders", "seconds", {"ladder": "airbench"}),
+        ("16.3", "NERSC", "image_ladders", "images_per_s", {"ladder": "NERSC"}),
+        ("16.3", "rasbt", "gpt2_ladder", "tokens_per_s", {}),
+    ],
+)
+def test_each_rung_of_a_ladder_beside_that_of_images_follows_from_its_table(section, who, table, column, where):
+    found = gains(table, column, Any(), column == "seconds", **where)
+    assert list(found.values()) == pytest.approx(by_who(section, who), rel=1e-3)
+
+
+def test_my_ratio_stands_above_the_published_one_of_its_rung():
+    mine = {name: Ratio(name, "below", 1.5, 1.2, 1.8) for name in ("whitening", "no such rung")}
+    first, second, *_ = rows = published.ratios("16.2", mine)
+    assert (first, second) == ("whitening, here", "whitening")
+    assert rows["whitening, here"] is mine["whitening"]
+    assert sum(isinstance(row, Ratio) for row in rows.values()) == 1
 
 
 def test_the_records_are_in_their_order_and_each_is_faster():
