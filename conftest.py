@@ -1,5 +1,6 @@
 """For every test and notebook under test: a profile, and a state folder of its own."""
 
+import contextlib
 import os
 import tempfile
 
@@ -12,6 +13,18 @@ _home = tempfile.TemporaryDirectory(prefix="labkit-test-")
 def pytest_configure(config):
     os.environ["LABKIT_PROFILE"] = "ci"
     os.environ["LABKIT_HOME"] = _home.name
+    os.environ["LABKIT_TURNS"] = _home.name  # tests that run beside these don't wait for them
+    with contextlib.suppress(ImportError):
+        from nbval.kernel import RunningKernel
+
+        RunningKernel.stop = _stop
+
+
+def _stop(kernel):
+    """Let a notebook's kernel end by itself, where nbval kills it: TensorFlow removes its files in /tmp at its exit."""
+    kernel.km.shutdown_kernel()
+    kernel.kc.stop_channels()
+    del kernel.km
 
 
 def pytest_unconfigure(config):

@@ -5,6 +5,8 @@ usage: python -m benchmarks.profiles
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -12,12 +14,14 @@ from collections.abc import Callable, Iterator
 import torch
 
 import labkit as lab
+import steptime
 from labkit.measure.bootstrap import median_ratio_interval
-from steptime.watched_steps import StepWatch
 
 ROUNDS = 9
 STEPS = 5
-_READING_S = 0.2  # of steps in a row
+_READING_S, _ALL_S = 0.05, 20.0  # of steps in a row, two or more; of all readings of one length of step
+_STARTING = 5  # turns from a watch's first batch until it watches
+_CLOCKS = {"a step": time.perf_counter, "the CPU time of a step": time.process_time}  # a busy machine moves the first
 
 
 def rows() -> Iterator[tuple[str, float, float, str]]:
@@ -32,8 +36,9 @@ def rows() -> Iterator[tuple[str, float, float, str]]:
         added = statistics.median(profiled) / statistics.median(plain) - 1
         yield "what profile_step adds to a step of 20 ms", 10, 100 * added, "%"
         for each_s in (1e-3, 5e-3, 20e-3, 100e-3):
-            value, low, high = (100 * (ratio - 1) for ratio in _watching(_step_of(each_s), each_s))
-            yield f"what watching adds to a step of {1e3 * each_s:g} ms (95 %: {low:.1f} to {high:.1f})", 2, value, "%"
+            for what, (value, low, high) in _watching(_step_of(each_s), each_s).items():
+                words = f"what watching adds to {what} of {1e3 * each_s:g} ms (95 %: {low:.1f} to {high:.1f})"
+                yield words, 2, value, "%"
         images, labels = (part[:64] for part in lab.data.digits(size=32, channels=3))
         loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images, labels), batch_size=64)
         train = _training()
@@ -43,26 +48,40 @@ def rows() -> Iterator[tuple[str, float, float, str]]:
         yield "profiling.find_bottleneck", 20, time.perf_counter() - start, "s"
 
 
-def _watching(step: Callable[[], None], each_s: float) -> tuple[float, float, float]:
-    """Seconds of watched steps over those of others, in turn: the ratio of medians, and its 95 % interval."""
-    watched, plain = list[float](), list[float]()
-    for _ in range(5 * ROUNDS):
-        watch = StepWatch("cpu")
+def _watching(step: Callable[[], None], each_s: float) -> dict[str, tuple[float, ...]]:
+    """What a script's loop takes more while it is watched, in percent, with its 95 % interval, by each of _CLOCKS.
 
-        def unwatched_turn() -> None:
+    Readings are taken in pairs, with the watched loop first in every second one.
+    """
+    turns, readings = max(round(_READING_S / each_s), 2), {what: (list[float](), list[float]()) for what in _CLOCKS}
+
+    def read(batches: Iterator[None]) -> list[float]:
+        start = [clock() for clock in _CLOCKS.values()]
+        for _ in range(turns):
+            next(batches)
             step()
+        return [clock() - began for clock, began in zip(_CLOCKS.values(), start, strict=True)]
 
-        def watched_turn(watch: StepWatch = watch) -> None:
-            watch.begin()
-            watch.input_begins()
-            watch.input_ends()
-            step()
+    def watched() -> list[float]:
+        batches = steptime.watch(itertools.repeat(None), steps=100_000, device="cpu")
+        with contextlib.closing(batches.loop):
+            handed = iter(batches)
+            for _ in range(_STARTING):
+                next(handed)
+                step()
+            return read(handed)
 
-        plain.append(_seconds(unwatched_turn, turns := max(round(_READING_S / each_s), 2)))
-        with watch.watching():
-            watched.append(_seconds(watched_turn, turns))
-            watch.end()
-    return statistics.median(watched) / statistics.median(plain), *median_ratio_interval(watched, plain)
+    for pair in range(round(_ALL_S / 2 / turns / each_s)):
+        sides = [watched, lambda: read(itertools.repeat(None))]
+        taken = [side() for side in (sides if pair % 2 else sides[::-1])]
+        for kept, *both in zip(readings.values(), *(taken if pair % 2 else taken[::-1]), strict=True):
+            for side, seconds in zip(kept, both, strict=True):
+                side.append(seconds)
+    ratios = {w: (statistics.median(a) / statistics.median(b), a, b) for w, (a, b) in readings.items()}
+    return {
+        what: tuple(100 * (ratio - 1) for ratio in (value, *median_ratio_interval(a, b)))
+        for what, (value, a, b) in ratios.items()
+    }
 
 
 def _training() -> Callable[[tuple[torch.Tensor, torch.Tensor]], None]:

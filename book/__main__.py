@@ -1,4 +1,4 @@
-"""Build the book: python -m book [--only 00 03] [--jobs 2] [--folder build/book].
+"""Build the book: python -m book [--only 00 03] [--jobs 2] [--pdf] [--folder build/book].
 
 Runs the notebooks whose outputs are out of date, in the profile LABKIT_PROFILE, and writes the site to FOLDER/html. A
 notebook that `--only` leaves out is shown as it ran last, or without outputs.
@@ -26,6 +26,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", nargs="*", default=numbers, choices=numbers, metavar="NN", help="run only these")
     parser.add_argument("--jobs", type=int, default=1, help="notebooks that run at a time (1: they disturb each other)")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "book", help="where to build (build/book)")
+    parser.add_argument("--pdf", action="store_true", help="print each notebook as a PDF too, with Chromium")
     chosen = parser.parse_args(arguments)
     folder = chosen.folder.resolve()
     executed, source, site = folder / "executed", folder / "source", folder / "html"
@@ -33,15 +34,17 @@ def main(arguments: list[str]) -> int:
     try:
         from sphinx.cmd.build import main as sphinx
 
-        from book import pages, run
+        from book import pages, printing, run
     except ImportError as error:
         raise MissingExtra(f"The book needs {error.name}: make extras") from error
     run.run(executed, chosen.only, chosen.jobs, lambda line: print(line, flush=True))
-    pages.write(source, executed)
+    pages.write(source, executed, pdf=chosen.pdf)
     shutil.rmtree(site, ignore_errors=True)
     static = f"html_static_path={HERE / 'static'},{source / 'pictures'}"
     options = ["-b", "html", "-q", "-W", "--keep-going", "-c", str(HERE), "-d", str(folder / "doctrees"), "-D", static]
     failed: int = sphinx([*options, str(source), str(site)])
+    if chosen.pdf:
+        printing.pdfs(site, lambda line: print(line, flush=True))
     print(f"{site / 'index.html'}: open it in a browser.", flush=True)
     return failed
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from book.site import base_url
+from scripts.notebooks import address
+
 project = "GPU training workbook"
 author = "the workbook's authors"
 copyright = "the workbook's authors; code MIT, text CC BY 4.0"  # noqa: A001  # Sphinx reads this name
 language = "en"
-extensions = ["myst_nb", "sphinx.ext.autodoc", "book.words", "book.docstrings"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "book.words", "book.docstrings", "book.site"]
 
 # book/run.py has run the notebooks. Nothing comes from a network: no widgets' scripts, no formulas ($ is a price).
 nb_execution_mode = "off"
@@ -24,6 +27,7 @@ toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
 html_title = project
+html_baseurl = base_url(address())  # "" while the workbook has no address: no site map then
 html_favicon = "static/icon.svg"
 html_css_files = ["book.css"]
 html_js_files = ["book.js"]

@@ -1,4 +1,4 @@
-"""Write the pages that Sphinx reads: the notebooks as they ran, the glossary, the claims, labkit's reference."""
+"""Write the pages that Sphinx reads: the notebooks as they ran, the glossary, the claims, texts of the repository."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import labkit
-from book.words import GLOSSARY, glossary
+from book import recorded, reference
+from book.glossary import GLOSSARY, glossary
 from exercises.nb16 import course
-from labkit.core.paths import ROOT
+from labkit.core.paths import PACKAGES, ROOT
 from labkit.lesson import exercise_files, notebook_files
 from scripts.notebooks import address
 
@@ -31,22 +30,26 @@ _SECTION = r"(?ms)^## {}\n.*?(?=^## |\Z)"
 _TEACHING = ROOT / "docs" / "teaching"
 _COVER = "03"  # the notebook whose first board stands on the first page
 # Beside the notebooks and the teachers' pages, the files of the repository that are pages here under the same path.
-_COPIED = ("labkit/README.md", "data/README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+_COPIED = (*(f"{name}/README.md" for name in PACKAGES), "data/README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 
-def write(source: Path, executed: Path) -> None:
-    """Write all pages into the folder `source`, anew; `executed` holds the notebooks that were run."""
+def write(source: Path, executed: Path, *, pdf: bool = False) -> None:
+    """Write all pages into the folder `source`, anew; `executed` holds the notebooks that were run.
+
+    With `pdf` each notebook links to its PDF, which book/printing.py writes.
+    """
     shutil.rmtree(source, ignore_errors=True)
     (source / "pictures" / "pictures").mkdir(parents=True)
     (source / "notebooks").mkdir()
     for path in notebook_files.paths():
-        _write(source / "notebooks" / path.name, json.dumps(_notebook(path, executed, source / "pictures")))
+        _write(source / "notebooks" / path.name, json.dumps(_notebook(path, executed, source / "pictures", pdf)))
     teaching = [path.relative_to(ROOT).as_posix() for path in sorted(_TEACHING.glob("*.md"))]
     for name in (*_COPIED, *teaching):
         _write(source / name, _relinked((ROOT / name).read_text(encoding="utf-8"), name, name))
     _write(source / "glossary.md", _glossary())
     _write(source / "claims.md", _claims(course.claims()))
-    for name, text in _reference():
+    _write(source / "recorded.md", recorded.page())
+    for name, text in reference.pages():
         _write(source / "reference" / f"{name}.md", text)
     _write(source / "index.md", _index(source) + "".join(_contents(teaching)))
 
@@ -56,7 +59,7 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _notebook(path: Path, executed: Path, pictures: Path) -> dict[str, Any]:
+def _notebook(path: Path, executed: Path, pictures: Path, pdf: bool) -> dict[str, Any]:
     """A notebook as it ran, or as it is if it didn't run: with a line about the run, and with the exercises' hints."""
     ran = executed / path.name
     text = (ran if ran.exists() else path).read_text(encoding="utf-8")
@@ -64,11 +67,6 @@ def _notebook(path: Path, executed: Path, pictures: Path) -> dict[str, Any]:
     text = text.replace(str(executed), "build/book/executed").replace(f"{ROOT}/", "")
     notebook: dict[str, Any] = json.loads(text)
     told = notebook["metadata"].pop("book", None)
-    about = (
-        "*Run on {machine}, profile {profile}, {day}, in {seconds} s. Your numbers will differ.*".format(**told)
-        if told
-        else "*This notebook was not run for this copy of the book: its outputs are missing.*"
-    )
     cells: list[dict[str, Any]] = []
     hinted: set[str] = set()
     for cell in notebook["cells"]:
@@ -83,8 +81,21 @@ def _notebook(path: Path, executed: Path, pictures: Path) -> dict[str, Any]:
         if found and found[1] not in hinted:
             hinted.add(found[1])
             cells.append(_markdown(f"hints-{found[1]}", "\n\n".join(_hints(found[1]))))
-    cells.insert(1, _markdown("about", about))
+    cells.insert(1, _markdown("about", _about(told) + f' <a href="../pdf/{path.stem}.pdf">As a PDF</a>' * pdf))
     return notebook | {"cells": cells}
+
+
+def _about(told: dict[str, Any] | None) -> str:
+    """The line about a notebook's run, from what book/run.py wrote into its metadata."""
+    if told is None:
+        return "*This notebook was not run for this copy of the book: its outputs are missing.*"
+    about = "Run on {machine}, profile {profile}, {day}, in {seconds} s. Your numbers will differ.".format(**told)
+    if cells := told.get("disturbed"):
+        about += (
+            f" Other programs took time from {cells} of its cells, in a second run as well. Their outputs say so: "
+            "their rates are too low and their times too long."
+        )
+    return f"*{about}*"
 
 
 def _markdown(name: str, text: str) -> dict[str, Any]:
@@ -147,50 +158,20 @@ def _claims(claims: course.Claims) -> str:
         "that this book shows come first, then those of recorded runs, each with the notebook's section that gave it.",
     ]
     for claim in claims.claims:
-        parts.append(f"## {claim.id} {_plain(claim.text)}")
+        parts.append(f"## {claim.id} {recorded.plain(claim.text)}")
         verdicts = [(v, f"{v.section}, this book's run on {v.machine}") for v in claim.here]
         verdicts += [(v, f"{v.section}, recorded on {v.machine}") for v in claim.elsewhere]
         judged = [row for row in verdicts if row[0].verdict != "not measured"] or verdicts[:1]
-        parts.append("\n".join(f"- **{v.verdict}** ({where}): {_plain(v.because)}" for v, where in judged))
+        parts.append("\n".join(f"- **{v.verdict}** ({where}): {recorded.plain(v.because)}" for v, where in judged))
         parts.append(
             "\n".join(
-                f"- *published*, {e['supports']}: {_plain(e['finding'])} ({_plain(e['device'])}; "
-                f"[{_plain(e['source'])}]({e['link']}))"
+                f"- *published*, {e['supports']}: {recorded.plain(e['finding'])} ({recorded.plain(e['device'])}; "
+                f"[{recorded.plain(e['source'])}]({e['link']}))"
                 for e in claim.evidence
             )
         )
         parts.append(f"Tried in notebook {claim.notebooks.replace(' ', ', notebook ')}.")
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _plain(text: str) -> str:
-    """Text that Markdown shows as it is."""
-    return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", text)
-
-
-def _reference() -> Iterator[tuple[str, str]]:
-    """Labkit's pages: the names that notebooks use, then room by room."""
-    rooms = sorted(name for name in labkit.__all__ if isinstance(getattr(labkit, name), ModuleType))
-    names = sorted(set(labkit.__all__) - set(rooms), key=str.lower)
-    about = "What notebooks write as `lab.name`, and the rooms that they write as `lab.room.name`."
-    yield "index", f"# labkit's reference\n\n{about}\n{_toctree('', ['names', *rooms])}"
-    about = "The names that notebooks write as `lab.name`, after `import labkit as lab`."
-    documented = "\n\n".join([".. py:currentmodule:: labkit", *map(_documented, names)])
-    yield "names", f"# Functions and classes\n\n{about}\n\n{_rst(documented)}"
-    for room in rooms:
-        module = getattr(labkit, room)
-        members = ", ".join(vars(module).get("__all__", ()))
-        yield room, f"# lab.{room}\n\n" + _rst(f".. automodule:: {module.__name__}\n   :members: {members}")
-
-
-def _rst(text: str) -> str:
-    return f"```{{eval-rst}}\n{text}\n```\n"
-
-
-def _documented(name: str) -> str:
-    if isinstance(getattr(labkit, name), type):
-        return f".. autoclass:: {name}\n   :members:"
-    return f".. autofunction:: {name}"
 
 
 def _index(source: Path) -> str:
@@ -221,20 +202,15 @@ def _cover(source: Path) -> str:
     return ""
 
 
-def _toctree(caption: str, pages: Iterable[str]) -> str:
-    options = f":hidden:\n:caption: {caption}\n" if caption else ""
-    return "\n```{toctree}\n" + options + ":maxdepth: 1\n\n" + "\n".join(pages) + "\n```\n"
-
-
 def _contents(teaching: Iterable[str]) -> Iterator[str]:
     """The tables of contents, which the page's side shows."""
     numbers = [path.stem for path in notebook_files.paths()]
     course_pages = [f"notebooks/{name}" for name in numbers if name < "20"]
     appendix = [f"notebooks/{name}" for name in numbers if name >= "20"]
-    look_up = ["glossary", "claims", "reference/index"]
-    about = ["labkit/README", "data/README", "CONTRIBUTING", "CHANGELOG"]
+    look_up = ["glossary", "claims", "recorded", "reference/index"]
+    about = [name.removesuffix(".md") for name in _COPIED]
     parts = {"Notebooks": course_pages, "Appendix": appendix, "Look up": look_up}
     parts |= {"For teachers": [name.removesuffix(".md") for name in teaching], "About": about}
     for caption, pages in parts.items():
         if pages:
-            yield _toctree(caption, pages)
+            yield reference.toctree(caption, pages)

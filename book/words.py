@@ -1,59 +1,21 @@
-"""A Sphinx extension that links the first use of a glossary's word, and every mention of another notebook."""
+"""A Sphinx extension: links words to the glossary and notebooks to each other, and gives search all spellings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from labkit.core.paths import ROOT
+from book.glossary import Word, glossary, of_page
 from labkit.lesson import notebook_files
 
-GLOSSARY = ROOT / "docs" / "glossary.md"
-_ENTRY = re.compile(
-    r"^- \*\*(?P<term>[^*]+)\*\*(?: \((?:also (?P<also>[^);]+))?(?:; )?(?:in (?P<only>[\d, ]+))?\))?: (?P<meaning>.+)$",
-    re.MULTILINE,
-)
 _NOTEBOOK = re.compile(r"\b[Nn]otebooks? (\d\d)\b")
 _SILENT = (nodes.reference, nodes.literal, nodes.title, nodes.literal_block, nodes.raw, nodes.term, nodes.target)
 
 Link = Callable[[re.Match[str]], "nodes.reference | None"]
-
-
-@dataclass(frozen=True)
-class Word:
-    """A word of the glossary, its other forms, the notebooks that use it so (empty: all), its meaning in Markdown."""
-
-    term: str
-    also: tuple[str, ...]
-    only: tuple[str, ...]
-    meaning: str
-
-    @property
-    def anchor(self) -> str:
-        """The word's anchor on the glossary's page."""
-        return "word-" + re.sub(r"\W+", "-", self.term.lower()).strip("-")
-
-    @property
-    def told(self) -> str:
-        """What it means, without Markdown."""
-        return re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", self.meaning).replace("`", "").replace("*", "")
-
-
-def glossary(path: Path = GLOSSARY) -> list[Word]:
-    """The glossary's words, sorted."""
-    found = _ENTRY.finditer(path.read_text(encoding="utf-8"))
-    words = [Word(m["term"], _listed(m["also"]), _listed(m["only"]), m["meaning"]) for m in found]
-    return sorted(words, key=lambda word: word.term.lower())
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(text.split(", ")) if text else ()
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -64,11 +26,12 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def _link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    if docname == "glossary":
+        _add_keywords(doctree, glossary())
     if docname == "glossary" or docname.startswith("reference/"):
         return
     notebooks = {path.name[:2]: f"notebooks/{path.stem}" for path in notebook_files.paths()}
-    number = docname.removeprefix("notebooks/")[:2]
-    words = [word for word in glossary() if not word.only or number in word.only]
+    words = of_page(docname)
     forms = {form: word for word in words for form in (word.term, *word.also)}
     longest_first = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
     # A word may begin a sentence; an abbreviation is spelled one way.
@@ -94,6 +57,14 @@ def _link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             pieces = list(_pieces(str(text), found, replace))
             if len(pieces) > 1 or not isinstance(pieces[0], nodes.Text):
                 text.parent.replace(text, pieces)
+    _add_keywords(doctree, [word for word in words if word.term in linked])
+
+
+def _add_keywords(doctree: nodes.document, words: Iterable[Word]) -> None:
+    """What search finds the page by, beside its text."""
+    spellings = sorted({spelling for word in words for spelling in word.spellings})
+    if spellings:
+        doctree.insert(0, nodes.meta(name="keywords", content=", ".join(spellings)))
 
 
 def _level(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:

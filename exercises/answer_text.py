@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import builtins
+import csv
+import functools
 import pprint
 import re
 import textwrap
@@ -32,27 +34,30 @@ def texts(notebook: str, wrong: Wrong) -> Iterator[tuple[str, int, str]]:
         node.value for node in tree.body if isinstance(node, ast.Assign) and _is_name(node.targets[0], "WRONG")
     )
     assert isinstance(listed, ast.Dict)
+    own = {node.id for node in ast.walk(listed) if isinstance(node, ast.Name)}  # a helper that is an answer too is out
     for number, cases in zip(wrong, listed.values, strict=True):
         name = solution_name(number)
         for i, case in enumerate(getattr(cases, "elts", [])):  # a list that is calculated has no code to show
             assert isinstance(case, ast.Tuple)
             code = _code(source, case.elts[0], made, known, name, wrong[number][i][0])
-            if code and len(code.splitlines()) <= _LONGEST and max(map(len, code.splitlines())) <= _WIDEST:
+            if code and not own & set(re.findall(r"def (\w+)\(", code)) - {name} and _is_short(code):
                 yield number, i, code
 
 
-def solution(number: str) -> str | None:
-    """The one function that solves an exercise, as such a text; None where the solution is anything else."""
-    source = exercise_files.solutions(number[:2])[number]
-    body = [node for node in ast.parse(source).body if not isinstance(node, ast.Import | ast.ImportFrom)]
-    return function_text(source, body[0]) if len(body) == 1 and isinstance(body[0], ast.FunctionDef) else None
+def _is_short(code: str) -> bool:
+    return len(code.splitlines()) <= _LONGEST and max(map(len, code.splitlines())) <= _WIDEST
 
 
 def task(number: str) -> str:
-    """What an exercise asks for, in the words of its solution's docstring; empty where it has none."""
-    last = ast.parse(exercise_files.solutions(number[:2])[number]).body[-1]
-    words = ast.get_docstring(last) if isinstance(last, ast.FunctionDef) else None
-    return " ".join((words or "").split())
+    """What an exercise asks for, in words that need no notebook."""
+    return tasks()[number]
+
+
+@functools.cache
+def tasks() -> dict[str, str]:
+    """Exercise -> its task, of those whose answers are shown alone."""
+    with (EXERCISES / "tasks.csv").open(encoding="utf-8", newline="") as file:
+        return {row["exercise"]: row["task"] for row in csv.DictReader(file)}
 
 
 def solution_name(number: str) -> str:
@@ -93,7 +98,7 @@ def _code(source: str, answer: ast.expr, made: Functions, known: set[str], name:
         if len(helpers) < len(missing):
             return None
         code = "\n\n".join([*(function_text(source, helper) for helper in helpers), code])
-    return None if f" {name}(" in code.replace(f"def {name}(", "") else code  # it calls another of that name
+    return None if re.search(rf"(?<!def )(?<![\w.]){name}\(", code) else code  # it calls another of that name
 
 
 def _is_plain(helper: ast.FunctionDef) -> bool:

@@ -31,6 +31,11 @@ class Misconception:
     overlaps: frozenset[str]
     source: str
 
+    @property
+    def explanation(self) -> str:
+        """What is true, below what somebody believed: the second answers the first."""
+        return f"The belief behind it: \u201c{self.believed}\u201d {self.true}"
+
 
 @functools.cache
 def misconceptions() -> dict[str, Misconception]:

@@ -20,7 +20,7 @@ from labkit.core import results
 from labkit.core.display import ShownAsTable, Table
 from labkit.core.errors import MissingCompiler
 from labkit.core.units import GIB, format_bytes
-from labkit.measure import host
+from labkit.measure import host, turns
 from labkit.measure.host import memory_bytes, usable_cores
 from labkit.measure.machine import machine
 
@@ -233,6 +233,14 @@ def disk(name: str) -> Row:
     return Row(name, "ok", space)
 
 
+def turns_to_measure(name: str) -> Row:
+    """Whether notebooks on this machine can take turns: a hub names the folder of their lock with LABKIT_TURNS."""
+    path = turns.lock_path()
+    if path.is_file() or os.access(path.parent, os.W_OK):
+        return Row(name, "ok", f"through {path}")
+    return Row(name, "problem", f"{path} can't be made", "set LABKIT_TURNS to a folder made with chmod 1777")
+
+
 CHECKS = (
     Check("Python", python, needed=True),
     Check("cores", cores),
@@ -246,6 +254,7 @@ CHECKS = (
     Check("C++ compiler", compiler),
     Check("gloo", gloo, needed=True),
     Check("disk", disk),
+    Check("turns", turns_to_measure),
 )
 
 

@@ -32,6 +32,9 @@ from labkit.core.errors import DataError
 from labkit.core.paths import DATA, RECORDED, ROOT
 from labkit.lesson import exercise_files, notebook_files, outline
 
+sys.path.insert(0, str(ROOT))  # scripts are no package that is installed
+from scripts import prerequisites
+
 PYPROJECT, README, COURSE = ROOT / "pyproject.toml", ROOT / "README.md", DATA / "course.csv"
 DOCS = ROOT / "docs"
 SOLVED = ROOT / "build" / "solved"
@@ -51,19 +54,29 @@ COLAB = """\
 import os, sys
 
 if "COLAB_RELEASE_TAG" in os.environ:
-    !test -d /content/workbook || git clone -q --depth 1 {address} /content/workbook
+    !test -d /content/workbook || git clone -q --depth 1 --branch v{version} {address} /content/workbook
     !pip install -q "amaranth>=0.5,<0.6" "anywidget>=0.9.13" "fsrs>=6,<7"  # all else is there
     sys.path.insert(0, "/content/workbook")"""
 # README.md's pictures: the notebook and the cell that draws each.
 PICTURES = {"warp_lines.png": ("04", "nb04-51"), "gantt.png": ("14", "cell-54"), "roofline.png": ("01", "nb01-33")}
 LINKS = re.compile(r"\n*\[Open in Colab\].*\Z", re.DOTALL)
 SKIP = re.compile(r" Know this already\?.*")
+BUILDS_ON = re.compile(r"Builds on [^.]*\.")
 
 
 def address() -> str:
     """The repository's public address, from pyproject.toml; empty while it has none."""
+    return str(_project().get("urls", {}).get("Repository", ""))
+
+
+def version() -> str:
+    """The version in pyproject.toml, whose tag Colab fetches: what a branch holds may change under a class."""
+    return str(_project()["version"])
+
+
+def _project() -> dict[str, Any]:
     with open(PYPROJECT, "rb") as file:
-        return str(tomllib.load(file)["project"].get("urls", {}).get("Repository", ""))
+        return dict(tomllib.load(file)["project"])
 
 
 def set_address(url: str) -> None:
@@ -126,12 +139,12 @@ def canonical(notebook: dict[str, Any], name: str, url: str | None = None) -> st
     if cells and cells[0]["cell_type"] == "markdown":
         body = LINKS.sub("", "".join(cells[0]["source"]))
         body = re.sub(r"(?m)^\d+ minutes\b", f"{minutes(notebook, name[:2])} minutes", body)
-        body = SKIP.sub("", body) + skip(name)
+        body = BUILDS_ON.sub(prerequisites.sentence(name[:2]), SKIP.sub("", body)) + skip(name)
         cells[0]["source"] = _lines(f"{body}\n\n{links(f'notebooks/{name}', url)}" if url else body)
     for cell in [cell for cell in cells if "setup" in _tags(cell)]:
         cell["source"] = _lines(SETUP)
         if url:
-            source = _lines(COLAB.format(address=url))
+            source = _lines(COLAB.format(address=url, version=version()))
             colab = {"cell_type": "code", "id": "colab", "metadata": {"tags": ["colab"]}, "source": source}
             cells.insert(cells.index(cell), _cell(colab, 0))
     whole = {"cells": cells, "metadata": METADATA, "nbformat": 4, "nbformat_minor": 5}
@@ -149,18 +162,20 @@ def readme(text: str, url: str) -> str:
 
 
 def course(text: str) -> str:
-    """data/course.csv's text, with a row for each notebook: tracks and skip are kept, the rest is made."""
-    kept = {row["file"]: row for row in csv.DictReader(io.StringIO(text))}
+    """data/course.csv's text, with a row for each notebook: what it can be skipped by is kept, the rest is made."""
+    skips = {row["file"]: row["skip"] for row in csv.DictReader(io.StringIO(text))}
+    members = prerequisites.tracks()
     made = io.StringIO()
     table = csv.writer(made, lineterminator="\n")
     table.writerow(["file", "title", "minutes", "exercises", "tracks", "skip"])
     for path in notebook_files.paths():
-        notebook, number, row = json.loads(path.read_text(encoding="utf-8")), path.name[:2], kept.get(path.name, {})
+        notebook, number = json.loads(path.read_text(encoding="utf-8")), path.name[:2]
         title = "".join(notebook["cells"][0]["source"]).splitlines()[0].removeprefix(f"# {number} ")
         needed = ["".join(cell["source"]) for cell in notebook["cells"] if "more" not in _tags(cell)]
         exercises = "; ".join(filter(None, map(notebook_files.stub_number, needed)))
-        of_ours = row.get("tracks", ""), row.get("skip", "")
-        table.writerow([path.name, title, minutes(notebook, number), exercises, *of_ours])
+        on_tracks = "; ".join(track for track, numbers in members.items() if number in numbers)
+        skip_by = skips.get(path.name, "")
+        table.writerow([path.name, title, minutes(notebook, number), exercises, on_tracks, skip_by])
     return made.getvalue()
 
 

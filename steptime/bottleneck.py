@@ -22,7 +22,7 @@ from steptime.gains import REFUSALS, cores, measured, tried
 from steptime.limits import LIMITS, Limit
 from steptime.machine import Watch, core_waits, distributed, one_thread, sync_of
 from steptime.operator_timing import OperatorCall, low, usual_runs
-from steptime.own_loop import OwnLoop, doubled_batch, leave, prefetched, run_watched, watch_loop
+from steptime.own_loop import OwnLoop, WatchedBatches, doubled_batch, leave, prefetched, run_watched, watch_loop
 from steptime.pace import Pace, TinyStep, divide_gaps, explained, split_by_limit
 from steptime.parts import COLLECTING, FAULTS, HOST, OCCASIONAL, RANKS, THREADS
 from steptime.step import profile_step
@@ -91,11 +91,12 @@ def watch(
     device: str | None = None,
     watch: Watch = core_waits,
     say: Callable[[Limit], object] = print,
-) -> OwnLoop:
+) -> WatchedBatches:
     """Watch a loop of your own: put what this returns in place of its loader, or of its function for a batch.
 
     A turn ends when an optimizer has updated its weights; without an optimizer, with each batch. After `steps` turns
     and eight more, in which each operator is timed, `say` is called with what limits the loop, which goes on unwatched.
+    Code that calls this again, for each epoch or for two loaders, has one watch, that of its first call.
     `ceilings`, `device` and `watch` are those of find_bottleneck.
     """
     steps, device, busy = count("steps", steps, 2, 100_000), judged_device(device), watch()
@@ -111,7 +112,8 @@ def watch(
         )
         return dataclasses.replace(limit, busy=busy() or limit.busy)
 
-    return OwnLoop(batches, steps, device, judge, say)
+    loop = OwnLoop(steps, device, judge, say)
+    return WatchedBatches(batches, loop if batches is None else loop.known())
 
 
 def diagnose(step: Callable[..., object], batches: object = None, **options: Any) -> Limit:
@@ -127,7 +129,7 @@ def diagnose(step: Callable[..., object], batches: object = None, **options: Any
     """
     with unchanged(step, batches):
         if batches is None:
-            return run_watched(function("step", step, 0), watch(None, **options, say=leave))
+            return run_watched(function("step", step, 0), watch(None, **options, say=leave).loop)
         return find_bottleneck(step, batches, try_changes=True, **options)
 
 

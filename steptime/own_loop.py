@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import statistics
-from collections.abc import Callable, Generator, Iterator
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from time import perf_counter
+from types import CodeType
 from typing import Any
 from unittest import mock
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -37,80 +40,98 @@ _UNWATCHED = 3  # at the start: first calls are slow
 
 Judge = Callable[[StepWatch, list[list[OperatorCall]]], Limit]  # from what was watched, and from timed operators
 
+# By the code that calls `watch`, outwards, whose ids are its own as long as it is kept.
+_LOOPS = dict[tuple[int, ...], tuple[list[CodeType], "OwnLoop"]]()
+
 
 class Enough(BaseException):
     """Leaves a training that has been watched for long enough; no `except Exception` of it holds this up."""
 
 
-class OwnLoop:
-    """In place of a loader, or of a function that returns batches: hands them on, and watches the loop that uses them.
+class WatchedBatches:
+    """In place of a loader, or of a function for a batch: hands batches on, and tells the `loop` that is watched."""
 
-    `steps` turns are watched, in a few more each operator is timed, and after that nothing is. `limit` is then what was
-    found, and `say` is called with it.
-    """
-
-    def __init__(self, batches: Any, steps: int, device: str, judge: Judge, say: Callable[[Limit], object]) -> None:
-        self._batches, self._steps, self._judge, self._say = batches, steps, judge, say
-        self._sync, self._watch = sync_of(device), StepWatch(device)
-        self._runs = list[list[OperatorCall]]()
-        self._begun = 0
-        self._optimizer: object = None
-        self._found: Limit | None = None
-        self._timer: CallTimer | None = None
-        self._hook: RemovableHandle | None = None
-        self._turns = self._looked_at()
-        self.numbers = itertools.count(1)  # of iterators
-        self.source: tuple[int, object] = (0, None)  # the number of the last batch's iterator, and a DataLoader's own
-        self._trained_from: tuple[int, object] = self.source
+    def __init__(self, batches: Any, loop: OwnLoop) -> None:
+        self._batches, self.loop = batches, loop
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch."""
-        batches, number = iter(self._batches), next(self.numbers)
-        while True:
-            try:
-                with self.input():
-                    batch = next(batches)
-            except StopIteration:
-                return
-            self.fetched(number, batches)
+        batches, number = iter(self._batches), next(self.loop.numbers)
+        fetch = partial(next, batches, self)  # itself at the end
+        while (batch := self.loop.waited_for(fetch)) is not self:
+            self.loop.fetched(number, batches)
             yield batch
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The batch that the function returns."""
-        with self.input():
-            return self._batches(*args, **kwargs)
+        return self.loop.waited_for(partial(self._batches, *args, **kwargs))
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._batches, name)
+        return self.loop.end() if name == "limit" else getattr(self._batches, name)
+
+
+class OwnLoop:
+    """Watches the loop that uses batches.
+
+    `steps` turns are watched, in a few more each operator is timed, and after that nothing is. `say` is then called
+    with what was found. Code that calls `watch` again, for each epoch or for two loaders, has one loop.
+    """
+
+    def __init__(self, steps: int, device: str, judge: Judge, say: Callable[[Limit], object]) -> None:
+        self._steps, self._judge, self._say = steps, judge, say
+        self._sync, self._watch = sync_of(device), StepWatch(device)
+        self._runs = list[list[OperatorCall]]()
+        self._begun, self._before = 0, self  # turns, and the loop that the same code watched before
+        self._optimizer: Callable[[], object] = lambda: None  # returns the loop's first one, if it is alive
+        self._anew = True  # the next optimizer that steps is the first
+        self._found: Limit | None = None
+        self._timer: CallTimer | None = None
+        self._hook: RemovableHandle | None = None
+        self._turns, self.numbers = self._looked_at(), itertools.count(1)  # of iterators
+        self.source: tuple[int, object] = (0, None)  # the number of the last batch's iterator, and a DataLoader's own
+        self._trained_from: tuple[int, object] = self.source
+
+    def known(self) -> OwnLoop:
+        """The loop that the same code has begun to watch before, if that still goes on; else this one."""
+        codes = [frame.f_code for frame, _ in traceback.walk_stack(None)]
+        _, before = _LOOPS.get(calls := tuple(map(id, codes)), (codes, self))
+        if before is not self and inspect.getgeneratorstate(before._turns) != inspect.GEN_CLOSED:
+            before._anew = True
+            return before
+        self._before = before
+        _LOOPS[calls] = codes, self
+        return self
 
     def fetched(self, number: int, batches: object) -> None:
         """A batch has come from the iterator of this number."""
         self.source = number, batches if hasattr(batches, "_dataset_fetcher") else None  # workers live as it does
 
-    @contextlib.contextmanager
-    def input(self) -> Iterator[None]:
-        """The loop waits for a batch within the block: operators in it belong to no step."""
+    def waited_for(self, fetch: Callable[[], Any]) -> Any:
+        """The batch that `fetch` returns: the loop waits for it, and its operators belong to no step."""
         if self._found is not None:
             self.close()
-        elif self._optimizer is None:
+        elif self._optimizer() is None:
             self.turn()
         timed = len(self._timer.calls) if self._timer is not None else 0
-        self._watch.input_begins()
+        self._watch.mark("input_s")
         try:
-            yield
+            return fetch()
         finally:
-            self._watch.input_ends()
+            self._watch.mark("step_s")
             if self._timer is not None:
                 del self._timer.calls[timed:]
                 self._timer.begin()
 
     def stepped(self, optimizer: object, *_: object) -> None:
         """An optimizer has updated its weights: that ends a turn, if it is the loop's first optimizer."""
-        self._optimizer = self._optimizer or optimizer
-        if optimizer is self._optimizer:
+        if self._anew:
+            if self._before._optimizer() is optimizer:  # judged already
+                self._found = self._before._found
+            self._optimizer, self._anew, self._before = ref(optimizer), False, self
+        if self._optimizer() is optimizer:
             self.turn()
 
     def turn(self) -> None:
@@ -151,16 +172,14 @@ class OwnLoop:
     def _judged(self) -> Limit:
         if self._found is None:
             if not self._runs:
-                needed = self._steps + _TIMED + _UNWATCHED
-                words = f"The loop ended after {max(self._begun - 1, 0)} steps, and {needed} are looked at."
-                raise BadMeasurement(f"{words} Let it run longer, or pass a smaller `steps`.")
+                ended = f"The loop ended after {max(self._begun - 1, 0)} steps, and {self._steps + _TIMED + _UNWATCHED}"
+                raise BadMeasurement(f"{ended} are looked at. Let it run longer, or pass a smaller `steps`.")
             if self._watch.epoch == 1:
                 self._watch.again_s = again_s(self._trained_from[1])
             self._found = self._judge(self._watch, self._runs)
+            self.source = self._trained_from = (0, None)
             self._say(self._found)
         return self._found
-
-    limit = property(end)
 
 
 def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
@@ -168,11 +187,8 @@ def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
     following, number_of = _BaseDataLoaderIter.__next__, WeakKeyDictionary[Any, int]()
 
     def waited(batches: Any) -> Any:
-        with loop.input():
-            batch = following(batches)
-        if batches not in number_of:
-            number_of[batches] = next(loop.numbers)
-        loop.fetched(number_of[batches], batches)
+        batch = loop.waited_for(partial(following, batches))
+        loop.fetched(number_of.setdefault(batches, next(loop.numbers)), batches)
         return batch
 
     patched = mock.patch.object(_BaseDataLoaderIter, "__next__", waited)
@@ -198,9 +214,8 @@ def again_s(batches: Any) -> float | None:
         if sampler is None or not isinstance(fetcher, _MapDatasetFetcher):
             return None
         fetched = [partial(fetcher.fetch, index) for index in itertools.islice(sampler, _AGAIN)]
-        for fetch in fetched:
-            fetch()
-        return statistics.median(mean_s(fetch, no_sync) for fetch in fetched)
+        seconds = [mean_s(fetch, no_sync) for fetch in 2 * fetched]
+        return statistics.median(seconds[len(fetched) :])
 
 
 def leave(_: Limit) -> None:
@@ -220,10 +235,10 @@ def watch_loop(
 
     def turn() -> None:
         watch.begin()
-        watch.input_begins()
+        watch.mark("input_s")
         batch = next_batch()
         watch.epoch = next_batch.epoch
-        watch.input_ends()
+        watch.mark("step_s")
         step(batch)
 
     with watch.watching():
@@ -237,7 +252,12 @@ def watch_loop(
             left = int((_WATCHED * budget.budget_s / max(taken_s, 1e-6) - 1) * turns)
             n = budget.agreed(max(min(turns, _STEPS - turns, left), 0)) // workers * workers
         watch.end(skip=ready - 1)
-    watch.again_s = again_s(batches)
+    watch.again_s, start, more = again_s(batches), perf_counter(), itertools.repeat(True, _STEPS)
+    if watch.again_s is None and ready == 1 and isinstance(batches, Iterable):  # what follows a short first epoch?
+        while next(more, False) and not next_batch.epoch and perf_counter() - start < _WATCHED * budget.budget_s:
+            next_batch()
+        if next_batch.epoch > watch.epoch:
+            watch.again_s = statistics.median(mean_s(next_batch, no_sync) for _ in range(_AGAIN))
     return watch
 
 

@@ -10,10 +10,10 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 from types import FrameType
 
-_EVERY_S = 5e-3  # a sample takes about 20 microseconds
+_EVERY_S = 2e-2  # between samples: each wakes a thread, for which the one that is watched may have to wait
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")} - {None})
 _COLLECTIVES = f"{os.sep}torch{os.sep}distributed{os.sep}"
 WAITING = ", in a collective"
@@ -23,47 +23,39 @@ Lines = Counter[tuple[str, str, int]]  # function, file and line -> seconds
 
 
 class StackSamples:
-    """Where one thread spends its time, from samples of its stack, each with the seconds since the one before.
+    """Where one thread spends its time, from samples of its stack: `seen` has when, where, and the seconds since.
 
-    A place is the innermost function that is part of no library: what a library does counts for the line that calls it.
+    When is what stood in `now`, which its owner sets. A place is the innermost function that is part of no library:
+    what a library does counts for the line that calls it.
     """
 
     def __init__(self) -> None:
-        self._seconds = Lines()
+        self.now, self.seen = 0, list[tuple[int, tuple[str, str, int], float]]()
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
         """Take samples of the calling thread within the block, by another thread."""
-        thread, taking = threading.get_ident(), [True]
+        thread, taking = threading.get_ident(), threading.Lock()
 
         def sample() -> None:
             last_s = perf_counter()
-            while taking:
-                # A call that lets no other thread run delays its sample, which counts more, and which has to be taken
-                # at once: waiting for an Event would run Python code first, and the thread could go on meanwhile.
-                sleep(_EVERY_S)
+            # A call that lets no other thread run delays its sample, which counts more, and which has to be taken at
+            # once: waiting for an Event would run Python code first, and the thread could go on meanwhile.
+            while not taking.acquire(timeout=_EVERY_S):
                 self.take(sys._current_frames().get(thread), perf_counter() - last_s)
                 last_s = perf_counter()
 
         sampler = threading.Thread(target=sample, daemon=True)
-        sampler.start()
-        try:
+        with contextlib.ExitStack() as after:
+            after.callback(sampler.join)
+            after.enter_context(taking)
+            sampler.start()
             yield
-        finally:
-            taking.clear()
-            sampler.join()
 
     def take(self, frame: FrameType | None, lasted_s: float) -> None:
         """Take one sample: `frame` is the thread's innermost, `lasted_s` the seconds since the sample before."""
         if place := place_of(frame):
-            self._seconds[place] += lasted_s  # type: ignore[assignment]  # a Counter of seconds
-
-    def drop(self, into: Lines) -> Lines:
-        """Add the seconds of each place since the last call to `into`, and return that."""
-        if self._seconds:
-            seconds, self._seconds = self._seconds, Lines()
-            into.update(seconds)
-        return into
+            self.seen.append((self.now, place, lasted_s))
 
 
 def longest(lines: Lines) -> str:

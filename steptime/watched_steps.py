@@ -50,7 +50,7 @@ class Step:
 
 
 class StepWatch:
-    """Notes each turn of a loop, from `begin`: what lies between `input_begins` and `input_ends` is input.
+    """Notes each turn of a loop, from `begin`, and by each `mark` whether it waits for a batch.
 
     On a GPU, events on its stream tell the time: input is then what keeps the GPU waiting, and what the host does
     meanwhile takes no time.
@@ -61,7 +61,9 @@ class StepWatch:
         self.samples, self.epoch, self.collected = StackSamples(), 0, Lines()
         self.turns = list[Step]()
         self.again_s: float | None = None  # of a batch that was loaded before
-        self._marks = list[list[tuple[Any, str]]]()  # of each turn: when something began, and the field it counts for
+        self._marks = list[tuple[Any, str]]()  # when something began, and the field of its turn that it counts for
+        self._ends = list[tuple[int, int, int, int]]()  # of turns: how many marks, page faults, graphs, epochs so far
+        self._collecting_s = Counter[int]()  # since each mark
         self._watching = False
         self._clock, self._since_s = Clock(), 0.0
         self._thread = threading.get_ident()
@@ -79,52 +81,36 @@ class StepWatch:
 
     def begin(self) -> None:
         """End the turn before, if there is one, and begin the next."""
-        if self._watching:
-            self._end()
-        self.samples.drop(Lines())
-        self.turns.append(Step(faults=-page_faults(), graphs=-_graphs()))
-        self._marks.append([(self._mark(), "step_s")])
+        self._ends.append((len(self._marks), page_faults(), _graphs(), self.epoch))
         self._watching = True
+        self.mark("step_s")
 
-    def input_begins(self) -> None:
-        """From here on, the loop waits for a batch."""
+    def mark(self, name: str) -> None:
+        """From here on, the loop waits for a batch, "input_s", or works, "step_s"."""
         if self._watching:
-            self.samples.drop(self.turns[-1].lines)
-            self._marks[-1].append((self._mark(), "input_s"))
-
-    def input_ends(self) -> None:
-        """From here on, it works."""
-        if self._watching:
-            self.samples.drop(self.turns[-1].input_lines)
-            self._marks[-1].append((self._mark(), "step_s"))
+            if self.on_gpu:
+                (event := torch.cuda.Event(enable_timing=True)).record()
+            self._marks.append((event if self.on_gpu else self._clock(), name))
+            self.samples.now = len(self._marks) - 1
 
     def end(self, skip: int = 0) -> None:
         """The last turn ends here; the first ones are left out of `turns`."""
-        self._end()
+        self.begin()
+        self._watching = False
         if self.on_gpu:
             torch.cuda.synchronize()
-        for marks, step in zip(self._marks, self.turns, strict=True):
-            for (mark, name), (following, _) in itertools.pairwise(marks):
-                seconds = 1e-3 * mark.elapsed_time(following) if self.on_gpu else max(following - mark, 0.0)
-                setattr(step, name, getattr(step, name) + seconds)
-            for name, seconds in step.collecting.items():
-                setattr(step, name, max(getattr(step, name) - seconds, 0.0))
+        lines = defaultdict[int, Lines](Lines)
+        for i, place, seconds in self.samples.seen:
+            lines[i][place] += seconds  # type: ignore[assignment]  # a Counter of seconds
+        for (first, faults, graphs, _), (last, *so_far, epoch) in itertools.pairwise(self._ends):
+            self.turns.append(step := Step(faults=so_far[0] - faults, graphs=so_far[1] - graphs, epoch=epoch))
+            for i, (mark, name) in enumerate(self._marks[first:last], first):
+                following, gc_s = self._marks[i + 1][0], self._collecting_s[i]
+                seconds = 1e-3 * mark.elapsed_time(following) if self.on_gpu else following - mark
+                setattr(step, name, getattr(step, name) + max(seconds - gc_s, 0.0))
+                step.collecting[name] += gc_s
+                (step.input_lines if name == "input_s" else step.lines).update(lines[i])
         del self.turns[:skip]
-
-    def _end(self) -> None:
-        self._watching, step = False, self.turns[-1]
-        step.epoch = self.epoch
-        self._marks[-1].append((self._mark(), ""))
-        self.samples.drop(step.lines)
-        step.faults += page_faults()
-        step.graphs += _graphs()
-
-    def _mark(self) -> Any:
-        if not self.on_gpu:
-            return self._clock()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
 
     def _collecting(self, phase: str, info: dict[str, int]) -> None:
         if threading.get_ident() != self._thread or not self._watching:
@@ -133,8 +119,8 @@ class StepWatch:
             self._since_s = self._clock()
             return
         seconds = self._clock() - self._since_s
-        self.turns[-1].collecting[self._marks[-1][-1][1]] += seconds  # type: ignore[assignment]  # a Counter of seconds
-        if seconds > _LONG_S and (place := place_of(sys._getframe(1))):
+        self._collecting_s[self.samples.now] += seconds  # type: ignore[assignment]  # a Counter of seconds
+        if seconds > _LONG_S and (place := place_of(sys._getframe().f_back)):
             self.collected[place] += seconds  # type: ignore[assignment]  # a Counter of seconds
 
 
@@ -226,8 +212,11 @@ def _events(
     """
     at, before = defaultdict[tuple[str, ...], list[int]](list), _lines(usual)
     longest_s = max((turns[i].step_s for i in unusual), default=0.0)
+    sampled = [i for i in unusual if turns[i].lines] or unusual
     for i in unusual:
-        line, seconds = next(iter(_more([turns[i]], usual).most_common(1)), (("", "", 0), 0.0))
+        near = min(sampled, key=lambda j: (abs(turns[j].step_s - turns[i].step_s), j != i))  # no sample fell into i
+        like = turns[near if turns[near].step_s < 2 * turns[i].step_s else i]
+        line, seconds = next(iter(_more([like], usual).most_common(1)), (("", "", 0), 0.0))
         new = before[line] < _NEW * seconds * len(usual)
         kind = line[:2] if new else ("", "long" if 3 * turns[i].step_s > longest_s else "")
         name = RANKS if kind[0].endswith(WAITING) else COMPILING if turns[i].graphs else OCCASIONAL

@@ -15,6 +15,7 @@ SUBCOMMANDS = (
     "docs",
     "exam",
     "handout",
+    "items",
     "nbgrader",
     "otter",
     "path",

@@ -15,6 +15,7 @@ from labkit.core.own_folder import writing
 from teaching.assignments import require
 
 _DECK, _MODEL = 1_732_050_807, 1_414_213_562  # Anki knows decks and kinds of notes by such numbers: never change them
+_ANSWERS = ("It ", "They ", "Both ", "These ", "Only ", "Each ", "One ")  # they speak of what was believed
 _CSS = (
     ".card{font-family:sans-serif;font-size:18px;line-height:1.4;text-align:left;max-width:44em;margin:auto}"
     "pre{font-size:15px;white-space:pre-wrap}.nightMode a{color:#8ab4f8}"
@@ -39,19 +40,21 @@ def notes() -> list[tuple[str, str, str, str]]:
     """(stable name, question, answer, notebook) of each note, questions and answers as HTML."""
     taught = [one for one in misconceptions().values() if one.kind == "misconception"]
     cards = [card for notebook in bank.notebooks() for card in bank.cards(notebook)]
-    return [_of_misconception(one) for one in taught] + [_of_card(card) for card in cards]
+    true = [one.name for one in taught if not one.true.startswith(_ANSWERS)][: len(taught) // 2]
+    return [_of_misconception(one, one.name in true) for one in taught] + [_of_card(card) for card in cards]
 
 
-def _of_misconception(one: Misconception) -> tuple[str, str, str, str]:
+def _of_misconception(one: Misconception, is_true: bool) -> tuple[str, str, str, str]:
     source = f"<p><a href='{escape(one.source)}'>Source</a></p>" if one.source else ""
-    question = f"<p>True or not, and why?</p><p>{escape(one.believed)}</p>"
-    return f"misconception {one.name}", question, f"<p>Not true. {escape(one.true)}</p>{source}", one.notebook
+    question = f"<p>True or not, and why?</p><p>{escape(one.true if is_true else one.believed)}</p>"
+    told = f"True. The opposite is often believed: {one.believed}" if is_true else f"Not true. {one.true}"
+    return f"misconception {one.name}", question, f"<p>{escape(told)}</p>{source}", one.notebook
 
 
 def _of_card(card: Card) -> tuple[str, str, str, str]:
     options = "".join(f"<li>{escape(option)}</li>" for option in card.options)
     question = f"<p>{escape(card.question)}</p><pre>{escape(card.code)}</pre>"
-    answer = f"<p><b>{escape(card.misconception.title)}.</b> {escape(card.misconception.true)}</p>"
+    answer = f"<p><b>{escape(card.misconception.title)}.</b> {escape(card.misconception.explanation)}</p>"
     name = hashlib.sha256(card.code.encode()).hexdigest()[:16]  # a card whose code changes is another card
     return f"card {card.number} {name}", f"{question}<ol type='a'>{options}</ol>", answer, card.number[:2]
 

@@ -114,22 +114,22 @@ def course_table(name: str) -> str:
 
 
 def semester_table(_: str) -> str:
-    """The weeks of the semester: class, homework with its minutes, reading, and the exercises that count."""
-    head = ["Week", "Lab, 50-minute path", "Homework", "Minutes", "Reading", "Assessed"]
+    """The weeks of the semester: lecture, lab or exam, homework with its minutes, reading, and what counts."""
+    head = ["Week", "Slides", "Lab, 50-minute path", "Homework", "Minutes", "Reading", "Assessed"]
     lines = [_row(head), _row(["---"] * len(head))]
-    rows = rows_of("semester.csv")
-    for row in rows:
-        homework = f"the rest of {row['notebook']}" + (f", and {_linked(row['homework'])}" if row["homework"] else "")
-        lab, minutes = _linked(row["notebook"]), homework_minutes(row)
-        lines.append(_row([row["week"], lab, homework, str(minutes), row["reading"], row["assessment"]]))
+    for row in (rows := rows_of("semester.csv")):
+        number, more = row["notebook"], row["homework"]
+        homework = ", and ".join(filter(None, (number and f"the rest of {number}", more and _linked(more))))
+        cells = [row["week"], row["lecture"], _linked(number) if number else row["class"], homework]
+        lines.append(_row([*cells, str(homework_minutes(row)), row["reading"], row["assessment"]]))
     hours = sum(map(homework_minutes, rows)) / 60
     return "\n".join([*lines, "", f"Homework takes {hours:.0f} hours in all, {hours / len(rows):.1f} a week."])
 
 
 def homework_minutes(row: dict[str, str]) -> int:
-    """Minutes of a week's homework: what the lab left out, and another notebook where one is given."""
-    rest = needed(row["notebook"], 90) - needed(row["notebook"], 50)
-    return rest + (needed(row["homework"], 90) if row["homework"] else 0)
+    """Minutes of a week's homework: what the lab left out, if there is one, and another notebook where one is given."""
+    whole, lab = ((row["notebook"] and needed(row["notebook"], length)) or 0 for length in (90, 50))
+    return whole - lab + (needed(row["homework"], 90) if row["homework"] else 0)
 
 
 def _row(cells: Sequence[str]) -> str:

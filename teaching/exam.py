@@ -1,129 +1,101 @@
-"""An exam with its key, from the wrong answers of the exercises: what is wrong, and which of four is right.
+"""Two equivalent forms of an exam with their keys, from items that no deck, card or quiz shows.
 
-Each wrong answer is run through its check when the exam is made, and what the check says stands in the key. Another
-seed makes another version.
+A form has as many items of each notebook and kind as the other, and shares none. It is written as HTML to be printed,
+as Moodle XML and a QTI 2.2 package, and with a table for the answers, which `items` reads.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import functools
 import random
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
-from exercises import bank
-from exercises.bank import Card, Choice
 from labkit.core.errors import LabError
 from labkit.core.own_folder import writing
-from labkit.lesson.checks import judged
-from teaching.assignments import text_or_code
-
-_CSS = (
-    "body{font-family:sans-serif;line-height:1.4;max-width:48em;margin:2em auto;padding:0 1em}"
-    "section{break-inside:avoid}h2{font-size:1.1em}"
-    "pre{background:#f2f2f2;color:#111;padding:.6em;white-space:pre-wrap;font-size:90%}li{margin:.3em 0}"
-)
+from teaching.assignments import require
+from teaching.items import KINDS, Item, items
 
 
 @dataclass(frozen=True)
 class Question:
-    """Words, code that they are about, four options (code where `as_code`), which is right, and why."""
+    """An item with its options in the order in which a form shows them, and the place of the right one."""
 
-    words: str
-    code: str
-    options: tuple[str, ...]
-    as_code: bool
+    item: Item
+    options: tuple[tuple[str, str, str], ...]
     right: int
-    why: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Notebooks, how many questions, the version and the folder."""
     parser.add_argument("--notebooks", nargs="+", required=True, help="numbers of notebooks, such as 03 04")
-    parser.add_argument("--questions", type=int, default=12, help="how many")
+    parser.add_argument("--questions", type=int, default=12, help="how many in each form")
     parser.add_argument("--seed", type=int, default=0, help="the version: another seed draws another exam")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="a folder for exam and key")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="a folder for both forms and their keys")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write exam and key, as pages to print and as notebooks."""
-    found = questions(arguments.notebooks, arguments.questions, arguments.seed)
-    folder, title = arguments.output, f"Exam, version {arguments.seed}: notebooks {', '.join(arguments.notebooks)}"
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, key in (("exam", False), ("key", True)):
-            (folder / f"{name}.html").write_text(page(title, found, key=key), encoding="utf-8")
-            (folder / f"{name}.ipynb").write_text(notebook(title, found, key=key), encoding="utf-8")
-    print(f"{folder} has exam.html and key.html, to be printed, and the same as notebooks: {len(found)} questions.")
+    """Write both forms."""
+    drawn = forms(arguments.notebooks, arguments.questions, arguments.seed)
+    for letter, questions in zip("AB", drawn, strict=True):
+        title = f"Exam {arguments.seed}{letter}: notebooks {', '.join(arguments.notebooks)}"
+        write(arguments.output / letter, title, questions)
+    print(
+        f"{arguments.output} has forms A and B of {len(drawn[0])} questions, to be printed and for Moodle and QTI 2.2."
+    )
     return 0
 
 
-def questions(notebooks: Sequence[str], count: int, seed: int) -> list[Question]:
-    """So many questions, the same for the same seed; one in four asks for the right answer, where there are such.
+def forms(notebooks: Sequence[str], count: int, seed: int) -> tuple[list[Question], list[Question]]:
+    """Two forms of so many questions, the same for the same seed; question k of both is of one notebook and kind.
 
-    LabError where there are too few. A wrong answer that its check doesn't reject as it should here (a package may be
-    missing) is left out.
+    LabError where there are too few items.
     """
-    draw = random.Random(f"{seed} {notebooks}")
-    cards = [card for number in notebooks for card in bank.cards(number, seed)]
-    choices = [choice for number in notebooks for choice in bank.choices(number, seed)]
-    draw.shuffle(cards)
-    draw.shuffle(choices)
-    found = [_of_choice(choice) for choice in choices[: count // 4]]
-    for card in cards:
-        if len(found) == count:
-            break
-        outcome = judged(card.number, card.answer)
-        if outcome.state == "not yet" and card.words in outcome.message:
-            found.append(_of_card(card, outcome.message))
-    if len(found) < count:
+    draw, numbers = random.Random(f"{seed} {notebooks} {count}"), list(dict.fromkeys(notebooks))
+    draw.shuffle(numbers)
+    # each round takes a question of every notebook, and the kinds take turns
+    turns = [(number, KINDS[(i + turn) % 3]) for turn in range(3) for i, number in enumerate(numbers)]
+    strata = [[item for item in items() if (item.notebook, item.kind) == one] for one in turns]
+    pairs = [draw.sample(group, 2) for group in strata if len(group) > 1][:count]
+    if len(pairs) < count or count < 1:
+        asked = f"{count} of notebooks {', '.join(notebooks)}"
         raise LabError(
-            f"There are {len(found)} questions of notebooks {', '.join(notebooks)}, but {count} were asked for."
+            f"A form has 1 to {len(pairs)} questions, 3 of each notebook from 00 to 22; {asked} were asked for."
         )
-    draw.shuffle(found)
-    return found
+    pairs.sort(key=lambda pair: pair[0].notebook)
+    return _form([a for a, _ in pairs], draw), _form([b for _, b in pairs], draw)
 
 
-def _of_card(card: Card, said: str) -> Question:
-    why = f"{card.misconception.true} The check says: {said}"
-    return Question(card.question, card.code, card.options, False, card.right, why)
+def _form(drawn: Sequence[Item], draw: random.Random) -> list[Question]:
+    """The items with their options shuffled; each letter is right about equally often."""
+    places = draw.sample([i % 4 for i in range(len(drawn))], len(drawn))
+    mixed = [draw.sample(item.options[1:], 3) for item in drawn]
+    return [Question(i, (*o[:k], i.options[0], *o[k:]), k) for i, o, k in zip(drawn, mixed, places, strict=True)]
 
 
-def _of_choice(choice: Choice) -> Question:
-    reasons = [f"({'abcd'[i]}) {reason}." for i, reason in enumerate(choice.reasons) if reason]
-    return Question(choice.question, "", choice.codes, True, choice.right, " ".join(reasons))
+def write(folder: Path, title: str, questions: Sequence[Question]) -> None:
+    """Write a form into a folder: exam.html, key.html, moodle.xml, qti.zip and answers.csv."""
+    fill = functools.partial(filled, title=title, questions=questions, letters="abcd")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "key.html").write_text(fill("exam.html", key=True), encoding="utf-8")
+        for name in ("exam.html", "moodle.xml", "answers.csv"):
+            (folder / name).write_text(fill(name, key=False), encoding="utf-8")
+        with zipfile.ZipFile(folder / "qti.zip", "w") as package:
+            for name in ("imsmanifest.xml", "assessment.xml"):
+                package.writestr(name, fill(name))
+            for one in questions:
+                package.writestr(f"items/{one.item.name}.xml", fill("item.xml", one=one))
 
 
-def page(title: str, found: Sequence[Question], *, key: bool) -> str:
-    """The exam, or its key, as a page to print that loads nothing."""
-    parts = [f"<h1>{escape(title)}{' (key)' if key else ''}</h1>"]
-    for number, one in enumerate(found, 1):
-        code = f"<pre>{escape(one.code)}</pre>" if one.code else ""
-        options = "".join(f"<li>{_option(option, one.as_code)}</li>" for option in one.options)
-        answer = f"<p><b>{'abcd'[one.right]}.</b> {escape(one.why)}</p>" if key else ""
-        parts.append(
-            f"<section><h2>{number}. {escape(one.words)}</h2>{code}<ol type='a'>{options}</ol>{answer}</section>"
-        )
-    head = f"<meta charset='utf-8'><title>{escape(title)}</title><style>{_CSS}</style>"
-    return f"<!doctype html><html lang='en'><head>{head}</head><body>{''.join(parts)}</body></html>"
+def filled(name: str, **values: object) -> str:
+    """The template of this name with these values, escaped as HTML and XML need it."""
+    require("jinja2")
+    import jinja2
 
-
-def _option(text: str, as_code: bool) -> str:
-    return f"<pre>{escape(text)}</pre>" if as_code else escape(text)
-
-
-def notebook(title: str, found: Sequence[Question], *, key: bool) -> str:
-    """The same as a notebook, a cell a question, with an empty cell for the answer in the exam."""
-    cells = [text_or_code("markdown", f"# {title}{' (key)' if key else ''}", "title")]
-    for number, one in enumerate(found, 1):
-        lines = [f"## {number}. {one.words}", *([f"```python\n{one.code}\n```"] if one.code else [])]
-        for letter, option in zip("abcd", one.options, strict=True):
-            lines.append(f"({letter})\n```python\n{option}\n```" if one.as_code else f"({letter}) {option}")
-        lines.append(f"**{'abcd'[one.right]}.** {one.why}" if key else "Your answer: ")
-        cells.append(text_or_code("markdown", "\n\n".join(lines), f"question-{number}"))
-    return json.dumps(
-        {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1, ensure_ascii=False
-    )
+    loader = jinja2.FileSystemLoader(Path(__file__).with_name("exam_templates"))
+    own = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    return own.get_template(f"{name}.j2").render(values)

@@ -21,7 +21,7 @@ KEPT = (  # a list of what is copied: what is new in the repository is left out 
     "environment.yml", "exercises", "notebooks", "pyproject.toml", "scripts", *PACKAGES,
 )  # fmt: skip
 LEFT_OUT = shutil.ignore_patterns(
-    "solution.py", "wrong_*.py", "misconceptions.csv", "teaching", "__pycache__", ".*", "*.pyc", "*.lock"
+    "solution.py", "wrong_*.py", "misconceptions.csv", "cards.csv", "teaching", "__pycache__", ".*", "*.pyc", "*.lock"
 )
 NOTE = """
 **This copy was made for a class and has no solutions.** `lab.check` and `lab.hint` work, `lab.solution` says so. The

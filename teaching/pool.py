@@ -6,32 +6,31 @@ Readers are p1, p2, ... in an order that says nothing, unless names are asked fo
 from __future__ import annotations
 
 import argparse
-import hashlib
 import itertools
 import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kerneltrace.tables import Table  # labkit's makes links of text
 from labkit.core import results
 from labkit.core.comparable import Work, difference
-from labkit.core.display import Note, Table, as_html
+from labkit.core.display import Note, as_html
 from labkit.core.errors import DataError
 from labkit.core.own_folder import writing
 from labkit.core.parameters import checked
-from labkit.core.results import Attempt, Entry, Measurement, Prediction, Verdict
+from labkit.core.results import Measurement, Prediction, Verdict
 from labkit.core.units import format_quantity
 from labkit.lesson import calibration, guesses, journal
-from labkit.lesson.outcomes import Standing, outcomes
+from labkit.lesson.outcomes import Standing, standings
 from labkit.measure.bootstrap import median_ratio_interval
+from teaching.class_files import Reader, read_class, within
 from teaching.guess_histogram import guess_histogram
 from teaching.report import as_page
 
-_LARGEST = 2**26  # bytes of a file; the whole course makes half a megabyte
-_LEAST, _MOST = 1e-30, 1e30  # of what a figure can show
+_MOST_MACHINES = 40  # columns: those that judged most claims
 _FEWEST_SAMPLES = 5  # for an interval of their median
 
 
@@ -48,53 +47,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(sentence, file=sys.stderr)
     print(f"{arguments.output} is written. Open it in a browser; it needs no network.")
     return 0
-
-
-@dataclass(frozen=True)
-class Reader:
-    """Somebody's results: what the page calls them, their file, and what is in it."""
-
-    name: str
-    path: Path
-    entries: tuple[Entry, ...]
-
-    def last(self, kind: type[Any]) -> dict[tuple[str, str, str], Any]:
-        """The last guess or measurement of each quantity and unit; no late guess, and nothing of a busy machine."""
-        found = (e for e in self.entries if isinstance(e, kind) and (e.value == 0 or _LEAST < abs(e.value) < _MOST))
-        last = {(e.section, e.what, e.unit): e for e in found}
-        return {k: e for k, e in last.items() if getattr(e, "blind", True) and not getattr(e, "busy", "")}
-
-
-@checked
-def read_class(paths: Sequence[Path], *, names: bool = False) -> tuple[list[Reader], list[str]]:
-    """The readers of these files and of all .jsonl files in these folders; a sentence for whatever was skipped.
-
-    Of files one of which holds all that is in the other, such as an older copy of it, only the larger counts.
-    """
-    lines: dict[Path, frozenset[bytes]] = {}
-    skipped: list[str] = []
-    for file in dict.fromkeys(file for path in paths for file in sorted(path.rglob("*.jsonl")) or [path]):
-        try:
-            if not file.is_file() or file.stat().st_size > _LARGEST:
-                raise OSError(f"expected a file of at most {_LARGEST // 2**20} MiB, or a folder with .jsonl files")
-            lines[file] = frozenset(filter(None, map(bytes.strip, file.read_bytes().splitlines())))
-        except OSError as error:
-            skipped.append(f"{file} is skipped: {error.strerror or error}.")
-    found: list[Reader] = []
-    for file in sorted(lines, key=lambda file: hashlib.sha256(b"\n".join(sorted(lines[file]))).digest()):
-        entries, damaged = results.read(file)
-        own = lines[file]
-        larger = [other for other in lines if own < lines[other] or (own == lines[other] and other < file)]
-        if not entries:
-            skipped.append(f"{file} is skipped: it holds no results of the workbook.")
-        elif larger:
-            skipped.append(f"{file} is skipped: all of it is in {larger[0]} too.")
-        else:
-            alone = sum(other.stem == file.stem for other in lines) == 1
-            name = file.stem if alone else f"{file.parent.name}/{file.stem}"
-            found.append(Reader(name if names else f"p{len(found) + 1}", file, tuple(entries)))
-            skipped += damaged
-    return found, skipped
 
 
 @checked
@@ -123,9 +75,9 @@ def _parts(readers: Sequence[Reader], skipped: Sequence[str]) -> Iterator[str]:
     yield f"<h2>Exercises</h2>{_exercises(readers)._repr_html_()}"
     yield f"<h2>Claims by machine</h2>{_claims(readers)._repr_html_()}"
     yield "<h2>Guesses, and what was measured</h2><p>Only guesses that were made before measuring.</p>"
-    yield from _folded(_guesses(readers))
+    yield from _folded(within(_guesses(readers)))
     yield "<h2>Results by machine</h2><p>Only what several measured with the same sizes, on machines not busy.</p>"
-    yield from _folded(_machines(readers))
+    yield from _folded(within(_machines(readers)))
 
 
 def _folded(parts: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -184,7 +136,8 @@ def _claims(readers: Sequence[Reader]) -> Table:
         for (claim, machine, _), verdict in last.items():
             if verdict != "not measured":
                 found.setdefault(claim, {}).setdefault(machine, Counter())[verdict] += 1
-    machines = sorted({machine for by in found.values() for machine in by})
+    judged = Counter(machine for by in found.values() for machine in by)
+    machines = sorted(machine for machine, _ in judged.most_common(_MOST_MACHINES))
     rows = tuple(
         (f"{claim} {journal.claims().get(claim, '')}", *(_counted(found[claim].get(m, Counter())) for m in machines))
         for claim in sorted(found)
@@ -201,9 +154,8 @@ def _exercises(readers: Sequence[Reader]) -> Table:
     """A row for each exercise that somebody tried, those first at which most are still at work."""
     found: dict[str, list[Standing]] = {}
     for reader in readers:
-        if any(isinstance(entry, Attempt) for entry in reader.entries):
-            for number, standing in outcomes(reader.path).items():
-                found.setdefault(number, []).append(standing)
+        for number, standing in standings(reader.entries).items():
+            found.setdefault(number, []).append(standing)
     stuck = {number: sum(one.state != "passed" for one in each) for number, each in found.items()}
     rows = []
     for number in sorted(found, key=lambda number: (-stuck[number], number)):
@@ -211,14 +163,6 @@ def _exercises(readers: Sequence[Reader]) -> Table:
         counts = [str(n) for n in (len(passed), stuck[number], sum(one.unaided for one in passed))]
         tried = (statistics.median(one.attempts for one in each), statistics.median(one.hints for one in each))
         rows.append((number, *counts, *(f"{n:g}" for n in tried), str(sum(one.solution for one in each))))
-    head = (
-        "exercise",
-        "passed",
-        "not yet",
-        "passed unaided",
-        "answers tried, middle",
-        "hints, middle",
-        "read the solution",
-    )
+    head = ("exercise", "passed", "not yet", "passed unaided", "answers, middle", "hints, middle", "read the solution")
     notes = ("The class is stuck at those at the top.",) if any(stuck.values()) else ()
     return Table(tuple(rows), head if rows else (), notes=notes if rows else ("Nobody has tried an exercise.",))

@@ -17,6 +17,8 @@ from labkit.lesson.progress import progress
 from labkit.measure.bench import Timing
 from labkit.measure.machine import machine
 
+# Whatever text a page holds, no script runs and nothing is fetched.
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _STYLE = (
     ":root{color-scheme:light dark}"
     "body{font:16px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}"
@@ -64,7 +66,8 @@ def write_page(path: Path) -> None:
 
 def as_page(title: str, body: str) -> str:
     """A page of HTML that stands alone; what is too wide for a phone can be moved sideways."""
-    head = f"<meta charset='utf-8'><meta name='viewport' content='width=device-width'><title>{as_html(title)}</title>"
+    head = f"<meta charset='utf-8'><meta http-equiv='Content-Security-Policy' content=\"{_POLICY}\">"
+    head += f"<meta name='viewport' content='width=device-width'><title>{as_html(title)}</title>"
     page = f"<!doctype html><html lang='en'><head>{head}<style>{_STYLE}</style></head><body><h1>{as_html(title)}</h1>"
     return f"{page}{body}</body></html>\n"
 

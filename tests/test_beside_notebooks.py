@@ -13,7 +13,6 @@ KEPT = {
     "JpegShards": "with JpegFiles and jpeg_shards one set of readers, of which 08, 16 and 20 use others",
     "decoded_cache": "the same",
     "fresh_cache": "with compiled and captured one set, of which 06 and 16 use others",
-    "whole_numbers": "with array and parts one set of readers of answers, of which 08 to 22 use others",
 }
 
 

@@ -1,17 +1,25 @@
 """What the book makes of docstrings, of the glossary and of links; tests/browser/test_book.py builds and opens it."""
 
+import collections
 import contextlib
 import json
+import re
+import types
 
 import nbformat
 import pytest
 
+import labkit
+from labkit.core import results
+from labkit.core.errors import LabError, MissingExtra
+from labkit.core.results import Measurement
 from labkit.lesson import notebook_files
 from tests.needs import needs
 
 pytestmark = needs("docutils", "sphinx")
+ROOMS = [name for rooms in labkit._ROOMS.values() for name in rooms]
 with contextlib.suppress(ImportError):
-    from book import docstrings, pages, run, words
+    from book import docstrings, glossary, pages, printing, recorded, reference, run, site
 
 
 @pytest.mark.parametrize(
@@ -28,18 +36,68 @@ def test_a_docstring_is_read_as_sentences_with_code(text, rst):
 
 
 def test_each_word_of_the_glossary_has_one_entry_and_a_notebook_that_uses_it():
-    entries = words.glossary()
-    assert len(entries) == words.GLOSSARY.read_text(encoding="utf-8").count("\n- ")
-    forms = [form.lower() for word in entries for form in (word.term, *word.also)]
-    assert sorted(forms) == sorted(set(forms))
+    entries = glossary.glossary()
+    assert len(entries) == glossary.GLOSSARY.read_text(encoding="utf-8").count("\n- ")
+    for number in (path.name[:2] for path in notebook_files.paths()):
+        forms = [form.lower() for word in glossary.of_page(f"notebooks/{number}") for form in (word.term, *word.also)]
+        assert sorted(forms) == sorted(set(forms)), number
+    assert len({word.anchor for word in entries}) == len(entries)
     assert [word.term for word in entries] == sorted((word.term for word in entries), key=str.lower)
     names = {path.name for path in notebook_files.paths()}
     assert all(word.meaning.rsplit("notebooks/", 1)[1].removesuffix(").") in names for word in entries)
 
 
 def test_a_word_with_an_everyday_meaning_is_linked_only_where_it_has_the_fields():
-    (block,) = (word for word in words.glossary() if word.term == "block")
+    (block,) = (word for word in glossary.glossary() if word.term == "block")
     assert "13" not in block.only  # there a block is a transformer's
+
+
+def test_a_word_with_two_meanings_has_that_of_its_notebook():
+    told = {n: [w.term for w in glossary.of_page(f"notebooks/{n}") if "diverge" in w.also] for n in ("04", "11", "13")}
+    assert told == {"04": ["divergence"], "11": ["diverging loss"], "13": []}
+
+
+# Bold for emphasis, or the name of one row of a list: everyday words, which need no entry.
+EMPHASIS = {
+    "calculate", "calculated", "cap", "data", "deeper", "device for each rank", "measured here", "naive", "pipeline",
+    "published", "recorded on", "scale", "simulated", "strided", "tensor", "two levels", "wider",
+}  # fmt: skip
+# Names of companies, models, files and units.
+NAMES = {
+    "AMD", "BERT", "FINN", "GB", "GB200", "GB300", "GPT", "GShard", "JPEG", "JPEGs", "MB", "MHz", "RTX", "SimpleCNN",
+    "TB", "US", "ZB", "ECP5", "NVIDIA", "OpenCV", "float4",
+}  # fmt: skip
+
+
+def prose():
+    """(number, text without code and addresses) of each cell of text of the notebooks."""
+    for path in notebook_files.paths():
+        for cell in notebook_files.read(path)["cells"]:
+            if cell["cell_type"] == "markdown":
+                yield path.name[:2], re.sub(r"`[^`]*`|(?<=\])\([^)]*\)", "", "".join(cell["source"]))
+
+
+def unexplained(found):
+    """Those of the pairs (number, word) that the glossary does not explain in that notebook."""
+    known = {n: {f.lower() for w in glossary.of_page(f"notebooks/{n}") for f in (w.term, *w.also)} for n, _ in found}
+    return sorted({(n, word) for n, word in found if word.lower().strip("[]") not in known[n]})
+
+
+def test_every_word_in_bold_has_an_entry():
+    bold = [(n, word) for n, text in prose() for word in re.findall(r"\*\*([^*\n]+)\*\*", text)]
+    labels = re.compile(r".*[.?:]|Predict.*|Exercise .*|Change one thing")
+    words_in_bold = [one for one in bold if not labels.fullmatch(one[1]) and one[1].lower() not in EMPHASIS]
+    assert not unexplained(words_in_bold), (
+        "write what it means into docs/glossary.md, or into EMPHASIS if it is an everyday word"
+    )
+    assert unexplained([("00", "thread"), ("00", "warp drive")]) == [("00", "warp drive")]
+
+
+def test_every_abbreviation_that_is_used_twice_has_an_entry():
+    short = re.compile(r"(?<![\w-])(?:[A-Za-z]*[A-Z][A-Z][A-Za-z0-9]*|b?float\d+|int\d+)(?!\w)")
+    used = collections.Counter(one for _, text in prose() for one in set(short.findall(text)))
+    known = {form for word in glossary.glossary() for form in (word.term, *word.also)}
+    assert not sorted(one for one, cells in used.items() if cells > 1 and one not in known | NAMES)
 
 
 @pytest.mark.parametrize(
@@ -98,3 +156,115 @@ def test_the_first_page_names_a_section_of_the_readme_that_is_gone(tmp_path, mon
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     with pytest.raises(ValueError, match=r"README.md has no section 'Two commands'"):
         pages._index(tmp_path)
+
+
+@pytest.mark.slow
+def test_every_page_of_the_reference_has_what_notebooks_use():
+    code = "\n".join("".join(c["source"]) for p in notebook_files.paths() for c in notebook_files.read(p)["cells"])
+    for name, text in reference.pages():
+        there = set(re.findall(r"(?m)^\.\. (?:autoclass|autofunction|py:data|py:function):: (\w+)", text))
+        assert there or name == "index", name
+        used = set(re.findall(rf"\blab\.{name}\.(\w+)", code))
+        if name == "names":
+            used = set(re.findall(r"\blab\.(\w+)", code)) & set(labkit.__all__) - set(ROOMS)
+        assert used <= there, name
+
+
+def test_search_finds_a_hyphen_however_it_is_spelled():
+    (word,) = (word for word in glossary.glossary() if word.term == "all-reduce")
+    assert {"all", "reduce", "allreduce", "all_reduce", "allreduces"} <= word.spellings
+
+
+def test_a_disturbed_run_is_counted_and_said_in_words():
+    def ran(*texts):
+        return {"cells": [{"outputs": [{"text": text}]} for text in texts]}
+
+    own = "this machine was busy: 12 % of the time waiting for a core"
+    recorded = "Recorded on M, not shown: its machine was busy."
+    assert run.disturbed(ran(own, "fine", recorded, f"The times are in doubt: {own}.")) == 2
+    told = {"machine": "M", "profile": "ci", "day": "2026-01-01", "seconds": 9}
+    assert "Other programs" not in pages._about(told | {"disturbed": 0})
+    assert "Other programs took time from 2 of its cells, in a second run as well" in pages._about(
+        told | {"disturbed": 2}
+    )
+    assert "was not run" in pages._about(None)
+
+
+@pytest.mark.parametrize(("counts", "kept"), [([0], 0), ([3, 0], 0), ([2, 3], 2), ([3, 1], 1)])
+def test_a_disturbed_notebook_is_run_once_more_and_the_calmer_run_is_kept(counts, kept, tmp_path, monkeypatch):
+    path, left = notebook_files.paths()[0], list(counts)
+
+    def ran(*_):
+        said = [nbformat.v4.new_output("stream", text="machine was busy")]
+        cells = [nbformat.v4.new_code_cell(outputs=said) for _ in range(left.pop(0))]
+        return nbformat.v4.new_notebook(cells=cells)
+
+    monkeypatch.setattr(run, "_ran", ran)
+    monkeypatch.setattr(run, "_key", lambda _: "")
+    assert ("disturbed" in run._run(path, tmp_path)) == bool(kept)
+    assert not left
+    assert json.loads((tmp_path / path.name).read_text(encoding="utf-8"))["metadata"]["book"]["disturbed"] == kept
+
+
+def test_recorded_machines_stand_side_by_side(tmp_path):
+    both = {
+        "section": "00.2",
+        "what": "one thread",
+        "unit": "images/s",
+        "origin": "measured",
+        "when": "",
+        "size": "batch 64",
+    }
+    runs = [
+        Measurement(**both, machine="A", value=100.0),
+        Measurement(**both, machine="B", value=200.0, busy="this machine was busy"),
+        Measurement(**both | {"size": "batch 8"}, machine="B", value=50.0),
+        Measurement(**both | {"what": "in the small", "profile": "ci"}, machine="B", value=1.0),
+    ]
+    for one in "AB":
+        lines = [results.to_line(run) for run in runs if run.machine == one]
+        (tmp_path / f"{one}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows = [line for line in recorded.page(tmp_path).splitlines() if line.startswith("| 00.2")]
+    assert rows == [
+        "| 00.2 | one thread | batch 64 | 100 images/s | 200 images/s (machine busy) |",
+        "| 00.2 | one thread | batch 8 |  | 50 images/s |",
+    ]
+
+
+def test_a_page_names_its_origin_and_where_it_will_stand():
+    assert site.origin("glossary") == "docs/glossary.md"
+    assert site.origin("reference/plot") == ""
+    for path in notebook_files.paths():
+        assert site.origin(f"notebooks/{path.stem}") == f"notebooks/{path.name}"
+    assert site.base_url("https://github.com/Owner/name") == "https://owner.github.io/name/"
+    assert site.base_url("") == ""
+
+
+def test_a_site_map_and_edit_links_are_there_once_the_workbook_has_an_address(tmp_path, monkeypatch):
+    found = types.SimpleNamespace(found_docs={"index", "notebooks/00_start_here"})
+    app = types.SimpleNamespace(outdir=tmp_path, env=found, config=types.SimpleNamespace(html_baseurl=""))
+    site._map(app, None)
+    assert not list(tmp_path.iterdir())
+    app.config.html_baseurl = "https://owner.github.io/name/"
+    site._map(app, None)
+    text = (tmp_path / "sitemap.xml").read_text(encoding="utf-8")
+    assert "<loc>https://owner.github.io/name/notebooks/00_start_here.html</loc>" in text
+
+    links = {}
+    for url in ("", "https://github.com/owner/name"):
+        monkeypatch.setattr(site, "address", lambda url=url: url)
+        site._edit(app, "glossary", "page.html", links, None)
+        assert links["theme_source_edit_link"] == (url and f"{url}/edit/main/docs/glossary.md")
+        site._edit(app, "reference/plot", "page.html", links, None)
+        assert not links["theme_source_edit_link"]
+
+
+def test_a_pdf_without_chromium_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(printing.shutil, "which", lambda _: None)
+    with pytest.raises(MissingExtra, match="make programs"):
+        printing.pdfs(tmp_path, print)
+    monkeypatch.setattr(printing.shutil, "which", lambda _: "/bin/false")
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "00.html").write_text("", encoding="utf-8")
+    with pytest.raises(LabError, match=r"could not print 00\.html"):
+        printing.pdfs(tmp_path, print)

@@ -6,7 +6,7 @@ from scripts import doctor
 from scripts.doctor import Check, Row, examine
 
 NAMES = ["Python", "cores", "memory", "driver", "GPUs", "torch", "numba", "CuPy", "GPU compilers", "C++ compiler"]
-NAMES += ["gloo", "disk"]
+NAMES += ["gloo", "disk", "turns"]
 
 
 def fails(name):
@@ -85,6 +85,13 @@ def test_a_driver_that_does_not_answer_is_a_problem(monkeypatch, tmp_path):
 def test_little_memory_is_a_problem(monkeypatch):
     monkeypatch.setattr(doctor, "memory_bytes", lambda: 2**29)
     assert doctor.memory("memory").state == "problem"
+
+
+def test_a_folder_for_turns_that_is_not_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("LABKIT_TURNS", str(tmp_path))
+    assert doctor.turns_to_measure("turns").state == "ok"
+    monkeypatch.setenv("LABKIT_TURNS", str(tmp_path / "missing"))
+    assert "LABKIT_TURNS" in doctor.turns_to_measure("turns").todo
 
 
 def test_a_full_disk_and_a_missing_folder(monkeypatch, tmp_path):

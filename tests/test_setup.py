@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from scripts import notebooks
 from tests.selection import sampled
 
 ROOT = Path(__file__).parents[1]
@@ -501,3 +502,16 @@ def test_the_extras_that_setup_can_choose_exist(setup):
 def test_binder_starts_with_the_smallest_sizes():
     command = [ROOT / "start", "sh", "-c", "echo $LABKIT_PROFILE"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "ci\n"
+
+
+def test_workflows_run_pinned_commits_and_colab_fetches_a_tag():
+    used = [
+        line.split("uses:")[1].strip()
+        for path in (ROOT / ".github" / "workflows").glob("*.yml")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "uses:" in line
+    ]
+    assert used
+    assert [each for each in used if not re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", each)] == []
+    cell = notebooks.COLAB.format(address="ADDRESS", version=notebooks.version())
+    assert f"--branch v{notebooks.version()} ADDRESS" in cell

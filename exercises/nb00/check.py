@@ -84,9 +84,4 @@ def _judge_accuracies(got: Any, right: list[float], given: str, *_: object) -> N
         number_close(value, expected, rel=1e-3, unit="%", given=f"digit {digit} of {given}", hint=hint)
 
 
-CHECKS = {
-    "00.1": numbers_per_ms,
-    "00.3": efficiency_percent,
-    "00.5": accuracy_by_digit,
-    "00.6": limit_images_per_s,
-}
+CHECKS = {"00.1": numbers_per_ms, "00.3": efficiency_percent, "00.5": accuracy_by_digit, "00.6": limit_images_per_s}

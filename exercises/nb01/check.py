@@ -152,9 +152,4 @@ def _judge_choice(job: str, name: object, judged: Sequence[Candidate], limit_s: 
         raise NotYet(f"{job}: {name} draws up to {power_w:.0f} W. Another of the seven does this job with less.")
 
 
-CHECKS = {
-    "01.1": fp32_peak,
-    "01.3": matmul_intensity,
-    "01.4": step_bytes,
-    "01.6": choice,
-}
+CHECKS = {"01.1": fp32_peak, "01.3": matmul_intensity, "01.4": step_bytes, "01.6": choice}

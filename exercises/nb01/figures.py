@@ -164,10 +164,7 @@ def shortlist_of(ax: Axes, *, model: str, batch: Count, sequence: Count, dtype: 
         ax.annotate(str(error), (0, 0.5), xycoords="axes fraction", wrap=True)
         return FigureSpec(str(error))
     job = device_jobs.Job(
-        memory_bytes=step.memory.total_bytes,
-        flop=step.flop,
-        n_bytes=step.n_bytes,
-        dtype=step.compute_dtype,
+        memory_bytes=step.memory.total_bytes, flop=step.flop, n_bytes=step.n_bytes, dtype=step.compute_dtype
     )
     return dataclasses.replace(shortlist.draw(ax, device_jobs.shortlist(job)), title=str(step).replace(": ", ":\n", 1))
 

@@ -117,9 +117,4 @@ def speedup(answer: object) -> str:
     return "Right for random shares and factors, for shares 0 and 1, and for an infinite factor."
 
 
-CHECKS = {
-    "02.1": timed,
-    "02.5": relative_spread,
-    "02.6": speedup,
-    "02.7": benchmark,
-}
+CHECKS = {"02.1": timed, "02.5": relative_spread, "02.6": speedup, "02.7": benchmark}

@@ -192,11 +192,7 @@ WRONG = {
         (lambda share, factor: 1 / (share + (1 - share) / factor), "the part that stays", "upside-down"),
         (lambda share, factor: (1 - share) + share / factor, "share=", "upside-down"),  # the time, not the speed-up
         (lambda share, factor: 1 / (1 - share), "share=", "other-formula"),
-        (
-            lambda share, factor: factor / (factor * (1 - share) + share),
-            "infinity / infinity",
-            "zero-never-happens",
-        ),
+        (lambda share, factor: factor / (factor * (1 - share) + share), "infinity / infinity", "zero-never-happens"),
         (lambda share, factor: 2 / (1 + 1 / factor), "share=", "right-for-one-case"),  # right at a half only
     ],
     "02.7": [

@@ -772,7 +772,7 @@ WRONG = {
         (histogram_that_counts_without_an_atomic_after_a_failed_swap, "[race]", "plus-equals-is-atomic"),
         (histogram_in_shared_memory_unset, "[unset]", "memory-starts-at-zero"),
         (histogram_in_shared_memory_too_early, "[race]", "missing-barrier"),
-        (histogram_of_a_block, "[race]", "plus-equals-is-atomic"),
+        (histogram_of_a_block, "[race]", "one-block-is-the-grid"),
         (histogram_added_without_an_atomic, "[race]", "plus-equals-is-atomic"),
         (histogram_of_a_thread_a_count, "Few threads do the work of many", "few-threads-work"),
         (histogram_that_reads_by_an_atomic, "[race]", "plus-equals-is-atomic"),

@@ -150,9 +150,4 @@ def script(answer: object) -> str:
     return fixed_script(answer)
 
 
-CHECKS = {
-    "07.1": busy_share,
-    "07.2": mean_loss,
-    "07.5": gains,
-    "07.6": script,
-}
+CHECKS = {"07.1": busy_share, "07.2": mean_loss, "07.5": gains, "07.6": script}

@@ -11,6 +11,7 @@ import torch
 
 from labkit.core.display import Shown
 from labkit.core.errors import GraphCompileError
+from labkit.core.parameters import checked
 from labkit.train.graphs import operators
 from labkit.train.graphs.compiling import compiled, quiet
 
@@ -24,8 +25,7 @@ _CALLED_BELOW = "async_compile.wait(globals())"
 class Fusion(Shown):
     """What torch.compile made of a call: eager `operators`, launches of written `kernels`, and `library_calls`.
 
-    `names` are the written kernels' names, which say what was fused; `code` is their text (C++ on a CPU, Triton on a
-    GPU).
+    `names` are the written kernels' names, which say what was fused; `code` is their text, in C++ or Triton.
     """
 
     operators: int
@@ -40,6 +40,7 @@ class Fusion(Shown):
         return f"{became}: {', '.join(self.names) or 'none written'}"
 
 
+@checked
 def fusion(fn: Callable[..., Any], *args: Any) -> Fusion:
     """Compile a forward call of `fn`, and count the kernels that a call launches; forgets what was compiled before.
 
@@ -47,7 +48,6 @@ def fusion(fn: Callable[..., Any], *args: Any) -> Fusion:
     Source: torch._inductor.utils.run_and_get_code, which torch's own tests use.
     """
     eager = operators(lambda: fn(*args))
-    function = compiled(fn)
     with quiet():
         import torch._functorch.config as tracing
         import torch._inductor.config as generating
@@ -56,12 +56,11 @@ def fusion(fn: Callable[..., Any], *args: Any) -> Fusion:
         run_and_get_code = getattr(utils, "run_and_get_code", None)  # private to torch, so a version may lack it
         if run_and_get_code is None:
             raise GraphCompileError(
-                f"Expected torch._inductor.utils.run_and_get_code to read the generated code with, and torch "
-                f"{torch.__version__} has none: read it with the environment variable TORCH_LOGS=output_code."
+                f"Expected torch._inductor.utils.run_and_get_code in {torch.__version__}: set TORCH_LOGS=output_code."
             )
         torch.compiler.reset()
         with generating.patch(fx_graph_cache=False), tracing.patch(enable_autograd_cache=False):
-            _, sources = run_and_get_code(function, *args)
+            _, sources = run_and_get_code(compiled(fn), *args)
     if not sources:
         raise GraphCompileError("Expected generated code, got none: does the function run any operator of torch?")
     return _read(eager.total, "\n".join(sources))

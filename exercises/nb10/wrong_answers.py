@@ -346,7 +346,7 @@ WRONG = {
         (numpy_at_the_end, "On a GPU this would wait", "numpy-takes-gpu-arrays"),
         (by_lists, "No operator of torch ran", "python-loop-per-item"),
         (on_the_cpu, "On a GPU this would wait", "reading-is-free"),
-        (result_on_the_cpu, "On a GPU this would wait", "reading-is-free"),
+        (result_on_the_cpu, "On a GPU this would wait", "result-of-another-kind"),
         (by_a_python_function, "On a GPU this would wait", "python-loop-per-item"),
         (asks_first, "with 6 operators", "reading-is-free"),
         (own_buffer, "each call needs a result of its own", "scratch-shared"),

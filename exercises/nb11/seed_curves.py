@@ -13,8 +13,7 @@ from exercises.nb11.several_seeds import Runs, interleaved
 from labkit.core.errors import BadMeasurement
 from labkit.core.parameters import Share, checked
 from labkit.lesson.live import Live
-from labkit.train import training
-from labkit.train.training import Run
+from labkit.train.training import Run, Setup
 
 
 class SeedCurves(Live):
@@ -48,8 +47,9 @@ class SeedCurves(Live):
         named = {name: tuple(by_seed.values()) for name, by_seed in self.runs.items()}
         return figures.seed_bands.on(axes, named, accuracy=self.accuracy, title=self.title)
 
+    @checked
     def train(
-        self, named: Mapping[str, tuple[training.Setup, int]], seeds: int | Iterable[int] = 5, **how: Any
+        self, named: Mapping[str, tuple[Setup, int]], seeds: int | Iterable[int] = 5, **how: Any
     ) -> dict[str, Runs]:
         """`interleaved` whose curves grow as it runs. What was trained before Ctrl-C stays drawn."""
         self.runs |= {name: {} for name in named}

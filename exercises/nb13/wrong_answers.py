@@ -241,11 +241,7 @@ WRONG = {
         (adds_exponentials, "differences only", "exp-never-overflows"),
         (merged(by_exponentials_clamped), "weigh the same", "exp-never-overflows"),
         (merged(with_epsilon), "few digits", "other-formula"),
-        (
-            adds_the_logarithms,
-            "logarithm of a product",
-            "logs-add-like-numbers",
-        ),
+        (adds_the_logarithms, "logarithm of a product", "logs-add-like-numbers"),
         (
             merged(right_out, lambda out_1, lse_1, out_2, lse_2: torch.maximum(lse_1, lse_2)),
             "larger of the two",

@@ -124,11 +124,7 @@ WRONG = {
             "it-will-fit",
         ),
         (Layout(data=64, zero=1), "split it, and ZeRO", "it-will-fit"),
-        (
-            Layout(data=64, zero=3, micro_batch=2, recompute="full"),
-            "times the fastest layout's",
-            "other-formula",
-        ),
+        (Layout(data=64, zero=3, micro_batch=2, recompute="full"), "times the fastest layout's", "other-formula"),
         (Layout(tensor=8, pipeline=8), "times the fastest layout's", "other-formula"),
         (Layout(data=32, tensor=2, pipeline=1), "split it, and ZeRO", "it-will-fit"),
         (Layout(data=8, tensor=8, pipeline=2), "Expected data x tensor x pipeline = 64 GPUs", "result-of-another-kind"),

@@ -282,8 +282,7 @@ WRONG = {
         ),
         (
             calibration(
-                half_to_twice,
-                lambda p: statistics.median(m for _, m in p) / statistics.median(g for g, _ in p),
+                half_to_twice, lambda p: statistics.median(m for _, m in p) / statistics.median(g for g, _ in p)
             ),
             "own ratio",
             "pairs-mixed-up",

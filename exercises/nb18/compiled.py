@@ -14,6 +14,7 @@ from kerneltrace import tiles
 from kerneltrace.data_table import TableRow, read_table
 from labkit.core.display import Shown, Table
 from labkit.core.errors import DataError, KernelError
+from labkit.core.parameters import checked
 from labkit.core.paths import DATA
 from labkit.core.units import format_bytes
 from labkit.lesson.boards import SpeedBoard
@@ -41,14 +42,14 @@ def launches() -> bool:
     return bool(machine().gpus) and hasattr(tiles.triton, "runtime")
 
 
+@checked
 def race(
     board: SpeedBoard, ways: Mapping[str, Callable[[], object]], yours: Callable[[], object] | None, **timing: Any
 ) -> Comparison:
     """Time ways in turn on a board, the reader's kernel among them where it is solved and can be launched."""
     if not launches():
         board.absent("yours", NEEDS)
-    mine = {"yours": yours} if yours and launches() else {}
-    return board.compare({**ways, **mine}, **timing)
+    return board.compare({**ways, **({"yours": yours} if yours and launches() else {})}, **timing)
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,7 +12,7 @@ from labkit.core.display import brief_repr
 from labkit.lesson.answers import about, array, parts
 from labkit.lesson.checks import NotYet, Todo, as_number, call, function, number_close, over_cases
 
-_IMAGES, _BATCH = 40, 16
+_IMAGES, _BATCH, _STEP = 40, 16, 10_000
 _PATIENCE_S = 5.0  # that the first image waits for a second one to be loaded beside it
 _BEGINNINGS = 75  # epochs: with a full buffer, an image is missing from all first eights in 2 of a million cases
 _SHUFFLED_BATCHES = "The same images share a batch in every epoch: shuffle images, not batches."
@@ -67,7 +67,7 @@ def one_graph(answer: object) -> str:
     def work(batch: Any) -> Any:
         traces.append(batch.shape)
         wide = batch.shape[-1] if batch.shape.rank > 1 else 1  # a number only if the trace knows it
-        return tf.cumsum(tf.cast(batch, tf.float64), axis=0) / float(wide)
+        return tf.cumsum(tf.cast(batch, tf.float64), axis=0) / float(wide * batch.dtype.size)
 
     draw = np.random.default_rng(202)
     for shape, dtype in (((3,), "float32"), ((8, 8, 1), "uint8"), ((), "int32"), ((2, 5), "float64")):
@@ -96,7 +96,7 @@ def _judge_graph(graph: Any, batches: list[Any], right: list[Any], traces: list[
 
 
 class _Source:
-    """Images to load and to augment, that notes what is done to them; an image is one number, its label which it is."""
+    """Images to load and to augment, that notes what is done to them; an image is one number, _STEP times its label."""
 
     def __init__(self, tf: Any) -> None:
         self.tf, self.lock, self.two_at_once = tf, threading.Lock(), threading.Event()
@@ -115,7 +115,7 @@ class _Source:
             self.two_at_once.wait(_PATIENCE_S)
         with self.lock:
             self.active -= 1
-        return np.float32(0.0), np.int64(path)
+        return np.float32(_STEP * int(path)), np.int64(path)
 
     def augment(self, image: Any, label: Any) -> Any:
         return self.tf.numpy_function(self._augment, [image], self.tf.float32), label
@@ -135,8 +135,9 @@ def pipeline(answer: object) -> str:
         raise NotYet(f"Expected a tf.data.Dataset, got {brief_repr(data)}. Is there a return?")
     epochs = [_epoch(data) for _ in range(3)]
     changed = [{label: image for image, label in epoch} for epoch in epochs]
-    if any(value == 0 for value in changed[0].values()):
-        raise NotYet("Some images were not augmented.")
+    if source.augmented not in (_IMAGES, 3 * _IMAGES):  # once for all is found below
+        told = f"Three epochs called augment {source.augmented} times"
+        raise NotYet(f"{told}; each of {_IMAGES} images, by itself, once an epoch makes {3 * _IMAGES}.")
     if any(changed[0][i] == changed[1][i] for i in range(_IMAGES)):
         raise NotYet("Two epochs have the same augmented images: what stands before `cache` is kept for good.")
     if source.loaded != _IMAGES:
@@ -164,6 +165,8 @@ def _epoch(data: Any) -> list[tuple[float, int]]:
     found = [(float(image), int(label)) for both in batches for image, label in zip(*both, strict=True)]
     if sorted(label for _, label in found) != list(range(_IMAGES)):
         raise NotYet("An epoch must hold each image exactly once.")
+    if any(image // _STEP != label for image, label in found):
+        raise NotYet("An image comes with another one's label: shuffle both together.")
     return found
 
 
@@ -172,9 +175,7 @@ def _judge_order(orders: list[list[int]]) -> None:
     if together[0] == together[1] == together[2] and not orders[0] == orders[1] == orders[2]:
         raise NotYet(_SHUFFLED_BATCHES)
     if orders[0] == orders[1] or orders[1] == orders[2]:
-        raise NotYet(
-            "Two epochs have the same order: what stands before `cache`, or may not reshuffle, stays as it is."
-        )
+        raise NotYet("Two epochs have the same order: what stands before `cache`, or may not reshuffle, stays so.")
 
 
 def replica_loss(answer: object) -> str:
@@ -191,9 +192,7 @@ def replica_loss(answer: object) -> str:
             total += as_number(got.numpy() if tf.is_tensor(got) else got, "of loss", given)
             gradient = tape.gradient(got, scale) if tf.is_tensor(got) else None
             if gradient is None:
-                raise NotYet(
-                    f"For {given}: no gradient comes through. Compute with TensorFlow's functions, not NumPy's."
-                )
+                raise NotYet(f"For {given}: no gradient comes through. Use functions of TensorFlow that have one.")
             slope += float(gradient)
         right = float(values.mean())
         hint = _loss_hint(total, values, sizes)
@@ -213,9 +212,4 @@ def _loss_hint(total: float, values: Any, sizes: tuple[int, ...]) -> str:
     return next((words for words, value in wrong.items() if np.isclose(total, value, rtol=1e-4)), other)
 
 
-CHECKS = {
-    "20.1": dense_after_flatten,
-    "20.2": one_graph,
-    "20.3": pipeline,
-    "20.5": replica_loss,
-}
+CHECKS = {"20.1": dense_after_flatten, "20.2": one_graph, "20.3": pipeline, "20.5": replica_loss}

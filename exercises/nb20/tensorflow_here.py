@@ -1,4 +1,4 @@
-"""TensorFlow beside torch, if it is installed: on the CPU, with as many threads, and without what it logs."""
+"""TensorFlow beside torch, if it is installed: on the same device, with as many threads, and without what it logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from steptime.chrome_trace import quiet_profiler
 def tensorflow() -> Any:
     """TensorFlow with torch's number of threads and the CPU as two devices, CPU:0 and CPU:1; None where it is missing.
 
-    GPUs are hidden from it. TensorFlow raises RuntimeError where it is in use already with other settings.
+    Where torch has a GPU, it takes one too, and its memory bit by bit; neither rounds products to TF32 then.
+    TensorFlow raises RuntimeError where it is in use already with other settings.
     """
     import torch
 
@@ -27,7 +28,12 @@ def tensorflow() -> Any:
     except ImportError:
         return None
     tf.get_logger().setLevel("ERROR")
-    tf.config.set_visible_devices([], "GPU")
+    gpus = tf.config.list_physical_devices("GPU") if torch.cuda.is_available() else []
+    tf.config.set_visible_devices(gpus, "GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)  # without it, nothing would be left for torch
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    torch.backends.cudnn.allow_tf32 = False
     tf.config.threading.set_intra_op_parallelism_threads(torch.get_num_threads())
     two = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)

@@ -69,6 +69,28 @@ def mapped_one_by_one(loss, weights, images, labels):
     return jax.lax.map(norm, (images, labels))
 
 
+def two_at_a_time(loss, weights, images, labels):
+    parts = [slice(i, i + 2) for i in range(0, len(images), 2)]
+    norm = norm_by(lambda g: jnp.sqrt(squared(g)))
+    return jnp.concatenate([norm(loss, weights, images[part], labels[part]) for part in parts])
+
+
+def mapped_in_batches(loss, weights, images, labels):
+    def norm(one):
+        return jnp.sqrt(squared(jax.grad(loss)(weights, one[0][None], one[1][None])))
+
+    return jax.lax.map(norm, (images, labels), batch_size=2)
+
+
+def by_name(gradient):
+    return jnp.sqrt((gradient["w5"] ** 2).sum() + (gradient["b5"] ** 2).sum())
+
+
+def of_the_inputs(loss, weights, images, labels):
+    gradient = jax.vmap(lambda x, y: jax.grad(loss, argnums=1)(weights, x[None], y[None]))(images, labels)
+    return jnp.sqrt((gradient.reshape(len(images), -1) ** 2).sum(1))
+
+
 def of_the_mean(loss, weights, images, labels):
     return jnp.full(len(images), jnp.sqrt(squared(jax.grad(loss)(weights, images, labels))))
 
@@ -136,6 +158,19 @@ def untiled(loss, shard, x, y):
     return jax.lax.psum_scatter(jax.grad(loss)(weights, x, y), "x") / 8
 
 
+def half_as_many_bytes(loss, shard, x, y):
+    """Exchanges gradients in 16 bits, of which sums lose digits."""
+    weights = jax.lax.all_gather(shard, "x", tiled=True)
+    gradient = jax.grad(loss)(weights, x, y).astype(jnp.bfloat16)
+    return jax.lax.psum_scatter(gradient, "x", tiled=True).astype(jnp.float32) / 8
+
+
+def by_all_to_all(loss, shard, x, y):
+    weights = jax.lax.all_gather(shard, "x", tiled=True)
+    parts = jax.grad(loss)(weights, x, y).reshape(8, *shard.shape)
+    return jax.lax.all_to_all(parts, "x", 0, 0).mean(0)
+
+
 def whole_gradient(loss, shard, x, y):
     weights = jax.lax.all_gather(shard, "x", tiled=True)
     return jax.lax.pmean(jax.grad(loss)(weights, x, y), "x")
@@ -185,12 +220,30 @@ WRONG = {
             "padding-is-free",
         ),
         (lambda rows, inputs, outputs, side: 0.5, "what we expect", "hard-coded"),
+        (
+            lambda rows, inputs, outputs, side: (
+                rows * inputs * outputs / padded(rows, outputs, inputs, 8, row_group=side)
+            ),
+            "what we expect",
+            "axes-swapped",
+        ),
+        (shares(up=lambda size, tile: tile * (round(size / tile) or 1)), "what we expect", "rounding-is-cosmetic"),
+        (shares(row_group=1), "Rows come in groups of 8", "padding-is-free"),
         (lambda *sizes: None, "Is there a return", "result-of-another-kind"),
     ],
     "21.2": [
         (one_by_one, "jax.vmap needs one call", "python-loop-per-item"),
         (compiled_one_by_one, "jax.vmap needs one call", "python-loop-per-item"),
         (mapped_one_by_one, "jax.vmap needs one call", "python-loop-per-item"),
+        (two_at_a_time, "jax.vmap needs one call", "python-loop-per-item"),
+        (mapped_in_batches, "jax.vmap needs one call", "python-loop-per-item"),
+        (norm_by(by_name), "raised KeyError", "right-for-one-case"),
+        (of_the_inputs, "image 0's norm is", "other-formula"),
+        (
+            norm_by(lambda g: jnp.max(jnp.array([jnp.sqrt((p**2).sum()) for p in g.values()]))),
+            "image 0's norm is",
+            "other-formula",
+        ),
         (of_the_mean, "the gradient of the whole batch's mean, for every image", "other-formula"),
         (norm_by(squared), "take the root", "other-formula"),
         (
@@ -198,7 +251,11 @@ WRONG = {
             "the root of the sum of all squares",
             "averaged-at-the-wrong-place",
         ),
-        (norm_by(lambda g: jnp.sqrt((g["w"] ** 2).sum())), "the biases belong to it", "other-formula"),
+        (
+            norm_by(lambda g: jnp.sqrt((max(g.values(), key=jnp.ndim) ** 2).sum())),
+            "the biases belong to it",
+            "other-formula",
+        ),
         (norm_by(lambda g: sum(jnp.abs(part).sum() for part in g.values())), "image 0's norm is", "other-formula"),
         (shares_of_the_mean, "its own loss isn't divided by N", "sum-for-mean"),
         (weights_in_lanes, "raised", "other-formula"),
@@ -243,6 +300,8 @@ WRONG = {
         (own_rows_alone, "the gradient is off", "ranks-share-by-themselves"),
         (batch_gathered, "exchanges all-gather", "everyone-reads-all"),
         (untiled, "raised", "other-formula"),
+        (half_as_many_bytes, "the gradient is off by up to", "rounding-is-cosmetic"),
+        (by_all_to_all, "the compiled program exchanges", "whole-tensor-travels"),
         (whole_gradient, "each device returns its", "whole-tensor-travels"),
         (lambda loss, shard, x, y: shard, "the gradient is off", "does-less-work"),
         (lambda loss, shard, x, y: jnp.zeros_like(shard), "the gradient is off", "does-less-work"),
@@ -263,6 +322,14 @@ WRONG = {
         (torus(hops=lambda sides: sum(s - 1 for s in sides)), "walked twice", "one-trip-is-enough"),
         (no_way_out, "raised ZeroDivisionError", "zero-never-happens"),
         (torus(hops=lambda sides: 0), "Each hop takes hop_s too", "latency-is-free"),
+        (
+            torus(links=lambda sides: 2 * sum(s > 1 for s in sides) - sum(s == 2 for s in sides)),
+            "1.33x what we expect",
+            "other-formula",
+        ),
+        (torus(hops=lambda sides: 2 * sum(s // 2 for s in sides)), "is close, but", "other-formula"),
+        (torus(hops=lambda sides: 2 * max(s - 1 for s in sides)), "is close, but", "other-formula"),
+        (torus(hops=lambda sides: 2 * sum(sides)), "is close, but", "off-by-one"),
         (lambda *args: 1e3 * torus()(*args), "1e+03x what we expect", "wrong-unit"),
         (lambda *args: None, "Is there a return", "result-of-another-kind"),
     ],

@@ -21,7 +21,7 @@ def skewed(answer: object) -> str:
     """Rows that enter one clock after each other, for square blocks, wide and narrow ones, one row and one column."""
     draw = np.random.default_rng(222)
     shapes = (2, 3), (3, 2), (4, 4), (1, 5), (5, 1), (1, 1), (8, 64)
-    cases = {f"rows of shape {shape}": (draw.integers(1, 100, shape),) for shape in shapes}
+    cases = {f"rows of shape {shape}": (draw.integers(-128, 128, shape),) for shape in shapes}
     over_cases(answer, cases, fpga.skewed, _judge_feed)
     return "Right for square, wide and narrow blocks, for a single row and a single column."
 

@@ -38,6 +38,7 @@ def _judge_sums(element: Any) -> None:
         clock += draw.choice((1, 2, 5, 9))
     pairs = [(draw.randrange(-128, 128), draw.randrange(-128, 128)) for _ in range(_CLOCKS)]
     pairs[2::5] = [(-128, -128)] * len(pairs[2::5])  # the largest product needs 16 bits
+    pairs += [(-128, -128)] * 520  # and their sum more than 24
     inputs = [(*pair, clock in begins, draw.randrange(999)) for clock, pair in enumerate(pairs)]
     seen = call(_simulated, element, inputs)
     total, late, product, out = 0, False, 0, 0
@@ -57,7 +58,8 @@ _WORDS = {
     "a_right": _BEFORE,
     "b_down": _BEFORE,
     "first_right": _BEFORE,
-    "total": "A product is added one clock after it was made: does `first` arrive with the product that it belongs to?",
+    "total": "A product is added one clock after it was made: does `first` arrive with the product that it belongs to? "
+    "Are 16 bits there for a product, and 32 for a sum?",
     "out": "A finished sum leaves when the next one begins, now a clock later, with the product that `first` belongs "
     "to; at all other times out takes `below`.",
 }

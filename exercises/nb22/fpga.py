@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,17 +40,18 @@ _LONGEST_S = 1800.0
 class Placed(Shown):
     """What a design takes of an FPGA, and the fastest clock in MHz that nextpnr allows it.
 
-    `luts` are tables of four inputs, each with a flip-flop beside it, and `multipliers` are of 18 x 18 bits.
+    `luts` are tables of four inputs with a flip-flop each, `multipliers` of 18 x 18 and `block_rams` of 18,432 bits.
     """
 
     luts: Size
     flip_flops: Size
     multipliers: Size
+    block_rams: Size
     fmax_mhz: Positive
 
     def __str__(self) -> str:
         used = f"{self.luts:,} LUTs, {self.flip_flops:,} flip-flops, {self.multipliers} multipliers"
-        return f"{used}, at most {self.fmax_mhz:.0f} MHz"
+        return f"{used}, {self.block_rams} block RAMs, at most {self.fmax_mhz:.0f} MHz"
 
 
 @checked
@@ -98,7 +99,7 @@ def place(design: Any, *, seed: Count = 1, hard_multipliers: bool = True, target
     clocks = [clock["achieved"] for clock in found["fmax"].values()]
     if not clocks:
         raise BadArgument("Expected a design with registers, got one without a clock.")
-    return Placed(used["TRELLIS_COMB"], used["TRELLIS_FF"], used["MULT18X18D"], min(clocks))
+    return Placed(used["TRELLIS_COMB"], used["TRELLIS_FF"], used["MULT18X18D"], used["DP16KD"], min(clocks))
 
 
 def versions() -> str:
@@ -145,23 +146,20 @@ def reports() -> tuple[tuple[str, int, Placed, str], ...]:
 
 
 def _report(row: TableRow) -> tuple[str, int, Placed, str]:
-    luts, flip_flops, multipliers = (int(row[name]) for name in ("luts", "flip_flops", "multipliers"))
-    return row["kind"], int(row["n"]), Placed(luts, flip_flops, multipliers, float(row["fmax_mhz"])), row["tools"]
+    luts, dffs, products, rams = (int(row[name]) for name in ("luts", "flip_flops", "multipliers", "block_rams"))
+    placed = Placed(luts, dffs, products, rams, float(row["fmax_mhz"]))
+    return row["kind"], int(row["n"]), placed, row["tools"]
 
 
 @checked
 def recorded(kind: str) -> dict[int, Placed]:
     """Recorded placements of notebook 22's n x n arrays of a kind, such as "plain", by n. Raises DataError."""
-    kinds = {name: None for name, *_ in reports()}
-    lookup(kind, kinds, "kind of array", DataError)
+    lookup(kind, {name: None for name, *_ in reports()}, "kind of array", DataError)
     return {n: placed for name, n, placed, _ in reports() if name == kind}
 
 
 def table() -> Table:
     """All recorded placements, with the tools that made them."""
-    rows = tuple(
-        (kind, f"{n} x {n}", f"{p.luts:,}", f"{p.flip_flops:,}", str(p.multipliers), f"{p.fmax_mhz:.0f}")
-        for kind, n, p, _ in reports()
-    )
-    headings = ("array", "size", "LUTs", "flip-flops", "multipliers", "MHz")
+    rows = tuple((kind, f"{n} x {n}", *(f"{number:,.0f}" for number in astuple(p))) for kind, n, p, _ in reports())
+    headings = ("array", "size", "LUTs", "flip-flops", "multipliers", "block RAMs", "MHz")
     return Table(rows, headings, f"Recorded: placed on an {DEVICE}", tuple({tools for *_, tools in reports()}))

@@ -55,12 +55,12 @@ def most(bits):
 
 
 def one_scale(weights, bits):
-    scale = weights.abs().max() / most(bits)
+    scale = weights.abs().max() / (2 ** (bits - 1) - 1)
     return (weights / scale).round(), scale.expand(len(weights))
 
 
 def by_column(weights, bits):
-    scales = weights.abs().amax(dim=0) / most(bits)
+    scales = weights.abs().amax(dim=0) / (2 ** (bits - 1) - 1)
     return (weights / scales).round(), scales
 
 
@@ -119,6 +119,17 @@ class OneBitTooNarrow(ProcessingElement):
         super().accumulate(m, kept, late)
 
 
+class SumTooNarrow(ProcessingElement):
+    """24 bits hold 511 of the largest products."""
+
+    def accumulate(self, m, product, first):
+        kept, late, total = Signal(signed(16)), Signal(), Signal(signed(24))
+        m.d.comb += self.total.eq(total)
+        m.d.sync += [kept.eq(product), late.eq(first), total.eq(total + kept), self.out.eq(self.below)]
+        with m.If(late):
+            m.d.sync += [total.eq(kept), self.out.eq(total)]
+
+
 class Unsigned(ProcessingElement):
     def accumulate(self, m, product, first):
         kept, late = Signal(16), Signal()
@@ -171,6 +182,8 @@ WRONG = {
     "22.2": [
         (at_once, "Row 1 begins at clock 1", "other-formula"),
         (last_first, "begins at clock", "other-formula"),
+        (lambda rows: skewed(rows).astype(np.uint8), "should get rows", "low-precision-is-enough"),
+        (lambda rows: abs(skewed(rows)), "should get rows", "other-formula"),
         (one_clock_late, "at clock 0, row 0 should get rows[0, 0]", "off-by-one"),
         (wrapped, "should get 0", "other-formula"),
         (right_for_squares, "expected 4 clocks of 2 numbers, shape (4, 2), got (3, 2)", "right-for-one-case"),
@@ -212,6 +225,7 @@ WRONG = {
         (DelayedSum, "a path still leads through the multiplier and the adder", "register-anywhere"),
         (TooNarrow, "total should be", "low-precision-is-enough"),
         (OneBitTooNarrow, "total should be", "low-precision-is-enough"),
+        (SumTooNarrow, "32 for a sum", "low-precision-is-enough"),
         (Unsigned, "total should be", "other-formula"),
         (NeighboursLate, "The neighbour needs it as before", "register-anywhere"),
         (BelowLate, "out takes `below`", "register-anywhere"),

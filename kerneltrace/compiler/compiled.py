@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from kerneltrace.arguments import text
 from kerneltrace.errors import BadArgument, CompileError
 from kerneltrace.tables import ShownAsTable, Table
 
@@ -26,8 +27,7 @@ class KernelResources:
     """What one thread and one block of a kernel use, as the assembler reports it.
 
     `registers`, stack and spills are for one thread; `shared_bytes`, without dynamic shared memory, for one block.
-    `constant_bytes` are the module's `__constant__` variables and tables. `max_threads` is what the launch bounds allow
-    a block, 1,024 without any.
+    `constant_bytes` are those of `__constant__` variables and tables; `max_threads` what launch bounds allow, or 1,024.
     """
 
     registers: int
@@ -77,7 +77,7 @@ class Compiled(ShownAsTable):
         as executed: a loop's body counts once, unless the compiler unrolled it. PTX has no registers assigned yet, so
         a register cap shows in `kernels`, not here. Source: PTX ISA, "Instruction Statements".
         """
-        found = Counter(opcode for opcode in _opcodes(self.ptx) if fnmatchcase(opcode, pattern))
+        found = Counter(code for code in _opcodes(self.ptx) if fnmatchcase(code, text("pattern", pattern, BadArgument)))
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
     def table(self) -> Table:
@@ -104,15 +104,15 @@ def compiled(ptx: str, log: str, cubin: bytes, *, compute_capability: tuple[int,
     sizes = dict(_sections(cubin))
     reserved = _RESERVED_SHARED_BYTES if compute_capability >= (9, 0) else 0
     found = {}
-    for symbol, text in _FUNCTION.findall(log):
+    for symbol, said in _FUNCTION.findall(log):
         if symbol not in entries:  # a device function that was not inlined
             continue
         bound = re.search(r"\.(?:max|req)ntid\s+([\d,\s]+)", entries[symbol])
         found[symbol] = KernelResources(
-            registers=_number(r"Used (\d+) registers", text),
-            spill_store_bytes=_number(r"(\d+) bytes spill stores", text),
-            spill_load_bytes=_number(r"(\d+) bytes spill loads", text),
-            stack_bytes=_number(r"(\d+) bytes stack frame", text),
+            registers=_number(r"Used (\d+) registers", said),
+            spill_store_bytes=_number(r"(\d+) bytes spill stores", said),
+            spill_load_bytes=_number(r"(\d+) bytes spill loads", said),
+            stack_bytes=_number(r"(\d+) bytes stack frame", said),
             shared_bytes=max(0, sizes.get(f".nv.shared.{symbol}", 0) - reserved),
             constant_bytes=sizes.get(".nv.constant3", 0) + sizes.get(f".nv.constant2.{symbol}", 0),
             max_threads=math.prod(map(int, bound[1].split(","))) if bound else _MAX_BLOCK,

@@ -183,7 +183,7 @@ class Trace(ShownAsTable):
         """The review of each line on that GPU; without a `grid` the traced one is repeated until it fills the GPU."""
         asks, registers = self._asks(longer, registers)
         dims = None if grid is None else as_dim3("grid", grid, MAX_GRID)
-        return review(self._run, self._requests, self._request_arrays, asks, device, grid=dims, registers=registers)
+        return review(self._run, self._requests, self._request_arrays, asks, device, dims, registers, not self.ok)
 
     def _asks(self, longer: float, registers: int | None) -> tuple[Demands, int | None]:
         longer = positive("longer", longer, BadArgument)
@@ -197,12 +197,11 @@ class Trace(ShownAsTable):
     def request(self, array: str = "", *, line: int = 0, kind: str = "", number: int = 0, warp: int = 0) -> Request:
         """The `number`-th request of a warp to an array or of a line; KernelError where it made no such request."""
         requests, accesses, sites = self._requests, self._run.accesses, self._run.sites
+        number, warp = whole("number", number, KernelError, least=0), whole("warp", warp, KernelError, least=0)
         mine = np.flatnonzero(self._mask(array, line, "", kind) & (requests.warp == warp))
-        if not 0 <= number < len(mine):
-            raise KernelError(
-                f"Warp {warp} made {len(mine):,} such requests, there is no number {number}. Warps count from 0 to"
-                f" {self.warps - 1:,}, arrays are {', '.join(self.arrays)}."
-            )
+        if number >= len(mine):
+            told = f"Warp {warp:,} made {len(mine):,} such requests, there is no number {number:,}"
+            raise KernelError(f"{told}. Warps count from 0 to {self.warps - 1:,}, arrays are {', '.join(self.arrays)}.")
         chosen = int(mine[np.argsort(self._first_accesses.at[mine], kind="stable")[number]])
         members = accesses.only(requests.order[requests.first[chosen] :][: requests.lanes[chosen]])
         site, address = sites[requests.site[chosen]], members.address
@@ -232,6 +231,7 @@ class Trace(ShownAsTable):
         taken, 0 for not taken, -1 for lanes that do not reach it.
         """
         events, sites = self._run.others, self._run.sites
+        warp = whole("warp", warp, KernelError, least=0, most=self.warps - 1)
         mine = events.only(self._sites("branch")[events.site] & (events.warp == warp))
         keys, row = np.unique(mine.key, return_inverse=True)
         found = np.full((len(keys), WARP), -1)

@@ -1,7 +1,7 @@
 """Review a traced kernel as a performance engineer would: what wastes time in which line, how much, and its counter.
 
-A cost is the difference of two estimates: of the kernel as it is, and of one whose demands lack the waste. What costs
-less than WORTH of the estimate on the GPU in question is left out, except what is of no use on any GPU.
+A cost is the difference of two estimates: of the kernel as it is, and of one whose demands lack the waste. Less than
+WORTH of the estimate on the GPU in question is left out, except what is of no use on any GPU.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from kerneltrace.units import format_seconds
 
 WORTH = 0.05
 """The share of the estimate from which on remarks of one kind are worth making."""
-WAVES = 8
-"""How often the grid that is assumed without one fills the GPU."""
+WAVES = 8  # how often the grid that is assumed without one fills the GPU
 METRICS = {
     "float64": "sm__inst_executed_pipe_fp64.sum",
     "bank conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
@@ -45,8 +44,7 @@ METRICS = {
     "occupancy": "sm__warps_active.avg.pct_of_peak_sustained_active",
     "barrier": "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio",
 }
-"""The metric of Nsight Compute that confirms a remark, by its kind (`ncu --metrics`; `ncu --query-metrics` lists those
-of a GPU). For stores and shared memory, ld and global in a name become st and shared."""
+""" metric for `ncu --metrics` that confirms it; of stores and shared memory, with st and shared."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,7 +52,7 @@ class Remark(Shown):
     """What one line of a kernel wastes, and the metric of Nsight Compute in which it shows."""
 
     line: int
-    """Of the source file or cell; 0 where it concerns the whole launch."""
+    """0 where it concerns the whole launch."""
     source: str
     kind: str
     """A key of METRICS."""
@@ -72,11 +70,12 @@ class Remark(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Review(ShownAsTable):
-    """The remarks on a kernel, the costliest first, and the estimate that their costs refer to."""
+    """The remarks on a kernel, the costliest first, the estimate that costs refer to, and whether it has mistakes."""
 
     remarks: tuple[Remark, ...]
     estimate: Estimate
     grid: Dim3
+    mistakes: bool = False
 
     def of(self, kind: str) -> tuple[Remark, ...]:
         """The remarks of one kind, a key of METRICS; BadArgument for another."""
@@ -103,12 +102,13 @@ class Review(ShownAsTable):
         title = f"{kernel} on {device}: {seconds} calculated for a grid of {tuple(self.grid)}"
         note = "Costs are calculated one by one, and don't add up." if rows else "Nothing to remark."
         headings = ("line", "source", "kind", "cost", "share", "remark", "metric") if rows else ()
-        return Table(rows, headings, title, (note,))
+        wrong = "The trace found mistakes, which it prints: mend them first." * self.mistakes
+        return Table(rows, headings, title, tuple(filter(None, (wrong, note))))
 
 
 def review(
-    run: Execution, requests: Requests, arrays: Array, asks: Demands, device: str | Device, *, grid: Dim3 | None,
-    registers: int | None,
+    run: Execution, requests: Requests, arrays: Array, asks: Demands, device: str | Device, grid: Dim3 | None,
+    registers: int | None, mistakes: bool,
 ) -> Review:  # fmt: skip
     """The remarks on a run whose demands are `asks`; `arrays` says which array each of its requests goes to.
 
@@ -135,7 +135,7 @@ def review(
             cost = 1e3 * cost_s, cost_s / now.seconds
             remark = Remark(waste.line, waste.source, waste.kind, waste.sentence, *cost, METRICS[waste.kind])
             once.setdefault((waste.kind, waste.line, waste.source), remark)
-    return Review(tuple(sorted(once.values(), key=lambda remark: -remark.cost_ms)), now, grid)
+    return Review(tuple(sorted(once.values(), key=lambda remark: -remark.cost_ms)), now, grid, mistakes)
 
 
 def _filling(asks: Demands, chip: Device) -> Dim3:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
-from labkit.core.own_folder import check_own, make_private
+from labkit.core.own_folder import make_private, open_own
 
 T = TypeVar("T")
 _LOCK_S = 2  # a line is written in milliseconds: a longer wait means that a process hangs
@@ -23,9 +23,8 @@ def append_line(path: Path, line: str) -> None:
     A power failure may take the last lines: waiting for the disk (fsync) would delay the next measurement.
     """
     make_private(path.parent)
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
-    with _locked(path), open(os.open(path, flags, 0o600), "r+b", buffering=0) as file:
-        check_own(os.fstat(file.fileno()), path)
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+    with _locked(path), open(open_own(path, flags), "r+b", buffering=0) as file:
         if not line:
             return
         # A process that was killed while it wrote leaves half a line: the new one must not continue it.
@@ -87,10 +86,8 @@ class Lines(Generic[T]):
         `parse` refuses a line with a ValueError. Empty lines don't count, and a file that can't be read has none.
         """
         try:
-            with open(self.path, "rb") as file:
+            with open(open_own(self.path) if self._own else self.path, "rb") as file:
                 status = os.fstat(file.fileno())
-                if self._own:
-                    check_own(status, self.path)
                 state = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
                 if state != self._state:
                     self._catch_up(file, state)

@@ -12,36 +12,65 @@ from pathlib import Path
 
 from labkit.core.errors import DataError
 
+# Neither a link nor a pipe that nobody writes to is opened in a file's place. Windows lacks these flags.
+AT_ONCE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 _LONGEST_TEMP = 60  # bytes: the address of a Unix socket has at most 104 to 108, and its name is added to the folder
 
 
 def of_this_user(folder: Path) -> Path:
-    """`folder` itself, or a folder of this user's inside it where another user owns it or everybody may write to it.
+    """`folder` itself, or a folder of this user's inside it where another user owns it or others may write to it.
 
     So a class that shares one LABKIT_HOME has its results apart, and what `sudo` leaves behind is nobody else's.
     Nothing is made.
     """
     with contextlib.suppress(OSError):  # what doesn't exist yet is nobody's
-        if _foreign(status := folder.stat()) or status.st_mode & stat.S_IWOTH:
+        if _not_ours_alone(folder.stat()):
             return folder / f"user-{os.geteuid()}"
     return folder
 
 
-def make_private(folder: Path) -> None:
-    """Make a folder that only this user can enter; OSError where it can't be made, or is another user's already."""
-    # mkdir leaves a folder that exists as it is, hence the look at it afterwards.
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    check_own(folder.stat(), folder)
+def make_private(*folders: Path) -> None:
+    """Make folders that only this user can enter; OSError where one can't be made, or is another user's already."""
+    for folder in folders:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except PermissionError as error:
+            advice = f"a folder for several users is made with chmod 1777 {folder.parent}"
+            raise PermissionError(error.errno, f"{error.strerror}; {advice}", str(folder)) from error
+        if os.name == "posix":  # mkdir leaves a folder that exists as it is
+            os.close(_own_folder(folder))
 
 
-def check_own(status: os.stat_result, path: Path) -> None:
-    """PermissionError unless this user owns what `status` describes, and it isn't one to which everybody may write."""
-    if _foreign(status) or (os.name == "posix" and status.st_mode & stat.S_IWOTH):
-        raise PermissionError(errno.EPERM, "another user owns it or may write to it", str(path))
+def open_own(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a file that is this user's alone, in a folder that is; OSError, without waiting, for all else."""
+    if os.name != "posix":
+        return os.open(path, flags | AT_ONCE, 0o600)
+    folder = _own_folder(path.parent)
+    try:
+        return _own(path.name, flags, folder)
+    finally:
+        os.close(folder)
 
 
-def _foreign(status: os.stat_result) -> bool:
-    return os.name == "posix" and status.st_uid != os.geteuid()
+def _own_folder(folder: Path) -> int:
+    # A link in its place has to be this user's or the administrator's.
+    linked = folder.is_symlink() and folder.lstat().st_uid in (0, os.geteuid())
+    return _own(os.path.realpath(folder) if linked else str(folder), os.O_DIRECTORY)
+
+
+def _own(path: str, flags: int, folder: int | None = None) -> int:
+    """The descriptor of a file or folder that is this user's alone."""
+    file = os.open(path, flags | AT_ONCE, 0o600, dir_fd=folder)
+    status = os.fstat(file)
+    if (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)) and not _not_ours_alone(status):
+        return file
+    os.close(file)
+    raise PermissionError(errno.EPERM, "another user owns it or may write to it, or it is no regular file", path)
+
+
+def _not_ours_alone(status: os.stat_result) -> bool:
+    """Whether another user owns a file or folder, or may write to it: a hub puts all users into one group."""
+    return os.name == "posix" and (status.st_uid != os.geteuid() or status.st_mode & 0o022 != 0)
 
 
 def plain_temp_folder() -> str:

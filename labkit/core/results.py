@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -175,7 +176,7 @@ def split_key(key: str) -> tuple[str, str]:
     match = _KEY.fullmatch(" ".join(key.split())) if isinstance(key, str) else None
     if match is None:
         raise BadMeasurement(
-            f"Expected a key like '00.3 all threads' (notebook.section, then a name), got {brief_repr(key)}."
+            f"Expected a key like '00.3 all threads' (notebook.section and a name), got {brief_repr(key)}."
         )
     return match[1], match[2]
 
@@ -224,8 +225,9 @@ class Results:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.note = ""
-        self._lines = Lines(path, from_line, _same, own=True)
+        self._lines = Lines(path, from_line, same, own=True)
         self._unsaved: list[Entry] = []
+        self._writing = threading.Lock()  # of this kernel's threads; between processes the file's own lock counts
 
     def append(self, entry: Entry) -> None:
         """Add an entry at the end of the file, or in memory when the file can't be written."""
@@ -234,19 +236,20 @@ class Results:
 
     def probe(self) -> None:
         """Write what could not be written before, and let `note` say whether the file can be written."""
-        try:
-            if not self._unsaved:
-                append_line(self.path, "")
-            while self._unsaved:
-                append_line(self.path, to_line(self._unsaved[0]))
-                del self._unsaved[0]  # only now: the write may have raised
-        except OSError as error:
-            self.note = (
-                f"Results can't be written to {self.path} ({error.strerror or error}), so they stay in memory and are "
-                "gone when this kernel stops. Set LABKIT_HOME to a folder of yours with free space."
-            )
-        else:
-            self.note = ""
+        with self._writing:
+            try:
+                if not self._unsaved:
+                    append_line(self.path, "")
+                while self._unsaved:
+                    append_line(self.path, to_line(self._unsaved[0]))
+                    del self._unsaved[0]  # only now: the write may have raised
+            except OSError as error:
+                self.note = (
+                    f"Results can't be written to {self.path} ({error.strerror or error}), so they stay in memory and "
+                    "are gone when this kernel stops. Set LABKIT_HOME to a folder of yours with free space."
+                )
+            else:
+                self.note = ""
 
     def entries(self) -> list[Entry]:
         """Of the readable entries on the same thing the last, in the order of writing; then those kept in memory."""
@@ -258,7 +261,7 @@ class Results:
         return self._lines.read()[1]
 
 
-def _same(entry: Entry) -> tuple[object, ...]:
+def same(entry: Entry) -> tuple[object, ...]:
     """What two entries have in common where the later one replaces the earlier: all but their outcome."""
     return (type(entry), *(getattr(entry, name) for name in _SAME[type(entry)]))
 
@@ -268,9 +271,7 @@ def read(path: Path) -> tuple[list[Entry], list[str]]:
     return _lines_at(path).read()
 
 
-@functools.cache
-def _lines_at(path: Path) -> Lines[Entry]:
-    return Lines(path, from_line, _same)
+_lines_at = functools.cache(lambda path: Lines(path, from_line, same))
 
 
 def state_folder() -> Path:

@@ -67,7 +67,7 @@ class Cards(Shown):
         self.buttons[card.right].button_style, self.buttons[card.right].icon = "success", "check"
         self.right += chosen == card.right
         verdict = "Right." if chosen == card.right else f"No: {card.misconception.title}."
-        self.told.value = spoken_html(f"{verdict} {card.misconception.true}")
+        self.told.value = spoken_html(f"{verdict} {card.misconception.explanation}")
         self.told.value += spoken_html(
             f"The check says: {judged(card.number, card.answer).message}"
         )  # after some seconds

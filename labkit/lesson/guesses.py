@@ -42,12 +42,7 @@ class GuessFirst(LabError):
 
 @checked(error=BadMeasurement)
 def predict(
-    key: str,
-    guess: object,
-    unit: Unit,
-    *,
-    most: Positive | None = None,
-    order: tuple[Positive, Positive] | None = None,
+    key: str, guess: object, unit: Unit, *, most: Positive | None = None, order: tuple[Positive, Positive] | None = None
 ) -> Note | Question:
     """Write down a guess before measuring, under a key such as "00.3 all threads"; `...` asks for it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -45,7 +46,11 @@ def outcomes(path: Path | None = None) -> dict[str, Standing]:
 
     An exercise at which nothing was done is missing. Numbers of exercises that no longer exist may be there.
     """
-    entries = results.results().entries() if path is None else results.read(path)[0]
+    return standings(results.results().entries() if path is None else results.read(path)[0])
+
+
+def standings(entries: Iterable[results.Entry]) -> dict[str, Standing]:
+    """What `outcomes` makes of the entries of a results file."""
     steps: dict[str, list[Attempt]] = {}
     for entry in entries:
         if isinstance(entry, Attempt) and entry.what.startswith(entry.section):  # else it is about a guess

@@ -130,7 +130,8 @@ class Ratio(Shown):
         value, low, high = (1 / end if end else math.inf for end in (self.value, self.high, self.low))
         return Ratio(self.baseline, self.label, value, low, high, self.busy)
 
-    def times(self, factor: float) -> Ratio:
+    @checked
+    def times(self, factor: Positive) -> Ratio:
         """The ratio for unequal work: `factor` is the work of `label` over that of the baseline."""
         return dataclasses.replace(self, **{end: factor * getattr(self, end) for end in ("value", "low", "high")})
 

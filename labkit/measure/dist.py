@@ -111,10 +111,7 @@ def group_sync() -> Callable[[], None]:
 
 @checked
 def all_reduce_seconds(
-    sizes: Annotated[Sequence[Count], Items(1)],
-    nproc: Ranks,
-    *,
-    over: Literal["gloo", "nccl"] | None = None,
+    sizes: Annotated[Sequence[Count], Items(1)], nproc: Ranks, *, over: Literal["gloo", "nccl"] | None = None
 ) -> dict[int, float]:
     """Seconds that an all-reduce of each size, in bytes, takes between `nproc` ranks of this machine.
 

@@ -176,10 +176,7 @@ class Probe:
     def doubling(self, what: str, half: Callable[[], object], whole: Callable[[], object]) -> SelfCheck:
         """Time both in turn, and check that `whole`, with twice the work, takes 1.6 to 2.5 times as long as `half`."""
         timed = compare(
-            {"half": half, "whole": whole},
-            sync=sync_of(self.device),
-            budget_s=self.sizes.budget_s,
-            clock=self.clock,
+            {"half": half, "whole": whole}, sync=sync_of(self.device), budget_s=self.sizes.budget_s, clock=self.clock
         )
         growth = 1 / timed.ratio("whole").value
         low, high = DOUBLING

@@ -13,6 +13,7 @@ import steptime
 from labkit.core import results
 from labkit.core.errors import BadMeasurement
 from labkit.core.kinds import Number
+from labkit.core.own_folder import make_private, of_this_user, writing
 from labkit.core.parameters import Dtype, Positive, checked
 from labkit.core.paths import PACKAGES, ROOT
 from labkit.measure import turns
@@ -122,7 +123,10 @@ def watch_others() -> Callable[[], str]:
 
 
 def trace_path() -> Path:
-    """A file for each rank in the folder of results."""
+    """A file for each rank in the folder of results, which is made; DataError where it is not this user's alone."""
     several = torch.distributed.is_available() and torch.distributed.is_initialized()
     name = f"step-rank{torch.distributed.get_rank()}.json" if several else "step.json"
-    return results.state_folder() / "traces" / name
+    folder = of_this_user(results.state_folder() / "traces")
+    with writing(folder, "Set LABKIT_HOME to a folder of yours, or pass path=."):
+        make_private(results.state_folder(), folder)
+    return folder / name

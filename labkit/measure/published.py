@@ -16,7 +16,6 @@ from labkit.core.parameters import checked
 from labkit.core.paths import DATA
 from labkit.core.results import Measurement, profile, split_key
 from labkit.core.units import GIGA, format_quantity, format_si
-from labkit.measure.bench import Ratio
 
 FOLDER = DATA / "published"
 _READ = "read from source text"
@@ -112,18 +111,9 @@ def cited(section: str) -> list[Cited]:
 
 
 @checked(error=DataError)
-def ratios(section: str, mine: Mapping[str, Ratio] | None = None) -> dict[str, Ratio | Measurement]:
-    """The ratios that others published and that belong to a section, by what was compared; for `lab.plot.ratios`.
-
-    Each stands below mine of the same name, "NAME, here", if there is one.
-    """
-    rows: dict[str, Ratio | Measurement] = {}
-    for one in cited(section):
-        if one.relation == "ratio":
-            name = one.number.what
-            rows |= {f"{name}, here": mine[name]} if mine and name in mine else {}
-            rows[one.what] = one.number
-    return rows
+def ratios(section: str) -> dict[str, Measurement]:
+    """The ratios that others published and that belong to a section, by what was compared; for `lab.plot.ratios`."""
+    return {one.what: one.number for one in cited(section) if one.relation == "ratio"}
 
 
 @checked

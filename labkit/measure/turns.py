@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from labkit.core import results
-
 try:
     import fcntl
 except ImportError:  # Windows
@@ -32,12 +30,12 @@ def turn(on_wait: Callable[[str], object] | None = None, *, patience_s: float | 
 
     After that time the block runs without: what it measures is marked if the others disturbed it. After a turn that
     never came, the next are waited for a tenth as long. `on_wait` gets a sentence when others are waited for; by
-    default it is printed. A turn inside a turn is the same one. None is taken in the profiles of the tests, by ranks
-    and data workers, whose notebook has it, or where the system can't lock files.
+    default it is printed. A turn inside a turn is the same one. None is taken by ranks and data workers, whose notebook
+    has it, or where the system can't lock files.
     """
     global _holding, _patience_s, waited_s
     ours = multiprocessing.parent_process() is None and "RANK" not in os.environ
-    if _holding or fcntl is None or results.profile() != "full" or not ours or (file := _open(lock_path())) is None:
+    if _holding or fcntl is None or not ours or (file := _open(lock_path())) is None:
         yield
         return
     try:
@@ -54,8 +52,9 @@ def turn(on_wait: Callable[[str], object] | None = None, *, patience_s: float | 
 
 
 def lock_path() -> Path:
-    """The file that is locked, in the folder for temporary files that all users share."""
-    return Path(tempfile.gettempdir()) / "labkit-turn.lock"
+    """The file that is locked: in LABKIT_TURNS, which containers may share, else in /dev/shm: /tmp may be private."""
+    of_machine = "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()
+    return Path(os.environ.get("LABKIT_TURNS") or of_machine) / "labkit-turn.lock"
 
 
 def _open(path: Path) -> int | None:

@@ -15,9 +15,4 @@ from labkit.plot.lines import bytes_by_tokens as bytes_by_tokens, curves as curv
 from labkit.plot.picture import Picture as Picture, drop_pixels as drop_pixels, to_png as to_png
 from labkit.plot.schedules import gantt as gantt
 from labkit.plot.timelines import queue as queue, timeline as timeline
-from labkit.plot.timing import (
-    amdahl as amdahl,
-    break_even as break_even,
-    ratios as ratios,
-    readings as readings,
-)
+from labkit.plot.timing import amdahl as amdahl, break_even as break_even, ratios as ratios, readings as readings

@@ -16,6 +16,8 @@ from labkit.plot.core import Drawing, FigureSpec
 from labkit.plot.style import CYCLE, LIMIT, MARKERS, ON_WHITE, series_style
 
 _ELEMENT_BYTES = 4  # float32
+Points = Mapping[Positive, AnyNumber]
+Marks = Mapping[str, Positive]
 
 
 @Drawing
@@ -33,31 +35,32 @@ def curves(ax: Axes, series: Mapping[str, Sequence[AnyNumber]], *, x: str = "ste
 
 @Drawing
 def scales(
-    ax: Axes,
-    series: Mapping[str, Mapping[Positive, AnyNumber]],
-    *,
-    x: str,
-    y: str,
-    unit: str = "",
-    marks: Mapping[str, Positive] | None = None,
+    ax: Axes, series: Mapping[str, Points], *, x: str, y: str, unit: str = "", marks: Marks | None = None
 ) -> FigureSpec:
-    """Lines of a value in `unit` over a size, {name: {size: value}}, both logarithmic.
+    """Lines of a value in `unit` over a size, {name: {size: value}}.
 
-    `marks` are sizes with a name, drawn as dashed lines. Values that aren't finite are left out.
+    An axis is logarithmic where its greatest number is ten times its least or more. `marks` are sizes with a name,
+    drawn as dashed lines. Values that aren't finite are left out.
     """
-    sentences = []
+    sentences, drawn = [], []
     for i, (name, points) in enumerate(series.items()):
         there = sorted((size, value) for size, value in points.items() if math.isfinite(value))
         if not there:
             sentences.append(f"{name}: nothing to draw")
             continue
         sizes, values = zip(*there, strict=True)
+        drawn += there
         ax.plot(sizes, values, markersize=4, label=name, **series_style(i))
         ends = [f"{format_quantity(v, unit)} at {_count(s)}" for s, v in (there[0], there[-1])]
         sentences.append(f"{name}: {', '.join(dict.fromkeys(ends))}")
-    ax.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
-    low, high = ax.get_ylim()
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
+    ax.set(xlabel=x, ylabel=y)
+    for name, numbers in zip("xy", zip(*drawn, strict=True), strict=False):
+        low, high, axis = min(numbers), max(numbers), getattr(ax, f"{name}axis")
+        if 0 < 10 * low <= high:
+            ax.set(**{f"{name}scale": "log"})
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < {"x": 100, "y": 1000}[name] * low else (1,)))
+        else:
+            axis.set_major_locator(MaxNLocator(8, steps=(1, 2, 5, 10), integer=name == "x"))
     for i, (name, at) in enumerate((marks or {}).items()):
         ax.axvline(at, color=LIMIT, linestyle="--", linewidth=1)
         place: dict[str, Any] = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points"}
@@ -71,7 +74,7 @@ def scales(
 
 
 def _count(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+    return f"{value:,.0f}" if value >= 100 or float(value).is_integer() else f"{value:g}"
 
 
 @Drawing

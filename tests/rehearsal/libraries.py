@@ -115,6 +115,38 @@ def tiles(module):
     )
 
 
+def tensorflow(module):
+    """A CPU build sees a GPU for each of torch's: what is put there lies on the CPU, and a strategy's are CPU:0 and 1.
+
+    Raises RuntimeError where a GPU is used whose memory TensorFlow would take whole.
+    """
+    config, kept = module.config, {"grows": set(), "seen": None}
+    physical = [config.PhysicalDevice(f"/physical_device:GPU:{i}", "GPU") for i in range(GPUS)]
+    usual = {name: getattr(config, name) for name in ("list_physical_devices", "list_logical_devices")}
+
+    def list_logical_devices(kind=None):
+        found = usual["list_logical_devices"](kind) if kind != "GPU" else []
+        seen = physical if kept["seen"] is None else kept["seen"]
+        if set(seen) - kept["grows"]:
+            raise RuntimeError("TensorFlow would take all memory of the GPU: set_memory_growth.")
+        gpus = [config.LogicalDevice(gpu.name.replace("physical_", ""), "GPU") for gpu in seen]
+        return found + gpus if kind in (None, "GPU") else found
+
+    def on_cpus(name):
+        return name.replace("GPU", "CPU")
+
+    usual_set = config.set_visible_devices
+    config.list_logical_devices = list_logical_devices
+    config.list_physical_devices = lambda kind=None: physical if kind == "GPU" else usual["list_physical_devices"](kind)
+    config.set_visible_devices = lambda devices, kind=None: (
+        kept.update(seen=devices) if kind == "GPU" else usual_set(devices, kind)
+    )
+    config.experimental.set_memory_growth = lambda gpu, on: kept["grows"].add(gpu) if on else None
+    for name, taken in (("MirroredStrategy", lambda names: list(map(on_cpus, names))), ("OneDeviceStrategy", on_cpus)):
+        strategy = getattr(module.distribute, name)
+        setattr(module.distribute, name, lambda names, strategy=strategy, taken=taken: strategy(taken(names)))
+
+
 class DeviceArray:
     """What numba's to_device gives: an array that only kernels and copy_to_host may look at."""
 

@@ -17,6 +17,7 @@ AFTER = {
     "torch.distributed.distributed_c10d": libraries.nccl,
     "torch._inductor.compile_fx": libraries.inductor,
     "numba.cuda": libraries.numba_cuda,
+    "tensorflow": libraries.tensorflow,
     "kerneltrace.tiles": libraries.tiles,
     "labkit.core.results": libraries.results,
     "steptime.chrome_trace": libraries.chrome_trace,

@@ -203,6 +203,26 @@ def test_ranks_take_a_gpu_of_their_own_under_nccl_and_none_under_gloo(tmp_path):
     rehearse(code, tmp_path, gpus=2)
 
 
+@needs("tensorflow")
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_tensorflow_uses_the_gpu_that_torch_has_and_leaves_it_memory(tmp_path, gpus):
+    names = [f"/device:GPU:{i}" for i in range(gpus)]
+    code = f"""
+        import torch
+        from exercises.nb20.tensorflow_here import tensorflow
+        tf = tensorflow()
+        assert [gpu.name for gpu in tf.config.list_logical_devices("GPU")] == {names}
+        assert [cpu.name[-5:] for cpu in tf.config.list_logical_devices("CPU")] == ["CPU:0", "CPU:1"]
+        assert not tf.config.experimental.tensor_float_32_execution_enabled() and not torch.backends.cudnn.allow_tf32
+        assert tf.distribute.MirroredStrategy(["GPU:0", "GPU:1"]).num_replicas_in_sync == 2
+        tf.test.experimental.sync_devices()
+    """
+    grows = "tf.config.experimental.set_memory_growth(tf.config.list_physical_devices('GPU')[0], True)"
+    refusal = refused("tf.config.list_logical_devices('GPU')", "set_memory_growth")
+    rehearse(code, tmp_path, gpus=gpus)
+    rehearse(f"import torch, tensorflow as tf\n{refusal}{grows}\n", tmp_path)
+
+
 def test_the_estimates_are_held_against_this_gpu(tmp_path):
     said = rehearse("from benchmarks import estimates; estimates.main()", tmp_path, card="H100")
     assert all(name in said for name in ("sum by shuffles", "matmul, blocked", "What differed from the estimates on"))

@@ -16,6 +16,7 @@ from labkit.core.paths import DATA
 from labkit.lesson import journal, outline
 from labkit.measure import published
 from labkit.train.data import bundled
+from scripts import prerequisites
 
 # tests/test_trainplan damages tables for trainplan's own reader, which alone reads libraries.csv.
 ELSEWHERE = ("recorded/", "libraries.csv")
@@ -58,6 +59,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(published, "FOLDER", copy / "published")
     monkeypatch.setattr(journal, "DATA", copy)
     monkeypatch.setattr(outline, "DATA", copy)
+    monkeypatch.setattr(prerequisites, "DATA", copy)
     monkeypatch.setenv("LABKIT_DATA", str(copy))
     readers = (devices.devices, occupancy.capabilities, journal.claims, fpga.reports, outline.outlines, published.table)
     for reader in readers:
@@ -80,6 +82,7 @@ def read(name):
     reader = {
         "gpus": devices.devices, "compute_capabilities": occupancy.capabilities, "claims": journal.claims,
         "fpga_reports": fpga.reports, "course": outline.outlines, "tile_code": compiled.recorded,
+        "prerequisites": prerequisites._rows,
     }  # fmt: skip
     return published.table(stem) if name.startswith("published/") else reader[stem]()
 

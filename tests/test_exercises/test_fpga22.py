@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module, Signal, signed
 from amaranth.lib.wiring import Component, In, Out
+from amaranth.sim import Simulator
 
 from exercises.nb22 import fpga
 from labkit.core.errors import DataError, LabError
+from labkit.lesson.notebook_files import tagged_cells
 from scripts import fpga_reports
 from tests.needs import needs
 
@@ -57,9 +59,85 @@ def test_recorded_arrays_have_a_multiplier_an_element_and_fit():
     assert all(placed.multipliers == 0 for placed in fpga.recorded("from LUTs").values())
 
 
+def test_only_arrays_with_memories_take_block_ram_and_where_weights_stay_more_of_it():
+    assert not any(p.block_rams for kind in ("plain", "pipelined", "from LUTs") for p in fpga.recorded(kind).values())
+    sums, weights = (fpga.recorded(f"{kept} stay, block RAM") for kept in ("sums", "weights"))
+    for n, placed in weights.items():
+        words = -(-(8 * n + 1) // 36) + -(-8 * n // 36)  # of 36 bits: n numbers and `first`, and n numbers
+        assert placed.block_rams == words + n  # and a memory of sums for each column
+        assert n not in sums or sums[n].block_rams == words
+
+
+def streamed(design, left, above):
+    """What leaves a design with memories in each clock of its fifth round; the words are written in the first two."""
+    seen = []
+
+    async def drive(simulation):
+        simulation.set(design.last_a, len(left) - 1)
+        simulation.set(design.last_b, len(above) - 1)
+        for clock in range(5 * len(left)):
+            edge, at = divmod(clock, len(left))
+            words = [left, above, []][min(edge, 2)][at : at + 1]
+            simulation.set(design.write, len(words) << edge if edge < 2 else 0)
+            simulation.set(design.at, at)
+            for i, number in enumerate(words[0] if len(words) else []):
+                simulation.set(design.word[i], int(number))
+            await simulation.tick()
+            seen.append([simulation.get(out) for out in design.out])
+
+    simulator = Simulator(design)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(drive)
+    simulator.run()
+    return np.array(seen[-len(left) :])
+
+
+@pytest.mark.parametrize(("n", "k", "rounds"), [(2, 5, 1), (3, 7, 1), (2, 5, 2)])
+def test_sums_that_stay_are_products_of_what_the_memories_hold(n, k, rounds):
+    draw, names = np.random.default_rng(n), tagged_cells("22", "design")
+    a, b = draw.integers(-128, 128, (rounds, n, k)), draw.integers(-128, 128, (k, n))
+    first = np.arange(k * rounds) % k == 0
+    left = np.column_stack([*(np.roll(row, i) for i, row in enumerate(np.hstack(list(a)))), first])
+    above = np.column_stack([*(np.roll(column, j) for j, column in enumerate(b.T)), first[:k]])
+    tops = streamed(names["Fed"](names["SystolicArray"](n)), left, above)
+    i, j = np.indices((n, n))
+    for number in range(rounds):
+        clocks = (k * (number + 1) + 2 * i + j + 1) % (k * rounds)
+        assert np.array_equal(tops[clocks, j], a[number] @ b)
+
+
+@pytest.mark.parametrize(("n", "rows", "tiles"), [(2, 2, 1), (3, 5, 2), (2, 4, 3)])
+def test_weights_that_stay_add_up_tile_by_tile(n, rows, tiles):
+    draw, names = np.random.default_rng(n), tagged_cells("22", "design")
+    x, w = draw.integers(-128, 128, (rows, n * tiles)), draw.integers(-128, 128, (n * tiles, n))
+    left, above = np.zeros((2, 3 * n + rows * tiles, n + 1), int)
+    row, column = np.indices((rows, n))
+    i, j = np.indices((n, n))
+    for tile in range(tiles):
+        start = n + rows * tile
+        left[start + row + column, column] = x[:, n * tile :][:, :n]
+        above[start + j - i, j] = w[n * tile :][:n]
+        left[start, n] = 1
+    left[n : n + rows, n] += 2
+    tops = streamed(names["FedWithSums"](names["StationaryArray"](n)), left, above)
+    assert np.array_equal(tops[n + rows * (tiles - 1) + row + column + n + 1, column], x @ w)
+
+
 def test_recorded_is_what_the_script_writes():
     recorded = {(kind, n) for kind in fpga_reports.SIZES for n in fpga.recorded(kind)}
     assert recorded == {(kind, n) for kind, sizes in fpga_reports.SIZES.items() for n in sizes}
+
+
+def test_placing_one_kind_anew_keeps_the_other_rows(tmp_path, monkeypatch):
+    copy = tmp_path / "reports.csv"
+    copy.write_bytes(fpga.REPORTS.read_bytes())
+    monkeypatch.setattr(fpga, "REPORTS", copy)
+    before = copy.read_text(encoding="utf-8").splitlines()
+    monkeypatch.setattr(fpga_reports, "row", lambda kind, n: (kind, n, 1, 2, 3, 4, 5.0, 5.0, 5.0, "tools"))
+    fpga_reports.main(["from LUTs"])
+    after = copy.read_text(encoding="utf-8").splitlines()
+    changed = [new for old, new in zip(before, after, strict=True) if old != new]
+    assert changed == ["from LUTs,4,1,2,3,4,5.0,5.0,5.0,tools"]
 
 
 def test_an_unknown_kind_names_the_nearest():

@@ -1,12 +1,13 @@
 """Every wrong answer has its misconception, and every misconception is one that wrong answers show."""
 
 import collections
+import csv
 import importlib
 import re
 
 import pytest
 
-from exercises.misconceptions import misconceptions
+from exercises.misconceptions import FILE, misconceptions
 from tests.helpers import notebook_paths
 
 NOTEBOOKS = [path.name[:2] for path in notebook_paths()]
@@ -42,6 +43,12 @@ def test_a_misconception_is_described(name):
         assert one.true.endswith(".")
     if one.source:
         assert one.source.startswith("https://")
+
+
+def test_no_name_stands_in_two_rows():
+    with FILE.open(encoding="utf-8", newline="") as file:
+        names = collections.Counter(row["name"] for row in csv.DictReader(file))
+    assert [name for name, rows in names.items() if rows > 1] == []
 
 
 def test_no_two_misconceptions_are_told_alike():

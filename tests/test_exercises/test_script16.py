@@ -61,31 +61,51 @@ def test_whitened_filters_see_patches_without_correlation():
 
 
 def test_an_identity_convolution_passes_its_input_on():
-    *_, last = (part for part in NAMES["new_model"](settings(identity=True)).modules() if isinstance(part, nn.Conv2d))
+    run = SimpleNamespace(model=NAMES["resnet"]())
+    NAMES["identity"](run)
+    *_, last = (part for part in run.model.modules() if isinstance(part, nn.Conv2d))
     x = torch.rand(2, last.in_channels, 4, 4)
     assert torch.allclose(last(x)[:, : last.in_channels], x)
 
 
 def test_a_cycle_rises_to_twice_the_rate_ends_near_zero_and_stays_there():
-    model = nn.Linear(1, 1)
-    optimizer, (move,) = NAMES["new_optimizer"](settings(cycle=2, batch=4, rate=0.1), model)
+    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+    run = SimpleNamespace(on=settings(batch=4, rate=0.1), optimizer=optimizer, after=[])
+    NAMES["cycle"](run, length=2)
     rates = []
     for _ in range(3 * len(NAMES["paths"]) // 4):
         rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
-        move()
+        run.after[0]()
     assert max(rates) == pytest.approx(0.2, rel=0.1)
     assert rates[-1] == min(rates) < 1e-3
 
 
 def test_averaged_weights_follow_the_model_and_are_what_is_judged():
-    model = nn.Linear(1, 1, bias=False)
-    nn.init.zeros_(model.weight)
-    judged, (after,) = NAMES["new_judge"](settings(averaged=0.5), model)
-    after(model)
-    nn.init.ones_(model.weight)
-    after(model)
-    assert judged.weight.item() == 0.5
+    run = SimpleNamespace(model=nn.Linear(1, 1, bias=False), after=[])
+    NAMES["averaged"](run)
+    for constant in (nn.init.zeros_, nn.init.ones_):
+        constant(run.model.weight)
+        run.after[0]()
+    assert run.judged.weight.item() == pytest.approx(0.1)
+
+
+def test_a_switch_that_is_a_function_changes_the_training_and_the_article_has_none():
+    run = NAMES["begun"](settings())
+    assert run.judged is run.net is run.model
+    assert run.after == []
+    run = NAMES["begun"](settings(averaged=NAMES["averaged"], views=NAMES["views"]))
+    assert isinstance(run.judged, NAMES["Views"])
+    assert run.net is run.model
+    assert len(run.after) == 1
+
+
+def test_rates_are_tuned_with_seeds_that_are_not_raced(monkeypatch):
+    seen = []
+    monkeypatch.setitem(NAMES, "train", lambda seed, **switches: (seen.append(seed), (1.0, 10))[1])
+    sweep = NAMES["swept"](batch=32)
+    assert min(seen) >= 10_000
+    assert set(sweep.results) == {0.001}
 
 
 def test_views_of_an_image_are_itself_and_two_that_are_moved():

@@ -342,3 +342,16 @@ def test_a_review_refuses_what_an_estimate_refuses(options):
 def test_a_kind_of_remark_that_does_not_exist_is_refused():
     with pytest.raises(BadArgument, match="bank conflicts"):
         plain(reads_neighbours, 4, 256).review().of("banks")
+
+
+def test_a_review_sends_back_a_kernel_with_a_mistake_first():
+    @cuda.jit
+    def one_sum(x, total):
+        total[0] += x[cuda.grid(1)]
+
+    traced = trace(one_sum, 4, 32, np.ones(128, np.float32), np.zeros(1, np.float32))
+    assert not traced.ok
+    assert "The trace found mistakes, which it prints: mend them first." in str(traced.review("T4"))
+    sound = trace(one_sum, 1, 1, np.ones(1, np.float32), np.zeros(1, np.float32))
+    assert sound.ok
+    assert "mistakes" not in str(sound.review("T4"))

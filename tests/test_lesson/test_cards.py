@@ -1,6 +1,7 @@
 """Cards: what a reader sees, what a click does, and what stays in the notebook."""
 
 import ast
+import collections
 import importlib
 
 import pytest
@@ -112,8 +113,39 @@ def _without_docstring(function):
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
-def test_one_of_four_answers_is_the_solution(notebook):
-    for choice in bank.choices(notebook):
-        assert len(set(choice.codes)) == 4
-        assert choice.reasons.count("") == 1
-        assert choice.codes[choice.right] == answer_text.solution(choice.number)
+def test_a_card_states_its_task_and_its_code_is_whole(notebook):
+    for card in bank.cards(notebook):
+        asked = card.question.partition("It asks for: ")[2]
+        assert len(asked.split()) >= 10, card.number
+        if not isinstance(card.answer, str):  # CUDA C++
+            defined = [node.name for node in ast.parse(card.code).body if isinstance(node, ast.FunctionDef)]
+            assert len(defined) == len(set(defined))
+            inner = [node for node in ast.walk(ast.parse(card.code)) if isinstance(node, ast.Call)]
+            name = answer_text.solution_name(card.number)
+            assert [node.lineno for node in inner if getattr(node.func, "id", "") == name] == []
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_no_function_above_a_wrong_answer_is_one_itself(notebook):
+    wrong = importlib.import_module(f"exercises.nb{notebook}.wrong_answers").WRONG
+    for card in bank.cards(notebook):
+        own = {getattr(getattr(case[0], "py_func", case[0]), "__name__", "") for case in wrong[card.number]}
+        if not isinstance(card.answer, str):
+            defined = [node.name for node in ast.parse(card.code).body if isinstance(node, ast.FunctionDef)]
+            assert set(defined[:-1]) & own == set()
+
+
+def test_each_title_is_wrong_three_times_as_often_as_it_is_right():
+    found = [card for notebook in NOTEBOOKS for card in bank.cards(notebook)]
+    right = collections.Counter(card.misconception.title for card in found)
+    shown = collections.Counter(option for card in found for option in card.options)
+    assert {title: n for title, n in shown.items() if n != 4 * right[title]} == {}
+
+
+def test_every_option_has_a_reply_that_shows_what_it_answers():
+    for notebook in NOTEBOOKS:
+        for card in bank.cards(notebook):
+            assert [reply.startswith("Right.") for reply in card.replies] == [i == card.right for i in range(4)]
+            for fault, reply in zip(card.faults, card.replies, strict=True):
+                assert fault.believed in reply
+                assert fault.true in reply

@@ -1,13 +1,17 @@
 """Notebooks take turns, and nobody who holds or plants the lock file breaks or delays a measurement for long."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
+from labkit.core.paths import ROOT
 from labkit.measure import bench, turns
 
 fcntl = pytest.importorskip("fcntl")  # where files can't be locked, nobody takes turns
@@ -129,12 +133,18 @@ def test_a_child_that_has_the_file_too_does_not_keep_the_turn(lock):
         os.waitpid(child, 0)
 
 
-def test_no_turns_in_the_tests_profiles_or_in_ranks(lock, monkeypatch):
-    for name, value in (("LABKIT_PROFILE", "ci"), ("LABKIT_PROFILE", "smoke"), ("RANK", "0")):
-        with monkeypatch.context() as only_here:
-            only_here.setenv(name, value)
-            with turns.turn():
-                assert not turns._holding
+@pytest.mark.parametrize("profile", ["smoke", "ci", "full"])
+def test_turns_in_every_profile(lock, monkeypatch, profile):
+    monkeypatch.setenv("LABKIT_PROFILE", profile)
+    with turns.turn():
+        assert not is_free(lock)
+
+
+def test_no_turns_in_ranks_and_workers(lock, monkeypatch):
+    with monkeypatch.context() as only_here:
+        only_here.setenv("RANK", "0")
+        with turns.turn():
+            assert not turns._holding
     monkeypatch.setattr(turns.multiprocessing, "parent_process", lambda: object())
     with turns.turn():
         assert not lock.exists()
@@ -180,6 +190,63 @@ def test_the_file_of_another_user_is_locked_too_and_ours_can_be(lock, monkeypatc
     with turns.turn():
         assert turns._holding
     assert not opened[-1][1] & (os.O_CREAT | os.O_WRONLY | os.O_RDWR), "Linux would refuse to create it again"
+
+
+def test_the_file_is_in_the_folder_that_the_hub_names_or_in_one_of_all_users(monkeypatch, tmp_path):
+    monkeypatch.setenv("LABKIT_TURNS", str(tmp_path))
+    assert turns.lock_path() == tmp_path / "labkit-turn.lock"
+    monkeypatch.delenv("LABKIT_TURNS")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    of_machine = turns.lock_path().parent
+    assert of_machine == (Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir()))
+
+
+# Two users of a hub: each in a profile with short readings, in a process that says when it has the turn.
+AS_USER = """
+import os, sys
+from labkit.measure import turns
+os.setgid(int(sys.argv[1])), os.setuid(int(sys.argv[1]))
+with turns.turn(lambda words: print("waits", flush=True), patience_s=300.0):
+    print("holds" if turns._holding else "none", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def as_user(uid, folder, *before):
+    environment = os.environ | {"LABKIT_TURNS": str(folder), "LABKIT_PROFILE": "ci", "PYTHONPATH": str(ROOT)}
+    command = [*before, sys.executable, "-c", AS_USER, str(uid)]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+PRIVATE_TMP = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /tmp && exec "$@"', "sh"]
+
+
+def can_unshare():
+    if not hasattr(os, "geteuid") or os.geteuid() or not shutil.which("unshare"):
+        return False
+    return not subprocess.run([*PRIVATE_TMP, "true"], check=False, capture_output=True).returncode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", [[], PRIVATE_TMP], ids=["one /tmp", "a /tmp each"])
+def test_two_users_take_turns(before):
+    """As The Littlest JupyterHub starts kernels: another user each, with a /tmp that nobody else sees."""
+    if not can_unshare():
+        pytest.skip("only root may become two users and mount a /tmp for each")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o1777)
+        first = as_user(12345, folder, *before)
+        second = None
+        try:
+            assert first.stdout.readline() == "holds\n"
+            second = as_user(12346, folder, *before)
+            assert second.stdout.readline() == "waits\n"
+            print(file=first.stdin, flush=True)
+            assert second.stdout.readline() == "holds\n"
+        finally:
+            for process in filter(None, (first, second)):
+                process.kill()
+                process.communicate()
 
 
 def test_without_file_locks_nobody_waits(lock, monkeypatch):

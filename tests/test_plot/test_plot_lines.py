@@ -18,10 +18,10 @@ def line(ax, label):
 
 
 def test_lines_leave_out_what_is_not_finite_and_name_marks():
-    series = {"a": {4: 0.2, 1: 0.1, 2: math.inf}, "none": {1: math.nan}}
+    series = {"a": {40: 2.0, 1: 0.1, 2: math.inf}, "none": {1: math.nan}}
     picture = plot.scales(series, x="nodes", y="time", unit="s", marks={"here": 3}, title="T")
-    assert line(picture.ax, "a") == [[1, 4], [0.1, 0.2]]
-    assert picture.sentence == "time by nodes: a: 100 ms at 1, 200 ms at 4; none: nothing to draw."
+    assert line(picture.ax, "a") == [[1, 40], [0.1, 2.0]]
+    assert picture.sentence == "time by nodes: a: 100 ms at 1, 2.00 s at 40; none: nothing to draw."
     assert (picture.ax.get_xscale(), picture.ax.get_yscale()) == ("log", "log")
     assert [text.get_text() for text in picture.ax.texts] == ["here"]
     assert [list(one.get_xdata()) for one in picture.ax.lines if one.get_linestyle() == "--"] == [[3, 3]]
@@ -29,6 +29,30 @@ def test_lines_leave_out_what_is_not_finite_and_name_marks():
     plain = plot.scales({"a": {1: 5}}, x="n", y="lost", unit="%")
     assert plain.sentence == "lost by n: a: 5.00 % at 1."
     assert plot.scales({}, x="n", y="lost").sentence == "Nothing drawn yet."
+
+
+def tick_labels(axis):
+    low, high = sorted(axis.get_view_interval())
+    ticks = [tick for tick in axis.get_majorticklocs() if low <= tick <= high]
+    return axis.get_major_formatter().format_ticks(ticks)
+
+
+@pytest.mark.parametrize(
+    ("points", "sizes"),
+    [
+        ({bits: 60 + 5 * bits for bits in range(2, 9)}, list("2345678")),
+        ({n: 130 - 7 * n for n in (2, 4, 8, 10)}, ["2", "4", "6", "8", "10"]),
+        ({1: 0, 3: 5}, list("123")),
+        ({1: -2, 3: 5}, list("123")),
+        ({0.5: 1, 1: 2}, ["0.5", "0.6", "0.7", "0.8", "0.9", "1"]),
+        ({1: 1, 64: 2}, ["1", "2", "5", "10", "20", "50"]),
+    ],
+)
+def test_every_axis_has_several_ticks_that_differ(points, sizes):
+    picture = plot.scales({"a": points}, x="n", y="lost", unit="%")
+    assert tick_labels(picture.ax.xaxis) == sizes
+    values = tick_labels(picture.ax.yaxis)
+    assert len(set(values)) == len(values) >= 3
 
 
 def lines(picture):

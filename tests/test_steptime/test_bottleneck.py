@@ -106,7 +106,7 @@ def test_a_threads_stack_is_sampled_while_it_works_and_while_it_waits():
     samples = StackSamples()
 
     def seen(function):
-        return any(place[:2] == (function, "test_bottleneck.py") for place in list(samples._seconds))
+        return any(place[:2] == (function, "test_bottleneck.py") for _, place, _ in list(samples.seen))
 
     def working():
         while not seen("working"):
@@ -118,9 +118,11 @@ def test_a_threads_stack_is_sampled_while_it_works_and_while_it_waits():
 
     with samples.taken():  # a sampler that saw neither would keep them here
         working()
+        samples.now = 5
         waiting()
-    assert all(lasted_s > 0 for lasted_s in samples.drop(Lines()).values())
-    assert not samples.drop(Lines())
+    assert all(lasted_s > 0 for _, _, lasted_s in samples.seen)
+    assert {now for now, place, _ in samples.seen if place[0] == "working"} <= {0, 5}
+    assert {now for now, place, _ in samples.seen if place[0] == "waiting"} == {5}
 
 
 @pytest.mark.parametrize("kinds", planted_loops.BALANCED.values(), ids=planted_loops.BALANCED)

@@ -15,7 +15,10 @@ from torch.utils.data import DataLoader
 import steptime
 from steptime import own_loop
 from steptime.errors import BadMeasurement
+from steptime.parts import OCCASIONAL
+from steptime.stack_samples import Lines
 from steptime.unchanged import unchanged
+from steptime.watched_steps import Step, seen
 from tests.test_steptime import planted_loops
 from tests.test_steptime.planted_loops import CEILINGS, Decoded, labels
 from tests.test_steptime.test_bottleneck import on_one_thread, time  # noqa: F401  # fixtures
@@ -127,14 +130,51 @@ def test_a_loop_that_is_too_short_says_how_many_steps_it_takes():
         watched.limit  # noqa: B018
 
 
-def test_two_watches_end_at_the_same_step(time):  # noqa: F811
+def test_two_watches_that_other_code_calls_end_at_the_same_step(time):  # noqa: F811
     found, train = [], planted_loops.small_step()
     options = {"steps": 4, "ceilings": CEILINGS, "device": "cpu", "say": found.append}
     loader = [planted_loops.small_batch()] * 20
-    for _pair in zip(steptime.watch(loader, **options), steptime.watch(loader, **options), strict=True):
+
+    def another():
+        return steptime.watch(loader, **options)
+
+    for _pair in zip(steptime.watch(loader, **options), another(), strict=True):
         train(loader[0])
     assert len(found) == 2
     assert not optimizer._global_optimizer_post_hooks
+
+
+def test_two_loaders_that_the_same_code_watches_are_of_one_loop(time):  # noqa: F811
+    found, train = [], planted_loops.small_step()
+    loader = [planted_loops.small_batch()] * 20
+    both = [steptime.watch(loader, steps=4, ceilings=CEILINGS, device="cpu", say=found.append) for _ in range(2)]
+    for _pair in zip(*both, strict=True):
+        train(loader[0])
+    assert len(found) == 1
+    assert both[1].limit is found[0]
+    assert not optimizer._global_optimizer_post_hooks
+
+
+def test_a_loop_that_calls_watch_in_each_epoch_is_watched_once_and_another_model_anew(time):  # noqa: F811
+    found, hooks = [], []
+
+    def fit(train, epochs):
+        for _epoch in range(epochs):
+            batches = steptime.watch(
+                DataLoader(Decoded(time), batch_size=16), steps=8, ceilings=CEILINGS, device="cpu", say=found.append
+            )
+            for batch in batches:
+                train(batch)
+                hooks.append(len(optimizer._global_optimizer_post_hooks))
+        return batches
+
+    for already in (0, 1):  # the second model is another loop of the same code
+        del hooks[:]
+        last = fit(planted_loops.small_step(), epochs=12)
+        assert [one.dominant for one in found[already:]] == ["input"]
+        assert last.limit is found[already]
+        assert max(hooks) == 1
+        assert hooks[-1] == 0, "the last epochs weren't watched"
 
 
 def test_without_an_optimizer_each_batch_is_a_turn(time):  # noqa: F811
@@ -233,3 +273,13 @@ def test_tensors_that_torch_compile_traces_with_are_passed_over():
     with unchanged(lambda: (fake, weight)):
         weight.data.fill_(1.0)
     assert torch.equal(weight, torch.zeros(4))
+
+
+def test_occasional_work_shorter_than_the_time_between_samples_counts_whole():
+    usual, longer = (lambda: Lines({("train", "a.py", 1): 1e-3})), ("log", "a.py", 2)
+    turns = [Step(step_s=1e-3, lines=usual()) for _ in range(60)]
+    for n, i in enumerate([4, 9, 19, 22, 31, 38, 44, 47, 58]):  # a sample falls into every second one
+        turns[i] = Step(step_s=8e-3, lines=Lines({longer: 0.02} if n % 2 else {}))
+    found = seen(turns, Lines())
+    assert found.seconds_of[OCCASIONAL] == pytest.approx(9 * 7e-3 / 60)
+    assert found.where[OCCASIONAL] == "log (a.py, line 2)"

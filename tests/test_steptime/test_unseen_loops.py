@@ -8,18 +8,19 @@ import torch
 import steptime
 from labkit.core.paths import ROOT
 from tests.selection import sampled
-from tests.test_steptime import later_loops, planted_loops, third_loops, unseen_loops
+from tests.test_steptime import fourth_loops, later_loops, planted_loops, third_loops, unseen_loops
 from tests.test_steptime.planted_loops import CEILINGS
 from tests.test_steptime.test_bottleneck import on_one_thread, time  # noqa: F401  # fixtures
 
 pytestmark = pytest.mark.slow  # runs whole training loops
-STEPS = unseen_loops.STEPS | later_loops.STEPS | third_loops.STEPS
-SCRIPTS = unseen_loops.SCRIPTS | later_loops.SCRIPTS | third_loops.SCRIPTS
-WATCHED = unseen_loops.WATCHED | later_loops.WATCHED | third_loops.WATCHED
-RANKED = unseen_loops.RANKED | later_loops.RANKED | third_loops.RANKED
+SETS = unseen_loops, later_loops, third_loops, fourth_loops
+STEPS = {name: loop for loops in SETS for name, loop in loops.STEPS.items()}
+SCRIPTS = {name: loop for loops in SETS for name, loop in loops.SCRIPTS.items()}
+WATCHED = {name: loop for loops in SETS for name, loop in loops.WATCHED.items()}
+RANKED = {name: loop for loops in SETS for name, loop in loops.RANKED.items()}
 
 
-@pytest.mark.parametrize("loops", [unseen_loops, later_loops, third_loops], ids=lambda module: module.__name__[21:])
+@pytest.mark.parametrize("loops", SETS, ids=lambda module: module.__name__[21:])
 def test_the_readme_has_the_figures_of_the_first_looks(loops):
     names = {*loops.STEPS, *loops.SCRIPTS, *loops.WATCHED, *loops.RANKED}
     assert {*loops.FIRST_LOOK, *loops.PLANTED_WRONGLY} <= names

@@ -6,7 +6,7 @@ import pytest
 
 from labkit.core.errors import LabError
 from labkit.lesson import notebook_files
-from teaching import __main__ as command, path as paths, slides
+from teaching import __main__ as command, docs, path as paths, slides
 
 pytestmark = pytest.mark.slow  # makes whole lectures
 
@@ -22,8 +22,11 @@ def cell(kind, source="", outputs=()):
     return {"cell_type": kind, "source": source, "outputs": list(outputs)}
 
 
-def test_there_are_three_lectures():
-    assert slides.names() == ["kernels", "many", "step"]
+def test_each_lecture_of_the_semester_has_its_slides_about_its_notebook():
+    weeks = [row for row in docs.rows_of("semester.csv") if row["notebook"]]
+    assert sorted(row["lecture"] for row in weeks) == slides.names()
+    for row in weeks:
+        assert slides.lecture(row["lecture"])[0].notebook == row["notebook"]
 
 
 @every_lecture

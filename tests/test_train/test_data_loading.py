@@ -224,6 +224,7 @@ def test_a_rank_that_there_is_not_is_refused(shards):
 
 def test_augmentation_is_fresh_in_every_epoch_and_worker(shards):
     same = [data.jpeg_files(shards)[3]] * 8
+    torch.manual_seed(0)  # of 81 shifts, sixteen draws by chance may hold fewer than 13
     with data.loader(
         data.JpegFiles(same, data.Prepare(32, shift=4)), 4, num_workers=2, persistent_workers=True
     ) as batches:

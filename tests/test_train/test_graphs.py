@@ -257,7 +257,14 @@ def test_what_the_compiler_will_run_lies_in_no_folder_that_others_may_write_to(h
     for folder in (os.environ["TORCHINDUCTOR_CACHE_DIR"], codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR):
         assert Path(folder).is_relative_to(home / "cache")
     assert (home / "cache").stat().st_mode & 0o777 == 0o700
-    (home / "cache").chmod(0o777)
+    (home / "cache").chmod(0o777)  # from now on this user's part of it is used
+    mine = home / "cache" / f"user-{os.getuid()}"
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    graphs.compiled(whole)
+    assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).is_relative_to(mine)
+    assert graphs.fresh_cache().is_relative_to(mine)
+    assert mine.stat().st_mode & 0o777 == 0o700
+    mine.chmod(0o777)
     with pytest.raises(DataError, match=r"another user owns it or may write to it.*LABKIT_HOME"):
         graphs.compiled(whole)
     with pytest.raises(DataError, match=r"another user owns it or may write to it.*LABKIT_HOME"):

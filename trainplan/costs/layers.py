@@ -60,7 +60,8 @@ class Cost:
         """Bytes moved: read and written."""
         return self.read_bytes + self.write_bytes
 
-    def stored_in(self, element_bytes: int) -> Cost:
+    @checked
+    def stored_in(self, element_bytes: Count) -> Cost:
         """The same cost in a dtype of `element_bytes`."""
         return replace(self, element_bytes=element_bytes)
 

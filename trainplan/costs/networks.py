@@ -59,10 +59,12 @@ class Network:
             )
         return BatchShape(size, tokens, element_bytes, fused_attention)
 
+    @checked
     def layer_costs(self, batch: BatchShape) -> dict[str, Cost]:
         """Forward cost by layer, in the batch's dtype: one point each on a roofline."""
         return {name: cost.stored_in(batch.element_bytes) for name, cost in self.forward(batch).items()}
 
+    @checked
     def cost(self, batch: BatchShape) -> Cost:
         """Forward cost of the whole network, loss included."""
         return sum(self.layer_costs(batch).values(), Cost(element_bytes=batch.element_bytes))
@@ -76,6 +78,7 @@ class Network:
         """FLOP of the forward pass of one sample of the usual length, matrix products and the rest."""
         return self.cost(self.batch()).flop
 
+    @checked
     def training_flop(self, batch: BatchShape) -> int:
         """FLOP of forward and backward, of which the first layer on images skips the gradient of its input."""
         not_needed = next(iter(self.layer_costs(batch).values())).matmul_flop if self.seq is None else 0

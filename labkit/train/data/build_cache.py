@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from labkit.core.errors import DataError
-from labkit.core.own_folder import of_this_user
+from labkit.core.own_folder import make_private, of_this_user
 from labkit.core.results import state_folder
 
 _MANIFEST = "files.json"  # path in the folder -> bytes, in the order of building
@@ -18,7 +18,7 @@ _MANIFEST = "files.json"  # path in the folder -> bytes, in the order of buildin
 def cache_folder() -> Path:
     """Return where labkit keeps built files: LABKIT_HOME/cache, or the user's cache folder. It may not exist yet."""
     if os.environ.get("LABKIT_HOME"):
-        return state_folder() / "cache"
+        return of_this_user(state_folder() / "cache")
     import platformdirs  # loaded when first needed: `import labkit` stays light
 
     return of_this_user(platformdirs.user_cache_path("labkit", appauthor=False))
@@ -35,6 +35,7 @@ def build_once(folder: Path | None, name: str, build: Callable[[Path], Iterable[
 
     home = (folder or cache_folder()) / name
     try:
+        make_private(*(() if folder else (state_folder(), home.parent)))
         home.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(f"{home}.lock"):
             if not _complete(home):

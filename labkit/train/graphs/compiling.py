@@ -119,7 +119,7 @@ def _own_folder() -> Path:
     """
     home = _stand_in() if has_space(cache_folder()) else cache_folder()
     with writing(home, "Set LABKIT_HOME to a folder of yours with free space."):
-        make_private(home)
+        make_private(results.state_folder(), home)
     caching: Any = importlib.import_module("torch._inductor.codecache")
     config: Any = importlib.import_module("torch._inductor.config")
     cpp: Any = importlib.import_module("torch.utils.cpp_extension")

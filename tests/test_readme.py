@@ -1,0 +1,42 @@
+"""README.md's snippets run as they stand."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from labkit.core.paths import ROOT
+from labkit.measure.diagnosis import SECTIONS
+
+SNIPPETS = re.findall(r"(?ms)^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"))
+
+
+def printed(code, tmp_path):
+    """What a stranger's folder shows."""
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    environ = os.environ | {"PYTHONPATH": str(ROOT), "LABKIT_HOME": str(tmp_path / "home")}
+    run = [sys.executable, "mine.py"]
+    return subprocess.run(run, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.slow
+def test_the_loop_gets_a_verdict_and_sections_that_exist(tmp_path):
+    said = printed(SNIPPETS[0], tmp_path)
+    (sections,) = re.findall(r"Read on in sections ([\d., ]+)\.", said)
+    assert sections in SECTIONS.values()
+
+
+def test_the_kernel_is_reviewed(tmp_path):
+    said = printed(SNIPPETS[1], tmp_path)
+    assert re.search(r"a +global +4,096", said)
+    assert re.search(r"uncoalesced, line 10, ", said)
+    assert "smsp__" in said or "l1tex__" in said
+
+
+@pytest.mark.parametrize("sections", SECTIONS.values())
+def test_the_sections_that_a_verdict_names_exist(sections):
+    for number in sections.split(", "):
+        (path,) = (ROOT / "notebooks").glob(f"{number[:2]}_*.ipynb")
+        assert f'"## {number[3]} ' in path.read_text(encoding="utf-8")

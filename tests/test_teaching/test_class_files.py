@@ -1,0 +1,243 @@
+"""Files from strangers: whatever they hold, the page is made, in bounded time and size, and shows them as text."""
+
+import json
+import os
+import re
+import tracemalloc
+
+import pytest
+
+from labkit.core.results import Attempt, Measurement, Prediction, Verdict, now, to_line
+from teaching import class_files, pool
+from teaching.class_files import read_class, shown
+
+KEY = {"section": "00.3", "what": "all threads"}
+GOOD = {
+    "measurement": Measurement(
+        **KEY, value=3.0, unit="s", origin="measured", machine="m", when=now(), samples=(1.0, 2.0), size="batch 1",
+        dtype="float32", claims=("C01",), versions={"torch": "2"}, low=1.0, high=2.0, waited=0.5,
+    ),
+    "prediction": Prediction(**KEY, value=2.0, unit="s", when=now()),
+    "verdict": Verdict("C01", "holds", "because", "00.3", "m", now()),
+    "attempt": Attempt("00.3", "00.3", "not yet", now(), answer="1", step=1, message="no"),
+}  # fmt: skip
+MARKUP = "<script>alert(1)</script><img src=x onerror=alert(1)><a href=http://x.example>"
+
+# What no field may hold: each is put into every field of every kind.
+BAD = {
+    "null": None,
+    "list": [[]],
+    "object": {"a": {"b": 1}},
+    "bool": True,
+    "negative": -1,
+    "huge": 1e300,
+    "digits": 10**400,
+    "nan": float("nan"),
+    "infinity": float("inf"),
+    "long": "x" * 1_000_001,
+    "quite long": "x" * 2_500,
+    "surrogate": "\ud800",
+    "escape": "\x1b[2J\x1b]0;owned\x07",
+    "C1": "\x9b31m",
+    "turned": "\u202egnp.exe",
+    "lines": "a\nb\n\n",
+    "NUL": "a\0b",
+    "markup": MARKUP,
+    "many": ["C01"] * 100_000,
+    "names": {str(n): "1" for n in range(1_000)},
+    "deep": json.loads("[" * 200 + "]" * 200),
+    "empty": "",
+    "unknown": "99.9 nobody asks for this",
+}
+CASES = [
+    (kind, field, name)
+    for kind, entry in GOOD.items()
+    for field in json.loads(to_line(entry)) | {"extra": 0}
+    for name in BAD
+]
+
+
+def line(_kind, **changed):
+    return json.dumps(json.loads(to_line(GOOD[_kind])) | changed)
+
+
+def write(path, *lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{one}\n" for one in lines), encoding="utf-8", errors="surrogatepass")
+    return path
+
+
+@pytest.fixture
+def ada(tmp_path):
+    """An honest reader's file in a class of her own."""
+    return write(tmp_path / "class" / "ada.jsonl", *map(to_line, GOOD.values()))
+
+
+def page_of(folder):
+    target = folder.parent / "pool.html"
+    skipped = pool.write_page([folder], target)
+    return target.read_text(encoding="utf-8"), skipped
+
+
+def test_every_mutation_of_every_field_is_taken_as_a_good_line_or_set_aside_in_one_sentence(ada):
+    taken = 0
+    for kind, field, name in CASES:
+        mallory = write(
+            ada.with_name("mallory.jsonl"),
+            line("measurement", value=7.0, what="another"),
+            line(kind, **{field: BAD[name]}),
+        )
+        readers, aside = read_class([ada.parent])
+        case = (kind, field, name)
+        assert [reader.path.stem for reader in readers].count("ada") == 1, case
+        of_mallory = [sentence for sentence in aside if "mallory" in sentence]
+        assert len(of_mallory) == len(aside) <= 1, case
+        assert all(len(sentence) < 600 and sentence.isprintable() for sentence in aside), case
+        entries = [e for reader in readers if reader.path == mallory for e in reader.entries]
+        assert len(entries) == 2 - len(aside), case
+        taken += not aside
+        if entries[1:]:
+            told = vars(entries[1])
+            texts = [text for text in told.values() if isinstance(text, str)]
+            assert max(map(len, texts)) <= 2_000, case
+            numbers = [value for value in told.values() if type(value) in (int, float)]
+            assert all(abs(value) <= 1e30 for value in numbers), case
+    assert 0.02 * len(CASES) < taken < 0.3 * len(CASES), "neither everything nor nothing is refused"
+
+
+def test_what_is_taken_of_them_makes_a_page_without_markup_links_or_scripts(ada):
+    lines = [line(kind, **{field: BAD[name]}) for kind, field, name in CASES if name not in ("long", "many")]
+    for number in range(0, len(lines), 60):
+        write(ada.with_name(f"{number}.jsonl"), line("prediction", value=1.0 + number), *lines[number : number + 60])
+    write(
+        ada.with_name("links.jsonl"),
+        line("measurement", machine="https://evil.example/a", size="`code`"),
+        line("measurement", machine=MARKUP[:100]),
+        line("verdict", machine="https://evil.example/b"),
+    )
+    page, skipped = page_of(ada.parent)
+    assert "evil.example" in page, "it is shown as text"
+    assert not re.findall(r"<(?:script|a|code|iframe|form|object)\b", page)
+    assert not re.findall(r"<[^>]*\bon\w+=", page)
+    assert "default-src 'none'" in page.split("<title>")[0]
+    assert {c for c in page if not c.isprintable()} <= {"\n"}
+    assert all(sentence.isprintable() for sentence in skipped)
+
+
+def test_names_of_files_write_no_escapes_and_stop_no_page(ada, capsys):
+    for name in ("\x1b[31mred.jsonl", "\u202egnp.jsonl", "\udcff.jsonl", "a\nb.jsonl", MARKUP[:8] + "b.jsonl"):
+        write(ada.with_name(name), line("prediction", value=4.0 + len(name)), "junk")
+    target = ada.parent.parent / "pool.html"
+    sentences = pool.write_page([ada.parent], target, names=True)
+    assert len(sentences) == 5
+    assert all(sentence.isprintable() for sentence in sentences)
+    assert "\x1b" not in target.read_text(encoding="utf-8")
+    assert shown("\x1b[2J\udcff\u202e") == "<1b>[2J<dcff><202e>"
+
+
+def test_a_large_file_costs_no_more_than_its_limit(ada):
+    with open(ada.with_name("large.jsonl"), "wb") as file:
+        file.truncate(100 * 2**20)
+    tracemalloc.start()
+    readers, (sentence,) = read_class([ada.parent])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [reader.path for reader in readers] == [ada]
+    assert "large.jsonl is skipped: expected a file of at most 4 MiB" in sentence
+    assert peak < 16 * 2**20
+
+
+def test_a_thousand_files_of_junk_are_a_sentence_each_and_few_of_their_lines_are_parsed(ada, monkeypatch):
+    parsed = []
+    real = class_files.results.from_line
+    monkeypatch.setattr(class_files.results, "from_line", lambda line: (parsed.append(1), real(line))[1])
+    for number in range(1_000):
+        ada.with_name(f"{number}.jsonl").write_bytes(b"%d\n" % number * 2_000)
+    readers, aside = read_class([ada.parent])
+    assert [reader.path for reader in readers] == [ada]
+    assert len(aside) == 1_000
+    read = sum("most lines are no results" in sentence for sentence in aside)
+    assert 100 < read == 1_000 - sum("in all, are read" in sentence for sentence in aside)
+    assert len(parsed) <= 1_000 * 101 + 10
+
+
+def test_more_than_a_class_may_hold_is_not_read_and_the_small_files_are(ada, monkeypatch):
+    monkeypatch.setattr(class_files, "_ALL", 20_000)
+    for number in range(5):
+        write(ada.with_name(f"0{number}.jsonl"), *[line("prediction", value=1.0 + n) for n in range(20)])
+    readers, aside = read_class([ada.parent])
+    assert ada in [reader.path for reader in readers]
+    assert 0 < len(aside) < 5
+    assert all("in all, are read" in sentence for sentence in aside)
+    monkeypatch.setattr(class_files, "_MOST_FILES", 1)
+    assert len(read_class([ada.parent])[1]) == 5
+
+
+@pytest.mark.slow
+def test_the_page_stays_small_whatever_a_thousand_files_that_fit_hold(ada):
+    """Names, sizes, units and machines of their own, in pairs: each would be a table, a row or a column."""
+    for number in range(80):
+        own = [f"{number // 2} {n}" for n in range(100)]
+        rows = [
+            line("measurement", what=what, unit=f"u{what}", machine=f"{number} {i % 8}") for i, what in enumerate(own)
+        ]
+        verdicts = [line("verdict", machine=f"{number} {n}", claim=f"C{1 + n:02}") for n in range(8)]
+        write(ada.with_name(f"{number}.jsonl"), *rows, *verdicts)
+    page, skipped = page_of(ada.parent)
+    assert skipped == []
+    assert len(page.encode()) < 3_000_000
+    assert "would make this page too large" in page
+    assert 'alt="1 guess' in page
+
+
+def test_a_file_of_more_machines_or_entries_than_one_reader_has_is_cut(ada, monkeypatch):
+    write(ada.with_name("many.jsonl"), *[line("verdict", machine=str(n)) for n in range(20)])
+    monkeypatch.setattr(class_files, "_MOST_ENTRIES", 12)
+    write(ada.with_name("long.jsonl"), *[line("attempt", answer=str(n)) for n in range(20)])
+    readers, aside = read_class([ada.parent])
+    counts = {reader.path.stem: len(reader.entries) for reader in readers}
+    assert counts == {"ada": 4, "many": 8, "long": 12}
+    assert len(aside) == 2
+
+
+def test_pipes_links_and_folders_are_refused_at_once(ada):
+    os.mkfifo(ada.with_name("pipe.jsonl"))
+    ada.with_name("link.jsonl").symlink_to(ada)
+    ada.with_name("loop.jsonl").symlink_to("loop.jsonl")
+    ada.with_name("gone.jsonl").symlink_to("nowhere")
+    ada.with_name("folder.jsonl").mkdir()
+    readers, aside = read_class([ada.parent])
+    assert [reader.path for reader in readers] == [ada]
+    for name in ("pipe", "link", "loop", "gone", "folder"):
+        assert sum(f"{name}.jsonl is skipped" in sentence for sentence in aside) == 1, name
+
+
+def test_a_file_with_all_of_anothers_lines_does_not_make_that_disappear(ada):
+    everything = ada.read_text() + line("prediction", value=9.0) + "\n"
+    write(ada.with_name("mallory.jsonl")).write_text(everything)
+    readers, aside = read_class([ada.parent], names=True)
+    assert sorted(reader.name for reader in readers) == ["ada", "mallory"]
+    (sentence,) = aside
+    assert "ada.jsonl counts, though all of it is in" in sentence
+    if os.geteuid() == 0:  # the same name, in a folder of another user's
+        other = write(ada.parent / "user-12345" / "ada.jsonl")
+        ada.with_name("mallory.jsonl").replace(other)
+        os.chown(other, 12345, 12345)
+        assert len(read_class([ada.parent])[0]) == 2
+
+
+def test_an_unknown_claim_exercise_notebook_or_guess_is_named(ada):
+    wrong = {
+        "claim": line("verdict", claim="C99"),
+        "claims": line("measurement", claims=["C99"]),
+        "exercise": line("attempt", what="00.3z"),
+        "notebook": line("prediction", section="99.3"),
+        "guess": line("prediction", what="of my own"),
+        "time": line("prediction", when="yesterday"),
+    }
+    for name, bad in wrong.items():
+        write(ada.with_name("other.jsonl"), line("prediction", value=5.0), bad)
+        (sentence,) = read_class([ada.parent])[1]
+        assert "other.jsonl, line 2 is skipped: " in sentence, name
+    write(ada.with_name("other.jsonl"), line("measurement", what="of my own"), line("attempt", what="all threads"))
+    assert read_class([ada.parent])[1] == [], "rows and guesses under review have names of a reader's choice"
