@@ -25,7 +25,7 @@ from labkit.lesson.notebook_files import tagged_cells
 from labkit.measure.contention import Watch
 from labkit.measure.machine import machine, pick
 
-_BUDGET_RUNS, _REAL_RUNS = 40, 20  # of the script without any technique
+_BUDGET_RUNS, _REAL_RUNS = 40, 10  # of the script without any technique
 _SLACK = 1.2  # times as slow as the best set, at most
 _SCRIPTS = 12
 _FASTER_BY = 1.5  # at full size; the few images of tests leave less to gain
