@@ -119,16 +119,13 @@ def test_names_of_ratios_fit_beside_their_figure_and_none_hides_another(section)
     assert list(published.ratios(section)) == names
 
 
-NUMBERLESS = {"16.2 GPU"}  # the row's number is still missing
-
-
 @pytest.mark.parametrize("notebook", [path.name[:2] for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))])
 def test_without_a_gpu_a_row_that_needs_one_has_a_number_of_one(notebook):
     keys = [results.split_key(row["key"]) for row in ROWS]
     for section, row, calculated in absent_on_a_gpu(notebook):
         cited = [what for there, what in keys if there == section and row in (None, what)]
         name = f"{section} {row or '(several)'}"
-        assert calculated or cited or published_ratios(section) or name in NUMBERLESS, name
+        assert calculated or cited or published_ratios(section), name
 
 
 def published_ratios(section):
@@ -141,9 +138,10 @@ def test_rows_that_need_a_gpu_are_found():
     assert found == set(rows.items())
 
 
-def gains(table, column, names, lower):
+def gains(table, column, names, lower, **where):
     """The gain of each named rung over the row before it, by name."""
-    numbers = {row["rung"]: float(row[column]) for row in published.table(table)}
+    rows = [row for row in published.table(table) if where.items() <= row.items()]
+    numbers = {row["rung"]: float(row[column]) for row in rows}
     pairs = itertools.pairwise(numbers.items())
     return {name: a / b if lower else b / a for (_, a), (name, b) in pairs if name in names}
 
@@ -160,6 +158,11 @@ SPEEDRUN = {
 }
 
 
+def by_who(section, who):
+    """The values of the published ratios of a section that come from somebody, in the table's order."""
+    return [one.value for one in published.ratios(section).values() if who in one.machine]
+
+
 def test_ratios_of_two_ladders_follow_from_their_tables():
     listed = {name: one.value for name, one in published.ratios("19.2").items() if "rasbt" in one.machine}
     found = gains("gpt2_ladder", "tokens_per_s", listed, lower=False)
@@ -167,6 +170,24 @@ def test_ratios_of_two_ladders_follow_from_their_tables():
     listed = {name: one.value for name, one in published.ratios("19.5").items()}
     found = gains("speedrun_records", "minutes", SPEEDRUN, lower=True)
     assert {SPEEDRUN[name]: gain for name, gain in found.items()} == pytest.approx(listed, rel=1e-3)
+
+
+class Any:
+    def __contains__(self, name):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("section", "who", "table", "column", "where"),
+    [
+        ("16.2", "airbench", "image_ladders", "seconds", {"ladder": "airbench"}),
+        ("16.3", "NERSC", "image_ladders", "images_per_s", {"ladder": "NERSC"}),
+        ("16.3", "rasbt", "gpt2_ladder", "tokens_per_s", {}),
+    ],
+)
+def test_each_rung_of_a_ladder_beside_that_of_images_follows_from_its_table(section, who, table, column, where):
+    found = gains(table, column, Any(), column == "seconds", **where)
+    assert list(found.values()) == pytest.approx(by_who(section, who), rel=1e-3)
 
 
 def test_the_records_are_in_their_order_and_each_is_faster():
