@@ -59,7 +59,8 @@ def write_page(path: Path) -> None:
             parts += [*_pictures([m for m in measured if m.section[:2] == number], headings), summary._repr_html_()]
     parts += ["<h2>Progress</h2>", Table(shown.rows, shown.headings, notes=shown.notes[:1])._repr_html_()]
     parts += ["<h2>Guesses</h2>", course.calibration()._repr_html_()]
-    parts += ["<h2>Claims</h2>", claims._repr_html_(), "<h3>Sources of what is published</h3>", _sources(claims)]
+    parts += [f"<h2>Claims</h2><details><summary>{as_html(claims.table().notes[0])}</summary>", claims._repr_html_()]
+    parts += ["<h3>Sources of what is published</h3>", _sources(claims), "</details>"]
     path.write_text(as_page(title, "".join(parts)), encoding="utf-8")
 
 
