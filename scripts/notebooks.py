@@ -48,15 +48,18 @@ SETUP = """\
 import labkit as lab
 
 machine = lab.start()"""
-# Stands above the setup cell once the repository has an address; it does nothing anywhere but on Colab.
+# Stands above the setup cell once the repository has an address; it does nothing anywhere but on Colab and Kaggle.
 COLAB = """\
-# Colab only: fetch the workbook
+# Colab and Kaggle only: fetch the workbook
 import os, sys
 
-if "COLAB_RELEASE_TAG" in os.environ:
+kept = {{"COLAB_RELEASE_TAG": "/content/drive/MyDrive", "KAGGLE_KERNEL_RUN_TYPE": "/kaggle/working"}}
+for host in kept.keys() & os.environ.keys():
     !test -d /content/workbook || git clone -q --depth 1 --branch v{version} {address} /content/workbook
     !pip install -q "amaranth>=0.5,<0.6" "anywidget>=0.9.13" "fsrs>=6,<7"  # all else is there
-    sys.path.insert(0, "/content/workbook")"""
+    sys.path.insert(0, "/content/workbook")
+    if os.path.isdir(kept[host]):  # here results outlive the session; on Colab, mount Drive first
+        os.environ["LABKIT_HOME"] = os.path.join(kept[host], "labkit")"""
 # README.md's pictures: the notebook and the cell that draws each.
 PICTURES = {"warp_lines.png": ("04", "nb04-51"), "gantt.png": ("14", "cell-54"), "roofline.png": ("01", "nb01-33")}
 LINKS = re.compile(r"\n*\[Open in Colab\].*\Z", re.DOTALL)
@@ -81,10 +84,11 @@ def _project() -> dict[str, Any]:
 
 def set_address(url: str) -> None:
     """Write the repository's public address into pyproject.toml; ValueError for one that isn't on GitHub."""
-    if not re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+", url):
+    found = re.fullmatch(r"(?:https://github\.com/|git@github\.com:)([\w.-]+/[\w.-]+?)(?:\.git)?/?", url)
+    if not found:
         raise ValueError(f"Expected an address like https://github.com/owner/name, got {url!r}.")
     text = re.sub(r"\n\[project\.urls\]\nRepository = .*\n", "", PYPROJECT.read_text(encoding="utf-8"))
-    section = f'\n[project.urls]\nRepository = "{url}"\n'
+    section = f'\n[project.urls]\nRepository = "https://github.com/{found[1]}"\n'
     PYPROJECT.write_text(text.replace("\n[tool.", section + "\n[tool.", 1), encoding="utf-8")
 
 
@@ -299,6 +303,8 @@ def main(command: str, url: str = "") -> int:
         return 0
     if command == "address":
         set_address(url)
+        tag = f"v{version()}"
+        print(f"Colab and Kaggle fetch the tag {tag} of it. Push it: git tag {tag} && git push origin {tag}")
     changed = [write(path, command) for path in [*notebook_files.paths(), COURSE, README]]
     return int(command == "check" and any(changed))
 

@@ -1,4 +1,4 @@
-"""One HTML file about all that a reader guessed and measured: claims, guesses, boards. It needs no network."""
+"""One HTML file about all that a reader guessed and measured: boards first, then tables. It needs no network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from exercises.nb16 import course
 from labkit.core import results
-from labkit.core.display import as_html
+from labkit.core.display import Table, as_html
 from labkit.core.own_folder import writing
 from labkit.core.results import Measurement
 from labkit.lesson import journal, notebook_files
@@ -45,22 +45,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 def write_page(path: Path) -> None:
     """Write the page about this reader's results on this machine. Raises OSError where `path` can't be written."""
-    log, here = results.results(), machine()
+    log, here, shown = results.results(), machine(), progress()
     title = f"Speed of training on {here.name}"
     claims = course.claims()
-    parts = [f"<p>{as_html(f'From {log.path}, {results.now()}.')}</p>"]
-    parts += [f"<p>{as_html(sentence)}</p>" for sentence in log.damaged()]
-    parts += ["<h2>Progress</h2>", progress()._repr_html_()]
-    parts += ["<h2>Guesses</h2>", course.calibration()._repr_html_()]
-    parts += ["<h2>Claims</h2>", claims._repr_html_(), "<h3>Sources of what is published</h3>", _sources(claims)]
+    parts = [f"<p>{as_html(sentence)}</p>" for sentence in (f"From {log.path}, {results.now()}.", *shown.notes[1:])]
     measured = [e for e in log.entries() if isinstance(e, Measurement) and e.machine == here.name]
     for notebook in notebook_files.paths():
         number = notebook.name[:2]
         summary = journal.summary(number)
         if summary.rows or summary.verdicts:
             headings = _headings(notebook)
-            parts += [f"<h2>{as_html(headings.get('', notebook.stem))}</h2>", summary._repr_html_()]
-            parts += _pictures([m for m in measured if m.section[:2] == number], headings)
+            parts += [f"<h2>{as_html(headings.get('', notebook.stem))}</h2>"]
+            parts += [*_pictures([m for m in measured if m.section[:2] == number], headings), summary._repr_html_()]
+    parts += ["<h2>Progress</h2>", Table(shown.rows, shown.headings, notes=shown.notes[:1])._repr_html_()]
+    parts += ["<h2>Guesses</h2>", course.calibration()._repr_html_()]
+    parts += [f"<h2>Claims</h2><details><summary>{as_html(claims.table().notes[0])}</summary>", claims._repr_html_()]
+    parts += ["<h3>Sources of what is published</h3>", _sources(claims), "</details>"]
     path.write_text(as_page(title, "".join(parts)), encoding="utf-8")
 
 

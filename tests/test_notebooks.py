@@ -2,8 +2,10 @@
 
 import ast
 import json
+import os
 import re
 import statistics
+import sys
 
 import pytest
 
@@ -60,6 +62,26 @@ def test_without_an_address_nothing_points_anywhere_and_with_one_everything_does
     assert script.canonical(json.loads(with_one), path.name, "") == without
 
 
+@pytest.mark.parametrize(
+    ("host", "mounted", "home"),
+    [
+        ("COLAB_RELEASE_TAG", "/content/drive/MyDrive", "/content/drive/MyDrive/labkit"),
+        ("COLAB_RELEASE_TAG", "", None),
+        ("KAGGLE_KERNEL_RUN_TYPE", "/kaggle/working", "/kaggle/working/labkit"),
+        ("SOMEWHERE_ELSE", "/kaggle/working", None),
+    ],
+)
+def test_the_first_cell_fetches_the_workbook_on_colab_and_kaggle_alone(monkeypatch, host, mounted, home):
+    cell, ran = script.COLAB.format(address=ADDRESS, version=script.version()), []
+    monkeypatch.setattr(os, "environ", {host: "1"})
+    monkeypatch.setattr(os.path, "isdir", mounted.__eq__)
+    monkeypatch.setattr(sys, "path", [])
+    code = re.sub(r"(?m)^( *)!(.*)$", lambda found: f"{found[1]}ran.append({found[2]!r})", cell)
+    exec(code, {"ran": ran})
+    assert os.environ.get("LABKIT_HOME") == home
+    assert len(ran) == 2 * len(sys.path) == 2 * (host != "SOMEWHERE_ELSE")
+
+
 def test_the_address_is_set_once_and_can_be_set_again(tmp_path, monkeypatch):
     copy = tmp_path / "pyproject.toml"
     copy.write_text(script.PYPROJECT.read_text(encoding="utf-8"), encoding="utf-8")
@@ -68,6 +90,9 @@ def test_the_address_is_set_once_and_can_be_set_again(tmp_path, monkeypatch):
         script.set_address(url)
         assert script.address() == url
         assert "Open in Colab" in script.readme("<!-- links --><!-- /links -->", url)
+    for copied in (f"{ADDRESS}.git", f"{ADDRESS}/", "git@github.com:someone/workbook.git"):  # as GitHub offers it
+        script.set_address(copied)
+        assert script.address() == ADDRESS
     for bad in ("", "github.com/someone/workbook", "https://example.org/a/b", "https://github.com/someone"):
         with pytest.raises(ValueError, match="Expected an address like https"):
             script.set_address(bad)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,9 +41,7 @@ class Cards(Shown):
         for i, button in enumerate(self.buttons):
             button.add_class("labkit-option")
             button.on_click(functools.partial(self._answer, i) if i < 4 else self._next)
-        self._id = f"labkit-{uuid.uuid4().hex[:8]}"
         self.box = widgets.VBox([self.asked, *self.buttons[:4], self.told, self.buttons[4]])
-        self.box.add_class(f"{self._id}-live")
         self._ask()
 
     def __str__(self) -> str:
@@ -81,7 +78,7 @@ class Cards(Shown):
 
     def _ipython_display_(self) -> None:
         kept = "".join(_code(str(card)) for card in self.cards)
-        publish_question(self._id, self.box, kept, str(self))
+        publish_question(self.box, kept, str(self))
 
 
 def _code(text: str) -> str:

@@ -117,14 +117,12 @@ def _control(name: str, spec: Any) -> Any:
         return widgets.Checkbox(value=spec, **label)
     layout = widgets.Layout(width="32em")
     if isinstance(spec, list) and spec:
-        numbers = all(isinstance(value, int | float) for value in spec)
-        values = sorted(spec) if numbers else spec
+        values = sorted(spec) if all(isinstance(value, int | float) for value in spec) else spec
         options = [(str(value), value) for value in values]  # ipywidgets would take pairs for (label, value)
         return widgets.SelectionSlider(options=options, value=spec[0], layout=layout, **label)
-    low, high, *step = _range(name, spec)
+    size = dict(zip(("min", "max", "step"), _range(name, spec), strict=False))
     kind = widgets.IntSlider if all(isinstance(v, int) for v in spec) else widgets.FloatSlider
-    size = {"step": step[0]} if step else {}
-    return kind(min=low, max=high, value=low, layout=layout, **size, **label)
+    return kind(value=spec[0], layout=layout, **size, **label)
 
 
 def _range(name: str, spec: Any) -> tuple[Any, ...]:

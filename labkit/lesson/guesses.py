@@ -10,7 +10,6 @@ import dataclasses
 import math
 import os
 import re
-import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -90,8 +89,7 @@ class Question(Shown):
     def __init__(self, key: str, unit: str, text: str, most: float | None, order: Sequence[float] | None) -> None:
         import ipywidgets as widgets
 
-        self._key, self._unit, self._most, self._text = key, unit, most, text
-        self._id = f"labkit-{uuid.uuid4().hex[:8]}"
+        self._key, self._unit, self._most, self._text, self._id = key, unit, most, text, ""
         label = f"Your guess for {results.split_key(key)[1]}, in {unit}"
         self.button = widgets.Button(description="Keep this guess")
         self.button.on_click(self._enter)
@@ -110,7 +108,6 @@ class Question(Shown):
             self.field.observe(lambda _: setattr(shown, "value", format_quantity(self._guess(), unit)), names="value")
             row = [self.field, shown, self.button]
         self.box = widgets.VBox([widgets.HBox(row, layout=widgets.Layout(flex_flow="row wrap")), self.told])
-        self.box.add_class(f"{self._id}-live")
 
     def __str__(self) -> str:
         return self._text
@@ -137,7 +134,7 @@ class Question(Shown):
             publish(f"{self._id}-kept", {"text/html": spoken_html(sentence), "text/plain": sentence})
 
     def _ipython_display_(self) -> None:
-        publish_question(self._id, self.box, spoken_html(self._text), self._text)
+        self._id = publish_question(self.box, spoken_html(self._text), self._text)
 
 
 def _keep(key: str, guess: object, unit: str, most: float | None) -> tuple[bool, str]:

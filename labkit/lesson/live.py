@@ -3,7 +3,7 @@
 In the cell's output there are two parts. The upper is the picture, which the notebook keeps. The lower is a widget
 whose image changes without flicker; while it lives, a style rule hides the picture. When the cell has ended, the
 widget gives way to the sentence that belongs below the picture. Where that never happens, because the kernel was
-killed or because a reader's sliders are to stay, another rule hides the widget once its kernel is gone.
+killed or because a reader's sliders are to stay, other rules hide the widget once its kernel is gone.
 Drawing happens on the main thread, outside every measured interval, at most five times a second.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 import uuid
 import weakref
+from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -23,13 +24,9 @@ from labkit.plot.picture import TEXT, Frame, picture_data, sentence_data
 
 FRAME_S = 0.2
 _KEPT_S = 2.0  # between two pictures that the notebook keeps while a cell runs
+_LOOK = Path(__file__).with_name("widgets.html").read_text(encoding="utf-8")  # keys and sizes of all widgets
+_RULES = Path(__file__).with_name("kept.css").read_text(encoding="utf-8")  # which of the two parts is shown
 WIDGET = "application/vnd.jupyter.widget-view+json"
-WIDGET_RULES = (
-    ":root:has(.{0}-live) .{0}-kept{{display:none}}"
-    # a widget without a kernel has no elements, only the text "Error displaying widget: model not found"
-    ".jp-OutputArea:has(.{0}-kept) .jp-OutputArea-child:has(>.lm-Panel.jp-OutputArea-output):not(:has(>.lm-Panel>*))"
-    "{{display:none}}"
-)
 _MOVED = "The board goes on in the cell that added to it last."
 _ANEW = "The board was begun anew in the cell that made it. Run this cell to add to it again."
 # What stands in the notebook, by the cell and the title that it was made with: a cell that is run again makes it anew.
@@ -47,15 +44,22 @@ def publish(name: str, data: dict[str, Any], metadata: dict[str, Any] | None = N
 
 def publish_widget(name: str, box: Any, text: str) -> None:
     """Show a widget in the running cell under a name; a front end that has no widgets shows `text` where it has any."""
+    import ipywidgets as widgets
+
+    if _LOOK not in [getattr(child, "value", "") for child in box.children]:
+        box.children = [*box.children, widgets.HTML(_LOOK, layout={"display": "none"})]
     view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
     publish(name, {WIDGET: view, "text/html": "", "text/plain": text}, update=False)
 
 
-def publish_question(name: str, box: Any, kept: str, text: str) -> None:
-    """Show HTML that the notebook keeps, `text` in plain words, and a widget that hides it as long as that lives."""
-    html = f"<style>{WIDGET_RULES.format(name)}</style><div class='{name}-kept'>{kept}</div>"
+def publish_question(box: Any, kept: str, text: str) -> str:
+    """Show HTML that the notebook keeps, `text` in plain words, and a widget that hides it while it lives; its name."""
+    name = f"labkit-{uuid.uuid4().hex[:8]}"
+    box.add_class(f"{name}-live")
+    html = f"<style>{_RULES.replace('NAME', name)}</style><div class='{name}-kept'>{kept}</div>"
     publish(f"{name}-kept", {"text/html": html, "text/plain": text}, update=False)
     publish_widget(f"{name}-live", box, "")
+    return name
 
 
 def spoken_html(text: str) -> str:
@@ -177,7 +181,7 @@ class Live:
         if self._shown_in is None:
             return
         caption = f"{self.sentence} {self._dead}".rstrip() if live else ""
-        rules = WIDGET_RULES.format(self._id) if live else ""
+        rules = _RULES.replace("NAME", self._id) if live else ""
         data, metadata = self._kept(caption, rules, f"{self._id}-kept")
         publish(f"{self._id}-kept", data, metadata, update=update)
 

@@ -90,7 +90,7 @@ class Notebook:
         self.page, self.path = page, path
         page.set_default_timeout(60_000)
         page.goto(f"{address}/{path.name}?token=test&reset")
-        page.wait_for_selector(f'{self.INDICATOR}[data-status="idle"]')
+        page.wait_for_selector(f'{self.INDICATOR}[data-status="idle"]', state="attached")  # hidden on a phone
         if to_run:
             page.wait_for_timeout(5_000)  # cells run earlier may lose their widgets
 

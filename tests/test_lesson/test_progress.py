@@ -42,6 +42,20 @@ def test_exercises_notebooks_and_tracks_are_counted():
     assert any("track Kernels" in note or "exercise 04.3" in note for note in progress().notes)
 
 
+def test_the_track_that_one_is_on_is_named_and_its_notebooks_come_first():
+    def told():
+        return [note.split(":")[0] for note in progress().notes if note.endswith("You are on this track.")]
+
+    outcomes.note("00.1", "passed")
+    assert told() == []  # all tracks begin there
+    assert [cells[0][:2] for cells in progress().rows] == list(outlines())
+    outcomes.note("03.1", "not yet")
+    assert told() == ["Kernels"]
+    mine = [number for number, one in outlines().items() if "Kernels" in one.tracks]
+    others = [number for number, one in outlines().items() if "Kernels" not in one.tracks]
+    assert [cells[0][:2] for cells in progress().rows] == mine + others
+
+
 def test_calibration_and_what_is_due_are_told():
     log, here = results.results(), machine().name
     for i in range(6):

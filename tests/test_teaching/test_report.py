@@ -1,5 +1,6 @@
 from labkit.core import results
 from labkit.lesson import guesses, journal
+from labkit.measure.bench import Timing
 from teaching import __main__ as commands
 
 
@@ -8,12 +9,17 @@ def test_the_report_is_one_file_with_predictions_beside_measurements(home, capsy
     journal.record("00.3 all threads", 3200.0, "images/s")
     with results.results().path.open("a") as file:
         file.write("damaged\n")
+    timing = Timing("one thread", 0.010, (0.010, 0.011, 0.012))
+    journal.record("00.3 one thread", timing, "images/s", items=8, size="batch 8", dtype="float32")
     assert commands.main(["report", str(tmp_path / "mine.html")]) == 0
     assert "mine.html is written" in capsys.readouterr().out
     page = (tmp_path / "mine.html").read_text(encoding="utf-8")
     assert "00 How fast is this machine at training?" in page
     assert "0.80x" in page
     assert "line 3 is skipped" in page
+    board = page.index("<figure")
+    assert page.index("Guesses made before measuring: 1") < page.index("Next: exercise 00.1") < board
+    assert board < page.index("0.80x") < page.index("Progress</h2>") < page.index("Claims</h2>")
 
 
 def test_a_report_that_cannot_be_written_is_one_sentence(home, capsys, tmp_path):
