@@ -114,7 +114,23 @@ def minutes(notebook: dict[str, Any], number: str) -> int:
     150 words a minute, half a minute a guess, 6 s a line of code, 4 minutes an exercise and 1 a line of its solution;
     and the run itself, as long as it took in the slowest recorded run. Optional cells, tagged `more`, don't count.
     """
-    cells = [cell for cell in notebook["cells"] if "more" not in _tags(cell)]
+    return 5 * math.ceil((_reading_minutes(notebook["cells"], number) + _run_minutes(number)) / 5)
+
+
+def section_minutes(path: Path) -> dict[str, int]:
+    """Section ("1") -> how long a reader is busy with it by the same formula, without the run, rounded up."""
+    sections: dict[str, list[dict[str, Any]]] = {}
+    cells = sections[""] = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if found := re.match(r"## (\d) ", "".join(cell["source"])):
+            cells = sections[found[1]] = []
+        cells.append(cell)
+    return {name: math.ceil(_reading_minutes(cells, path.name[:2])) for name, cells in sections.items() if name}
+
+
+def _reading_minutes(cells: list[dict[str, Any]], number: str) -> float:
+    """Minutes of the formula, without the run."""
+    cells = [cell for cell in cells if "more" not in _tags(cell)]
     texts = ("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
     prose = "\n".join(SKIP.sub("", LINKS.sub("", text)) for text in texts)  # what this script writes isn't studied
     sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "code" and not _made(c)]
@@ -122,7 +138,7 @@ def minutes(notebook: dict[str, Any], number: str) -> int:
     solutions = exercise_files.solutions(number)
     answers = [_code_lines(solutions[stub]) for stub in map(notebook_files.stub_number, sources) if stub]
     reading = len(re.findall(r"\w+", prose)) / 150 + 0.5 * code.count("lab.predict(") + 0.1 * _code_lines(code)
-    return 5 * math.ceil((reading + 4 * len(answers) + sum(answers) + _run_minutes(number)) / 5)
+    return reading + 4 * len(answers) + sum(answers)
 
 
 def _code_lines(text: str) -> int:

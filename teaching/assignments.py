@@ -70,8 +70,9 @@ def assignment(number: str) -> Assignment:
     sources = ["".join(cell["source"]) for cell in cells]
     stubs = {i: n for i, cell in enumerate(cells) if (n := notebook_files.stub_of(cell)) is not None}
     kept = set(_needed(cells, sources, stubs)) | {i for stub in stubs for i in _text_above(cells, sources, stub)}
-    title = sources[0].splitlines()[0].removeprefix("# ")
-    words = INTRODUCTION.format(title=title, count=len(stubs), number=number, first=min(stubs.values()))
+    words = INTRODUCTION.format(
+        title=paths.headings(number)[""], count=len(stubs), number=number, first=min(stubs.values())
+    )
     made: list[tuple[dict[str, Any], Question | None]] = [(text_or_code("markdown", words, "introduction"), None)]
     for i in sorted(kept | set(stubs)):
         if len(made) == 2:  # after the setup

@@ -7,7 +7,6 @@ cells, from courses.csv and semester.csv, and from the bank of misconceptions.
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import re
 from collections import Counter
@@ -15,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from exercises.misconceptions import misconceptions
+from kerneltrace.data_table import read_table
 from labkit.core.errors import LabError
 from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files, notebook_files
@@ -22,6 +22,7 @@ from teaching import path as paths
 
 FOLDER = ROOT / "docs" / "teaching"
 CLASS_MINUTES = {"homework discussed": 10, "lecture": 30, "lab": 50}  # of a week of the semester
+COUNTED = "Counted in wrong answers that we made up: no class has sent its results yet."
 STARTS = {"workshop": 0, "one day": 9 * 60, "two days": 9 * 60}  # minutes after midnight; a workshop counts from 0:00
 
 _MARK = re.compile(r"(<!-- (\w+) (.+?) -->\n).*?(<!-- /\2 \3 -->)", re.DOTALL)
@@ -81,7 +82,15 @@ def stuck_list(number: str) -> str:
     if not rows:
         exercises = [one for one in exercise_files.numbers() if one.startswith(number)]
         rows = [f"- *{one}:* {exercise_files.exercise(one).hints[0]}" for one in exercises]
-    return "\n".join(["**Where learners get stuck.**", "", *rows])
+    return "\n".join([f"**Where learners get stuck.** {COUNTED}", "", *rows])
+
+
+@cache
+def afterwards() -> dict[str, str]:
+    """Notebook -> what labs.md says to discuss afterwards."""
+    text = (FOLDER / "labs.md").read_text(encoding="utf-8")
+    found = re.findall(r"(?ms)^## (\d\d) .*?^\*\*Afterwards\.\*\* (.+?)\n\n", text)
+    return {number: " ".join(words.split()) for number, words in found}
 
 
 def _names_of_wrong_answers(number: str) -> Iterable[str]:
@@ -91,8 +100,7 @@ def _names_of_wrong_answers(number: str) -> Iterable[str]:
 
 def rows_of(name: str) -> list[dict[str, str]]:
     """The rows of one of the CSV files."""
-    with (FOLDER / name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return read_table(FOLDER / name, dict)
 
 
 def course_table(name: str) -> str:
@@ -138,5 +146,4 @@ def _row(cells: Sequence[str]) -> str:
 
 def _linked(number: str) -> str:
     (path,) = paths.chosen([number])
-    title = "".join(notebook_files.read(path)["cells"][0]["source"]).splitlines()[0]
-    return f"[{title.removeprefix('# ')}](../../notebooks/{path.name})"
+    return f"[{paths.headings(number)['']}](../../notebooks/{path.name})"

@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from labkit.core.errors import LabError
 from labkit.core.own_folder import writing
@@ -92,10 +93,16 @@ def write(folder: Path, title: str, questions: Sequence[Question]) -> None:
 
 
 def filled(name: str, **values: object) -> str:
-    """The template of this name with these values, escaped as HTML and XML need it."""
+    """The template of this name with these values, escaped as HTML and XML need it; code is not."""
+    return str(_template(name).render(values))
+
+
+@functools.cache
+def _template(name: str) -> Any:
     require("jinja2")
     import jinja2
 
-    loader = jinja2.FileSystemLoader(Path(__file__).with_name("exam_templates"))
-    own = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    return own.get_template(f"{name}.j2").render(values)
+    loader = jinja2.FileSystemLoader(Path(__file__).with_name("templates"))
+    escape, undefined = not name.endswith(".py"), jinja2.StrictUndefined
+    own = jinja2.Environment(loader=loader, autoescape=escape, undefined=undefined, trim_blocks=True)
+    return own.get_template(f"{name}.j2")

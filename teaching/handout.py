@@ -1,13 +1,16 @@
 """Copy the workbook without its solutions, for learners: `lab.check` and `lab.hint` work in the copy as they do here.
 
 Left out too are the tests, which hold right answers of other kinds, and what is for teachers and contributors. A check
-has to know what is right, so its file (exercises/nbNN/check.py) is in the copy and can be read.
+has to know what is right, so its file (exercises/nbNN/check.py) is in the copy, compressed: nobody reads it by chance.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import re
 import shutil
+import zlib
 from pathlib import Path
 
 from labkit.core.errors import LabError
@@ -18,15 +21,26 @@ from scripts.notebooks import canonical
 
 KEPT = (  # a list of what is copied: what is new in the repository is left out until it is named here
     ".gitignore", "CITATION.cff", "LICENSE", "Makefile", "README.md", "constraints.txt", "data", "docs",
-    "environment.yml", "exercises", "notebooks", "pyproject.toml", "scripts", *PACKAGES,
+    "environment.yml", "exercises", "notebooks", "pyproject.toml", "scripts", "start", *PACKAGES,
 )  # fmt: skip
 LEFT_OUT = shutil.ignore_patterns(
-    "solution.py", "wrong_*.py", "misconceptions.csv", "cards.csv", "teaching", "__pycache__", ".*", "*.pyc", "*.lock"
-)
+    "solution.py", "wrong_*.py", "misconceptions.csv", "cards.csv", "messages.csv", "teaching", "__pycache__", ".*",
+    "*.pyc", "*.lock",
+)  # fmt: skip
 NOTE = """
 **This copy was made for a class and has no solutions.** `lab.check` and `lab.hint` work, `lab.solution` says so. The
-tests and what is for contributors are not in it, so `make lab` and `make doctor` are the commands to use.
+tests and what is for contributors are not in it: `make lab` and `make doctor` are the commands to use, and `make test`
+runs each notebook as it is.
 """
+_PACKED = '''"""The checks of this notebook's exercises, compressed, since a check has to know what is right."""
+import base64, linecache, zlib
+
+_TEXT = zlib.decompress(base64.b85decode({text!r})).decode()
+_NAME = "<" + __name__ + ">"  # under which tools find the lines
+linecache.cache[_NAME] = len(_TEXT), None, _TEXT.splitlines(True), _NAME
+exec(compile(_TEXT, _NAME, "exec", dont_inherit=True))
+'''
+_LINK = re.compile(r"(?<![\w\])])!?\[([^\]\n]+)\]\((?!\w+:|#)([^)\s#]+)[^)\n]*\)")  # of Markdown, to a file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +72,15 @@ def write(target: Path) -> None:
             (target / "notebooks" / path.name).write_text(text, encoding="utf-8")
         title, _, text = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n")
         (target / "README.md").write_text(f"{title}\n{NOTE}{text}", encoding="utf-8")
+        for check in target.glob("exercises/*/check.py"):
+            packed = base64.b85encode(zlib.compress(check.read_bytes(), 9))
+            check.write_text(_PACKED.format(text=packed), encoding="utf-8")
+        for file in target.rglob("*.md"):
+            text = file.read_text(encoding="utf-8")
+            for link in _LINK.finditer(text):
+                if not (file.parent / link[2]).exists():
+                    text = text.replace(link[0], link[1])  # its words alone
+            file.write_text(text, encoding="utf-8")
 
 
 def make_empty(folder: Path) -> None:

@@ -13,30 +13,7 @@ from typing import Any
 from labkit.core.errors import LabError
 from labkit.core.own_folder import writing
 from teaching.assignments import Question, assignment, hidden_code, new_salt, require
-
-CONFIG = '''"""The course's settings; https://nbgrader.readthedocs.io describes them."""
-
-import os
-import tempfile
-
-c = get_config()
-c.CourseDirectory.course_id = "gpu-training"
-c.Execute.timeout = 300  # seconds a cell: some checks compile, or start processes
-c.OverwriteCells.add_missing_cells = True  # a graded cell that a learner deleted gives no point, and no error
-
-# What learners' notebooks measure while they are graded is not yours, and their sizes are the smallest.
-os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-grading-")
-os.environ["LABKIT_PROFILE"] = "ci"
-'''
-# What learners see fails until their own check passes; what is hidden decides, whatever became of the cell above.
-GRADED = """# {number}: one point
-### BEGIN HIDDEN TESTS
-{code}
-
-
-{outcome} = judge("{number}", {answer}, "{salt}")
-### END HIDDEN TESTS
-assert {outcome}.state == "passed", {outcome}"""
+from teaching.exam import filled
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +47,7 @@ def write(number: str, course: Path) -> str:
             cells += [cell] if question is None else [_public(question, cell), _graded(question, salt)]
         found.write(source, cells)
         if not (course / "nbgrader_config.py").exists():
-            (course / "nbgrader_config.py").write_text(CONFIG, encoding="utf-8")
+            (course / "nbgrader_config.py").write_text(filled("nbgrader_config.py"), encoding="utf-8")
     return found.name
 
 
@@ -87,9 +64,7 @@ def _graded(question: Question, salt: str) -> dict[str, Any]:
     """A cell worth one point."""
     settings = {"grade": True, "grade_id": f"exercise_{question.slug}", "locked": True, "points": 1}
     settings |= {"schema_version": 3, "solution": False, "task": False}
-    source = GRADED.format(
-        code=hidden_code(), number=question.number, answer=question.answer, outcome=_outcome(question), salt=salt
-    )
+    source = filled("graded.py", code=hidden_code(), question=question, outcome=_outcome(question), salt=salt)
     return {
         "cell_type": "code", "id": f"graded-{question.slug}", "metadata": {"nbgrader": settings}, "outputs": [],
         "execution_count": None, "source": source,

@@ -17,28 +17,9 @@ from labkit.core.errors import LabError
 from labkit.core.own_folder import writing
 from labkit.core.paths import PACKAGES, ROOT
 from teaching import handout
-from teaching.assignments import Question, assignment, hidden_code, new_salt, require
+from teaching.assignments import assignment, hidden_code, new_salt, require
+from teaching.exam import filled
 
-TEST = """{code}
-
-
-OK_FORMAT = False
-name = "{number}"
-points = 1
-all_or_nothing = True
-
-from otter.test_files import test_case
-
-
-@test_case(name="the check that learners have")
-def judged_as_in_the_notebook(env):
-    judge("{number}", eval({answer!r}, dict(env)))
-
-
-@test_case(name="the same check on new inputs", hidden=True)
-def judged_on_new_inputs(env):
-    judge("{number}", eval({answer!r}, dict(env)), "{salt}")
-"""
 PYTHON = "3.12"  # environment.yml's
 
 
@@ -78,14 +59,10 @@ def write(number: str, target: Path) -> None:
         handout.write(work)
         (work / "tests").mkdir()
         for question in found.questions:
-            (work / "tests" / f"{question.number}.py").write_text(test_file(question, salt), encoding="utf-8")
+            test = filled("otter_test.py", code=hidden_code(), question=question, salt=salt)
+            (work / "tests" / f"{question.number}.py").write_text(test, encoding="utf-8")
         (work / "requirements.txt").write_text(requirements(number), encoding="utf-8")
         _generate(work, target.resolve() / "autograder.zip")
-
-
-def test_file(question: Question, salt: str) -> str:
-    """The hidden check of an exercise as otter's test file, worth one point."""
-    return TEST.format(code=hidden_code(), number=question.number, answer=question.answer, salt=salt)
 
 
 def requirements(number: str) -> str:

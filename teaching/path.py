@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import json
 import re
 from collections.abc import Sequence
@@ -60,6 +61,15 @@ def chosen(numbers: Sequence[str]) -> list[Path]:
     return [paths[number] for number in numbers]
 
 
+@functools.cache
+def headings(number: str) -> dict[str, str]:
+    """A notebook's title ("03 What ...") under "", and its sections' headings under "1", "2", ..."""
+    (path,) = chosen([number])
+    texts = ("".join(c["source"]) for c in notebook_files.read(path)["cells"] if c["cell_type"] == "markdown")
+    found = (re.match(r"#(?: \d\d|# (\d)) .+", text) for text in texts)
+    return {match[1] or "": match[0].lstrip("# ") for match in found if match}
+
+
 def minutes(path: Path, length: int) -> int:
     """Minutes that a learner needs for a path of the notebook, in whole 5 minutes, by the formula for whole ones."""
     return notebooks.minutes({"cells": _kept(notebook_files.read(path), length)}, path.name[:2])
@@ -76,7 +86,8 @@ def shortened(notebook: Notebook, name: str, length: int) -> Notebook:
     title = "".join(cells[0]["source"])
     title = re.sub(r"(?m)^\d+ minutes\b", f"{notebooks.minutes({'cells': cells}, name[:2])} minutes", title)
     if len(cells) < len(notebook["cells"]):
-        title += f"\n\n{what_is_left_out(notebook, name, length)}"
+        title += f"\n\nThis is the {length}-minute path. It leaves out {rest(notebook, length)}; "
+        title += f"notebooks/{name} has everything."
     cells[0]["source"] = title
     return notebook | {"cells": cells}
 
@@ -98,11 +109,6 @@ def _kept(notebook: Notebook, length: int) -> list[dict[str, Any]]:
         if cell["source"] and not is_left_out(cell, length):
             cells.append(cell)
     return cells[::-1]
-
-
-def what_is_left_out(notebook: Notebook, name: str, length: int) -> str:
-    """A sentence for the learner: which sections and exercises of the notebook a path goes without."""
-    return f"This is the {length}-minute path. It leaves out {rest(notebook, length)}; notebooks/{name} has everything."
 
 
 def rest(notebook: Notebook, length: int) -> str:

@@ -8,7 +8,6 @@ solutions, as far as the last picture; LABKIT_PROFILE=ci makes that quick.
 from __future__ import annotations
 
 import argparse
-import csv
 import html
 import shutil
 import tempfile
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kerneltrace.data_table import read_table
 from labkit.core.errors import LabError
 from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files, notebook_files
@@ -73,8 +73,11 @@ def names() -> list[str]:
 
 def lecture(name: str) -> list[Slide]:
     """The slides of a lecture."""
-    with (LECTURES / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-        return [Slide(**row | {"notes": tuple(row["notes"].split())}) for row in csv.DictReader(file)]
+    return read_table(LECTURES / f"{name}.csv", _slide)
+
+
+def _slide(row: Mapping[str, str]) -> Slide:
+    return Slide(row["title"], row["line"], row["notebook"], row["figure"], tuple(row["notes"].split()))
 
 
 def with_reveal(folder: Path, out: Path) -> str:

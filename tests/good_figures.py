@@ -82,7 +82,6 @@ def _of_measurements(text: str) -> dict[str, dict[str, Any]]:
     times = [BatchTimes(0, 1.0, 3.0, 0.5, 3.0), BatchTimes(0, 3.0, 4.0, 3.5, 4.0)]
     return {
         "speed_bars": {"bars": [bar, lab.plot.Bar(text, note=text)], "unit": "images/s", "log": False},
-        "guess_histogram": {"guesses": [2.0, 3.0], "measured": [4.0], "unit": "images/s"},
         "step_strip": {"profile": StepProfile(text, 2, (0.03, 0.03), parts, spans, (), {}, Path("step.json"))},
         "memory_timeline": {"timeline": MemoryTimeline("cpu", (0.0, 0.1), held, (Phase(text, 0.0, 0.1),), text)},
         "shares": {"limit": Limit({"input": 0.6, "arithmetic": 0.4}, (), 0.02)},

@@ -5,7 +5,6 @@ import importlib
 from labkit import plot
 from labkit.core.paths import EXERCISES
 from labkit.plot.core import Drawing
-from teaching import guess_histogram
 
 INSTRUMENTS = {
     "01": ("device_jobs", "published_matmuls"), "02": ("workstation",), "04": ("gpu_comparison", "kernel_times"),
@@ -25,5 +24,5 @@ def instruments():
 def drawings():
     """Name -> figure function: labkit's, and those of exercises/nbNN/figures.py."""
     folders = [path.parent.name for path in EXERCISES.glob("nb*/figures.py")]
-    modules = [plot, guess_histogram, *(importlib.import_module(f"exercises.{folder}.figures") for folder in folders)]
+    modules = [plot, *(importlib.import_module(f"exercises.{folder}.figures") for folder in folders)]
     return {name: value for module in modules for name, value in vars(module).items() if isinstance(value, Drawing)}

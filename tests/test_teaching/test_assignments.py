@@ -41,12 +41,13 @@ def modules_kept():
     lesson.checks = checks
 
 
-def told_only_by_solutions(number):
-    """The lines of a notebook's solutions that stand neither in the notebook nor in the check that learners have."""
+def told_only_by_solutions(number, *, checked=True):
+    """The lines of a notebook's solutions that stand neither in the notebook nor, if `checked`, in the check's file."""
     (path,) = paths.chosen([number])
     told = path.read_text(encoding="utf-8")
     for file in (exercise_files.EXERCISES / f"nb{number}").glob("*.*"):  # not __pycache__
-        told += file.read_text(encoding="utf-8") if file.name not in ("solution.py", "wrong_answers.py") else ""
+        secret = ("solution.py", "wrong_answers.py", *(() if checked else ("check.py",)))
+        told += file.read_text(encoding="utf-8") if file.name not in secret else ""
     lines = [line.strip() for code in exercise_files.solutions(number).values() for line in code.splitlines()]
     return [line for line in lines if len(line) > 25 and line not in told and json.dumps(line)[1:-1] not in told]
 

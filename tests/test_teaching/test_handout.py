@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -78,11 +79,39 @@ def test_nothing_of_a_solution_is_in_the_copy(copy):
     )
     everything = "".join("".join(texts.values()).split())
     for folder in sorted(exercise_files.EXERCISES.glob("nb*")):
-        secret = told_only_by_solutions(folder.name[2:])
+        secret = told_only_by_solutions(folder.name[2:], checked=False)
         assert [line for line in secret if line in own or json.dumps(line)[1:-1] in own] == [], folder.name
         for number, code in exercise_files.solutions(folder.name[2:]).items():
             whole = "".join(code.split())
             assert len(whole) < 30 or whole not in everything, number
+
+
+def test_every_link_of_the_copy_leads_somewhere(copy):
+    dead = [
+        (file.name, target)
+        for file in copy.rglob("*.md")
+        for target in re.findall(r"\]\((?!\w+:|#)([^)\s#]+)", file.read_text(encoding="utf-8"))
+        if not (file.parent / target).exists()
+    ]
+    assert dead == []
+    text = (copy / "README.md").read_text(encoding="utf-8")
+    assert "contributors" in text
+    assert "](LICENSE)" in text
+
+
+def test_checks_are_compressed_and_can_be_read_by_tools_all_the_same(copy):
+    text = (copy / "exercises" / "nb00" / "check.py").read_text(encoding="utf-8")
+    assert "def " not in text
+    said = "import inspect; from exercises.nb00.check import CHECKS; print(inspect.getsource(CHECKS['00.3'])[:22])"
+    assert run(copy, "-c", said) == "def efficiency_percent\n"
+
+
+def test_make_test_and_binder_work_in_the_copy(copy):
+    command = ["make", "-n", "test", "NB=15"]
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=True).stdout
+    assert "notebooks/15_how_would_you_train_on_1024_gpus.ipynb" in done
+    assert [word for word in ("teaching", "benchmarks", "tests", "build/solved") if f"{word} " in done] == []
+    assert os.access(copy / "start", os.X_OK)
 
 
 def test_what_a_reader_needs_is_in_the_copy(copy):

@@ -1,14 +1,19 @@
 """The page about a class: what is in it, what is left out of it, and that it names nobody unless asked."""
 
 import dataclasses
+import random
 import re
 
 import pytest
 
+from exercises.misconceptions import misconceptions
+from kerneltrace.data_table import read_table
 from labkit.core.errors import DataError
-from labkit.core.paths import RECORDED
+from labkit.core.paths import EXERCISES, RECORDED, ROOT
 from labkit.core.results import Attempt, Measurement, Prediction, Verdict, now, to_line
-from teaching import __main__ as commands, class_files, pool
+from labkit.lesson import exercise_files, outline
+from scripts import messages
+from teaching import __main__ as commands, class_files, class_page, path as paths, pool
 
 NAMES = ("Ada Adams", "Bob Brown", "Cyd Clark")
 
@@ -22,8 +27,8 @@ def guess(value, **more):
     return Prediction("00.3", "all threads", value, "images/s", now(), **more)
 
 
-def step(state, **more):
-    return Attempt("00.1", "00.1", state, now(), **more)
+def step(state, section="00.1", what="00.1", **more):
+    return Attempt(section, what, state, now(), **more)
 
 
 def write(path, *entries):
@@ -58,14 +63,115 @@ def test_a_page_has_guesses_results_claims_and_exercises(folder, tmp_path):
     page, skipped = page_of([folder], tmp_path / "pool.html")
     assert skipped == []
     told = words_of(page)
-    assert "3 guesses, 1,000 images/s to 9,000 images/s, middle 5,000 images/s; 3 measured, 3,000 images/s" in told
-    assert "rates 3 2 (67%) 1.0x too few to tell" in told
+    assert "a laptop, full: 2 guesses, guess / measured 0.79 (0.33 to 1.2)" in told
+    assert "a server, full: 1 guess, guess / measured 1 " in told
     assert "a laptop 2 3,500 images/s 3,000 images/s to 4,000 images/s" in told
     assert "a server 1 9,000 images/s 9,000 images/s to 9,000 images/s" in told
     assert re.search(r"claim a laptop a server C05 [^<]*? holds \(2\) does not hold", told)
-    assert "00.1 1 2 1 2 0 0 The class is stuck at those at the top." in told
-    assert page.count("<img ") == page.count('alt="3 guesses') == 1
-    assert "://" not in page
+    assert "00.1 What is this machine? 1 of 3 passed , 1 not yet, 1 only read help" in told
+    assert "1 unaided; 0 read the solution. Middle: 2 (0 to 3) answers, 0 (0 to 1) hints." in told
+    assert "Most are at 00 How fast is this machine at training? To discuss: How far apart" in told
+    assert "http:" not in page
+    assert "https:" not in page
+
+
+def test_those_who_fail_are_counted_by_what_they_believe_and_their_words_are_not_shown(tmp_path):
+    replies = dict(class_page.replies("00.3"))
+    messages = [replies["wrong-unit"], replies["wrong-unit"], replies["upside-down"], "<b>rude words</b>"]
+    for i, message in enumerate(messages):
+        write(tmp_path / f"{i}.jsonl", step("not yet", what="00.3", section="00.3", answer=str(i), message=message))
+    page = page_of([tmp_path], tmp_path / "pool.html")[0]
+    told = words_of(page)
+    assert "0 of 4 passed , 4 not yet" in told
+    assert "2: The number is in another unit, or counts other things than asked for. Say: A factor of 1,000" in told
+    assert "1: A ratio is turned round, or its complement is given. Say: They answer opposite questions" in told
+    assert "1: no misconception that we know." in told
+    assert "rude" not in page
+    assert "To those at 00.3: A factor of 1,000" in told
+
+
+def test_a_factor_that_no_wrong_answer_has_is_no_known_misconception():
+    known = class_page.replies("00.3")
+    message = dict(known)["wrong-unit"]
+    assert class_page.behind(message, known) == "wrong-unit"
+    assert class_page.behind(message.replace("0.01x", "0.03x"), known) == ""
+    assert class_page.behind("", known) == ""
+
+
+def test_the_kept_replies_are_those_of_today_s_checks(monkeypatch):
+    from exercises.nb00 import check
+
+    monkeypatch.setattr(check, "measure_ceilings", check.measure_ceilings)  # which the script replaces
+    kept = [(number, *row) for number in ("00.1", "00.3", "00.5", "00.6") for row in class_page.replies(number)]
+    assert sorted(kept) == sorted(messages.replies("00"))
+
+
+def test_kept_replies_are_of_known_exercises_and_the_notebooks_without_any_are_named():
+    rows = read_table(EXERCISES / "messages.csv", dict)
+    assert {row["exercise"] for row in rows} <= set(exercise_files.numbers())
+    assert {row["misconception"] for row in rows} <= set(misconceptions())
+    missing = sorted(set(outline.outlines()) - {row["exercise"][:2] for row in rows})
+    text = " ".join((ROOT / "docs" / "teaching" / "pool.md").read_text(encoding="utf-8").split())
+    assert f"The replies of {paths.listed(missing)} aren't kept there yet" in text
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 6, 9, 30, 200])
+def test_the_interval_of_a_median_covers_it_in_95_of_100_draws(size):
+    draw, times = random.Random(size), 2000
+    hit = 0
+    for _ in range(times):
+        low, high = class_page.interval([draw.lognormvariate(0, 1) for _ in range(size)])
+        hit += low <= 1 <= high
+    assert hit / times > (0.94 if size > 5 else 1 - 2 ** (1 - size) - 0.03)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "place"), [(1.0, 50), (10.0, 75), (0.1, 25), (100.0, 100), (1e9, 100), (1e-29, 0), (2.0, 58), (0.5, 42)]
+)
+def test_a_guess_stands_where_the_axis_says_and_at_its_end_beyond(ratio, place):
+    assert class_page._place(ratio) == place
+
+
+def test_minutes_are_the_class_s_own_where_somebody_worked(tmp_path):
+    def at(minute, entry):
+        return dataclasses.replace(entry, when=f"2026-11-20T{10 + minute // 60}:{minute % 60:02}:00+00:00")
+
+    for i, taken in enumerate((5, 7, 9)):
+        work = [
+            at(0, guess(1.0)),
+            at(taken, measured(2.0)),
+            at(taken + 20, step("passed")),
+            at(taken + 22, step("hint")),
+        ]
+        write(tmp_path / f"{i}.jsonl", *work)
+    told = {section[:4]: words for section, words in class_page.minutes(pool.read_class([tmp_path])[0])}
+    three, one, two = told["00.3"], told["00.1"], told["00.2"]
+    assert three == "7 (5 to 9), 3 readers"
+    assert one == "2 (2 to 2), 3 readers", "the pause of 20 minutes doesn't count"
+    assert re.fullmatch(r"\d+ by the formula", two)
+
+
+def test_the_page_is_made_again_while_the_class_works(folder, tmp_path, monkeypatch):
+    target, pages = tmp_path / "pool.html", []
+
+    def sleep(seconds):
+        assert seconds == 20
+        pages.append(target.read_text(encoding="utf-8"))
+        write(folder / "Dan Dunn.jsonl", guess(7000.0))
+        if len(pages) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(pool.time, "sleep", sleep)
+    assert commands.main(["pool", str(folder), "-o", str(target), "--every", "20"]) == 0
+    assert ["Results of 3 readers" in pages[0], "Results of 4 readers" in pages[1]] == [True, True]
+    assert '<meta http-equiv="refresh" content="20">' in pages[0]
+    assert [path.name for path in tmp_path.iterdir() if "pool" in path.name] == ["pool.html"]
+
+
+def test_a_class_that_has_sent_nothing_yet_has_a_page_that_waits(tmp_path):
+    (tmp_path / "class").mkdir()
+    page = page_of([tmp_path / "class"], tmp_path / "pool.html", every=20)[0]
+    assert "No results yet." in page
 
 
 @pytest.mark.parametrize(
@@ -136,7 +242,7 @@ def test_whatever_is_no_results_file_is_skipped_and_named(folder, tmp_path, monk
 def test_extreme_numbers_do_not_break_a_figure(tmp_path):
     for i, value in enumerate((1e-300, 1e-9, 1e29, 1e300)):
         path = tmp_path / f"{i}.jsonl"
-        write(path, guess(9.0), measured(-9.0), dataclasses.replace(measured(0.0), what="none"))
+        write(path, guess(9.0), measured(3.0), *(dataclasses.replace(measured(v), what="none") for v in (0.0, -9.0)))
         path.write_text(path.read_text().replace("9.0", repr(value)))  # no entry can be made of some of these
     assert "2 guesses" in words_of(page_of([tmp_path], tmp_path / "pool.html")[0])
 
