@@ -41,9 +41,9 @@ def write_page(path: Path) -> None:
     measured = [e for e in log.entries() if isinstance(e, Measurement) and e.machine == here.name]
     notebooks = []
     for number in outline.outlines():
-        summary, headings = journal.summary(number), paths.headings(number)
-        if summary.rows or summary.verdicts:
-            notebooks.append((headings[""], summary, _boards([m for m in measured if m.section[:2] == number], headings)))
+        found, headings = journal.summary(number), paths.headings(number)
+        if found.rows or found.verdicts:
+            notebooks.append((headings[""], found, _boards([m for m in measured if m.section[:2] == number], headings)))
     said = [f"From {log.path}, {results.now()}.", *shown.notes[1:]]
     given = {"said": said, "parts": parts, "claims": claims, "sources": sources, "notebooks": notebooks}
     path.write_text(filled("report.html", title=f"Speed of training on {here.name}", **given), encoding="utf-8")
