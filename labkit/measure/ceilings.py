@@ -74,7 +74,7 @@ class Ceilings(ShownAsTable):
         return self.peaks.get("copy" if what == "copy" else _dtype_name(what))
 
     def table(self) -> Table:
-        """A row for each ceiling, with its quartiles and its share of the data sheet's peak; below, what is in doubt."""
+        """A row for each ceiling, with quartiles and its share of the data sheet's peak; below, what is in doubt."""
         with_threads = "" if self.threads is None else f", {self.threads} thread{'s' * (self.threads != 1)}"
         rows = [("copy (read + write)", self.copy, self.peak("copy"))]
         rows += [(f"matmul {dtype}", ceiling, self.peak(dtype)) for dtype, ceiling in self.matmul.items()]
