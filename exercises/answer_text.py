@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import csv
 import functools
 import pprint
 import re
@@ -15,6 +14,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from kerneltrace.data_table import read_table
 from labkit.core.paths import EXERCISES
 from labkit.lesson import exercise_files
 
@@ -56,8 +56,7 @@ def task(number: str) -> str:
 @functools.cache
 def tasks() -> dict[str, str]:
     """Exercise -> its task, of those whose answers are shown alone."""
-    with (EXERCISES / "tasks.csv").open(encoding="utf-8", newline="") as file:
-        return {row["exercise"]: row["task"] for row in csv.DictReader(file)}
+    return dict(read_table(EXERCISES / "tasks.csv", lambda row: (row["exercise"], row["task"])))
 
 
 def solution_name(number: str) -> str:

@@ -6,7 +6,6 @@ Every piece of code here is a wrong answer of an exercise: tests run each throug
 from __future__ import annotations
 
 import collections
-import csv
 import functools
 import hashlib
 import importlib
@@ -18,6 +17,7 @@ from typing import cast
 from exercises import answer_text
 from exercises.answer_text import Wrong
 from exercises.misconceptions import Misconception, misconceptions
+from kerneltrace.data_table import read_table
 from labkit.core.errors import DataError, nearest
 from labkit.core.paths import EXERCISES
 
@@ -103,8 +103,7 @@ def mark(code: str) -> str:
 @functools.cache
 def _listed() -> dict[tuple[str, str], list[str]]:
     """(exercise, mark of the code) -> the misconceptions of a card's wrong options."""
-    with _CARDS.open(encoding="utf-8", newline="") as file:
-        return {(row["exercise"], row["code"]): row["wrong"].split() for row in csv.DictReader(file)}
+    return dict(read_table(_CARDS, lambda row: ((row["exercise"], row["code"]), row["wrong"].split())))
 
 
 @functools.cache

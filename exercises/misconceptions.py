@@ -6,10 +6,11 @@ Only misconceptions are taught; the two others say why an answer is wrong all th
 
 from __future__ import annotations
 
-import csv
 import functools
 from dataclasses import dataclass
 from pathlib import Path
+
+from kerneltrace.data_table import read_table
 
 FILE = Path(__file__).with_name("misconceptions.csv")
 
@@ -40,8 +41,7 @@ class Misconception:
 @functools.cache
 def misconceptions() -> dict[str, Misconception]:
     """Name -> misconception, in the file's order; what the file lists as overlaps counts in both directions."""
-    with FILE.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_table(FILE, dict)
     listed = {row["name"]: row["overlaps"].split() for row in rows}
     anywhere = {name for name, others in listed.items() if "*" in others}
     pairs = {(a, b) for name, others in listed.items() for other in others for a, b in ((name, other), (other, name))}

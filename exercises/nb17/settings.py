@@ -18,11 +18,8 @@ STEP_S, COMM_S, CORES = 0.008, 0.001, 16
 MINUTE_S = 0.3  # of this run, for each minute that a rank may wait in a collective
 SIDE_WORK = ("evaluation", "checkpoint", "logging")
 NEWEST_DRIVER = 580
-_LEAST_DRIVER = {
-    11: 450,
-    12: 525,
-    13: 580,
-}  # docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+# docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+_LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
 _FIRST_CUDA = {"A100 SXM4 80GB": (11, 0), "H100 SXM5 80GB": (11, 8), "B200 SXM": (12, 8)}  # that has code for this GPU
 
 

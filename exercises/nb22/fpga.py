@@ -109,7 +109,10 @@ def versions() -> str:
 
 def _run(folder: str, tool: str, *arguments: str) -> None:
     path = shutil.which(tool, path=str(Path(sys.executable).parent)) or tool
-    done = subprocess.run([path, *arguments], cwd=folder, capture_output=True, text=True, timeout=_LONGEST_S)
+    try:
+        done = subprocess.run([path, *arguments], cwd=folder, capture_output=True, text=True, timeout=_LONGEST_S)
+    except subprocess.TimeoutExpired as late:
+        raise LabError(f"{tool} needed more than {late.timeout:,.0f} s. Try a smaller design.") from None
     if done.returncode:
         raise LabError(f"{tool} gave up: {done.stderr.strip()[-500:]}")
 

