@@ -106,15 +106,16 @@ record: setup ## run every notebook at full size and keep what it measures in da
 	$(BIN)/python -m teaching record
 
 # For a machine that has a GPU and a Python with everything in it, and perhaps no network: no set-up. About 10 minutes.
+# It ends with a file to send, also where a notebook could not be recorded: scripts/sent_run.py says what is in it.
 gpu: export PYTHONPATH := $(CURDIR):$(PYTHONPATH)
-gpu: ## without set-up, with PYTHON: all tests but the browser's, the benchmarks, and a recorded run
+gpu: ## without set-up, with PYTHON: all tests but the browser's, the benchmarks, a recorded run and a file of it to send
 	$(BASE) scripts/notebooks.py solved
 	$(BASE) -m pytest $(NBVAL) --ignore=tests/browser --ignore=tests/test_setup.py --complete tests notebooks build/solved
 	$(BASE) -m benchmarks.run
 	$(BASE) -m benchmarks.gpu
 	-$(BASE) -m benchmarks.counters
-	$(BASE) -m teaching record
 	$(BASE) -m benchmarks.estimates
+	$(BASE) -m teaching record; failed=$$?; $(BASE) -m scripts.sent_run pack && exit $$failed
 
 doctor: setup ## what this machine has, what is missing, and what to do
 	$(BIN)/python scripts/doctor.py

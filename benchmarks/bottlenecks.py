@@ -25,7 +25,7 @@ from typing import Any
 from torch.multiprocessing.spawn import spawn
 
 import labkit as lab
-from tests.test_steptime import planted_loops
+from tests.test_steptime import planted_loops, python_loops
 from tests.test_steptime.planted_loops import BALANCED, HOST_WORK, PLANTED, RealTime
 
 Loop = tuple[str, Callable[[], tuple[Any, Any]], str | None, str]
@@ -39,6 +39,7 @@ def loops() -> Iterator[Loop]:
         yield from ((loop.__name__, partial(loop, real), limit, "") for loop in made if loop not in named)
     for limit, places in HOST_WORK.items():
         yield from ((loop.__name__, partial(loop, real), limit, place) for loop, place in places.items())
+    yield from ((name, partial(make, real), limit, place) for name, (limit, place, make) in python_loops.STEPS.items())
     for name, kinds in BALANCED.items():
         yield f"balanced: {name}", partial(planted_loops.mixture, real, *kinds), None, ""
 

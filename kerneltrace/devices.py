@@ -17,7 +17,7 @@ from kerneltrace.arguments import brief_repr, nearest, positive, text, whole
 from kerneltrace.data_table import DATA, read_table
 from kerneltrace.errors import BadArgument, UnknownDevice
 
-GPUS = DATA / "gpus.csv"
+GPUS, KINDS = DATA / "gpus.csv", DATA / "gpu_kinds.csv"
 MEGA, GIGA, TERA = 1e6, 1e9, 1e12
 MIB = 2**20
 DTYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8", "float4", "int8")
@@ -50,7 +50,7 @@ _FACTS: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 _FIELD_OF = {column: name for column, (name, _) in _FACTS.items()} | _VECTOR | _TENSOR
 
-_BRANDS = {"nvidia", "tesla", "geforce", "amd", "instinct"}  # no two rows differ only in these (a test checks)
+_BRANDS = re.compile(r"nvidia|tesla|geforce|amd|instinct|\d+x")  # no two rows differ only in these (a test checks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,15 +160,14 @@ def devices() -> tuple[Device, ...]:
 
 def _key(name: str) -> str:
     """Strip case, spaces, punctuation and brands: 'NVIDIA A100-SXM4-80GB' and 'a100 sxm4 80gb' have the same key."""
-    return "".join(word for word in re.findall(r"[a-z0-9]+", name.casefold()) if word not in _BRANDS)
+    return "".join(word for word in re.findall(r"[a-z0-9]+", name.casefold()) if not _BRANDS.fullmatch(word))
 
 
 @functools.cache
 def _index() -> dict[str, Device]:
-    by_name = {device.name: device for device in devices()}
-    found = {_key(name): device for name, device in by_name.items()}
-    found |= {_key(name): device for device in devices() for name in device.reported_as.split(";") if name}
-    v100 = by_name["Tesla V100 SXM2 16/32GB"]
+    names = ((name, device) for device in devices() for name in (device.name, *device.reported_as.split(";")) if name)
+    found = {_key(name): device for name, device in names}
+    v100 = found[_key("V100 SXM2 16/32GB")]
     found[_key("V100 SXM2 32GB")] = dataclasses.replace(v100, name="Tesla V100 SXM2 32GB", memory_bytes=32 * GIGA)
     return found
 
@@ -176,9 +175,9 @@ def _index() -> dict[str, Device]:
 def find(name: str, memory_bytes: float | None = None) -> Device:
     """Find a device by its name in the table or by the name that its driver reports.
 
-    Case, spaces, hyphens and brands don't matter. `memory_bytes` tells cards of one name apart ("RTX 3060"). Raises
-    UnknownDevice, with the nearest names, for an unknown name and for one that fits several devices ("H100"), since a
-    similar card's peaks would be wrong.
+    Case, spaces, hyphens, brands and a number of cards ("2x Tesla T4") don't matter. `memory_bytes` tells cards of one
+    name apart ("RTX 3060"). Raises UnknownDevice, with what is missing and the nearest names, for an unknown name and
+    for one that fits several devices ("H100"), since a similar card's peaks would be wrong.
     """
     name = text("name", name, UnknownDevice, advice="Write it as its data sheet does, such as 'A100 SXM4 80GB'.")
     if memory_bytes is not None:
@@ -190,9 +189,10 @@ def find(name: str, memory_bytes: float | None = None) -> Device:
     names = [candidate.name for candidate in devices()]
     holding = [candidate for candidate in names if _key(name) and _key(name) in _key(candidate)]
     near = (holding or nearest(name, names))[:4]
+    why = read_table(KINDS, lambda row: row["missing"] if re.search(row["words"], name, re.IGNORECASE) else "")
     raise UnknownDevice(
         f"Expected a device of the catalogue, got {brief_repr(name)}; its peaks are unknown. "
-        f"Nearest names: {', '.join(near)}. kerneltrace.devices.devices() lists all {len(names)}."
+        f"{next(filter(None, why))}. Nearest names: {', '.join(near)}. kerneltrace.devices.devices() lists all."
     )
 
 

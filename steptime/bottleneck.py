@@ -27,7 +27,7 @@ from steptime.pace import Pace, TinyStep, divide_gaps, explained, split_by_limit
 from steptime.parts import COLLECTING, FAULTS, HOST, OCCASIONAL, RANKS, THREADS
 from steptime.step import profile_step
 from steptime.stopwatch import mean_s
-from steptime.torch_calls import compiled_anything, kept_as_compiled
+from steptime.torch_calls import compiled_graphs, kept_as_compiled
 from steptime.unchanged import unchanged
 from steptime.units import format_seconds, significant
 from steptime.watched_steps import StepWatch, seen
@@ -151,7 +151,7 @@ class LoopExperiments:
 
         torch.compile would compile anew for another number of threads: then it stays.
         """
-        if self.device != "cpu" or compiled_anything():
+        if self.device != "cpu" or compiled_graphs():
             return
         if torch.get_num_threads() > cores():
             words = f"{cores()} threads for {cores()} cores, in place of {torch.get_num_threads()}"

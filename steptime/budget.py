@@ -38,9 +38,7 @@ class Budget:
 
     def agreed(self, n: int) -> int:
         """The least of all ranks' numbers: with different ones, a collective would wait forever."""
-        if not distributed():
-            return n
-        return int(-self.most(-n))
+        return int(-self.most(-n)) if distributed() else n
 
     def most(self, number: float) -> float:
         """The highest of all ranks' numbers."""

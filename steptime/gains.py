@@ -125,11 +125,8 @@ def fused(optimizers: list[torch.optim.Optimizer]) -> Iterator[None]:
 def not_fused(step: Step) -> list[torch.optim.Optimizer]:
     """Optimizers that the step calls, and that have a fused form and don't use it."""
     called = dict[torch.optim.Optimizer, None]()
-    hook = register_optimizer_step_post_hook(lambda optimizer, *_: called.update({optimizer: None}))
-    try:
+    with register_optimizer_step_post_hook(lambda optimizer, *_: called.update({optimizer: None})):
         step()
-    finally:
-        hook.remove()
     return [one for one in called if all("fused" in group and not group["fused"] for group in one.param_groups)]
 
 

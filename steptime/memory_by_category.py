@@ -195,12 +195,10 @@ def _gradients_named(model: nn.Module) -> Iterator[None]:
             with record_function(f"{allocations.GRADIENT}{parameter.grad.untyped_storage().data_ptr()}"):
                 pass
 
-    hooks = [p.register_post_accumulate_grad_hook(mark) for p in model.parameters() if p.requires_grad]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for parameter in (p for p in model.parameters() if p.requires_grad):
+            hooks.enter_context(parameter.register_post_accumulate_grad_hook(mark))
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def saved_activation_bytes(layer: torch.nn.Module | Callable[..., Any], *inputs: torch.Tensor) -> int:

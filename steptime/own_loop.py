@@ -36,11 +36,12 @@ from steptime.watched_steps import StepWatch
 _STEPS, _WATCHED = 600, 0.3  # of a step and its batches: watched at most, and in which share of the budget
 _TIMED = 8  # turns after those that are watched, of which each operator is timed
 _AGAIN = 3  # batches that are loaded again
+_PLACES = 16  # in the code, whose loops are kept
 _UNWATCHED = 3  # at the start: first calls are slow
 
 Judge = Callable[[StepWatch, list[list[OperatorCall]]], Limit]  # from what was watched, and from timed operators
 
-# By the code that calls `watch`, outwards, whose ids are its own as long as it is kept.
+# By the code that calls `watch`, outwards, whose ids are its own as long as it is kept; of the last places only.
 _LOOPS = dict[tuple[int, ...], tuple[list[CodeType], "OwnLoop"]]()
 
 
@@ -70,7 +71,12 @@ class WatchedBatches:
         return len(self._batches)
 
     def __getattr__(self, name: str) -> Any:
-        return self.loop.end() if name == "limit" else getattr(self._batches, name)
+        return getattr(self._batches, name)
+
+    @property
+    def limit(self) -> Limit:
+        """What limits the loop. The training goes on unwatched."""
+        return self.loop.end()
 
 
 class OwnLoop:
@@ -103,6 +109,8 @@ class OwnLoop:
             return before
         self._before = before
         _LOOPS[calls] = codes, self
+        for oldest in [*_LOOPS][:-_PLACES]:
+            del _LOOPS[oldest]
         return self
 
     def fetched(self, number: int, batches: object) -> None:
@@ -213,9 +221,10 @@ def again_s(batches: Any) -> float | None:
         fetcher = getattr(batches, "_dataset_fetcher", None)
         if sampler is None or not isinstance(fetcher, _MapDatasetFetcher):
             return None
-        fetched = [partial(fetcher.fetch, index) for index in itertools.islice(sampler, _AGAIN)]
+        indices = iter(sampler)
+        fetched = [partial(fetcher.fetch, index) for index in itertools.islice(indices, _AGAIN)]
         seconds = [mean_s(fetch, no_sync) for fetch in 2 * fetched]
-        return statistics.median(seconds[len(fetched) :])
+        return mean_s(partial(next, indices, None), no_sync) + statistics.median(seconds[len(fetched) :])
 
 
 def leave(_: Limit) -> None:

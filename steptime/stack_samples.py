@@ -14,6 +14,7 @@ from time import perf_counter
 from types import FrameType
 
 _EVERY_S = 2e-2  # between samples: each wakes a thread, for which the one that is watched may have to wait
+_AT_ONCE_S = 2e-5  # until Python asks a thread to let another one run; by default it is 5 ms
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")} - {None})
 _COLLECTIVES = f"{os.sep}torch{os.sep}distributed{os.sep}"
 WAITING = ", in a collective"
@@ -34,7 +35,12 @@ class StackSamples:
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """Take samples of the calling thread within the block, by another thread."""
+        """Take samples of the calling thread within the block, by another thread.
+
+        It has to run at once: a thread that isn't asked to let it run goes on to the next call that does, mostly one of
+        torch, which all samples of short work in Python would name. Where the loop has threads of its own, they aren't
+        made to take turns more often than they do: there, work of less than 5 ms counts for that next call.
+        """
         thread, taking = threading.get_ident(), threading.Lock()
 
         def sample() -> None:
@@ -46,7 +52,11 @@ class StackSamples:
                 last_s = perf_counter()
 
         sampler = threading.Thread(target=sample, daemon=True)
+        others = (frame for one, frame in sys._current_frames().items() if one != thread)
         with contextlib.ExitStack() as after:
+            if (usual_s := sys.getswitchinterval()) > _AT_ONCE_S and not any(map(place_of, others)):
+                after.callback(sys.setswitchinterval, usual_s)
+                sys.setswitchinterval(_AT_ONCE_S)
             after.callback(sampler.join)
             after.enter_context(taking)
             sampler.start()

@@ -63,14 +63,12 @@ def each_compiled_graph(around: Callable[[Callable[[], Any], list[Any]], Any]) -
         yield
 
 
-def compiled_anything() -> bool:
-    """Whether torch.compile has compiled a graph in this process."""
+def compiled_graphs() -> int:
+    """How many graphs torch.compile has compiled in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
-    return dynamo is not None and dynamo.counters["stats"]["unique_graphs"] > 0
+    return dynamo.counters["stats"]["unique_graphs"] if dynamo is not None else 0
 
 
-@contextlib.contextmanager
-def kept_as_compiled() -> Iterator[None]:
+def kept_as_compiled() -> contextlib.AbstractContextManager[Any]:
     """Within the block, what torch.compile has compiled raises RuntimeError where it would have to be compiled anew."""
-    with torch.compiler.set_stance("fail_on_recompile") if compiled_anything() else contextlib.nullcontext():
-        yield
+    return torch.compiler.set_stance("fail_on_recompile") if compiled_graphs() else contextlib.nullcontext()

@@ -8,8 +8,7 @@ import inspect
 import random
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 _TRAINED = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
 _DEPTH = 6  # from an object to its fields, to a list in one of them, to that list's tensors, and so on
 _MOST = 1000  # entries of a container that are looked into
-Undo = Callable[[], object]
 
 
 @contextlib.contextmanager
@@ -30,36 +28,30 @@ def unchanged(*loop: object) -> Iterator[None]:
     in `loop` (a step, a loader) and of what they refer to, variables, fields, lists, dicts, sets and tensors. Files,
     other processes, generators and a DataLoader's workers stay as the block leaves them.
     """
-    undo = list[Undo]()
-    # A step may use what it has no name for.
-    values: list[Any] = [*loop, *(one for one in gc.get_objects() if _is_trained(one))]
-    known = {id(undo), id(values)}
-    for _ in range(_DEPTH):
-        new = list({id(value): value for value in values if id(value) not in known}.values())
-        known.update(map(id, new))
-        values = [inner for value in new for inner in _kept(value, undo)]
-    try:
+    with contextlib.ExitStack() as undo:
+        # A step may use what it has no name for.
+        values: list[Any] = [*loop, *(one for one in gc.get_objects() if _is_trained(one))]
+        known = {id(undo), id(values)}
+        for _ in range(_DEPTH):
+            new = list({id(value): value for value in values if id(value) not in known}.values())
+            known.update(map(id, new))
+            values = [inner for value in new for inner in _kept(value, undo)]
         with same_random_numbers():
             yield
-    finally:
-        for put_back in reversed(undo):
-            put_back()
 
 
 @contextlib.contextmanager
 def same_random_numbers(*generators: torch.Generator) -> Iterator[None]:
     """Run the block, then put back the random numbers of torch, Python and NumPy, and those of `generators`."""
-    undo: list[Undo] = [partial(one.set_state, one.get_state()) for one in (torch.default_generator, *generators)]
-    undo.append(partial(random.setstate, random.getstate()))
-    if torch.cuda.is_available():
-        undo.append(partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
-    if (numpy := sys.modules.get("numpy")) is not None:
-        undo.append(partial(numpy.random.set_state, numpy.random.get_state()))
-    try:
+    with contextlib.ExitStack() as undo:
+        for one in (torch.default_generator, *generators):
+            undo.callback(one.set_state, one.get_state())
+        undo.callback(random.setstate, random.getstate())
+        if torch.cuda.is_available():
+            undo.callback(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all())
+        if (numpy := sys.modules.get("numpy")) is not None:
+            undo.callback(numpy.random.set_state, numpy.random.get_state())
         yield
-    finally:
-        for put_back in undo:
-            put_back()
 
 
 def _is_trained(one: object) -> bool:
@@ -67,20 +59,21 @@ def _is_trained(one: object) -> bool:
     return issubclass(kind, _TRAINED) or (issubclass(kind, torch.Tensor) and one.requires_grad and one.is_leaf)  # type: ignore[attr-defined]
 
 
-def _kept(value: Any, undo: list[Undo]) -> Iterable[Any]:
+def _kept(value: Any, undo: contextlib.ExitStack) -> Iterable[Any]:
     """Add to `undo` what puts a value back; return what the value refers to."""
     kind = type(value)
     if issubclass(kind, torch.Tensor):
         return _kept_tensor(value, undo)
     if issubclass(kind, torch.Generator):
-        undo.append(partial(value.set_state, value.get_state()))
+        undo.callback(value.set_state, value.get_state())
     if kind in (list, deque, set, dict, defaultdict):
         fill = value.extend if kind in (list, deque) else value.update
-        undo += [partial(fill, value.copy()), value.clear]  # undone in reverse
+        undo.callback(fill, value.copy())
+        undo.callback(value.clear)  # undone in reverse
     if kind in (list, deque, tuple, dict, defaultdict):
         return list(value.values() if issubclass(kind, dict) else value) if len(value) < _MOST else ()
     if issubclass(kind, torch.nn.Module):
-        undo.append(partial(setattr, value, "training", value.training))
+        undo.callback(setattr, value, "training", value.training)
         return list(value._buffers.values())
     if inspect.ismethod(value):
         return value.__func__, value.__self__
@@ -89,18 +82,18 @@ def _kept(value: Any, undo: list[Undo]) -> Iterable[Any]:
     fields = getattr(value, "__dict__", None)
     if type(fields) is not dict or inspect.ismodule(value) or issubclass(kind, _BaseDataLoaderIter):
         return ()
-    undo.append(partial(fields.update, dict(fields)))
+    undo.callback(fields.update, dict(fields))
     return list(fields.values())
 
 
-def _kept_tensor(x: torch.Tensor, undo: list[Undo]) -> Iterable[Any]:
+def _kept_tensor(x: torch.Tensor, undo: contextlib.ExitStack) -> Iterable[Any]:
     traces = type(x).__module__.startswith("torch._subclasses")  # what torch.compile traces with has no numbers
     if traces or torch.nn.parameter.is_lazy(x) or x.is_inference() or x.layout != torch.strided:
         return ()
-    undo.append(partial(_copy, x, x.detach().clone()))
+    undo.callback(_copy, x, x.detach().clone())
     if not (x.requires_grad and x.is_leaf):
         return ()
-    undo.append(partial(setattr, x, "grad", x.grad))
+    undo.callback(setattr, x, "grad", x.grad)
     return (x.grad,)
 
 
@@ -109,13 +102,13 @@ def _copy(x: torch.Tensor, kept: torch.Tensor) -> None:
         x.copy_(kept)
 
 
-def _kept_variables(function: Any, undo: list[Undo]) -> Iterable[Any]:
+def _kept_variables(function: Any, undo: contextlib.ExitStack) -> Iterable[Any]:
     """What a function refers to: the globals that it names, and its closure."""
     named = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
-    undo.append(partial(function.__globals__.update, named))
+    undo.callback(function.__globals__.update, named)
     values = list(named.values())
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # it has no value yet
             values.append(cell.cell_contents)
-            undo.append(partial(setattr, cell, "cell_contents", cell.cell_contents))
+            undo.callback(setattr, cell, "cell_contents", cell.cell_contents)
     return values

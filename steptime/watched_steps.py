@@ -18,6 +18,7 @@ import torch
 from steptime.parts import COLLECTING, COMPILING, FIRST_EPOCH, OCCASIONAL, RANKS
 from steptime.stack_samples import WAITING, Lines, StackSamples, longest, place_of
 from steptime.stopwatch import Clock, page_faults
+from steptime.torch_calls import compiled_graphs
 from steptime.units import format_seconds, significant
 
 _LONG, _LONG_S = 1.5, 2e-4  # a step is unusual that takes so many times as long as others, and so much longer
@@ -81,7 +82,7 @@ class StepWatch:
 
     def begin(self) -> None:
         """End the turn before, if there is one, and begin the next."""
-        self._ends.append((len(self._marks), page_faults(), _graphs(), self.epoch))
+        self._ends.append((len(self._marks), page_faults(), compiled_graphs(), self.epoch))
         self._watching = True
         self.mark("step_s")
 
@@ -122,12 +123,6 @@ class StepWatch:
         self._collecting_s[self.samples.now] += seconds  # type: ignore[assignment]  # a Counter of seconds
         if seconds > _LONG_S and (place := place_of(sys._getframe().f_back)):
             self.collected[place] += seconds  # type: ignore[assignment]  # a Counter of seconds
-
-
-def _graphs() -> int:
-    """How many graphs torch.compile has compiled in this process."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    return dynamo.counters["stats"]["unique_graphs"] if dynamo is not None else 0
 
 
 @dataclass(frozen=True)

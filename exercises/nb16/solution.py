@@ -4,10 +4,8 @@
 # %% 16.2
 def kept(below_s, rung_s):
     """Whether a rung stays, from the seconds of the same seeds without it and with it."""
-    n, faster = (
-        len(rung_s),
-        sum(rung < below for below, rung in zip(below_s, rung_s, strict=True)),
-    )
+    pairs = zip(below_s, rung_s, strict=True)
+    n, faster = len(rung_s), sum(rung < below for below, rung in pairs)
     by_chance = sum(math.comb(n, k) for k in range(faster, n + 1)) / 2**n
     return max(rung_s) < math.inf and by_chance < 0.05
 
@@ -32,9 +30,8 @@ def search(techniques, seconds, budget_s):
     chosen, seeds = frozenset(), range(3)
     before = [seconds(chosen, seed) for seed in seeds]
     left_s = budget_s - sum(took_s for took_s, _ in before)
-    for name in (
-        2 * techniques
-    ):  # a second time, since a later technique may replace an earlier one
+    # a second time, since a later technique may replace an earlier one
+    for name in 2 * techniques:
         after, other = [], chosen ^ {name}
         for seed in seeds:
             if left_s < 0:

@@ -155,9 +155,9 @@ def measure(
     if "float32" in matmul:
         checks.append(probe.matmul_doubling(matmul["float32"].n))
     if probe.device != "cpu" and (state := host.gpu_state()):
-        clock, power = (f"{state[now]} of {state[most]}" for now, most in host.CLOCK_AND_POWER)
+        clock, most, power, limit, heat = (state[name] for name in host.GPU_STATE)
         again = "Another clock has other ceilings: lab.measure_ceilings(remeasure=True)."
-        remarks["clock"] = f"{clock}, {power} at the end. {again}"
+        remarks["clock"] = f"{clock} of {most}, {power} of {limit}, {heat} °C at the end. {again}"
     if reason := watch.so_far().reason:
         remarks["busy"] = f"{reason}, so these ceilings may be too low."
     return copy, matmul, tuple(checks), remarks

@@ -68,9 +68,7 @@ class Watch:
         strangers = others_on_gpu() if self.gpu else []
         if not strangers or contention.reason:
             return contention
-        one = len(strangers) == 1
-        words = f"another process uses it (PID {strangers[0]})" if one else f"{len(strangers)} others use it"
-        return Contention(contention.lost, f"this GPU was shared: {words}")
+        return Contention(contention.lost, f"this GPU was shared: others use it (PID {', '.join(map(str, strangers))})")
 
 
 def read() -> Reading:
@@ -217,15 +215,11 @@ class CellMeter:
         """The worst so far; with `recording`, the next cell begins anew."""
         now = []
         if self._watch is not None:
-            self._watch.gpu = _has_used_gpu()
+            torch = sys.modules.get("torch")
+            self._watch.gpu = torch is not None and bool(torch.cuda.is_initialized())
             now = [self._watch.so_far()]
         self._recorded = self._recorded or recording
         return max([*self._found, *now], key=lambda one: (bool(one.reason), one.lost or 0.0), default=Contention())
 
 
 CELLS = CellMeter()
-
-
-def _has_used_gpu() -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_initialized())

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import psutil
 
-CLOCK_AND_POWER = (("clocks.sm", "clocks.max.sm"), ("power.draw", "power.limit"))  # nvidia-smi --help-query-gpu
+# Of nvidia-smi --help-query-gpu.
+GPU_STATE = ("clocks.sm", "clocks.max.sm", "power.draw", "power.limit", "temperature.gpu")
 CGROUPS = Path("/sys/fs/cgroup")
 # Instruction sets that raise a matmul's peak: vector width, and bfloat16 in hardware.
 FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
@@ -175,12 +176,11 @@ def nvidia_smi(*arguments: str) -> list[str]:
 
 
 def gpu_state() -> dict[str, str]:
-    """Clocks and power of the first GPU in use by nvidia-smi's names, each with its unit; empty if it doesn't say."""
-    names = [name for pair in CLOCK_AND_POWER for name in pair]
+    """Clocks, power and temperature (°C) of the first GPU in use by nvidia-smi's names; empty if it doesn't say."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
     which = [f"--id={first}"] if first else []
-    values = "".join(nvidia_smi(f"--query-gpu={','.join(names)}", "--format=csv,noheader", *which)[:1]).split(", ")
-    return dict(zip(names, values, strict=True)) if len(values) == len(names) else {}
+    values = "".join(nvidia_smi(f"--query-gpu={','.join(GPU_STATE)}", "--format=csv,noheader", *which)[:1]).split(", ")
+    return dict(zip(GPU_STATE, values, strict=True)) if len(values) == len(GPU_STATE) else {}
 
 
 def power(*, gpu: bool) -> dict[str, str]:

@@ -26,6 +26,7 @@ ABOVE_PEAK = 0.25
 DOUBLING = (1.6, 2.5)
 _CALLS_AT_LEAST = 9  # that time_call makes: one cold, up to three warm, five readings
 _SHAPE_LIMIT_S = 1.0
+_SETTLING_TURNS = 30  # at most, of 2 s each at full size
 
 
 @dataclass(frozen=True)
@@ -99,15 +100,20 @@ class Probe:
     clock: Clock = time.perf_counter
 
     def settle(self) -> None:
-        """Keep a GPU busy until it has the clock that it keeps: it begins higher, until heat or power slow it down."""
+        """Keep a GPU busy until its temperature stays, a minute at most: heat slows the clock that it begins with."""
         if self.device == "cpu":
             return
-        end_s, sync = self.clock() + 10 * self.sizes.budget_s, sync_of(self.device)
+        sync, heat = sync_of(self.device), list[str | None]()
         with _matmul(self.device, "float32", rows=1024, n=1024) as call:
-            while self.clock() < end_s:
-                for _ in range(10):
-                    call()
-                sync()
+            for _ in range(_SETTLING_TURNS):
+                end_s = self.clock() + 10 * self.sizes.budget_s
+                while self.clock() < end_s:
+                    for _ in range(10):
+                        call()
+                    sync()
+                heat.append(host.gpu_state().get("temperature.gpu"))
+                if heat[-1] is None or heat[-2:-1] == heat[-1:]:
+                    return
 
     def copy(self) -> tuple[Ceiling, SelfCheck]:
         """The rate of copying a tensor, bytes read plus bytes written in B/s, and its doubling check.

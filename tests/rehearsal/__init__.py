@@ -20,6 +20,7 @@ CARDS = {
     # name, compute capability, bytes, multiprocessors, L2 cache, shared memory that a block may opt in to
     "T4": ("Tesla T4", (7, 5), 15 * GIB, 40, 4 << 20, 64 << 10),
     "H100": ("NVIDIA H100 80GB HBM3", (9, 0), 79 * GIB, 132, 50 << 20, 227 << 10),
+    "8GB": ("NVIDIA GeForce RTX 4060", (8, 9), 8188 << 20, 24, 24 << 20, 99 << 10),
     "laptop": ("NVIDIA GeForce RTX 3050 Laptop GPU", (8, 6), 4 * GIB, 16, 2 << 20, 99 << 10),
     "P100": ("Tesla P100-PCIE-16GB", (6, 0), 16 * GIB, 56, 4 << 20, 48 << 10),
 }
@@ -53,6 +54,7 @@ def environment(home: Path, card: str = "T4", gpus: int = 1, without: str = "") 
         "REHEARSAL_CARD": card,
         "REHEARSAL_GPUS": str(gpus),
         "REHEARSAL_BYTES": str(CARDS[card][2]),
+        "REHEARSAL_CAPABILITY": "{}{}".format(*CARDS[card][1]),
         "REHEARSAL_WITHOUT": without,
         "REHEARSAL_LIBRARY": str(library()),
         "PYTHONPATH": os.pathsep.join(map(str, (HERE / "startup", HERE / "stand_ins", ROOT))),

@@ -1,6 +1,8 @@
 // A CUDA device for a torch without CUDA: tensors whose device is "cuda", whose numbers are in main memory, and whose
 // operators are those of the CPU. A CPU build leaves torch's places for a CUDA device empty; this fills them, so that
 // devices, autograd, autocast and the errors about tensors on two devices are torch's own. Nothing has a GPU's speed.
+#include <unistd.h>
+
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -21,6 +23,7 @@ using c10::Device, c10::DeviceIndex, c10::Stream;
 namespace {
 const auto gpus = static_cast<DeviceIndex>(std::atoi(std::getenv("REHEARSAL_GPUS")));
 const int64_t card_bytes = std::atoll(std::getenv("REHEARSAL_BYTES"));
+const int capability = std::atoi(std::getenv("REHEARSAL_CAPABILITY"));  // 75 for 7.5
 thread_local DeviceIndex current = 0;
 thread_local int64_t stream_of[16] = {};
 
@@ -44,9 +47,16 @@ void release(void* block) {
     std::free(block);
 }
 
+void check_not_forked() {  // a child of a process that has used the GPU inherits a context that it can't use
+    static const pid_t first = getpid();
+    TORCH_CHECK(first == getpid(), "CUDA error: initialization error. Cannot re-initialize CUDA in forked subprocess. "
+                "To use CUDA with multiprocessing, you must use the 'spawn' start method");
+}
+
 struct Memory final : c10::Allocator {
     c10::DataPtr allocate(size_t wanted) override {
         const Device device(at::kCUDA, current);
+        check_not_forked();
         if (!wanted) return {nullptr, nullptr, &release, device};
         const auto bytes = static_cast<int64_t>((wanted + 511) / 512 * 512);  // the caching allocator rounds to 512
         std::lock_guard<std::mutex> guard(lock);
@@ -248,12 +258,23 @@ void record(std::function<void()> call) {
 const std::set<std::string> with_host = {"aten::index", "aten::index_put_", "aten::_index_put_impl_"};
 const std::set<std::string> waiting = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select"};
 
+// What cuBLASLt asks of a product in float8. Source: torch, aten/src/ATen/native/cuda/ScaledBlas.cpp.
+void check_scaled(const Tensor& a, const Tensor& b) {
+    TORCH_CHECK(capability >= 89, "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or "
+                "8.9, or ROCm MI300+");
+    TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.stride(1) == 1 && b.stride(0) == 1,
+                "Only multiplication of row-major and column-major matrices is supported by cuBLASLt");
+    TORCH_CHECK(a.size(1) % 16 == 0 && b.size(1) % 16 == 0, "Expected both dimensions of mat2 to be divisible by 16, got ",
+                b.sizes());
+}
+
 void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const auto& schema = op.schema();
     const auto& name = schema.name();
     const auto first = stack->size() - schema.arguments().size();
     const torch::jit::Stack given(stack->begin() + first, stack->end());
     if (waiting.count(name)) cpu_waits();
+    if (name == "aten::_scaled_mm" || name == "aten::_scaled_mm_v2") check_scaled(given[0].toTensor(), given[1].toTensor());
     Arguments arguments;
     for (auto i = first; i < stack->size(); ++i) {
         auto& value = (*stack)[i];

@@ -1,6 +1,7 @@
 """The pretend GPU behaves as torch's own does where the notebooks rely on it, and marks every number as simulated."""
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -78,6 +79,51 @@ def test_torch_behaves_as_on_a_gpu(tmp_path):
         (broken, "not permitted when stream is capturing"),
     )
     rehearse(textwrap.dedent(code) + "".join(refused(*each) for each in refusals), tmp_path)
+
+
+def test_what_fails_on_a_gpu_alone_fails_here(tmp_path):
+    code = """
+        import os, torch
+        from torch.nn.functional import ScalingType, scaled_mm
+        weight = torch.ones(2, device="cuda", requires_grad=True)
+        (2 * weight).sum().backward()
+        for capturable, fits in ((False, False), (True, True)):
+            optimizer, graph = torch.optim.Adam([weight], capturable=capturable), torch.cuda.CUDAGraph()
+            try:
+                with torch.cuda.graph(graph):
+                    optimizer.step()
+            except RuntimeError as error:
+                assert "capturable is False" in str(error) and not fits, error
+            else:
+                assert fits
+        one, eight = ScalingType.TensorWise, torch.ones(32, 32, device="cuda").to(torch.float8_e4m3fn)
+        scale = torch.ones((), device="cuda")
+        product = lambda a, b: scaled_mm(a, b, scale, one, scale, one, output_dtype=torch.bfloat16)
+        if torch.cuda.get_device_capability() >= (8, 9):
+            assert product(eight, eight.T).sum().item() == 32**3
+        child = os.fork()
+        if child == 0:
+            refusals = []
+            for use in (lambda: weight + 1, lambda: torch.cuda.synchronize(), lambda: torch.ones(2, device="cuda")):
+                try:
+                    use()
+                except RuntimeError as error:
+                    refusals.append("Cannot re-initialize CUDA in forked subprocess" in str(error))
+            os._exit(0 if refusals == [True, True, True] else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    """
+    refusals = {
+        "torch.cuda.set_device(1)": "invalid device ordinal",
+        "torch.cuda.memory._record_memory_history()": "record_context_cpp is not supported",
+    }
+    newer = {
+        "product(eight, eight)": "row-major and column-major",
+        "product(eight[:, :8], eight[:, :8].T)": "divisible by",
+    }
+    older = {"product(eight, eight.T)": "compute capability >= 9.0 or 8.9"}
+    for card, more in {"T4": older, "8GB": newer}.items():
+        tried = "".join(refused(*each) for each in (refusals | more).items())
+        rehearse(textwrap.dedent(code) + tried, tmp_path, card=card)
 
 
 def test_every_number_is_simulated_and_nothing_but_the_environment_switches_it_on(tmp_path):
@@ -158,6 +204,37 @@ def test_a_small_card_that_is_nearly_full(tmp_path, monkeypatch):
     rehearse(code, tmp_path, card="laptop")
 
 
+def test_a_card_of_8_gb_gets_the_sizes_for_a_gpu_unless_others_hold_its_memory(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_PROFILE", "full")
+    code = """
+        import torch
+        from labkit.measure import catalog, machine
+        {}
+        assert machine.pick(ci=1, cpu=2, gpu=3) == {}, torch.cuda.mem_get_info()
+        assert catalog.find(machine.machine().name).memory_bytes == 8e9
+    """
+    rehearse(code.format("", 3), tmp_path, card="8GB")
+    rehearse(code.format('held = torch.empty(3 * 2**30, dtype=torch.uint8, device="cuda")', 2), tmp_path, card="8GB")
+
+
+def test_ceilings_keep_the_clock_the_power_and_the_temperature_that_they_were_measured_at(tmp_path, monkeypatch):
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho '1065 MHz, 1590 MHz, 69.80 W, 70.00 W, 71'\n", encoding="utf-8")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("LABKIT_PROFILE", "smoke")
+    code = """
+        import labkit as lab
+        kept = lab.measure_ceilings()
+        assert kept.conditions["power limit"] == "70.00 W"
+        print(kept.remarks["clock"])
+    """
+    said = rehearse(code, tmp_path)
+    assert said.startswith(
+        "1065 MHz of 1590 MHz, 69.80 W of 70.00 W, 71 °C at the end. Another clock has other ceilings"
+    )
+
+
 def test_a_gpu_that_torch_has_no_code_for_is_not_used(tmp_path):
     code = """
         from scripts import doctor
@@ -201,6 +278,22 @@ def test_ranks_take_a_gpu_of_their_own_under_nccl_and_none_under_gloo(tmp_path):
                     assert found == (used, f"cuda:{rank}" if used else "cpu", [3.0, 3.0, 3.0], used), found
     """
     rehearse(code, tmp_path, gpus=2)
+
+
+def test_a_script_of_ranks_runs_where_they_outnumber_the_gpus(tmp_path):
+    (tmp_path / "ranks_device.py").write_text("import torch\n\ndef work():\n    return torch.cuda.current_device()\n")
+    code = f"""
+        import os, subprocess, sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        from exercises.nb15.rank_script import as_script
+        from ranks_device import work
+        train = as_script(work, {str(tmp_path)!r}, nproc=2).train
+        for rank in ("0", "1"):
+            given = os.environ | dict(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE="2")
+            subprocess.run([sys.executable, train], env=given, check=True)
+    """
+    said = rehearse(code, tmp_path).splitlines()
+    assert said == ["rank 0 returned 0", "rank 1 returned 0"]
 
 
 @needs("tensorflow")

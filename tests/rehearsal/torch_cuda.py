@@ -41,6 +41,9 @@ class Stream:
     def query(self):
         return True
 
+    def is_capturing(self):
+        return bool(device.is_recording())
+
     def synchronize(self):
         check_not_recording()
 
@@ -104,6 +107,19 @@ def check_not_recording():
         raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
 
 
+def exchange(index):
+    """Make a GPU the current one, none for a negative index; the one before it."""
+    if index >= GPUS:
+        raise RuntimeError("CUDA error: invalid device ordinal")
+    return device.exchange_device(index)
+
+
+def record_history(enabled, context=None, stacks="python", *more):
+    """What Windows and Linux on aarch64 refuse, refused here too: frames of C++ are read on x86-64 Linux alone."""
+    if enabled and stacks == "all":
+        raise RuntimeError("record_context_cpp is not supported on non-linux non-x86_64 platforms")
+
+
 def properties(index):
     if not 0 <= index < GPUS:
         raise RuntimeError("CUDA error: invalid device ordinal")
@@ -126,9 +142,10 @@ def fill(c):
     for name in ("held_bytes", "peak_bytes", "exchange_stream", "begin_graph"):
         getattr(device, name).restype = ctypes.c_int64
     device.exchange_stream.argtypes = ctypes.c_int, ctypes.c_int64
-    mode = SimpleNamespace(waits=0)
+    mode = SimpleNamespace(waits=0, forked=False)
 
     def init():
+        os.register_at_fork(after_in_child=lambda: setattr(mode, "forked", True))
         cuda = sys.modules["torch.cuda"]
         cuda._get_device_properties = properties
         cuda.default_generators = tuple(sys.modules["torch"].Generator() for _ in range(GPUS))
@@ -145,11 +162,11 @@ def fill(c):
         "_CudaStreamBase": Stream, "_CudaEventBase": Event, "_CUDAGraph": Graph, "_has_cuda": True,
         "_cuda_CUDAAllocator_AllocatorState": object,
         "_graph_pool_handle": lambda: (0, 1), "_cuda_isCurrentStreamCapturing": lambda: bool(device.is_recording()),
-        "_cuda_getDeviceCount": lambda: GPUS, "_cuda_isInBadFork": lambda: False, "_cuda_init": init,
+        "_cuda_getDeviceCount": lambda: GPUS, "_cuda_isInBadFork": lambda: mode.forked, "_cuda_init": init,
         "_cuda_getDevice": lambda: device.exchange_device(-1),
-        "_cuda_setDevice": lambda i: device.exchange_device(i),
-        "_cuda_exchangeDevice": lambda i: device.exchange_device(i),
-        "_cuda_maybeExchangeDevice": lambda i: device.exchange_device(i), "_cuda_synchronize": check_not_recording,
+        # A function for each: the compiler has a handler for each of these, and none for one that it knows already.
+        "_cuda_setDevice": lambda i: exchange(i), "_cuda_exchangeDevice": lambda i: exchange(i),
+        "_cuda_maybeExchangeDevice": lambda i: exchange(i), "_cuda_synchronize": check_not_recording,
         "_cuda_getCurrentStream": lambda i: (device.exchange_stream(i, -1), i, 1),
         "_cuda_getCurrentRawStream": lambda i: device.exchange_stream(i, -1), "_cuda_getCompiledVersion": lambda: 12080,
         "_cuda_hasPrimaryContext": lambda i: True, "_cuda_getDefaultStream": lambda i: (0, i, 1),
@@ -157,7 +174,7 @@ def fill(c):
         "_cuda_getArchFlags": lambda: "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120", "_cuda_memoryStats": memory_stats,
         "_cuda_resetPeakMemoryStats": lambda i: device.reset_peak(i), "_cuda_emptyCache": lambda: None,
         "_host_emptyCache": lambda: None, "_cuda_ipc_collect": lambda: None, "_cuda_set_sync_debug_mode": set_waits,
-        "_cuda_get_sync_debug_mode": lambda: mode.waits, "_cuda_record_memory_history": lambda *args, **kwargs: None,
+        "_cuda_get_sync_debug_mode": lambda: mode.waits, "_cuda_record_memory_history": record_history,
         "_cuda_memorySnapshot": lambda pool: {"segments": [], "simulated": True},
         "_cudart": SimpleNamespace(
             cudaMemGetInfo=lambda i: (BYTES - device.held_bytes(i), BYTES), cudaProfilerStart=lambda: 0,
@@ -195,5 +212,7 @@ def finish(torch):
         return self
 
     torch.UntypedStorage.resize_ = resize_
+    torch.accelerator.current_accelerator = lambda check_available=False: torch.device("cuda")
+    torch.accelerator.current_stream = lambda device=None: torch.cuda.current_stream(device)
     torch.Tensor.record_stream = lambda self, stream: None
     torch.cuda.memory_summary = lambda **options: "the allocator's statistics would stand here"

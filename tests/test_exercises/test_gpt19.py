@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from exercises.nb19 import gpt, ladders
-from labkit.core.results import Measurement
-from labkit.measure.bench import Ratio
+from exercises.nb19 import gpt
 from tests.helpers import check
 
 SMALL = {"rows": 65, "layers": 2, "heads": 2, "width": 32, "context": 16, "device": "cpu"}
@@ -72,15 +70,6 @@ def test_a_rate_rises_and_falls():
         optimizers[0].step()
         schedule.step()
     assert seen == pytest.approx([0.25, 0.45, 0.6, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1])
-
-
-def test_the_readers_ratio_stands_above_the_published_one_of_its_rung():
-    mine = {name: Ratio(name, "below", 1.5, 1.2, 1.8) for name in ("compiled", "fused AdamW")}
-    others = {
-        what: Measurement("19.2", rung, 2.0, "x", "published", "somebody", "")
-        for what, rung in (("torch.compile", "compiled"), ("FP8", "FP8 head"))
-    }
-    assert list(ladders.beside(mine, others)) == ["compiled, here", "torch.compile", "FP8"]
 
 
 def of_means(below, rung):

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 import labkit
 from labkit.lesson.notebook_files import tagged_cells
@@ -16,37 +17,103 @@ NAMES = tagged_cells("16", "script", lab=labkit, machine=machine())
 @pytest.mark.parametrize("technique", sampled(list(NAMES["techniques"]), 5))
 def test_the_script_trains_with_each_technique(technique):
     switches = NAMES["switched"]([technique]) | {"threads": 1}  # several would wait for a busy core
-    assert 0 <= NAMES["train"](0, **switches) <= 1
+    accuracy, images = NAMES["train"](0, **switches)
+    assert 0 <= accuracy <= 1
+    assert images in [n * len(NAMES["paths"]) for n in range(1, NAMES["patience"] + 1)]
 
 
 def settings(**switches):
     return SimpleNamespace(**(NAMES["article"] | switches))
 
 
-@pytest.mark.parametrize("switches", [{}, {"cached": True}, {"workers": 2}, {"cached": True, "reduced": True}])
+@pytest.mark.parametrize("switches", [{}, {"cached": True}, {"cached": True, "reduced": True}])
 def test_an_epoch_has_every_image_once(switches):
     torch.manual_seed(0)
-    series = NAMES["epochs"](settings(batch=16, **switches))
-    labels = torch.cat([labels for _, labels in next(series)])
-    series.close()
-    assert sorted(labels.tolist()) == sorted(int(path.parent.name) for path in NAMES["paths"])
+    batches = [labels for _, labels in next(NAMES["epochs"](settings(batch=4, **switches)))]
+    assert {len(labels) for labels in batches} == {4}
+    assert sorted(torch.cat(batches).tolist()) == sorted(int(path.parent.name) for path in NAMES["paths"])
+
+
+def test_a_batch_that_is_not_full_is_left_out():
+    batches = list(next(NAMES["epochs"](settings(cached=True, batch=len(NAMES["paths"]) - 1))))
+    assert [len(labels) for _, labels in batches] == [len(NAMES["paths"]) - 1]
 
 
 def test_two_ranks_share_the_images():
     shares = [NAMES["epochs"](settings(cached=True, batch=16, rank=rank, ranks=2)) for rank in range(2)]
     sizes = [[len(labels) for _, labels in next(share)] for share in shares]
-    assert [max(share) for share in sizes] == [8, 8]
-    assert sum(map(sum, sizes)) == len(NAMES["paths"])
+    assert sizes == [[8] * (len(NAMES["paths"]) // 16)] * 2
 
 
-def test_pooling_before_relu_is_the_same_network():
-    models = []
-    for first in (False, True):
-        torch.manual_seed(0)
-        models.append(NAMES["new_model"](settings(pool_first=first)))
-    images = torch.rand(4, 3, 32, 32)
-    assert torch.allclose(*(model(images) for model in models))
+def test_a_training_ends_after_epochs_however_slow_the_machine(monkeypatch):
+    monkeypatch.setitem(NAMES, "target", 2.0)  # is never reached
+    _, images = NAMES["train"](0, cached=True, batch=16)
+    assert images == NAMES["patience"] * len(NAMES["paths"])
+
+
+def test_whitened_filters_see_patches_without_correlation():
+    pictures = NAMES["painted"](torch.rand(256, 1, 24, 24), seed=0)
+    layer = nn.Conv2d(3, 16, 3)
+    NAMES["whiten"](layer, pictures)
+    seen = nn.functional.conv2d(pictures, layer.weight).transpose(0, 1).flatten(1)  # (16, patches)
+    assert torch.allclose(seen[:8], -seen[8:], atol=1e-4)
+    assert torch.allclose(torch.corrcoef(seen[:8]), torch.eye(8), atol=0.01)
+
+
+def test_an_identity_convolution_passes_its_input_on():
+    run = SimpleNamespace(model=NAMES["resnet"]())
+    NAMES["identity"](run)
+    *_, last = (part for part in run.model.modules() if isinstance(part, nn.Conv2d))
+    x = torch.rand(2, last.in_channels, 4, 4)
+    assert torch.allclose(last(x)[:, : last.in_channels], x)
+
+
+def test_a_cycle_rises_to_twice_the_rate_ends_near_zero_and_stays_there():
+    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+    run = SimpleNamespace(on=settings(batch=4, rate=0.1), optimizer=optimizer, after=[])
+    NAMES["cycle"](run, length=2)
+    rates = []
+    for _ in range(3 * len(NAMES["paths"]) // 4):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        run.after[0]()
+    assert max(rates) == pytest.approx(0.2, rel=0.1)
+    assert rates[-1] == min(rates) < 1e-3
+
+
+def test_averaged_weights_follow_the_model_and_are_what_is_judged():
+    run = SimpleNamespace(model=nn.Linear(1, 1, bias=False), after=[])
+    NAMES["averaged"](run)
+    for constant in (nn.init.zeros_, nn.init.ones_):
+        constant(run.model.weight)
+        run.after[0]()
+    assert run.judged.weight.item() == pytest.approx(0.1)
+
+
+def test_a_switch_that_is_a_function_changes_the_training_and_the_article_has_none():
+    run = NAMES["begun"](settings())
+    assert run.judged is run.net is run.model
+    assert run.after == []
+    run = NAMES["begun"](settings(averaged=NAMES["averaged"], views=NAMES["views"]))
+    assert isinstance(run.judged, NAMES["Views"])
+    assert run.net is run.model
+    assert len(run.after) == 1
+
+
+def test_rates_are_tuned_with_seeds_that_are_not_raced(monkeypatch):
+    seen = []
+    monkeypatch.setitem(NAMES, "train", lambda seed, **switches: (seen.append(seed), (1.0, 10))[1])
+    sweep = NAMES["swept"](batch=32)
+    assert min(seen) >= 10_000
+    assert set(sweep.results) == {0.001}
+
+
+def test_views_of_an_image_are_itself_and_two_that_are_moved():
+    image = torch.zeros(1, 1, 5, 5)
+    image[0, 0, 2, 2] = 1
+    assert NAMES["Views"](nn.Identity())(image)[0, 0].nonzero().tolist() == [[1, 1], [2, 2], [3, 3]]
 
 
 def test_a_later_technique_overrules_an_earlier_one():
-    assert NAMES["switched"](["decode once", "two workers"]) == {"workers": 0, "cached": True}
+    switches = NAMES["switched"](["Adam", "batch 32"])
+    assert switches == {"batch": 32, "optimizer": "Adam", "rate": NAMES["best"]["Adam, batch 32"]}

@@ -1,5 +1,6 @@
 """What others published, on the boards of the notebooks: every row has a source, its place, and no say in a verdict."""
 
+import ast
 import csv
 import itertools
 import json
@@ -26,6 +27,21 @@ def source_of(notebook):
     (path,) = NOTEBOOKS.glob(f"{notebook}_*.ipynb")
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+
+
+def absent_on_a_gpu(notebook):
+    """(section, row, whether a value is calculated) of each row that needs a GPU; the row is None where it varies."""
+    section = None
+    calls = (node for node in ast.walk(ast.parse(source_of(notebook))) if isinstance(node, ast.Call))
+    for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
+        name, given = ast.unparse(call.func), {each.arg: each.value for each in call.keywords}
+        if name.endswith("SpeedBoard"):
+            section = call.args[0].value
+        elif name.endswith(".absent"):
+            needs = ast.unparse(given["needs"] if "needs" in given else call.args[1])
+            if "a CUDA GPU" in needs or "hardware" in needs or "NEEDS" in needs:
+                row = call.args[0].value if isinstance(call.args[0], ast.Constant) else None
+                yield section, row, "calculated" in given
 
 
 def board_of(row, **changes):
@@ -103,9 +119,29 @@ def test_names_of_ratios_fit_beside_their_figure_and_none_hides_another(section)
     assert list(published.ratios(section)) == names
 
 
-def gains(table, column, names, lower):
+@pytest.mark.parametrize("notebook", [path.name[:2] for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))])
+def test_without_a_gpu_a_row_that_needs_one_has_a_number_of_one(notebook):
+    keys = [results.split_key(row["key"]) for row in ROWS]
+    for section, row, calculated in absent_on_a_gpu(notebook):
+        cited = [what for there, what in keys if there == section and row in (None, what)]
+        name = f"{section} {row or '(several)'}"
+        assert calculated or cited or published_ratios(section), name
+
+
+def published_ratios(section):
+    return f'lab.published.ratios("{section}")' in source_of(section[:2]) and published.ratios(section)
+
+
+def test_rows_that_need_a_gpu_are_found():
+    found = {(section, row) for number in ("00", "03", "09", "18") for section, row, _ in absent_on_a_gpu(number)}
+    rows = {"00.4": "GPU with transfers", "03.3": "CUDA", "03.4": "CUDA kernel", "09.6": None, "18.3": "row by row"}
+    assert found == set(rows.items())
+
+
+def gains(table, column, names, lower, **where):
     """The gain of each named rung over the row before it, by name."""
-    numbers = {row["rung"]: float(row[column]) for row in published.table(table)}
+    rows = [row for row in published.table(table) if where.items() <= row.items()]
+    numbers = {row["rung"]: float(row[column]) for row in rows}
     pairs = itertools.pairwise(numbers.items())
     return {name: a / b if lower else b / a for (_, a), (name, b) in pairs if name in names}
 
@@ -122,6 +158,11 @@ SPEEDRUN = {
 }
 
 
+def by_who(section, who):
+    """The values of the published ratios of a section that come from somebody, in the table's order."""
+    return [one.value for one in published.ratios(section).values() if who in one.machine]
+
+
 def test_ratios_of_two_ladders_follow_from_their_tables():
     listed = {name: one.value for name, one in published.ratios("19.2").items() if "rasbt" in one.machine}
     found = gains("gpt2_ladder", "tokens_per_s", listed, lower=False)
@@ -129,6 +170,24 @@ def test_ratios_of_two_ladders_follow_from_their_tables():
     listed = {name: one.value for name, one in published.ratios("19.5").items()}
     found = gains("speedrun_records", "minutes", SPEEDRUN, lower=True)
     assert {SPEEDRUN[name]: gain for name, gain in found.items()} == pytest.approx(listed, rel=1e-3)
+
+
+class Any:
+    def __contains__(self, name):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("section", "who", "table", "column", "where"),
+    [
+        ("16.2", "airbench", "image_ladders", "seconds", {"ladder": "airbench"}),
+        ("16.3", "NERSC", "image_ladders", "images_per_s", {"ladder": "NERSC"}),
+        ("16.3", "rasbt", "gpt2_ladder", "tokens_per_s", {}),
+    ],
+)
+def test_each_rung_of_a_ladder_beside_that_of_images_follows_from_its_table(section, who, table, column, where):
+    found = gains(table, column, Any(), column == "seconds", **where)
+    assert list(found.values()) == pytest.approx(by_who(section, who), rel=1e-3)
 
 
 def test_the_records_are_in_their_order_and_each_is_faster():

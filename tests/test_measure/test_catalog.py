@@ -7,9 +7,28 @@ import torch
 from kerneltrace import devices as device_module
 from kerneltrace.errors import BadArgument, DamagedTable, UnknownDevice
 from labkit.core.errors import LabError
+from labkit.core.paths import ROOT
 from labkit.measure import catalog
 
 DATA = device_module.GPUS.parent
+NAMES = ROOT / "tests/data/driver_names.csv"  # its README.md says where it is from
+# What is missing where a name has this word, else the last. Each stands in a row of data/gpu_kinds.csv.
+MISSING = {
+    "MIG": "A slice of a card (MIG)",
+    "Laptop": "The maker of a laptop",
+    "Max-Q Design": "The maker of a laptop",
+    "Embedded": "The maker of a laptop",
+    "GeForce MX": "The maker of a laptop",
+    "GB10": "Its memory is the processor's too",
+    "Thor": "Its memory is the processor's too",
+    "Orin": "Its memory is the processor's too",
+    "CMP": "It isn't sold for computing",
+    "DRIVE": "It isn't sold for computing",
+    "DGX Display": "It isn't sold for computing",
+    "Matrox": "It isn't sold for computing",
+    "PG50": "It isn't sold for computing",
+    "": "Its row is still missing",
+}
 
 
 def rows_of(name):
@@ -134,6 +153,8 @@ def test_peaks_are_dense():
         ("AMD Instinct MI300X", "AMD Instinct MI300X"),
         ("rtx 4090", "GeForce RTX 4090"),
         ("tpu-v5e CHIP", "TPU v5e (chip)"),
+        ("2x Tesla T4", "T4"),
+        ("8x NVIDIA H100 80GB HBM3", "H100 SXM5 80GB"),
     ],
 )
 def test_names_are_found_as_drivers_print_them(reported, name):
@@ -164,6 +185,30 @@ def test_the_larger_v100_has_its_own_memory():
 def test_a_similar_card_is_never_given(name):
     with pytest.raises(UnknownDevice, match="its peaks are unknown"):
         catalog.find(name)
+
+
+# Names that CUDA reports and that no list of products has: slices of a card, and boards with the processor's memory.
+OTHER_NAMES = ["NVIDIA A100-SXM4-40GB MIG 1g.5gb", "2x NVIDIA GB10", "NVIDIA Thor", "Orin"]
+
+
+def test_each_name_that_drivers_report_has_a_row_or_a_sentence_that_says_what_is_missing():
+    reported = [row["name"] for row in csv.DictReader(NAMES.read_text(encoding="utf-8").splitlines())]
+    assert len(reported) == len(set(reported)) == 222
+    with_row = [name for name in reported if missing(name) == ""]
+    assert len(with_row) == 33
+    assert not [name for name in with_row if any(kind in name for kind in list(MISSING)[:-1])]
+    assert {"Tesla T4", "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090"} <= set(with_row)
+    for name in {*reported, *OTHER_NAMES} - set(with_row):
+        assert missing(name).startswith(MISSING[next(kind for kind in MISSING if kind in name)]), name
+
+
+def missing(name):
+    """What the catalogue says is missing for a name; empty where it has a row."""
+    try:
+        catalog.find(name)
+    except UnknownDevice as error:
+        return str(error).split("its peaks are unknown. ")[1]
+    return ""
 
 
 def test_memory_tells_cards_of_one_name_apart():

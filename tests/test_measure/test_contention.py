@@ -189,8 +189,8 @@ OURS = (os.getpid(), "GPU-1")
     ("rows", "reason"),
     [
         ([OURS], ""),
-        ([OURS, (1, "GPU-1")], "this GPU was shared: another process uses it (PID 1)"),
-        ([OURS, (1, "GPU-1"), (2, "GPU-1")], "this GPU was shared: 2 others use it"),
+        ([OURS, (1, "GPU-1")], "this GPU was shared: others use it (PID 1)"),
+        ([OURS, (1, "GPU-1"), (2, "GPU-1")], "this GPU was shared: others use it (PID 1, 2)"),
         ([OURS, (1, "GPU-2")], ""),
         ([(1, "GPU-1")], ""),  # a container numbers its processes by itself: which are ours is unknown
         ([OURS, ("[N/A]", "GPU-1")], ""),

@@ -143,17 +143,18 @@ def test_a_cgroup_that_was_stopped_says_for_how_long_and_what_it_used(tmp_path):
 
 def test_clocks_and_power_are_those_that_nvidia_smi_prints(tmp_path, monkeypatch):
     smi = tmp_path / "nvidia-smi"
-    smi.write_text("#!/bin/sh\necho '1065 MHz, 1590 MHz, 69.80 W, 70.00 W'\n", encoding="utf-8")
+    smi.write_text("#!/bin/sh\necho '1065 MHz, 1590 MHz, 69.80 W, 70.00 W, 71'\n", encoding="utf-8")
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert host.gpu_state() == {
         "clocks.sm": "1065 MHz", "clocks.max.sm": "1590 MHz", "power.draw": "69.80 W", "power.limit": "70.00 W",
+        "temperature.gpu": "71",
     }  # fmt: skip
     assert host.power(gpu=True)["power limit"] == "70.00 W"
     assert "power limit" not in host.power(gpu=False)
     smi.write_text("#!/bin/sh\nexit 9\n", encoding="utf-8")
     assert host.gpu_state() == {}
-    smi.write_text("#!/bin/sh\n[ $3 = --id=1 ] && echo '7 MHz, 8 MHz, 9 W, 10 W'\n", encoding="utf-8")
+    smi.write_text("#!/bin/sh\n[ $3 = --id=1 ] && echo '7 MHz, 8 MHz, 9 W, 10 W, 11'\n", encoding="utf-8")
     assert host.gpu_state() == {}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     assert host.gpu_state()["clocks.sm"] == "7 MHz"

@@ -68,9 +68,9 @@ def test_pick_follows_profile_then_gpu(monkeypatch):
     monkeypatch.setattr(machines, "_gpus", lambda: ())
     assert machines.pick(**sizes) == 2
     monkeypatch.setattr(machines, "_gpus", lambda: H200.gpus)
-    monkeypatch.setattr(machines, "_free_at_first", lambda: 9 * 2**30)
+    monkeypatch.setattr(machines, "_free_at_first", lambda: 5 * 2**30)
     assert machines.pick(**sizes) == 2
-    monkeypatch.setattr(machines, "_free_at_first", lambda: 11 * 2**30)
+    monkeypatch.setattr(machines, "_free_at_first", lambda: 7 * 2**30)
     assert machines.pick(**sizes) == 3
     monkeypatch.setenv("LABKIT_PROFILE", "ci")
     assert machines.pick(**sizes) == 1

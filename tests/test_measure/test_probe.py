@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import itertools
 
@@ -33,6 +34,32 @@ def test_doubling_accepts_about_two(growth, passed):
     timed = Probe("cpu", dataclasses.replace(TINY, budget_s=10.0), clock=lambda: device.now_s)
     check = timed.doubling("x", lambda: device.work(1.0), lambda: device.work(growth))
     assert check.passed is passed
+
+
+@pytest.mark.parametrize(
+    ("heat", "turns"),
+    [
+        ([40, 46, 51, 55, 55], 5),  # steady at last
+        ([None], 1),  # nobody knows its temperature
+        (range(40, 99), 30),  # never
+    ],
+)
+def test_a_gpu_is_kept_busy_until_its_temperature_stays_and_no_longer_than_a_minute(monkeypatch, heat, turns):
+    now_s, readings = [0.0], iter(heat)
+
+    @contextlib.contextmanager
+    def matmul(*_, **__):
+        yield lambda: now_s.__setitem__(0, now_s[0] + 0.01)
+
+    def state():
+        read = next(readings)
+        return {} if read is None else {"temperature.gpu": str(read)}
+
+    monkeypatch.setattr(probe, "_matmul", matmul)
+    monkeypatch.setattr(probe, "sync_of", lambda device: lambda: None)
+    monkeypatch.setattr(probe.host, "gpu_state", state)
+    Probe("cuda", ProbeSizes(1, (16,), 0.2), clock=lambda: now_s[0]).settle()
+    assert 2.0 * turns <= now_s[0] <= 2.2 * turns
 
 
 def test_slow_shapes_are_skipped():

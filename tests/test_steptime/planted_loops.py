@@ -140,7 +140,7 @@ def run_on(time, put=setattr):
     for module in (operator_timing, pace, watched_steps):
         put(module, "page_faults", lambda: time.faults)
     put(stopwatch, "_CORE_WAITS", "none")
-    put(bottleneck, "compiled_anything", lambda: False)  # loops pretend to
+    put(bottleneck, "compiled_graphs", lambda: 0)  # loops pretend to
     put(StackSamples, "taken", lambda samples: time.sampling(samples))
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import sys
+import threading
 from time import sleep
 
 import pytest
@@ -123,6 +124,25 @@ def test_a_threads_stack_is_sampled_while_it_works_and_while_it_waits():
     assert all(lasted_s > 0 for _, _, lasted_s in samples.seen)
     assert {now for now, place, _ in samples.seen if place[0] == "working"} <= {0, 5}
     assert {now for now, place, _ in samples.seen if place[0] == "waiting"} == {5}
+
+
+def test_python_lets_the_sampler_run_at_once_unless_the_loop_has_threads_of_its_own():
+    usual_s, begun, stop = sys.getswitchinterval(), threading.Event(), threading.Event()
+
+    def load_ahead():
+        begun.set()
+        stop.wait()
+
+    with StackSamples().taken(), StackSamples().taken():
+        assert sys.getswitchinterval() < usual_s / 50
+    assert sys.getswitchinterval() == usual_s
+    other = threading.Thread(target=load_ahead)
+    other.start()
+    begun.wait()
+    with StackSamples().taken():
+        assert sys.getswitchinterval() == usual_s, "its threads take turns as they do without a watch"
+    stop.set()
+    other.join()
 
 
 @pytest.mark.parametrize("kinds", planted_loops.BALANCED.values(), ids=planted_loops.BALANCED)

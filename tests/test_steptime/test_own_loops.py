@@ -283,3 +283,20 @@ def test_occasional_work_shorter_than_the_time_between_samples_counts_whole():
     found = seen(turns, Lines())
     assert found.seconds_of[OCCASIONAL] == pytest.approx(9 * 7e-3 / 60)
     assert found.where[OCCASIONAL] == "log (a.py, line 2)"
+
+
+def test_loops_of_the_last_places_in_the_code_alone_are_kept():
+    for line in range(2 * own_loop._PLACES):
+        code = compile("\n" * line + "watched = steptime.watch([1], say=print)", "a script", "exec")
+        exec(code, {"steptime": steptime})
+    assert len(own_loop._LOOPS) == own_loop._PLACES
+
+
+def test_the_time_of_a_batch_loaded_again_includes_that_of_picking_its_rows(time):  # noqa: F811
+    class Grouped:
+        def __iter__(self):
+            for first in range(0, 64, 8):
+                time.work(0.03)
+                yield [*range(first, first + 8)]
+
+    assert own_loop.again_s(DataLoader(Kept(time), batch_sampler=Grouped())) == pytest.approx(0.03, abs=1e-3)

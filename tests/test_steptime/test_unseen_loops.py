@@ -8,12 +8,12 @@ import torch
 import steptime
 from labkit.core.paths import ROOT
 from tests.selection import sampled
-from tests.test_steptime import fourth_loops, later_loops, planted_loops, third_loops, unseen_loops
+from tests.test_steptime import fourth_loops, later_loops, planted_loops, python_loops, third_loops, unseen_loops
 from tests.test_steptime.planted_loops import CEILINGS
 from tests.test_steptime.test_bottleneck import on_one_thread, time  # noqa: F401  # fixtures
 
 pytestmark = pytest.mark.slow  # runs whole training loops
-SETS = unseen_loops, later_loops, third_loops, fourth_loops
+SETS = unseen_loops, later_loops, third_loops, fourth_loops, python_loops
 STEPS = {name: loop for loops in SETS for name, loop in loops.STEPS.items()}
 SCRIPTS = {name: loop for loops in SETS for name, loop in loops.SCRIPTS.items()}
 WATCHED = {name: loop for loops in SETS for name, loop in loops.WATCHED.items()}
