@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from labkit.lesson import journal
+from labkit.lesson import guesses, journal
 from scripts import notebooks as script
 from tests.helpers import cells, code_cells, notebook_paths
 
@@ -340,6 +340,27 @@ def test_a_missing_size_is_found(call, bare):
 def test_a_ratio_is_recorded_with_its_interval(path):
     bare = [source for source in code_cells(path) if re.search(r"record\([^\n]*\.value,", source)]
     assert bare == [], "pass the Ratio itself: its interval belongs to it"
+
+
+@every_notebook
+def test_every_guess_has_a_bound(path):
+    """`lab.predict` sends back what is more than its `most`, or than its unit allows."""
+    for source in code_cells(path):
+        for node in ast.walk(ast.parse(python_of(source))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "lab.predict":
+                bounded = "most" in {keyword.arg for keyword in node.keywords}
+                assert bounded or node.args[2].value in guesses._MOST, ast.unparse(node)
+
+
+OWN_WORDS = {"16"}  # notebooks that still say in their own words that an exercise is open
+
+
+def test_what_an_answer_gives_is_shown_without_a_todo_of_its_own():
+    """`solved and use(answer)`: an Outcome that isn't passed shows what is open."""
+    own = re.compile(r"""[=!]= "passed"|["']todo[:"' ]""")
+    found = {path.name[:2]: own.findall("\n".join(code_cells(path))) for path in notebook_paths()}
+    found["14"].remove('"todo"')  # there an order that hasn't passed is drawn, and one that is open isn't
+    assert {name for name, words in found.items() if words} <= OWN_WORDS
 
 
 @every_notebook

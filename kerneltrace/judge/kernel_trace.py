@@ -268,7 +268,7 @@ class Trace(ShownAsTable):
         work = f"{self.branches()}; {waits}; {counted}."
         found = *(map(str, self.findings) if self.findings else ("No mistakes found.",)), *map(str, self.notes)
         orders = "." if self.schedules == 1 else f"; the kernel ran in {self.schedules} orders of its threads."
-        return Table(rows, by_array.headings if by_array.rows else (), head, (work, *found, f"({LIMITS}{orders})"))
+        return Table(rows, by_array.headings if by_array.rows else (), head, (*found, work, f"({LIMITS}{orders})"))
 
 
 def _known(what: str, given: str, known: Any) -> None:

@@ -209,7 +209,7 @@ class TileTrace(ShownAsTable):
         work = f"{self.flop:,} FLOP{dots}; {self.flop_per_byte:.3g} FLOP a byte."
         found = *(map(str, self.findings) if self.findings else ("No mistakes found.",)), *map(str, self.notes)
         headings = ("array", "elements", "loads", "stores", "distinct", "times each", "asked/moved")
-        return Table(tuple(rows), headings, title, (work, *found))
+        return Table(tuple(rows), headings, title, (*found, work))
 
 
 def trace(

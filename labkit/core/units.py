@@ -41,11 +41,6 @@ def is_count(unit: str) -> bool:
     return re.fullmatch(r"[a-z-]{3,}s", unit) is not None and unit not in _MEASURES
 
 
-def _one_of(unit: str) -> str:
-    """The unit of one: 1 sample, 1 branch."""
-    return re.sub("(?<=ch)es$|s$", "", unit) if is_count(unit) else unit
-
-
 @checked
 def format_si(value: AnyNumber, unit: str) -> str:
     """A quantity in powers of 1000: (2.1e12, 'FLOP/s') -> '2.10 TFLOP/s'; 4210 images/s as '4,210 images/s'.
@@ -56,7 +51,8 @@ def format_si(value: AnyNumber, unit: str) -> str:
         most = 1e3 if "/" in unit else 1e6  # a rate is measured, and has no more than three digits to give
         is_whole = unit[:1].isalpha() and unit != "x" and float(value).is_integer() and abs(value) < most
         if is_whole:  # 2 threads, not 2.00
-            return f"{int(value):,} {_one_of(unit) if value == 1 else unit}"
+            one = value == 1 and is_count(unit)  # 1 sample, 1 branch
+            return f"{int(value):,} {re.sub('(?<=ch)es$|s$', '', unit) if one else unit}"
         return f"{significant(value)} {unit}".strip()
     for size, prefix in _SI:
         if abs(value) >= size:

@@ -65,9 +65,8 @@ class Cards(Shown):
         self.right += chosen == card.right
         verdict = "Right." if chosen == card.right else f"No: {card.misconception.title}."
         self.told.value = spoken_html(f"{verdict} {card.misconception.explanation}")
-        self.told.value += spoken_html(
-            f"The check says: {judged(card.number, card.answer).message}"
-        )  # after some seconds
+        said = judged(card.number, card.answer).message  # after some seconds
+        self.told.value += spoken_html(f"The check says: {said}")
         if last:
             self.told.value += spoken_html(f"{self.right} of {len(self.cards)} right.")
         self.buttons[4].layout.display = "none" if last else ""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from labkit.core.arguments import as_float
-from labkit.core.display import LITERAL, Shown, as_html, brief_repr, cut, linked_html
+from labkit.core.display import LITERAL, Note, Shown, as_html, brief_repr, cut, linked_html
 from labkit.core.errors import LabError
 from labkit.core.parameters import Count, checked
 from labkit.core.units import significant
@@ -51,6 +51,10 @@ class Outcome(Shown):
     message: str
     details: Mapping[str, object] = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        """Whether it is passed: `solved and answer(3)` shows what is still open, and once it is passed the answer."""
+        return self.state == "passed"
+
     def __str__(self) -> str:
         return f"{self.number} {self.state}: {self.message}"
 
@@ -63,17 +67,13 @@ class Outcome(Shown):
         return f"<div class='{LITERAL}' style='{look}'>{words}</div>"
 
 
-@dataclass(frozen=True, repr=False)
-class Text(Shown):
-    """Markdown for the reader."""
+class Text(Note):
+    """A note in Markdown."""
 
-    markdown: str
-
-    def __str__(self) -> str:
-        return self.markdown
+    _repr_html_ = None  # type: ignore[assignment]  # notebooks would prefer it to Markdown
 
     def _repr_markdown_(self) -> str:
-        return self.markdown
+        return self.text
 
 
 @checked

@@ -27,6 +27,7 @@ from labkit.measure.machine import machine
 from labkit.plot.picture import Picture
 
 _LAST = 10  # guesses, of which the sentence below a measurement says how many were close
+_MOST = {"%": 100.0, "x": 1e6, "times": 1e6, "images/s": 1e9}  # that a guess may be, by unit
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}([, ]\d{3})+(\.\d+)?")
 _open: dict[str, None] = {}  # keys of predictions that this kernel has asked for in vain, in their order
 _answered: dict[str, Measurement] = {}  # what the running cell has measured that the reader had guessed
@@ -48,8 +49,8 @@ def predict(
     In a notebook that somebody reads, `...` shows a field for the number, or with `order`, the lowest and the highest
     that make sense, a logarithmic slider. The guess is kept in the results file; boards and the closing table show it
     beside the measurement. A guess that can't be is not kept, and the note says why: what isn't above 0, more than
-    `most` (100 where the unit is "%"), part of a thing that is counted. Raises BadMeasurement for a malformed key or
-    unit.
+    `most` (or than the unit allows: 100 %), part of a thing that is counted. Raises BadMeasurement for a malformed
+    key or unit.
     """
     key = " ".join(results.split_key(key))
     if guess is not ...:
@@ -95,15 +96,15 @@ class Question(Shown):
         self.button.on_click(self._enter)
         self.told = widgets.HTML("" if text.startswith("todo") else spoken_html(text))
         look: dict[str, Any] = {"description": label, "style": {"description_width": "initial"}}
-        if order is None:
-            look |= {"placeholder": "a number", "layout": widgets.Layout(width=f"{len(label) // 2 + 12}em")}
-            self.field = widgets.Text(continuous_update=False, **look)  # it changes with Enter, or when it is left
+        look["layout"] = widgets.Layout(width=f"{len(label) // 2 + 16}em")
+        if order is None:  # the field changes with Enter, or when it is left
+            self.field = widgets.Text(continuous_update=False, placeholder="a number", **look)
             self.field.observe(self._enter, names="value")
             row = [self.field, self.button]
         else:
             low, high = (math.log10(end) for end in sorted(order))
-            look |= {"readout": False, "layout": widgets.Layout(width=f"{len(label) // 2 + 20}em")}
-            self.field = widgets.FloatLogSlider(10 ** ((low + high) / 2), min=low, max=high, step=0.05, **look)
+            look |= {"min": low, "max": high, "step": 0.05, "readout": False}
+            self.field = widgets.FloatLogSlider(10 ** ((low + high) / 2), **look)
             shown = widgets.Label(format_quantity(self._guess(), unit))
             self.field.observe(lambda _: setattr(shown, "value", format_quantity(self._guess(), unit)), names="value")
             row = [self.field, shown, self.button]
@@ -145,8 +146,8 @@ def _keep(key: str, guess: object, unit: str, most: float | None) -> tuple[bool,
         return False, f"Expected {expected}, got {brief_repr(guess)}. Nothing was noted."
     log = results.results()
     noted = latest(log.entries(), key, Prediction)
-    same = isinstance(noted, Prediction) and (noted.value, noted.unit) == (value, unit)
-    blind = noted.blind if same and isinstance(noted, Prediction) else not _is_measured(key)
+    same = isinstance(noted, Prediction) and (noted.value, noted.unit, noted.blind) == (value, unit, True)
+    blind = same or not _is_measured(key)
     log.append(Prediction(*results.split_key(key), value, unit, results.now(), blind))
     _open.pop(key, None)
     percent = " That is less than one percent; for 95 % write 95." if unit == "%" and value < 1 else ""
@@ -169,7 +170,7 @@ def _number(guess: object, unit: str) -> float | None:
 
 def _refusal(value: float, unit: str, most: float | None) -> str:
     """What was expected in place of a number that can't be a guess; empty for one that can."""
-    most = 100.0 if most is None and unit == "%" else most
+    most = _MOST.get(unit) if most is None else most
     if not 0 < value < math.inf:
         return f"a number above 0 in {unit}"
     if most is not None and value > most:

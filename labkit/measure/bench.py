@@ -93,8 +93,8 @@ class Timing(Shown):
     def __str__(self) -> str:
         inside = f", {self.repeats} calls a reading" if self.repeats > 1 else ""
         return (
-            f"{self.label}: {format_seconds(self.median_s)} ± {self.spread:.0%} "
-            f"(median and IQR of {len(self.samples_s)} readings{inside}; first call {format_seconds(self.first_s)})"
+            f"{self.label}: {format_seconds(self.median_s)} (the middle half of {len(self.samples_s)} readings spans "
+            f"{self.spread:.0%} of it{inside}; first call {format_seconds(self.first_s)})"
             + (f"; {self.busy}" if self.busy else "")
         )
 

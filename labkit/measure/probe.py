@@ -87,7 +87,7 @@ class SelfCheck:
     detail: str
 
     def __str__(self) -> str:
-        state = {True: "passed", False: "FAILED", None: "not checked"}[self.passed]
+        state = {True: "passed", False: "failed", None: "not checked"}[self.passed]
         return f"{self.what}: {state}. {self.detail}"
 
 

@@ -37,6 +37,19 @@ def test_an_open_answer_is_todo_and_points_to_the_hint(exercise):
     assert "lab.hint('99.1')" in outcome.message
 
 
+@pytest.mark.parametrize("state", ["todo", "not yet"])
+def test_an_outcome_stands_for_what_its_answer_gives_until_it_is_passed(state):
+    outcome = Outcome("99.1", state, "Why.")
+    assert (outcome and 1 / 0) is outcome
+    assert (Outcome("99.1", "passed", "Right.") and 42) == 42
+
+
+def test_a_hint_is_markdown_and_no_html():
+    shown = checks.hint("03.2")
+    assert shown._repr_markdown_() == str(shown)
+    assert shown._repr_html_ is None
+
+
 def test_whatever_the_check_meets_is_an_outcome(exercise):
     def burst(answer):
         raise ZeroDivisionError("of course")

@@ -52,6 +52,8 @@ def test_each_guess_of_a_notebook_is_answered_in_the_cell_that_measures(home):
 BAD = [
     (150, "%", {}, "Expected at most 100 %, got 150."),
     (1_200, "%", {"most": 1_000}, "Expected at most 1,000 %, got 1200."),
+    (2e6, "x", {}, "Expected at most 1,000,000 x, got 2000000.0."),
+    (500, "threads", {"most": 12}, "Expected at most 12 threads, got 500."),
     (-3, "s", {}, "Expected a number above 0 in s, got -3."),
     (0, "points", {}, "Expected a number above 0 in points, got 0."),
     (0, "samples", {}, "Expected a number above 0 in samples, got 0."),

@@ -162,6 +162,6 @@ def test_where_nothing_can_be_written_the_outcome_lasts_as_long_as_the_kernel(tm
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "file" / "inside"))  # no folder can be made in a file
     assert checks.check("03.2", 3).state == "passed"
-    assert checks.hint("03.2").markdown.startswith("**Hint 1")
+    assert checks.hint("03.2").text.startswith("**Hint 1")
     assert standing() == ("passed", 1, 0, False, True)
     assert "stay in memory" in results.results().note
