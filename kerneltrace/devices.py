@@ -189,11 +189,16 @@ def find(name: str, memory_bytes: float | None = None) -> Device:
     names = [candidate.name for candidate in devices()]
     holding = [candidate for candidate in names if _key(name) and _key(name) in _key(candidate)]
     near = (holding or nearest(name, names))[:4]
-    why = read_table(KINDS, lambda row: row["missing"] if re.search(row["words"], name, re.IGNORECASE) else "")
+    why = next(missing for words, missing in _kinds() if words.search(name))
     raise UnknownDevice(
         f"Expected a device of the catalogue, got {brief_repr(name)}; its peaks are unknown. "
-        f"{next(filter(None, why))}. Nearest names: {', '.join(near)}. kerneltrace.devices.devices() lists all."
+        f"{why}. Nearest names: {', '.join(near)}. kerneltrace.devices.devices() lists all."
     )
+
+
+def _kinds() -> list[tuple[re.Pattern[str], str]]:
+    """For the first pattern that is in the name of a device without a row: what is missing."""
+    return read_table(KINDS, lambda row: (re.compile(row["words"], re.IGNORECASE), row["missing"]))
 
 
 def named(device: Device | str) -> Device:

@@ -372,6 +372,7 @@ NOT_WALKED: dict[str, str] = {
     "class_files.Reader.last": "takes a type of labkit's own",
     "pool.add_arguments": "takes argparse's parser",
     "pool.run": "takes argparse's result",
+    "pool.as_page": "takes what `class_files.read_class` makes, which is called",
     "pool.write_page": "writes a file; `class_files.read_class` is called",
     "graphs": "compiles",
     "resnet9.ResNet9.forward": "is traced by torch.compile, which a door would break",

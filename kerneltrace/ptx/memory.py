@@ -9,15 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kerneltrace.errors import KernelError
-from kerneltrace.log.address_space import (
-    ALIGNMENT,
-    CONSTANT,
-    DYNAMIC_SHARED,
-    GLOBAL,
-    SHARED_END,
-    Region,
-    owner_bounds,
-)
+from kerneltrace.log.address_space import ALIGNMENT, CONSTANT, DYNAMIC_SHARED, GLOBAL, SHARED_END, Region, owner_bounds
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.traced_memory import Array
 from kerneltrace.ptx.text import Variable

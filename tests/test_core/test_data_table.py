@@ -53,6 +53,7 @@ def folder(tmp_path, monkeypatch):
     copy = tmp_path / "data"
     shutil.copytree(DATA, copy)
     monkeypatch.setattr(devices, "GPUS", copy / "gpus.csv")
+    monkeypatch.setattr(devices, "KINDS", copy / "gpu_kinds.csv")
     monkeypatch.setattr(occupancy, "CAPABILITIES", copy / "compute_capabilities.csv")
     monkeypatch.setattr(fpga, "REPORTS", copy / "fpga_reports.csv")
     monkeypatch.setattr(compiled, "RECORDED", copy / "tile_code.csv")
@@ -82,7 +83,7 @@ def read(name):
     reader = {
         "gpus": devices.devices, "compute_capabilities": occupancy.capabilities, "claims": journal.claims,
         "fpga_reports": fpga.reports, "course": outline.outlines, "tile_code": compiled.recorded,
-        "prerequisites": prerequisites._rows,
+        "prerequisites": prerequisites._rows, "gpu_kinds": devices._kinds,
     }  # fmt: skip
     return published.table(stem) if name.startswith("published/") else reader[stem]()
 
