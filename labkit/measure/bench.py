@@ -185,7 +185,7 @@ def time_call(
     with _race(sync, clock, on_wait) as watch:
         series = Series(label, fn, sync, clock)
         repeats = choose_repeats(series)[0] if repeats is None else repeats
-        return _sampled([series], repeats, _budget(budget_s), min_runs, on_sample, watch)[0]
+        return _sampled([series], [repeats], _budget(budget_s), min_runs, on_sample, watch)[0]
 
 
 @checked
@@ -212,8 +212,11 @@ def compare(
         series = [Series(label, fn, sync, clock) for label, fn in alternatives.items()]
         chosen = [choose_repeats(one) for one in series]
         # All get the same number: else a reading's fixed cost would be shared by more calls of one than of another.
+        # Where only the longest call has as many as it needs, so have the others: the cost is small in all readings.
         affordable = budget_s / (min_runs * len(chosen) * max(call_s for _, call_s in chosen))
-        repeats = max(1, min(max(n for n, _ in chosen), int(affordable)))
+        common = max(1, min(max(n for n, _ in chosen), int(affordable)))
+        enough = common >= min(n for n, _ in chosen)
+        repeats = [max(n, common) if enough else common for n, _ in chosen]
         timings = _sampled(series, repeats, budget_s, min_runs, on_sample, watch)
     return Comparison(timings, tuple(speedup(timings[0], other) for other in timings[1:]))
 
@@ -258,23 +261,23 @@ def _race(sync: Callable[[], None], clock: Clock, on_wait: Callable[[str], objec
 
 def _sampled(
     series: list[Series],
-    repeats: int,
+    repeats: list[int],
     budget_s: float,
     min_runs: int,
     on_sample: Callable[[Timing], None] | None,
     watch: Watch | None,
 ) -> tuple[Timing, ...]:
     """Take readings in turn, every other round in reverse, until budget and `min_runs` are both used up."""
-    spent_s, rounds = 0.0, 0
+    rows, spent_s, rounds = list(zip(series, repeats, strict=True)), 0.0, 0
     while rounds < min_runs or (spent_s < budget_s and rounds < _MOST_READINGS):
-        for one in (series, series[::-1])[rounds % 2]:
-            one.samples_s.append(one.seconds(repeats))
-            spent_s += one.samples_s[-1] * repeats
+        for one, calls in (rows, rows[::-1])[rounds % 2]:
+            one.samples_s.append(one.seconds(calls))
+            spent_s += one.samples_s[-1] * calls
             if on_sample is not None:
-                on_sample(_timing(one, repeats))
+                on_sample(_timing(one, calls))
         rounds += 1
     contention = None if watch is None else watch.so_far()
-    return tuple(_timing(one, repeats, contention) for one in series)
+    return tuple(_timing(one, calls, contention) for one, calls in rows)
 
 
 def _timing(series: Series, repeats: int, contention: Contention | None = None) -> Timing:

@@ -110,6 +110,22 @@ def test_both_sides_of_a_comparison_share_the_cost_of_a_reading_alike():
     assert timed.ratio("b").value == pytest.approx(41 / 38, rel=0.03)
 
 
+def test_a_short_call_beside_a_long_one_has_as_many_calls_a_reading_as_it_needs():
+    """A kernel of 0.1 ms behind a launch of 10 µs: with one call a reading it would seem 10 % slower."""
+    device = FakeDevice(kernel_s=0.0, launch_s=10e-6)
+
+    def run(seconds):
+        device.kernel_s = seconds
+        device.launch()
+
+    rows = {"long": lambda: run(90e-3), "short": lambda: run(0.1e-3)}
+    timed = bench.compare(rows, sync=device.synchronize, clock=device.clock, budget_s=1.0)
+    long, short = timed.timings
+    assert long.repeats == 1
+    assert short.repeats * 0.1e-3 >= 10e-3
+    assert timed.ratio("short").value == pytest.approx(900, rel=0.01)
+
+
 @pytest.mark.slow
 def test_slow_moments_that_last_do_not_make_a_difference_of_nothing():
     """Readings that depend on their neighbours (AR(1), 0.5), on each side by itself."""
