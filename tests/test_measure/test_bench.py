@@ -1,3 +1,4 @@
+import functools
 import math
 import random
 import re
@@ -96,30 +97,28 @@ def test_a_slow_call_is_called_no_more_than_it_must():
     assert device.launches == 7  # a cold one, a warm one, five readings
 
 
-def test_both_sides_of_a_comparison_share_the_cost_of_a_reading_alike():
-    """Kernels of 41 and 38 µs behind a launch of 10 µs: timed alone and repeated they would differ by a third."""
+def compared_kernels(budget_s, **seconds):
+    """Kernels of so many seconds, each behind a launch of 10 µs, timed in turn."""
     device = FakeDevice(kernel_s=0.0, launch_s=10e-6)
 
-    def run(seconds):
-        device.kernel_s = seconds
+    def run(kernel_s):
+        device.kernel_s = kernel_s
         device.launch()
 
-    rows = {"a": lambda: run(41e-6), "b": lambda: run(38e-6)}
-    timed = bench.compare(rows, sync=device.synchronize, clock=device.clock, budget_s=0.1)
+    rows = {name: functools.partial(run, kernel_s) for name, kernel_s in seconds.items()}
+    return bench.compare(rows, sync=device.synchronize, clock=device.clock, budget_s=budget_s)
+
+
+def test_both_sides_of_a_comparison_share_the_cost_of_a_reading_alike():
+    """Kernels of 41 and 38 µs behind a launch of 10 µs: timed alone and repeated they would differ by a third."""
+    timed = compared_kernels(a=41e-6, b=38e-6, budget_s=0.1)
     assert len({timing.repeats for timing in timed.timings}) == 1
     assert timed.ratio("b").value == pytest.approx(41 / 38, rel=0.03)
 
 
 def test_a_short_call_beside_a_long_one_has_as_many_calls_a_reading_as_it_needs():
     """A kernel of 0.1 ms behind a launch of 10 µs: with one call a reading it would seem 10 % slower."""
-    device = FakeDevice(kernel_s=0.0, launch_s=10e-6)
-
-    def run(seconds):
-        device.kernel_s = seconds
-        device.launch()
-
-    rows = {"long": lambda: run(90e-3), "short": lambda: run(0.1e-3)}
-    timed = bench.compare(rows, sync=device.synchronize, clock=device.clock, budget_s=1.0)
+    timed = compared_kernels(long=90e-3, short=0.1e-3, budget_s=1.0)
     long, short = timed.timings
     assert long.repeats == 1
     assert short.repeats * 0.1e-3 >= 10e-3
