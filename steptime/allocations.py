@@ -69,8 +69,9 @@ class StepTrace:
 
     def operator_at(self, at: float) -> str:
         """The name of the outermost operator running at a time; empty between operators."""
-        operator = self._operator(at)
-        return "" if operator is None else str(operator["name"]).removeprefix(_BACKWARD)
+        last = bisect.bisect_right(self._starts, at) - 1
+        runs = last >= 0 and at <= _end(self.operators[last])
+        return str(self.operators[last]["name"]).removeprefix(_BACKWARD) if runs else ""
 
     def sort(self, before: Held, after: Held) -> list[Allocation]:
         """All allocations in use during the step, older ones included, each with its category.
@@ -103,10 +104,6 @@ class StepTrace:
         start_s, end_s = (one.start - self.begin) / 1e6, (one.end - self.begin) / 1e6
         phases = (phase for phase in self._kept_phases if phase.start_s <= start_s <= phase.end_s)
         return start_s > 0 and any(phase.end_s <= end_s for phase in phases)
-
-    def _operator(self, at: float) -> TraceEvent | None:
-        index = bisect.bisect_right(self._starts, at) - 1
-        return self.operators[index] if index >= 0 and at <= _end(self.operators[index]) else None
 
 
 def series(allocations: Sequence[Allocation], begin: float, end: float) -> tuple[list[float], dict[str, list[int]]]:

@@ -107,9 +107,8 @@ def watch(
         trial.see(watched)
         trial.tiny.measure(_TINY_STEPS)
         calls = operator_timing.typical_calls(usual_runs(runs))
-        limit = trial.judged(
-            trial.divided(calls, None, trial.tiny.pace(given_ceilings(ceilings, device)), trial.seen.step_s)
-        )
+        pace = trial.tiny.pace(given_ceilings(ceilings, device))
+        limit = trial.judged(trial.divided(calls, None, pace, trial.seen.step_s))
         return dataclasses.replace(limit, busy=busy() or limit.busy)
 
     loop = OwnLoop(steps, device, judge, say)

@@ -22,6 +22,7 @@ from steptime.annotations import Batch
 from steptime.budget import Budget
 from steptime.limits import Gain, Limit
 from steptime.parts import COLLECTING, FAULTS, HOST, OCCASIONAL
+from steptime.stack_samples import no_collection
 from steptime.stopwatch import mean_s
 from steptime.torch_calls import kept_as_compiled
 
@@ -70,13 +71,8 @@ def measured(
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
     """Within the block, Python's garbage collector doesn't run, not even where it is called."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        with mock.patch.object(gc, "collect", return_value=0):
-            yield
-    finally:
-        (gc.enable if was else gc.disable)()
+    with no_collection(), mock.patch.object(gc, "collect", return_value=0):
+        yield
 
 
 @contextlib.contextmanager
@@ -111,15 +107,11 @@ def kept_memory() -> Iterator[None]:
 @contextlib.contextmanager
 def fused(optimizers: list[torch.optim.Optimizer]) -> Iterator[None]:
     """Within the block, optimizers update all parameters in one operator."""
-    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    before = [(group["foreach"], group["fused"]) for group in groups]
-    for group in groups:
-        group.update(foreach=False, fused=True)
-    try:
+    with contextlib.ExitStack() as stack:
+        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+            stack.callback(group.update, foreach=group["foreach"], fused=group["fused"])
+            group.update(foreach=False, fused=True)
         yield
-    finally:
-        for group, (foreach, was) in zip(groups, before, strict=True):
-            group.update(foreach=foreach, fused=was)
 
 
 def not_fused(step: Step) -> list[torch.optim.Optimizer]:

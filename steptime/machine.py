@@ -57,12 +57,10 @@ def name_of(device: str) -> str:
 @contextlib.contextmanager
 def one_thread(n: int = 1) -> Iterator[None]:
     """Let torch use one CPU thread within the block, or `n`."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(n)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(n)
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def distributed() -> bool:

@@ -149,19 +149,17 @@ def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
     alike: dict[tuple[str, ...], list[Sequence[OperatorCall]]] = defaultdict(list)
     for run in runs:
         alike[tuple(call.name for call in run)].append(run)
-    typical = []
-    for same in alike.values():
-        for calls in zip(*same, strict=True):
-            typical.append(
-                dataclasses.replace(
-                    calls[0],
-                    seconds=min(call.seconds for call in calls),
-                    before_s=low([call.before_s for call in calls]),
-                    faults=min(call.faults for call in calls),
-                    weight=len(same) / len(runs),
-                )
-            )
-    return typical
+    return [
+        dataclasses.replace(
+            calls[0],
+            seconds=min(call.seconds for call in calls),
+            before_s=low([call.before_s for call in calls]),
+            faults=min(call.faults for call in calls),
+            weight=len(same) / len(runs),
+        )
+        for same in alike.values()
+        for calls in zip(*same, strict=True)
+    ]
 
 
 def described(func: Any, args: Any, kwargs: Any, out: Any, seconds: float) -> OperatorCall:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import sysconfig
@@ -21,6 +22,21 @@ WAITING = ", in a collective"
 _OWN = f"{Path(__file__).parent}{os.sep}"  # of this package, which runs the experiments
 
 Lines = Counter[tuple[str, str, int]]  # function, file and line -> seconds
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Within the block, Python's garbage collector doesn't start by itself.
+
+    Python 3.11 may start it while it makes a frame object. What it runs can let another thread go on and return from
+    that frame: to read it is then an error, or the end of the process (python/cpython#106883).
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        (gc.enable if was else gc.disable)()
 
 
 class StackSamples:
@@ -48,13 +64,15 @@ class StackSamples:
             # A call that lets no other thread run delays its sample, which counts more, and which has to be taken at
             # once: waiting for an Event would run Python code first, and the thread could go on meanwhile.
             while not taking.acquire(timeout=_EVERY_S):
-                self.take(sys._current_frames().get(thread), perf_counter() - last_s)
+                with no_collection():
+                    self.take(sys._current_frames().get(thread), perf_counter() - last_s)
                 last_s = perf_counter()
 
         sampler = threading.Thread(target=sample, daemon=True)
-        others = (frame for one, frame in sys._current_frames().items() if one != thread)
+        with no_collection():
+            others = any(place_of(frame) for one, frame in sys._current_frames().items() if one != thread)
         with contextlib.ExitStack() as after:
-            if (usual_s := sys.getswitchinterval()) > _AT_ONCE_S and not any(map(place_of, others)):
+            if (usual_s := sys.getswitchinterval()) > _AT_ONCE_S and not others:
                 after.callback(sys.setswitchinterval, usual_s)
                 sys.setswitchinterval(_AT_ONCE_S)
             after.callback(sampler.join)

@@ -226,10 +226,7 @@ def _mean(turns: Sequence[Step], name: str) -> float:
 
 
 def _lines(turns: Sequence[Step], kind: str = "lines") -> Lines:
-    total = Lines()
-    for turn in turns:
-        total.update(getattr(turn, kind))
-    return total
+    return sum((getattr(turn, kind) for turn in turns), Lines())
 
 
 def _more(some: Sequence[Step], others: Sequence[Step], kind: str = "lines") -> Lines:

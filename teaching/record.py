@@ -113,7 +113,7 @@ def ran(name: str, notebook: notebook_files.Notebook, **environment: str) -> Any
         nbclient.NotebookClient(made, timeout=_CELL_S, store_widget_state=False, resources=resources).execute(
             env={**os.environ, **environment}
         )
-    except nbclient.exceptions.CellExecutionError as error:
+    except (nbclient.exceptions.CellControlSignal, nbclient.exceptions.DeadKernelError) as error:
         raise LabError(f"{name} failed, so nothing of it was kept: {error}") from error
     return made
 

@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import json
 import math
+import subprocess
 import sys
 import threading
 from time import sleep
@@ -124,6 +125,34 @@ def test_a_threads_stack_is_sampled_while_it_works_and_while_it_waits():
     assert all(lasted_s > 0 for _, _, lasted_s in samples.seen)
     assert {now for now, place, _ in samples.seen if place[0] == "working"} <= {0, 5}
     assert {now for now, place, _ in samples.seen if place[0] == "waiting"} == {5}
+
+
+# Collections let the loop's thread go on, and its functions leave frames of other sizes in each other's place.
+_COLLECTING_LOOP = """
+import contextlib, gc, random, threading, time
+from steptime import stack_samples
+
+functions = {}
+for n in range(1, 24):
+    names = "".join(f"v{i}, " for i in range(n))
+    code = f"def f{n}(depth, others):\\n {names} = [{{}} for _ in range({n})]\\n"
+    code += " return others[depth % 7](depth - 1, others) if depth else [[], [], []]"
+    exec(compile(code, contextlib.__file__, "exec"), functions)  # in a library, whose callers are looked at
+functions = [functions[f"f{n}"] for n in range(1, 24)]
+gc.callbacks.append(lambda *_: time.sleep(0))
+gc.set_threshold(30, 10, 10)
+stack_samples._EVERY_S = 1e-5
+samples = stack_samples.StackSamples()
+with samples.taken():
+    while threading.active_count() > 1 and len(samples.seen) < 20_000:
+        random.choice(functions)(random.randrange(12), random.sample(functions, 7))
+assert gc.isenabled()
+"""
+
+
+def test_the_frames_that_are_sampled_outlive_the_garbage_collector():
+    ran = subprocess.run([sys.executable, "-c", _COLLECTING_LOOP], capture_output=True, text=True, timeout=300)
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_python_lets_the_sampler_run_at_once_unless_the_loop_has_threads_of_its_own():

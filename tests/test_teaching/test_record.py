@@ -70,6 +70,16 @@ def test_a_notebook_that_fails_records_nothing_and_is_named(workbook):
 
 
 @several_kernels
+@pytest.mark.parametrize(
+    ("cell", "words"), [("import time; time.sleep(60)", "timed out"), ("import os; os._exit(1)", "Kernel died")]
+)
+def test_a_cell_that_hangs_and_a_kernel_that_dies_are_told_in_a_sentence(workbook, monkeypatch, cell, words):
+    monkeypatch.setattr(record, "_CELL_S", 2)
+    with pytest.raises(LabError, match=f"99_test.ipynb failed.*{words}"):
+        workbook(cell)
+
+
+@several_kernels
 def test_the_notebooks_beside_one_that_fails_are_recorded(workbook, tmp_path):
     (tmp_path / "notebooks" / "98_other.ipynb").write_text(json.dumps(notebook("1 / 0")))
     with pytest.raises(LabError, match=r"98_other\.ipynb failed"):
