@@ -38,7 +38,7 @@ def open_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
 def _says_open(stub: str, check: str) -> str:
     """A line below a check that fails unless it says todo, or "not yet" where given code is to be mended."""
     blank = any(isinstance(node, ast.Constant) and node.value is ... for node in ast.walk(ast.parse(stub)))
-    call = next(node for node in ast.walk(ast.parse(check)) if isinstance(node, ast.Call))
+    call = next(n for n in ast.walk(ast.parse(check)) if isinstance(n, ast.Call) and ast.unparse(n.func) == "lab.check")
     states = ["todo"] if blank else ["todo", "not yet"]
     return f"\nassert (said := {ast.unparse(call)}).state in {states}, said"
 

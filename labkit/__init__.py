@@ -6,13 +6,15 @@ package's map.
 
 from __future__ import annotations
 
+import ast
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is offered to others
-    from kerneltrace import trace as trace
-    from kerneltrace.compiler import compile_cuda as compile_cuda
+    from kerneltrace.compiler.cplusplus import compile_cuda as compile_cuda
     from kerneltrace.judge.occupancy import occupancy as occupancy
+    from kerneltrace.tracing import trace as trace
     from labkit import plot as plot
     from labkit.core import errors as errors, units as units
     from labkit.core.display import Table as Table
@@ -42,54 +44,26 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit.measure.probe import float32_precision as float32_precision
     from labkit.measure.standin import StandIn as StandIn
     from labkit.train import data as data, graphs as graphs, models as models, training as training
-    from ranks import report as report
+    from ranks.inside.rank_context import report as report
     from trainplan import cluster as cluster, costs as costs, schedule as schedule
 
 
-# The module that holds each public name.
-_NAMES = {
-    "kerneltrace": ("trace",),
-    "kerneltrace.compiler": ("compile_cuda",),
-    "kerneltrace.judge.occupancy": ("occupancy",),
-    "ranks": ("report",),
-    "labkit.core.display": ("Table",),
-    "labkit.lesson.boards": ("Curves", "SpeedBoard"),
-    "labkit.lesson.cards": ("cards",),
-    "labkit.lesson.checks": ("check", "hint", "solution"),
-    "labkit.lesson.explorer": ("Explorer",),
-    "labkit.lesson.guesses": ("predict",),
-    "labkit.lesson.journal": ("record", "summary", "verdict"),
-    "labkit.lesson.notebook": ("start",),
-    "labkit.lesson.progress": ("progress",),
-    "labkit.lesson.review": ("review",),
-    "labkit.lesson.stepper": ("Stepper",),
-    "labkit.measure.bench": ("Timing", "compare", "speedup", "time_call"),
-    "labkit.measure.ceilings": ("measure_ceilings",),
-    "labkit.measure.diagnosis": ("diagnose",),
-    "labkit.measure.dist": ("launch",),
-    "labkit.measure.machine": ("pick", "threads"),
-    "labkit.measure.memory": ("peak_memory",),
-    "labkit.measure.probe": ("float32_precision",),
-    "labkit.measure.standin": ("StandIn",),
+# Each public name, and what it is imported from above: a module that has it, or a package with a module of that name.
+_HOME_OF = {
+    alias.asname: str(node.module)
+    for node in ast.walk(ast.parse(Path(__file__).read_text(encoding="utf-8")))
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
+    if alias.asname
 }
-# The rooms that notebooks use by name, and where each stands.
-_ROOMS = {
-    "labkit.core": ("errors", "units"),
-    "labkit.measure": ("catalog", "dist", "profiling", "published", "simulated"),
-    "labkit.train": ("data", "graphs", "models", "training"),
-    "labkit": ("plot",),
-    "trainplan": ("cluster", "costs", "schedule"),
-}
-_HOME_OF = {name: module for module, names in _NAMES.items() for name in names}
-_MODULE_OF = {name: f"{room}.{name}" for room, names in _ROOMS.items() for name in names}
-__all__ = sorted([*_HOME_OF, *_MODULE_OF])  # from the tables above, in which each name stands once
+__all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'labkit' has no attribute {name!r}")
-    module = importlib.import_module(_HOME_OF.get(name) or _MODULE_OF[name])
-    value = getattr(module, name) if name in _HOME_OF else module
+    home = importlib.import_module(_HOME_OF[name])
+    value = importlib.import_module(f"{home.__name__}.{name}") if hasattr(home, "__path__") else getattr(home, name)
     globals()[name] = value
     return value
 

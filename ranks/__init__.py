@@ -16,16 +16,10 @@ if TYPE_CHECKING:
     from ranks.spans import Span as Span
 
 _HOME_OF = {
-    "BadArgument": "errors",
-    "Launched": "launcher.launching",
-    "RankFailed": "errors",
-    "RanksError": "errors",
-    "Report": "inside.rank_context",
-    "Span": "spans",
-    "launch": "launcher.launching",
-    "report": "inside.rank_context",
+    "BadArgument": "errors", "Launched": "launcher.launching", "RankFailed": "errors", "RanksError": "errors",
+    "Report": "inside.rank_context", "Span": "spans", "launch": "launcher.launching", "report": "inside.rank_context",
     "span": "inside.rank_context",
-}
+}  # fmt: skip
 __all__ = sorted(_HOME_OF)
 
 

@@ -49,14 +49,19 @@ def seconds_on_cores() -> tuple[float, float]:
     return ran_s, waited_s
 
 
+def plain_temp_folder() -> str:
+    """The folder for temporary files, or /tmp where its path has a space or is longer than 60 bytes."""
+    usual = tempfile.gettempdir()
+    fits = not any(map(str.isspace, usual)) and len(os.fsencode(usual)) <= _LONGEST_TEMP
+    return usual if fits or os.name != "posix" else "/tmp"
+
+
 def use_short_socket_paths() -> None:
     """Let multiprocessing make its Unix sockets in /tmp where the usual folder's path is too long for their addresses.
 
     It makes its folder once, private to the user, where `tempfile.tempdir` says at that moment.
     """
-    usual = tempfile.gettempdir()
-    fits = not any(map(str.isspace, usual)) and len(os.fsencode(usual)) <= _LONGEST_TEMP
-    with patch.object(tempfile, "tempdir", usual if fits or os.name != "posix" else "/tmp"):
+    with patch.object(tempfile, "tempdir", plain_temp_folder()):
         util.get_temp_dir()
 
 

@@ -5,6 +5,7 @@ The exit status is 0 where the workbook runs on the CPU.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import shutil
@@ -21,8 +22,9 @@ from labkit.core.display import ShownAsTable, Table
 from labkit.core.errors import MissingCompiler
 from labkit.core.units import GIB, format_bytes
 from labkit.measure import host, turns
-from labkit.measure.host import memory_bytes, usable_cores
+from labkit.measure.host import usable_cores
 from labkit.measure.machine import machine
+from ranks.system import memory_bytes
 
 State = Literal["ok", "missing", "problem"]
 
@@ -30,6 +32,10 @@ PYTHONS = ((3, 11), (3, 13))  # oldest and newest
 MEMORY_NEEDED_BYTES = 1.5 * GIB  # a notebook stays under 2 GB, Binder's limit
 DISK_NEEDED_BYTES = 1 * GIB  # data sets and image shards
 COMPILERS = ("c++", "g++", "clang++", "cl")
+OLDER_COMPILERS = (
+    "update the NVIDIA driver; where you can't, install compilers no newer than the CUDA version that nvidia-smi "
+    "shows, for 12.8: pip install 'cuda-toolkit[nvcc,nvrtc]==12.8.*'"
+)
 REINSTALL = "`make clean`, then `make lab` (with conda: make the environment anew)"
 
 
@@ -183,7 +189,30 @@ def gpu_compilers(name: str) -> Row:
     except MissingCompiler as error:
         missing, _, todo = str(error).partition(". ")
         return Row(name, "missing", missing, todo)
+    if machine().gpus:
+        try:
+            _launched()
+        except Exception as error:
+            if "UNSUPPORTED_PTX" not in str(error) and "unsupported toolchain" not in str(error):
+                raise
+            return Row(
+                name, "problem", f"newer than the driver, which refuses what they make: {error}", OLDER_COMPILERS
+            )
     return Row(name, "ok", "NVRTC for CUDA C++ and NVVM for numba work, also without a GPU")
+
+
+def _launched() -> None:
+    """Launch a kernel of numba and, where there is CuPy, one in CUDA C++: the driver loads both."""
+    import numpy as np
+    from numba import cuda
+
+    if cuda.is_available():
+        cuda.jit(_store_one)[1, 1](cuda.to_device(np.zeros(1, np.float32)))
+    if importlib.util.find_spec("cupy"):
+        import cupy
+
+        kernel = cupy.RawKernel('extern "C" __global__ void f(float* a) { a[0] = 1; }', "f")
+        kernel((1,), (1,), (cupy.zeros(1, dtype=np.float32),))
 
 
 def _store_one(array: Any) -> None:

@@ -18,11 +18,11 @@ from steptime.arguments import count, device as judged_device, expected, functio
 from steptime.budget import Budget, crowded
 from steptime.ceilings import Ceilings, given_ceilings
 from steptime.errors import BadMeasurement
-from steptime.gains import REFUSALS, cores, measured, tried
+from steptime.gains import REFUSALS, cores, doubled_batch, measured, tried
 from steptime.limits import LIMITS, Limit
 from steptime.machine import Watch, core_waits, distributed, one_thread, sync_of
 from steptime.operator_timing import OperatorCall, low, usual_runs
-from steptime.own_loop import OwnLoop, WatchedBatches, doubled_batch, leave, prefetched, run_watched, watch_loop
+from steptime.own_loop import OwnLoop, WatchedBatches, leave, prefetched, run_watched, watch_loop
 from steptime.pace import Pace, TinyStep, divide_gaps, explained, split_by_limit
 from steptime.parts import COLLECTING, FAULTS, HOST, OCCASIONAL, RANKS, THREADS
 from steptime.step import profile_step
@@ -78,8 +78,7 @@ def find_bottleneck(
         busy = watch()
         trial.watched(batches, next_batch)
         limit = trial.judged(trial.inside(trial.batch, rates, path))
-        both = trial.batch, doubled_batch(trial.batch)
-        gains = tried(step, next_batch, both, limit, trial.budget) if try_changes else ()
+        gains = tried(step, next_batch, trial.batch, limit, trial.budget) if try_changes else ()
     return dataclasses.replace(limit, gains=gains, busy=busy() or limit.busy)
 
 
@@ -196,7 +195,7 @@ class LoopExperiments:
             all_s,
             input_s=self.alone_s,
             lines=dict.fromkeys(LIMITS, self.seen.where["step"]) | self.seen.where | self.unexplained,
-            of_ceiling=min(self.ceiling_s / self.inside_s * self.seen.step_s / all_s, 1.0),
+            of_ceiling=self.ceiling_s / self.inside_s * self.seen.step_s / all_s,
             every=self.seen.every,
             busy=self.doubt,
         )
@@ -261,7 +260,7 @@ class LoopExperiments:
                 twice_s, runs = self._timed(lambda: self.step(twice))
         except REFUSALS as error:
             words = " ".join(str(error).split())[:80]
-            refused = f"the step refused it ({type(error).__name__}: {words})"
+            refused = f"it was refused ({type(error).__name__}: {words})"
             anew = "torch.compile would have to compile the step anew"
             self.evidence.append(f"Batch doubled: {anew if 'recompile' in words else refused}.")
             return None
@@ -292,5 +291,4 @@ class LoopExperiments:
             step_s += [mean_s(work, self.sync, inside) for _ in range(n)]
             self.tiny.measure(_TINY_STEPS // self.budget.rounds)
             runs += [timed() for _ in range(in_a_row)]
-        alike = len({len(run) for run in runs}) == 1
-        return low(step_s) if alike else statistics.mean(step_s), runs
+        return low(step_s) if len({len(run) for run in runs}) == 1 else statistics.mean(step_s), runs

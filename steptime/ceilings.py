@@ -67,5 +67,4 @@ def given_ceilings(ceilings: Ceilings | Callable[[], Ceilings] | None, device: s
 
 def _readings(work: Callable[[], object], sync: Callable[[], None]) -> list[float]:
     """Seconds of a call, the shortest reading first, by the clock that times operators."""
-    readings = [mean_s(work, sync) for _ in range(_READINGS + 1)]
-    return sorted(readings[1:])  # the first call is cold
+    return sorted([mean_s(work, sync) for _ in range(_READINGS + 1)][1:])  # the first call is cold

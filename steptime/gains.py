@@ -17,6 +17,7 @@ from unittest import mock
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils._pytree import tree_leaves, tree_map
 
 from steptime.annotations import Batch
 from steptime.budget import Budget
@@ -28,7 +29,7 @@ from steptime.torch_calls import kept_as_compiled
 
 _PAIRS = 6  # the median lies between the least and the most of six in 31 of 32 cases (sign test)
 _SUSPECT = 0.1  # share of the time from which on a limit is removed or halved for real
-REFUSALS = (RuntimeError, MemoryError, ValueError, TypeError, IndexError, KeyError, AttributeError, OSError)
+REFUSALS = Exception  # a step may raise anything where a change takes away what it relies on
 _TRIM, _MAP_MOST, _MAP_FROM = -1, -4, -3  # of glibc's mallopt
 _DEFAULTS = {_TRIM: 2**26, _MAP_FROM: 2**25, _MAP_MOST: 65_536}  # where glibc's own adjustment ends, and its default
 Step = Callable[[], object]
@@ -127,30 +128,36 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def doubled_batch(batch: Batch) -> Batch:
+    """The batch with every tensor's rows repeated. Raises TypeError where no tensor with rows is found in it."""
+    twice = tree_map(lambda x: torch.cat([x, x]) if isinstance(x, torch.Tensor) and x.dim() else x, batch)
+    if all(one is two for one, two in zip(tree_leaves(batch), tree_leaves(twice), strict=True)):
+        raise TypeError("no tensor with rows was found in it")
+    return twice
+
+
 def tried(
-    step: Callable[[Batch], object],
-    next_batch: Callable[[], Batch],
-    batches: tuple[Batch, Batch],
-    limit: Limit,
-    budget: Budget,
+    step: Callable[[Batch], object], next_batch: Callable[[], Batch], batch: Batch, limit: Limit, budget: Budget
 ) -> tuple[Gain, ...]:
     """What was gained where suspects with a tenth of the time were removed or halved.
 
-    `batches` are one batch, and twice that. A change that the step refuses is left out.
+    Without input, `batch` is what the step gets. A change that the step refuses is left out.
     """
-    found, (batch, twice), every = list[Gain](), batches, max(limit.every, 1)
+    found, every = list[Gain](), max(limit.every, 1)
 
     def attempt(name: str, change: str, after: Step | None = None, before: Step | None = None, **options: Any) -> None:
         if not budget.agreed(int(limit.shares[name] >= _SUSPECT)):
             return
-        with contextlib.suppress(*REFUSALS), kept_as_compiled():
+        with contextlib.suppress(REFUSALS), kept_as_compiled():
             found.append(measured(name, change, before or once, after or once, budget, **options))
 
     def once() -> object:
         return step(batch)
 
     attempt("input", "a batch already in memory", before=lambda: step(next_batch()))
-    attempt("launch overhead", "twice the batch, by row", after=lambda: step(twice), rows=2)
+    with contextlib.suppress(REFUSALS):
+        twice = doubled_batch(batch)
+        attempt("launch overhead", "twice the batch, by row", after=lambda: step(twice), rows=2)
     if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
         attempt(FAULTS, "memory that is kept, as out= does", within=kept_memory)
     attempt(COLLECTING, "without garbage collection", within=without_collector, calls=every)

@@ -19,6 +19,7 @@ _NEEDED = ("arithmetic", "memory bandwidth")  # only other operators do without:
 _DOMINATES = 0.5  # share of the loop's time: without it, the loop would be twice as fast
 _CLOSE = 0.1  # so close in share, two limits may change places
 _NEAR = 0.75  # share of the ceiling from which on only fewer operations help
+_TOO_LOW = " (a ceiling that was measured too low: at a slower clock, or without a cache that holds this loop's data)"
 _REMOVED = ("input", FAULTS, COLLECTING, THREADS)  # limits that an experiment takes away as a whole
 
 
@@ -127,7 +128,7 @@ class Limit(Shown):
             title = "What limits this loop is unknown."
         elif self.dominant in _NEEDED:
             nothing = ": nothing to gain but fewer operations" if self.of_ceiling > _NEAR else ""
-            at = f"at {self.of_ceiling:.0%} of this machine's ceiling"
+            at = f"at {self.of_ceiling:.0%} of this machine's ceiling{_TOO_LOW * (self.of_ceiling > 1)}"
             title = f"{largest.capitalize()} limits this loop, {at}{nothing}."
         elif self.dominant:
             often = f", every {self.every} steps" if self.every and largest == OCCASIONAL else ""

@@ -17,8 +17,8 @@ from steptime.units import format_seconds, format_si
 class Utilization(Shown):
     """A step's FLOP/s, and its shares of the measured ceiling and of the data sheet's peak.
 
-    `ceiling` and `peak` are in FLOP/s, None if unknown. Shares are fractions; above 1, something is wrong, and
-    `suspects` say what to check, the likeliest first.
+    `ceiling` and `peak` are in FLOP/s, None if unknown. Shares are fractions; above 1, the ceiling is too low or
+    something is wrong, and `suspects` say what to check, the likeliest first.
     """
 
     flop: float
@@ -71,7 +71,7 @@ class Utilization(Shown):
             f"share of the data sheet's peak: {peak}",
         ]
         if self.suspects:
-            lines.append("A share over 100 % means that something is wrong. Check, in this order:")
+            lines.append("A share over 100 %: the ceiling is too low, or something is wrong. Check, in this order:")
             lines += [f"{i}. {suspect}" for i, suspect in enumerate(self.suspects, start=1)]
         return "\n".join(lines)
 
@@ -118,6 +118,8 @@ def _suspects(rate: float, dtype: str, ceilings: Ceilings) -> Iterator[str]:
         yield "the clock: without a wait for the GPU (torch.cuda.synchronize), it stops when work is queued, not done."
     if rate <= (high := ceilings.highest_flop_per_s.get(dtype, 0.0)):
         yield f"the ceiling: its own readings reach {format_si(high, 'FLOP/s')}, so this may be its noise."
+    if "clock" in ceilings.remarks:
+        yield f"the ceiling: it was measured at a clock of {ceilings.remarks['clock']}"
     if "busy" in ceilings.remarks:
         yield "the ceiling: the machine was busy when it was measured. Measure it again."
 

@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -274,8 +273,3 @@ def prefetched(batches: object) -> tuple[int, int]:
     """The workers of a loader, at least 1, and how many batches may be ready before they are."""
     workers = getattr(batches, "num_workers", getattr(batches, "workers", 0))
     return max(workers, 1), min(1 + workers * (getattr(batches, "prefetch_factor", None) or 2), 20)
-
-
-def doubled_batch(batch: Any) -> Any:
-    """The batch with every tensor's rows repeated."""
-    return tree_map(lambda x: torch.cat([x, x]) if isinstance(x, torch.Tensor) and x.dim() else x, batch)

@@ -46,8 +46,7 @@ class Pace:
     def arithmetic_s(self, call: OperatorCall) -> float:
         """Seconds of the call's FLOP at the matmul's rate. On a GPU, torch lets float32 convolutions use TF32."""
         tf32 = call.dtype == "float32" and "convolution" in call.name and "tf32" in self.flop_per_s
-        best = self.flop_per_s.get("tf32" if tf32 else call.dtype) or self.flop_per_s["float32"]
-        return call.flop / best
+        return call.flop / (self.flop_per_s.get("tf32" if tf32 else call.dtype) or self.flop_per_s["float32"])
 
     def memory_s(self, call: OperatorCall) -> float:
         """Seconds in which a copy would move the call's bytes."""

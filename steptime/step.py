@@ -178,8 +178,7 @@ def read_profile(events: Sequence[TraceEvent], *, device: str, path: Path, gpu: 
     n = len(steps)
     parts = {name: us * 1e-6 / n for name, us in lanes["device" if gpu else "host"].microseconds().items()}
     shown = steps[n // 2]
-    starts = [e["ts"] for e in steps] + [end]
-    step_s = tuple((b - a) * 1e-6 for a, b in itertools.pairwise(starts))
+    step_s = tuple((b - a) * 1e-6 for a, b in itertools.pairwise([*(e["ts"] for e in steps), end]))
     spans = tuple(partition.spans(lanes, shown["ts"], shown["ts"] + shown["dur"]))
     notes = (*([_BLIND] if blind else []), *_notes(inside, steps))
     return StepProfile(device, n, step_s, parts, spans, _operators(inside, n), _waits(inside, n, gpu=gpu), path, notes)

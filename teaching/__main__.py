@@ -11,20 +11,9 @@ from labkit.__main__ import run_command
 
 # Each has add_arguments(parser) and run(arguments), which returns the exit status.
 SUBCOMMANDS = (
-    "anki",
-    "docs",
-    "exam",
-    "handout",
-    "items",
-    "nbgrader",
-    "otter",
-    "path",
-    "pool",
-    "quiz",
-    "record",
-    "report",
+    "anki", "docs", "exam", "handout", "items", "nbgrader", "otter", "path", "pool", "quiz", "record", "report",
     "slides",
-)
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:

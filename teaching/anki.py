@@ -13,13 +13,10 @@ from exercises.bank import Card
 from exercises.misconceptions import Misconception, misconceptions
 from labkit.core.own_folder import writing
 from teaching.assignments import require
+from teaching.exam import filled
 
 _DECK, _MODEL = 1_732_050_807, 1_414_213_562  # Anki knows decks and kinds of notes by such numbers: never change them
 _ANSWERS = ("It ", "They ", "Both ", "These ", "Only ", "Each ", "One ")  # they speak of what was believed
-_CSS = (
-    ".card{font-family:sans-serif;font-size:18px;line-height:1.4;text-align:left;max-width:44em;margin:auto}"
-    "pre{font-size:15px;white-space:pre-wrap}.nightMode a{color:#8ab4f8}"
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,8 +62,8 @@ def write(target: Path, found: list[tuple[str, str, str, str]]) -> None:
     import genanki
 
     template = {"name": "Card", "qfmt": "{{Question}}", "afmt": "{{FrontSide}}<hr id='answer'>{{Answer}}"}
-    fields = [{"name": "Question"}, {"name": "Answer"}]
-    model: Any = genanki.Model(_MODEL, "GPU training workbook", fields=fields, templates=[template], css=_CSS)
+    fields, css = [{"name": "Question"}, {"name": "Answer"}], filled("anki.css")
+    model: Any = genanki.Model(_MODEL, "GPU training workbook", fields=fields, templates=[template], css=css)
     deck: Any = genanki.Deck(_DECK, "GPU training workbook")
     for name, question, answer, notebook in found:
         note = genanki.Note(model, [question, answer], guid=genanki.guid_for(name), tags=[f"notebook-{notebook}"])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
-import inspect
 import json
 import re
-import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,20 +15,21 @@ from exercises.open_cells import names_of
 from labkit.core.errors import LabError, MissingExtra
 from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files, notebook_files
-from teaching import handout, hidden_check, path as paths
+from teaching import handout, path as paths
 
 INTRODUCTION = """# {title}
 
-The {count} exercises of notebook {number}, one point each. `lab.check` says at once what is wrong with an answer, and
+Exercises of notebook {number}: {points}. `lab.check` says at once what is wrong with an answer, and
 `lab.hint("{first}")` helps in steps. Your teacher's copy judges each answer again, on inputs drawn anew."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """An exercise, and the expression of the notebook's own variables that is its answer."""
+    """An exercise, the expression of the notebook's own variables that is its answer, and what it is worth."""
 
     number: str
     answer: str
+    points: float
 
     @property
     def check(self) -> str:
@@ -37,9 +37,9 @@ class Question:
         return f'lab.check("{self.number}", {self.answer})'
 
     @property
-    def slug(self) -> str:
-        """The number as names of cells and variables have it: "03_1"."""
-        return self.number.replace(".", "_")
+    def worth(self) -> str:
+        """The number and its points, in words."""
+        return f"{self.number}, {self.points:g} point{'s' * (self.points != 1)}"
 
 
 @dataclass(frozen=True)
@@ -62,26 +62,49 @@ class Assignment:
         (folder / f"{self.name}.ipynb").write_text(text + "\n", encoding="utf-8")
 
 
-def assignment(number: str) -> Assignment:
-    """The exercises of a notebook ("03"): their cells, the headings and text above them, and the code they build on."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The notebook's number, and its exercises with their points."""
+    parser.add_argument("number", metavar="NN", help="the notebook's number, such as 03")
+    words = "only these exercises, each with its points, such as 03.1=2 03.5; else all, one point each"
+    parser.add_argument("--points", nargs="+", default=[], metavar="NN.S=P", help=words)
+
+
+def assignment(number: str, points: Sequence[str] = ()) -> Assignment:
+    """The exercises of a notebook ("03"): their cells, the headings and text above them, and the code they build on.
+
+    `points` chooses exercises and says what each is worth, "03.1=2", or one point without a number.
+    """
     handout.check_open()
     (path,) = paths.chosen([number])
     cells = notebook_files.read(path)["cells"]
     sources = ["".join(cell["source"]) for cell in cells]
-    stubs = {i: n for i, cell in enumerate(cells) if (n := notebook_files.stub_of(cell)) is not None}
+    all_stubs = {i: n for i, cell in enumerate(cells) if (n := notebook_files.stub_of(cell)) is not None}
+    worth = _worth(points, list(all_stubs.values()))
+    stubs = {i: n for i, n in all_stubs.items() if n in worth}
     kept = set(_needed(cells, sources, stubs)) | {i for stub in stubs for i in _text_above(cells, sources, stub)}
-    words = INTRODUCTION.format(
-        title=paths.headings(number)[""], count=len(stubs), number=number, first=min(stubs.values())
-    )
+    if missing := [all_stubs[i] for i in sorted(kept & set(all_stubs))]:
+        raise LabError(f"{', '.join(worth)} can't do without {', '.join(missing)}: choose that too.")
+    questions = {i: Question(n, _answer(n, sources), worth[n]) for i, n in stubs.items()}
+    told, title = "; ".join(q.worth for q in questions.values()), paths.headings(number)[""]
+    words = INTRODUCTION.format(title=title, points=told, number=number, first=min(stubs.values()))
     made: list[tuple[dict[str, Any], Question | None]] = [(text_or_code("markdown", words, "introduction"), None)]
     for i in sorted(kept | set(stubs)):
         if len(made) == 2:  # after the setup
             made.append((text_or_code("code", _imports(sources[: max(stubs)]), "imports"), None))
         made.append((text_or_code(cells[i]["cell_type"], sources[i], cells[i]["id"]), None))
         if i in stubs:
-            question = Question(stubs[i], _answer(stubs[i], sources))
-            made.append((text_or_code("code", question.check, f"check-{question.slug}"), question))
+            made.append((text_or_code("code", questions[i].check, f"check-{stubs[i].replace('.', '_')}"), questions[i]))
     return Assignment(path.stem, tuple(made))
+
+
+def _worth(points: Sequence[str], numbers: Sequence[str]) -> dict[str, float]:
+    """Number -> points, of words such as "03.1=2"; of all exercises, one each, without any."""
+    found: dict[str, float] = {}
+    for number, mark, worth in (one.partition("=") for one in points or numbers):
+        if number not in numbers or re.fullmatch(r"=\d+(\.\d+)?|", mark + worth) is None:
+            raise LabError(f"Expected exercises out of {', '.join(numbers)}, each alone or as NN.S=1, got {points}.")
+        found[number] = float(worth or 1)
+    return found
 
 
 def _imports(sources: list[str]) -> str:
@@ -139,29 +162,18 @@ def _needed(cells: list[dict[str, Any]], sources: list[str], stubs: dict[int, st
 
 
 def _python(source: str) -> str:
-    """The code of a cell without its magics; nothing where the rest isn't Python."""
-    text = "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
+    """The code of a cell; nothing where it isn't Python, as text and the cell for Colab."""
     try:
-        ast.parse(text)
+        ast.parse(source)
     except SyntaxError:
         return ""
-    return text
+    return source
 
 
 def _names(code: str) -> tuple[set[str], set[str]]:
     """The names that a cell takes from cells above, and those that it sets."""
     read, own = names_of(code)
     return read - own, own
-
-
-def hidden_code() -> str:
-    """The hidden check's own functions, which need nothing but labkit and the exercises."""
-    return inspect.getsource(hidden_check).replace("from __future__ import annotations\n\n", "").rstrip()
-
-
-def new_salt() -> str:
-    """Secret text that an export's hidden inputs are drawn from."""
-    return secrets.token_hex(8)
 
 
 def require(package: str) -> None:

@@ -31,7 +31,7 @@ _MOST_FILES, _MOST_BYTES = 2_000, 2**22  # of a class, of a file; the whole cour
 _ALL = 2**28  # bytes of a class, a line counting as 1,000 more: each costs some 0.2 ms
 _MOST_ENTRIES, _MOST_MACHINES = 3_000, 8  # of a file
 _MOST_REFUSED = 100  # lines of a file, unless more fit
-_LEAST, _MOST = 1e-30, 1e30  # of what a figure can show
+LEAST, MOST = 1e-30, 1e30  # of what a figure can show, and of a guess over a measurement
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Reader:
 
     def last(self, kind: type[Any]) -> dict[tuple[str, str, str], Any]:
         """The last guess or measurement of each quantity and unit; no late guess, and nothing of a busy machine."""
-        found = (e for e in self.entries if isinstance(e, kind) and (e.value == 0 or _LEAST < abs(e.value) < _MOST))
+        found = (e for e in self.entries if isinstance(e, kind) and (e.value == 0 or LEAST < abs(e.value) < MOST))
         last = {(e.section, e.what, e.unit): e for e in found}
         return {k: e for k, e in last.items() if getattr(e, "blind", True) and not getattr(e, "busy", "")}
 

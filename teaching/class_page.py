@@ -22,10 +22,9 @@ from labkit.lesson import guesses, journal
 from labkit.lesson.outcomes import Standing, standings
 from scripts.notebooks import section_minutes
 from teaching import docs, path as paths
-from teaching.class_files import Reader
+from teaching.class_files import LEAST, MOST, Reader
 
 _GROUPS, _MACHINES = 6, 12  # machines whose guesses stand apart, columns of claims
-_LEAST, _MOST = 1e-30, 1e30  # of a guess over a measurement
 _DECADES = 2  # to the left and to the right of 1 on the axis of guesses
 _PAUSE_MIN = 15  # a longer time between two entries is a break
 _ALIKE = 0.95  # share of words in common from which two messages of a check say the same
@@ -63,7 +62,7 @@ def behind(message: str, known: Iterable[tuple[str, str]]) -> str:
 
 
 def _words(message: str) -> tuple[set[str], set[str]]:
-    words = set(re.findall(r"[\w.+-]*\w", message))
+    words = set(re.findall(r"[\w.+-]*\w", re.sub(r"[\d.]+ \w+ after the start|\b0x\w+", "", message)))  # these vary
     return words, {word for word in words if re.fullmatch(r"\d.*x", word)}
 
 
@@ -96,7 +95,7 @@ def next_words(readers: Sequence[Reader]) -> tuple[str, str]:
 def guessed(readers: Sequence[Reader]) -> Iterator[dict[str, Any]]:
     """For each quantity its guesses over the guesser's own measurement, by machine and profile, placed on 0 to 100."""
     pairs = [pair for reader in readers for pair in guesses.before_measuring(reader.entries)]
-    pairs = [(guess, m) for guess, m in pairs if _LEAST < guess / m.value < _MOST]
+    pairs = [(guess, m) for guess, m in pairs if LEAST < guess / m.value < MOST]
     common = Counter(f"{m.machine}, {m.profile}" for _, m in pairs).most_common(_GROUPS)
     found: dict[str, dict[str, list[float]]] = {}
     for guess, m in pairs:

@@ -10,7 +10,7 @@ import argparse
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 from exercises.misconceptions import misconceptions
@@ -21,7 +21,6 @@ from labkit.lesson import exercise_files, notebook_files
 from teaching import path as paths
 
 FOLDER = ROOT / "docs" / "teaching"
-CLASS_MINUTES = {"homework discussed": 10, "lecture": 30, "lab": 50}  # of a week of the semester
 COUNTED = "Counted in wrong answers that we made up: no class has sent its results yet."
 STARTS = {"workshop": 0, "one day": 9 * 60, "two days": 9 * 60}  # minutes after midnight; a workshop counts from 0:00
 
@@ -58,26 +57,21 @@ def filled(text: str) -> str:
     return _MARK.sub(made, text)
 
 
-@cache
-def needed(number: str, length: int) -> int:
-    """Minutes that a learner needs for a path of a notebook."""
-    (path,) = paths.chosen([number])
-    return paths.minutes(path, length)
-
-
 def path_line(number: str) -> str:
     """How long both paths of a notebook take, and what the shorter one leaves for homework."""
     (path,) = paths.chosen([number])
+    short, long = paths.minutes(number, 50), paths.minutes(number, 90)
     return (
-        f"[Notebook](../../notebooks/{path.name}). The 50-minute path takes {needed(number, 50)} minutes and leaves "
-        f"{paths.rest(notebook_files.read(path), 50)} for homework; the 90-minute path takes {needed(number, 90)}."
+        f"[Notebook](../../notebooks/{path.name}). The 50-minute path takes {short} minutes and leaves "
+        f"{paths.rest(notebook_files.read(path), 50)} for homework; the 90-minute path takes {long}."
     )
 
 
 def stuck_list(number: str) -> str:
     """The misconceptions behind most of a notebook's wrong answers, and what to say to each; else the first hints."""
     bank = {name: one for name, one in misconceptions().items() if one.kind == "misconception"}
-    behind = Counter(name for name in _names_of_wrong_answers(number) if name in bank)
+    source = (ROOT / "exercises" / f"nb{number}" / "wrong_answers.py").read_text(encoding="utf-8")
+    behind = Counter(name for name in re.findall(r'"([a-z]+(?:-[a-z]+)+)"', source) if name in bank)
     rows = [f"- *{bank[name].title}.* {bank[name].true}" for name, _ in behind.most_common(5)]
     if not rows:
         exercises = [one for one in exercise_files.numbers() if one.startswith(number)]
@@ -91,11 +85,6 @@ def afterwards() -> dict[str, str]:
     text = (FOLDER / "labs.md").read_text(encoding="utf-8")
     found = re.findall(r"(?ms)^## (\d\d) .*?^\*\*Afterwards\.\*\* (.+?)\n\n", text)
     return {number: " ".join(words.split()) for number, words in found}
-
-
-def _names_of_wrong_answers(number: str) -> Iterable[str]:
-    source = (ROOT / "exercises" / f"nb{number}" / "wrong_answers.py").read_text(encoding="utf-8")
-    return re.findall(r'"([a-z]+(?:-[a-z]+)+)"', source)
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
@@ -114,7 +103,7 @@ def course_table(name: str) -> str:
         for row in parts:
             length, lab = int(row["minutes"]), row["notebook"]
             what = f"Lab {_linked(lab)}, {length}-minute path" if lab else row["what"]
-            minutes = f"{needed(lab, length)} minutes" if lab else ""
+            minutes = f"{paths.minutes(lab, length)} minutes" if lab else ""
             lines.append(f"| {clock // 60}:{clock % 60:02} | {length} | {what} | {minutes} |")
             clock, spent = clock + length, spent + length
         lines += [f"| {clock // 60}:{clock % 60:02} | | End, after {spent} minutes | |", ""]
@@ -136,8 +125,8 @@ def semester_table(_: str) -> str:
 
 def homework_minutes(row: dict[str, str]) -> int:
     """Minutes of a week's homework: what the lab left out, if there is one, and another notebook where one is given."""
-    whole, lab = ((row["notebook"] and needed(row["notebook"], length)) or 0 for length in (90, 50))
-    return whole - lab + (needed(row["homework"], 90) if row["homework"] else 0)
+    whole, lab = ((row["notebook"] and paths.minutes(row["notebook"], length)) or 0 for length in (90, 50))
+    return whole - lab + (paths.minutes(row["homework"], 90) if row["homework"] else 0)
 
 
 def _row(cells: Sequence[str]) -> str:

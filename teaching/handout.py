@@ -20,26 +20,14 @@ from labkit.lesson import notebook_files
 from scripts.notebooks import canonical
 
 KEPT = (  # a list of what is copied: what is new in the repository is left out until it is named here
-    ".gitignore", "CITATION.cff", "LICENSE", "Makefile", "README.md", "constraints.txt", "data", "docs",
+    ".gitignore", "CITATION.cff", "LICENSE", "Makefile", "README.md", "constraints.txt", "data", "docker", "docs",
     "environment.yml", "exercises", "notebooks", "pyproject.toml", "scripts", "start", *PACKAGES,
 )  # fmt: skip
 LEFT_OUT = shutil.ignore_patterns(
     "solution.py", "wrong_*.py", "misconceptions.csv", "cards.csv", "messages.csv", "teaching", "__pycache__", ".*",
     "*.pyc", "*.lock",
 )  # fmt: skip
-NOTE = """
-**This copy was made for a class and has no solutions.** `lab.check` and `lab.hint` work, `lab.solution` says so. The
-tests and what is for contributors are not in it: `make lab` and `make doctor` are the commands to use, and `make test`
-runs each notebook as it is.
-"""
-_PACKED = '''"""The checks of this notebook's exercises, compressed, since a check has to know what is right."""
-import base64, linecache, zlib
-
-_TEXT = zlib.decompress(base64.b85decode({text!r})).decode()
-_NAME = "<" + __name__ + ">"  # under which tools find the lines
-linecache.cache[_NAME] = len(_TEXT), None, _TEXT.splitlines(True), _NAME
-exec(compile(_TEXT, _NAME, "exec", dont_inherit=True))
-'''
+_TEMPLATES = Path(__file__).with_name("templates")
 _LINK = re.compile(r"(?<![\w\])])!?\[([^\]\n]+)\]\((?!\w+:|#)([^)\s#]+)[^)\n]*\)")  # of Markdown, to a file
 
 
@@ -70,11 +58,12 @@ def write(target: Path) -> None:
         for path in notebook_files.paths():
             text = canonical(notebook_files.read(path), path.name)  # without a teacher's outputs
             (target / "notebooks" / path.name).write_text(text, encoding="utf-8")
+        note, packed = (_TEMPLATES / name for name in ("handout_note.md", "packed_check.py.in"))
         title, _, text = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n")
-        (target / "README.md").write_text(f"{title}\n{NOTE}{text}", encoding="utf-8")
+        (target / "README.md").write_text(f"{title}\n{note.read_text(encoding='utf-8')}{text}", encoding="utf-8")
         for check in target.glob("exercises/*/check.py"):
-            packed = base64.b85encode(zlib.compress(check.read_bytes(), 9))
-            check.write_text(_PACKED.format(text=packed), encoding="utf-8")
+            data = base64.b85encode(zlib.compress(check.read_bytes(), 9))
+            check.write_text(packed.read_text(encoding="utf-8").format(data=data), encoding="utf-8")
         for file in target.rglob("*.md"):
             text = file.read_text(encoding="utf-8")
             for link in _LINK.finditer(text):

@@ -7,17 +7,20 @@ in is that notebook, or the lesson's own. autograder.zip is yours alone; labkit 
 from __future__ import annotations
 
 import argparse
+import json
+import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from labkit.core.errors import LabError
 from labkit.core.own_folder import writing
 from labkit.core.paths import PACKAGES, ROOT
-from teaching import handout
-from teaching.assignments import assignment, hidden_code, new_salt, require
+from teaching import assignments, handout
+from teaching.assignments import require
 from teaching.exam import filled
 
 PYTHON = "3.12"  # environment.yml's
@@ -25,13 +28,13 @@ PYTHON = "3.12"  # environment.yml's
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The notebook's number, and the folder to write."""
-    parser.add_argument("number", metavar="NN", help="the notebook's number, such as 03")
+    assignments.add_arguments(parser)
     parser.add_argument("-o", "--output", type=Path, required=True, help="a new folder")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the export, and say how to grade with it."""
-    write(arguments.number, arguments.output)
+    write(arguments.number, arguments.output, arguments.points)
     zipped = arguments.output / "autograder.zip"
     print(
         f"Learners get {arguments.output / 'student'}, you keep {zipped}. To grade what one of them handed in, with a"
@@ -41,13 +44,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def write(number: str, target: Path) -> None:
-    """Write the learners' notebook and the autograder of a notebook ("03") into a new folder.
+def write(number: str, target: Path, points: Sequence[str] = ()) -> None:
+    """Write learners' notebook and the autograder of a notebook ("03"), or of `points` ("03.1=2"), into a new folder.
 
     MissingExtra without otter-grader, LabError for an unknown notebook, or where the folder can't be written.
     """
     require("otter")
-    found, salt = assignment(number), new_salt()
+    found = assignments.assignment(number, points)
     with writing(target), tempfile.TemporaryDirectory() as made:
         handout.make_empty(target)
         cells = [
@@ -57,10 +60,15 @@ def write(number: str, target: Path) -> None:
         found.write(target / "student", cells)
         work = Path(made) / "work"
         handout.write(work)
-        (work / "tests").mkdir()
+        for folder in ("tests", "teaching"):
+            (work / folder).mkdir()
+        for file in ("__init__", "hidden_check", "judging", "learner"):
+            shutil.copy(ROOT / "teaching" / f"{file}.py", work / "teaching")
         for question in found.questions:
-            test = filled("otter_test.py", code=hidden_code(), question=question, salt=salt)
+            test = filled("otter_test.py", question=question)
             (work / "tests" / f"{question.number}.py").write_text(test, encoding="utf-8")
+        plugin = {"teaching.judging.OtterPlugin": {question.number: question.answer for question in found.questions}}
+        (work / "otter_config.json").write_text(json.dumps({"plugins": [plugin]}), encoding="utf-8")
         (work / "requirements.txt").write_text(requirements(number), encoding="utf-8")
         _generate(work, target.resolve() / "autograder.zip")
 
@@ -76,7 +84,7 @@ def requirements(number: str) -> str:
 def _generate(work: Path, target: Path) -> None:
     """Let otter pack its autograder: the tests, the packages and the checks, and how to install what they need."""
     command = [sys.executable, "-m", "otter", "generate", "-t", "tests", "-o", str(target), "-r", "requirements.txt"]
-    command += ["--no-environment", "--python-version", PYTHON, *PACKAGES, "exercises", "data"]
+    command += ["--no-environment", "--python-version", PYTHON, *PACKAGES, "exercises", "data", "teaching"]
     done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
     if done.returncode:
         raise LabError(f"otter generate failed: {done.stderr.strip().splitlines()[-1:]}")

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
             made = notebook_files.solved(made, exercise_files.solutions(path.name[:2]))
         file = arguments.out if alone else arguments.out / path.name
         file.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        print(f"{file}: {minutes(path, arguments.minutes)} minutes")
+        print(f"{file}: {minutes(path.name[:2], arguments.minutes)} minutes")
     return 0
 
 
@@ -70,9 +70,11 @@ def headings(number: str) -> dict[str, str]:
     return {match[1] or "": match[0].lstrip("# ") for match in found if match}
 
 
-def minutes(path: Path, length: int) -> int:
-    """Minutes that a learner needs for a path of the notebook, in whole 5 minutes, by the formula for whole ones."""
-    return notebooks.minutes({"cells": _kept(notebook_files.read(path), length)}, path.name[:2])
+@functools.cache
+def minutes(number: str, length: int) -> int:
+    """Minutes that a learner needs for a path of a notebook, in whole 5 minutes, by the formula for whole ones."""
+    (path,) = chosen([number])
+    return notebooks.minutes({"cells": _kept(notebook_files.read(path), length)}, number)
 
 
 def is_left_out(cell: dict[str, Any], length: int) -> bool:

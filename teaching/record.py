@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from labkit.core import results
-from labkit.core.errors import LabError, MissingExtra
+from labkit.core.errors import LabError
 from labkit.core.paths import NOTEBOOKS, RECORDED
 from labkit.core.results import Measurement, Verdict
 from labkit.core.units import format_seconds
 from labkit.lesson import exercise_files, notebook_files
 from labkit.measure.machine import machine
+from teaching.assignments import require
 
 _TRIES, _CELL_S = 3, 600  # runs of a notebook, seconds of a cell
 
@@ -102,11 +103,10 @@ def _run(path: Path, home: str) -> None:
 
 def ran(name: str, notebook: notebook_files.Notebook, **environment: str) -> Any:
     """A notebook (nbformat 4 JSON) after it has run; LabError where a cell fails, MissingExtra without nbclient."""
-    try:
-        import nbclient
-        import nbformat
-    except ImportError as error:
-        raise MissingExtra(f"To run notebooks, install {error.name}: pip install nbclient ipykernel") from error
+    require("nbclient")
+    import nbclient
+    import nbformat
+
     made = nbformat.reads(json.dumps(notebook), as_version=4)
     resources = {"metadata": {"path": str(NOTEBOOKS)}}
     try:

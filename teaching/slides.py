@@ -8,7 +8,6 @@ solutions, as far as the last picture; LABKIT_PROFILE=ci makes that quick.
 from __future__ import annotations
 
 import argparse
-import html
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files, notebook_files
 from teaching import path as paths
 from teaching.assignments import require
+from teaching.exam import filled
 from teaching.record import ran
 
 LECTURES = ROOT / "docs" / "teaching" / "lectures"
@@ -32,13 +32,13 @@ Cells = Mapping[str, Mapping[str, Any]]  # id -> cell, after it has run
 
 @dataclass(frozen=True)
 class Slide:
-    """A title, a line of text, the cell whose pictures are shown ("" for none), and those with the speaker's notes."""
+    """A title, a line of text, the cell whose pictures are shown ("" for none), and those with notes, by spaces."""
 
     title: str
     line: str
     notebook: str
     figure: str
-    notes: tuple[str, ...]
+    notes: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,11 +73,7 @@ def names() -> list[str]:
 
 def lecture(name: str) -> list[Slide]:
     """The slides of a lecture."""
-    return read_table(LECTURES / f"{name}.csv", _slide)
-
-
-def _slide(row: Mapping[str, str]) -> Slide:
-    return Slide(row["title"], row["line"], row["notebook"], row["figure"], tuple(row["notes"].split()))
+    return read_table(LECTURES / f"{name}.csv", lambda row: Slide(**row))
 
 
 def with_reveal(folder: Path, out: Path) -> str:
@@ -106,30 +102,18 @@ def executed(number: str, figures: Sequence[str]) -> Cells:
 def cells_of(slide: Slide, done: Mapping[str, Cells]) -> list[dict[str, Any]]:
     """A slide as two cells of text: what is shown, and the notes."""
     cells = done[slide.notebook]
-    shown = "\n".join(pictures(cells[slide.figure].get("outputs", []))) if slide.figure else ""
+    shown = pictures(cells[slide.figure].get("outputs", [])) if slide.figure else []
     if slide.figure and not shown:
         raise LabError(f"Cell {slide.figure} of notebook {slide.notebook} drew nothing: see {LECTURES}.")
-    where = f"<figcaption>Drawn by notebook {slide.notebook} on this machine.</figcaption>" if shown else ""
-    figure = f"\n\n<figure>{shown}{where}</figure>" if shown else ""
-    notes = "\n\n".join("".join(cells[name]["source"]) for name in slide.notes)
-    return [_text(f"## {slide.title}\n\n{slide.line}{figure}", "slide"), _text(notes, "notes")]
+    notes = "\n\n".join("".join(cells[name]["source"]) for name in slide.notes.split())
+    texts = {"slide": filled("slide.md", slide=slide, pictures=shown), "notes": notes}
+    return [{"source": text, "metadata": {"slideshow": {"slide_type": kind}}} for kind, text in texts.items()]
 
 
-def pictures(outputs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The pictures among a cell's outputs as HTML, each with its text alternative."""
-    found = []
-    for output in outputs:
-        data = output.get("data", {}).get("image/png")
-        if data:
-            about = output["metadata"].get("image/png", {})
-            size = "".join(f' {side}="{about[side]}"' for side in ("width", "height") if side in about)
-            alternative = html.escape(str(about.get("alt", "")), quote=True)
-            found.append(f'<img src="data:image/png;base64,{data.strip()}" alt="{alternative}"{size}>')
-    return found
-
-
-def _text(source: str, kind: str) -> dict[str, Any]:
-    return {"cell_type": "markdown", "metadata": {"slideshow": {"slide_type": kind}}, "source": source}
+def pictures(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The pictures among a cell's outputs: data as base64, and alt, width and height where they have any."""
+    found = [output for output in outputs if output.get("data", {}).get("image/png")]
+    return [one["metadata"].get("image/png", {}) | {"data": one["data"]["image/png"].strip()} for one in found]
 
 
 def exported(cells: Sequence[Mapping[str, Any]], title: str, prefix: str) -> str:
@@ -138,10 +122,7 @@ def exported(cells: Sequence[Mapping[str, Any]], title: str, prefix: str) -> str
     from nbconvert import SlidesExporter
     from nbformat import v4
 
-    made = v4.new_notebook(
-        cells=[v4.new_markdown_cell(cell["source"], metadata=cell["metadata"]) for cell in cells],
-        metadata={"title": title},
-    )
+    made = v4.new_notebook(cells=[v4.new_markdown_cell(**cell) for cell in cells], metadata={"title": title})
     exporter = SlidesExporter(
         extra_template_basedirs=[str(Path(__file__).parent)],
         template_name="slides_template",

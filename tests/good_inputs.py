@@ -17,6 +17,7 @@ from exercises.nb01 import device_jobs
 from exercises.nb02 import workstation
 from exercises.nb09 import formats
 from exercises.nb15 import namespace_hosts
+from labkit.lesson import outcomes
 from ranks import Span
 from steptime.allocations import CATEGORIES
 from tests.good_figures import figures
@@ -194,6 +195,7 @@ EXAMPLES |= {
     "check.answer": lambda: 3,
 }
 EXAMPLES |= {
+    "labkit.Outcome.draw.picture": lambda: lambda: None,
     "namespace_hosts.Hosts.launch.fn": lambda: _work_on,
     "dist.all_reduce_seconds.sizes": lambda: [4, 4096],
     "rank_script.as_script.fn": lambda: _work_on,
@@ -218,7 +220,6 @@ EXAMPLES |= {
     "kerneltrace.Review.of.kind": lambda: "atomics",
     "labkit.Comparison.ratio.label": lambda: "b",
     "labkit.Ratio.times.factor": lambda: 2.0,
-    "trainplan.Cost.stored_in.element_bytes": lambda: 2,
     "trainplan.Network.layer_costs.batch": lambda: _network().batch(8),
     "trainplan.Network.cost.batch": lambda: _network().batch(8),
     "trainplan.Network.training_flop.batch": lambda: _network().batch(8),
@@ -246,6 +247,7 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "Workstation": lambda: workstation.Workstation(),
     "SpeedBoard": lambda: lab.SpeedBoard("00.1", "title"),
     "Format": lambda: formats.float16,
+    "Outcome": lambda: outcomes.Outcome("00.1", "passed", "Right."),
     "Hosts": lambda: namespace_hosts.Hosts(("a", "b"), Path.cwd()),
     "StandIn": lambda: lab.StandIn(1e30),
     "Run": lambda: _runs().runs[0],
@@ -255,7 +257,6 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "Compiled": lambda: lab.compile_cuda(EXAMPLES["compile_cuda.source"]()),
     "Comparison": lambda: lab.compare({"a": lambda: None, "b": lambda: None}, budget_s=0.0),
     "Ratio": lambda: INSTANCES["Comparison"]().ratio("b"),
-    "Cost": lambda: lab.costs.matmul(4, 4, 4),
     "Network": lambda: _network(),
     "TunedComparison": lambda: lab.training.compare_tuned({"a": _learn, "b": _learn}, [0.1]),
 }

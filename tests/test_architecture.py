@@ -97,7 +97,7 @@ FLOORS: dict[str, list[set[str]]] = {
     ],
     "trainplan": [
         {"errors", "tables", "units"},
-        {"arguments"},
+        {"arguments", "csv_tables"},
         {"costs", "facts"},
         {"cluster", "schedule"},
         {"command", "figures"},

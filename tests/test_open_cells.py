@@ -42,6 +42,11 @@ def test_an_open_exercise_and_its_check_come_again_and_other_cells_do_not():
     assert check.startswith(CHECK)
 
 
+def test_the_check_is_found_below_what_its_picture_needs():
+    _, check = appended(STUB, f"size = len('ab')\n{CHECK}")
+    assert "(said := lab.check('99.1', answer)).state" in check
+
+
 def test_a_cell_that_raises_while_its_exercise_is_open_fails():
     run(STUB, CHECK, "answer if mine.state == 'passed' else 'todo'")
     with pytest.raises(TypeError, match="ellipsis"):

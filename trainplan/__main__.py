@@ -36,10 +36,9 @@ def _show(plan: Plan) -> None:
         "\n".join(textwrap.fill(line, width, break_on_hyphens=False) for line in text.splitlines())
         for text in (table.title, *table.notes)
     )
+    shown = replace(table, title=title, notes=tuple(notes))
     try:
-        print(
-            replace(table, title=title, notes=tuple(notes)), *filter(None, [plan.configuration]), sep="\n\n", flush=True
-        )
+        print(shown, *filter(None, [plan.configuration]), sep="\n\n", flush=True)
     except BrokenPipeError:  # whoever reads it has stopped; nor must Python's last flush complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -68,9 +68,8 @@ def reached(
 
     `here` maps a label to (measured FLOP/s, peak FLOP/s); leave out what has no known peak.
     """
-    sources = "published: " + "; ".join(sorted({one.source.split(" (")[0] for one in published}))
     mine: dict[str, Any] = {"color": MEASURED, "label": "measured here"}
-    others = {**HATCHED, "label": sources}
+    others = {**HATCHED, "label": "published: " + "; ".join(sorted({one.source.split(" (")[0] for one in published}))}
     rows = [(label, rate / peak, peak, mine) for label, (rate, peak) in (here or {}).items()]
     rows += [(one.device, one.share, one.peak_flop_per_s, others) for one in published]
     for y, (_, share, peak, style) in enumerate(rows):
@@ -78,7 +77,7 @@ def reached(
         text_beside(ax, y, f"{share:.0%} of {format_si(peak, 'FLOP/s')}")
     ax.axvline(100, color=LIMIT, linewidth=2, label="limit: the vendor's peak")
     name_rows(ax, [row[0] for row in rows])
-    ax.set(xlim=(0, 100), xlabel="share of the dense peak reached (%)")
+    ax.set(xlim=(0, 100 * max([1.0, *(row[1] for row in rows)])), xlabel="share of the dense peak reached (%)")
     height_in = 1.1 + 0.28 * max(len(rows), 1)
     return FigureSpec(_reached_in_words(published, here or {}), height_in=height_in, width_in=4.5, legend="above")
 
@@ -91,7 +90,8 @@ def _reached_in_words(published: Sequence[PublishedMatmul], here: Mapping[str, t
             f"best {published[0].dtype} matmuls that others published: from {low.share:.0%} ({low.device}) "
             f"to {high.share:.0%} ({high.device}) of the peak"
         )
-    return "; ".join(words) + "." if words else "Nothing to show: no rate has a known peak."
+    above = " A board that clocks above its printed boost exceeds its peak." * any(r > p for r, p in here.values())
+    return "; ".join(words) + "." + above if words else "Nothing to show: no rate has a known peak."
 
 
 @Drawing

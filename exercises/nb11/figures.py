@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from exercises.nb11.several_seeds import amount
 from labkit.core.kinds import Items
 from labkit.core.parameters import Count, Share
 from labkit.core.units import format_seconds, significant
@@ -110,18 +111,14 @@ def time_to_accuracy(
     if finite:
         ax.set_ylim(min(finite) / 1.4, 1.3 * top)
     words = [
-        f"{name}, batch {batch}: {reached.arrived} of {len(reached.values)} seeds, median "
-        + ("never" if math.isinf(reached.median) else _amount(reached.median, what))
+        f"{name}, batch {batch}: {reached.arrived} of {len(reached.values)} seeds, "
+        f"median {amount(reached.median, reached.unit)}"
         for name, by in found.items()
         for batch, reached in by.items()
     ]
     percent = f"{significant(100 * accuracy)} %"
     title = f"To {percent} on held-out images"
     return FigureSpec(f"To {percent}: {'; '.join(words)}.", title=title, height_in=4.2, legend="below")
-
-
-def _amount(value: float, what: str) -> str:
-    return format_seconds(value) if what == "seconds" else f"{value:,.0f} {what}"
 
 
 def _log_axes(ax: Axes, batches: Sequence[int], shown: Sequence[float], what: str) -> None:

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from labkit.core.display import Shown, ShownAsTable, Table
 from labkit.core.errors import BadArgument
 from labkit.core.kinds import Items
-from labkit.core.parameters import Count, checked
-from labkit.core.units import format_seconds, significant
+from labkit.core.parameters import AnyNumber, Count, checked
+from labkit.core.units import format_quantity, format_seconds, significant
 from labkit.measure.bench import Ratio
 from labkit.train.training import Run, Setup, fit
 from labkit.train.training.loop import chosen_seeds
@@ -49,7 +49,7 @@ class Reached(Shown):
         return sum(map(math.isfinite, self.values))
 
     def __str__(self) -> str:
-        low, middle, high = (_amount(value, self.unit) for value in (self.low, self.median, self.high))
+        low, middle, high = (amount(value, self.unit) for value in (self.low, self.median, self.high))
         got_there = f"{self.arrived} of {len(self.values)} seeds reached {_percent(self.accuracy)}"
         return f"{got_there}; median {middle}, from {low} to {high}"
 
@@ -182,10 +182,10 @@ def _inversion_counts(n: int, m: int) -> tuple[int, ...]:
     return tuple(a + b for a, b in itertools.zip_longest(last_from_n, last_from_m, fillvalue=0))
 
 
-def _amount(value: float, unit: str) -> str:
-    if math.isinf(value):
-        return "never"
-    return format_seconds(value) if unit == "s" else f"{significant(value)} {unit}"
+@checked
+def amount(value: AnyNumber, unit: str) -> str:
+    """A value in words; "never" for inf."""
+    return "never" if math.isinf(value) else format_quantity(value, unit)
 
 
 def _percent(share: float) -> str:

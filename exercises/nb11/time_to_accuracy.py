@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import random
 import statistics
 from collections.abc import Callable, Iterator
@@ -25,12 +24,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from exercises.nb11.several_seeds import Runs
+from exercises.nb11.several_seeds import Runs, amount
 from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr
 from labkit.core.errors import LabError
 from labkit.core.paths import PACKAGES
-from labkit.core.units import format_seconds
 from labkit.lesson.answers import parts
 from labkit.lesson.checks import NotYet, call, function
 from labkit.measure.machine import machine, pick, threads
@@ -82,40 +80,33 @@ def _compared(fn: Callable[..., Any]) -> str:
         seed, (training, validation) = draw.randrange(10**6), _renamed(draw)
         plain.append(_train(baseline, seed, training, validation))
         yours.append(_train(fn, seed, training, validation))
-        if len(yours) == 2 and min(map(_time_to, yours)) == math.inf:
+        if len(yours) == 2 and not Runs(tuple(yours)).time_to(ACCURACY).arrived:
             break  # enough seeds have failed
     _judge_own(*(run.model for run in yours[:2]))
     return _judge(plain, yours)
 
 
 def _judge(plain: list[Run], yours: list[Run]) -> str:
-    of, arrived = len(yours), sum(_time_to(run) < math.inf for run in yours)
-    if arrived < of - 1:
+    mine, baselines = Runs(tuple(yours), "yours"), Runs(tuple(plain), "the plain training")
+    reached, theirs, of = mine.time_to(ACCURACY), baselines.time_to(ACCURACY), len(yours)
+    arrived = f"{reached.arrived} of {of} seeds reached 97 %"
+    if reached.arrived < of - 1:
         best = statistics.median(max(run.accuracies) for run in yours)
         raise NotYet(
-            f"{arrived} of {of} seeds reached 97 % on the held-out images within {_MOST_EPOCHS} epochs; at least "
-            f"{of - 1} must. The median seed's best was {best:.1%}. The labels have other names here than in the "
-            "notebook, so only what is learnt in step(images, labels) counts."
+            f"{arrived} on the held-out images within {_MOST_EPOCHS} epochs; at least {of - 1} must. The median seed's "
+            f"best was {best:.1%}. The labels have other names here than in the notebook, so only what is learnt in "
+            "step(images, labels) counts."
         )
-    plain_s, yours_s = (statistics.median(map(_time_to, runs)) for runs in (plain, yours))
-    never = "never" if math.isinf(plain_s) else format_seconds(plain_s)
-    both = f"yours {format_seconds(yours_s)}, the plain training {never} (medians of {of} seeds, taken in turn)"
-    mine, baselines = Runs(tuple(yours), "yours"), Runs(tuple(plain), "the plain training")
+    yours_s, plain_s = (amount(each.median, "s") for each in (reached, theirs))
+    both = f"yours {yours_s}, the plain training {plain_s} (medians of {of} seeds, taken in turn)"
     gain, chance = mine.faster_than(baselines, ACCURACY), mine.chance_of(baselines, ACCURACY)
-    if not (yours_s * FASTER_BY < plain_s and chance <= BY_CHANCE):
+    if not (reached.median * FASTER_BY < theirs.median and chance <= BY_CHANCE):
         if gain.busy:
             raise NotYet(f"Not judged, since {gain.busy}. Run the check again when it is calm: {both}.")
-        if yours_s * FASTER_BY < plain_s:
-            raise NotYet(
-                f"It may be luck: equal trainings differ so in {100 * chance:.1f} % of checks. {gain}; {both}."
-            )
+        if reached.median * FASTER_BY < theirs.median:
+            raise NotYet(f"It may be luck: equal trainings differ so in {chance:.1%} of checks. {gain}; {both}.")
         raise NotYet(f"Less than a quarter faster than the plain training, which may be chance: {both}.")
-    return f"{arrived} of {of} seeds reached 97 % on held-out images: {both}. {gain}."
-
-
-def _time_to(run: Run) -> float:
-    seconds = run.time_to(ACCURACY)
-    return math.inf if seconds is None else seconds
+    return f"{arrived} on held-out images: {both}. {gain}."
 
 
 def _digits() -> Labelled:

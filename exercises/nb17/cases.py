@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from exercises.nb17 import health
@@ -64,7 +63,7 @@ class BrokenRun:
         minutes = _RESTART_MINUTES + sum(int(SETTINGS[name]["minutes"]) for name in mend)  # type: ignore[attr-defined, misc]
         outcome = f"The run was repeated with your mend, and isn't healthy. {' '.join(wrong)}" if wrong else _HEALTHY
         if named != {*self.causes}:
-            wrongly = sorted(named - {*self.causes})
+            wrongly = sorted(named - {*self.causes})[: len(self.causes)]  # a list of all would be told all
             shows = [f"The cause isn't {one!r}: that would show in {CAUSES[one]}." for one in wrongly]
             outcome = " ".join([*(shows or ["That isn't all of the cause."]), outcome])
         if wrong or named != {*self.causes}:
@@ -106,7 +105,7 @@ def mended(job: Job, mend: object, most: int = 1) -> Job:
             raise NotYet(f"Expected {name} to be {choices(name)}, got {brief_repr(value)}.")
         if name == "on_all_ranks":
             value = tuple(work for work in SIDE_WORK if work in (*job.on_all_ranks, value))
-        job = dataclasses.replace(job, **{name: value})
+        job = replace(job, **{name: value})
     return job
 
 

@@ -4,7 +4,7 @@ Sizes and rules are those of requests above 1 MiB in c10/cuda/CUDACachingAllocat
 multiples of 512 bytes, requests below 10 MiB share segments of 20 MiB, larger ones get a segment of their own, a
 multiple of 2 MiB. A request takes the smallest free block that is large enough and splits it; neighbours that are free
 merge again. Before it gives up, the allocator returns all segments that are wholly free to the driver. With expandable
-segments, all blocks lie in one segment that grows at its end, and free pages of 2 MiB anywhere in it can be returned:
+segments, all blocks lie in one that grows at its end, and free pages in it (of 20 MiB, here of 2) can be returned:
 https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf
 """
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from exercises.nb17 import health
 from exercises.nb17.device_memory import MIB
-from exercises.nb17.settings import CORES, LAYERS, RANKS, Job, RankEvidence, rows_of
+from exercises.nb17.settings import CORES, LAYERS, Job, RankEvidence, rows_of
 from labkit.core.display import Note, Table
 from labkit.core.units import significant
 from labkit.measure import catalog
@@ -27,9 +27,9 @@ _LINES = {row["kind"]: row["text"] for row in rows_of("lines")}
 _UNKNOWN = "group 1, call 0: gloo:unknown []"  # where this torch has no flight recorder
 _CHARACTER = 16 * MIB  # of a segment, in the picture of the memory
 _NOTE = "GPUs, with a hundredth of the memory of real ones, networks and what tools say of them are simulated."
-# Shares of a GPU's power limit: at rest, while NCCL's kernel spins in a collective, and while it computes. That it
-# reads 100 % and stays cool is https://github.com/cupy/cupy/issues/3557; the three shares are the game's own.
-_REST, _SPINS, _COMPUTES = 0.12, 0.33, 0.9
+# Of a GPU's power limit: at rest, while NCCL's kernel spins (https://github.com/cupy/cupy/issues/3557), and while it
+# computes at full clock; and of its SMs those with a block of that kernel, one a channel. All four are the game's own.
+_REST, _SPINS, _COMPUTES, _CHANNELS = 0.12, 0.33, 0.9, 0.18
 
 
 def _by_rank(
@@ -87,15 +87,16 @@ def _smi(broken: Any) -> Table:
         if rank.error.startswith("RuntimeError: CUDA"):
             return ["ERR!"] * 7
         draw, (computes, spins) = _draw(broken, i, "smi"), gpu_shares(rank, step_s)
-        power_w = (gpu.tdp_w or 0.0) * (_REST + (_SPINS - _REST) * spins + (_COMPUTES - _REST) * computes)
-        slow = i == broken.fault.slow_rank
-        mhz = 1410 / (broken.fault.times if slow else 1) * draw.uniform(0.99, 1.0)
+        active = computes * draw.uniform(0.78, 0.86) + spins * _CHANNELS
+        pace = 1 / broken.fault.times if i == broken.fault.slow_rank else 1.0  # of its clock and power
+        power_w = (gpu.tdp_w or 0.0) * (_REST + (_SPINS - _REST) * spins + pace * (_COMPUTES - _REST) * computes)
+        mhz = (gpu.boost_hz or 0.0) / 1e6 * pace * draw.uniform(0.99, 1.0)
         used = 0 if rank.error and not rank.lost_peer else rank.memory.reserved
         return [
-            f"{100 * (computes + spins):.0f} %", f"{100 * computes * draw.uniform(0.78, 0.86):.0f} %",
+            f"{100 * (computes + spins):.0f} %", f"{100 * active:.0f} %",
             f"{power_w * draw.uniform(0.96, 1.04):.0f} / {gpu.tdp_w:.0f} W", f"{mhz:,.0f} MHz",
             f"{draw.randrange(48, 67)} °C", f"{used / MIB:,.0f} / {rank.memory.capacity / MIB:,.0f} MiB",
-            "HW Power Brake" if slow else "none",
+            "HW Power Brake" if pace < 1 else "none",
         ]  # fmt: skip
 
     note = f"{gpu.name}, driver {broken.fault.driver}; PyTorch is built for CUDA {broken.job.torch_cuda}. {_NOTE}"
@@ -137,10 +138,10 @@ def _loader(broken: Any) -> Table:
         steps, waits = max(len(rank.loader_s), 1), sum(rank.loader_s)
         slow = i in broken.fault.slow_loader
         read_mb_s = 640 * _draw(broken, i, "disk").uniform(0.9, 1.1) / (broken.fault.times * 4 if slow else 1)
-        running = min(100.0, 100 * workers * RANKS / CORES) if slow else 100 * workers * 0.06
+        running = min(100.0, 100 * workers / CORES) if slow else 100 * workers * 0.06
         return [
             f"{1e3 * waits / steps:.1f} ms", 0 if waits else 2 * workers, f"{read_mb_s:,.0f} MB/s",
-            f"{workers * RANKS} of {CORES}", f"{running:.0f} %", f"{sum(rank.images)} of {sum(rank.rows)}",
+            f"{workers} of {CORES}", f"{running:.0f} %", f"{sum(rank.images)} of {sum(rank.rows)}",
             f"{min(rank.pixels, default=0.0):.1f} to {max(rank.pixels, default=0.0):.1f}",
         ]  # fmt: skip
 

@@ -50,7 +50,7 @@ cause, sure = "the CPU computes", 0.95
 mend = {"torch_cuda": "12.6"}
 
 # %% 17.5b
-# "nvidia-smi": one clock is a third of the others, whose GPUs spin at half the power. All read 100 %.
+# "nvidia-smi": one clock is a third of the others', and that GPU's SMs are always busy. All read 100 %.
 cause, sure = "one GPU is slow", 0.95
 mend = {"replace_node": 0}
 

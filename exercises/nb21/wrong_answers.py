@@ -75,11 +75,14 @@ def two_at_a_time(loss, weights, images, labels):
     return jnp.concatenate([norm(loss, weights, images[part], labels[part]) for part in parts])
 
 
-def mapped_in_batches(loss, weights, images, labels):
-    def norm(one):
-        return jnp.sqrt(squared(jax.grad(loss)(weights, one[0][None], one[1][None])))
+def mapped_in_batches(size):
+    def gradient_norms(loss, weights, images, labels):
+        def norm(one):
+            return jnp.sqrt(squared(jax.grad(loss)(weights, one[0][None], one[1][None])))
 
-    return jax.lax.map(norm, (images, labels), batch_size=2)
+        return jax.lax.map(norm, (images, labels), batch_size=size)
+
+    return gradient_norms
 
 
 def by_name(gradient):
@@ -236,7 +239,8 @@ WRONG = {
         (compiled_one_by_one, "jax.vmap needs one call", "python-loop-per-item"),
         (mapped_one_by_one, "jax.vmap needs one call", "python-loop-per-item"),
         (two_at_a_time, "jax.vmap needs one call", "python-loop-per-item"),
-        (mapped_in_batches, "jax.vmap needs one call", "python-loop-per-item"),
+        (mapped_in_batches(2), "jax.vmap needs one call", "python-loop-per-item"),
+        (mapped_in_batches(16), "jax.vmap needs one call", "python-loop-per-item"),
         (norm_by(by_name), "raised KeyError", "right-for-one-case"),
         (of_the_inputs, "image 0's norm is", "other-formula"),
         (

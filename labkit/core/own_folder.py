@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from labkit.core.errors import DataError
 
 # Neither a link nor a pipe that nobody writes to is opened in a file's place. Windows lacks these flags.
 AT_ONCE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
-_LONGEST_TEMP = 60  # bytes: the address of a Unix socket has at most 104 to 108, and its name is added to the folder
 
 
 def of_this_user(folder: Path) -> Path:
@@ -73,30 +71,9 @@ def _not_ours_alone(status: os.stat_result) -> bool:
     return os.name == "posix" and (status.st_uid != os.geteuid() or status.st_mode & 0o022 != 0)
 
 
-def plain_temp_folder() -> str:
-    """The folder for temporary files, or /tmp where its path has a space or is longer than 60 bytes."""
-    usual = tempfile.gettempdir()
-    fits = not has_space(usual) and len(os.fsencode(usual)) <= _LONGEST_TEMP
-    return usual if fits or os.name != "posix" else "/tmp"
-
-
 def has_space(path: str | Path) -> bool:
     """Whether a path would fall apart in a command line that doesn't quote it."""
     return any(map(str.isspace, str(path)))
-
-
-def use_short_socket_paths() -> None:
-    """Let multiprocessing make its Unix sockets in /tmp where the usual folder's path is too long for their addresses.
-
-    It makes its folder once, private to the user, where `tempfile.tempdir` says at that moment.
-    """
-    from multiprocessing import util
-
-    before, tempfile.tempdir = tempfile.tempdir, plain_temp_folder()
-    try:
-        util.get_temp_dir()
-    finally:
-        tempfile.tempdir = before
 
 
 @contextlib.contextmanager

@@ -87,8 +87,7 @@ def checked(fn: Any = None, *, error: type[Exception] = BadArgument) -> Any:
     def door(*args: Any, **kwargs: Any) -> Any:
         # Too many arguments and unknown names are left to Python's own message.
         names = itertools.chain(places, itertools.repeat(further))
-        taken = map(judged, names, args)
-        return fn(*taken, **{name: judged(name, value) for name, value in kwargs.items()})
+        return fn(*map(judged, names, args), **{name: judged(name, value) for name, value in kwargs.items()})
 
     return door
 

@@ -24,7 +24,7 @@ from labkit.core.errors import BadMeasurement
 from labkit.core.kinds import Kind
 from labkit.core.locked_file import Lines, append_line
 from labkit.core.own_folder import of_this_user
-from labkit.core.parameters import Positive, checked
+from labkit.core.parameters import NonNegative, checked
 from labkit.core.units import format_quantity, significant
 
 Origin = Literal["measured", "simulated", "calculated", "recorded", "published"]
@@ -123,7 +123,7 @@ class Prediction:
 
     section: Section
     what: str
-    value: Positive
+    value: NonNegative
     unit: Unit
     when: str
     blind: bool = True

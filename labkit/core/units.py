@@ -8,13 +8,13 @@ from typing import Annotated
 from kerneltrace import units
 from labkit.core.kinds import Number
 from labkit.core.parameters import AnyNumber, checked
+from trainplan.units import format_si as with_prefix
 
 KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 HOUR_S, DAY_S, YEAR_S = 3600.0, 86_400.0, 365.25 * 86_400.0
 
-_MEASURES = ("bytes", "days", "points", "times", "years")  # plurals of what has parts
-_SI = [(1e18, "E"), (PETA, "P"), (TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k"), (1.0, "")]
+_MEASURES = ("bytes", "days", "minutes", "nats", "points", "times", "years")  # plurals of what has parts
 
 
 @checked
@@ -51,13 +51,10 @@ def format_si(value: AnyNumber, unit: str) -> str:
         most = 1e3 if "/" in unit else 1e6  # a rate is measured, and has no more than three digits to give
         is_whole = unit[:1].isalpha() and unit != "x" and float(value).is_integer() and abs(value) < most
         if is_whole:  # 2 threads, not 2.00
-            one = value == 1 and is_count(unit)  # 1 sample, 1 branch
+            one = value == 1 and (is_count(unit) or unit in _MEASURES)  # 1 sample, 1 branch, 1 point
             return f"{int(value):,} {re.sub('(?<=ch)es$|s$', '', unit) if one else unit}"
         return f"{significant(value)} {unit}".strip()
-    for size, prefix in _SI:
-        if abs(value) >= size:
-            return f"{significant(value / size)} {prefix}{unit}"
-    return f"{significant(value)} {unit}"
+    return with_prefix(value, unit)
 
 
 @checked
@@ -65,6 +62,4 @@ def format_quantity(value: AnyNumber, unit: str) -> str:
     """A value with its unit, as a reader wants it: seconds, bytes, and everything else in powers of 1000."""
     if unit == "s":
         return format_seconds(value)
-    if unit in ("B", "bytes"):
-        return format_bytes(value)
-    return format_si(value, unit)
+    return format_bytes(value) if unit in ("B", "bytes") else format_si(value, unit)

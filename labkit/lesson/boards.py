@@ -59,8 +59,7 @@ class SpeedBoard(Live):
     def draw(self, axes: Axes) -> str:
         """Draw every row there is."""
         while self._newest:
-            timing, items = self._newest.popitem()[1]
-            self._fill(timing, items)
+            self._fill(*self._newest.popitem()[1])
         words = plot.speed_bars.on(axes, list(self._bars.values()), unit=self.unit, title=self.title, log=self.log)
         cut = (f"{row}: stopped after {n} reading{'s' * (n != 1)}." for row, n in self._stopped.items())
         sources = published.citations(one for each in self._cited.values() for one in each)
@@ -188,16 +187,14 @@ class SpeedBoard(Live):
     def _fill(self, timing: Timing, items: float | None, row: str = "") -> None:
         bar = self._row(row or timing.label)
         low_s, high_s = timing.quartiles_s
-        ends = (low_s, high_s) if items is None else (items / high_s, items / low_s)
+        bar.low, bar.high = (low_s, high_s) if items is None else (items / high_s, items / low_s)
         bar.measured = timing.median_s if items is None else timing.rate(items)
-        bar.low, bar.high = ends
 
     def _row(self, name: str) -> plot.Bar:
         if not isinstance(name, str) or not name.strip():
             raise BadMeasurement(f"Expected a name for the row, got {brief_repr(name)}.")
         if name not in self._bars:
-            key = f"{self.section} {name}"
-            self._bars[name] = plot.Bar(name, predicted=guesses.predicted(key, self.unit))
+            self._bars[name] = plot.Bar(name, predicted=guesses.predicted(f"{self.section} {name}", self.unit))
         return self._bars[name]
 
     def _with(self, items: float | None) -> Work:

@@ -44,7 +44,7 @@ def _judged(name: str, pairs: tuple[tuple[float, float], ...]) -> tuple[str, ...
 def calibration() -> Calibration:
     """Compare all guesses of this reader with what this machine measured, simulated or calculated afterwards.
 
-    Left out are guesses made after a measurement, measurements on a busy machine, and numbers that aren't above 0.
+    Left out are guesses made after a measurement, measurements on a busy machine, and what isn't above 0: no ratio.
     """
     return calibrated(guesses.before_measuring())
 
@@ -52,14 +52,7 @@ def calibration() -> Calibration:
 @checked
 def calibrated(pairs: Iterable[tuple[float, Measurement]], whose: str = "Your") -> Calibration:
     """Sort guesses, each with what was measured afterwards, by what was guessed."""
-    by_kind: dict[str, tuple[tuple[float, float], ...]] = {}
+    by_kind: dict[str, list[tuple[float, float]]] = {}
     for guess, m in pairs:
-        kind = _kind(m.unit)
-        by_kind[kind] = (*by_kind.get(kind, ()), (guess, m.value))
-    return Calibration(by_kind, whose)
-
-
-def _kind(unit: str) -> str:
-    if unit in ("s", "ms", "µs", "ns", "min", "h", "days", "years"):
-        return "times"
-    return "rates" if unit.endswith("/s") else "ratios" if unit == "x" else "shares and others"
+        by_kind.setdefault(guesses.kind(m.unit), []).append((guess, m.value))
+    return Calibration({kind: tuple(of_kind) for kind, of_kind in by_kind.items()}, whose)

@@ -76,8 +76,7 @@ class Cards(Shown):
         self._ask()
 
     def _ipython_display_(self) -> None:
-        kept = "".join(_code(str(card)) for card in self.cards)
-        publish_question(self.box, kept, str(self))
+        publish_question(self.box, "".join(_code(str(card)) for card in self.cards), str(self))
 
 
 def _code(text: str) -> str:

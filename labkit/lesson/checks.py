@@ -14,20 +14,19 @@ import inspect
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from labkit.core.arguments import as_float
-from labkit.core.display import LITERAL, Note, Shown, as_html, brief_repr, cut, linked_html
+from labkit.core.display import Note, brief_repr, cut
 from labkit.core.errors import LabError
 from labkit.core.parameters import Count, checked
 from labkit.core.units import significant
 from labkit.lesson import outcomes
 from labkit.lesson.exercise_files import exercise, has_solutions, solutions
+from labkit.lesson.outcomes import Outcome as Outcome
 from labkit.lesson.process_state import KeptFunctions, KeptState
 
 _LONGEST_ERROR = 300
-_STYLE = {"todo": ("○", "#8a8a8a"), "not yet": ("✗", "#D55E00"), "passed": ("✓", "#009E73")}
 
 
 class Todo(LabError):
@@ -40,31 +39,6 @@ class NotYet(LabError):
     def __init__(self, message: str, **details: object) -> None:
         super().__init__(message)
         self.details = details
-
-
-@dataclass(frozen=True, repr=False)
-class Outcome(Shown):
-    """What a check says of an answer; `details` are those of NotYet, and empty for other states."""
-
-    number: str
-    state: Literal["todo", "not yet", "passed"]
-    message: str
-    details: Mapping[str, object] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        """Whether it is passed: `solved and answer(3)` shows what is still open, and once it is passed the answer."""
-        return self.state == "passed"
-
-    def __str__(self) -> str:
-        return f"{self.number} {self.state}: {self.message}"
-
-    def _repr_html_(self) -> str:
-        sign, color = _STYLE[self.state]
-        text = linked_html(self.message).replace("\n", "<br>")
-        # the words have the page's own colour, which can be read on light and dark; the edge alone is coloured
-        look = f"max-width:48em;border-left:4px solid {color};padding-left:0.6em"
-        words = f"<b>{sign} {as_html(self.number)} {self.state}.</b> {text}"
-        return f"<div class='{LITERAL}' style='{look}'>{words}</div>"
 
 
 class Text(Note):
@@ -253,9 +227,8 @@ def call(fn: Callable[..., Any], *args: Any) -> Any:
 def remaining(faults: Sequence[str], *, of: int) -> str:
     """How many faults are left, "1 of 6 faults remains:", and a line of words for each."""
     verb = "remains" if len(faults) == 1 else "remain"
-    return "\n".join(
-        [f"{len(faults)} of {of} faults {verb}:", *(f"({i}) {words}" for i, words in enumerate(faults, 1))]
-    )
+    listed = (f"({i}) {words}" for i, words in enumerate(faults, 1))
+    return "\n".join([f"{len(faults)} of {of} faults {verb}:", *listed])
 
 
 def mapping(answer: object, keys: Mapping[str, str], *, more: bool = False) -> dict[str, Any]:

@@ -48,9 +48,9 @@ def predict(
 
     In a notebook that somebody reads, `...` shows a field for the number, or with `order`, the lowest and the highest
     that make sense, a logarithmic slider. The guess is kept in the results file; boards and the closing table show it
-    beside the measurement. A guess that can't be is not kept, and the note says why: what isn't above 0, more than
-    `most` (or than the unit allows: 100 %), part of a thing that is counted. Raises BadMeasurement for a malformed
-    key or unit.
+    beside the measurement. A guess that can't be is not kept, and the note says why: what is below 0, 0 for a time, a
+    rate or a ratio, more than `most` (or than the unit allows: 100 %), part of a thing that is counted. Raises
+    BadMeasurement for a malformed key or unit.
     """
     key = " ".join(results.split_key(key))
     if guess is not ...:
@@ -141,7 +141,7 @@ class Question(Shown):
 def _keep(key: str, guess: object, unit: str, most: float | None) -> tuple[bool, str]:
     """Whether a guess can be, and is kept now, and what the reader is told."""
     value = _number(guess, unit)
-    if value is None or (wrong := _refusal(value, unit, most)):
+    if value is None or (wrong := refusal(value, unit, most)):
         expected = f"a number in {unit}, such as 20" if value is None else wrong
         return False, f"Expected {expected}, got {brief_repr(guess)}. Nothing was noted."
     log = results.results()
@@ -150,7 +150,7 @@ def _keep(key: str, guess: object, unit: str, most: float | None) -> tuple[bool,
     blind = same or not _is_measured(key)
     log.append(Prediction(*results.split_key(key), value, unit, results.now(), blind))
     _open.pop(key, None)
-    percent = " That is less than one percent; for 95 % write 95." if unit == "%" and value < 1 else ""
+    percent = " That is less than one percent; for 95 % write 95." if unit == "%" and 0 < value < 1 else ""
     late = "" if blind else " It was measured here before this guess, so the closing table marks it."
     return True, f"{_yours(key, value, unit)}{percent}{late} {log.note}".rstrip()
 
@@ -168,22 +168,29 @@ def _number(guess: object, unit: str) -> float | None:
         return None
 
 
-def _refusal(value: float, unit: str, most: float | None) -> str:
+def refusal(value: float, unit: str, most: float | None) -> str:
     """What was expected in place of a number that can't be a guess; empty for one that can."""
     most = _MOST.get(unit) if most is None else most
-    if not 0 < value < math.inf:
-        return f"a number above 0 in {unit}"
+    can_be_0 = kind(unit) == "shares and others"
+    if not 0 <= value < math.inf or (value == 0 and not can_be_0):
+        return f"a number {'of at least' if can_be_0 else 'above'} 0 in {unit}"
     if most is not None and value > most:
         return f"at most {format_quantity(most, unit)}"
     return f"a whole number of {unit}" if is_count(unit) and not value.is_integer() else ""
 
 
+def kind(unit: str) -> str:
+    """What a unit is of: "times", "rates" or "ratios", none of which is ever 0, or "shares and others"."""
+    if unit in ("s", "ms", "µs", "ns", "min", "h", "days", "years"):
+        return "times"
+    return "rates" if unit.endswith("/s") else "ratios" if unit in ("x", "times", "FLOP/B") else "shares and others"
+
+
 def check_lock(section: str) -> None:
     """Raise GuessFirst where the reader has to guess first: with LABKIT_LOCK=1, if a guess in the section is open."""
-    if os.environ.get("LABKIT_LOCK") == "1" and attended():
-        waiting = [repr(key[5:]) for key in _open if key.startswith(f"{section} ")]
-        if waiting:
-            raise GuessFirst(f"Write your guess for {' and '.join(waiting)} first, then run this cell again.")
+    waiting = [repr(key[5:]) for key in _open if key.startswith(f"{section} ")]
+    if waiting and os.environ.get("LABKIT_LOCK") == "1" and attended():
+        raise GuessFirst(f"Write your guess for {' and '.join(waiting)} first, then run this cell again.")
 
 
 def latest(entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement) -> Entry | None:
@@ -201,13 +208,19 @@ def answer(measured: Measurement) -> None:
         running.events.register("post_run_cell", _close_cell)  # a second time changes nothing
 
 
-def _close_cell(*_: object) -> None:
-    from IPython.display import display
-
-    if (running := shell()) is not None:
+def answered() -> tuple[Measurement, ...]:
+    """What the running cell has measured that the reader had guessed; it is for the caller to show from then on."""
+    if _answered and (running := shell()) is not None:
         running.events.unregister("post_run_cell", _close_cell)
     measured = tuple(_answered.values())
     _answered.clear()
+    return measured
+
+
+def _close_cell(*_: object) -> None:
+    from IPython.display import display
+
+    measured = answered()
     display(_drawn(measured) or Note(in_words(measured)))
 
 
@@ -220,16 +233,15 @@ def _drawn(measured: tuple[Measurement, ...]) -> Picture | None:
     unit = measured[0].unit
     if any(m.samples or m.unit != unit or m.value < 0 for m in measured):
         return None
-    picture = plot.speed_bars(bars, unit=unit, title="Your guess")
-    return dataclasses.replace(picture, sentence=in_words(measured))
+    return dataclasses.replace(plot.speed_bars(bars, unit=unit, title="Your guess"), sentence=in_words(measured))
 
 
 def in_words(measured: tuple[Measurement, ...]) -> str:
-    """Guess and number of each measurement, and how many of the last guesses were close."""
+    """Guess and number of each measurement, and how many of the last guesses were close; "" for no measurement."""
     sentences = [_said(m, f"For {m.what!r} you" if len(measured) > 1 else "You") for m in measured]
     ratios = [m.value / guess for guess, m in before_measuring()[-_LAST:]]
     close = sum(0.5 <= ratio <= 2 for ratio in ratios)
-    if len(ratios) > 1:
+    if measured and len(ratios) > 1:
         sentences.append(f"Of your last {len(ratios)} guesses, {close} {'was' if close == 1 else 'were'} within 2x.")
     return " ".join(sentences)
 
@@ -240,21 +252,25 @@ def _said(m: Measurement, you: str) -> str:
     guess = format_quantity(m.predicted, m.unit)
     if m.shows_no_difference:
         return f"{you} said {guess}: {m.amount}."
-    sentence = f"{you} said {guess}, it was {m.amount}"
-    sentence += f" ({m.origin})" * (m.origin != "measured")
-    ratio = m.value / m.predicted
-    if ratio > 0:
-        factor = significant(max(ratio, 1 / ratio), 2)
-        off = f"a factor of {factor} {'more' if ratio > 1 else 'less'}"
-        sentence += f": {'less than a tenth off' if 1 / 1.1 < ratio < 1.1 else off}"
-    return f"{sentence}."
+    origin = f" ({m.origin})" * (m.origin != "measured")
+    return f"{you} said {guess}, it was {m.amount}{origin}: {apart(m.value, m.predicted, m.unit)}."
+
+
+def apart(value: float, guess: float, unit: str) -> str:
+    """How far a number is from its guess, in words: the factor, or the difference where one of them isn't above 0."""
+    more = "more" if value > guess else "less"
+    if guess > 0 and value > 0:
+        off = max(value / guess, guess / value)
+        return f"a factor of {significant(off, 2)} {more}" if off > 1.1 else "less than a tenth off"
+    off_by = format_quantity(abs(value - guess), "points" if unit == "%" else unit)
+    return f"{off_by} {more}" if value != guess else "exactly that"
 
 
 def before_measuring(entries: Sequence[Entry] | None = None) -> list[tuple[float, Measurement]]:
     """Each guess that was made before measuring, with what was found last, in the order of the findings.
 
     Of somebody's `entries`; without them, of this reader's, and of what this machine found. Left out are measurements
-    on a busy machine, and numbers that aren't above 0.
+    on a busy machine, and guesses and numbers that aren't above 0: they have no ratio.
     """
     here = machine().name if entries is None else None
     entries = results.results().entries() if entries is None else entries
@@ -264,4 +280,4 @@ def before_measuring(entries: Sequence[Entry] | None = None) -> list[tuple[float
         last.pop((m.section, m.what), None)
         last[m.section, m.what] = m
     pairs = [(guesses[key], m) for key, m in last.items() if key in guesses and m.value > 0 and not m.busy]
-    return [(guess.value, m) for guess, m in pairs if guess.blind and guess.unit == m.unit]
+    return [(guess.value, m) for guess, m in pairs if guess.value > 0 and guess.blind and guess.unit == m.unit]

@@ -237,7 +237,7 @@ class Summary(Shown):
 
 
 _HEAD = ("what", "your guess", "measured", "measured / guess")
-_BUSY = "Machine busy: other programs took 5 % of the time or more. Run the row's cell again when it is calm."
+_BUSY = "Machine busy: others took 5 % of the time, or a GPU was slowed. Run the row's cell again when it is calm."
 _UNLISTED = "a claim no longer listed"
 _CLAIMS_HEAD = ("claim", "what is claimed", "on this machine", "because")
 
@@ -267,13 +267,11 @@ def _row(key: str, measurement: Measurement | None, guess: Prediction | None) ->
     guessed = "none" if guess is None else format_quantity(guess.value, guess.unit)
     if measurement is None:
         return key, guessed, "not measured here", ""
-    value = measurement.amount
-    if measurement.origin != "measured":
-        value += f" ({measurement.origin})"
-    if measurement.busy:
-        value += " (machine busy)"
+    value = measurement.amount + f" ({measurement.origin})" * (measurement.origin != "measured")
+    value += " (machine busy)" * bool(measurement.busy)
     if guess is None or guess.unit != measurement.unit:
         return key, "none", value, ""
     late = "" if guess.blind else " (made after measuring)"
-    ratio = f"{significant(measurement.value / guess.value, 2)}x"
-    return key, guessed + late, value, ratio
+    if guess.value == 0:  # there is no ratio
+        return key, guessed + late, value, guesses.apart(measurement.value, 0, guess.unit)
+    return key, guessed + late, value, f"{significant(measurement.value / guess.value, 2)}x"

@@ -98,12 +98,10 @@ class Live:
 
     def _replace_former(self) -> None:
         """Take the place of what the same cell made when it was run before."""
-        running = shell()
-        cell = running.get_parent().get("metadata", {}).get("cellId") if running else None
+        cell = running.get_parent().get("metadata", {}).get("cellId") if (running := shell()) else None
         if cell is not None:
             place = cell, getattr(self, "title", "")
-            former = _standing.get(place)
-            if former is not None and former._shown_in != running.execution_count:
+            if (former := _standing.get(place)) is not None and former._shown_in != running.execution_count:
                 former._move_away(_ANEW)
             _standing[place] = self
 
@@ -155,10 +153,6 @@ class Live:
         self._keep()
         plot.drop_pixels(self._axes)
 
-    def as_html(self) -> str:
-        """The last frame with its sentence, for a page that isn't a notebook."""
-        return picture_data(self._png, self._frame.size, self.sentence, caption=self.sentence)[0]["text/html"]
-
     def _end(self, *_: object) -> None:
         """Leave the picture and its sentence in the notebook, without a widget."""
         if (running := shell()) is not None:
@@ -181,11 +175,10 @@ class Live:
         if self._shown_in is None:
             return
         caption = f"{self.sentence} {self._dead}".rstrip() if live else ""
-        rules = _RULES.replace("NAME", self._id) if live else ""
-        data, metadata = self._kept(caption, rules, f"{self._id}-kept")
+        data, metadata = self.data(caption, _RULES.replace("NAME", self._id) if live else "", f"{self._id}-kept")
         publish(f"{self._id}-kept", data, metadata, update=update)
 
-    def _kept(self, caption: str, css: str, name: str) -> tuple[dict[str, str], dict[str, Any]]:
+    def data(self, caption: str, css: str = "", name: str = "") -> tuple[dict[str, str], dict[str, Any]]:
         """Data and metadata of what the notebook keeps: an element of the class `name`, with the rules `css`."""
         picture = picture_data(self._png, self._frame.size, self.sentence, caption=caption, css=css, name=name)
         return picture[0] | {"text/plain": repr(self)}, picture[1]

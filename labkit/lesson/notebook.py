@@ -18,9 +18,8 @@ from labkit.core.units import GIB, MIB, format_bytes
 from labkit.measure.contention import CELLS
 from labkit.measure.machine import Machine, give_back_gpu_memory, machine
 
-_CUDA = re.compile(r"Tried to allocate ([\d.]+) (MiB|GiB)")
-_CPU = re.compile(r"you tried to allocate (\d+) bytes")
-_NUMPY = re.compile(r"Unable to allocate ([\d.]+) (B|KiB|MiB|GiB|TiB|PiB|EiB)")
+# In the words of torch's allocators, of a GPU and of a CPU, and in NumPy's.
+_ASKED = re.compile(r"(?:[Tt]ried|Unable) to allocate ([\d.]+) (bytes|B|KiB|MiB|GiB|TiB|PiB|EiB)")
 # After these every call of the GPU fails. Source: CUDA Runtime API, cudaErrorIllegalAddress and its neighbours.
 _GPU_BROKEN = re.compile(r"(?i)cuda.*(illegal|misaligned|device-side assert|launch failure)")
 _RESTART = (
@@ -28,7 +27,7 @@ _RESTART = (
     "(menu Kernel), and run the cells from the top. The cell above may not be the one to blame: the GPU runs behind."
 )
 _RUN_ABOVE = "If a cell above sets it, run that cell first, or all of them: menu Run, Run All Above Selected Cell."
-_SIZES = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB, "TiB": 2**40, "PiB": 2**50, "EiB": 2**60}
+_SIZES = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB, "TiB": 2**40, "PiB": 2**50, "EiB": 2**60}
 
 
 class OutOfMemory(LabError):
@@ -55,15 +54,13 @@ def start() -> Machine:
     the same time on a busy machine; cells that compare numbers of threads set their own. Each cell's time that other
     programs took is kept, for the numbers that it records.
     """
+    import torch
+
     results.results().probe()
     os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")  # small launches are meant to be small here
     if results.profile() != "full":
-        import torch
-
         torch.set_num_threads(1)
     if (running := shell()) is not None:
-        import torch
-
         running.set_custom_exc((torch.OutOfMemoryError, MemoryError, RuntimeError, NameError), _explain)
         for event, call in (("pre_run_cell", CELLS.begin), ("post_run_cell", CELLS.end)):
             running.events.register(event, call)  # a second time changes nothing
@@ -72,11 +69,8 @@ def start() -> Machine:
 
 def asked_bytes(message: str) -> float | None:
     """Bytes that an allocator's error message says were asked for, or None when it is about something else."""
-    for pattern in (_CUDA, _NUMPY):
-        if asked := pattern.search(message):
-            return float(asked[1]) * _SIZES[asked[2]]
-    asked = _CPU.search(message)
-    return float(asked[1]) if asked else None
+    asked = _ASKED.search(message)
+    return float(asked[1]) * _SIZES[asked[2]] if asked else None
 
 
 def explanation(asked: float | None, free: float, device: str) -> str:

@@ -1,22 +1,70 @@
-"""What the reader did at each exercise: kept in the results file as attempts, and summed up by `outcomes`."""
+"""What a check says of an answer, and what the reader did at each exercise: kept as attempts and summed up."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from labkit.core import results
-from labkit.core.display import brief_repr, cut
+from labkit.core.display import LITERAL, Shown, as_html, brief_repr, cut, linked_html
+from labkit.core.parameters import checked
 from labkit.core.results import Attempt
 from labkit.lesson.notebook import shell
 from labkit.lesson.notebook_files import stub_number
 
 State = Literal["passed", "not yet", "hint", "solution", "asked"]
+_STYLE = {"todo": ("○", "#8a8a8a"), "not yet": ("✗", "#D55E00"), "passed": ("✓", "#009E73")}
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+@dataclass(frozen=True, repr=False)
+class Outcome(Shown):
+    """What a check says of an answer; `details` are those of NotYet, and empty for other states."""
+
+    number: str
+    state: Literal["todo", "not yet", "passed"]
+    message: str
+    details: Mapping[str, object] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Whether it is passed: `solved and answer(3)` shows what is still open, and once it is passed the answer."""
+        return self.state == "passed"
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.state}: {self.message}"
+
+    @checked
+    def draw(self, picture: Callable[[], Any], *, wrong: bool = False) -> None:
+        """Show the verdict and, once the answer is passed, what `picture()` draws, with the guesses that it answers.
+
+        With `wrong` an answer that isn't right is drawn too, if it can be. A picture is one output with the verdict.
+        """
+        from IPython.display import display
+
+        from labkit.lesson import guesses
+        from labkit.plot import Picture
+
+        drawn: Any = None
+        with contextlib.suppress(*() if self else (Exception,)):  # the verdict says what is wrong
+            drawn = picture() if self or (wrong and self.state != "todo") else None
+        data, metadata = drawn.data(guesses.in_words(guesses.answered())) if isinstance(drawn, Picture) else ({}, {})
+        text = f"{self}\n{data.get('text/plain', '')}".rstrip()
+        data |= {"text/html": self._repr_html_(data.get("text/html", "")), "text/plain": text}
+        display(data, raw=True, metadata=metadata)
+        if not isinstance(drawn, Picture | None):
+            display(drawn)
+
+    def _repr_html_(self, figure: str = "") -> str:
+        sign, color = _STYLE[self.state]
+        text = linked_html(self.message).replace("\n", "<br>")
+        words = f"<div style='max-width:48em'><b>{sign} {as_html(self.number)} {self.state}.</b> {text}</div>"
+        # the words have the page's own colour, which can be read on light and dark; the edge alone is coloured
+        return f"<div class='{LITERAL}' style='border-left:4px solid {color};padding-left:0.6em'>{words}{figure}</div>"
 
 
 @dataclass(frozen=True)
@@ -69,8 +117,7 @@ def _standing(number: str, steps: list[Attempt]) -> Standing:
 
 def _steps(number: str) -> tuple[Attempt, ...]:
     """All that this reader did at an exercise so far."""
-    here = outcomes().get(number)
-    return here.steps if here is not None else ()
+    return here.steps if (here := outcomes().get(number)) is not None else ()
 
 
 def note(number: str, state: State, *, answer: str = "", step: int = 0, message: str = "") -> None:

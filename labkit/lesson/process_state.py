@@ -20,7 +20,7 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.machinery import BuiltinImporter
 from typing import Any, NamedTuple, Self
@@ -44,7 +44,9 @@ class State(NamedTuple):
 
 def rows() -> list[State]:
     """Every state that is put back besides the functions of `_owners`, in this order."""
-    loaded = list(sys.modules)
+    import numpy as np
+
+    loaded, drawn = list(sys.modules), np.random
     return [
         State("loaded modules", lambda: {name: sys.modules.get(name) for name in loaded}, sys.modules.update),
         _attributes("sys", sys, *_STREAMS, "excepthook", "displayhook", "path", "meta_path", "path_hooks", "argv"),
@@ -56,19 +58,11 @@ def rows() -> list[State]:
         _attributes("logging of all", logging.root.manager, "disable"),
         State("garbage collector", gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         State("random", random.getstate, random.setstate),
-        *_of_numpy(),
+        State("NumPy's random", lambda: pickle.dumps(drawn.get_state()), lambda b: drawn.set_state(pickle.loads(b))),
+        State("NumPy's printing", np.get_printoptions, lambda kept: np.set_printoptions(**kept)),
+        State("NumPy's errors", np.geterr, lambda kept: np.seterr(**kept)),
         *_of_torch(),
     ]
-
-
-def _of_numpy() -> list[State]:
-    import numpy as np
-
-    state = State(
-        "NumPy's random", lambda: pickle.dumps(np.random.get_state()), lambda b: np.random.set_state(pickle.loads(b))
-    )
-    printing = State("NumPy's printing", np.get_printoptions, lambda kept: np.set_printoptions(**kept))
-    return [state, printing, State("NumPy's errors", np.geterr, lambda kept: np.seterr(**kept))]
 
 
 def _of_torch() -> list[State]:
@@ -77,6 +71,7 @@ def _of_torch() -> list[State]:
     b: Any = torch.backends  # torch declares only some of their switches
     modes = [b, b.cudnn, b.cudnn.conv, b.cudnn.rnn, b.cuda.matmul, b.mkldnn, b.mkldnn.conv, b.mkldnn.rnn]
     device, cuda = torch.get_default_device, torch.cuda
+    tensor = partial(torch.tensor, dtype=torch.uint8, device="cpu")  # a state of random numbers, from its list
     cast: list[tuple[Any, Any]] = [(torch.is_autocast_enabled, torch.set_autocast_enabled)]
     cast += [(torch.get_autocast_dtype, torch.set_autocast_dtype)]
     return [
@@ -93,16 +88,10 @@ def _of_torch() -> list[State]:
         State("float32 precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
         _attributes("cuDNN's TF32", b.cudnn, "allow_tf32"),
         *(_attributes("float32 precision", mode, "fp32_precision") for mode in [*modes, b.mkldnn.matmul]),
-        State("torch's random", lambda: torch.get_rng_state().tolist(), lambda kept: torch.set_rng_state(_state(kept))),
+        State("torch's random", lambda: torch.get_rng_state().tolist(), lambda kept: torch.set_rng_state(tensor(kept))),
         State("CUDA's random", lambda: cuda.is_initialized() and [s.tolist() for s in cuda.get_rng_state_all()],
-            lambda kept: cuda.set_rng_state_all([_state(values) for values in kept or ()])),
+            lambda kept: cuda.set_rng_state_all([tensor(values) for values in kept or ()])),
     ]  # fmt: skip
-
-
-def _state(values: list[int]) -> Any:
-    import torch
-
-    return torch.tensor(values, dtype=torch.uint8, device="cpu")
 
 
 def _attributes(name: str, owner: Any, *names: str) -> State:
@@ -147,21 +136,26 @@ def _owners() -> list[Any]:
 
 
 class KeptFunctions:
-    """A `with` after which the functions of `_owners` are those of before."""
+    """A `with` after which the functions of modules, and all of classes, are as before: of `_owners`, or these."""
+
+    def __init__(self, owners: Sequence[Any] = ()) -> None:
+        self._owners = owners or _owners()
 
     def __enter__(self) -> Self:
-        self._functions = [(owner, {k: v for k, v in vars(owner).items() if callable(v)}) for owner in _owners()]
+        self._kept = [
+            (o, {k: v for k, v in vars(o).items() if isinstance(o, type) or callable(v)}) for o in self._owners
+        ]
         return self
 
     def __exit__(self, *_: object) -> None:
-        _BUILTINS.update(self._functions[0][1])  # first, since what follows calls them
-        for owner, functions in self._functions:
+        _BUILTINS.update(self._kept[0][1])  # first, since what follows calls them
+        for owner, kept in self._kept:
             now = vars(owner)
-            for name, function in functions.items():
-                if now.get(name) is not function:
-                    setattr(owner, name, function)
+            for name, value in kept.items():
+                if now.get(name) is not value:
+                    setattr(owner, name, value)
             if isinstance(owner, type):  # a new attribute of a class hides that of a base
-                for name in [name for name in now if name not in functions and callable(now[name])]:
+                for name in now.keys() - kept.keys():
                     delattr(owner, name)
 
 

@@ -6,9 +6,9 @@ The dates are those of FSRS (github.com/open-spaced-repetition/py-fsrs). They fo
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime
-from typing import Literal
 from urllib.parse import quote
 
 import fsrs
@@ -19,10 +19,10 @@ from labkit.core.display import Note, brief_repr
 from labkit.core.parameters import checked
 from labkit.core.paths import NOTEBOOKS
 from labkit.core.results import Attempt, Measurement
-from labkit.core.units import format_quantity, significant
+from labkit.core.units import format_quantity
 from labkit.lesson import exercise_files, notebook_files, outcomes
 from labkit.lesson.checks import Text
-from labkit.lesson.guesses import before_measuring
+from labkit.lesson.guesses import apart, before_measuring, refusal
 from labkit.lesson.outline import outlines
 
 _FAR = 2.0  # a guess was missed that is off by a larger factor
@@ -91,14 +91,14 @@ def _made_again(key: str, value: object) -> Note:
     if (missed := _missed().get(key)) is None:
         return Note(f"Expected the name of a guess that lab.review() lists, got {brief_repr(key)}.")
     before, m = missed
-    if number is None or not 0 < number < float("inf"):
-        return Note(f"Expected a number above 0 in {m.unit}, got {brief_repr(value)}.")
-    off = max(number / m.value, m.value / number)
-    state: Literal["passed", "not yet"] = "passed" if off <= _FAR else "not yet"
-    results.results().append(Attempt(m.section, m.what, state, results.now(), f"{number:g}"))
+    wrong = refusal(math.nan if number is None else number, m.unit, math.inf)
+    if number is None or wrong:
+        return Note(f"Expected {wrong}, got {brief_repr(value)}.")
+    good = number / _FAR <= m.value <= _FAR * number
+    results.results().append(Attempt(m.section, m.what, "passed" if good else "not yet", results.now(), f"{number:g}"))
     guess, earlier, was = (format_quantity(quantity, m.unit) for quantity in (number, before, m.value))
-    far = f"off by a factor of {significant(off, 2)}"
-    return Note(f"You say {guess}, after {earlier}; it was {was}: {far}. It comes back on {due_dates()[key]}.")
+    told = f"You say {guess}, after {earlier}; it was {was}: {apart(m.value, number, m.unit)}."
+    return Note(f"{told} It comes back on {due_dates()[key]}.")
 
 
 def _missed() -> dict[str, tuple[float, Measurement]]:

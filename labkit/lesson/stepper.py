@@ -25,6 +25,7 @@ class Stepper(stepper.Stepper, Live):
         super().redraw()
         self._keep()
 
-    def _kept(self, caption: str, css: str, name: str) -> tuple[dict[str, str], dict[str, Any]]:
+    def data(self, caption: str, css: str = "", name: str = "") -> tuple[dict[str, str], dict[str, Any]]:
+        """Data and metadata of all steps, as an element of the class `name` with the rules `css`."""
         html, text = self.all_steps(self._dead)
         return {"text/html": f"<style>{css}</style><div class='{name}'>{html}</div>", "text/plain": text}, {}

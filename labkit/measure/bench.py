@@ -19,7 +19,7 @@ from typing import Annotated
 from labkit.core import results
 from labkit.core.arguments import lookup
 from labkit.core.display import Shown, brief_repr
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadMeasurement, LabError
 from labkit.core.kinds import Items, Number
 from labkit.core.parameters import Count, NonNegative, Positive, checked, unjudged
 from labkit.core.units import format_seconds, significant
@@ -30,6 +30,7 @@ from labkit.measure.turns import turn
 
 _MOST_READINGS = 2000
 _MOST_RUNS = 1_000_000
+_OLD_DRIVER = "The GPU's driver is older than the compiler: update it, or do what `make doctor` says. The driver said: "
 Budget = Annotated[float, Number(least=0, most=86_400)]
 
 
@@ -118,11 +119,7 @@ class Ratio(Shown):
         """'faster', 'slower', 'no difference seen' when the interval contains 1, or 'not judged' on a busy machine."""
         if self.busy:
             return "not judged"
-        if self.low > 1:
-            return "faster"
-        if self.high < 1:
-            return "slower"
-        return "no difference seen"
+        return "faster" if self.low > 1 else "slower" if self.high < 1 else "no difference seen"
 
     @property
     def inverse(self) -> Ratio:
@@ -136,14 +133,13 @@ class Ratio(Shown):
         return dataclasses.replace(self, **{end: factor * getattr(self, end) for end in ("value", "low", "high")})
 
     def __str__(self) -> str:
+        value = f"{significant(self.value)}x"
         interval = f"95 % interval {significant(self.low)} to {significant(self.high)}"
         if self.busy:
-            return (
-                f"{self.label} against {self.baseline}: not judged, since {self.busy} ({significant(self.value)}x seen)"
-            )
+            return f"{self.label} against {self.baseline}: not judged, since {self.busy} ({value} seen)"
         if self.verdict == "no difference seen":
-            return f"{self.label} against {self.baseline}: no difference seen ({significant(self.value)}x, {interval})"
-        return f"{self.label} is {self.verdict} than {self.baseline}: {significant(self.value)}x ({interval})"
+            return f"{self.label} against {self.baseline}: no difference seen ({value}, {interval})"
+        return f"{self.label} is {self.verdict} than {self.baseline}: {value} ({interval})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -182,10 +178,11 @@ def time_call(
     readings, and KeyboardInterrupt reaches the caller. `on_wait` gets a sentence if another notebook measures first.
     Raises BadArgument if `fn` can't be called, and for fewer than 2 runs, which have no spread.
     """
+    budget_s *= results.profile() != "smoke"  # which only asks whether the code runs
     with _race(sync, clock, on_wait) as watch:
         series = Series(label, fn, sync, clock)
         repeats = choose_repeats(series)[0] if repeats is None else repeats
-        return _sampled([series], [repeats], _budget(budget_s), min_runs, on_sample, watch)[0]
+        return _sampled([series], [repeats], budget_s, min_runs, on_sample, watch)[0]
 
 
 @checked
@@ -207,7 +204,7 @@ def compare(
     first.
     Raises BadArgument for fewer than two alternatives, for one that can't be called, and for fewer than 5 runs.
     """
-    budget_s = _budget(budget_s)
+    budget_s *= results.profile() != "smoke"  # which only asks whether the code runs
     with _race(sync, clock, on_wait) as watch:
         series = [Series(label, fn, sync, clock) for label, fn in alternatives.items()]
         chosen = [choose_repeats(one) for one in series]
@@ -236,11 +233,6 @@ def speedup(baseline: Timing, other: Timing) -> Ratio:
     return Ratio(other.label, baseline.label, value, low, high, baseline.busy or other.busy)
 
 
-def _budget(budget_s: float) -> float:
-    """The budget; the smoke profile, which only asks whether the code runs, gets none."""
-    return 0.0 if results.profile() == "smoke" else budget_s
-
-
 def _check_took_time(timing: Timing) -> None:
     if not timing.samples_s or not timing.median_s > 0:
         raise BadMeasurement(
@@ -256,7 +248,12 @@ def _race(sync: Callable[[], None], clock: Clock, on_wait: Callable[[str], objec
         yield None
         return
     with turn(on_wait):
-        yield Watch(gpu=sync is not no_sync)
+        try:
+            yield Watch(gpu=sync is not no_sync)
+        except Exception as error:
+            if "UNSUPPORTED_PTX" in str(error) or "unsupported toolchain" in str(error):
+                raise LabError(f"{_OLD_DRIVER}{error}") from error
+            raise
 
 
 def _sampled(

@@ -176,8 +176,9 @@ class Store:
     def find(self, conditions: dict[str, str]) -> Ceilings | None:
         """The latest ceilings measured under exactly these conditions, or None."""
         entries = [*self._given, *reversed(self._lines.read()[0])]
-        matching = next((entry for entry in entries if entry.conditions == conditions), None)
-        return None if matching is None else self._give(matching)
+        found = next((entry for entry in entries if entry.conditions == conditions), None)
+        self._given[:0] = [found] if found else []
+        return found
 
     def keep(self, new: Ceilings) -> Ceilings:
         """Write new ceilings to the file, and give them from now on; their `note` says what went wrong."""
@@ -193,11 +194,8 @@ class Store:
                     f"Ceilings can't be written to {self.path} ({type(error).__name__}), so they stay in memory and "
                     "are measured again in the next kernel. Set LABKIT_HOME to a folder you can write to."
                 )
-        return self._give(dataclasses.replace(new, note=" ".join(notes)))
-
-    def _give(self, entry: Ceilings) -> Ceilings:
-        self._given.insert(0, entry)
-        return entry
+        self._given.insert(0, kept := dataclasses.replace(new, note=" ".join(notes)))
+        return kept
 
 
 _store_at = functools.cache(Store)  # one per file: it remembers what this kernel was given
@@ -226,9 +224,8 @@ def _peaks(device: str, name: str, memory_bytes: int) -> tuple[dict[str, float |
         row = catalog.find(name, memory_bytes)
     except UnknownDevice:
         return {}, f"{name} is not in the catalogue, so its data-sheet peaks are unknown (None)."
-    return {"copy": row.bandwidth_bytes_per_s, **{d: catalog.peak(row, d) for d in DTYPES["cuda"]}}, (
-        f"The catalogue holds {name}, but none of these peaks."
-    )
+    peaks = {"copy": row.bandwidth_bytes_per_s, **{d: catalog.peak(row, d) for d in DTYPES["cuda"]}}
+    return peaks, f"The catalogue holds {name}, but none of these peaks."
 
 
 def _dtype_name(dtype: str) -> str:

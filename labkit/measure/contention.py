@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from labkit.measure import host
 # 0.01; one busy loop beside a comparison on both cores made it 0.5, and that 5 to 60 times slower.
 BUSY = 0.05
 _TICK_S = 0.01  # the steps in which CPU times are counted
+Spent = dict[tuple[int, int], tuple[float, float]]  # (process, thread) -> seconds (on a core, waiting for one)
 _FULL = 0.9  # of all cores' time in use: where the system doesn't say who waited, somebody will have
 
 
@@ -48,7 +50,7 @@ class Reading:
 
     at_s: float
     cores: int
-    threads: dict[tuple[int, int], tuple[float, float]] | None
+    threads: Spent | None
     own_s: float
     all_s: float
     stolen_s: float = 0.0
@@ -57,7 +59,7 @@ class Reading:
 
 
 class Watch:
-    """What others take from now on. With `gpu` it looks for their processes on the GPU too."""
+    """What others take from now on. With `gpu` it looks for their processes on the GPU too, and at its clock."""
 
     def __init__(self, *, gpu: bool = False) -> None:
         self.gpu, self._first = gpu, read()
@@ -65,10 +67,12 @@ class Watch:
     def so_far(self) -> Contention:
         """What they took until now."""
         contention = between(self._first, read())
-        strangers = others_on_gpu() if self.gpu else []
-        if not strangers or contention.reason:
+        if contention.reason or not self.gpu:
             return contention
-        return Contention(contention.lost, f"this GPU was shared: others use it (PID {', '.join(map(str, strangers))})")
+        reason = "this GPU was slowed down by its hardware, for heat or its supply" if host.gpu_slowed() else ""
+        if strangers := others_on_gpu():
+            reason = f"this GPU was shared: others use it (PID {', '.join(map(str, strangers))})"
+        return Contention(contention.lost, reason)
 
 
 def read() -> Reading:
@@ -123,9 +127,7 @@ def _share(lost_s: float, used_s: float) -> float:
     return lost_s / (lost_s + used_s) if lost_s > 0 else 0.0
 
 
-def _spent(
-    first: dict[tuple[int, int], tuple[float, float]], last: dict[tuple[int, int], tuple[float, float]]
-) -> tuple[float, float]:
+def _spent(first: Spent, last: Spent) -> tuple[float, float]:
     """Seconds on a core and waiting for one, of all threads that are there at the end."""
     ran_s = waited_s = 0.0
     for thread, (ran, waited) in last.items():
@@ -153,9 +155,7 @@ def add_ended(spent: Sequence[tuple[float, float]]) -> None:
     _ended = _ended[0] + sum(ran for ran, _ in spent), _ended[1] + sum(waited for _, waited in spent)
 
 
-def _threads(
-    family: Sequence[psutil.Process], proc: Path = Path("/proc")
-) -> dict[tuple[int, int], tuple[float, float]] | None:
+def _threads(family: Sequence[psutil.Process], proc: Path = Path("/proc")) -> Spent | None:
     seconds_of = {(0, 0): _ended}
     for process in family:
         for path in proc.glob(f"{process.pid}/task/*/schedstat"):
@@ -168,17 +168,14 @@ def _threads(
 
 def others_on_gpu() -> list[int]:
     """PIDs of processes that aren't this one's at work on the GPUs that it uses; empty where nvidia-smi can't say."""
-    lines = host.nvidia_smi("--query-compute-apps=pid,gpu_uuid", "--format=csv,noheader")
-    try:
-        processes = [(int(pid), gpu.strip()) for pid, _, gpu in (line.partition(",") for line in lines)]
-    except ValueError:
-        return []
+    listed = "\n".join(host.nvidia_smi("--query-compute-apps=pid,gpu_uuid", "--format=csv,noheader"))
+    processes = [(int(pid), gpu) for pid, gpu in re.findall(r"(?m)^(\d+), *(\S+)", listed)]
     own = {process.pid for process in _family()}
     used = {gpu for pid, gpu in processes if pid in own}  # empty in a container that numbers its processes by itself
     others = {pid for pid, gpu in processes if gpu in used and pid not in own}
     # gpu, pid, type, and the share of the multiprocessors: "-" for a process that is there and does nothing
-    rows = [line.split() for line in (host.nvidia_smi("pmon", "-c", "1", "-s", "u") if others else ())]
-    idle = {row[1] for row in rows if row[3:4] in (["-"], ["0"])} - {row[1] for row in rows if row[3:4] > ["0"]}
+    at_work = [line.split() for line in (host.nvidia_smi("pmon", "-c", "1", "-s", "u") if others else ())]
+    idle = {row[1] for row in at_work if row[3:4] in (["-"], ["0"])} - {row[1] for row in at_work if row[3:4] > ["0"]}
     return sorted(pid for pid in others if str(pid) not in idle)
 
 

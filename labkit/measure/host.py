@@ -1,4 +1,4 @@
-"""What the operating system reports: processor, and the cores and memory that this process may use.
+"""What the operating system reports: processor, and the cores that this process may use.
 
 Texts and folders are arguments, so that tests can pass samples from other machines.
 """
@@ -12,13 +12,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 
 # Of nvidia-smi --help-query-gpu.
 GPU_STATE = ("clocks.sm", "clocks.max.sm", "power.draw", "power.limit", "temperature.gpu")
+_REASONS, _SLOWED = "clocks_event_reasons.active", 0xC8  # nvml.h: HwSlowdown, HwThermalSlowdown, HwPowerBrakeSlowdown
 CGROUPS = Path("/sys/fs/cgroup")
 # Instruction sets that raise a matmul's peak: vector width, and bfloat16 in hardware.
 FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
@@ -46,13 +47,6 @@ def usable_cores() -> int:
     return max(1, allowed if quota is None else min(allowed, int(quota)))
 
 
-def memory_bytes() -> int:
-    """Bytes of main memory that this process may use: those installed, or the cgroup's limit if that is lower."""
-    installed = int(psutil.virtual_memory().total)
-    limit = memory_limit(CGROUPS, own_cgroup())
-    return installed if limit is None else min(limit, installed)
-
-
 def own_cgroup() -> str:
     """The text of /proc/self/cgroup; empty if there is none."""
     return _text(Path("/proc/self/cgroup"))
@@ -63,7 +57,7 @@ def cpu_quota(root: Path, own: str) -> float | None:
 
     `root` is where cgroups are mounted, `own` the text of /proc/self/cgroup; versions 1 and 2 are read.
     """
-    folders = list(_cgroup_folders(root, own, "cpu"))
+    folders = list(_cgroup_folders(root, own))
     texts = [_text(folder / "cpu.max") for folder in folders]
     texts += [f"{_text(f / 'cpu.cfs_quota_us')} {_text(f / 'cpu.cfs_period_us')}" for f in folders]
     return min((quota for text in texts if (quota := parse_cpu_max(text)) is not None), default=None)
@@ -76,13 +70,6 @@ def parse_cpu_max(text: str) -> float | None:
     return quota / period if quota and period else None
 
 
-def memory_limit(root: Path, own: str) -> int | None:
-    """The lowest memory limit of this process's cgroups, in bytes; None without a limit."""
-    folders = _cgroup_folders(root, own, "memory")
-    texts = [_text(f / name) for f in folders for name in ("memory.max", "memory.limit_in_bytes")]
-    return min((int(text) for text in texts if text.isdigit() and int(text) > 0), default=None)
-
-
 def throttled(root: Path, own: str) -> tuple[float, float]:
     """Seconds for which a CPU limit stopped this process's cgroup, and the CPU seconds that the cgroup used.
 
@@ -90,7 +77,7 @@ def throttled(root: Path, own: str) -> tuple[float, float]:
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "cpu.stat".
     """
     stalls = [(0.0, 0.0)]
-    for folder in _cgroup_folders(root, own, "cpu"):
+    for folder in _cgroup_folders(root, own):
         stat = dict(line.split(maxsplit=1) for line in _text(folder / "cpu.stat").splitlines() if " " in line)
         numbers = [stat.get(name, "") for name in ("throttled_usec", "usage_usec")]
         if all(number.isdigit() for number in numbers):
@@ -98,17 +85,13 @@ def throttled(root: Path, own: str) -> tuple[float, float]:
     return max(stalls)
 
 
-def _cgroup_folders(root: Path, own: str, controller: str) -> Iterator[Path]:
-    """Folders whose limits apply: the process's own cgroup and its parents, up to the mount point."""
+def _cgroup_folders(root: Path, own: str) -> Iterator[Path]:
+    """Folders whose limits of CPU time apply: the process's own cgroup and its parents, up to the mount point."""
     for line in own.splitlines():
         _, controllers, path = line.split(":", 2)
-        if not controllers:  # version 2
-            mounts = [root, root / "unified"]
-        elif controller in controllers.split(","):
-            mounts = [root / controller, root / controllers]
-        else:
+        if controllers and "cpu" not in controllers.split(","):
             continue
-        for mount in mounts:
+        for mount in (root / "cpu", root / controllers) if controllers else (root, root / "unified"):  # versions 1, 2
             folder = mount / path.lstrip("/")
             # A container often sees its own cgroup at the mount, while `path` is the host's: so read the mount too.
             yield from (f for f in (folder, *folder.parents) if f == mount or mount in f.parents)
@@ -175,12 +158,18 @@ def nvidia_smi(*arguments: str) -> list[str]:
         return []
 
 
-def gpu_state() -> dict[str, str]:
-    """Clocks, power and temperature (°C) of the first GPU in use by nvidia-smi's names; empty if it doesn't say."""
+def gpu_state(names: Sequence[str] = GPU_STATE) -> dict[str, str]:
+    """Of the first GPU in use, by nvidia-smi's `names`: clocks, power, temperature (°C); empty if it doesn't say."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
     which = [f"--id={first}"] if first else []
-    values = "".join(nvidia_smi(f"--query-gpu={','.join(GPU_STATE)}", "--format=csv,noheader", *which)[:1]).split(", ")
-    return dict(zip(GPU_STATE, values, strict=True)) if len(values) == len(GPU_STATE) else {}
+    values = "".join(nvidia_smi(f"--query-gpu={','.join(names)}", "--format=csv,noheader", *which)[:1]).split(", ")
+    return dict(zip(names, values, strict=True)) if len(values) == len(names) else {}
+
+
+def gpu_slowed() -> bool:
+    """Whether hardware slows that GPU down, for heat or supply; a limit of power or temperature is its usual clock."""
+    active = gpu_state((_REASONS,)).get(_REASONS, "")
+    return re.fullmatch("0x[0-9a-fA-F]+", active) is not None and bool(int(active, 16) & _SLOWED)
 
 
 def power(*, gpu: bool) -> dict[str, str]:

@@ -21,6 +21,7 @@ from labkit.core.parameters import checked
 from labkit.core.units import GIB, format_bytes
 from labkit.measure import host
 from labkit.measure.bench import sync_of
+from ranks.system import memory_bytes
 
 T = TypeVar("T")
 Threads = Annotated[int, Number(least=1, most=1024)]  # torch itself crashes far above
@@ -99,8 +100,7 @@ class Machine(ShownAsTable):
             ("Processor", self.cpu + (f" ({', '.join(self.flags)})" if self.flags else "")),
             ("Cores", cores),
             ("Memory", format_bytes(self.memory_bytes)),
-            *[("GPU", str(gpu)) for gpu in self.gpus],
-            *([] if self.gpus else [("GPU", "none that torch can use")]),
+            *[("GPU", str(gpu)) for gpu in self.gpus or ["none that torch can use"]],
             ("Versions", ", ".join(f"{name} {version}" for name, version in self.versions.items())),
             ("Results kept in", log.note or str(log.path)),
             ("Profile", results.profile()),
@@ -115,7 +115,7 @@ def machine() -> Machine:
         cpu=host.cpu_model(),
         cores=host.usable_cores(),
         total_cores=os.cpu_count() or 1,
-        memory_bytes=host.memory_bytes(),
+        memory_bytes=memory_bytes(),
         flags=host.cpu_flags(),
         gpus=gpus,
         versions=_versions(has_gpu=bool(gpus)),
@@ -156,14 +156,10 @@ def threads(n: Threads) -> Iterator[int]:
     More than usable_cores() are allowed, to see what that costs. Raises BadArgument unless `n` is an integer of at
     least 1.
     """
-    import torch
+    from steptime.machine import one_thread  # imports torch
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(n)
-    try:
+    with one_thread(n):
         yield n
-    finally:
-        torch.set_num_threads(before)
 
 
 def _gpus() -> tuple[Gpu, ...]:

@@ -173,10 +173,8 @@ class Probe:
 
     def matmul_doubling(self, n: int) -> SelfCheck:
         """Check that an n x n matmul in float32 takes about twice as long as one with half the rows."""
-        with (
-            _matmul(self.device, "float32", rows=n // 2, n=n) as half,
-            _matmul(self.device, "float32", rows=n, n=n) as whole,
-        ):
+        part, all_rows = (_matmul(self.device, "float32", rows=rows, n=n) for rows in (n // 2, n))
+        with part as half, all_rows as whole:
             return self.doubling("matmul, twice the rows", half, whole)
 
     def doubling(self, what: str, half: Callable[[], object], whole: Callable[[], object]) -> SelfCheck:
@@ -269,17 +267,9 @@ def float32_precision(precision: Literal["ieee", "tf32"]) -> Iterator[None]:
     """
     import torch
 
-    modes: Any = (
-        torch.backends.cuda.matmul,
-        torch.backends.cudnn.conv,  # type: ignore[attr-defined]  # torch has it and does not declare it
-        torch.backends.cudnn.rnn,
-        torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]  # torch has it and does not declare it
-    )
-    before = [mode.fp32_precision for mode in modes]
-    for mode in modes:
-        mode.fp32_precision = precision
-    try:
+    b: Any = torch.backends  # torch declares only some of their switches
+    with contextlib.ExitStack() as undo:
+        for mode in (b.cuda.matmul, b.cudnn.conv, b.cudnn.rnn, b.mkldnn.matmul):
+            undo.callback(setattr, mode, "fp32_precision", mode.fp32_precision)
+            mode.fp32_precision = precision
         yield
-    finally:
-        for mode, old in zip(modes, before, strict=True):
-            mode.fp32_precision = old

@@ -80,6 +80,5 @@ def step_overhead(
                 f"Expected step_of({small}) to return a function without arguments that runs a training step on "
                 f"{small} items, got {brief_repr(step)}. Define that function inside step_of, and return its name."
             )
-    compared = compare(steps, sync=sync_of(machine().device), budget_s=budget_s)
-    first, second = compared.timings
+    first, second = compare(steps, sync=sync_of(machine().device), budget_s=budget_s).timings
     return StepOverhead(small, large, first.median_s, second.median_s, first.busy or second.busy)

@@ -12,11 +12,13 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from labkit.core.parameters import NonNegative, checked
 from labkit.core.units import format_quantity
+from labkit.measure.probe import TOLERANCE
 from labkit.plot.core import Drawing, FigureSpec, text_right_of, tick_names
 from labkit.plot.style import DIAMOND, HATCHED, LIMIT, MEASURED, ON_WHITE, RECORDED
 
 PENDING = "not measured yet"
 _ELSEWHERE = "recorded, published, simulated or calculated"
+_BEYOND = " (beyond it: the clock was slower for the limit, a cache holds the data, or work is skipped or not awaited)"
 _HERE = {False: "measured here (bar to the median, whisker = {})", True: "measured here (dot: median, whisker = {})"}
 # A row's lanes, from the top: what was measured, the prediction, and each value from elsewhere. In units of a lane.
 _LANE_IN, _GUESS, _BETWEEN = 0.25, 0.8, 1.0
@@ -27,7 +29,7 @@ _LANE_IN, _GUESS, _BETWEEN = 0.25, 0.8, 1.0
 class Bar:
     """One row of a board; values in the board's unit, `low` and `high` the quartiles of the measurement.
 
-    Of a ratio, in x, they are the ends of its 95 % interval.
+    Of a ratio, in x or %, they are the ends of its 95 % interval.
 
     `others` are values from elsewhere: (label with its origin, value). `note` is shown where nothing was measured.
     """
@@ -77,9 +79,8 @@ def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, log: bool = False) -
         ax.set_xticks([])
     if all(bar.measured is None for bar in bars) and any(bar.note in ("", PENDING) and not bar.others for bar in bars):
         look: dict[str, Any] = {"marker": "o"} if log else {"linewidth": 8}
-        ax.plot(
-            [], [], color=MEASURED, label=_here(log, unit), **look
-        )  # the legend's room is taken from the first frame on
+        # the legend's room is taken from the first frame on
+        ax.plot([], [], color=MEASURED, label=_here(log, unit), **look)
     ax.xaxis.set_major_formatter(lambda value, _: quantity_tick(value, unit))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel("time" if unit == "s" else unit)
@@ -92,7 +93,7 @@ def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, log: bool = False) -
 
 
 def _here(log: bool, unit: str) -> str:
-    return _HERE[log].format("95 % interval" if unit == "x" else "quartiles")
+    return _HERE[log].format("95 % interval" if unit in ("x", "%") else "quartiles")
 
 
 def _range(bars: Sequence[Bar]) -> tuple[float, float]:
@@ -127,8 +128,7 @@ def _draw_row(ax: Axes, y: float, bar: Bar, unit: str, log: bool) -> float:
         text_right_of(ax, value, y + lanes + i, f"{format_quantity(value, unit)}, {label}", **beside)
     lanes += len(bar.others)
     if bar.limit is not None:
-        ends = [y - 0.8, y + lanes - 0.3]
-        ax.plot([bar.limit, bar.limit], ends, color=LIMIT, linewidth=2, label="limit", zorder=1.5)
+        ax.plot([bar.limit] * 2, [y - 0.8, y + lanes - 0.3], color=LIMIT, linewidth=2, label="limit", zorder=1.5)
     if bar.predicted is not None:  # in a lane of its own, where no bar or text can hide it, and above the limit's line
         place = y + own - 0.5 + _GUESS / 2
         ax.plot(bar.predicted, place, markersize=8, label="your prediction", zorder=5, **DIAMOND)
@@ -157,5 +157,6 @@ def _in_words(bar: Bar, unit: str) -> str:
         return f"{bar.name}: {', '.join(filter(None, [bar.note, *others])) or PENDING}"
     words = f"{bar.name}: {format_quantity(bar.measured, unit)}{' (simulated)' if bar.simulated else ''}"
     if bar.limit:
-        words += f", {bar.measured / bar.limit:.0%} of the limit"
+        high, low = (bar.limit, bar.measured) if unit == "s" else (bar.measured, bar.limit)  # a time has a floor
+        words += f", {bar.measured / bar.limit:.0%} of the limit" + _BEYOND * (high > (1 + TOLERANCE) * low)
     return words

@@ -27,8 +27,7 @@ def images(ax: Axes, pixels: Array, labels: Array) -> FigureSpec:
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
     ax.set_xlabel("label")
-    sentence = f"{len(labels)} images of {width} x {pixels.shape[-2]} pixels with their labels."
-    return FigureSpec(sentence, height_in=1.6)
+    return FigureSpec(f"{len(labels)} images of {width} x {pixels.shape[-2]} pixels with their labels.", height_in=1.6)
 
 
 @Drawing

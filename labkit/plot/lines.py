@@ -93,8 +93,7 @@ def bytes_by_tokens(
     them from each rank; tensor parallelism all-reduces tokens * hidden numbers four times a block by a ring.
     """
     share = (ranks - 1) / ranks * _ELEMENT_BYTES
-    per_token = 8 * share * blocks * hidden
-    lines = {"FSDP": (3 * share * params, 0.0), "tensor parallel": (0.0, per_token)}
+    lines = {"FSDP": (3 * share * params, 0.0), "tensor parallel": (0.0, 8 * share * blocks * hidden)}
     equal = 3 * params / (8 * blocks * hidden)
     seen = [tokens for points in counted.values() for tokens in points]
     x = np.geomspace(min([equal, *seen]) / 2, max([equal, *seen]) * 2, 100)

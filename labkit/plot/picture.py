@@ -87,10 +87,9 @@ def to_png(ax: Axes, frame: Frame | None = None, *, again: bool = False) -> byte
     cropped = whole.crop((frame.left, frame.top, right, bottom))
     if right > whole.width or bottom > whole.height:  # a figure that was larger before keeps its size
         cropped = Image.alpha_composite(Image.new("RGBA", cropped.size, "white"), cropped)
-    whole = cropped.convert("RGB")
     if not again:
         drop_pixels(ax)
-    few = whole.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)  # a third of the bytes
+    few = cropped.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)  # a third in bytes
     few.putpalette([255 if value >= 250 else value for value in few.getpalette() or ()])  # 254 would be no white
     buffer = io.BytesIO()
     few.save(buffer, format="png", compress_level=1)
@@ -138,14 +137,12 @@ def picture_data(
     text alternative (JupyterLab renders none for PNG); GitHub and nbconvert's other formats have the second to fall
     back on. `caption` stands below, `css` is added to the page, and `name` to the figure's classes.
     """
-    width, height = size
-    image = base64.b64encode(png).decode()
-    alt = as_html(sentence)
+    image, (width, height) = base64.b64encode(png).decode(), size
     below = f'<figcaption class="{LITERAL}" style="{TEXT}">{linked_html(caption)}</figcaption>' if caption else ""
     figure = (
-        f"<style>{STYLE}{css}</style>"
-        f'<figure class="{name}" style="margin:0"><img class="labkit-picture" alt="{alt}" width="{width}" '
-        f'height="{height}" style="max-width:100%;height:auto" src="data:image/png;base64,{image}">{below}</figure>'
+        f'<style>{STYLE}{css}</style><figure class="{name}" style="margin:0"><img class="labkit-picture" '
+        f'alt="{as_html(sentence)}" width="{width}" height="{height}" style="max-width:100%;height:auto" '
+        f'src="data:image/png;base64,{image}">{below}</figure>'
     )
     data = {"text/html": figure, "image/png": image, "text/plain": "<figure>"}
     return data, {"image/png": {"width": width, "height": height, "alt": plain(sentence)}}
@@ -168,15 +165,15 @@ class Picture:
     def __repr__(self) -> str:
         return plain(self.sentence)
 
-    def as_html(self) -> str:
-        """The figure with its sentence, for a page that isn't a notebook."""
-        png = to_png(self.ax, self._frame)
-        return picture_data(png, self._frame.size, self.sentence, caption=self.sentence)[0]["text/html"]
+    def data(self, more: str = "") -> tuple[dict[str, str], dict[str, Any]]:
+        """Data and metadata of one output with the figure and, below it, its sentence and `more`."""
+        png, caption = to_png(self.ax, self._frame), f"{self.sentence} {more}".rstrip()
+        data, metadata = picture_data(png, self._frame.size, self.sentence, caption=caption)
+        return data | {"text/plain": plain(caption)}, metadata
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        png = to_png(self.ax, self._frame)
-        data, metadata = picture_data(png, self._frame.size, self.sentence)
+        data, metadata = picture_data(to_png(self.ax, self._frame), self._frame.size, self.sentence)
         display(data, raw=True, metadata=metadata)
         display(sentence_data(self.sentence), raw=True)

@@ -123,8 +123,7 @@ class _Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         attended: Tensor = x + self.attention(self.attention_norm(x))
-        total: Tensor = attended + self.mlp(self.mlp_norm(attended))
-        return total
+        return torch.add(attended, self.mlp(self.mlp_norm(attended)))
 
 
 class _CausalAttention(nn.Module):
@@ -138,10 +137,8 @@ class _CausalAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
-        split = (batch, length, self.heads, width // self.heads)
-        q, k, v = (
-            part.view(split).transpose(1, 2) for part in self.qkv(x).split(width, dim=2)
-        )  # (B, heads, T, width/heads)
+        split = (batch, length, self.heads, width // self.heads)  # then each of q, k, v is (B, heads, T, width/heads)
+        q, k, v = (part.view(split).transpose(1, 2) for part in self.qkv(x).split(width, dim=2))
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         joined: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, length, width))  # (B, T, width)
         return joined

@@ -106,11 +106,9 @@ class Agent:
                 process.close()
 
 
-@contextmanager
-def private_folder() -> Iterator[str]:
+def private_folder() -> tempfile.TemporaryDirectory[str]:
     """A folder for one launch that no other user can enter, in the fork server's own, which ends with it."""
-    with tempfile.TemporaryDirectory(dir=util.get_temp_dir(), prefix="launch-", ignore_cleanup_errors=True) as folder:
-        yield folder
+    return tempfile.TemporaryDirectory(dir=util.get_temp_dir(), prefix="launch-", ignore_cleanup_errors=True)
 
 
 @contextmanager

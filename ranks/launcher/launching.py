@@ -94,8 +94,7 @@ def launch(
         agent.start_fork_server()
     with private_folder() as folder:
         with closing(Coordinator(start_s, on_report)) as coordinator, closing(Agent(coordinator, timeout_s)) as own:
-            places = folder, _free_port()
-            own.run(Task(nproc, *places, call, _environment(), _cells(), start_s, threads, method))
+            own.run(Task(nproc, folder, _free_port(), call, _environment(), _cells(), start_s, threads, method))
         differ = rank_failures.sizes_differ(folder)
     states = coordinator.states
     if own.timed_out or any(state.failure for state in states):

@@ -22,6 +22,7 @@ _LOST = re.compile(
     r"failed to recv, got 0 bytes|Connection was likely closed"
 )
 _OF_THE_NETWORK = re.compile(r"gloo/transport/|DistNetworkError")
+_NO_ROOM = ". /dev/shm is too small for NCCL: give the container --shm-size=1g or --ipc=host, or set NCCL_SHM_DISABLE=1"
 _HERE = str(Path(__file__).parents[1])
 # Parts of the paths of files whose frames are no part of the reader's own code. A package built on this one adds its
 # own folder, so that messages name the reader's line that called it.
@@ -152,7 +153,8 @@ def _how_it_failed(state: RankState) -> str:
         if failure.error.startswith("SystemExit"):
             return "it called sys.exit before its function returned"
         if is_own(failure):
-            return failure.error.partition("\n")[0].rstrip(".")
+            room = _NO_ROOM * ("segment /dev/shm/nccl" in failure.error)  # github.com/NVIDIA/nccl/issues/342
+            return failure.error.partition("\n")[0].rstrip(".") + room
         words = _LOST.search(failure.error)
         return f"it lost a peer{f' ({words[0]})' if words else ''}{f', in {failure.call}' if failure.call else ''}"
     if failure.code >= 0:
@@ -205,8 +207,7 @@ def _frame(frame: tuple[str, int, str, str]) -> str:
 def _with_cell_numbers(text: str) -> str:
     """`text` with the notebook's cells under the numbers that the reader sees, in place of their hidden files."""
     ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython else None
-    names = getattr(getattr(shell, "compile", None), "_filename_map", {})
+    names = getattr(getattr(ipython.get_ipython() if ipython else None, "compile", None), "_filename_map", {})
     for name, number in names.items():
         text = text.replace(f'File "{name}"', f"Cell In[{number}]")
     return text

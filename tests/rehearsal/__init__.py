@@ -48,7 +48,8 @@ def library() -> Path:
 def environment(home: Path, card: str = "T4", gpus: int = 1, without: str = "") -> dict[str, str]:
     """The environment of a process with `gpus` pretend GPUs, whose results go to `home`.
 
-    `without` names what the machine lacks, of "cupti" (events of the GPU), "cupy", "triton", "numba" (its CUDA).
+    `without` names what the machine lacks, of "cupti" (events of the GPU), "cupy", "triton", "numba" (its CUDA), "new
+    driver" (one that knows the compilers' PTX), "shm" (room for NCCL in /dev/shm).
     """
     return os.environ | {
         "REHEARSAL_CARD": card,

@@ -11,6 +11,8 @@
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 #include <torch/library.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -245,8 +247,17 @@ std::vector<Graph> graphs;
 bool recording = false;
 int64_t waits = 0;  // 1: warn where the CPU waits for the GPU (torch.cuda.set_sync_debug_mode)
 
+// Work is done before a call returns; its time counts as queued until the CPU waits for it (see clock in torch_cuda.py).
+std::atomic<int64_t> queued_ns = 0;
+
+struct Queued {  // a scope whose time the CPU's clock doesn't see before it waits
+    const std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
+    ~Queued() { queued_ns += (std::chrono::steady_clock::now() - began).count(); }
+};
+
 void cpu_waits() {
     TORCH_CHECK(!recording, "CUDA error: operation not permitted when stream is capturing");
+    queued_ns = 0;
     if (waits) TORCH_WARN("called a synchronizing CUDA operation");
 }
 
@@ -293,7 +304,11 @@ void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
         (*stack)[first] = (*stack)[first].toTensor().to(at::kFloat);  // half to float, which only a GPU's kernel does
         (*stack)[first + 2] = false;
     }
-    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+    {
+        const Queued queued;
+        op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+    }
+    if (waiting.count(name)) queued_ns = 0;
     arguments.take_over();
     const auto results = stack->size() - schema.returns().size();
     for (auto i = results; i < stack->size(); ++i)
@@ -339,8 +354,13 @@ Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, Dtype dtype, 
     return at::detail::empty_strided_generic(size, stride, &memory, keys, c10::dtype_or_default(dtype));
 }
 Tensor& copy_(Tensor& self, const Tensor& from, bool non_blocking) {
-    if (self.is_cuda() != from.is_cuda() && !non_blocking) cpu_waits();
-    if (self.numel()) as_cpu(self).copy_(as_cpu(from));
+    const bool is_wait = self.is_cuda() != from.is_cuda() && !non_blocking;
+    if (is_wait) cpu_waits();
+    if (self.numel()) {
+        const Queued queued;
+        as_cpu(self).copy_(as_cpu(from));
+    }
+    if (is_wait) queued_ns = 0;
     record([self, from] { as_cpu(self).copy_(as_cpu(from)); });
     return self;
 }
@@ -405,6 +425,9 @@ int64_t exchange_stream(int device, int64_t to) {
     return to < 0 ? stream_of[device] : std::exchange(stream_of[device], to);
 }
 void set_waits(int64_t mode) { waits = mode; }
+int64_t queued() { return queued_ns; }
+void queue(int64_t ns) { queued_ns += ns; }
+void wait_for_all() { queued_ns = 0; }
 int64_t begin_graph() { recording = true; graphs.emplace_back(); return graphs.size() - 1; }
 void end_graph() { recording = false; }
 void replay_graph(int64_t number) { at::NoGradGuard no_grad; for (auto& call : graphs[number]) call(); }

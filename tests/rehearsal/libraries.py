@@ -8,9 +8,23 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from tests.rehearsal import torch_cuda
 from tests.rehearsal.torch_cuda import CAPABILITY, GPUS, NAME
 
 WITHOUT = os.environ.get("REHEARSAL_WITHOUT", "").split(",")
+# What numba says under an older driver, by github.com/NVIDIA/numba-cuda/issues/163; NCCL in a container of Docker's, by
+# github.com/hiyouga/LlamaFactory/issues/7233.
+OLD_DRIVER = (
+    "[222] Call to cuLinkAddData results in CUDA_ERROR_UNSUPPORTED_PTX_VERSION\n"
+    "ptxas application ptx input, line 9; fatal   : Unsupported .version 8.7; current version is '8.4'"
+)
+NO_ROOM = (
+    "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, unhandled system error (run with "
+    "NCCL_DEBUG=INFO for details), NCCL version 2.21.5\n"
+    "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error. \n"
+    "Last error:\nError while creating shared memory segment /dev/shm/nccl-LeXlEJ (size 9637888)"
+)
+UNWAITED = ("clock did not wait",)  # rows of notebook 02, which shows what such a reading gives
 TRACED_PROGRAMS = 4
 TRACED_THREADS, TRACED_NUMBERS = 2**16, 2**14  # of a launch and of its arrays; a larger one computes nothing
 
@@ -27,6 +41,24 @@ def results(module):
         usual(self, entry)
 
     module.Results.append = append
+
+
+def readings(module):
+    """A reading that ends before the work that it queued is refused: on a GPU it would be far too short, unnoticed."""
+    usual = module.Series.seconds
+
+    def seconds(self, repeats):
+        before_ns = torch_cuda.device.queued()
+        found = usual(self, repeats)
+        left_ns = torch_cuda.device.queued() - before_ns
+        if left_ns > 0 and self.label not in UNWAITED:
+            raise RuntimeError(
+                f"{self.label!r} takes {found:.2g} s without the {1e-9 * left_ns:.2g} s of work that it has queued: "
+                "wait for it with sync=machine.sync."
+            )
+        return found
+
+    module.Series.seconds = seconds
 
 
 def chrome_trace(module):
@@ -88,6 +120,8 @@ def nccl(module):
         Options = SimpleNamespace  # type: ignore[assignment]
 
         def __init__(self, store, rank, size, options=None):
+            if "shm" in WITHOUT:
+                raise sys.modules["torch.distributed"].DistBackendError(NO_ROOM)
             super().__init__(store, rank, size, module.default_pg_timeout)
 
     module.ProcessGroupNCCL, module._NCCL_AVAILABLE = ProcessGroupNCCL, True
@@ -156,6 +190,7 @@ class DeviceArray:
             setattr(self, name, getattr(host, name))
 
     def copy_to_host(self, ary=None, stream=0):
+        torch_cuda.wait()
         if ary is None:
             return self.host.copy()
         ary[...] = self.host
@@ -183,9 +218,13 @@ def launch(kernel, grid, block, *args):
         raise TypeError(f"a launch takes whole numbers above 0, got {grid} and {block}")
     if np.prod(block) > 1024:
         raise RuntimeError(f"CUDA_ERROR_INVALID_VALUE: a block of {block}")
+    if "new driver" in WITHOUT:
+        raise RuntimeError(OLD_DRIVER)
     given = [host_of(arg) for arg in args]
     if np.prod(sizes, dtype=float) <= TRACED_THREADS and all(np.size(one) <= TRACED_NUMBERS for one in given):
+        began_s = torch_cuda.real_clock()
         trace(kernel, grid, block, *given)
+        torch_cuda.device.queue(int(1e9 * (torch_cuda.real_clock() - began_s)))
 
 
 def numba_cuda(module):
@@ -203,5 +242,5 @@ def numba_cuda(module):
     module.to_device = lambda x, stream=0: DeviceArray(np.array(x))
     module.as_cuda_array = lambda x, sync=True: DeviceArray(host_of(x))
     module.device_array_like = device_array_like
-    module.synchronize = lambda: None
+    module.synchronize = torch_cuda.wait
     module.get_current_device = lambda: SimpleNamespace(compute_capability=CAPABILITY, name=NAME.encode())

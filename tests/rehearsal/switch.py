@@ -4,6 +4,7 @@ import ctypes
 import importlib.util
 import os
 import sys
+import time
 from importlib.abc import Loader, MetaPathFinder
 
 from tests.rehearsal import libraries, torch_cuda
@@ -20,6 +21,7 @@ AFTER = {
     "tensorflow": libraries.tensorflow,
     "kerneltrace.tiles": libraries.tiles,
     "labkit.core.results": libraries.results,
+    "labkit.measure.readings": libraries.readings,
     "steptime.chrome_trace": libraries.chrome_trace,
     "exercises.nb10.fusion": libraries.fusion,
 }
@@ -62,6 +64,7 @@ class Patched(Loader):
 
 
 def on():
+    time.perf_counter = torch_cuda.clock
     sys.meta_path.insert(0, Finder())
     for missing in set(libraries.WITHOUT) & {"cupy", "triton"}:
         sys.modules[missing] = None  # type: ignore[assignment]  # so that import and find_spec don't find it

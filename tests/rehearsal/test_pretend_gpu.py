@@ -174,6 +174,71 @@ def test_what_is_missing_is_said_in_a_sentence(tmp_path):
     rehearse(code, tmp_path, without="cupy,triton,numba")
 
 
+def test_work_that_is_not_waited_for_is_missing_in_a_reading_which_is_refused(tmp_path):
+    code = """
+        import time, torch
+        import labkit as lab
+        from labkit.measure.machine import machine
+        from tests.rehearsal import torch_cuda
+        a, sync = torch.ones(99, 99, device="cuda"), machine().sync
+        for wait in (sync, lambda: a[0, 0].item(), a.cpu, torch.cuda.Event().synchronize):
+            a @ a
+            assert torch_cuda.device.queued() > 0
+            wait()
+            assert torch_cuda.device.queued() == 0
+        lab.time_call(lambda: a @ a, label="waits", sync=sync, budget_s=0.01)
+        a @ a
+        lab.time_call(lambda: sum(range(1000)), label="on the CPU", budget_s=0.01)
+        sync()
+        torch_cuda.real_clock = lambda: 100.0
+        torch_cuda.device.queue(5 * 10**9)
+        assert time.perf_counter() == 95
+        sync()
+        assert time.perf_counter() == 100
+    """
+    forgets = refused('lab.time_call(lambda: a @ a, label="forgets")', "wait for it with sync=machine.sync")
+    rehearse(textwrap.dedent(code).replace("sync()\ntorch", f"{forgets}sync()\ntorch"), tmp_path)
+
+
+def test_a_driver_older_than_the_compilers_is_named_with_what_to_do(tmp_path):
+    code = """
+        import numpy as np
+        import labkit as lab
+        from numba import cuda
+        from scripts import doctor
+        from exercises.nb04.gpu_comparison import time_on_gpu
+        kernel, row = cuda.jit(lambda x: None), doctor.gpu_compilers("GPU compilers")
+        assert row.state == "problem" and row.todo == doctor.OLDER_COMPILERS, row
+        there = cuda.to_device(np.zeros(4, np.float32))
+        launch = lambda: kernel[1, 32](there)
+    """
+    words = "The GPU's driver is older than the compiler: update it, or do what `make doctor` says. The driver said:"
+    timed = [refused('lab.time_call(launch, label="a kernel")', words)]
+    timed += [refused('lab.SpeedBoard("03.9", "A race", size="4").time("CUDA", launch)', words)]
+    said = rehearse(textwrap.dedent(code) + "".join(timed), tmp_path, without="new driver")
+    assert said == ""
+    rehearse("from scripts import doctor; assert doctor.gpu_compilers('GPU compilers').state == 'ok'", tmp_path)
+
+
+def test_nccl_without_room_in_shared_memory_says_what_to_do(tmp_path):
+    code = """
+        import torch.distributed as dist
+        import labkit as lab
+
+        def ranks():
+            dist.init_process_group("nccl")
+
+        if __name__ == "__main__":
+            lab.launch(ranks, 2)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    environ = environment(tmp_path, gpus=2, without="shm")
+    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "/dev/shm is too small for NCCL" in done.stderr
+    assert all(way in done.stderr for way in ("--shm-size=1g", "--ipc=host", "NCCL_SHM_DISABLE=1", "(size 9637888)"))
+
+
 @pytest.mark.parametrize("without", ["", "cupti"])
 def test_a_profile_without_the_gpus_events_is_the_hosts(tmp_path, without):
     code = """

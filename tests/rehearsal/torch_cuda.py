@@ -45,7 +45,7 @@ class Stream:
         return bool(device.is_recording())
 
     def synchronize(self):
-        check_not_recording()
+        wait()
 
 
 class Event:
@@ -60,7 +60,7 @@ class Event:
         pass
 
     def record(self, stream):
-        self.at_s = time.perf_counter()
+        self.at_s = real_clock()  # the GPU's own
 
     def wait(self, stream):
         pass
@@ -69,7 +69,7 @@ class Event:
         return True
 
     def synchronize(self):
-        check_not_recording()
+        wait()
 
     def elapsed_time(self, end):
         if not (self.timed and end.timed and self.at_s and end.at_s):
@@ -107,6 +107,23 @@ def check_not_recording():
         raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
 
 
+real_clock = time.perf_counter
+
+
+def clock():
+    """time.perf_counter of a CPU that goes on while the GPU works: without the time of work that it hasn't waited for.
+
+    A reading of a cell that forgets to wait is far too short.
+    """
+    return real_clock() - 1e-9 * device.queued()
+
+
+def wait():
+    """Wait for all that is queued."""
+    check_not_recording()
+    device.wait_for_all()
+
+
 def exchange(index):
     """Make a GPU the current one, none for a negative index; the one before it."""
     if index >= GPUS:
@@ -139,9 +156,10 @@ def memory_stats(index):
 
 def fill(c):
     """Put into torch._C what torch.cuda looks for when it is imported."""
-    for name in ("held_bytes", "peak_bytes", "exchange_stream", "begin_graph"):
+    for name in ("held_bytes", "peak_bytes", "exchange_stream", "begin_graph", "queued"):
         getattr(device, name).restype = ctypes.c_int64
     device.exchange_stream.argtypes = ctypes.c_int, ctypes.c_int64
+    device.queue.argtypes = (ctypes.c_int64,)
     mode = SimpleNamespace(waits=0, forked=False)
 
     def init():
@@ -166,7 +184,7 @@ def fill(c):
         "_cuda_getDevice": lambda: device.exchange_device(-1),
         # A function for each: the compiler has a handler for each of these, and none for one that it knows already.
         "_cuda_setDevice": lambda i: exchange(i), "_cuda_exchangeDevice": lambda i: exchange(i),
-        "_cuda_maybeExchangeDevice": lambda i: exchange(i), "_cuda_synchronize": check_not_recording,
+        "_cuda_maybeExchangeDevice": lambda i: exchange(i), "_cuda_synchronize": wait,
         "_cuda_getCurrentStream": lambda i: (device.exchange_stream(i, -1), i, 1),
         "_cuda_getCurrentRawStream": lambda i: device.exchange_stream(i, -1), "_cuda_getCompiledVersion": lambda: 12080,
         "_cuda_hasPrimaryContext": lambda i: True, "_cuda_getDefaultStream": lambda i: (0, i, 1),

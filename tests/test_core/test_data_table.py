@@ -18,8 +18,8 @@ from labkit.measure import published
 from labkit.train.data import bundled
 from scripts import prerequisites
 
-# tests/test_trainplan damages tables for trainplan's own reader, which alone reads libraries.csv.
-ELSEWHERE = ("recorded/", "libraries.csv")
+# tests/test_trainplan damages tables for trainplan's own reader, which alone reads these.
+ELSEWHERE = ("recorded/", "libraries.csv", "models.csv", "planner_classes.csv", "precisions.csv", "software.csv")
 TABLES = sorted(path.relative_to(DATA).as_posix() for path in DATA.rglob("*.csv"))
 TABLES = [name for name in TABLES if not name.startswith(ELSEWHERE)]
 

@@ -13,8 +13,9 @@ from exercises.nb07 import nsight
 from exercises.nb15 import rank_script
 from labkit.core import results
 from labkit.core.errors import DataError, StepTimeError
-from labkit.core.own_folder import make_private, of_this_user, open_own, plain_temp_folder, writing
+from labkit.core.own_folder import make_private, of_this_user, open_own, writing
 from labkit.core.paths import ROOT
+from ranks.system import plain_temp_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="owners and permissions of POSIX")
 needs_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root may give files away")

@@ -76,9 +76,9 @@ def test_a_missing_file_is_empty(tmp_path):
         (changed(section="first"), "text such as '00.3', got 'first'. It is notebook.section."),
         (changed(unit=5), "Expected unit to be text such as 'images/s', got 5"),
         (changed(unit=""), "Expected unit to be text such as 'images/s', got ''"),
-        (changed(value=0), "Expected value to be a finite number above 0, got 0"),
-        (changed(value=float("nan")), "Expected value to be a finite number above 0, got nan"),
-        (changed(value="3"), "Expected value to be a finite number above 0, got '3'"),
+        (changed(value=-1), "Expected value to be a finite number of at least 0, got -1"),
+        (changed(value=float("nan")), "Expected value to be a finite number of at least 0, got nan"),
+        (changed(value="3"), "Expected value to be a finite number of at least 0, got '3'"),
         (changed(measurement(), size=64), "Expected size to be text, got 64"),
         (changed(measurement(), items="64"), "Expected items to be a finite number or None, got '64'"),
         (changed(blind="no"), "Expected blind to be True or False, got 'no'"),
@@ -87,7 +87,7 @@ def test_a_missing_file_is_empty(tmp_path):
         (b"\xff\xfe", "invalid start byte"),
         (
             b'{"kind": "prediction", "section": "00.3", "what": "x", "value": "many", "unit": "s", "when": ""}',
-            "Expected value to be a finite number above 0, got 'many'",
+            "Expected value to be a finite number of at least 0, got 'many'",
         ),
     ],
 )

@@ -115,6 +115,13 @@ def test_two_causes_are_both_named_and_both_mended(seed):
             broken.judge(causes, mend)
 
 
+def test_a_list_of_all_causes_is_not_told_which_are_wrong():
+    broken = cases.broken("17.3a", 1)
+    with pytest.raises(NotYet) as refused:
+        broken.judge(list(cases.CAUSES), {"clip_norm": 1.0})
+    assert str(refused.value).count("The cause isn't") == 1
+
+
 # The looks that name a cause, and words that a healthy run's look hasn't.
 TOLD = {
     ("one GPU is slow", "slow"): ("nvidia-smi", "HW Power Brake"),
@@ -147,8 +154,18 @@ def test_a_gpu_that_waits_spins_and_takes_a_third_of_the_power():
     rows = evidence.show(broken, "nvidia-smi").rows
     for _, busy, active, power, *_ in rows:
         watts, limit = map(float, re.findall(r"\d+", power))
-        assert (busy, active) == ("100 %", "0 %")
+        assert (busy, active) == ("100 %", "18 %")  # SMs with a block of NCCL's kernel
         assert 0.25 < watts / limit < 0.4
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_gpu_at_a_low_clock_is_always_busy_and_takes_the_least_power(seed):
+    broken = drawn("one GPU is slow", "slow", seed)
+    rows = evidence.show(broken, "nvidia-smi").rows
+    active, watts, mhz = ([float(re.search(r"[\d,]+", row[i])[0].replace(",", "")) for row in rows] for i in (2, 3, 4))
+    slow, times = broken.fault.slow_rank, broken.fault.times
+    assert active.index(max(active)) == watts.index(min(watts)) == slow
+    assert mhz == pytest.approx([1980 / (times if rank == slow else 1) for rank in range(4)], rel=0.02)
 
 
 def test_every_look_has_a_source_and_can_be_shown_of_every_cause():
@@ -190,7 +207,7 @@ class TestGuard:
             rest = [rank for rank in range(len(calls)) if rank not in odd]
             raise RuntimeError(f"{odd if style == 'by sets' else list(odd)}, while {rest} call {most}")
 
-        assert "Every rank raises at once" in guard.check(agree)
+        assert "Every rank raises at once, after 10 steps" in guard.check(agree)
 
     def test_the_run_that_stood_still_ends_at_once(self):
         def agree(call, gather):

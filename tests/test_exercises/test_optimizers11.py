@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy
 from exercises.nb11 import optimizers
 from labkit.core.errors import NotFinite
 from labkit.train.models import SmallGPT
+from labkit.train.training import TunedComparison
 
 
 def trained(way, rate, steps=20):
@@ -52,3 +53,12 @@ def test_schedule_free_weights_are_the_mean_of_its_path():
         path.append(optimizer.state[weight]["path"].item())
     optimizer.finish()
     assert weight.item() == pytest.approx(sum(path) / len(path), rel=1e-5)
+
+
+def test_how_many_times_adams_mean_another_way_has_comes_with_its_interval():
+    accuracies = {"Adam": (0.20, 0.22, 0.24, 0.22), "Muon, decay": (0.23, 0.24, 0.26, 0.25)}
+    found = TunedComparison(accuracies, dict.fromkeys(accuracies, 0.01), {})
+    ratio = optimizers.times_adam(found, "Muon, decay")
+    assert ratio.value == pytest.approx(sum(accuracies["Muon, decay"]) / sum(accuracies["Adam"]))
+    assert 1 < ratio.low < ratio.value < ratio.high
+    assert optimizers.times_adam(found, "Adam").verdict == "no difference seen"

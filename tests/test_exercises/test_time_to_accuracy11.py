@@ -140,7 +140,7 @@ def test_the_baseline_against_itself_is_accepted_in_less_than_one_check_of_a_hun
 def test_a_gain_is_accepted_where_chance_can_not_explain_it():
     plain = [3.0, 3.5, 4.0, 4.5, 5.0, 5.5]
     assert "yours is faster" in time_to_accuracy._judge(runs(plain), runs([1.0, 1.1, 1.2, 1.3, 1.4, 3.2]))
-    with pytest.raises(NotYet, match=r"It may be luck: equal trainings differ so in 12\.0 % of checks"):
+    with pytest.raises(NotYet, match=r"It may be luck: equal trainings differ so in 12\.0% of checks"):
         time_to_accuracy._judge(runs(plain), runs([1.0, 1.1, 1.2, 1.3, 4.6, 5.6]))
     with pytest.raises(NotYet, match="Less than a quarter faster"):
         time_to_accuracy._judge(runs(plain), runs(one - 0.1 for one in plain))

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from labkit import plot
 from labkit.core.display import brief_repr
 from labkit.core.errors import UnknownExercise
-from labkit.lesson import checks
+from labkit.lesson import checks, guesses, journal
 from labkit.lesson.checks import NotYet, Outcome, Todo
 from labkit.lesson.exercise_files import Exercise
 from labkit.measure import catalog
@@ -286,3 +287,65 @@ def test_a_hint_of_a_number_may_depend_on_it():
     checks.over_cases(lambda x: 2 * x, [(1,), (2,)], lambda x: 2 * x, close)
     with pytest.raises(NotYet, match=r"^For x=1: 3 ms is 1\.5x what we expect\. Not 3 of 1\.$"):
         checks.over_cases(lambda x: 3 * x, [(1,)], lambda x: 2 * x, close)
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """What is displayed, in its order."""
+    seen = []
+    monkeypatch.setattr("IPython.display.display", lambda one, **how: seen.append(one))
+    return seen
+
+
+def curve():
+    return plot.curves({"a": [1.0, 2.0]})
+
+
+def test_a_pass_is_drawn_in_one_output_with_the_verdict_and_the_guess(shown, home, monkeypatch):
+    bound = []
+    events = SimpleNamespace(register=lambda *call: bound.append(call), unregister=lambda *call: bound.remove(call))
+    monkeypatch.setattr(guesses, "shell", lambda: SimpleNamespace(events=events))
+
+    def drawn():
+        journal.record("99.1 doubled", 6.0, "x", origin="calculated")
+        return curve()
+
+    guesses.predict("99.1 doubled", 2, "x")
+    Outcome("99.1", "passed", "Right.").draw(drawn)
+    (output,) = shown
+    at = [
+        output["text/html"].index(words) for words in ("99.1 passed", "<img", "loss by step", "You said 2.00 x, it was")
+    ]
+    assert at == sorted(at)
+    assert output["image/png"]
+    assert output["text/plain"].startswith(
+        "99.1 passed: Right.\nloss by step: a 2.00 after 2. You said 2.00 x, it was 6.00 x"
+    )
+    assert bound == []  # the cell doesn't tell it again at its end
+    assert guesses.answered() == ()
+
+
+def test_a_figure_without_a_guess_has_its_sentence_alone(shown, home):
+    Outcome("99.1", "passed", "Right.").draw(curve)
+    assert shown[0]["text/plain"] == "99.1 passed: Right.\nloss by step: a 2.00 after 2."
+
+
+@pytest.mark.parametrize(("state", "wrong"), [("todo", False), ("todo", True), ("not yet", False)])
+def test_what_is_not_passed_has_its_verdict_alone(shown, state, wrong):
+    Outcome("99.1", state, "Why.").draw(lambda: pytest.fail("drawn"), wrong=wrong)
+    assert [one["text/plain"] for one in shown] == [f"99.1 {state}: Why."]
+
+
+def test_a_wrong_answer_is_drawn_if_that_is_asked_for_and_can_be(shown):
+    wrong = Outcome("99.1", "not yet", "Why.")
+    wrong.draw(curve, wrong=True)
+    wrong.draw(lambda: 1 / 0, wrong=True)
+    assert ["<img" in one["text/html"] for one in shown] == [True, False]
+    with pytest.raises(ZeroDivisionError):
+        Outcome("99.1", "passed", "Right.").draw(lambda: 1 / 0)
+
+
+def test_what_is_no_figure_stands_below_the_verdict(shown):
+    Outcome("99.1", "passed", "Right.").draw(lambda: 42)
+    assert shown[0]["text/plain"] == "99.1 passed: Right."
+    assert shown[1:] == [42]

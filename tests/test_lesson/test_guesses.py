@@ -1,5 +1,6 @@
 """The reader's guess: what can be one, the field that asks for it, the sentence at the end of a cell, and the lock."""
 
+import ast
 import json
 import os
 import re
@@ -9,12 +10,14 @@ import nbformat
 import pytest
 
 from labkit.core import results
+from labkit.core.comparable import recorded
 from labkit.core.results import Prediction
+from labkit.core.units import is_count
 from labkit.lesson import exercise_files, guesses, journal, live, notebook_files
 from labkit.lesson.boards import SpeedBoard
 from labkit.lesson.guesses import GuessFirst, predict
 from labkit.measure.bench import Timing
-from tests.helpers import notebook_paths
+from tests.helpers import code_cells, notebook_paths
 
 pytestmark = pytest.mark.usefixtures("home")
 KEY = "00.3 all threads"
@@ -55,8 +58,10 @@ BAD = [
     (2e6, "x", {}, "Expected at most 1,000,000 x, got 2000000.0."),
     (500, "threads", {"most": 12}, "Expected at most 12 threads, got 500."),
     (-3, "s", {}, "Expected a number above 0 in s, got -3."),
-    (0, "points", {}, "Expected a number above 0 in points, got 0."),
-    (0, "samples", {}, "Expected a number above 0 in samples, got 0."),
+    (-3, "points", {}, "Expected a number of at least 0 in points, got -3."),
+    (0, "s", {}, "Expected a number above 0 in s, got 0."),
+    (0, "images/s", {}, "Expected a number above 0 in images/s, got 0."),
+    (0, "x", {}, "Expected a number above 0 in x, got 0."),
     (2.5, "samples", {}, "Expected a whole number of samples, got 2.5."),
     ("fast", "images/s", {}, "Expected a number in images/s, such as 20, got 'fast'."),
     ("2,5", "x", {}, "Expected a number in x, such as 20, got '2,5'."),
@@ -88,6 +93,13 @@ def test_a_guess_that_cannot_be_is_sent_back_typed_or_entered(shown, guess, unit
         (1, "samples", {}, "1 sample"),
         (1, "branches", {}, "1 branch"),
         (1.5, "times", {}, "1.50 times"),
+        (2.5, "nats", {"most": 4.18}, "2.50 nats"),
+        (0.5, "minutes", {}, "0.500 minutes"),
+        (1, "minutes", {}, "1 minute"),
+        (0, "points", {"most": 100}, "0 points"),
+        (0, "samples", {}, "0 samples"),
+        ("0 %", "%", {}, "0 %"),
+        (0, "B", {}, "0 B"),
         (1, "x", {}, "1.00 x"),
     ],
 )
@@ -176,7 +188,11 @@ def said(key, guess, value, unit, **more):
         (2000, 500.0, "images/s", "You said 2,000 images/s, it was 500 images/s: a factor of 4.0 less."),
         (95, 97.2, "%", "You said 95.0 %, it was 97.2 %: less than a tenth off."),
         (4, 4.0, "threads", "You said 4 threads, it was 4 threads: less than a tenth off."),
-        (3, 0.0, "points", "You said 3 points, it was 0 points."),
+        (3, 0.0, "points", "You said 3 points, it was 0 points: 3 points less."),
+        (0, 0.0, "points", "You said 0 points, it was 0 points: exactly that."),
+        (0, 16.4, "points", "You said 0 points, it was 16.4 points: 16.4 points more."),
+        (0, -0.278, "points", "You said 0 points, it was -0.278 points: 0.278 points less."),
+        (0, 12.0, "%", "You said 0 %, it was 12.0 %: 12 points more."),
         (0.01, 0.0123, "s", "You said 10.0 ms, it was 12.3 ms: a factor of 1.2 more."),
     ],
 )
@@ -193,6 +209,43 @@ def test_the_sentence_counts_the_last_ten_guesses():
     assert last.endswith("Of your last 10 guesses, 1 was within 2x.")
     again = journal.record("00.2 row 2", 1000.0, "images/s")  # measured again, so it is among the last ten
     assert guesses.in_words((again,)).endswith("Of your last 10 guesses, 0 were within 2x.")
+
+
+def test_a_guess_of_0_stands_in_the_summary_and_counts_in_no_ratio():
+    said("22.3 points lost with 8 bits", 0, 0.0, "points")
+    said("22.3 points lost with 3 bits", 0, 16.4, "points")
+    rows = [row[1:] for row in journal.summary("22").rows]
+    assert rows == [("0 points", "0 points", "exactly that"), ("0 points", "16.4 points", "16.4 points more")]
+    assert guesses.before_measuring() == []
+    picture = guesses._drawn((journal.record("22.3 points lost with 8 bits", 0.0, "points"),))
+    assert picture.sentence.endswith("exactly that.")
+
+
+def asked():
+    """(key, unit, most) of each guess that a notebook asks for under a name written out."""
+    for path in notebook_paths():
+        for text in code_cells(path):
+            calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+            for call in (call for call in calls if ast.unparse(call.func) == "lab.predict"):
+                if isinstance(call.args[0], ast.Constant):
+                    most = [eval(ast.unparse(one.value)) for one in call.keywords if one.arg == "most"]
+                    yield call.args[0].value, call.args[2].value, (most or [None])[0]
+
+
+def test_every_recorded_number_could_have_been_guessed():
+    seen, refused = 0, []
+    for key, unit, most in asked():
+        for m in recorded(key):
+            value = float(round(m.value)) if is_count(unit) else m.value
+            seen += m.unit == unit
+            refused += [(key, m.value, why) for why in [guesses.refusal(value, unit, most)] if why and m.unit == unit]
+    assert seen > 150
+    assert refused == []
+
+
+def test_0_is_refused_where_no_quantity_of_the_unit_is_ever_0():
+    refused = {unit for _, unit, most in asked() if guesses.refusal(0.0, unit, most)}
+    assert refused == {"x", "times", "s", "µs", "h", "min", "images/s", "FLOP/s", "GB/s", "FLOP/B"}
 
 
 def test_the_sentence_says_of_what_kind_guess_and_number_are():

@@ -138,7 +138,7 @@ def test_a_guess_that_was_far_off_is_made_again_and_its_number_told_afterwards(c
     assert "1,000" not in shown
     told = str(review("00.3 all threads", 700))
     assert told == (
-        "You say 700 images/s, after 100 images/s; it was 1,000 images/s: off by a factor of 1.4. "
+        "You say 700 images/s, after 100 images/s; it was 1,000 images/s: a factor of 1.4 more. "
         f"It comes back on {due_dates()['00.3 all threads']}."
     )
     assert due_dates()["00.3 all threads"] > day(1)

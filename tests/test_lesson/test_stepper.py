@@ -73,7 +73,7 @@ def test_the_line_that_comes_next_is_marked_with_its_threads():
 
 def test_the_notebook_keeps_all_steps_wherever_the_reader_stands():
     made = stepper()
-    data, _ = made._kept("", "", "kept")
+    data, _ = made.data("", "", "kept")
     for text in (data["text/html"], data["text/plain"]):
         assert text.count("writes 1 to counter[0]") == 2
         assert "In the end counter is 1" in text

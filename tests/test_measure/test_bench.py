@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from labkit.core.errors import BadArgument, BadMeasurement
+from labkit.core.errors import BadArgument, BadMeasurement, LabError
 from labkit.measure import bench
 from labkit.measure.bench import Ratio, Timing
 
@@ -280,3 +280,28 @@ def test_a_ratio_of_unequal_work_is_scaled_with_its_interval():
     scaled = Ratio("b", "a", 0.5, 0.25, 0.8, busy="busy").times(4)
     assert (scaled.value, scaled.low, scaled.high) == pytest.approx((2, 1, 3.2))
     assert scaled.busy == "busy"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [  # numba's, CuPy's and torch's
+        "[222] Call to cuLinkAddData results in CUDA_ERROR_UNSUPPORTED_PTX_VERSION\nptxas application ptx input",
+        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION: the provided PTX was compiled with an unsupported toolchain.",
+        "CUDA error: the provided PTX was compiled with an unsupported toolchain.",
+    ],
+)
+def test_a_kernel_that_the_driver_is_too_old_for_is_told_so(words):
+    def launch():
+        raise RuntimeError(words)
+
+    for timed in (lambda: bench.time_call(launch, label="a"), lambda: bench.compare({"a": launch, "b": launch})):
+        with pytest.raises(
+            LabError, match="driver is older than the compiler: update it, or do what `make doctor`"
+        ) as told:
+            timed()
+        assert words in str(told.value)
+
+
+def test_other_errors_of_what_is_timed_stay_as_they_are():
+    with pytest.raises(ZeroDivisionError):
+        bench.time_call(lambda: 1 / 0, label="a")

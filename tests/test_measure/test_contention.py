@@ -212,6 +212,28 @@ def test_a_process_that_does_nothing_on_the_gpu_disturbs_nobody(gpu, tmp_path, s
     assert bool(contention.others_on_gpu()) == named
 
 
+@pytest.mark.parametrize(
+    ("active", "slowed"),
+    [
+        ("0x0000000000000000", False),
+        ("0x0000000000000001", False),  # idle
+        ("0x0000000000000024", False),  # the driver keeps to the limits of power and temperature
+        ("0x0000000000000008", True),
+        ("0x000000000000004C", True),
+        ("0x0000000000000080", True),
+        ("[N/A]", False),
+        ("", False),  # a driver before 535 knows no such field
+    ],
+)
+def test_a_gpu_that_its_hardware_slows_down_gives_no_verdict(gpu, tmp_path, active, slowed):
+    gpu(OURS)
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"{tool.read_text()}[ $1 != --query-gpu=clocks_event_reasons.active ] || echo '{active}'\n")
+    reason = Watch(gpu=True).so_far().reason
+    assert reason == ("this GPU was slowed down by its hardware, for heat or its supply" if slowed else "")
+    assert Watch().so_far().reason == ""
+
+
 def test_without_nvidia_smi_nobody_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert contention.others_on_gpu() == []

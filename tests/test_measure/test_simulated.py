@@ -2,7 +2,8 @@ import pytest
 
 from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.measure.bench import time_call
-from labkit.measure.simulated import LOGGED_EVENTS, Event, SimulatedDevice
+from labkit.measure.simulated import Event, SimulatedDevice
+from labkit.measure.simulated.gpu import LOGGED_EVENTS
 
 LAUNCH_S, KERNEL_S = 10e-6, 2e-3
 

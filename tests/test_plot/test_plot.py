@@ -64,6 +64,25 @@ def test_a_simulated_bar_is_hatched_and_said_to_be():
     assert "(simulated)" in picture.sentence
 
 
+@pytest.mark.parametrize(
+    ("measured", "limit", "unit", "beyond"),
+    [
+        (112.0, 100.0, "B/s", True),
+        (104.0, 100.0, "B/s", False),  # no more than the spread of two measurements
+        (50.0, 100.0, "B/s", False),
+        (0.5, 1.0, "s", True),  # a time has a floor
+        (0.97, 1.0, "s", False),
+        (3.0, 1.0, "s", False),
+        (0.0, 1.0, "B/s", False),
+    ],
+)
+def test_what_lies_beyond_its_limit_is_never_shown_as_a_plain_result(measured, limit, unit, beyond):
+    bar = Bar("copy", measured=measured, limit=limit)
+    sentence = plot.speed_bars([bar], unit=unit).sentence
+    assert f"{measured / limit:.0%} of the limit" in sentence
+    assert ("beyond it: the clock was slower for the limit" in sentence) == beyond
+
+
 def test_the_sentence_says_what_the_figure_shows():
     sentence = plot.speed_bars(BARS, unit="images/s").sentence
     own = "one thread: 6,400 images/s, 6% of the limit"

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import io
 import itertools
 import json
 import math
@@ -9,13 +10,14 @@ import subprocess
 import sys
 import threading
 from time import sleep
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch._dynamo.utils import counters
 
 import steptime as profiling
-from steptime import machine, operator_timing, pace, stopwatch
+from steptime import gains, machine, operator_timing, pace, stopwatch
 from steptime.errors import BadArgument, BadMeasurement
 from steptime.limits import Limit
 from steptime.machine import no_sync, one_thread
@@ -280,8 +282,39 @@ def test_a_step_that_refuses_twice_the_batch_is_judged_without(time):
         step(batch)
 
     found = profiling.find_bottleneck(strict, batch, budget_s=0.5, ceilings=CEILINGS)
-    assert "the step refused it (RuntimeError: out of memory)" in str(found)
+    assert "it was refused (RuntimeError: out of memory)" in str(found)
     assert found.dominant == "launch overhead"
+
+
+def test_a_change_that_takes_away_what_the_step_relies_on_is_left_out(time):
+    train = planted_loops.small_step()
+
+    def packed(batch):
+        time.work(0.02)
+        buffer = io.BytesIO()
+        torch.save(batch, buffer)
+        train(torch.load(io.BytesIO(buffer.getvalue())))  # EOFError where torch.save writes nothing
+
+    found = profiling.diagnose(packed, planted_loops.small_batch(), budget_s=0.5, ceilings=CEILINGS)
+    assert found.dominant == "other host work"
+    assert found.gains == ()
+
+
+@pytest.mark.parametrize(
+    "batch", [None, 7, torch.ones(()), SimpleNamespace(x=torch.ones(4, 8))], ids=["none", "number", "scalar", "object"]
+)
+def test_a_batch_without_rows_that_are_seen_is_not_doubled(batch):
+    with pytest.raises(TypeError, match="no tensor with rows was found in it"):
+        gains.doubled_batch(batch)
+
+
+def test_twice_a_batch_that_cannot_be_doubled_is_no_gain(time):
+    train, rows = planted_loops.many_small_layers(time)
+    step = lambda _: train(rows)  # noqa: E731
+    found = profiling.diagnose(step, itertools.repeat(None), budget_s=0.1, ceilings=CEILINGS)
+    assert found.dominant == "launch overhead"
+    assert "Batch doubled: it was refused (TypeError: no tensor with rows was found in it)" in str(found)
+    assert not any("twice the batch" in gain.change for gain in found.gains)
 
 
 def test_steps_that_differ_are_told_from_usual_ones(time):
@@ -356,6 +389,12 @@ def test_a_limits_vanishing_is_bounded_by_amdahls_law():
     assert found.bound("arithmetic") == pytest.approx(4 / 3)
     assert Limit({**shares, "input": 1.0, "arithmetic": 0.0}, (), 1.0).bound("input") == math.inf
     assert Limit({**shares, "input": 0.5, "arithmetic": 0.5}, (), 1.0).dominant is None
+
+
+def test_a_loop_beyond_the_ceiling_is_told_that_the_ceiling_is_too_low():
+    shares = {"memory bandwidth": 0.9, "input": 0.1}
+    assert "at 112% of this machine's ceiling (a ceiling that was" in str(Limit(shares, (), 1.0, of_ceiling=1.12))
+    assert "too low" not in str(Limit(shares, (), 1.0, of_ceiling=0.9))
 
 
 PACE = Pace({"float32": 1e9}, 1e9, empty_s=1e-6, dearest_s=30e-6, gap_s=1e-5, launch_s=5e-6)

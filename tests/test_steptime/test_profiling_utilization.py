@@ -67,7 +67,7 @@ def test_over_the_ceiling_is_a_mistake_to_find_and_never_clipped():
     assert found.of_ceiling == pytest.approx(2.0)
     said = str(found)
     assert "200% of 50.0 TFLOP/s" in said
-    assert "A share over 100 % means that something is wrong" in said
+    assert "A share over 100 %: the ceiling is too low, or something is wrong. Check, in this order:" in said
     first, second, third = found.suspects
     assert first.startswith("the dtype: in bfloat16 it would be 14% of the ceiling")
     assert second.startswith("the FLOP: a multiply-add counts 2")
@@ -88,6 +88,14 @@ def test_the_ceilings_own_noise_and_a_busy_machine_are_named(cpu):
     assert "its own readings reach 1.10 TFLOP/s" in suspects
     assert "the machine was busy" in suspects
     assert "its own readings" not in " ".join(utilization(1.2e12, 1.0, ceilings=busy).suspects)
+
+
+def test_a_ceiling_of_a_slower_clock_is_named_with_that_clock():
+    hot = dataclasses.replace(GPU, remarks={"clock": "1065 MHz of 1590 MHz, 70 W of 70 W, 71 °C at the end."})
+    assert utilization(55e12, 1.0, ceilings=hot).suspects[-1] == (
+        "the ceiling: it was measured at a clock of 1065 MHz of 1590 MHz, 70 W of 70 W, 71 °C at the end."
+    )
+    assert not any("1065" in one for one in utilization(45e12, 1.0, ceilings=hot).suspects)
 
 
 def test_over_the_peak_alone_is_possible_where_the_ceiling_is_too():

@@ -3,7 +3,6 @@
 import builtins
 import json
 import random
-import sys
 
 import nbformat
 import pytest
@@ -26,19 +25,6 @@ def graders_are_here(monkeypatch):
     """What is written for a grader needs none to be looked at."""
     for module in (otter, nbgrader):
         monkeypatch.setattr(module, "require", lambda package: None)
-
-
-@pytest.fixture
-def modules_kept():
-    """The hidden check loads the checks anew; the tests after it go on with theirs."""
-    from labkit import lesson
-
-    kept, checks = dict(sys.modules), lesson.checks
-    yield
-    for name in [name for name in sys.modules if name.split(".")[0] == "exercises"]:
-        del sys.modules[name]
-    sys.modules.update(kept)
-    lesson.checks = checks
 
 
 def told_only_by_solutions(number, *, checked=True):
@@ -86,11 +72,7 @@ def test_what_is_registered_with_a_function_comes_with_it():
     assert not any("@cuda.jit\ndef leave_name" in cell["source"] for cell, _ in assignment("03").cells)
 
 
-def test_an_export_draws_its_inputs_from_secret_text_of_its_own():
-    assert len({assignments.new_salt() for _ in range(100)}) == 100
-
-
-def test_an_answer_that_knows_the_public_inputs_fails_on_new_ones(modules_kept):
+def test_an_answer_that_knows_the_public_inputs_fails_on_new_ones():
     draw = random.Random(2003)  # as check.py draws
     drawn = [(draw.uniform(0.5, 2.0), draw.uniform(0.01, 3.0), n) for n in (2, 1, 3, 16, 97)]
     by_heart = {case: 100 * case[0] / case[1] / case[2] for case in [*drawn, (2.0, 0.5, 2)]}
@@ -99,28 +81,31 @@ def test_an_answer_that_knows_the_public_inputs_fails_on_new_ones(modules_kept):
         return by_heart[case]
 
     assert check("00.3", efficiency_percent).state == "passed"
-    judge("00.3", efficiency_percent)
-    with pytest.raises(AssertionError, match=r"00.3 not yet: .*KeyError"):
-        judge("00.3", efficiency_percent, "salt")
+    outcome = judge("00.3", efficiency_percent, "salt")
+    assert (outcome.state, "KeyError" in outcome.message) == ("not yet", True)
     assert judge("00.3", lambda one, every, n: 100 * one / every / n, "salt").state == "passed"
 
 
-def test_checks_that_a_cell_replaced_are_not_asked(modules_kept, monkeypatch):
-    from exercises.nb00 import check as of_notebook
-    from labkit.lesson import checks
-
-    monkeypatch.setattr(checks, "_judged", lambda number, *_: checks.Outcome(number, "passed", "fooled"))
-    monkeypatch.setitem(of_notebook.CHECKS, "00.3", lambda _: "fooled")
-    assert check("00.3", 1).message == "fooled"
-    with pytest.raises(AssertionError, match="Expected a function"):
-        judge("00.3", 1, "salt")
-
-
-def test_random_numbers_are_as_before_afterwards(modules_kept):
+def test_random_numbers_are_as_before_afterwards():
     before = random.Random(5).random()
-    with pytest.raises(AssertionError):
-        judge("00.3", 1, "salt")
+    assert judge("00.3", 1, "salt").state == "not yet"
     assert random.Random(5).random() == before
+
+
+def test_exercises_and_their_points_are_chosen(tmp_path):
+    found = assignment("03", ["03.6=2.5", "03.1"])
+    assert [(q.number, q.points) for q in found.questions] == [("03.1", 1.0), ("03.6", 2.5)]
+    assert "03.1, 1 point; 03.6, 2.5 points" in found.cells[0][0]["source"]
+    name = nbgrader.write("03", tmp_path, ["03.6=2.5", "03.1"])
+    cells = nbformat.read(tmp_path / "source" / name / f"{name}.ipynb", as_version=4).cells
+    points = {c.metadata.nbgrader.grade_id: c.metadata.nbgrader.points for c in cells if "nbgrader" in c.metadata}
+    assert points == {"exercise_03_1": 1.0, "exercise_03_6": 2.5}
+
+
+@pytest.mark.parametrize("wrong", ["03.9", "03.1=", "03.1=-1", "03.1=many", "04.1"])
+def test_points_that_make_no_sense_are_told(wrong):
+    with pytest.raises(LabError, match=r"Expected exercises out of 03\.1, 03\.2, .*each alone or as NN\.S=1"):
+        assignment("03", [wrong])
 
 
 @pytest.mark.parametrize("write", [otter.write, nbgrader.write])

@@ -10,6 +10,7 @@ from labkit.lesson import exercise_files, notebook_files
 from teaching import __main__ as command, docs, path as paths
 from tests.helpers import notebook_paths
 
+CLASS_MINUTES = {"homework discussed": 10, "lecture": 30, "lab": 50}  # of a week of the semester
 PAGES = sorted(docs.FOLDER.glob("*.md"))
 NUMBERS = [path.name[:2] for path in notebook_paths()]
 COURSES = docs.rows_of("courses.csv")
@@ -39,7 +40,7 @@ def test_each_course_takes_the_time_that_it_is_called_by():
 def test_every_lab_fits_into_its_slot_and_nobody_sits_for_more_than_90_minutes():
     for row in COURSES:
         if row["notebook"]:
-            assert docs.needed(row["notebook"], int(row["minutes"])) <= int(row["minutes"])
+            assert paths.minutes(row["notebook"], int(row["minutes"])) <= int(row["minutes"])
     sitting, today = 0, None
     for row in COURSES:
         rested = row["what"] in ("Break", "Lunch")
@@ -53,10 +54,10 @@ def test_the_semester_has_all_notebooks_its_time_and_exercises_that_exist():
     exams = [row for row in WEEKS if not row["notebook"]]
     assert [row["week"] for row in exams] == ["8", "16"]
     assert all("Exam" in row["class"] and docs.homework_minutes(row) == 0 for row in exams)
-    assert sum(docs.CLASS_MINUTES.values()) == 90
+    assert sum(CLASS_MINUTES.values()) == 90
     given = [number for row in WEEKS for number in (row["notebook"], row["homework"]) if number]
     assert sorted(given) == NUMBERS
-    assert all(docs.needed(row["notebook"], 50) <= docs.CLASS_MINUTES["lab"] - 10 for row in WEEKS if row["notebook"])
+    assert all(paths.minutes(row["notebook"], 50) <= CLASS_MINUTES["lab"] - 10 for row in WEEKS if row["notebook"])
     assert all(docs.homework_minutes(row) <= 150 for row in WEEKS)
     named = {number for row in WEEKS for number in re.findall(r"\b\d\d\.\d[a-z]?\b", row["assessment"])}
     assert named
@@ -71,8 +72,8 @@ def test_each_week_assesses_what_it_taught():
 
 def test_homework_is_what_the_lab_left_out_and_the_other_notebook():
     row = {"notebook": "02", "homework": "01"}
-    rest = docs.needed("02", 90) - docs.needed("02", 50)
-    assert docs.homework_minutes(row) == rest + docs.needed("01", 90)
+    rest = paths.minutes("02", 90) - paths.minutes("02", 50)
+    assert docs.homework_minutes(row) == rest + paths.minutes("01", 90)
     assert docs.homework_minutes(row | {"homework": ""}) == rest > 0
 
 

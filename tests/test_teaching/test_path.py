@@ -99,7 +99,7 @@ def test_a_missing_name_is_found(cells, missing):
 @every_path
 def test_a_path_is_as_short_as_its_name_says(path, length):
     """A lab of 50 minutes leaves ten for talk and questions."""
-    assert paths.minutes(path, length) <= {50: 40, 90: 90}[length]
+    assert paths.minutes(path.name[:2], length) <= {50: 40, 90: 90}[length]
 
 
 def predicted(cells):
@@ -210,8 +210,8 @@ def test_a_wrong_command_is_told(numbers, out, words, tmp_path, capsys):
 def test_the_minutes_of_a_path_are_those_of_its_cells():
     path = notebook_paths()[0]
     made = paths.shortened(notebook_files.read(path), path.name, 50)
-    assert f"\n{paths.minutes(path, 50)} minutes" in made["cells"][0]["source"]
+    assert f"\n{paths.minutes(path.name[:2], 50)} minutes" in made["cells"][0]["source"]
     made["cells"][0]["source"] = made["cells"][0]["source"].rpartition("\n\n")[0]  # without what is left out
-    assert paths.minutes(path, 50) == script.minutes(made, path.name[:2])
+    assert paths.minutes(path.name[:2], 50) == script.minutes(made, path.name[:2])
     with pytest.raises(LabError, match="There is no notebook"):
         paths.chosen(["4"])

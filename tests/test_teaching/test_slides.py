@@ -36,7 +36,7 @@ def test_its_cells_are_in_the_notebooks(name):
         kinds = {one["id"]: one["cell_type"] for one in notebook_files.read(path)["cells"]}
         assert not slide.figure or kinds[slide.figure] == "code"
         assert slide.notes
-        assert all(kinds[note] == "markdown" for note in slide.notes)
+        assert all(kinds[note] == "markdown" for note in slide.notes.split())
 
 
 @every_lecture
@@ -59,7 +59,7 @@ def test_a_slide_shows_pictures_and_keeps_the_text_for_the_speaker():
             "read": cell("m", "**Read it.**"),
         }
     }
-    shown, notes = slides.cells_of(slides.Slide("Why?", "A line.", "04", "fig", ("read",)), ran)
+    shown, notes = slides.cells_of(slides.Slide("Why?", "A line.", "04", "fig", "read"), ran)
     assert shown["source"].startswith("## Why?\n\nA line.\n\n<figure><img ")
     assert shown["source"].count("<img ") == 2
     assert 'alt="A &lt;bar&gt; chart." width="600" height="200"' in shown["source"]
@@ -70,7 +70,7 @@ def test_a_slide_shows_pictures_and_keeps_the_text_for_the_speaker():
 
 def test_a_cell_that_draws_nothing_is_told():
     with pytest.raises(LabError, match="Cell fig of notebook 04 drew nothing"):
-        slides.cells_of(slides.Slide("Why?", "", "04", "fig", ()), {"04": {"fig": cell("code")}})
+        slides.cells_of(slides.Slide("Why?", "", "04", "fig", ""), {"04": {"fig": cell("code")}})
 
 
 @pytest.fixture

@@ -317,6 +317,20 @@ def test_on_a_gpu_it_needs_triton_and_a_c_compiler(monkeypatch):
     assert graphs.missing() == "a C compiler"
 
 
+def test_counting_operators_leaves_compiled_code_compiled():
+    torch.compiler.reset()
+    ran = []
+
+    def backend(graph, inputs):
+        return lambda *given: ran.append(1) or graph.forward(*given)
+
+    compiled, x = torch.compile(lambda x: x.relu() + 1, backend=backend), torch.ones(3)
+    compiled(x)
+    graphs.operators(lambda: compiled(x))
+    compiled(x)
+    assert len(ran) == 3
+
+
 def test_only_functions_and_modules_are_compiled():
     with pytest.raises(LabError, match="Expected fn to be a function"):
         graphs.compiled(torch.rand(3))

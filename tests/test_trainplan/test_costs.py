@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from trainplan import costs
@@ -17,11 +19,13 @@ PUBLISHED_PARAMS = {
 
 def test_layers_by_hand():
     linear = layers.linear(2, 3, 5)
-    assert (linear.flop, linear.params, linear.read_bytes, linear.write_bytes) == (60, 20, 4 * (6 + 20), 40)
+    assert (linear.flop, linear.params, linear.n_bytes) == (60, 20, 4 * (6 + 20) + 40)
     conv = costs.conv2d(1, 3, 6, 32, kernel=5)
-    assert (conv.flop, conv.params, conv.write_bytes) == (2 * 6 * 28 * 28 * 75, 456, 4 * 6 * 28 * 28)
-    pool = layers.pool(1, 6, 28, kernel=2).stored_in(2)
-    assert (pool.flop, pool.write_bytes, pool.saved_fixed_bytes) == (3 * 6 * 14 * 14, 2 * 6 * 14 * 14, 8 * 6 * 14 * 14)
+    assert (conv.flop, conv.params) == (2 * 6 * 28 * 28 * 75, 456)
+    assert conv.n_bytes == 4 * (3 * 32 * 32 + 456 + 6 * 28 * 28)
+    pool = dataclasses.replace(layers.pool(1, 6, 28, kernel=2), element_bytes=2)
+    assert (pool.flop, pool.saved_fixed_bytes) == (3 * 6 * 14 * 14, 8 * 6 * 14 * 14)
+    assert pool.n_bytes == 2 * 6 * (28 * 28 + 14 * 14)
     assert costs.matmul(2, 3, 5).n_bytes == 4 * (6 + 15 + 10)
     assert costs.elementwise(10, inputs=2).n_bytes == 120
     assert layers.embedding(4, 100, 8).params == 800
@@ -51,8 +55,8 @@ def test_a_kernel_larger_than_the_padded_image_has_no_cost(call, words):
 
 
 def test_a_kernel_as_large_as_the_padded_image_has_one_output():
-    assert costs.conv2d(1, 3, 6, 2, kernel=4, padding=1).write_bytes == 4 * 6
-    assert layers.pool(1, 3, 4, kernel=4).write_bytes == 4 * 3
+    assert costs.conv2d(1, 3, 6, 2, kernel=4, padding=1).n_bytes == 4 * (3 * 2 * 2 + 6 * (3 * 4 * 4 + 1) + 6)
+    assert layers.pool(1, 3, 4, kernel=4).n_bytes == 4 * (3 * 4 * 4 + 3)
 
 
 def test_costs_add_and_repeat():

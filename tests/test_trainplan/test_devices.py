@@ -6,9 +6,8 @@ import types
 import pytest
 
 from labkit.measure import catalog
-from trainplan import Cluster, Layout, devices, find, model, step
+from trainplan import Cluster, Layout, csv_tables, devices, find, model, step
 from trainplan.errors import DataError, LayoutError, UnknownDevice
-from trainplan.facts import csv_tables
 
 FACTS = (
     "name", "vendor", "architecture", "year", "sms", "boost_hz", "memory_bytes", "bandwidth_bytes_per_s",

@@ -19,8 +19,8 @@ from trainplan.cluster.layout import RECOMPUTES, layers_of_stages, why_not
 from trainplan.cluster.libraries import broken_rule, rules, running, versions
 from trainplan.cluster.search import habits
 from trainplan.cluster.software import Software
+from trainplan.csv_tables import rows
 from trainplan.errors import BadArgument, LayoutError
-from trainplan.facts.csv_tables import rows
 
 LLAMA, MIXTURE = model("Llama-3-70B"), model("Qwen3-30B-A3B")
 H100 = Cluster("H100 SXM5 80GB", 64)

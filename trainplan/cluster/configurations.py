@@ -10,13 +10,9 @@ from trainplan.arguments import checked
 from trainplan.cluster.layout import stage_layers
 from trainplan.cluster.libraries import versions
 from trainplan.cluster.step_prediction import Step
+from trainplan.csv_tables import rows
 
-# Names of MODELS by the name and flavor that torchtitan has for them (torchtitan/models/*/__init__.py).
-_FLAVORS = {
-    "Llama-3-8B": ("llama3", "8B"), "Llama-3-70B": ("llama3", "70B"), "Llama-3-405B": ("llama3", "405B"),
-    "Qwen3-30B-A3B": ("qwen3", "30B-A3B"), "Qwen3-235B-A22B": ("qwen3", "235B-A22B"),
-    "GPT-OSS-120B": ("gpt_oss", "120b"), "DeepSeek-V3": ("deepseek_v3", "671B"),
-}  # fmt: skip
+_FLAVORS = {row["name"]: row["torchtitan"].split() for row in rows("models") if row["torchtitan"]}
 _UNSAID = ("None", "False")
 
 

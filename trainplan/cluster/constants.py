@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainplan.arguments import NonNegative, Positive, Share, checked
 from trainplan.costs.collectives import Link
+from trainplan.csv_tables import rows
 
 
 @checked
@@ -55,13 +55,7 @@ CONSTANTS = Constants()
 # The size of the logarithm of published over predicted that holds four of five further steps, by class of published
 # steps; what is added a unit of distance from them (trainplan.cluster.evidence), so that it holds for each source with
 # constants fitted to the others; and the median error there. scripts/fit_cluster.py prints them.
-SPREAD: Mapping[str, float] = {
-    "megatron": 0.035, "selective recomputation": 0.058, "zero bubble": 0.026, "llm-foundry": 0.040,
-    "llm-foundry H100": 0.049, "llm-foundry H100, 8 bit": 0.040, "torchtitan": 0.096, "torchtitan, 8 bit": 0.150,
-    "nanotron": 0.212, "nemo, 8 bit": 0.064, "megatron bridge, 8 bit": 0.191, "megatron bridge, experts": 0.655,
-    "MaxText": 0.151, "machines of 2026, 8 bit": 0.228, "machines of 2026, experts": 0.094,
-    "machines of 2026": 0.009,
-}  # fmt: skip
+SPREAD = {row["class"]: float(row["spread"]) for row in rows("planner_classes") if row["spread"]}
 WIDENED = 0.04
 MEDIAN_LEFT_OUT = 0.033
 # Bytes of memory that the driver reports over those that are printed: 81,559 MiB of an H100's 80 GB (nvidia-smi).

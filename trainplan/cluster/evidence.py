@@ -9,21 +9,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from trainplan import csv_tables
 from trainplan.cluster.hardware import Cluster, network
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.software import Software
 from trainplan.costs.memory_costs import precision
 from trainplan.costs.transformers import Transformer
-from trainplan.facts.csv_tables import published
 from trainplan.facts.devices import Device, find
 
 TABLE = "planner_steps"  # written by scripts/published_steps.py from the other published tables
-SOURCES = {  # of the speeds in each table: who measured them
-    "megatron": "Narayanan et al.", "selective recomputation": "Korthikanti et al.", "zero bubble": "Qi et al.",
-    "llm-foundry": "llm-foundry", "llm-foundry H100": "llm-foundry", "torchtitan": "torchtitan",
-    "nanotron": "nanotron", "nemo": "NVIDIA", "megatron bridge": "NVIDIA", "MaxText": "MaxText",
-    "machines of 2026": "NVIDIA",  # most of it; some are Meta's and DeepSeek's
-}  # fmt: skip
+# table of published speeds -> who measured them
+SOURCES = {row["class"]: row["measured_by"] for row in csv_tables.rows("planner_classes") if row["measured_by"]}
+# of Software, what shows in a step's time, but for its ZeRO-3
+_HABITS = ("attention", "fused", "early_stop", "fused_gradients", "copied_gathers", "messages")
 _SIZE = 1 / math.log(16)  # a size that is 16 times as large counts as much as another kind
 
 Inputs = tuple[Transformer, Cluster, Layout, int]
@@ -43,7 +41,7 @@ class Nearest(NamedTuple):
 
 def rows(name: str) -> tuple[Mapping[str, str], ...]:
     """The published steps of a table."""
-    return tuple(row for row in published(TABLE) if row["table"] == name)
+    return tuple(row for row in csv_tables.published(TABLE) if row["table"] == name)
 
 
 @functools.cache
@@ -79,19 +77,11 @@ def _kinds(model: Transformer, cluster: Cluster, layout: Layout) -> dict[str, ob
         "experts in one of them": model.experts > 0,
         "adapters in one of them": model.adapters > 0,
         "another schedule": layout.schedule,
-        "another library": _habits(layout.software),
+        "another library": [getattr(layout.software, name) for name in _HABITS],
         "another attention": model.fused_attention,
         "an offloaded optimizer": layout.offload,
         "groups that split among themselves": layout.shard is not None,
     }
-
-
-def _habits(software: Software) -> tuple[object, ...]:
-    """What of a library shows in a step's time, but for its ZeRO-3."""
-    return (
-        software.attention, software.fused, software.early_stop, software.fused_gradients, software.copied_gathers,
-        software.messages,
-    )  # fmt: skip
 
 
 def kind(table: str, model: Transformer, layout: Layout) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainplan.costs.transformers import Transformer
-from trainplan.facts.csv_tables import rows
+from trainplan.csv_tables import rows
 
 if TYPE_CHECKING:
     from trainplan.cluster.layout import Layout

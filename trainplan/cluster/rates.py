@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainplan.cluster.constants import A100_WATTS_PER_FLOP_PER_S, AMPERE_FLOP_PER_CLOCK, CONSTANTS, TILE, Constants
+from trainplan.csv_tables import published
 from trainplan.errors import LayoutError
-from trainplan.facts.csv_tables import published
 from trainplan.facts.devices import Device
 from trainplan.units import TERA
 
@@ -48,8 +48,7 @@ class Rates:
 
 
 _PUBLISHED_DTYPES = {  # of 4 bit none is published: assumed to reach the share that 8 bit does
-    "bfloat16": "bf16", "float16": "bf16", "float8": "fp8 (e4m3)", "float4": "fp8 (e4m3)", "tf32": "tf32",
-    "float32": "fp32",
+    "bfloat16": "bf16", "float16": "bf16", "float8": "fp8 (e4m3)", "float4": "fp8 (e4m3)", "float32": "fp32",
 }  # fmt: skip
 
 

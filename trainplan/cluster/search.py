@@ -159,13 +159,10 @@ def _layouts(
 
 def _runnable(model: Transformer, layout: Layout, field: str, choices: list[Any]) -> list[Any]:
     """The choices of a field with which the library of a layout runs it."""
-    ruled = [rule for rule in rules(layout.software.library) if rule.field == field]
-    made = [unjudged(Layout, **{**vars(layout), field: choice}) for choice in choices] if ruled else []
-    return (
-        [getattr(one, field) for one in made if not any(rule.breaks(model, one) for rule in ruled)]
-        if ruled
-        else choices
-    )
+    if not (ruled := [rule for rule in rules(layout.software.library) if rule.field == field]):
+        return choices
+    made = [unjudged(Layout, **{**vars(layout), field: choice}) for choice in choices]
+    return [getattr(one, field) for one in made if not any(rule.breaks(model, one) for rule in ruled)]
 
 
 def habits(software: Software, pipeline: int) -> Software:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
 from trainplan.arguments import Share, Size, checked
 from trainplan.cluster.libraries import versions
+from trainplan.csv_tables import rows, settings
 from trainplan.errors import lookup
 
 
@@ -60,38 +61,6 @@ class Software:
             lookup(self.library, versions(), "library")
 
 
-_MEGATRON = Software(early_stop=False, fused_loss=True, copied_gathers=False, fragments=0.0)
-_TRANSFORMER_ENGINE = replace(_MEGATRON, attention=3, async_tensor="all", fused_gradients=True)
-SOFTWARE: Mapping[str, Software] = MappingProxyType(
-    {
-        # blocks are compiled, the loss is not (torchtitan until 2024)
-        "torch": Software(),
-        "torch eager": Software(fused=False),
-        "torchtitan": Software(fused_loss=True, library="torchtitan"),  # it compiles the loss too
-        # Megatron-LM's own recomputation runs a block's forward pass to its end
-        # (megatron/core/tensor_parallel/random.py)
-        "Megatron-LM 2021": _MEGATRON,
-        "Megatron-LM": replace(_MEGATRON, async_tensor="backward", fused_gradients=True),
-        "Transformer Engine": _TRANSFORMER_ENGINE,
-        "Megatron-Core": replace(_TRANSFORMER_ENGINE, library="Megatron-Core"),
-        "NeMo": replace(_TRANSFORMER_ENGINE, library="Megatron-Core"),  # on which it is built
-        "DeepSpeed": Software(fused=False, library="DeepSpeed"),
-        "DeepSeek": replace(_MEGATRON, attention=3, early_stop=True, fused_gradients=True, float8_dispatch=True),
-        # element-wise chains of a GPT are few; attention is the Triton kernel of FlashAttention 1, and the loss
-        # FlashAttention's, in the logits' place
-        "llm-foundry": Software(attention=1, fused_loss=True, fragments=0.03, library="llm-foundry"),
-        "llm-foundry, torch 2.0": Software(
-            attention=1, early_stop=False, fused_loss=True, fragments=0.03, library="llm-foundry"
-        ),
-        # XLA's collective matmuls and asynchronous collectives, switched on in MaxText's scripts for TPUs;
-        # jax.checkpoint drops from the second forward pass what no gradient needs (jax/_src/ad_checkpoint.py)
-        "MaxText": Software(
-            async_tensor="all", fused_loss=True, copied_gathers=False, fragments=0.0, library="MaxText"
-        ),
-        # ZeRO-1 exchanges tensor by tensor: 4 matrices and 2 norms a block (nanotron, optim/zero.py). 16-bit gradients
-        # and DistributedDataParallel's buckets stay beside the float32 sum (optim/gradient_accumulator.py). Stages are
-        # balanced by the products of blocks and head (get_block_compute_costs)
-        "nanotron": Software(copied_gathers=False, messages=6, gradient_copies=4, balanced=True, library="nanotron"),
-    }
-)
+# The presets of data/software.csv, which says why each is so.
+SOFTWARE: Mapping[str, Software] = MappingProxyType({r["name"]: Software(**settings(r)) for r in rows("software")})
 TORCH, TORCHTITAN = SOFTWARE["torch"], SOFTWARE["torchtitan"]

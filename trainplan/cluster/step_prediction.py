@@ -105,7 +105,7 @@ class Step(Shown):
         layout, gpu, room = self.layout, self.cluster.gpu, self.capacity_bytes
         most, on_gpus = _MOST.get(gpu.vendor, _MOST_GPUS), gpu.vendor != "Google"
         computing = self.parts["compute"] + self.parts["recompute"]
-        compute_dtype = precision(layout.dtype).compute_dtype
+        compute_dtype, scheduled = precision(layout.dtype).compute_dtype, compared("another schedule", layout.schedule)
         reasons = {
             EXPERTS: self.model.experts > 0,
             "few or no published steps were compared on this device": not compared("another device", generation(gpu)),
@@ -117,9 +117,7 @@ class Step(Shown):
             "less than two fifths of it is compute": computing < 0.4 * self.seconds,
             "the memory is all but full, which costs time": not self.fits and self.memory_bytes <= REPORTED * room,
             "it needs more memory than there is": self.memory_bytes > REPORTED * room,
-            f"few or no published steps had the schedule {layout.schedule}": not compared(
-                "another schedule", layout.schedule
-            ),
+            f"few or no published steps had the schedule {layout.schedule}": not scheduled,
             "no published step offloaded its optimizer": layout.offload,
             "no published step had groups of ranks that split among themselves": layout.shard is not None and on_gpus,
         }

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from trainplan.cluster.communication_time import Communication, communication
 from trainplan.cluster.compute_time import ComputeTimes, compute_times
 from trainplan.cluster.constants import CONSTANTS, DUALPIPE_SMS, HOST_BYTES_PER_S, Constants
-from trainplan.cluster.hardware import Cluster, group_link, pcie
+from trainplan.cluster.hardware import group_link, pcie
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.rank_share import RankShare
 from trainplan.costs.collectives import fastest_all_reduce_s
@@ -137,13 +137,10 @@ def _optimizer_s(share: RankShare, byte_s: float) -> float:
     # 16-bit gradients are copied to float32, those of float16 scaled back and checked, all read for their norm, and
     # float32 weights read for their 16-bit copy (Megatron-LM, megatron/optimizer/optimizer.py, commit 00764415)
     around = 4 + 8 * (kind.compute_dtype == "float16") + (4 + 6 * (kind.gradient_bytes == 2)) * (kind.master_bytes > 0)
-    return (n_bytes + around * updated) * byte_s + _norm_s(share.cluster)
-
-
-def _norm_s(cluster: Cluster) -> float:
-    """Seconds of the all-reduce of one number over all ranks, by whose sum gradients are clipped to a norm."""
-    in_node = cluster.nodes == 1
-    return fastest_all_reduce_s(4, cluster.gpus, group_link(cluster, cluster.gpus, 1), in_node=in_node)
+    # an all-reduce of one number over all ranks, by whose sum gradients are clipped to a norm
+    cluster, gpus = share.cluster, share.cluster.gpus
+    norm_s = fastest_all_reduce_s(4, gpus, group_link(cluster, gpus, 1), in_node=cluster.nodes == 1)
+    return (n_bytes + around * updated) * byte_s + norm_s
 
 
 def _shown_tensor_s(share: RankShare, once: float, byte_s: float, constants: Constants) -> tuple[float, float]:

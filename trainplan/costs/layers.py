@@ -26,15 +26,13 @@ class Cost:
 
     `matmul_flop` can run on tensor cores, `vector_flop` (activations, norms, pooling, softmax) can't. Elements are
     those of tensors in the network's dtype, of `element_bytes` each; fixed bytes are tensors whose size doesn't follow
-    that dtype: masks, pooling's indices, losses. Saved is what the layer keeps for the backward pass.
+    that dtype: masks, pooling's indices, losses. Moved is read and written, saved what is kept for the backward pass.
     """
 
     matmul_flop: int = 0
     vector_flop: int = 0
-    read_elements: int = 0
-    written_elements: int = 0
-    read_fixed_bytes: int = 0
-    written_fixed_bytes: int = 0
+    moved_elements: int = 0
+    moved_fixed_bytes: int = 0
     params: int = 0
     saved_elements: int = 0
     saved_fixed_bytes: int = 0
@@ -46,24 +44,9 @@ class Cost:
         return self.matmul_flop + self.vector_flop
 
     @property
-    def read_bytes(self) -> int:
-        """Bytes read."""
-        return self.read_elements * self.element_bytes + self.read_fixed_bytes
-
-    @property
-    def write_bytes(self) -> int:
-        """Bytes written."""
-        return self.written_elements * self.element_bytes + self.written_fixed_bytes
-
-    @property
     def n_bytes(self) -> int:
         """Bytes moved: read and written."""
-        return self.read_bytes + self.write_bytes
-
-    @checked
-    def stored_in(self, element_bytes: Count) -> Cost:
-        """The same cost in a dtype of `element_bytes`."""
-        return replace(self, element_bytes=element_bytes)
+        return self.moved_elements * self.element_bytes + self.moved_fixed_bytes
 
     def __add__(self, other: Cost) -> Cost:
         return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in _COUNTS})
@@ -79,7 +62,7 @@ _COUNTS = tuple(field.name for field in fields(Cost) if field.name != "element_b
 def matmul(m: Size, k: Size, n: Size) -> Cost:
     """(m, k) @ (k, n): 2mkn FLOP; both inputs kept. Source: definition of the product."""
     inputs = m * k + k * n
-    return Cost(matmul_flop=2 * m * k * n, read_elements=inputs, written_elements=m * n, saved_elements=inputs)
+    return Cost(matmul_flop=2 * m * k * n, moved_elements=inputs + m * n, saved_elements=inputs)
 
 
 @checked
@@ -88,8 +71,7 @@ def linear(rows: Size, inputs: Size, outputs: Size, *, bias: bool = True) -> Cos
     params = outputs * (inputs + bias)
     return Cost(
         matmul_flop=2 * rows * inputs * outputs,
-        read_elements=rows * inputs + params,
-        written_elements=rows * outputs,
+        moved_elements=rows * (inputs + outputs) + params,
         params=params,
         saved_elements=rows * inputs,
     )
@@ -133,8 +115,7 @@ def conv2d(
     read = batch * channels * size**2
     return Cost(
         matmul_flop=2 * written * channels * kernel**2,
-        read_elements=read + params,
-        written_elements=written,
+        moved_elements=read + params + written,
         params=params,
         saved_elements=read,
     )
@@ -150,8 +131,7 @@ def pool(batch: Size, channels: Size, size: Size, *, kernel: Count) -> Cost:
     read = batch * channels * size**2
     return Cost(
         vector_flop=written * (kernel**2 - 1),
-        read_elements=read,
-        written_elements=written,
+        moved_elements=read + written,
         saved_elements=read,
         saved_fixed_bytes=8 * written,
     )
@@ -161,10 +141,7 @@ def pool(batch: Size, channels: Size, size: Size, *, kernel: Count) -> Cost:
 def elementwise(elements: Size, *, flop_per_element: Size = 1, inputs: Size = 1, saved: Size = 0) -> Cost:
     """`inputs` tensors of `elements` in, one out; `saved` says how many such tensors are kept (ReLU: 0, see above)."""
     return Cost(
-        vector_flop=elements * flop_per_element,
-        read_elements=elements * inputs,
-        written_elements=elements,
-        saved_elements=elements * saved,
+        vector_flop=elements * flop_per_element, moved_elements=elements * (inputs + 1), saved_elements=elements * saved
     )
 
 
@@ -176,16 +153,15 @@ def layer_norm(rows: Size, width: Size, *, bias: bool = True) -> Cost:
     Source: Ba, Kiros and Hinton (2016), Layer normalization; Zhang and Sennrich (2019), Root mean square layer norm.
     """
     params = width * (1 + bias)
-    return elementwise(rows * width, flop_per_element=7, saved=1) + Cost(read_elements=params, params=params)
+    return elementwise(rows * width, flop_per_element=7, saved=1) + Cost(moved_elements=params, params=params)
 
 
 @checked
 def embedding(rows: Size, vocabulary: Size, width: Size) -> Cost:
     """`rows` 8-byte indices look up rows of a (vocabulary, width) table: no FLOP; the indices are kept."""
     return Cost(
-        read_elements=rows * width,
-        written_elements=rows * width,
-        read_fixed_bytes=8 * rows,
+        moved_elements=2 * rows * width,
+        moved_fixed_bytes=8 * rows,
         params=vocabulary * width,
         saved_fixed_bytes=8 * rows,
     )
@@ -215,8 +191,7 @@ def attention(
     return Cost(
         matmul_flop=4 * scores * head_dim,
         vector_flop=5 * scores,
-        read_elements=query + key_value + 2 * in_memory,
-        written_elements=query + 2 * in_memory,
+        moved_elements=2 * query + key_value + 4 * in_memory,
         saved_elements=query + key_value + (1 + dropout) * in_memory,
         saved_fixed_bytes=dropout * in_memory,
     )
@@ -225,7 +200,7 @@ def attention(
 @checked
 def dropout(elements: Size) -> Cost:
     """Dropout: one multiplication an element, and a mask of one byte an element, kept (Srivastava et al. 2014)."""
-    return elementwise(elements) + Cost(written_fixed_bytes=elements, saved_fixed_bytes=elements)
+    return elementwise(elements) + Cost(moved_fixed_bytes=elements, saved_fixed_bytes=elements)
 
 
 @checked
@@ -233,8 +208,7 @@ def cross_entropy(rows: Size, classes: Size) -> Cost:
     """Log-softmax and the loss of (rows, classes) logits, 5 FLOP each; keeps float32 log-probabilities and labels."""
     return Cost(
         vector_flop=5 * rows * classes,
-        read_elements=rows * classes,
-        read_fixed_bytes=8 * rows,
-        written_fixed_bytes=rows * classes * 4,
+        moved_elements=rows * classes,
+        moved_fixed_bytes=rows * (classes * 4 + 8),
         saved_fixed_bytes=rows * (classes * 4 + 8),
     )

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from trainplan.arguments import Dtype, Size, checked
+from trainplan.csv_tables import rows, settings
 from trainplan.errors import lookup
 from trainplan.tables import ShownAsTable, Table
 from trainplan.units import format_bytes
@@ -32,27 +33,9 @@ class Precision:
         return self.compute_dtype in ("float8", "float4")
 
 
+# By data/precisions.csv, which says what each name stands for.
 PRECISIONS: Mapping[str, Precision] = MappingProxyType(
-    {
-        "float32": Precision("float32", 4, 4, 0, 4, 4),
-        # stored as float32; tensor cores round the inputs to TF32
-        "tf32": Precision("tf32", 4, 4, 0, 4, 4),
-        # model.to(torch.bfloat16)
-        "bfloat16": Precision("bfloat16", 2, 2, 0, 2, 2),
-        # torch.autocast: weights, gradients and optimizer state stay float32; each matrix product works on a 16-bit
-        # copy of its weight, which lives until the backward pass (PyTorch documentation, torch.amp)
-        "autocast float16": Precision("float16", 2, 4, 4, 4, 2),
-        "autocast bfloat16": Precision("bfloat16", 2, 4, 4, 4, 2),
-        # 16-bit weights and gradients, float32 master weights and states: 16 bytes a parameter with Adam
-        # (Rajbhandari et al. 2020, ZeRO, section 3.1; Micikevicius et al. 2018)
-        "mixed float16": Precision("float16", 2, 2, 4, 4, 2),
-        "mixed bfloat16": Precision("bfloat16", 2, 2, 4, 4, 2),
-        # products of the blocks in 8 bit, all else as above: Transformer Engine, and torchao's float8 training
-        "mixed float8": Precision("float8", 2, 2, 4, 4, 2),
-        "autocast float8": Precision("float8", 2, 4, 4, 4, 2),
-        # products in 4 bit, with a scale for each 16 numbers (NVFP4); all else as above: Transformer Engine
-        "mixed nvfp4": Precision("float4", 2, 2, 4, 4, 2),
-    }
+    {r["name"]: Precision(**settings(r)) for r in rows("precisions")}
 )
 # numbers of state a parameter: none; velocity (Polyak 1964); two moments (Kingma and Ba 2015; Loshchilov, Hutter 2019)
 OPTIMIZER_STATES: Mapping[str, int] = MappingProxyType({"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainplan.arguments import Count, checked
 from trainplan.costs.layers import BACKWARD_OVER_FORWARD, Cost, conv2d, cross_entropy, elementwise, linear, pool
@@ -62,7 +62,7 @@ class Network:
     @checked
     def layer_costs(self, batch: BatchShape) -> dict[str, Cost]:
         """Forward cost by layer, in the batch's dtype: one point each on a roofline."""
-        return {name: cost.stored_in(batch.element_bytes) for name, cost in self.forward(batch).items()}
+        return {name: replace(cost, element_bytes=batch.element_bytes) for name, cost in self.forward(batch).items()}
 
     @checked
     def cost(self, batch: BatchShape) -> Cost:

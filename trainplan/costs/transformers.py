@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Annotated, ClassVar
 
 from trainplan.arguments import Count, NonNegative, Number, Size, checked
+from trainplan.csv_tables import rows, settings
 from trainplan.errors import LayoutError, lookup
 from trainplan.tables import Shown
 from trainplan.units import GIGA, MEGA, significant
@@ -203,46 +204,10 @@ class Transformer(Shown):
         )
 
 
-_gpt = functools.partial(
-    Transformer, source="Narayanan et al. 2021, Efficient large-scale language model training on GPU clusters, table 1"
+# Published models, by data/models.csv, which names where each was read.
+MODELS: Mapping[str, Transformer] = MappingProxyType(
+    {row["name"]: Transformer(**settings(row), name=row["name"], source=row["source"]) for row in rows("models")}
 )
-_gpt_2022 = functools.partial(Transformer, source="Korthikanti et al. 2022, table 3")
-_llama2 = functools.partial(Transformer, vocab=32_000, seq=4096, gated=True, source="Touvron et al. 2023, Llama 2")
-_llama3 = functools.partial(
-    Transformer, vocab=128_256, seq=8192, kv_heads=8, gated=True,
-    source="Llama team 2024, The Llama 3 herd of models, table 3",
-)  # fmt: skip
-_qwen3 = functools.partial(
-    Transformer, vocab=151_936, seq=4096, kv_heads=4, head_dim=128, experts=128, top_k=8, gated=True,
-    source="Qwen team 2025, Qwen3 technical report, table 2",
-)  # fmt: skip
-_KNOWN = (
-    _gpt(24, 2304, 24, name="GPT 1.7B"),
-    _gpt(36, 4096, 32, name="GPT 7.5B"),
-    _gpt_2022(48, 6144, 64, name="GPT 22B"),
-    _gpt(48, 8192, 64, name="GPT 39B"),
-    _gpt_2022(96, 12_288, 96, name="GPT-3 175B"),
-    _gpt(105, 20_480, 128, name="GPT 530B"),
-    _gpt(128, 25_600, 160, name="GPT 1T"),
-    _llama2(32, 4096, 32, feed_forward=11_008, kv_heads=32, name="Llama-2-7B"),
-    _llama2(40, 5120, 40, feed_forward=13_824, kv_heads=40, name="Llama-2-13B"),
-    _llama2(80, 8192, 64, feed_forward=28_672, kv_heads=8, name="Llama-2-70B"),
-    _llama3(32, 4096, 32, feed_forward=14_336, name="Llama-3-8B"),
-    _llama3(80, 8192, 64, feed_forward=28_672, name="Llama-3-70B"),
-    _llama3(126, 16_384, 128, feed_forward=53_248, name="Llama-3-405B"),
-    _qwen3(48, 2048, 32, feed_forward=768, name="Qwen3-30B-A3B"),
-    _qwen3(94, 4096, 64, feed_forward=1536, name="Qwen3-235B-A22B"),
-    Transformer(
-        36, 2880, 64, vocab=201_088, seq=8192, feed_forward=2880, kv_heads=8, head_dim=64, experts=128, top_k=4,
-        gated=True, name="GPT-OSS-120B", source="OpenAI 2025, gpt-oss model card, section 2",
-    ),
-    Transformer(
-        61, 7168, 128, vocab=129_280, seq=4096, feed_forward=2048, head_dim=128, experts=256, top_k=8, shared=2048,
-        dense=3, max_nodes=4, kv_rank=512, query_rank=1536, rotary=64, value_dim=128, gated=True, name="DeepSeek-V3",
-        source="DeepSeek-AI 2024, DeepSeek-V3 technical report, section 4.2; without the block that predicts ahead",
-    ),
-)  # fmt: skip
-MODELS: Mapping[str, Transformer] = MappingProxyType({model.name: model for model in _KNOWN})
 
 
 @checked

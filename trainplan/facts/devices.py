@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from trainplan.arguments import checked
+from trainplan.csv_tables import rows
 from trainplan.errors import LayoutError, UnknownDevice, brief_repr, nearest
-from trainplan.facts.csv_tables import rows
 from trainplan.units import GIGA, MEGA, TERA
 
 

@@ -21,11 +21,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from labkit.core.display import signal_name
 from labkit.core.errors import DataError, LabError, WorkerFailed
-from labkit.core.own_folder import use_short_socket_paths
 from labkit.core.parameters import Count, Positive, Size, checked
 from labkit.core.units import format_bytes, format_seconds
-from labkit.measure.host import memory_bytes
 from labkit.train.data.timestamps import BatchTimes, Stamped, StampedBatch, StampedStream, now_s, stamped_batch
+from ranks.system import memory_bytes, use_short_socket_paths
 
 _POLL_S = 0.5  # torch looks for dead workers only when a wait for a batch ends, so waits are short
 _REPORT_S = 2.0
@@ -206,14 +205,12 @@ def _workers_of_our_own() -> Iterator[None]:
     torch's handler raises when a worker ends, in whatever line of the trainer runs at that moment.
     """
     swap = hasattr(signal, "SIGCHLD") and threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGCHLD) if swap else None
-    try:
-        if swap and callable(before):
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        with warnings.catch_warnings():
-            for words in _EXPECTED_WARNINGS:
-                warnings.filterwarnings("ignore", words)
-            yield
-    finally:
+    with contextlib.ExitStack() as undo, warnings.catch_warnings():
         if swap:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL if before is None else before)
+            before = signal.getsignal(signal.SIGCHLD)
+            undo.callback(signal.signal, signal.SIGCHLD, signal.SIG_DFL if before is None else before)
+            if callable(before):
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for words in _EXPECTED_WARNINGS:
+            warnings.filterwarnings("ignore", words)
+        yield

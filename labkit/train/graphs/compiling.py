@@ -22,11 +22,12 @@ import torch
 
 from labkit.core import results
 from labkit.core.errors import GraphCompileError, LabError
-from labkit.core.own_folder import has_space, make_private, plain_temp_folder, writing
+from labkit.core.own_folder import has_space, make_private, writing
 from labkit.core.parameters import checked
 from labkit.core.units import DAY_S
 from labkit.measure.machine import machine
 from labkit.train.data.build_cache import cache_folder
+from ranks.system import plain_temp_folder
 
 _CODE_GENERATOR = "inductor"
 _INSTALL = {
@@ -156,14 +157,10 @@ def _stand_in() -> Path:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Silence the compiler's warnings and log: what a reader needs of them is in this room's own messages."""
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)  # what the compiler logs as an error it raises too
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+    with contextlib.ExitStack() as undo, warnings.catch_warnings(action="ignore"):
+        undo.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.ERROR)  # what the compiler logs as an error it raises too
+        yield
 
 
 _WARM_UPS = 3  # what torch.cuda.make_graphed_callables does by default

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -32,8 +32,7 @@ def held_out(images: Tensor, labels: Tensor, *, share: Share = 0.2, seed: int = 
         (rows,) = torch.nonzero(on_cpu == label, as_tuple=True)
         order = torch.randperm(len(rows), generator=generator)
         chosen[rows[order[: round(share * len(rows))]]] = True
-    kept = (~chosen).to(images.device)
-    chosen = chosen.to(images.device)
+    kept, chosen = (part.to(images.device) for part in (~chosen, chosen))
     if not 0 < int(chosen.sum()) < len(chosen):
         raise BadArgument(
             f"Expected a share that leaves images on both sides, got {brief_repr(share)} of {len(chosen)} images in "
@@ -93,10 +92,8 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor, *, batch: Count =
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Set evaluation mode within the block; afterwards each module is in its own mode again."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
+    with ExitStack() as undo:
+        for module in model.modules():
+            undo.callback(setattr, module, "training", module.training)
+        model.eval()
         yield
-    finally:
-        for module, mode in modes:
-            module.training = mode

@@ -91,8 +91,7 @@ class TunedComparison(ShownAsTable):
     def gain(self, label: str) -> AccuracyGain:
         """How much more accurate `label` is than the first way. Raises BadArgument if it is unknown."""
         against, other = next(iter(self.accuracies.items()))
-        mine = lookup(label, self.accuracies, "a training")
-        pairs = [a - b for a, b in zip(mine, other, strict=True)]
+        pairs = [a - b for a, b in zip(lookup(label, self.accuracies, "a training"), other, strict=True)]
         return AccuracyGain(label, against, statistics.fmean(pairs), *mean_interval(pairs), len(pairs))
 
     def table(self) -> Table:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import functools
+import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from trainplan.errors import DataError
 
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parent
 # inside the package where it was installed from a wheel, beside it in a clone
 DATA = _PACKAGE / "data" if (_PACKAGE / "data").is_dir() else _PACKAGE.parent / "data"
 
@@ -30,6 +33,12 @@ def rows(name: str) -> tuple[Mapping[str, str], ...]:
         if None in row or None in row.values():  # DictReader's mark of too many and too few
             raise DataError(f"Expected {len(found[0])} cells in every row of {path}, got another number in {row}.")
     return tuple(map(MappingProxyType, found))
+
+
+def settings(row: Mapping[str, str]) -> dict[str, Any]:
+    """A row's cells but for names and source, without empty ones: numbers, true and false as such, all else text."""
+    told = {column: text for column, text in row.items() if text and column not in ("name", "torchtitan", "source")}
+    return {c: json.loads(text) if re.fullmatch(r"true|false|[\d.]+", text) else text for c, text in told.items()}
 
 
 def published(name: str) -> tuple[Mapping[str, str], ...]:
