@@ -2,8 +2,9 @@
 
 usage: user_memory.py [NN ...]    notebook 00 by default, with ci's sizes
 
-The kernel's own figure is its peak resident memory, as the system counts it (getrusage). What it starts, ranks and
-workers, is looked at five times a second; pages that processes share are divided among them, where the system says how.
+The kernel's own figure is its peak resident memory: VmHWM of proc(5), and elsewhere that of getrusage, which on Linux
+would count the process that started the kernel too. What it starts, ranks and workers, is looked at five times a
+second; pages that processes share are divided among them, where the system says how.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ from labkit.core.paths import NOTEBOOKS
 from labkit.core.units import GIB
 
 NOTEBOOK, ALL, SERVER = 2, 2, 1  # GiB: together the 3 that docs/teaching/setting-up.md asks of a hub for each user
-_LAST_CELL = """
-import resource, sys
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+_LAST_CELL = r"""
+import pathlib, re, resource, sys
+status = pathlib.Path("/proc/self/status")
+peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
+kilobytes = int(peak[1]) if peak else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(kilobytes * (1 if sys.platform == "darwin" else 1024))
 """
 
 
