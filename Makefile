@@ -20,8 +20,8 @@ help: ## list the targets
 lab: setup ## set up, then open JupyterLab on the first notebook
 	$(BIN)/jupyter lab $(ROOT_ARGS) --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_ARGS)
 
-# Two workers, file by file, in the order of the command line: the notebooks take longest. The slowest end the report.
-PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=8
+# Two workers, file by file, in the order of the command line: the notebooks take longest.
+PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=200
 # NB=04 narrows the tests to one notebook: its form, its exercises, and the notebook as it is and solved.
 NAMES := $(notdir $(wildcard notebooks/$(NB)*.ipynb))

@@ -17,6 +17,7 @@ from tests import needs
 
 SLOW = ("browser", "rehearsal", "test_ranks", "test_exercises")  # Chromium, pretend GPUs, ranks, every exercise
 MARKED_SLOW = re.compile(r"(?m)^pytestmark = \[?pytest\.mark\.slow\b")
+LONG_S, SHOWN = 300, 30  # of a run whose files' seconds are shown, and how many of them
 LEFT_OUT = "left out"  # key of workeroutput: how many tests a worker deselected
 
 
@@ -83,12 +84,14 @@ def pytest_runtest_setup(item):
 
 
 class Summary:
-    """What was not tested, and why: the last lines before pytest's own count."""
+    """Where the time went, what was not tested, and why: the last lines before pytest's own count."""
 
     def __init__(self, config):
         self.config, self.left_out, self.skipped, self.passed, self.partly = config, 0, Counter(), set(), {}
+        self.seconds = Counter()  # of each file
 
     def pytest_runtest_logreport(self, report):
+        self.seconds[report.nodeid.partition("::")[0]] += report.duration
         if report.skipped and not hasattr(report, "wasxfail"):
             self.skipped[str(report.longrepr[2]).removeprefix("Skipped: ")] += 1
         elif report.passed and report.when == "call":
@@ -108,6 +111,10 @@ class Summary:
         tested = self.config.rootpath / "build" / "tested.txt"
         tested.parent.mkdir(exist_ok=True)
         tested.write_text("\n".join(sorted(self.passed)), encoding="utf-8")
+        if sum(self.seconds.values()) > LONG_S:
+            terminalreporter.section(f"{SHOWN} files with the most seconds, of {sum(self.seconds.values()):,.0f}")
+            for name, seconds in self.seconds.most_common(SHOWN):
+                terminalreporter.write_line(f"{seconds:6.0f} s {name}")
         if lines := not_tested(self.skipped, self.partly, 0 if self.config.option.tested else self.left_out):
             terminalreporter.section("not tested")
             for line in lines:

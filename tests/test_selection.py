@@ -69,6 +69,13 @@ def test_what_is_left_out_is_counted_and_complete_runs_it(pytester, run):
     every.stdout.no_fnmatch_line("*make test-all*")
 
 
+def test_a_long_run_names_the_files_that_take_most_of_it(pytester, run, monkeypatch):
+    pytester.makepyfile(test_a="def test_it(): pass\n", test_b="import time\ndef test_it(): time.sleep(0.6)\n")
+    run().stdout.no_fnmatch_line("*with the most seconds*")
+    monkeypatch.setattr(selection, "LONG_S", 0.1)
+    run().stdout.fnmatch_lines(["*files with the most seconds, of 1*", "     1 s test_b.py", "     0 s test_a.py"])
+
+
 def test_a_missing_package_skips_with_a_sentence_and_fails_where_everything_is_required(pytester, run, monkeypatch):
     monkeypatch.setitem(needs.ADDED_BY, "make extras", ("no_such_package",))
     monkeypatch.delenv("LABKIT_REQUIRE_ALL", raising=False)
