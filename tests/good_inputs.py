@@ -247,6 +247,7 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "Workstation": lambda: workstation.Workstation(),
     "SpeedBoard": lambda: lab.SpeedBoard("00.1", "title"),
     "Format": lambda: formats.float16,
+    "Picture": lambda: lab.plot.Picture(lab.plot.new_axes(), "a sentence"),
     "Outcome": lambda: outcomes.Outcome("00.1", "passed", "Right."),
     "Hosts": lambda: namespace_hosts.Hosts(("a", "b"), Path.cwd()),
     "StandIn": lambda: lab.StandIn(1e30),
