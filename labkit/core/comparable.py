@@ -53,7 +53,7 @@ def difference(there: Measurement, here: Work) -> str:
     apart = {name: pair for name, pair in both.items() if pair[0] != pair[1] and None not in pair}
     if "size" in apart:
         apart.pop("items", None)  # the same difference in other words
-    words = [[_WORDS[name].format(value or "unknown") for value in pair] for name, pair in apart.items()]
+    words = [[_WORDS[name].format("unknown" if one == "" else one) for one in pair] for name, pair in apart.items()]
     return "; ".join(f"{theirs}, here {own}" for theirs, own in words)
 
 

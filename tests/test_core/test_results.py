@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from labkit.core import comparable, results
+from labkit.core.comparable import Work, difference
 from labkit.core.errors import BadMeasurement
 from labkit.core.paths import RECORDED
 from labkit.core.results import Attempt, Measurement, Prediction, Results, Verdict
@@ -296,3 +297,8 @@ def test_lines_are_plain_json_without_empty_fields():
     assert "predicted" not in fields
     assert fields["kind"] == "measurement"
     assert set(fields) <= {"kind", *(f.name for f in dataclasses.fields(Measurement))}
+
+
+def test_a_recorded_number_of_no_items_is_told_apart_from_one_of_some():
+    there = Measurement("00.1", "x", 5.0, "s", "measured", "m", "2026", size="n", items=0.0)
+    assert "0 items a call" in difference(there, Work("s", "n", items=5.0, profile=there.profile))
