@@ -28,6 +28,7 @@ from labkit.measure.machine import machine, pick
 _BUDGET_RUNS, _REAL_RUNS = 40, 10  # of the script without any technique
 _SLACK = 1.2  # times as slow as the best set, at most
 _SCRIPTS = 12
+RATES = dict.fromkeys(("SGD, batch 4", "SGD, batch 32", "Adam, batch 32"), 0.004)  # of three, in place of sweeps
 _FASTER_BY = 1.5  # at full size; the few images of tests leave less to gain
 
 Tried = Callable[[Iterable[str], int], tuple[float, bool]]
@@ -131,7 +132,7 @@ def _why(script: _Script, chosen: frozenset[str]) -> str:
 
 def _judge_real(fn: Callable[..., Any]) -> str:
     """Search for techniques of the notebook's own script; train with them from fresh seeds, in turn with none."""
-    names = tagged_cells("16", "script", lab=labkit, machine=machine())
+    names = tagged_cells("16", "script", lab=labkit, machine=machine(), best=RATES, length=8)
     techniques = list(names["rungs"])
     draw, watch = random.Random(time_ns()), Watch(gpu=bool(machine().gpus))
 
@@ -142,8 +143,7 @@ def _judge_real(fn: Callable[..., Any]) -> str:
         machine().sync()
         return perf_counter() - start_s, accuracy >= names["target"]
 
-    one_s = seconds([], draw.randrange(10**6))[0]
-    chosen = _chosen(fn, techniques, seconds, _REAL_RUNS * one_s)
+    chosen = _chosen(fn, techniques, seconds, _REAL_RUNS * seconds([], draw.randrange(10**6))[0])
     plain, yours = [], []
     for _ in range(pick(ci=3, cpu=5, gpu=5)):
         seed = draw.randrange(10**6)

@@ -46,16 +46,18 @@ class Outcome(Shown):
         """
         from IPython.display import display
 
-        from labkit.lesson import guesses
+        from labkit.lesson.guesses import answered, in_words
         from labkit.plot import Picture
 
         drawn: Any = None
-        with contextlib.suppress(*() if self else (Exception,)):  # the verdict says what is wrong
-            drawn = picture() if self or (wrong and self.state != "todo") else None
-        data, metadata = drawn.data(guesses.in_words(guesses.answered())) if isinstance(drawn, Picture) else ({}, {})
-        text = f"{self}\n{data.get('text/plain', '')}".rstrip()
-        data |= {"text/html": self._repr_html_(data.get("text/html", "")), "text/plain": text}
-        display(data, raw=True, metadata=metadata)
+        try:
+            with contextlib.suppress(*() if self else (Exception,)):  # the verdict says what is wrong
+                drawn = picture() if self or (wrong and self.state != "todo") else None
+        finally:  # above the traceback of a picture that can't be drawn stands the verdict
+            data, metadata = drawn.data(in_words(answered())) if isinstance(drawn, Picture) else ({}, {})
+            text = f"{self}\n{data.get('text/plain', '')}".rstrip()
+            data |= {"text/html": self._repr_html_(data.get("text/html", "")), "text/plain": text}
+            display(data, raw=True, metadata=metadata)
         if not isinstance(drawn, Picture | None):
             display(drawn)
 

@@ -265,7 +265,9 @@ def _sampled(
     watch: Watch | None,
 ) -> tuple[Timing, ...]:
     """Take readings in turn, every other round in reverse, until budget and `min_runs` are both used up."""
-    rows, spent_s, rounds = list(zip(series, repeats, strict=True)), 0.0, 0
+    rows, spent_s, rounds = list(zip(series, repeats, strict=True)), 0.0, min(len(one.samples_s) for one in series)
+    for one in series:
+        del one.samples_s[rounds:]  # of a long call beside a short one: all have as many readings
     while rounds < min_runs or (spent_s < budget_s and rounds < _MOST_READINGS):
         for one, calls in (rows, rows[::-1])[rounds % 2]:
             one.samples_s.append(one.seconds(calls))

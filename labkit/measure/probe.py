@@ -100,10 +100,10 @@ class Probe:
     clock: Clock = time.perf_counter
 
     def settle(self) -> None:
-        """Keep a GPU busy until its temperature stays, a minute at most: heat slows the clock that it begins with."""
+        """Keep a GPU busy until temperature and clock stay, a minute at most: heat slows the clock it begins with."""
         if self.device == "cpu":
             return
-        sync, heat = sync_of(self.device), list[str | None]()
+        sync, states = sync_of(self.device), list[dict[str, str]]()
         with _matmul(self.device, "float32", rows=1024, n=1024) as call:
             for _ in range(_SETTLING_TURNS):
                 end_s = self.clock() + 10 * self.sizes.budget_s
@@ -111,8 +111,8 @@ class Probe:
                     for _ in range(10):
                         call()
                     sync()
-                heat.append(host.gpu_state().get("temperature.gpu"))
-                if heat[-1] is None or heat[-2:-1] == heat[-1:]:
+                states.append(host.gpu_state(("temperature.gpu", "clocks.sm")))
+                if not states[-1] or states[-2:-1] == states[-1:]:
                     return
 
     def copy(self) -> tuple[Ceiling, SelfCheck]:

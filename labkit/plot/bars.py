@@ -105,9 +105,7 @@ def _range(bars: Sequence[Bar]) -> tuple[float, float]:
 
 def quantity_tick(value: float, unit: str) -> str:
     """A number on the axis; its unit only where that has a prefix of its own, as "ms" or "GFLOP/s"."""
-    if value == 0:
-        return "0"
-    return format_quantity(value, unit).removesuffix("" if unit == "s" else f" {unit}")
+    return format_quantity(value, unit).removesuffix("" if unit == "s" else f" {unit}") if value else "0"
 
 
 def _draw_row(ax: Axes, y: float, bar: Bar, unit: str, log: bool) -> float:

@@ -110,22 +110,18 @@ def _draw_bars(ax: Axes, spans: Sequence[Span], rows: Mapping[int, int], zero_s:
         looks[span.kind, _chunk(span), _write(ax, span, (left + right) / 2, y, length_s)].append(box)
     for (kind, chunk, named), boxes in looks.items():
         _, color, hatch = _look(kind)
+        paler = [1 - (1 - c) * max(1 - 0.3 * chunk, 0.25) for c in to_rgb(color)]
         for wide in (True, False):
             some = [box for box in boxes if (box[2][0] - box[0][0] > _EDGED * length_s) is wide]
             if some:
                 edge: dict[str, Any] = EDGES if wide else {**EDGES, "linewidth": 0.0}
                 texture = hatch if wide and not named else ""
-                bars = PolyCollection(some, facecolor=_paler(color, chunk), hatch=texture, **edge)
+                bars = PolyCollection(some, facecolor=paler, hatch=texture, **edge)
                 ax.add_collection(bars, autolim=False)
 
 
 def _look(kind: str) -> tuple[str, str, str]:
     return _KINDS.get(kind, (kind, "#c8c8c8", "\\\\\\"))
-
-
-def _paler(color: str, chunk: int) -> tuple[float, ...]:
-    white = min(0.3 * chunk, 0.75)
-    return tuple(c + (1 - c) * white for c in to_rgb(color))
 
 
 def _halved(spans: Sequence[Span]) -> set[int]:

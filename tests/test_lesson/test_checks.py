@@ -343,6 +343,7 @@ def test_a_wrong_answer_is_drawn_if_that_is_asked_for_and_can_be(shown):
     assert ["<img" in one["text/html"] for one in shown] == [True, False]
     with pytest.raises(ZeroDivisionError):
         Outcome("99.1", "passed", "Right.").draw(lambda: 1 / 0)
+    assert shown[-1]["text/plain"] == "99.1 passed: Right."  # above the traceback
 
 
 def test_what_is_no_figure_stands_below_the_verdict(shown):

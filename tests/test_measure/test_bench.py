@@ -94,7 +94,27 @@ def test_a_device_is_not_flooded_when_the_repeats_are_given():
 def test_a_slow_call_is_called_no_more_than_it_must():
     device = FakeDevice(kernel_s=10.0)
     device.time(budget_s=0.1)
-    assert device.launches == 7  # a cold one, a warm one, five readings
+    assert device.launches == 6  # a cold one, five readings
+
+
+def test_a_long_call_beside_a_short_one_has_as_many_readings():
+    calls = {"long": [], "short": []}
+    clock = FakeDevice(kernel_s=0.0)
+
+    def run(name, seconds):
+        calls[name].append(seconds)
+        clock.kernel_s = seconds
+        clock.launch()
+
+    def timed(**seconds):
+        rows = {name: functools.partial(run, name, s) for name, s in seconds.items()}
+        return bench.compare(rows, sync=clock.synchronize, clock=clock.clock, budget_s=0.0, min_runs=5).timings
+
+    assert [len(timing.samples_s) for timing in timed(long=0.6, short=0.2)] == [5, 5]
+    assert len(calls["long"]) == 7  # the estimate is no reading where the other's isn't
+    calls["long"].clear()
+    assert [len(timing.samples_s) for timing in timed(long=0.6, short=0.5)] == [5, 5]
+    assert len(calls["long"]) == 6
 
 
 def compared_kernels(budget_s, **seconds):

@@ -37,23 +37,24 @@ def test_doubling_accepts_about_two(growth, passed):
 
 
 @pytest.mark.parametrize(
-    ("heat", "turns"),
+    ("states", "turns"),
     [
-        ([40, 46, 51, 55, 55], 5),  # steady at last
-        ([None], 1),  # nobody knows its temperature
-        (range(40, 99), 30),  # never
+        ([(40, 1980), (46, 1980), (51, 1965), (55, 1950), (55, 1950)], 5),  # steady at last
+        ([(55, 1980), (55, 1950), (55, 1935), (55, 1935)], 4),  # its clock falls longer than its temperature rises
+        ([None], 1),  # nobody knows
+        ([(heat, 1980) for heat in range(40, 99)], 30),  # never
     ],
 )
-def test_a_gpu_is_kept_busy_until_its_temperature_stays_and_no_longer_than_a_minute(monkeypatch, heat, turns):
-    now_s, readings = [0.0], iter(heat)
+def test_a_gpu_is_kept_busy_until_heat_and_clock_stay_and_no_longer_than_a_minute(monkeypatch, states, turns):
+    now_s, readings = [0.0], iter(states)
 
     @contextlib.contextmanager
     def matmul(*_, **__):
         yield lambda: now_s.__setitem__(0, now_s[0] + 0.01)
 
-    def state():
+    def state(names):
         read = next(readings)
-        return {} if read is None else {"temperature.gpu": str(read)}
+        return {} if read is None else dict(zip(names, map(str, read), strict=True))
 
     monkeypatch.setattr(probe, "_matmul", matmul)
     monkeypatch.setattr(probe, "sync_of", lambda device: lambda: None)
