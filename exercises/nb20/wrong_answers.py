@@ -352,6 +352,7 @@ WRONG = {
         (chained(*ORDER, reshuffle=False), "the same order", "one-shuffle-is-enough"),
         (chained(*ORDER, buffer=4), "buffer must hold all", "one-shuffle-is-enough"),
         (chained(*ORDER, buffer=30), "buffer must hold all", "one-shuffle-is-enough"),
+        (chained(*ORDER, buffer=39), "buffer must hold all", "one-shuffle-is-enough"),
         (
             chained("load", "cache", "augment", "batch", "shuffle batches", "prefetch"),
             "shuffle images, not batches",

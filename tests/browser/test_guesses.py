@@ -17,8 +17,18 @@ CELLS = [
     'os.environ["LABKIT_LOCK"] = "1"\n'
     'for row in ("one thread", "two threads"):\n'
     "    board.time(row, lambda: time.sleep(0.02), items=8, budget_s=0.3)",
+    'lab.predict("16.6 guesses within a factor of 2", 50, "%")',
+    "import statistics\n"
+    "def calibrated(pairs):\n"
+    "    ratios = [measured / guess for guess, measured in pairs]\n"
+    "    return sum(0.5 <= r <= 2 for r in ratios) / len(ratios), statistics.median(ratios)\n"
+    "def picture():\n"
+    '    lab.record("16.6 guesses within a factor of 2", 40, "%", timed=False)\n'
+    '    return lab.plot.curves({"loss": [3, 2, 1]})\n'
+    'solved = lab.check("16.6", calibrated)\n'
+    "solved.draw(picture)",
 ]
-FIELD, SLIDER, OPEN, BOARD = 1, 2, 3, 4
+FIELD, SLIDER, OPEN, BOARD, PASSED = 1, 2, 3, 4, 6
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +81,19 @@ def test_a_guess_is_asked_for_and_answered_with_the_keyboard_alone(asked):
     assert saved[FIELD][0][1] == "Your guess: 2,000 images/s for one thread."
     assert [i for i, cell in enumerate(saved) if any(WIDGET in data for data, _ in cell)] == [OPEN]
     assert saved[BOARD][-1][1].startswith("For 'one thread' you said 2,000 images/s, it was ")
+
+
+def test_a_pass_is_one_output_with_its_picture_and_the_guess(asked):
+    ((data, text),) = outputs(asked)[PASSED]
+    assert text.startswith("16.6 passed: ")
+    shown = asked.page.locator(".jp-CodeCell").nth(PASSED).locator(".jp-OutputArea-output")
+    image = asked.scroll_to(shown.locator("img"))
+    assert image.evaluate("e => e.complete && e.naturalWidth > 300")
+    assert image.get_attribute("alt").startswith("loss by step")
+    (words,) = shown.all_inner_texts()
+    order = [words.index(part) for part in ("16.6 passed.", "You said 50.0 %, it was 40.0 %")]
+    assert order == sorted(order)
+    assert {"text/html", "text/plain"} == set(data)
 
 
 def test_opened_again_a_question_that_was_not_answered_is_a_sentence(asked):
