@@ -11,6 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from labkit.core import results
+from labkit.measure.host import usable_cores
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -19,9 +22,11 @@ except ImportError:  # Windows
 # As long as a reader waits without stopping the cell. A dozen notebooks that open together need it: each measures
 # ceilings and a comparison or two, some seconds each.
 PATIENCE_S = 60.0
-_patience_s = PATIENCE_S
+QUIET_S = 10.0  # as long as half a dozen notebooks that are opened together need to load their packages
+_patience_s, _quiet_s = PATIENCE_S, QUIET_S
 _holding = False
-waited_s = 0.0  # for turns, by this process
+_MEASURING = "Waiting for another notebook on this machine, which is measuring."
+_BUSY = "Waiting for other programs on this machine to pause."
 
 
 @contextlib.contextmanager
@@ -29,20 +34,25 @@ def turn(on_wait: Callable[[str], object] | None = None, *, patience_s: float | 
     """Wait for this machine's turn, at most `patience_s` seconds (60), and hold it within the block.
 
     After that time the block runs without: what it measures is marked if the others disturbed it. After a turn that
-    never came, the next are waited for a tenth as long. `on_wait` gets a sentence when others are waited for; by
-    default it is printed. A turn inside a turn is the same one. None is taken by ranks and data workers, whose notebook
-    has it, or where the system can't lock files.
+    never came, the next are waited for a tenth as long. Programs that take no turns, and what notebooks do between
+    theirs, are waited for too: 10 s at most, and a tenth as long after each time that they didn't pause.
+    `on_wait` gets a sentence when others are waited for; by default it is printed. A turn inside a turn is the same
+    one. None is taken by ranks and data workers, whose notebook has it, or where the system can't lock files.
     """
-    global _holding, _patience_s, waited_s
+    global _holding, _patience_s, _quiet_s
     ours = multiprocessing.parent_process() is None and "RANK" not in os.environ
     if _holding or fcntl is None or not ours or (file := _open(lock_path())) is None:
         yield
         return
+    tell = on_wait or print
     try:
-        limit_s, start_s = _patience_s if patience_s is None else patience_s, time.monotonic()
-        _holding = _wait(file, limit_s, on_wait or print)
+        with contextlib.suppress(OSError):  # this file system has no locks
+            limit_s = _patience_s if patience_s is None else patience_s
+            _holding = _wait(lambda: _lock(file), limit_s, tell, _MEASURING)
         _patience_s = PATIENCE_S if _holding else PATIENCE_S / 10
-        waited_s += time.monotonic() - start_s
+        if _holding and results.profile() != "smoke":
+            paused = _wait(quiet, _quiet_s, tell, _BUSY)
+            _quiet_s = QUIET_S if paused else _quiet_s / 10
         yield
     finally:
         _holding = False
@@ -75,21 +85,38 @@ def _open(path: Path) -> int | None:
     return None
 
 
-def _wait(file: int, limit_s: float, on_wait: Callable[[str], object]) -> bool:
-    """Whether the file could be locked within `limit_s` seconds."""
+def _lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def quiet() -> bool:
+    """Whether for 50 ms no other program needed one of this process's cores; True where the system doesn't say.
+
+    Source: proc_loadavg(5): how many threads could run now, on all cores.
+    """
+    others = (os.cpu_count() or 1) - usable_cores()
+    with contextlib.suppress(OSError):
+        for _ in range(5):
+            if int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]) > 1 + others:
+                return False
+            time.sleep(0.01)
+    return True
+
+
+def _wait(ready: Callable[[], bool], limit_s: float, on_wait: Callable[[str], object], why: str) -> bool:
+    """Whether it is ready within `limit_s` seconds."""
     start_s, shown = time.monotonic(), False
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            waited_s = time.monotonic() - start_s
-        except OSError:  # this file system has no locks
-            return False
+    while not ready():
+        waited_s = time.monotonic() - start_s
         if waited_s >= limit_s:
             return False
         if not shown and waited_s > 0.5:  # a shorter wait needs no words
             shown = True
-            on_wait("Waiting for another notebook on this machine, which is measuring.")
+            on_wait(why)
         # Who has waited longer asks more often, and so is more likely to be next.
         time.sleep(min(max(0.2 / (1 + waited_s), 0.01), limit_s - waited_s))
+    return True
