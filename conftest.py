@@ -40,10 +40,11 @@ def pytest_runtest_setup(item):
 @pytest.fixture(autouse=True)
 def calm(monkeypatch):
     """A calm machine, whatever else runs: otherwise the tests that run beside a test would take its verdicts away."""
-    from labkit.measure import contention
+    from labkit.measure import contention, turns
 
     reading = contention.Reading(0.0, 2, {}, 0.0, 0.0)
     monkeypatch.setattr(contention, "read", lambda: reading)
+    monkeypatch.setattr(turns, "quiet", lambda: True)
     monkeypatch.setattr("psutil.getloadavg", lambda: (0.0, 0.0, 0.0))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -78,6 +79,7 @@ class Explorer(Live):
 
     def _draw_or_say(self) -> None:
         """Draw; an error of the function becomes the sentence, since a moved slider has no cell to show it in."""
+        self._waiting = False
         try:
             self.redraw()
         except Exception as error:
@@ -87,24 +89,15 @@ class Explorer(Live):
             self._last_s = time.monotonic()
 
     def _changed(self, _change: object) -> None:
+        """Draw now, or the newest values once the frame's time has come, so that the last move is never lost."""
         wait_s = FRAME_S - (time.monotonic() - self._last_s)
-        if wait_s <= 0:
-            self._draw_or_say()
-        elif not self._waiting:
-            self._draw_later(wait_s)
-
-    def _draw_later(self, wait_s: float) -> None:
-        """Draw the newest values once the frame's time has come, so that the last move is never lost."""
-        try:
+        with contextlib.suppress(RuntimeError):  # no event loop, as in a plain script: nothing to wait in
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # no event loop, as in a plain script: nothing to wait in
-            self._draw_or_say()
-            return
-        self._waiting = True
-        loop.call_later(wait_s, self._draw_waiting)
-
-    def _draw_waiting(self) -> None:
-        self._waiting = False
+            if wait_s > 0:
+                if not self._waiting:
+                    loop.call_later(wait_s, self._draw_or_say)
+                self._waiting = True
+                return
         self._draw_or_say()
 
 

@@ -168,13 +168,14 @@ def _threads(family: Sequence[psutil.Process], proc: Path = Path("/proc")) -> Sp
 
 def others_on_gpu() -> list[int]:
     """PIDs of processes that aren't this one's at work on the GPUs that it uses; empty where nvidia-smi can't say."""
-    listed = "\n".join(host.nvidia_smi("--query-compute-apps=pid,gpu_uuid", "--format=csv,noheader"))
+    listed = host.printed("nvidia-smi", "--query-compute-apps=pid,gpu_uuid", "--format=csv,noheader")
     processes = [(int(pid), gpu) for pid, gpu in re.findall(r"(?m)^(\d+), *(\S+)", listed)]
     own = {process.pid for process in _family()}
     used = {gpu for pid, gpu in processes if pid in own}  # empty in a container that numbers its processes by itself
     others = {pid for pid, gpu in processes if gpu in used and pid not in own}
     # gpu, pid, type, and the share of the multiprocessors: "-" for a process that is there and does nothing
-    at_work = [line.split() for line in (host.nvidia_smi("pmon", "-c", "1", "-s", "u") if others else ())]
+    shown = host.printed("nvidia-smi", "pmon", "-c", "1", "-s", "u") if others else ""
+    at_work = [line.split() for line in shown.splitlines()]
     idle = {row[1] for row in at_work if row[3:4] in (["-"], ["0"])} - {row[1] for row in at_work if row[3:4] > ["0"]}
     return sorted(pid for pid in others if str(pid) not in idle)
 

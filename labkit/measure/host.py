@@ -5,7 +5,6 @@ Texts and folders are arguments, so that tests can pass samples from other machi
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import re
@@ -23,15 +22,6 @@ _REASONS, _SLOWED = "clocks_event_reasons.active", 0xC8  # nvml.h: HwSlowdown, H
 CGROUPS = Path("/sys/fs/cgroup")
 # Instruction sets that raise a matmul's peak: vector width, and bfloat16 in hardware.
 FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
-# Arm's own server and board cores by part number. Source: Linux, arch/arm64/include/asm/cputype.h.
-_ARM_PARTS = {
-    "0xd08": "Cortex-A72",
-    "0xd0b": "Cortex-A76",
-    "0xd0c": "Neoverse-N1",
-    "0xd40": "Neoverse-V1",
-    "0xd49": "Neoverse-N2",
-    "0xd4f": "Neoverse-V2",
-}
 
 
 def usable_cores() -> int:
@@ -105,29 +95,18 @@ def cpu_model() -> str:
         with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"HARDWARE\DESCRIPTION\System\CentralProcessor\0") as key:
             model = str(winreg.QueryValueEx(key, "ProcessorNameString")[0])
     elif sys.platform == "darwin":
-        model = ""
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            model = subprocess.check_output(["sysctl", "-n", "machdep.cpu.brand_string"], text=True, timeout=5)
-    else:
-        model = parse_cpu_model(_text(Path("/proc/cpuinfo"))) or ""
+        model = printed("sysctl", "-n", "machdep.cpu.brand_string")
+    else:  # /proc/cpuinfo has no names of Arm's processors: lscpu knows them by their numbers
+        model = _fields(_text(Path("/proc/cpuinfo"))).get("model name") or _fields(printed("lscpu")).get(
+            "Model name", ""
+        )
     return tidy_model(model or platform.processor())
-
-
-def parse_cpu_model(cpuinfo: str) -> str | None:
-    """The processor's name in the text of /proc/cpuinfo; for Arm, which has no names there, from the part number."""
-    fields = _cpuinfo_fields(cpuinfo)
-    if name := fields.get("model name"):
-        return name
-    if part := fields.get("CPU part"):
-        is_arms_own = fields.get("CPU implementer") == "0x41"
-        return f"Arm {_ARM_PARTS[part]}" if is_arms_own and part in _ARM_PARTS else f"Arm core {part}"
-    return None
 
 
 def cpu_flags(cpuinfo: str | None = None) -> tuple[str, ...]:
     """The FLAGS in the text of an x86 processor's /proc/cpuinfo, by default this machine's; empty elsewhere."""
     cpuinfo = _text(Path("/proc/cpuinfo")) if cpuinfo is None else cpuinfo
-    named = set(_cpuinfo_fields(cpuinfo).get("flags", "").split())
+    named = set(_fields(cpuinfo).get("flags", "").split())
     return tuple(flag for flag in FLAGS if flag in named)
 
 
@@ -149,20 +128,21 @@ def nvidia_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | Non
     return match[1] if match else None
 
 
-def nvidia_smi(*arguments: str) -> list[str]:
-    """The lines that nvidia-smi prints; none where it is missing, fails or hangs."""
+def printed(name: str, *arguments: str) -> str:
+    """What a program prints, in English; empty where it is missing, fails or hangs."""
+    command, english = [shutil.which(name) or "", *arguments], os.environ | {"LC_ALL": "C"}
     try:
-        command = [shutil.which("nvidia-smi") or "", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True, env=english).stdout
     except (OSError, subprocess.SubprocessError):
-        return []
+        return ""
 
 
 def gpu_state(names: Sequence[str] = GPU_STATE) -> dict[str, str]:
     """Of the first GPU in use, by nvidia-smi's `names`: clocks, power, temperature (°C); empty if it doesn't say."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
     which = [f"--id={first}"] if first else []
-    values = "".join(nvidia_smi(f"--query-gpu={','.join(names)}", "--format=csv,noheader", *which)[:1]).split(", ")
+    lines = printed("nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv,noheader", *which).splitlines()
+    values = "".join(lines[:1]).split(", ")
     return dict(zip(names, values, strict=True)) if len(values) == len(names) else {}
 
 
@@ -179,9 +159,9 @@ def power(*, gpu: bool) -> dict[str, str]:
     return limits if battery is None else limits | {"supply": "mains" if battery.power_plugged else "battery"}
 
 
-def _cpuinfo_fields(cpuinfo: str) -> dict[str, str]:
-    """The fields of the first processor in /proc/cpuinfo."""
-    pairs = (line.partition(":") for line in cpuinfo.strip().split("\n\n")[0].splitlines())
+def _fields(text: str) -> dict[str, str]:
+    """The fields of the first processor that /proc/cpuinfo or lscpu describes."""
+    pairs = (line.partition(":") for line in text.strip().split("\n\n")[0].splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 

@@ -25,8 +25,6 @@ PATIENCE_S = 60.0
 QUIET_S = 10.0  # as long as half a dozen notebooks that are opened together need to load their packages
 _patience_s, _quiet_s = PATIENCE_S, QUIET_S
 _holding = False
-_MEASURING = "Waiting for another notebook on this machine, which is measuring."
-_BUSY = "Waiting for other programs on this machine to pause."
 
 
 @contextlib.contextmanager
@@ -48,10 +46,10 @@ def turn(on_wait: Callable[[str], object] | None = None, *, patience_s: float | 
     try:
         with contextlib.suppress(OSError):  # this file system has no locks
             limit_s = _patience_s if patience_s is None else patience_s
-            _holding = _wait(lambda: _lock(file), limit_s, tell, _MEASURING)
+            _holding = _wait(lambda: _lock(file), limit_s, tell, "another notebook on this machine, which is measuring")
         _patience_s = PATIENCE_S if _holding else PATIENCE_S / 10
         if _holding and results.profile() != "smoke":
-            paused = _wait(quiet, _quiet_s, tell, _BUSY)
+            paused = _wait(quiet, _quiet_s, tell, "other programs on this machine to pause")
             _quiet_s = QUIET_S if paused else _quiet_s / 10
         yield
     finally:
@@ -86,11 +84,10 @@ def _open(path: Path) -> int | None:
 
 
 def _lock(file: int) -> bool:
-    try:
+    with contextlib.suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return True
+    return False
 
 
 def quiet() -> bool:
@@ -107,7 +104,7 @@ def quiet() -> bool:
     return True
 
 
-def _wait(ready: Callable[[], bool], limit_s: float, on_wait: Callable[[str], object], why: str) -> bool:
+def _wait(ready: Callable[[], bool], limit_s: float, on_wait: Callable[[str], object], what: str) -> bool:
     """Whether it is ready within `limit_s` seconds."""
     start_s, shown = time.monotonic(), False
     while not ready():
@@ -116,7 +113,7 @@ def _wait(ready: Callable[[], bool], limit_s: float, on_wait: Callable[[str], ob
             return False
         if not shown and waited_s > 0.5:  # a shorter wait needs no words
             shown = True
-            on_wait(why)
-        # Who has waited longer asks more often, and so is more likely to be next.
-        time.sleep(min(max(0.2 / (1 + waited_s), 0.01), limit_s - waited_s))
+            on_wait(f"Waiting for {what}.")
+        # Who has waited twice as long asks four times as often, and so is more likely to be next.
+        time.sleep(min(0.2, 20 / (1 + waited_s) ** 2, limit_s - waited_s))
     return True

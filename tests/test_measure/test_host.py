@@ -1,4 +1,6 @@
 import os
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -21,7 +23,6 @@ Features\t: fp asimd bf16
 CPU implementer\t: 0x41
 CPU part\t: 0xd0c
 """
-AMPERE = GRAVITON.replace("0x41", "0xc0").replace("0xd0c", "0xac3")
 
 
 @pytest.mark.parametrize(
@@ -88,11 +89,24 @@ def test_this_process_has_cores_and_memory():
     assert memory_bytes() > 2**28
 
 
-def test_the_processor_is_named_from_cpuinfo():
-    assert host.parse_cpu_model(XEON) == "Intel(R) Xeon(R) Processor"
-    assert host.parse_cpu_model(GRAVITON) == "Arm Neoverse-N1"
-    assert host.parse_cpu_model(AMPERE) == "Arm core 0xac3"
-    assert host.parse_cpu_model("") is None
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have neither /proc nor lscpu")
+@pytest.mark.parametrize(
+    ("cpuinfo", "name"),
+    [(XEON, "Intel Xeon"), (GRAVITON, "Neoverse-N1"), ("", "Neoverse-N1")],
+    ids=["x86", "Arm", "none"],
+)
+def test_the_name_is_that_in_cpuinfo_or_what_lscpu_prints(tmp_path, monkeypatch, cpuinfo, name):
+    lscpu = tmp_path / "lscpu"
+    lscpu.write_text("#!/bin/sh\necho 'Vendor ID:  ARM'\necho '  Model name:  Neoverse-N1'\n", encoding="utf-8")
+    lscpu.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(host, "_text", lambda path: cpuinfo if path == Path("/proc/cpuinfo") else "")
+    assert host.cpu_model() == name
+    if name != "Intel Xeon":
+        lscpu.unlink()
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setattr(host.platform, "processor", lambda: "")
+        assert host.cpu_model() == "unknown CPU"
 
 
 @pytest.mark.parametrize(

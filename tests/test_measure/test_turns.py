@@ -34,6 +34,7 @@ def lock(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_PROFILE", "full")
     monkeypatch.setattr(turns, "lock_path", lambda: tmp_path / "turn")
     monkeypatch.setattr(turns, "_patience_s", turns.PATIENCE_S)
+    monkeypatch.setattr(turns, "_quiet_s", turns.QUIET_S)
     return tmp_path / "turn"
 
 
@@ -138,6 +139,93 @@ def test_turns_in_every_profile(lock, monkeypatch, profile):
     monkeypatch.setenv("LABKIT_PROFILE", profile)
     with turns.turn():
         assert not is_free(lock)
+
+
+LOADAVG = "0.50 0.40 0.30 {}/90 1234\n"
+
+
+@pytest.fixture
+def running(monkeypatch):
+    """How many threads could run at each look, this process's own among them; the last for ever."""
+    monkeypatch.undo()  # of conftest's calm machine
+
+    def running(*threads, cores=2, usable=2):
+        left = list(threads)
+        monkeypatch.setattr(turns.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(turns.os, "cpu_count", lambda: cores)
+        monkeypatch.setattr(turns, "usable_cores", lambda: usable)
+        read = lambda path: LOADAVG.format(left.pop(0) if len(left) > 1 else left[0])  # noqa: E731
+        monkeypatch.setattr(turns.Path, "read_text", read)
+
+    return running
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "usable", "quiet"),
+    [
+        ((1,), 2, 2, True),
+        ((2,), 2, 2, False),
+        ((1, 1, 1, 1, 2), 2, 2, False),
+        ((1, 1, 1, 1, 1, 2), 2, 2, True),
+        ((13,), 16, 4, True),
+        ((14,), 16, 4, False),
+    ],
+)
+def test_it_is_quiet_where_the_others_leave_this_process_its_cores(running, threads, cores, usable, quiet):
+    running(*threads, cores=cores, usable=usable)
+    assert turns.quiet() is quiet
+
+
+@pytest.mark.slow
+def test_a_busy_machine_is_not_quiet(monkeypatch):
+    monkeypatch.undo()
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * os.cpu_count())]
+    try:
+        time.sleep(0.5)
+        assert not turns.quiet() or not Path("/proc/loadavg").exists()
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def test_where_the_system_does_not_say_it_counts_as_quiet(monkeypatch):
+    def missing(path):
+        raise FileNotFoundError(path)
+
+    monkeypatch.undo()
+    monkeypatch.setattr(turns, "usable_cores", lambda: 2)
+    monkeypatch.setattr(turns.Path, "read_text", missing)
+    assert turns.quiet()
+
+
+def test_who_has_the_turn_waits_until_the_others_pause_and_says_so(lock, monkeypatch):
+    looks, said = iter([False] * 5 + [True]), []
+    monkeypatch.setattr(turns, "quiet", lambda: next(looks))
+    with turns.turn(said.append):
+        assert not is_free(lock), "nobody else begins meanwhile"
+    assert next(looks, "all seen") == "all seen"
+    assert said == ["Waiting for other programs on this machine to pause."]
+
+
+def test_others_that_do_not_pause_are_waited_for_less_each_time(lock, monkeypatch):
+    monkeypatch.setattr(turns, "_quiet_s", 0.2)
+    monkeypatch.setattr(turns, "quiet", lambda: False)
+    for left_s in (0.02, 0.002):
+        with turns.turn():
+            assert turns._holding, "what is measured then is marked"
+        assert turns._quiet_s == pytest.approx(left_s)
+    monkeypatch.setattr(turns, "quiet", lambda: True)
+    with turns.turn():
+        pass
+    assert turns._quiet_s == turns.QUIET_S
+
+
+def test_smoke_does_not_wait_for_others_to_pause(lock, monkeypatch):
+    monkeypatch.setenv("LABKIT_PROFILE", "smoke")
+    monkeypatch.setattr(turns, "quiet", lambda: pytest.fail("no clock that matters is read"))
+    with turns.turn():
+        assert turns._holding
 
 
 def test_no_turns_in_ranks_and_workers(lock, monkeypatch):
