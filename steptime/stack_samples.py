@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import opcode
 import os
 import sys
 import sysconfig
@@ -88,14 +89,9 @@ class StackSamples:
 
 def longest(lines: Lines) -> str:
     """The function with the most seconds and its longest line, "name (file, line 3)"; "" without any."""
-    functions = Counter[tuple[str, str]]()
-    for (function, file, _), seconds in lines.items():
-        functions[function, file] += seconds
-    if not functions:
-        return ""
-    name = max(functions, key=lambda each: functions[each])
-    line = max((line for line in lines if line[:2] == name), key=lambda each: lines[each])
-    return f"{name[0]} ({name[1]}, line {line[2]})"
+    seconds = lambda at: (sum(lines[each] for each in lines if each[:2] == at[:2]), lines[at])  # noqa: E731
+    name, file, line = max(lines, key=seconds, default=("", "", 0))
+    return f"{name} ({file}, line {line})" if file else ""
 
 
 def place_of(frame: FrameType | None) -> tuple[str, str, int] | None:
@@ -104,6 +100,8 @@ def place_of(frame: FrameType | None) -> tuple[str, str, int] | None:
     A function that has called a collective, in which it waits for other ranks, is named with WAITING.
     """
     waiting = ""
+    if frame is not None and frame.f_code.co_code[frame.f_lasti] == opcode.opmap["RESUME"]:  # so far, its caller worked
+        frame = frame.f_back
     while frame is not None and not (path := frame.f_code.co_filename).startswith(_OWN):
         name = frame.f_code.co_name
         if not path.startswith((*_LIBRARIES, "<frozen")) and not name.endswith(("comp>", "genexpr>")):

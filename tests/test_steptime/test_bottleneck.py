@@ -9,7 +9,7 @@ import math
 import subprocess
 import sys
 import threading
-from time import sleep
+from time import perf_counter, sleep
 from types import SimpleNamespace
 
 import pytest
@@ -463,6 +463,29 @@ def test_the_function_with_the_most_seconds_is_named_with_its_longest_line():
     lines = Lines({("often", "a.py", 1): 0.2, ("often", "a.py", 2): 0.3, ("once", "a.py", 9): 0.4})
     assert longest(lines) == "often (a.py, line 2)"
     assert not longest(Lines())
+
+
+def test_work_in_c_counts_for_its_caller_where_the_thread_lets_others_run_only_in_what_it_calls_back():
+    """json.dumps in C holds the interpreter until it calls a function of Python: there all samples are taken."""
+    samples = StackSamples()
+
+    def called_back(value):
+        return None
+
+    def dumps():
+        numbers = [0.1 * i for i in range(2_000)] + [object()]
+        for _ in range(200):
+            json.dumps(numbers, default=called_back)
+
+    with samples.taken():
+        until_s = perf_counter() + 0.5
+        while perf_counter() < until_s:
+            dumps()
+    lines = Lines()
+    for _, place, seconds in samples.seen:
+        lines[place] += seconds
+    assert longest(lines).startswith("dumps (")
+    assert not any(name == "called_back" for name, *_ in lines)
 
 
 def test_a_function_that_waits_in_a_collective_is_named_so():
