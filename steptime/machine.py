@@ -32,12 +32,11 @@ def core_waits() -> Callable[[], str]:
 
 def _ran_and_waited() -> tuple[int, int]:
     """Nanoseconds on a core and waiting for one, of all threads."""
-    nanoseconds = [0], [0]
+    ran = waited = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError):  # the thread has ended
-            for numbers, text in zip(nanoseconds, path.read_text().split(), strict=False):
-                numbers.append(int(text))
-    return sum(nanoseconds[0]), sum(nanoseconds[1])
+        with contextlib.suppress(OSError, ValueError):  # the thread has ended
+            ran, waited = (ns + int(text) for ns, text in zip((ran, waited), path.read_text().split()[:2], strict=True))
+    return ran, waited
 
 
 def no_sync() -> None:

@@ -488,6 +488,27 @@ def test_work_in_c_counts_for_its_caller_where_the_thread_lets_others_run_only_i
     assert not any(name == "called_back" for name, *_ in lines)
 
 
+def test_python_between_short_operators_gets_its_samples():
+    """Each operator lets the sampling thread wait anew: a wait that ends late never asks for the interpreter."""
+    samples, row = StackSamples(), torch.ones(64)
+
+    def in_python():
+        return sum(1 for _ in range(3_000))
+
+    def step():
+        in_python()
+        row + row
+
+    with samples.taken():
+        until_s = perf_counter() + 0.5
+        while perf_counter() < until_s:
+            step()
+    lines = Lines()
+    for _, (name, *_), seconds in samples.seen:
+        lines[name] += seconds
+    assert lines["in_python"] > 2 * (lines["step"] + lines["test_python_between_short_operators_gets_its_samples"])
+
+
 def test_a_function_that_waits_in_a_collective_is_named_so():
     path, names = f"{torch.distributed.__path__[0]}/collectives.py", {"place_of": place_of, "sys": sys}
     exec(compile("def all_reduce(): return place_of(sys._getframe())", path, "exec"), names)
