@@ -13,7 +13,7 @@ _home = tempfile.TemporaryDirectory(prefix="labkit-test-")
 def pytest_configure(config):
     os.environ["LABKIT_PROFILE"] = "ci"
     os.environ["LABKIT_HOME"] = _home.name
-    os.environ["LABKIT_TURNS"] = _home.name  # tests that run beside these don't wait for them
+    os.environ["LABKIT_TURNS"] = f"{_home.name}/missing"  # no turns: tests run side by side
     with contextlib.suppress(ImportError):
         from nbval.kernel import RunningKernel
 

@@ -60,5 +60,6 @@ def environment(home: Path, card: str = "T4", gpus: int = 1, without: str = "") 
         "REHEARSAL_LIBRARY": str(library()),
         "PYTHONPATH": os.pathsep.join(map(str, (HERE / "startup", HERE / "stand_ins", ROOT))),
         "LABKIT_HOME": str(home),
+        "LABKIT_TURNS": str(home / "missing"),  # no turns: notebooks are run side by side
         "LABKIT_PROFILE": os.environ.get("LABKIT_PROFILE", "ci"),
     }
