@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from steptime.arguments import brief_repr, choice
+from steptime.arguments import choice, expected
 from steptime.errors import BadArgument
 from steptime.parts import NAMED, PREFIX
 
@@ -47,9 +47,7 @@ class Supply:
         elif isinstance(batches, Iterable):
             self._next = functools.partial(next, self._again(batches))
         else:
-            raise BadArgument(
-                f"Expected batches as an iterable (a DataLoader), a function or one batch, got {brief_repr(batches)}."
-            )
+            raise expected("batches", "an iterable (a DataLoader), a function or one batch", batches)
 
     def __call__(self) -> Batch:
         """The next batch."""

@@ -58,8 +58,7 @@ def measured(
                 work()
             return mean_s(work, budget.sync, often)
 
-    each_s = mean_s(before, budget.sync)
-    often = calls * budget.often(calls * each_s, share=0.02, most=50)
+    often = calls * budget.often(calls * mean_s(before, budget.sync), share=0.02, most=50)
     ratios = []
     for turn in range(_PAIRS):
         sides = [(before, contextlib.nullcontext), (after, within)]

@@ -90,8 +90,7 @@ class Limit(Shown):
         """The bound in words: "at most 2.50x", "about 2.50x" where it is an estimate, "-" for work that is needed."""
         if limit in _NEEDED:
             return "-"
-        bound = significant(self.bound(limit))
-        return f"{'about' if limit in _ESTIMATED else 'at most'} {bound}x"
+        return f"{'about' if limit in _ESTIMATED else 'at most'} {significant(self.bound(limit))}x"
 
     def without(self, limit: str) -> str:
         """What would be gained without it, as part of a sentence."""

@@ -54,8 +54,7 @@ class Utilization(Shown):
 
     def __str__(self) -> str:
         threads = self.ceilings.threads
-        where = self.ceilings.device if threads is None else f"{self.ceilings.device}, {threads} thread"
-        where += "s" * (threads not in (None, 1))
+        where = self.ceilings.device + ("" if threads is None else f", {threads} thread{'s' * (threads != 1)}")
         work = f"{format_si(self.flop, 'FLOP')} in {format_seconds(self.seconds)}"
         why = self.ceilings.remarks.get(self.dtype, f"since no {self.dtype} matmul was measured here").rstrip(".")
         ceiling, peak = f"unknown, {why}", "unknown, since these ceilings have no peak for it"

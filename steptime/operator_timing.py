@@ -17,7 +17,7 @@ from torch.utils.flop_counter import flop_registry
 
 from steptime.arguments import function
 from steptime.machine import no_sync
-from steptime.stopwatch import Clock, page_faults
+from steptime.stopwatch import Clock, faults_and_switches
 from steptime.torch_calls import EachOperator, each_compiled_graph
 
 _LOOKS_UP = ("embedding", "embedding_bag", "gather", "index", "index_select", "take")  # read what they return
@@ -110,11 +110,11 @@ class CallTimer:
 
     def _timed(self, run: Callable[[], Any], describe: Callable[[Any, float], OperatorCall]) -> Any:
         self._sync()  # what was queued before isn't this operator's
-        before_s, faults = max(self._clock() - self._since_s, 0.0), page_faults()
+        before_s, faults = max(self._clock() - self._since_s, 0.0), faults_and_switches()[0]
         start_s = self._clock()
         out = run()
         self._sync()
-        seconds, faults = max(self._clock() - start_s, 0.0), page_faults() - faults
+        seconds, faults = max(self._clock() - start_s, 0.0), faults_and_switches()[0] - faults
         self.calls.append(dataclasses.replace(describe(out, seconds), faults=faults, before_s=before_s))
         self.begin()
         return out

@@ -13,7 +13,7 @@ from torch import nn
 from steptime.ceilings import Ceilings
 from steptime.operator_timing import OperatorCall, low, timed_calls, typical_calls
 from steptime.parts import FAULTS, HOST
-from steptime.stopwatch import mean_s, page_faults
+from steptime.stopwatch import faults_and_switches, mean_s
 from steptime.units import format_seconds
 
 WORK = ("memory bandwidth", "arithmetic", "unknown", "launch overhead", "communication", "input", FAULTS)
@@ -122,10 +122,10 @@ def _fault_s(sync: Callable[[], None]) -> float:
     """Seconds of a page fault: of filling new memory, beyond those of filling it again; 0 without faults."""
     readings = []
     for _ in range(_NEW):
-        before, kept = page_faults(), list[torch.Tensor]()
+        before, kept = faults_and_switches()[0], list[torch.Tensor]()
         fill = partial(torch.full, (_NEW_BYTES // 4,), 1.0)
         new_s = mean_s(lambda kept=kept, fill=fill: kept.append(fill()), sync)  # type: ignore[misc]
-        faults = page_faults() - before
+        faults = faults_and_switches()[0] - before
         again_s = mean_s(partial(kept[-1].fill_, 2.0), sync)
         readings.append(max(new_s - again_s, 0.0) / faults if faults else 0.0)
     return low(readings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import weakref
 from collections.abc import Callable
 from time import perf_counter
 
@@ -28,20 +29,21 @@ class Clock:
         if sync is no_sync:
             with contextlib.suppress(OSError):
                 self._waits = os.open(_CORE_WAITS, os.O_RDONLY)
+                weakref.finalize(self, os.close, self._waits)
 
     def __call__(self) -> float:
         """Seconds now."""
-        waited_ns = int(os.pread(self._waits, 64, 0).split()[1]) if self._waits is not None else 0
-        return perf_counter() - 1e-9 * waited_ns
+        return perf_counter() - self.waited_s()
 
-    def __del__(self) -> None:
-        if self._waits is not None:
-            os.close(self._waits)
+    def waited_s(self) -> float:
+        """Seconds for which it stood still so far."""
+        return 1e-9 * int(os.pread(self._waits, 64, 0).split()[1]) if self._waits is not None else 0.0
 
 
-def page_faults() -> int:
-    """How often this process has touched memory that the system had yet to provide; 0 where it isn't counted."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt if resource is not None else 0
+def faults_and_switches() -> tuple[int, int]:
+    """How often this process has touched memory that the system had yet to provide, and a thread of it left a core."""
+    used = resource and resource.getrusage(resource.RUSAGE_SELF)
+    return (used.ru_minflt, used.ru_nvcsw + used.ru_nivcsw) if used else (0, 0)
 
 
 def mean_s(work: Callable[[], object], sync: Callable[[], None], runs: int = 1) -> float:

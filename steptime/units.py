@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-_LONG = ((365.25 * 86_400.0, "years"), (86_400.0, "days"), (3600.0, "h"), (60.0, "min"))
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _BYTES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
 _SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -20,10 +19,7 @@ def significant(value: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration in seconds as text: 0.00123 -> '1.23 ms'. From two minutes on as minutes, hours, days or years."""
-    for size, unit in _LONG:
-        if abs(seconds) >= 2 * size:
-            return f"{significant(seconds / size)} {unit}"
+    """A duration in seconds as text: 0.00123 -> '1.23 ms'."""
     return _scaled(seconds, _SECONDS) or (f"{significant(seconds / 1e-9)} ns" if seconds else "0 s")
 
 

@@ -11,13 +11,14 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any
 
 import torch
 
+from steptime import stopwatch
 from steptime.parts import COLLECTING, COMPILING, FIRST_EPOCH, OCCASIONAL, RANKS
 from steptime.stack_samples import WAITING, Lines, StackSamples, longest, place_of
-from steptime.stopwatch import Clock, page_faults
 from steptime.torch_calls import compiled_graphs
 from steptime.units import format_seconds, significant
 
@@ -63,10 +64,10 @@ class StepWatch:
         self.turns = list[Step]()
         self.again_s: float | None = None  # of a batch that was loaded before
         self._marks = list[tuple[Any, str]]()  # when something began, and the field of its turn that it counts for
-        self._ends = list[tuple[int, int, int, int]]()  # of turns: how many marks, page faults, graphs, epochs so far
+        self._ends = list[tuple[int, float, int, int, int]]()  # of turns, so far: marks, waits, faults, graphs, epochs
         self._collecting_s = Counter[int]()  # since each mark
         self._watching = False
-        self._clock, self._since_s = Clock(), 0.0
+        self._clock, self._since_s, self._waited_s, self._switches = stopwatch.Clock(), 0.0, 0.0, -1
         self._thread = threading.get_ident()
 
     @contextlib.contextmanager
@@ -82,7 +83,10 @@ class StepWatch:
 
     def begin(self) -> None:
         """End the turn before, if there is one, and begin the next."""
-        self._ends.append((len(self._marks), page_faults(), compiled_graphs(), self.epoch))
+        faults, switches = stopwatch.faults_and_switches()
+        if switches != self._switches and not self.on_gpu:  # who left no core waited for none: spare a system call
+            self._switches, self._waited_s = switches, self._clock.waited_s()
+        self._ends.append((len(self._marks), self._waited_s, faults, compiled_graphs(), self.epoch))
         self._watching = True
         self.mark("step_s")
 
@@ -91,7 +95,7 @@ class StepWatch:
         if self._watching:
             if self.on_gpu:
                 (event := torch.cuda.Event(enable_timing=True)).record()
-            self._marks.append((event if self.on_gpu else self._clock(), name))
+            self._marks.append((event if self.on_gpu else perf_counter(), name))
             self.samples.now = len(self._marks) - 1
 
     def end(self, skip: int = 0) -> None:
@@ -103,7 +107,7 @@ class StepWatch:
         lines = defaultdict[int, Lines](Lines)
         for i, place, seconds in self.samples.seen:
             lines[i][place] += seconds  # type: ignore[assignment]  # a Counter of seconds
-        for (first, faults, graphs, _), (last, *so_far, epoch) in itertools.pairwise(self._ends):
+        for (first, waited_s, faults, graphs, _), (last, until_s, *so_far, epoch) in itertools.pairwise(self._ends):
             self.turns.append(step := Step(faults=so_far[0] - faults, graphs=so_far[1] - graphs, epoch=epoch))
             for i, (mark, name) in enumerate(self._marks[first:last], first):
                 following, gc_s = self._marks[i + 1][0], self._collecting_s[i]
@@ -111,15 +115,17 @@ class StepWatch:
                 setattr(step, name, getattr(step, name) + max(seconds - gc_s, 0.0))
                 step.collecting[name] += gc_s
                 (step.input_lines if name == "input_s" else step.lines).update(lines[i])
+            ran = 1 - min((until_s - waited_s) / max(step.seconds, 1e-12), 1.0)
+            step.input_s, step.step_s = ran * step.input_s, ran * step.step_s
         del self.turns[:skip]
 
     def _collecting(self, phase: str, info: dict[str, int]) -> None:
         if threading.get_ident() != self._thread or not self._watching:
             return
         if phase == "start":
-            self._since_s = self._clock()
+            self._since_s = perf_counter()
             return
-        seconds = self._clock() - self._since_s
+        seconds = perf_counter() - self._since_s
         self._collecting_s[self.samples.now] += seconds  # type: ignore[assignment]  # a Counter of seconds
         if seconds > _LONG_S and (place := place_of(sys._getframe().f_back)):
             self.collected[place] += seconds  # type: ignore[assignment]  # a Counter of seconds

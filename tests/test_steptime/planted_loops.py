@@ -135,10 +135,10 @@ def run_on(time, put=setattr):
     ):  # fmt: skip
         put(module, name, few)
     put(machine, "_ran_and_waited", lambda: (0, 0))
-    for module in (budget, stopwatch, own_loop):
+    for module in (budget, stopwatch, own_loop, watched_steps):
         put(module, "perf_counter", time.clock)
-    for module in (operator_timing, pace, watched_steps):
-        put(module, "page_faults", lambda: time.faults)
+    for module in (operator_timing, pace, stopwatch):
+        put(module, "faults_and_switches", lambda: (time.faults, 0))
     put(stopwatch, "_CORE_WAITS", "none")
     put(bottleneck, "compiled_graphs", lambda: 0)  # loops pretend to
     put(StackSamples, "taken", lambda samples: time.sampling(samples))

@@ -17,7 +17,7 @@ import torch
 from torch._dynamo.utils import counters
 
 import steptime as profiling
-from steptime import gains, machine, operator_timing, pace, stopwatch
+from steptime import gains, machine, operator_timing, pace, stopwatch, watched_steps
 from steptime.errors import BadArgument, BadMeasurement
 from steptime.limits import Limit
 from steptime.machine import no_sync, one_thread
@@ -25,6 +25,7 @@ from steptime.operator_timing import OperatorCall
 from steptime.pace import Pace, split_by_limit
 from steptime.stack_samples import Lines, StackSamples, longest, place_of
 from steptime.torch_calls import EachOperator
+from steptime.watched_steps import StepWatch
 from tests.selection import sampled
 from tests.test_steptime import causes, mixed_loops, planted_loops
 from tests.test_steptime.planted_loops import CEILINGS, VirtualTime
@@ -373,7 +374,7 @@ def test_a_step_without_operators_is_refused():
         ("step", {}, "Expected step to be a function of 1 argument"),
         (torch.nn.Linear(4, 4), {}, "a function that trains on a batch, got Linear.*In it, call the model"),
         (print, {"budget_s": 0}, "budget_s to be a finite number above 0"),
-        (print, {"batches": 3}, "Expected batches as an iterable"),
+        (print, {"batches": 3}, "Expected batches to be an iterable"),
     ],
 )
 def test_bad_input_says_what_to_do(step, options, words):
@@ -483,7 +484,7 @@ def test_work_in_c_counts_for_its_caller_where_the_thread_lets_others_run_only_i
             dumps()
     lines = Lines()
     for _, place, seconds in samples.seen:
-        lines[place] += seconds
+        lines[place] += seconds  # type: ignore[assignment]  # a Counter of seconds
     assert longest(lines).startswith("dumps (")
     assert not any(name == "called_back" for name, *_ in lines)
 
@@ -505,8 +506,36 @@ def test_python_between_short_operators_gets_its_samples():
             step()
     lines = Lines()
     for _, (name, *_), seconds in samples.seen:
-        lines[name] += seconds
+        lines[name] += seconds  # type: ignore[assignment]  # a Counter of seconds
     assert lines["in_python"] > 2 * (lines["step"] + lines["test_python_between_short_operators_gets_its_samples"])
+
+
+def test_a_turn_in_which_no_thread_left_a_core_does_not_ask_how_long_it_waited(monkeypatch):
+    """Each system call costs a step of 1 ms a hundredth of its time."""
+    switches, asked = iter([5, 5, 5, 6, 6]), []
+    monkeypatch.setattr(stopwatch, "faults_and_switches", lambda: (0, next(switches)))
+    watch = StepWatch("cpu")
+    monkeypatch.setattr(watch._clock, "waited_s", lambda: asked.append(1) or 0.0)
+    for _ in range(4):
+        watch.begin()
+    watch.end()
+    assert len(asked) == 2
+    assert len(watch.turns) == 4
+
+
+def test_a_wait_for_a_core_is_taken_from_both_parts_of_its_turn(monkeypatch):
+    """A turn of 3 s, in which it waits 1 s for its batch, then one of 4 s, in which it has no core for 1 s."""
+    seconds, waits, switches = iter([0, 0, 1, 3, 3, 4, 7]), iter([0.0, 0.0, 1.0]), itertools.count()
+    monkeypatch.setattr(watched_steps, "perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr(stopwatch, "faults_and_switches", lambda: (0, next(switches)))
+    watch = StepWatch("cpu")
+    monkeypatch.setattr(watch._clock, "waited_s", lambda: next(waits))
+    for _ in range(2):
+        watch.begin()
+        watch.mark("input_s")
+        watch.mark("step_s")
+    watch.end()
+    assert [(turn.input_s, turn.step_s) for turn in watch.turns] == [(1.0, 2.0), (0.75, 2.25)]
 
 
 def test_a_function_that_waits_in_a_collective_is_named_so():

@@ -247,7 +247,7 @@ def test_an_error_of_the_step_is_its_own_and_the_next_profile_works(training):
     [
         ({"steps": 0}, "steps to be a whole number from 1 to 10,000"),
         ({"warmup": -1}, "warmup to be a whole number from 0 to 10,000"),
-        ({"batches": 5}, "Expected batches as an iterable"),
+        ({"batches": 5}, "Expected batches to be an iterable"),
         ({"batches": [], "warmup": 1}, "at least one batch, got none"),
     ],
 )
