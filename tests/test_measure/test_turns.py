@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 from labkit.measure import turns
 turns.lock_path = lambda: Path(sys.argv[1])
+turns.quiet = lambda: True  # whatever runs beside the test
 with turns.turn():
     print("held", flush=True)
     sys.stdin.readline()
@@ -293,6 +294,7 @@ def test_the_file_is_in_the_folder_that_the_hub_names_or_in_one_of_all_users(mon
 AS_USER = """
 import os, sys
 from labkit.measure import turns
+turns.quiet = lambda: True  # whatever runs beside the test
 os.setgid(int(sys.argv[1])), os.setuid(int(sys.argv[1]))
 with turns.turn(lambda words: print("waits", flush=True), patience_s=300.0):
     print("holds" if turns._holding else "none", flush=True)
