@@ -53,7 +53,7 @@ class Claim:
 
 @dataclass(frozen=True, repr=False)
 class Claims(ShownAsTable):
-    """All claims: as a table in a notebook, and claim by claim, with the reasons, as text."""
+    """All claims: as a table in a notebook, and claim by claim, with machines and reasons, as text."""
 
     claims: tuple[Claim, ...]
 
@@ -67,7 +67,7 @@ class Claims(ShownAsTable):
             (
                 f"{c.id} {c.text}",
                 "; ".join(f"{v.verdict} ({v.section})" for v in c.here),
-                "; ".join(f"{v.machine}: {v.verdict} ({v.section})" for v in c.elsewhere),
+                "; ".join(dict.fromkeys(f"{v.verdict} ({v.section})" for v in c.elsewhere)),
                 "; ".join("{supports}: {finding} ({device}, {source})".format(**e) for e in c.evidence),
                 c.missing,
             )
