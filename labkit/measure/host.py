@@ -97,9 +97,8 @@ def cpu_model() -> str:
     elif sys.platform == "darwin":
         model = printed("sysctl", "-n", "machdep.cpu.brand_string")
     else:  # /proc/cpuinfo has no names of Arm's processors: lscpu knows them by their numbers
-        model = _fields(_text(Path("/proc/cpuinfo"))).get("model name") or _fields(printed("lscpu")).get(
-            "Model name", ""
-        )
+        model = _fields(_text(Path("/proc/cpuinfo"))).get("model name", "")
+        model = model or _fields(printed("lscpu")).get("Model name", "")
     return tidy_model(model or platform.processor())
 
 
