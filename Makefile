@@ -12,7 +12,7 @@ ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-all test-gpu-path colab-check quick check fix appendix extras programs book handout address bench bench-class soak record gpu doctor setup clean
+.PHONY: help lab test test-packages test-all nightly test-gpu-path colab-check quick check fix appendix extras programs book handout address bench bench-class soak record gpu doctor setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 21
@@ -25,27 +25,44 @@ PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=200
 # NB=04 narrows the tests to one notebook: its form, its exercises, and the notebook as it is and solved.
 NAMES := $(notdir $(wildcard notebooks/$(NB)*.ipynb))
-TESTS := $(if $(NB),tests/test_notebooks.py tests/test_exercises -k "$(NB)_ or $(NB).",tests)
-# TESTED=build/tested.txt leaves out what passed in the run that wrote it: every run writes that file.
+# The packages beside labkit, whose tests `make test-packages` runs.
+PACKAGE_TESTS := $(wildcard tests/test_kerneltrace tests/test_trainplan tests/test_steptime tests/test_ranks tests/test_instruments.py)
+ifdef NB
+TESTS := tests/test_notebooks.py tests/test_exercises -k "$(NB)_ or $(NB)."
+else
+TESTS := $(PACKAGE_TESTS:%=--ignore=%) tests
+endif
+# TESTED=build/tested.txt leaves out what has passed: every run writes that file, and one that reads it adds to it.
 LEAVE_OUT := $(if $(TESTED),--tested $(TESTED))
 
 ifeq ($(wildcard tests),)
 test: setup ## set up, then run each notebook as it is: a copy for a class has no other tests; NB=04 for one
 	LABKIT_PROFILE=smoke LABKIT_HOME=$(CURDIR)/build/test-home $(BIN)/python $(PYTEST) $(NBVAL) $(NAMES:%=notebooks/%)
 else
-test: setup ## set up, then run the tests: labkit and the solved notebooks; NB=04 for all tests of one notebook
+test: setup ## set up, then run the tests: labkit, exercises, solved notebooks; NB=04 for all tests of one notebook
 	$(BIN)/python scripts/notebooks.py solved
-	$(if $(NB),,$(BIN)/python -m benchmarks.suite_cost) $(BIN)/python $(PYTEST) $(NBVAL) $(NAMES:%=build/solved/%) $(if $(NB),--complete $(NAMES:%=notebooks/%)) $(TESTS)
+	$(BIN)/python $(PYTEST) $(NBVAL) $(NAMES:%=build/solved/%) $(if $(NB),--nightly $(NAMES:%=notebooks/%)) $(TESTS)
 endif
+
+test-packages: setup ## the tests of kerneltrace, trainplan, steptime and ranks
+	$(BIN)/python $(PYTEST) $(LEAVE_OUT) $(PACKAGE_TESTS)
 
 # The 50-minute paths that leave out most. Of all, the tests show that no cell needs one that is left out.
 SHORTENED := 06 08 13
-
-test-all: setup ## the tests of `make test`, and those that it leaves out or samples
-	$(BIN)/python scripts/notebooks.py solved
+build/paths: setup
 	rm -rf build/paths
 	$(BIN)/python -m teaching path $(SHORTENED) --solved -o build/paths >/dev/null
-	$(BIN)/python $(PYTEST) $(NBVAL) --complete $(LEAVE_OUT) $(NAMES:%=build/solved/%) $(NAMES:%=notebooks/%) build/paths tests
+
+test-all: setup ## what `make test` and `make test-packages` run, and browser, graders, book and appendix
+	$(BIN)/python scripts/notebooks.py solved
+	$(BIN)/python $(PYTEST) $(NBVAL) --complete $(LEAVE_OUT) $(NAMES:%=build/solved/%) tests
+
+nightly: setup build/paths ## all of every table, the notebooks as they are, all pretend GPUs, soak, Colab's versions
+	$(BIN)/python scripts/notebooks.py solved
+	$(BIN)/python $(PYTEST) $(NBVAL) --nightly $(LEAVE_OUT) $(NAMES:%=build/solved/%) $(NAMES:%=notebooks/%) build/paths tests
+	$(BIN)/python -m tests.rehearsal
+	$(BIN)/python -m benchmarks.soak 20
+	$(MAKE) colab-check
 
 # CONFIGS="T4 no-cupy" and NB="05 07" narrow it; python -m tests.rehearsal says which there are.
 test-gpu-path: setup ## the notebooks on pretend GPUs, and which share of the lines that only a GPU reaches has run
@@ -62,13 +79,12 @@ colab-check: ## every notebook with the versions that Google Colab has: 5 GB onc
 quick: setup ## the tests to run between two commits, under a minute
 	$(BIN)/python $(PYTEST) -m "not slow" tests
 
-check: setup ## linters, types, whether the notebooks are canonical, and sizes
+check: setup ## linters, types, and whether the notebooks are canonical
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/ruff format --check --line-length 96 $(READ_IN_LAB)
 	$(BIN)/mypy
 	$(BIN)/python scripts/notebooks.py check
-	$(BIN)/python scripts/size.py
 
 fix: setup ## repair what can be repaired of what `make check` finds
 	$(BIN)/ruff check --fix
@@ -115,7 +131,7 @@ record: setup ## run every notebook at full size and keep what it measures in da
 gpu: export PYTHONPATH := $(CURDIR):$(PYTHONPATH)
 gpu: ## without set-up, with PYTHON: all tests but the browser's, the benchmarks, a recorded run and a file of it to send
 	$(BASE) scripts/notebooks.py solved
-	$(BASE) -m pytest $(NBVAL) --ignore=tests/browser --ignore=tests/test_setup.py --complete tests notebooks build/solved
+	$(BASE) -m pytest $(NBVAL) --ignore=tests/browser --ignore=tests/test_setup.py --nightly tests notebooks build/solved
 	$(BASE) -m benchmarks.run
 	$(BASE) -m benchmarks.gpu
 	-$(BASE) -m benchmarks.counters

@@ -24,7 +24,7 @@ import torch
 import torch.utils.benchmark
 
 import labkit as lab
-from benchmarks import frames_alone, layouts, pipelines, planner, profiles, ranks, suite_cost, tracer
+from benchmarks import frames_alone, layouts, pipelines, planner, profiles, ranks, tracer
 from benchmarks.stopwatch import Stopwatch
 from labkit.core import results
 from labkit.core.display import Table
@@ -37,17 +37,15 @@ ROUNDS = 15
 
 @dataclass(frozen=True)
 class Figure:
-    """What was measured, its target, and its value in the same unit, None where `make test` has to run first."""
+    """What was measured, its target, and its value in the same unit."""
 
     name: str
     target: float
-    value: float | None
+    value: float
     unit: str
 
     def row(self) -> tuple[str, str, str, str]:
         """The cells of the table."""
-        if self.value is None:
-            return self.name, f"<= {self.target:.3g} {self.unit}", "run `make test` first", ""
         verdict = "pass" if self.value <= self.target else "SHORT"
         return self.name, f"<= {self.target:.3g} {self.unit}", f"{self.value:.3g} {self.unit}", verdict
 
@@ -215,13 +213,6 @@ def launches() -> Iterator[Figure]:
         yield Figure(name, target, value, unit)
 
 
-def tests_cost() -> Iterator[Figure]:
-    """Processors' seconds of the last whole `make test` here, over those of a fixed piece of work in the same run."""
-    cost = suite_cost.noted()
-    which = f"tests on {cost.date}" if cost else "tests"
-    yield Figure(f"make test's {which}, of a fixed piece of work", suite_cost.BUDGET, cost.ratio if cost else None, "x")
-
-
 GROUPS = (
     import_time,
     frames,
@@ -237,7 +228,6 @@ GROUPS = (
     searches,
     cluster_planner,
     launches,
-    tests_cost,
 )
 
 

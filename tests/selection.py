@@ -1,7 +1,9 @@
 """Which tests run, and what the summary says of the others: a plugin of pytest, for every run.
 
-`make test` leaves out what is marked `complete`: whole products of tables, browsers, graders. `--complete` runs it too.
-`--tested FILE` leaves out what passed in the run that wrote FILE, as every run does to build/tested.txt.
+`make test` and `make test-packages` leave out what is marked `complete`: browsers, graders, what starts many processes.
+`--complete`, which `make test-all` passes, runs it too. What is marked `nightly`, above all most cases of large tables,
+runs with `--nightly` alone, which `make nightly` passes and which implies `--complete`.
+`--tested FILE` leaves out what FILE names as passed. Every run writes build/tested.txt: what passed, and what FILE named.
 `make quick` (`-m "not slow"`) doesn't even import the folders of SLOW, nor a file whose `pytestmark` is
 `pytest.mark.slow`: one whose tests take more than about a second together.
 """
@@ -22,14 +24,14 @@ LEFT_OUT = "left out"  # key of workeroutput: how many tests a worker deselected
 
 
 def sampled(cases, n):
-    """Parameters of which `make test` runs `n`, always the same ones, and `make test-all` all.
+    """Parameters of which every run has `n`, always the same ones, and `make nightly` all.
 
     `cases` are values, tuples of values, or what pytest.param returns.
     """
     chosen = set(random.Random(0).sample(range(len(cases)), min(n, len(cases))))
     params = [case if hasattr(case, "marks") else pytest.param(*_tuple(case)) for case in cases]
     return [
-        param if i in chosen else pytest.param(*param.values, id=param.id, marks=[*param.marks, pytest.mark.complete])
+        param if i in chosen else pytest.param(*param.values, id=param.id, marks=[*param.marks, pytest.mark.nightly])
         for i, param in enumerate(params)
     ]
 
@@ -40,6 +42,7 @@ def _tuple(case):
 
 def pytest_addoption(parser):
     parser.addoption("--complete", action="store_true", help="run the tests marked complete, too")
+    parser.addoption("--nightly", action="store_true", help="run all tests: those marked complete and nightly, too")
     parser.addoption("--tested", metavar="FILE", help="leave out the tests that passed when FILE was written")
 
 
@@ -56,15 +59,27 @@ def pytest_ignore_collect(collection_path, config):
     return collection_path.name in SLOW or None
 
 
+def tested_before(config):
+    """The tests that the file of --tested names; none without that option."""
+    if not config.option.tested:
+        return set()
+    return set(Path(config.option.tested).read_text(encoding="utf-8").splitlines())
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Deselect what this run leaves out."""
-    tested = set(Path(config.option.tested).read_text(encoding="utf-8").splitlines()) if config.option.tested else set()
+    tested = tested_before(config)
     started = {item.path for item in items if item.path.suffix == ".ipynb" and item.nodeid not in tested}
+    skipped_marks = set()
+    if not config.option.nightly:
+        skipped_marks.add("nightly")
+        if not config.option.complete:
+            skipped_marks.add("complete")
     out = [
         item
         for item in items
-        if (item.get_closest_marker("complete") and not config.option.complete)
+        if skipped_marks & {mark.name for mark in item.iter_markers()}
         or (item.nodeid in tested and item.path not in started)  # a notebook runs as a whole or not at all
     ]
     if out:
@@ -108,9 +123,10 @@ class Summary:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter):
-        tested = self.config.rootpath / "build" / "tested.txt"
-        tested.parent.mkdir(exist_ok=True)
-        tested.write_text("\n".join(sorted(self.passed)), encoding="utf-8")
+        tested = self.passed | tested_before(self.config)
+        file = self.config.rootpath / "build" / "tested.txt"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("\n".join(sorted(tested)), encoding="utf-8")
         if sum(self.seconds.values()) > LONG_S:
             terminalreporter.section(f"{SHOWN} files with the most seconds, of {sum(self.seconds.values()):,.0f}")
             for name, seconds in self.seconds.most_common(SHOWN):
@@ -125,7 +141,7 @@ def not_tested(skipped, partly, left_out):
     """Lines on what was not tested.
 
     `skipped` counts the tests of each reason, `partly` names the command of each notebook that ran without what the
-    command adds, `left_out` counts the tests for `make test-all`.
+    command adds, `left_out` counts the tests of later tiers.
     """
     commands, names, others = Counter(), {}, []
     for why, count in skipped.items():
@@ -140,7 +156,7 @@ def not_tested(skipped, partly, left_out):
     for command in sorted(set(partly.values())):
         which = " ".join(sorted(number for number, its in partly.items() if its == command))
         lines.append(f"notebooks that ran without what `{command}` adds: {which}")
-    return [*lines, *sorted(others), *([f"{_tests(left_out)} more: `make test-all`"] if left_out else [])]
+    return [*lines, *sorted(others), *([f"{_tests(left_out)} more: `make test-all`, `make nightly`"] if left_out else [])]
 
 
 def _tests(n):

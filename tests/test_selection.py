@@ -10,7 +10,14 @@ from tests import needs, selection
 
 pytest_plugins = "pytester"
 
-INI = "[pytest]\nmarkers =\n    complete: left out\n    needs: what it needs\n    slow: takes long\n"
+INI = """
+[pytest]
+markers =
+    complete: left out
+    needs: what it needs
+    nightly: left out but at night
+    slow: takes long
+"""
 CELLS = """
 import pytest
 
@@ -41,7 +48,7 @@ def test_a_skip_for_what_is_absent_is_told_with_the_command_that_adds_it():
         "5 tests need `make programs`: chromium, g++, ip",
         "notebooks that ran without what `make programs` adds: 06 16",
         "5 tests skipped: needs a CUDA GPU",
-        "1,234 tests more: `make test-all`",
+        "1,234 tests more: `make test-all`, `make nightly`",
     ]
     assert selection.not_tested({}, {}, 0) == []
 
@@ -53,20 +60,33 @@ def test_a_sample_is_always_the_same_and_keeps_names_values_and_marks():
     assert [(param.id, param.values) for param in params] == [(f"case {n}", (n, n + 1)) for n in range(50)]
     marks = [[mark.name for mark in param.marks] for param in params]
     assert marks.count(["slow"]) == 7
-    assert marks.count(["slow", "complete"]) == 43
+    assert marks.count(["slow", "nightly"]) == 43
     assert [param.values for param in selection.sampled(["a", ("b", 2)], 5)] == [("a",), ("b", 2)]
 
 
-def test_what_is_left_out_is_counted_and_complete_runs_it(pytester, run):
-    pytester.makepyfile(
-        "import pytest\nfrom tests.selection import sampled\n"
-        "@pytest.mark.parametrize('n', sampled(list(range(9)), 4))\ndef test_n(n): pass\n"
-    )
-    some, every = run(), run("--complete")
-    some.assert_outcomes(passed=4, deselected=5)
-    some.stdout.fnmatch_lines(["5 tests more: `make test-all`"])
-    every.assert_outcomes(passed=9)
-    every.stdout.no_fnmatch_line("*make test-all*")
+TIERS = """
+import pytest
+from tests.selection import sampled
+
+@pytest.mark.parametrize("n", sampled(list(range(9)), 4))
+def test_n(n):
+    pass
+
+@pytest.mark.complete
+def test_complete():
+    pass
+"""
+
+
+def test_what_is_left_out_is_counted_and_later_tiers_run_it(pytester, run):
+    pytester.makepyfile(TIERS)
+    some = run()
+    some.assert_outcomes(passed=4, deselected=6)
+    some.stdout.fnmatch_lines(["6 tests more: `make test-all`, `make nightly`"])
+    run("--complete").assert_outcomes(passed=5, deselected=5)
+    every = run("--nightly")
+    every.assert_outcomes(passed=10)
+    every.stdout.no_fnmatch_line("*make nightly*")
 
 
 def test_a_long_run_names_the_files_that_take_most_of_it(pytester, run, monkeypatch):
@@ -115,6 +135,7 @@ def test_what_passed_is_left_out_and_a_notebook_runs_as_a_whole(pytester, run):
     again = run("--tested", "build/tested.txt", "-rA")
     again.assert_outcomes(passed=3, deselected=5)
     again.stdout.fnmatch_lines([f"PASSED 98_fails.ipynb::Cell {n}" for n in range(3)])
+    run("--tested", "build/tested.txt").assert_outcomes(deselected=8)
 
 
 def test_a_bare_path_lacks_compilers_browsers_and_ip_and_keeps_the_rest(tmp_path, monkeypatch):
