@@ -205,35 +205,44 @@ def _alike(one: Tensor, two: Tensor) -> bool:
 
 
 def _hidden(model: nn.Module, step: object) -> Iterator[Tensor]:
-    """Large arrays of fractions, of torch or NumPy, that model and step can reach and that are not the model's own."""
+    """Large arrays of fractions that model and step can reach and that are not the model's own."""
     own = {id(part) for part in _tensors(model)}
-    seen, waiting = dict[int, Any](), [model, step]  # kept, so that no other object gets its id
+    seen: dict[int, Any] = {}  # kept, so that no other object gets its id
+    waiting: list[Any] = [model, step]
     while waiting:
-        one: Any = waiting.pop()
-        if id(one) in seen:
+        value = waiting.pop()
+        if id(value) in seen:
             continue
-        seen[id(one)] = one
-        match one:
-            case Tensor():
-                if id(one) not in own and one.is_floating_point() and one.numel() >= _LARGE and not _known(one):
-                    yield one
-            case np.ndarray() if one.dtype.kind == "f":
-                waiting.append(torch.as_tensor(one))
-            case dict():
-                waiting += one.values()
-            case list() | tuple() | set():
-                waiting += one
-            case functools.partial():
-                waiting += [one.func, one.args, one.keywords]
-            case MethodType():
-                waiting += [one.__self__, one.__func__]
-            case FunctionType():
-                found = inspect.getclosurevars(one)
-                waiting += [found.nonlocals, found.globals, one.__defaults__, one.__kwdefaults__]
-            case nn.Module():
-                waiting += [vars(one), *_own_class(one)]
-            case _ if _own_class(one) and hasattr(one, "__dict__"):
-                waiting += [vars(one), *_own_class(one)]
+        seen[id(value)] = value
+        if not isinstance(value, Tensor):
+            waiting += _reached_from(value)
+        elif id(value) not in own and _is_large(value) and not _known(value):
+            yield value
+
+
+def _is_large(value: Tensor) -> bool:
+    return value.is_floating_point() and value.numel() >= _LARGE
+
+
+def _reached_from(value: Any) -> list[Any]:
+    """What an object leads to: its items, what a function closes over, the attributes of a module or an own class."""
+    match value:
+        case np.ndarray():
+            return [torch.as_tensor(value)] if value.dtype.kind == "f" else []
+        case dict():
+            return list(value.values())
+        case list() | tuple() | set():
+            return list(value)
+        case functools.partial():
+            return [value.func, value.args, value.keywords]
+        case MethodType():
+            return [value.__self__, value.__func__]
+        case FunctionType():
+            names = inspect.getclosurevars(value)
+            return [names.nonlocals, names.globals, value.__defaults__, value.__kwdefaults__]
+    if isinstance(value, nn.Module) or (_own_class(value) and hasattr(value, "__dict__")):
+        return [vars(value), *_own_class(value)]
+    return []
 
 
 def _known(one: Tensor) -> bool:

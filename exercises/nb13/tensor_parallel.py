@@ -182,19 +182,7 @@ class SplitRun:
 def plan(answer: object) -> str:
     """Each matrix's style, told apart by kind first; then the block itself, split that way on two ranks."""
     styles = mapping(answer, dict.fromkeys(_MATRICES, "a style of torch.distributed.tensor.parallel"), more=True)
-    layers = [name for name, _ in TransformerBlock(_WIDTH, _HEADS).named_children()]
-    if unknown := [name for name in styles if not fnmatch.filter(layers, str(name))]:
-        raise NotYet(
-            f"The block has no layer {brief_repr(unknown[0])}; torch would ignore it. It has {', '.join(layers)}."
-        )
-    for name, (kind, why) in _MATRICES.items():
-        style = styles[name]
-        if isinstance(style, type) and issubclass(style, ParallelStyle):
-            raise NotYet(f"{name}: {style.__name__} is the class. Call it: {style.__name__}().")
-        if not isinstance(style, ParallelStyle):
-            raise NotYet(f"{name}: expected ColwiseParallel() or RowwiseParallel(), got {brief_repr(style)}.")
-        if not isinstance(style, kind):
-            raise NotYet(f"{name} is {type(style).__name__}. {why}")
+    _judge_styles(styles)
     try:
         ((_, runs),) = on_ranks(styles, _observe_split, (0,), ranks=(2,))
     except NotYet as error:
@@ -213,6 +201,24 @@ def plan(answer: object) -> str:
             f"Equal to one process, but a rank holds {share:.0%} of the block's parameters. Is each one split?"
         )
     return f"Equal to one process on two ranks; each holds {share:.0%} of the block's parameters."
+
+
+def _judge_styles(styles: dict[str, Any]) -> None:
+    """Raise NotYet for a layer that the block lacks, and for a matrix without the style that it needs."""
+    layers = [name for name, _ in TransformerBlock(_WIDTH, _HEADS).named_children()]
+    unknown = [name for name in styles if not fnmatch.filter(layers, str(name))]
+    if unknown:
+        raise NotYet(
+            f"The block has no layer {brief_repr(unknown[0])}; torch would ignore it. It has {', '.join(layers)}."
+        )
+    for name, (kind, why) in _MATRICES.items():
+        style = styles[name]
+        if isinstance(style, type) and issubclass(style, ParallelStyle):
+            raise NotYet(f"{name}: {style.__name__} is the class. Call it: {style.__name__}().")
+        if not isinstance(style, ParallelStyle):
+            raise NotYet(f"{name}: expected ColwiseParallel() or RowwiseParallel(), got {brief_repr(style)}.")
+        if not isinstance(style, kind):
+            raise NotYet(f"{name} is {type(style).__name__}. {why}")
 
 
 def _observe_split(styles: dict[str, Any], _: int, seed: int) -> SplitRun:

@@ -74,33 +74,57 @@ def ends(launched: Launched, job: Job) -> dict[int, str]:
 
 def complaints(launched: Launched, job: Job, was: Job, fault: Fault) -> list[str]:
     """All that is wrong with a run of `job`, which `was` another before the mend; empty for a healthy run."""
-    ranks, right = of(launched), of(healthy())
+    ranks = of(launched)
     if any(rank.error for rank in ranks):
         first = min(range(len(ranks)), key=lambda i: (not ranks[i].error, ranks[i].lost_peer))
         return [f"It ends after {steps(launched)} of {STEPS} steps (rank {first}: {ends(launched, job)[first]})."]
-    found = []
-    if (nan := first_nan(launched)) is not None:
-        found.append(f"The loss is NaN from step {nan} on.")
-    trained, asked = (sum(sum(rank.images) for rank in group) for group in (ranks, right))
+    of_learning = _of_learning(launched, job, was)
+    return of_learning + _of_speed(launched, fault) + _of_memory(ranks, fault)
+
+
+def _of_learning(launched: Launched, job: Job, was: Job) -> list[str]:
+    """What is wrong with what a run learned, beside the healthy run."""
+    ranks = of(launched)
+    right = of(healthy())
+    sentences = []
+    nan_step = first_nan(launched)
+    if nan_step is not None:
+        sentences.append(f"The loss is NaN from step {nan_step} on.")
+    trained = sum(sum(rank.images) for rank in ranks)
+    asked = sum(sum(rank.images) for rank in right)
     if trained != asked:
-        found.append(f"It trains on {trained:,} images in place of {asked:,}, so it is another training.")
-    if (changed := min(rank.changed for rank in ranks)) < STEPS:
-        found.append(f"{STEPS - changed} of {STEPS} steps change no weights.")
+        sentences.append(f"It trains on {trained:,} images in place of {asked:,}, so it is another training.")
+    changed = min(rank.changed for rank in ranks)
+    if changed < STEPS:
+        sentences.append(f"{STEPS - changed} of {STEPS} steps change no weights.")
     if len({rank.checksums[-1] for rank in ranks}) > 1:
-        found.append("The ranks' weights differ from each other.")
-    elif was.learning_rate != job.learning_rate and was.learning_rate > _TOO_HIGH:
-        now, before = (max(rank.held_out_loss for rank in group) for group in (ranks, right))
-        if not now <= _WORSE * before:
-            found.append(f"The held-out loss is {now:.2f}; last week's run reached {before:.2f}.")
-    elif not (way := _elsewhere(ranks, right)) <= _ELSEWHERE:
-        found.append(f"The weights end elsewhere than on one GPU, by {way:.0%} of what training moves them.")
-    if step_s(launched) > (_RECOMPUTED if fault.capacity_mib < _TOO_LARGE else _SLOWER) * step_s(healthy()):
-        slow, usual = format_seconds(step_s(launched)), format_seconds(step_s(healthy()))
-        found.append(f"A step takes {slow} of the slowest rank's time; healthy is {usual}.")
-    if ranks[0].sent_bytes > _MORE_TRAFFIC * right[0].sent_bytes:
-        times = ranks[0].sent_bytes / right[0].sent_bytes
-        found.append(f"It sends {times:.1f} times as many bytes in every step, for good.")
-    return found + _of_memory(ranks, fault)
+        return [*sentences, "The ranks' weights differ from each other."]
+    if was.learning_rate != job.learning_rate and was.learning_rate > _TOO_HIGH:
+        loss = max(rank.held_out_loss for rank in ranks)
+        right_loss = max(rank.held_out_loss for rank in right)
+        if not loss <= _WORSE * right_loss:  # NaN is worse, too
+            sentences.append(f"The held-out loss is {loss:.2f}; last week's run reached {right_loss:.2f}.")
+        return sentences
+    distance = _elsewhere(ranks, right)
+    if not distance <= _ELSEWHERE:
+        sentences.append(f"The weights end elsewhere than on one GPU, by {distance:.0%} of what training moves them.")
+    return sentences
+
+
+def _of_speed(launched: Launched, fault: Fault) -> list[str]:
+    """What is wrong with a run's step time and traffic, beside the healthy run."""
+    sentences = []
+    may_recompute = fault.capacity_mib < _TOO_LARGE
+    slowdown = _RECOMPUTED if may_recompute else _SLOWER
+    if step_s(launched) > slowdown * step_s(healthy()):
+        slow = format_seconds(step_s(launched))
+        usual = format_seconds(step_s(healthy()))
+        sentences.append(f"A step takes {slow} of the slowest rank's time; healthy is {usual}.")
+    sent_bytes = of(launched)[0].sent_bytes
+    right_bytes = of(healthy())[0].sent_bytes
+    if sent_bytes > _MORE_TRAFFIC * right_bytes:
+        sentences.append(f"It sends {sent_bytes / right_bytes:.1f} times as many bytes in every step, for good.")
+    return sentences
 
 
 def _elsewhere(ranks: Sequence[RankEvidence], right: Sequence[RankEvidence]) -> float:

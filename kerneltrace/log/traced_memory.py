@@ -215,13 +215,26 @@ def _makers(ndim: int) -> Callable[..., tuple[Load, Store]]:
 
 def _general(traced: TracedArray) -> tuple[Load, Store]:
     """Accessors for any shape, for slices, for records, and for what the fast ones can't handle."""
-    array, ndim = traced.array, traced.array.ndim
+    return _general_load(traced), _general_store(traced)
+
+
+def _parts(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
+
+
+def _is_partial(parts: tuple[Any, ...], ndim: int) -> bool:
+    """Whether an index gives a view in place of an element."""
+    return len(parts) < ndim or any(isinstance(part, slice) for part in parts)
+
+
+def _general_load(traced: TracedArray) -> Load:
+    array = traced.array
 
     def ld(index: Any, key: int) -> Any:
         if isinstance(index, str):
             return traced.field(index)
-        parts = index if isinstance(index, tuple) else (index,)
-        if any(isinstance(part, slice) for part in parts) or len(parts) < ndim:
+        parts = _parts(index)
+        if _is_partial(parts, array.ndim):
             return _slice(traced, parts, key)
         place = traced.place(parts)
         if place is None:
@@ -233,23 +246,29 @@ def _general(traced: TracedArray) -> tuple[Load, Store]:
         value = array[place]
         return value.item() if array.dtype.kind in "iub" else value
 
+    return ld
+
+
+def _general_store(traced: TracedArray) -> Store:
+    array = traced.array
+
     def st(index: Any, value: Any, key: int) -> None:
-        parts = index if isinstance(index, tuple) else (index,)
-        if any(isinstance(part, slice) for part in parts) or len(parts) < ndim:
-            part = _slice(traced, parts, key)
-            for place in itertools.product(*map(range, part.shape)):
-                part.st(place if len(place) > 1 else place[0], value, key)
+        parts = _parts(index)
+        if _is_partial(parts, array.ndim):
+            view = _slice(traced, parts, key)
+            for place in itertools.product(*map(range, view.shape)):
+                view.st(place if len(place) > 1 else place[0], value, key)
             return
         if isinstance(value, Record):
             raise TypeError("a whole record can't be copied at once here: copy it field by field")
-        at = traced.place(parts)
-        if at is None:
+        element = traced.place(parts)
+        if element is None:
             traced.out_of_bounds(traced, index, key, writing=True)
         else:
-            array[at] = wrapped(value, array.dtype)
-            traced.report(at, key)
+            array[element] = wrapped(value, array.dtype)
+            traced.report(element, key)
 
-    return ld, st
+    return st
 
 
 def _slice(traced: TracedArray, parts: tuple[Any, ...], key: int) -> TracedArray:
