@@ -1,0 +1,152 @@
+"""Find a device by the name that people, clouds and drivers give it."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gpufacts.device import Device
+from gpufacts.table import devices, read
+
+_BRAND = re.compile(r"nvidia|tesla|geforce|amd|instinct|gpu|chip|\d+x")
+"""Words that say nothing: no two rows differ only in them."""
+
+_BUILD = re.compile(
+    r"sxm\d*|pcie|nvl|\d+gb|hbm\w*|fe|[rg]tx|tpu|blackwell|trillium|ironwood"
+)
+"""Words of a row that a short name may leave out: form, memory, series."""
+
+MEMORY_TOLERANCE = 0.12
+"""How far a driver's count of memory may lie from the row's, as a share of it: 80 GB
+are reported as 85.0e9 bytes (79.2 GiB) by one and 79.1e9 by another."""
+
+
+class UnknownDevice(ValueError):
+    """A name that no row has, or that fits rows of different chips."""
+
+
+def find(name: str, memory_bytes: float | None = None) -> Device:
+    """The device of a name: the table's own, a driver's or a short one ("H100").
+
+    Case, spaces, hyphens, brands and a count of cards ("2x Tesla T4") don't matter. A
+    short name that fits several builds of one chip gives the usual one, the SXM module
+    and then the one with the most memory, and its `assumed` says so. `memory_bytes`, as
+    the driver counts it, tells builds apart. Raises UnknownDevice, a ValueError, with
+    what is missing and the nearest names; TypeError where the name isn't text.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"Expected name to be text, got {type(name).__name__}.")
+    exact = _by_key().get(_key(name))
+    if exact is not None and _has_memory(exact, memory_bytes):
+        return exact
+    builds = [row for row in _builds(name) if _has_memory(row, memory_bytes)]
+    if not builds:
+        raise UnknownDevice(_refusal(name))
+    usual = min(builds, key=_rank)
+    return replace(usual, assumed=_assumption(name, usual, builds))
+
+
+def matching(name: str) -> list[Device]:
+    """The devices that a name may mean, the usual one first; none if it's unknown."""
+    exact = _by_key().get(_key(name))
+    return [exact] if exact else sorted(_builds(name), key=_rank)
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name in lower case, without brands and what stands in brackets."""
+    plain = re.sub(r"\(.*?\)", " ", name.casefold())
+    # "rtx4090" is two words; "h100" is one
+    spaced = re.sub(r"\b(rtx|gtx|geforce|tesla)(?=[a-z]?\d)", r"\1 ", plain)
+    # "80 gb" and "80g" are "80gb"
+    spaced = re.sub(r"\b(\d+) ?gb?\b", r"\1gb", spaced)
+    return [w for w in re.findall(r"[a-z0-9]+", spaced) if not _BRAND.fullmatch(w)]
+
+
+def _key(name: str) -> str:
+    """The same text for all spellings of a name, such as 'NVIDIA A100-SXM4-80GB'."""
+    words = re.findall(r"[a-z0-9]+", name.casefold())
+    return "".join(word for word in words if not _BRAND.fullmatch(word))
+
+
+@functools.cache
+def _by_key() -> dict[str, Device]:
+    """Each device by the keys of its own name and of those that drivers report."""
+    by_key: dict[str, Device] = {}
+    for device in devices():
+        for name in (device.name, *device.reported_as.split(";")):
+            if name:
+                by_key[_key(name)] = device
+    return by_key
+
+
+def _builds(name: str) -> list[Device]:
+    """The rows that have each word of a name, and beyond them only words of a build."""
+    asked = set(_words(name))
+    if not any(re.search(r"\d", word) for word in asked):
+        return []  # "quadro", "rtx": a series, no device
+    return [row for row in devices() if _is_build(row, asked)]
+
+
+def _is_build(row: Device, asked: Iterable[str]) -> bool:
+    row_words = set(_words(row.name))
+    unnamed = set(row_words)
+    for word in asked:
+        named = {each for each in row_words if _is_word(word, each)}
+        if not named:
+            return False
+        unnamed -= named
+    chip = {word for word in row_words if not _BUILD.fullmatch(word)}
+    return not unnamed & chip and bool(row_words - unnamed)
+
+
+def _is_word(asked: str, row_word: str) -> bool:
+    """Whether a word means a row's: "sxm" means "sxm5"; "h20" doesn't mean "h200"."""
+    if asked == row_word:
+        return True
+    return asked.isalpha() and row_word.rstrip("0123456789") == asked
+
+
+def _has_memory(device: Device, memory_bytes: float | None) -> bool:
+    if memory_bytes is None or device.memory_bytes is None:
+        return True
+    difference = abs(device.memory_bytes - memory_bytes)
+    return difference <= MEMORY_TOLERANCE * device.memory_bytes
+
+
+def _rank(device: Device) -> tuple[bool, float]:
+    """The usual build of a chip has the lowest rank."""
+    return "SXM" not in device.name, -(device.memory_bytes or 0)
+
+
+def _assumption(name: str, usual: Device, builds: list[Device]) -> str:
+    others = [row.name for row in builds if row.name != usual.name]
+    sentence = f"{name!r:.60} is taken as {usual.name}"
+    if others:
+        sentence += f"; there are also {', '.join(dict.fromkeys(others))}"
+    return f"{sentence}."
+
+
+def _refusal(name: str) -> str:
+    """What is missing for a name, and the nearest names that the table has."""
+    names = [device.name for device in devices()]
+    names.sort(key=lambda row_name: _likeness(name, row_name), reverse=True)
+    missing = next(
+        row["missing"]
+        for row in read("gpu_kinds.csv")
+        if re.search(row["words"], name, re.IGNORECASE)
+    )
+    return (
+        f"Expected the name of a device in the table, got {name!r:.80}; its peaks are "
+        f"unknown. {missing}. Nearest names: {', '.join(names[:4])}. "
+        f"gpufacts.devices() lists all {len(names)}."
+    )
+
+
+def _likeness(name: str, row_name: str) -> tuple[int, float]:
+    """How near a row's name is: the words that both have, then the letters."""
+    shared_words = set(_words(name)) & set(_words(row_name))
+    letters = difflib.SequenceMatcher(None, _key(name), _key(row_name)).ratio()
+    return len(shared_words), letters
