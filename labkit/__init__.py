@@ -26,7 +26,6 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit.lesson.journal import record as record, summary as summary, verdict as verdict
     from labkit.lesson.notebook import start as start
     from labkit.lesson.progress import progress as progress
-    from labkit.lesson.review import review as review
     from labkit.lesson.stepper import Stepper as Stepper
     from labkit.measure import (
         catalog as catalog,

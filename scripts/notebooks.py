@@ -56,7 +56,7 @@ import os, sys
 kept = {{"COLAB_RELEASE_TAG": "/content/drive/MyDrive", "KAGGLE_KERNEL_RUN_TYPE": "/kaggle/working"}}
 for host in kept.keys() & os.environ.keys():
     !test -d /content/workbook || git clone -q --depth 1 --branch v{version} {address} /content/workbook
-    !pip install -q "amaranth>=0.5,<0.6" "anywidget>=0.9.13" "fsrs>=6,<7"  # all else is there
+    !pip install -q "amaranth>=0.5,<0.6" "anywidget>=0.9.13"  # all else is there
     sys.path.insert(0, "/content/workbook")
     if os.path.isdir(kept[host]):  # here results outlive the session; on Colab, mount Drive first
         os.environ["LABKIT_HOME"] = os.path.join(kept[host], "labkit")"""

@@ -145,15 +145,15 @@ class Verdict:
 @checked(error=BadMeasurement)
 @dataclass(frozen=True)
 class Attempt:
-    """A step at an exercise: an answer that was checked, help that was asked for, or a review that asked again.
+    """A step at an exercise: an answer that was checked, or help that was asked for.
 
-    `what` is the exercise's number, "10.6b", or the name of a guess under review; `section` is notebook and section.
+    `what` is the exercise's number, "10.6b"; `section` is notebook and section.
     `answer` is the same for the same answer, `step` says which hint was shown, and `message` what the check replied.
     """
 
     section: Section
     what: str
-    state: Literal["passed", "not yet", "hint", "solution", "asked"]
+    state: Literal["passed", "not yet", "hint", "solution"]
     when: str
     answer: str = ""
     step: int = 0

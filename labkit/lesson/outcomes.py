@@ -17,7 +17,7 @@ from labkit.core.results import Attempt
 from labkit.lesson.notebook import shell
 from labkit.lesson.notebook_files import stub_number
 
-State = Literal["passed", "not yet", "hint", "solution", "asked"]
+State = Literal["passed", "not yet", "hint", "solution"]
 _STYLE = {"todo": ("○", "#8a8a8a"), "not yet": ("✗", "#D55E00"), "passed": ("✓", "#009E73")}
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -103,7 +103,7 @@ def standings(entries: Iterable[results.Entry]) -> dict[str, Standing]:
     """What `outcomes` makes of the entries of a results file."""
     steps: dict[str, list[Attempt]] = {}
     for entry in entries:
-        if isinstance(entry, Attempt) and entry.what.startswith(entry.section):  # else it is about a guess
+        if isinstance(entry, Attempt):
             steps.setdefault(entry.what, []).append(entry)
     return {number: _standing(number, steps[number]) for number in sorted(steps)}
 
@@ -123,14 +123,9 @@ def _steps(number: str) -> tuple[Attempt, ...]:
 
 
 def note(number: str, state: State, *, answer: str = "", step: int = 0, message: str = "") -> None:
-    """Keep an attempt, unless the same has been kept since `lab.review` last asked for the exercise.
-
-    So running a notebook again, with the same answers, adds nothing.
-    """
-    known: set[tuple[str, str, int]] = set()
-    for past in _steps(number):
-        known = set() if past.state == "asked" else known | {(past.state, past.answer, past.step)}
-    if (state, answer, step) not in known:
+    """Keep an attempt, unless the same has been kept: running a notebook again, with the same answers, adds nothing."""
+    kept = {(past.state, past.answer, past.step) for past in _steps(number)}
+    if (state, answer, step) not in kept:
         results.results().append(Attempt(number[:4], number, state, results.now(), answer, step, cut(message, 200)))
 
 

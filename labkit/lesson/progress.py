@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from labkit.core import results
 from labkit.core.display import Table
-from labkit.lesson import calibration, review
+from labkit.lesson import calibration
 from labkit.lesson.outcomes import outcomes
 from labkit.lesson.outline import next_step, outlines, tracks
 
@@ -34,8 +34,6 @@ def progress() -> Table:
     if judged := calibration.calibration().table().rows:
         _, count, close, _, lean = judged[-1]
         notes.append(f"Guesses made before measuring: {count}; within a factor of 2: {close}; you guess: {lean}.")
-    if due := review.due_today():
-        notes.append(f"To do again today: {len(due)}. lab.review() shows what.")
     last = max(standings.values(), key=lambda standing: standing.when).number[:2] if standings else "00"
     notes += [next_step(outlines().get(last, outlines()["00"]), standings), *filter(None, [log.note]), *log.damaged()]
     return Table(tuple(rows), _HEAD, "Your progress", tuple(notes))

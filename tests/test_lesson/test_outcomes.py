@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -105,13 +103,6 @@ def test_a_hint_goes_on_after_another_try_and_not_by_running_its_cell_again():
     assert "Hint 3 of 3" in shown()
 
 
-def test_a_review_that_asked_again_makes_the_same_answer_count():
-    checks.check("03.2", 3)
-    outcomes.note("03.2", "asked")
-    checks.check("03.2", 3)
-    assert [step.state for step in outcomes.outcomes()["03.2"].steps] == ["passed", "asked", "passed"]
-
-
 def test_in_a_notebook_an_answer_is_known_by_the_text_of_its_cell(monkeypatch):
     cells = ["", "# 03.2 about 1 line\nx = len('a')", "# 04.1 about 2 lines\ny = 2", "lab.check('03.2', x)"]
     history = SimpleNamespace(input_hist_parsed=cells)
@@ -122,46 +113,3 @@ def test_in_a_notebook_an_answer_is_known_by_the_text_of_its_cell(monkeypatch):
     cells.append("# 03.2 about 1 line\nx = len('ab')")
     checks.check("03.2", 1)
     assert standing()[1] == 2
-
-
-KERNEL = """
-from labkit.lesson import outcomes
-for i in range(20):
-    outcomes.note("03.2", "not yet", answer="{name}" + str(i))
-"""
-
-
-def test_two_kernels_at_once_and_one_that_starts_later_see_all(log):
-    running = [subprocess.Popen([sys.executable, "-c", KERNEL.format(name=name)]) for name in "ab"]
-    assert [process.wait(60) for process in running] == [0, 0]
-    checks.check("03.2", 3)
-    assert standing() == ("passed", 41, 0, False, True)
-    assert len(outcomes.outcomes(log)["03.2"].steps) == 41
-    assert outcomes.outcomes(log) == outcomes.outcomes()
-
-
-@pytest.mark.parametrize(
-    "line", ['{"kind": "attempt"', '{"kind": "attempt", "section": "03.2"}', '{"kind": "attempt", "section": 3}', "\0"]
-)
-def test_damaged_lines_are_skipped_and_told(log, line):
-    checks.check("03.2", 1)
-    with log.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
-    checks.check("03.2", 3)
-    assert standing() == ("passed", 2, 0, False, True)
-    assert len(results.results().damaged()) == 1
-
-
-def test_a_state_that_is_unknown_is_damage(log):
-    log.write_text('{"kind": "attempt", "section": "03.2", "what": "03.2", "state": "done", "when": "2026"}\n')
-    assert outcomes.outcomes() == {}
-    assert "state" in results.results().damaged()[0]
-
-
-def test_where_nothing_can_be_written_the_outcome_lasts_as_long_as_the_kernel(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "file" / "inside"))  # no folder can be made in a file
-    assert checks.check("03.2", 3).state == "passed"
-    assert checks.hint("03.2").text.startswith("**Hint 1")
-    assert standing() == ("passed", 1, 0, False, True)
-    assert "stay in memory" in results.results().note
