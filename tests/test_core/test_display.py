@@ -12,13 +12,6 @@ def test_a_table_is_aligned_as_text():
     assert str(Table((("a", "b"),))) == "a  b"
 
 
-def test_html_is_escaped():
-    shown = TABLE._repr_html_()
-    assert "&lt;b&gt;" in shown
-    assert "<th" in shown
-    assert "<th" not in Table((("a", "b"),))._repr_html_()
-
-
 def test_a_notebook_shows_the_words_and_not_the_fields():
     @dataclass(frozen=True, repr=False)
     class Answer(Shown):

@@ -1,7 +1,6 @@
 """Cards: what a reader sees, what a click does, and what stays in the notebook."""
 
 import ast
-import collections
 import importlib
 
 import pytest
@@ -9,9 +8,8 @@ import pytest
 import labkit as lab
 from exercises import answer_text, bank
 from exercises.misconceptions import misconceptions
-from labkit.core import results
-from labkit.core.errors import DataError
 from labkit.lesson import cards
+from tests.selection import sampled
 
 pytestmark = pytest.mark.slow  # reads every exercise's answers
 
@@ -51,24 +49,12 @@ def test_a_wrong_click_names_the_true_reason_and_the_next_card_follows(shown):
     assert shown.buttons[4].layout.display == "none"
 
 
-def test_a_card_leaves_nothing_among_the_readers_results(home, shown):
-    shown.buttons[0].click()
-    assert results.results().entries() == []
-
-
 def test_without_a_reader_the_questions_stand_there_and_no_answers():
     text = str(lab.cards("01", count=2))
     assert text.count("What is wrong in this answer to exercise 01.") == 2
     assert not any(one.true in text for one in misconceptions().values() if one.true)
     assert str(lab.cards("01", count=2)) == text
     assert str(lab.cards("01", seed=1, count=2)) != text
-
-
-def test_an_unknown_notebook_is_named_and_a_copy_without_answers_says_so(monkeypatch):
-    with pytest.raises(DataError, match="no notebook '99'; did you mean"):
-        lab.cards("99")
-    monkeypatch.setattr(bank, "notebooks", list)
-    assert "no cards" in str(lab.cards("01"))
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
@@ -85,7 +71,7 @@ def test_a_notebook_has_three_cards_or_more_with_four_options_of_which_one_can_b
         assert [one.name for one in others if one.kind != "misconception" or one.name in true.overlaps] == []
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS)
+@pytest.mark.parametrize("notebook", sampled(NOTEBOOKS, 6))
 def test_what_a_card_shows_is_the_answer_that_the_check_rejects(notebook):
     """test_every_exercise runs each wrong answer through its check; here the text is held against the answer."""
     wrong = importlib.import_module(f"exercises.nb{notebook}.wrong_answers").WRONG
@@ -110,36 +96,6 @@ def _definition(notebook, name):
 def _without_docstring(function):
     body = function.body[1:] if ast.get_docstring(function) else function.body
     return [ast.dump(node) for node in (function.args, *body, *function.decorator_list)]
-
-
-@pytest.mark.parametrize("notebook", NOTEBOOKS)
-def test_a_card_states_its_task_and_its_code_is_whole(notebook):
-    for card in bank.cards(notebook):
-        asked = card.question.partition("It asks for: ")[2]
-        assert len(asked.split()) >= 10, card.number
-        if not isinstance(card.answer, str):  # CUDA C++
-            defined = [node.name for node in ast.parse(card.code).body if isinstance(node, ast.FunctionDef)]
-            assert len(defined) == len(set(defined))
-            inner = [node for node in ast.walk(ast.parse(card.code)) if isinstance(node, ast.Call)]
-            name = answer_text.solution_name(card.number)
-            assert [node.lineno for node in inner if getattr(node.func, "id", "") == name] == []
-
-
-@pytest.mark.parametrize("notebook", NOTEBOOKS)
-def test_no_function_above_a_wrong_answer_is_one_itself(notebook):
-    wrong = importlib.import_module(f"exercises.nb{notebook}.wrong_answers").WRONG
-    for card in bank.cards(notebook):
-        own = {getattr(getattr(case[0], "py_func", case[0]), "__name__", "") for case in wrong[card.number]}
-        if not isinstance(card.answer, str):
-            defined = [node.name for node in ast.parse(card.code).body if isinstance(node, ast.FunctionDef)]
-            assert set(defined[:-1]) & own == set()
-
-
-def test_each_title_is_wrong_three_times_as_often_as_it_is_right():
-    found = [card for notebook in NOTEBOOKS for card in bank.cards(notebook)]
-    right = collections.Counter(card.misconception.title for card in found)
-    shown = collections.Counter(option for card in found for option in card.options)
-    assert {title: n for title, n in shown.items() if n != 4 * right[title]} == {}
 
 
 def test_every_option_has_a_reply_that_shows_what_it_answers():

@@ -18,18 +18,17 @@ def run(code, cwd):
     return done.stdout.strip()
 
 
-def test_a_check_loads_the_exercises_of_its_own_notebook_only(tmp_path):
-    code = "import sys, labkit as lab; lab.check('04.2', 0); print(*sys.modules)"
-    loaded = [name for name in run(code, tmp_path).split() if name.startswith("exercises.nb")]
+def test_listing_numbers_loads_no_check_and_a_check_only_its_own_notebook(tmp_path):
+    code = (
+        "import sys, labkit as lab; from labkit.lesson import exercise_files\n"
+        "print(len(exercise_files.numbers()), 'exercises' in sys.modules)\n"
+        "lab.check('04.2', 0); print(*sys.modules)"
+    )
+    listed, modules = run(code, tmp_path).split("\n", 1)
+    assert listed == f"{len(exercise_files.numbers())} False"
+    loaded = [name for name in modules.split() if name.startswith("exercises.nb")]
     assert "exercises.nb04.check" in loaded
     assert all(name.startswith("exercises.nb04") for name in loaded)
-
-
-def test_listing_numbers_loads_no_check(tmp_path):
-    code = (
-        "import sys; from labkit.lesson import exercise_files as e; print(len(e.numbers()), 'exercises' in sys.modules)"
-    )
-    assert run(code, tmp_path) == f"{len(exercise_files.numbers())} False"
 
 
 def test_missing_exercises_are_one_sentence(monkeypatch, tmp_path):

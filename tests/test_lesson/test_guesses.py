@@ -54,16 +54,11 @@ def test_each_guess_of_a_notebook_is_answered_in_the_cell_that_measures(home):
 
 BAD = [
     (150, "%", {}, "Expected at most 100 %, got 150."),
-    (1_200, "%", {"most": 1_000}, "Expected at most 1,000 %, got 1200."),
-    (2e6, "x", {}, "Expected at most 1,000,000 x, got 2000000.0."),
     (500, "threads", {"most": 12}, "Expected at most 12 threads, got 500."),
     (-3, "s", {}, "Expected a number above 0 in s, got -3."),
     (-3, "points", {}, "Expected a number of at least 0 in points, got -3."),
-    (0, "s", {}, "Expected a number above 0 in s, got 0."),
-    (0, "images/s", {}, "Expected a number above 0 in images/s, got 0."),
     (0, "x", {}, "Expected a number above 0 in x, got 0."),
     (2.5, "samples", {}, "Expected a whole number of samples, got 2.5."),
-    ("fast", "images/s", {}, "Expected a number in images/s, such as 20, got 'fast'."),
     ("2,5", "x", {}, "Expected a number in x, such as 20, got '2,5'."),
     ("2 ms", "s", {}, "Expected a number in s, such as 20, got '2 ms'."),
 ]
@@ -86,30 +81,17 @@ def test_a_guess_that_cannot_be_is_sent_back_typed_or_entered(shown, guess, unit
     [
         ("2,000", "images/s", {}, "2,000 images/s"),
         ("1 200 000.5", "images/s", {}, "1,200,000 images/s"),
-        ("95 %", "%", {}, "95.0 %"),
         ("5e3", "images/s", {}, "5,000 images/s"),
         (150, "%", {"most": 1_000}, "150 %"),
-        (100, "%", {}, "100 %"),
         (1, "samples", {}, "1 sample"),
-        (1, "branches", {}, "1 branch"),
-        (1.5, "times", {}, "1.50 times"),
-        (2.5, "nats", {"most": 4.18}, "2.50 nats"),
         (0.5, "minutes", {}, "0.500 minutes"),
-        (1, "minutes", {}, "1 minute"),
         (0, "points", {"most": 100}, "0 points"),
-        (0, "samples", {}, "0 samples"),
         ("0 %", "%", {}, "0 %"),
-        (0, "B", {}, "0 B"),
-        (1, "x", {}, "1.00 x"),
     ],
 )
 def test_what_can_be_a_guess_is_kept(guess, unit, more, told):
     assert str(predict(KEY, guess, unit, **more)) == f"Your guess: {told} for all threads."
     assert guesses.predicted(KEY, unit) is not None
-
-
-def test_without_a_reader_dots_are_a_sentence():
-    assert type(predict(KEY, ..., "s")).__name__ == "Note"
 
 
 def entry():
@@ -167,15 +149,6 @@ def test_a_kept_guess_can_be_changed_until_it_is_measured(shown):
     assert (entry().value, entry().blind) == (3000, True)
 
 
-def test_a_first_guess_after_the_measurement_is_kept_and_marked(shown):
-    journal.record(KEY, 7320.0, "images/s")
-    asked = predict(KEY, ..., "images/s")
-    asked.field.value = "7320"
-    asked.button.click()
-    assert "so the closing table marks it" in asked.told.value
-    assert not entry().blind
-
-
 def said(key, guess, value, unit, **more):
     predict(key, guess, unit)
     return guesses.in_words((journal.record(key, value, unit, **more),))
@@ -187,11 +160,8 @@ def said(key, guess, value, unit, **more):
         (2000, 7320.0, "images/s", "You said 2,000 images/s, it was 7,320 images/s: a factor of 3.7 more."),
         (2000, 500.0, "images/s", "You said 2,000 images/s, it was 500 images/s: a factor of 4.0 less."),
         (95, 97.2, "%", "You said 95.0 %, it was 97.2 %: less than a tenth off."),
-        (4, 4.0, "threads", "You said 4 threads, it was 4 threads: less than a tenth off."),
         (3, 0.0, "points", "You said 3 points, it was 0 points: 3 points less."),
-        (0, 0.0, "points", "You said 0 points, it was 0 points: exactly that."),
         (0, 16.4, "points", "You said 0 points, it was 16.4 points: 16.4 points more."),
-        (0, -0.278, "points", "You said 0 points, it was -0.278 points: 0.278 points less."),
         (0, 12.0, "%", "You said 0 %, it was 12.0 %: 12 points more."),
         (0.01, 0.0123, "s", "You said 10.0 ms, it was 12.3 ms: a factor of 1.2 more."),
     ],
@@ -232,6 +202,7 @@ def asked():
                     yield call.args[0].value, call.args[2].value, (most or [None])[0]
 
 
+@pytest.mark.slow
 def test_every_recorded_number_could_have_been_guessed():
     seen, refused = 0, []
     for key, unit, most in asked():
@@ -248,15 +219,6 @@ def test_0_is_refused_where_no_quantity_of_the_unit_is_ever_0():
     assert refused == {"x", "times", "s", "µs", "h", "min", "images/s", "FLOP/s", "GB/s", "FLOP/B"}
 
 
-def test_the_sentence_says_of_what_kind_guess_and_number_are():
-    assert (
-        said(KEY, 5, 7.5, "x", origin="simulated")
-        == "You said 5.00 x, it was 7.50 x (simulated): a factor of 1.5 more."
-    )
-    a, b = (journal.record(KEY, 5.0, "x") for _ in range(2))
-    assert guesses.in_words((a, b)).count("For 'all threads' you said 5.00 x") == 2
-
-
 def test_a_number_that_no_board_draws_is_drawn_beside_its_guess():
     predict(KEY, 4, "x")
     picture = guesses._drawn((journal.record(KEY, 5.0, "x", origin="calculated"),))
@@ -269,14 +231,6 @@ def test_a_number_that_no_board_draws_is_drawn_beside_its_guess():
     assert guesses._drawn((journal.record("00.2 one thread", timing, "images/s", items=64),)) is None
 
 
-def test_a_board_takes_up_a_guess_that_is_newer_than_its_row():
-    board = SpeedBoard("00.3", "Threads", unit="images/s")
-    board.limit("all threads", 9000)
-    predict(KEY, 2000, "images/s")
-    board.add("all threads", Timing("all threads", 1.0, (0.01, 0.01)), items=64)
-    assert board._bars["all threads"].predicted == 2000
-
-
 def measurements(calls):
     board = SpeedBoard("00.3", "Threads", unit="images/s")
     rows = dict.fromkeys(("one thread", "all threads"), lambda: calls.append(1))
@@ -286,12 +240,11 @@ def measurements(calls):
         "compare": lambda: board.compare(rows, items=1, budget_s=0.01),
         "add": lambda: board.add("all threads", timing, items=1),
         "absent": lambda: board.absent("all threads", "a GPU"),
-        "another row": lambda: board.time("one thread", rows["one thread"], items=1, budget_s=0.01),
         "record": lambda: journal.record(KEY, 5.0, "images/s"),
     }
 
 
-@pytest.mark.parametrize("way", ["time", "compare", "add", "absent", "another row", "record"])
+@pytest.mark.parametrize("way", ["time", "compare", "add", "absent", "record"])
 def test_with_the_lock_nothing_is_measured_before_the_guess(shown, monkeypatch, way):
     calls = []
     measure = measurements(calls)[way]

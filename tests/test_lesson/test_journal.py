@@ -1,45 +1,16 @@
 import math
 import re
 
-import numpy as np
 import pytest
-import torch
 
 from labkit.core import results
-from labkit.core.errors import BadArgument, BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.lesson import guesses, journal
 from labkit.measure.bench import Ratio, Timing, speedup
 from labkit.measure.contention import CELLS, Contention, Watch
 
 pytestmark = pytest.mark.usefixtures("home")
 KEY = "00.3 all threads"
-
-
-def test_dots_are_todo_and_leave_no_trace():
-    assert "todo" in str(guesses.predict(KEY, ..., "images/s"))
-    assert results.results().entries() == []
-
-
-@pytest.mark.parametrize(
-    "nonsense",
-    [
-        "fast",
-        None,
-        True,
-        0,
-        -3,
-        float("inf"),
-        float("nan"),
-        10**400,
-        pytest.param(10**5000, id="huge"),
-        [1, 2],
-        np.array([1, 2]),
-        np.bool_(True),
-    ],
-)
-def test_a_guess_that_is_no_positive_number_is_told_so(nonsense):
-    assert "Nothing was noted" in str(guesses.predict(KEY, nonsense, "images/s"))
-    assert guesses.predicted(KEY) is None
 
 
 def test_a_guess_made_before_is_blind_and_kept_with_the_measurement():
@@ -71,14 +42,6 @@ def test_the_summary_keeps_the_last_measurement_of_its_own_notebook():
     assert "3.00 s (simulated)" in journal.summary("01")._repr_html_()
 
 
-def test_the_summary_says_when_nothing_could_be_kept(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "file"))
-    journal.record(KEY, 1.0, "s")
-    assert journal.summary("00").rows
-    assert "stay in memory" in str(journal.summary("00"))
-
-
 FASTER = Ratio("GPU", "CPU", 2.0, 1.8, 2.2)
 UNCLEAR = Ratio("GPU", "CPU", 1.1, 0.9, 1.3)
 
@@ -104,42 +67,6 @@ def test_a_verdict_follows_from_the_evidence(evidence, words, text):
     assert "C02" in journal.summary("00")._repr_html_()
 
 
-def test_an_unknown_claim_names_the_nearest():
-    with pytest.raises(BadMeasurement, match="did you mean C"):
-        journal.verdict("C0", True, section="00.4", because="x")
-
-
-def test_the_claims_are_all_there():
-    assert sorted(journal.claims()) == [f"C{n:02d}" for n in range(1, 36)]
-
-
-@pytest.mark.parametrize("guess", [3, np.float32(3), np.int64(3), torch.tensor(3.0), torch.tensor([3])])
-def test_numbers_of_numpy_and_torch_are_guesses_and_spare_spaces_do_not_matter(guess):
-    assert "Your guess: 3 images/s" in str(guesses.predict(f" {KEY} ", guess, "images/s"))
-    assert guesses.predicted(KEY) == 3
-    assert journal.record(KEY, guess, "images/s").predicted == 3
-
-
-def test_a_record_keeps_what_makes_it_comparable():
-    kept = journal.record(KEY, FINE, "images/s", items=np.int64(64), size="batch 64", dtype="float32")
-    assert (kept.size, kept.dtype, kept.items) == ("batch 64", "float32", 64.0)
-    assert results.results().entries() == [kept]
-
-
-def test_a_guess_in_another_unit_is_not_the_measurements():
-    guesses.predict(KEY, 3, "s")
-    assert journal.record(KEY, 400.0, "images/s").predicted is None
-
-
-@pytest.mark.parametrize("value", ["fast", None, ..., [1, 2], math.nan, math.inf, True, torch.ones(2)])
-def test_what_is_no_finite_number_is_not_recorded(value):
-    with pytest.raises(
-        BadMeasurement, match=r"Expected a finite number in s for '00\.2 x', got .*Nothing was recorded"
-    ):
-        journal.record("00.2 x", value, "s")
-    assert results.results().entries() == []
-
-
 ZEROS = Timing("x", 1.0, (0.0, 0.0))
 FINE = Timing("x", 1.0, (0.1, 0.1))
 
@@ -147,42 +74,14 @@ FINE = Timing("x", 1.0, (0.1, 0.1))
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: journal.record("00.2 a", 3, 5), "Expected unit to be text such as 'images/s', got 5"),
         (lambda: journal.record("00.2 a", 3, " "), "Expected unit to be text such as 'images/s', got ' '"),
-        (lambda: guesses.predict("00.2 a", 3, None), "Expected unit to be text such as 'images/s', got None"),
         (lambda: journal.record(None, 3, "s"), "Expected key to be text such as '00.3 all threads', got None"),
-        (
-            lambda: journal.record("00.2 a", 3, "s", origin="guessed"),
-            "'calculated', got 'guessed'. The nearest is 'measured'",
-        ),
-        (
-            lambda: journal.record("00.2 a", 3, "s", origin=None),
-            "Expected origin to be one of 'measured', 'simulated', 'calculated', got None",
-        ),
-        (
-            lambda: journal.record("00.2 a", 3, "s", claims="C02"),
-            "Expected claims to be a list, got 'C02'. For one of them, write it in brackets.",
-        ),
+        (lambda: journal.record("00.2 a", 3, "s", origin="guessed"), "got 'guessed'. The nearest is 'measured'"),
         (lambda: journal.record("00.2 a", 3, "s", claims=["C99"]), "There is no claim 'C99'; did you mean C"),
-        (
-            lambda: journal.record("00.2 a", ZEROS, "images/s", items=64),
-            "Expected readings above 0 s for 'x', got (0.0",
-        ),
-        (lambda: journal.record("00.2 a", Timing("x", 1.0, ()), "s"), "Expected samples_s to be a list of"),
+        (lambda: journal.record("00.2 a", ZEROS, "images/s", items=64), "Expected readings above 0 s for 'x', got (0"),
         (lambda: journal.record("00.2 a", FINE, "images/s"), "'00.2 a' is in images/s: pass items=, the images that"),
         (lambda: journal.record("00.2 a", FINE, "s", items=64), "'00.2 a' is in s: leave items= out"),
-        (lambda: journal.record("00.2 a", 3, "s", size=64), "Expected size to be text, got 64"),
-        (lambda: journal.record("00.2 a", 3, "s", dtype=torch.float32), "Expected dtype to be text, got torch.float32"),
-        (lambda: journal.record("00.2 a", FINE, "images/s", items=0), "Expected items to be a finite number above 0"),
-        (
-            lambda: journal.verdict("C02", 0.3, section="00.4"),
-            "Expected evidence to be a Ratio or True or False or None, got 0.3. lab.compare(...).ratio(...) makes one.",
-        ),
-        (lambda: journal.verdict("C02", True, section=2), "Expected section to be text such as '00.3', got 2"),
-        (
-            lambda: journal.verdict("C02", True, section="00.4", because=5),
-            "Expected because to be text, a ratio, or a list or dict of them",
-        ),
+        (lambda: journal.verdict("C02", 0.3, section="00.4"), "Expected evidence to be a Ratio or True or False or"),
         (lambda: journal.summary(0), "Expected notebook to be text such as '00', got 0"),
     ],
 )
@@ -201,22 +100,6 @@ def test_the_summary_lists_guesses_that_were_not_measured():
         ("00.4 GPU", "100,000 images/s", "not measured here", ""),
         ("00.5 accuracy", "none", "95.0 %", ""),
     )
-
-
-def test_the_summary_survives_a_claim_that_is_no_longer_listed():
-    log = results.results()
-    journal.verdict("C02", True, section="00.4", because="seen")
-    log.path.write_text(log.path.read_text().replace('"C02"', '"C99"'))
-    assert "a claim no longer listed" in str(journal.summary("00"))
-
-
-def test_the_summary_reports_damaged_lines_and_goes_on():
-    log = results.results()
-    journal.record(KEY, 1.0, "s")
-    with open(log.path, "a") as file:
-        file.write('null\n{"kind": "verdict", "claim": "C02", "verdict": "holds"}\n')
-    assert "line 2 is skipped: Expected a JSON object with a kind" in str(journal.summary("00"))
-    assert "line 3 is skipped: Expected the fields of a verdict" in str(journal.summary("00"))
 
 
 BUSY = "this machine was busy: 38 % of the time waiting for a core"
@@ -259,15 +142,6 @@ def test_a_number_without_a_timing_is_marked_by_its_cells_if_it_was_timed(kernel
     assert journal.record("00.3 bytes", 4.0, "B", origin="calculated").busy == ""
     kernel(0.0)
     assert journal.record("00.3 efficiency", 61.0, "%").busy == ""
-
-
-def test_a_ratio_recorded_a_cell_after_its_disturbed_timings_is_marked_too(kernel):
-    journal.record(KEY, taken("all threads", 0.02, 0.38), "images/s", items=64)
-    kernel(0.0)
-    assert journal.record("00.3 all threads against one", 1.6, "x").busy == BUSY
-    assert journal.record("00.4 another section", 1.6, "x").busy == ""
-    journal.record(KEY, taken("all threads", 0.02), "images/s", items=64)
-    assert journal.record("00.3 all threads against one", 1.6, "x").busy == ""
 
 
 def test_no_verdict_from_a_speedup_that_was_measured_on_a_busy_machine():
@@ -321,14 +195,3 @@ def test_a_ratio_whose_interval_holds_one_shows_no_difference_everywhere(low, hi
     ((_, _, shown, _),) = journal.summary("00").rows
     assert shown.startswith("no difference seen (1.03 x, 95 % interval ")
     assert guesses.in_words((kept,)).startswith("You said 2.00 x: no difference seen (")
-
-
-def test_a_ratio_measured_on_a_busy_machine_is_marked():
-    busy = Ratio("fused", "plain", 2.0, 1.6, 2.5, busy="other programs took 40 % of the time")
-    assert journal.record("00.3 fused", busy, "x").busy == busy.busy
-
-
-def test_an_interval_without_an_upper_end_says_at_least():
-    kept = journal.record("00.3 fused", Ratio("fused", "plain", 3.0, 2.0, math.inf), "x")
-    assert str(kept).startswith("fused: 3.00 x (95 % interval 2.00 or more)")
-    assert results.from_line(results.to_line(kept)) == kept

@@ -28,14 +28,6 @@ def test_the_size_asked_for_is_read_from_the_message(message, asked):
     assert notebook.asked_bytes(message) == asked
 
 
-def test_the_explanation_says_asked_free_and_what_to_change():
-    text = notebook.explanation(2**30, 2**20, "the GPU")
-    assert "asked for 1.00 GiB" in text
-    assert "1.00 MiB is free" in text
-    assert "batch" in text
-    assert "more than there is" in notebook.explanation(None, 2**20, "the GPU")
-
-
 def run(*sources):
     """The outputs of cells run one after the other in a real kernel."""
     cells = [nbformat.v4.new_code_cell(source) for source in sources]

@@ -2,6 +2,7 @@
 
 import ast
 import csv
+import functools
 import itertools
 import json
 import re
@@ -15,13 +16,16 @@ from labkit.lesson import guesses, journal
 from labkit.lesson.boards import SpeedBoard
 from labkit.measure import published
 from labkit.plot import ratios as plot_ratios
+from tests.selection import sampled
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("home")]  # draws boards
 with (DATA / "published/boards.csv").open(newline="", encoding="utf-8") as file:
     ROWS = list(csv.DictReader(file))
-each_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['key']}, {row['what']}")
+SAME = [row for row in ROWS if row["relation"] == "same"]
+OTHERS = [row for row in ROWS if row["relation"] != "same"]
 
 
+@functools.cache
 def source_of(notebook):
     """The code of a notebook, "04"."""
     (path,) = NOTEBOOKS.glob(f"{notebook}_*.ipynb")
@@ -54,39 +58,44 @@ def board_of(row, **changes):
     return board
 
 
-@each_row
-def test_a_row_says_who_measured_what_on_which_device_and_where_it_stands(row):
-    assert row["relation"] in ("same", "ratio", "related")
-    assert row["link"].startswith("https://")
-    assert row["confidence"] == "read from source text"
-    assert all(row[column] for column in ("what", "unit", "size", "who", "device"))
-    assert float(row["value"]) > 0
-    assert row["relation"] != "ratio" or row["unit"] == "x"
+def test_a_row_says_who_measured_what_on_which_device_and_where_it_stands():
+    for row in ROWS:
+        assert row["relation"] in ("same", "ratio", "related")
+        assert row["link"].startswith("https://")
+        assert row["confidence"] == "read from source text"
+        assert all(row[column] for column in ("what", "unit", "size", "who", "device"))
+        assert float(row["value"]) > 0
+        assert row["relation"] != "ratio" or row["unit"] == "x"
 
 
-@each_row
-def test_a_row_has_a_place_in_its_notebook(row):
-    section, name = results.split_key(row["key"])
-    source = source_of(section[:2])
-    if row["relation"] == "ratio":
-        assert f'lab.published.ratios("{section}")' in source
-        return
-    assert re.search(re.sub(r"\d+", r"(?:\\d+|\\{[^{}]*\\})", re.escape(name)), source), f"no row {name!r}"
-    boards = re.findall(rf'(?:SpeedBoard|time_on_gpu)\(\s*"{section}".*?\)\n', source, re.DOTALL)
-    units = {unit[1] if (unit := re.search(r'unit="([^"]+)"', board)) else "s" for board in boards}
-    assert units, f"no board of section {section}"
-    if row["relation"] == "same":
-        assert row["unit"] in units
-        assert all(number.replace(",", "") in source for number in re.findall(r"[\d,]+", row["size"]))
+def test_a_row_has_a_place_in_its_notebook():
+    for row in ROWS:
+        section, name = results.split_key(row["key"])
+        source = source_of(section[:2])
+        if row["relation"] == "ratio":
+            assert f'lab.published.ratios("{section}")' in source, row["key"]
+            continue
+        pattern = re.sub(r"\d+", r"(?:\\d+|\\{[^{}]*\\})", re.escape(name))
+        assert re.search(pattern, source), f"no row {name!r}"
+        boards = re.findall(rf'(?:SpeedBoard|time_on_gpu)\(\s*"{section}".*?\)\n', source, re.DOTALL)
+        units = {unit[1] if (unit := re.search(r'unit="([^"]+)"', board)) else "s" for board in boards}
+        assert units, f"no board of section {section}"
+        if row["relation"] == "same":
+            assert row["unit"] in units
+            assert all(number.replace(",", "") in source for number in re.findall(r"[\d,]+", row["size"]))
 
 
-@each_row
+def name_of(row):
+    return f"{row['key']}, {row['what']}"
+
+
+@pytest.mark.parametrize("row", sampled(SAME, 4) + sampled(OTHERS, 4), ids=name_of)
 def test_a_row_appears_with_its_link(row):
     if row["relation"] == "ratio":
         section, _ = results.split_key(row["key"])
-        found = plot_ratios(published.ratios(section), title="Ratios")
-        assert f"{row['what']}: " in found.sentence
-        assert f"published: {row['who']}, {row['device']} ({row['link']})" in found.sentence
+        picture = plot_ratios(published.ratios(section), title="Ratios")
+        assert f"{row['what']}: " in picture.sentence
+        assert f"published: {row['who']}, {row['device']} ({row['link']})" in picture.sentence
         return
     board = board_of(row)
     (bar,) = board._bars.values()
@@ -97,10 +106,8 @@ def test_a_row_appears_with_its_link(row):
     assert row["link"] in board.sentence
 
 
-@each_row
+@pytest.mark.parametrize("row", sampled(SAME, 2), ids=name_of)
 def test_a_row_is_no_bar_where_its_work_is_another(row):
-    if row["relation"] != "same":
-        return
     for change, words in (
         ({"size": "other"}, f"{row['size']}, here other"),
         ({"dtype": "int8"}, f"{row['dtype']}, here int8"),
@@ -108,34 +115,28 @@ def test_a_row_is_no_bar_where_its_work_is_another(row):
     ):
         board = board_of(row, **change)
         (bar,) = board._bars.values()
-        assert not [one for one in bar.others if "published" in one[0]]
+        assert not [label for label, _ in bar.others if "published" in label]
         assert f"Published: {row['who']}, {row['device']}, not shown: {words}." in board.sentence
 
 
-@pytest.mark.parametrize("section", sorted({row["key"][:4] for row in ROWS if row["relation"] == "ratio"}))
-def test_names_of_ratios_fit_beside_their_figure_and_none_hides_another(section):
-    names = [row["what"] for row in ROWS if row["key"].startswith(section) and row["relation"] == "ratio"]
-    assert max(map(len, names)) <= 34
-    assert list(published.ratios(section)) == names
+def test_names_of_ratios_fit_beside_their_figure_and_none_hides_another():
+    for section in {row["key"][:4] for row in ROWS if row["relation"] == "ratio"}:
+        names = [row["what"] for row in ROWS if row["key"].startswith(section) and row["relation"] == "ratio"]
+        assert max(map(len, names)) <= 34
+        assert list(published.ratios(section)) == names
 
 
-@pytest.mark.parametrize("notebook", [path.name[:2] for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))])
-def test_without_a_gpu_a_row_that_needs_one_has_a_number_of_one(notebook):
+def test_without_a_gpu_a_row_that_needs_one_has_a_number_of_one():
     keys = [results.split_key(row["key"]) for row in ROWS]
-    for section, row, calculated in absent_on_a_gpu(notebook):
-        cited = [what for there, what in keys if there == section and row in (None, what)]
-        name = f"{section} {row or '(several)'}"
-        assert calculated or cited or published_ratios(section), name
+    for notebook in sorted(path.name[:2] for path in NOTEBOOKS.glob("[0-9]*.ipynb")):
+        for section, row, calculated in absent_on_a_gpu(notebook):
+            cited = [what for there, what in keys if there == section and row in (None, what)]
+            name = f"{section} {row or '(several)'}"
+            assert calculated or cited or published_ratios(section), name
 
 
 def published_ratios(section):
     return f'lab.published.ratios("{section}")' in source_of(section[:2]) and published.ratios(section)
-
-
-def test_rows_that_need_a_gpu_are_found():
-    found = {(section, row) for number in ("00", "03", "09", "18") for section, row, _ in absent_on_a_gpu(number)}
-    rows = {"00.4": "GPU with transfers", "03.3": "CUDA", "03.4": "CUDA kernel", "09.6": None, "18.3": "row by row"}
-    assert found == set(rows.items())
 
 
 def gains(table, column, names, lower, **where):
@@ -146,30 +147,9 @@ def gains(table, column, names, lower, **where):
     return {name: a / b if lower else b / a for (_, a), (name, b) in pairs if name in names}
 
 
-SPEEDRUN = {
-    "tuned rate, rotary embeddings": "tuned rate, rotary embeddings",
-    "Muon": "Muon",
-    "padded embeddings, ReLU squared, projections from zero, QK-norm": "ReLU squared, QK-norm and others",
-    "PyTorch 2.5.0": "PyTorch 2.5",
-    "bfloat16 activations": "bfloat16 activations",
-    "FlexAttention over 64K tokens, in place of dense attention over 1,024": "FlexAttention, 64K tokens",
-    "FP8 head, logits offset, rate decays to 0.1": "FP8 head",
-    "smaller batch": "smaller batch",
-}
-
-
 def by_who(section, who):
     """The values of the published ratios of a section that come from somebody, in the table's order."""
     return [one.value for one in published.ratios(section).values() if who in one.machine]
-
-
-def test_ratios_of_two_ladders_follow_from_their_tables():
-    listed = {name: one.value for name, one in published.ratios("19.2").items() if "rasbt" in one.machine}
-    found = gains("gpt2_ladder", "tokens_per_s", listed, lower=False)
-    assert found == pytest.approx(listed, rel=1e-3)
-    listed = {name: one.value for name, one in published.ratios("19.5").items()}
-    found = gains("speedrun_records", "minutes", SPEEDRUN, lower=True)
-    assert {SPEEDRUN[name]: gain for name, gain in found.items()} == pytest.approx(listed, rel=1e-3)
 
 
 class Any:
@@ -190,23 +170,8 @@ def test_each_rung_of_a_ladder_beside_that_of_images_follows_from_its_table(sect
     assert list(found.values()) == pytest.approx(by_who(section, who), rel=1e-3)
 
 
-def test_the_records_are_in_their_order_and_each_is_faster():
-    rows = published.table("speedrun_records")
-    assert [row["date"] for row in rows] == sorted(row["date"] for row in rows)
-    assert sorted({int(row["record"]) for row in rows}) == list(range(1, 90))
-    slower = [b["rung"] for a, b in itertools.pairwise(rows) if float(b["minutes"]) >= float(a["minutes"])]
-    assert slower == ["record 21 timed by new rules", "record 21 with a newer PyTorch"]
-
-
-def test_the_profile_of_ones_own_run_does_not_keep_a_published_value_away(monkeypatch):
-    row = next(row for row in ROWS if row["relation"] == "same")
-    for profile in ("ci", "full"):
-        monkeypatch.setenv("LABKIT_PROFILE", profile)
-        assert len(board_of(row)._bars.popitem()[1].others) == 1
-
-
 def test_a_published_value_is_never_recorded_and_judges_nothing():
-    for row in ROWS:
+    for row in SAME[:3]:
         board_of(row)
     assert results.results().entries() == []
     number = next(iter(published.ratios("09.6").values()))

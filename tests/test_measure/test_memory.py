@@ -44,26 +44,12 @@ def test_a_forward_pass_keeps_what_the_count_says():
     assert measured.peak_bytes >= measured.held_bytes
 
 
-def test_two_runs_agree():
-    def work():
-        model = models.SimpleCNN()
-        model(torch.zeros(64, 3, 32, 32)).sum().backward()
-
-    assert peak_memory(work, device="cpu") == peak_memory(work, device="cpu")
-
-
 def test_events_are_taken_by_time_and_only_the_cpus():
     def event(ts, n_bytes, kind=0):
         return {"name": "[memory]", "ts": ts, "args": {"Bytes": n_bytes, "Device Type": kind}}
 
     events = [event(3, -5), event(1, 5), event(4, 7), event(5, -1), event(2, 100, kind=1), {"name": "add"}]
     assert memory.peak_and_end(events) == (7, 6)
-
-
-def test_it_says_what_it_is_and_how_it_was_found(capfd):
-    found = peak_memory(lambda: torch.ones(2**18), device="cpu")
-    assert str(found).startswith("at most 1.00 MiB at once on cpu, 1.00 MiB at the end (every allocation")
-    assert capfd.readouterr().err == ""
 
 
 def test_an_error_of_the_work_is_the_works_own_and_the_next_call_works():
@@ -77,13 +63,3 @@ def test_bad_input_says_what_to_do():
         peak_memory(lambda: None, device="tpu")
     with pytest.raises(BadMeasurement, match="Does the work create its tensors there"):
         peak_memory(lambda: None, device="cpu")
-
-
-def test_a_gpu_that_is_not_there_and_work_that_is_no_function(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(BadArgument, match=r"found none\. Pass device='cpu'"):
-        peak_memory(lambda: None, device="cuda")
-    with pytest.raises(
-        BadArgument, match=r"Expected work to be a function of no arguments, got 5\. Pass its name without brackets"
-    ):
-        peak_memory(5, device="cpu")

@@ -5,17 +5,11 @@ import itertools
 import pytest
 import torch
 
-from labkit.core.errors import BadMeasurement
 from labkit.measure import probe
 from labkit.measure.probe import Ceiling, Probe, ProbeSizes
 
 TINY = ProbeSizes(copy_bytes=2**16, matmul_n=(16, 32), budget_s=1e-4)
 RATE = Ceiling(1e12, 0.9e12, 1.1e12, "FLOP/s", "8 × 8", 8, 5)
-
-
-def test_bfloat16_is_judged_by_a_tiny_matmul():
-    tick = itertools.count(step=1e-3)
-    assert probe.bfloat16_is_slow(clock=lambda: next(tick), n=8) == ""
 
 
 class Device:
@@ -63,13 +57,6 @@ def test_a_gpu_is_kept_busy_until_heat_and_clock_stay_and_no_longer_than_a_minut
     assert 2.0 * turns <= now_s[0] <= 2.2 * turns
 
 
-def test_slow_shapes_are_skipped():
-    tick = itertools.count(step=1.0)  # a second a call: the first shape is enough
-    found = Probe("cpu", TINY, clock=lambda: next(tick)).matmul("float32")
-    assert (found.n, found.runs) == (16, 5)
-    assert found.value == pytest.approx(2 * 16**3)
-
-
 def test_float32_is_full_float32_and_the_mode_is_restored():
     mode = torch.backends.mkldnn.matmul
     before = mode.fp32_precision
@@ -87,20 +74,6 @@ def test_float32_is_full_float32_and_the_mode_is_restored():
 def test_the_copy_fits_small_machines(memory, expected):
     assert probe.sizes_for("cpu", memory_bytes=memory).copy_bytes == expected
     assert probe.sizes_for("cpu", memory_bytes=memory, profile="ci").copy_bytes == 2**27
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_each_profile_measures_no_more_than_the_next(device):
-    smoke, ci, full = (probe.sizes_for(device, memory_bytes=2**36, profile=p) for p in ("smoke", "ci", "full"))
-    assert smoke.copy_bytes < ci.copy_bytes < full.copy_bytes
-    assert smoke.budget_s < ci.budget_s < full.budget_s
-    assert smoke.matmul_n == ci.matmul_n == full.matmul_n[:2]
-
-
-@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
-def test_a_rate_must_be_a_rate(value):
-    with pytest.raises(BadMeasurement, match=r"Expected (0 < low|value to be a finite number)"):
-        dataclasses.replace(RATE, value=value)
 
 
 def test_a_copy_counts_bytes_read_and_written():

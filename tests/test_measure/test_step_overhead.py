@@ -1,10 +1,8 @@
 import functools
 import importlib
-import math
 
 import pytest
 
-from labkit.core.errors import BadArgument
 from labkit.measure import bench
 from labkit.measure.step_overhead import StepOverhead, step_overhead
 
@@ -21,14 +19,6 @@ def test_the_line_through_two_steps_is_split_into_overhead_and_items():
     )
 
 
-def test_where_items_add_no_time_all_is_overhead_and_where_they_add_more_and_more_nothing():
-    flat = StepOverhead(1, 4, 2e-3, 1e-3)
-    assert (flat.overhead_s, flat.even_at, flat.share(100)) == (2e-3, math.inf, 1.0)
-    assert "items add no time" in str(flat)
-    steep = StepOverhead(1, 2, 1e-3, 3e-3)
-    assert (steep.overhead_s, steep.share(1)) == (0.0, 0.0)
-
-
 def test_steps_of_both_sizes_are_measured(monkeypatch):
     sizes, now_s = [], [0.0]
     timed = functools.partial(bench.compare, clock=lambda: now_s[0])
@@ -42,8 +32,3 @@ def test_steps_of_both_sizes_are_measured(monkeypatch):
     found = step_overhead(step_of, 1, 11, budget_s=0.05)
     assert sizes == [1, 11]
     assert (found.small_s, found.large_s) == pytest.approx((5e-3, 15e-3))
-
-
-def test_a_large_batch_that_is_no_larger_is_refused():
-    with pytest.raises(BadArgument, match=r"large to be larger than small \(8\), got 8"):
-        step_overhead(lambda n: lambda: None, 8, 8)

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,18 +16,6 @@ from labkit.core.paths import ROOT
 from labkit.measure import bench, turns
 
 fcntl = pytest.importorskip("fcntl")  # where files can't be locked, nobody takes turns
-
-HOLD = """
-import sys
-from pathlib import Path
-from labkit.measure import turns
-turns.lock_path = lambda: Path(sys.argv[1])
-turns.quiet = lambda: True  # whatever runs beside the test
-with turns.turn():
-    print("held", flush=True)
-    sys.stdin.readline()
-print("released", flush=True)
-"""
 
 
 @pytest.fixture
@@ -39,21 +28,38 @@ def lock(tmp_path, monkeypatch):
     return tmp_path / "turn"
 
 
+class VirtualTime:
+    """A clock that only sleeping moves, by a millisecond at least.
+
+    `at` says what happens at which second.
+    """
+
+    def __init__(self):
+        self.now_s = 0.0
+        self.at = {}
+
+    def monotonic(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.now_s += max(seconds, 1e-3)
+        for moment_s in [moment_s for moment_s in self.at if moment_s <= self.now_s]:
+            self.at.pop(moment_s)()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    virtual = VirtualTime()
+    monkeypatch.setattr(turns, "time", virtual)
+    return virtual
+
+
 @pytest.fixture
 def holder(lock):
-    """Another process that holds the turn until it reads a line."""
-    started = []
-
-    def hold():
-        command = [sys.executable, "-c", HOLD, str(lock)]
-        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-        assert started[-1].stdout.readline() == "held\n"
-        return started[-1]
-
-    yield hold
-    for process in started:
-        process.kill()
-        process.communicate()
+    """Somebody else who holds the turn until `release`: another open file is enough."""
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield SimpleNamespace(release=lambda: fcntl.flock(file, fcntl.LOCK_UN))
 
 
 def is_free(lock):
@@ -65,38 +71,26 @@ def is_free(lock):
         return True
 
 
-@pytest.mark.slow
-def test_one_waits_for_the_other_and_says_so(lock, holder):
-    other, said = holder(), []
-
-    def release(words):
-        said.append(words)
-        print(file=other.stdin, flush=True)
-
-    with turns.turn(release, patience_s=300.0):
-        assert other.stdout.readline() == "released\n"
+def test_one_waits_for_the_other_and_says_so(lock, holder, clock):
+    said = []
+    clock.at[40.0] = holder.release
+    with turns.turn(said.append):
         assert not is_free(lock)
+        assert turns._holding
+    assert 40.0 <= clock.now_s < 40.3
     assert said == ["Waiting for another notebook on this machine, which is measuring."]
     assert is_free(lock)
 
 
-@pytest.mark.slow
-def test_whoever_is_killed_gives_its_turn_back(lock, holder):
-    holder().send_signal(signal.SIGKILL)
-    with turns.turn(patience_s=300.0):
-        assert not is_free(lock)
-        assert turns._holding
-
-
-@pytest.mark.slow
-def test_a_turn_that_never_comes_is_not_waited_for_longer_than_the_limit(lock, holder):
-    other = holder()
-    other.send_signal(signal.SIGSTOP)
-    with turns.turn(patience_s=0.3):
+def test_a_turn_that_never_comes_is_not_waited_for_longer_than_the_limit(holder, clock):
+    with turns.turn(lambda words: None):
         assert not turns._holding
-    assert turns._patience_s == turns.PATIENCE_S / 10, "the next is not waited for as long"
-    other.kill()
-    other.wait()
+    assert clock.now_s == pytest.approx(turns.PATIENCE_S, abs=0.01)
+    with turns.turn(lambda words: None):
+        assert not turns._holding
+    # The next is not waited for as long.
+    assert clock.now_s == pytest.approx(1.1 * turns.PATIENCE_S, abs=0.01)
+    holder.release()
     with turns.turn():
         assert turns._holding
     assert turns._patience_s == turns.PATIENCE_S
@@ -115,12 +109,6 @@ def test_a_race_holds_the_turn_and_gives_it_back_whatever_happens(lock):
         assert not turns._holding
 
 
-def test_a_turn_inside_a_turn_is_the_same_one(lock):
-    with turns.turn(), turns.turn():
-        assert not is_free(lock)
-    assert is_free(lock)
-
-
 def test_a_child_that_has_the_file_too_does_not_keep_the_turn(lock):
     """A data worker, forked during a race, has its files."""
     with turns.turn():
@@ -133,13 +121,6 @@ def test_a_child_that_has_the_file_too_does_not_keep_the_turn(lock):
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-
-
-@pytest.mark.parametrize("profile", ["smoke", "ci", "full"])
-def test_turns_in_every_profile(lock, monkeypatch, profile):
-    monkeypatch.setenv("LABKIT_PROFILE", profile)
-    with turns.turn():
-        assert not is_free(lock)
 
 
 LOADAVG = "0.50 0.40 0.30 {}/90 1234\n"
@@ -177,31 +158,9 @@ def test_it_is_quiet_where_the_others_leave_this_process_its_cores(running, thre
     assert turns.quiet() is quiet
 
 
-@pytest.mark.slow
-def test_a_busy_machine_is_not_quiet(monkeypatch):
-    monkeypatch.undo()
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * os.cpu_count())]
-    try:
-        time.sleep(0.5)
-        assert not turns.quiet() or not Path("/proc/loadavg").exists()
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
-
-
-def test_where_the_system_does_not_say_it_counts_as_quiet(monkeypatch):
-    def missing(path):
-        raise FileNotFoundError(path)
-
-    monkeypatch.undo()
-    monkeypatch.setattr(turns, "usable_cores", lambda: 2)
-    monkeypatch.setattr(turns.Path, "read_text", missing)
-    assert turns.quiet()
-
-
-def test_who_has_the_turn_waits_until_the_others_pause_and_says_so(lock, monkeypatch):
-    looks, said = iter([False] * 5 + [True]), []
+def test_who_has_the_turn_waits_until_the_others_pause_and_says_so(lock, clock, monkeypatch):
+    looks = iter([False] * 5 + [True])
+    said = []
     monkeypatch.setattr(turns, "quiet", lambda: next(looks))
     with turns.turn(said.append):
         assert not is_free(lock), "nobody else begins meanwhile"
@@ -209,13 +168,12 @@ def test_who_has_the_turn_waits_until_the_others_pause_and_says_so(lock, monkeyp
     assert said == ["Waiting for other programs on this machine to pause."]
 
 
-def test_others_that_do_not_pause_are_waited_for_less_each_time(lock, monkeypatch):
-    monkeypatch.setattr(turns, "_quiet_s", 0.2)
+def test_others_that_do_not_pause_are_waited_for_less_each_time(lock, clock, monkeypatch):
     monkeypatch.setattr(turns, "quiet", lambda: False)
-    for left_s in (0.02, 0.002):
-        with turns.turn():
+    for waited_s in (10.0, 11.0, 11.1):
+        with turns.turn(lambda words: None):
             assert turns._holding, "what is measured then is marked"
-        assert turns._quiet_s == pytest.approx(left_s)
+        assert clock.now_s == pytest.approx(waited_s, abs=0.01)
     monkeypatch.setattr(turns, "quiet", lambda: True)
     with turns.turn():
         pass
@@ -256,12 +214,6 @@ def test_what_is_planted_in_its_place_is_left_alone(lock, plant, monkeypatch):
     assert not lock.with_name("victim").exists()
 
 
-def test_a_folder_that_cannot_be_written_means_no_turns(lock, monkeypatch):
-    monkeypatch.setattr(turns, "lock_path", lambda: lock / "missing" / "turn")
-    with turns.turn():
-        assert not turns._holding
-
-
 def test_the_file_of_another_user_is_locked_too_and_ours_can_be(lock, monkeypatch):
     before = os.umask(0o077)
     try:
@@ -275,7 +227,12 @@ def test_the_file_of_another_user_is_locked_too_and_ours_can_be(lock, monkeypatc
         lock.parent.chmod(0o1777)
     opened = []
     real_open = os.open
-    monkeypatch.setattr(os, "open", lambda *given: (opened.append(given), real_open(*given))[1])
+
+    def noted(*arguments):
+        opened.append(arguments)
+        return real_open(*arguments)
+
+    monkeypatch.setattr(os, "open", noted)
     with turns.turn():
         assert turns._holding
     assert not opened[-1][1] & (os.O_CREAT | os.O_WRONLY | os.O_RDWR), "Linux would refuse to create it again"
@@ -302,34 +259,43 @@ with turns.turn(lambda words: print("waits", flush=True), patience_s=300.0):
 """
 
 
-def as_user(uid, folder, *before):
+def as_user(uid, folder):
+    """A process of this user, with a temporary folder that nobody else sees."""
+    hidden = folder / f"tmp of {uid}"
+    hidden.mkdir()
     environment = os.environ | {"LABKIT_TURNS": str(folder), "LABKIT_PROFILE": "ci", "PYTHONPATH": str(ROOT)}
-    command = [*before, sys.executable, "-c", AS_USER, str(uid)]
+    environment["TMPDIR"] = str(hidden)
+    command = [*PRIVATE_TMP, sys.executable, "-c", AS_USER, str(uid)]
     return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-PRIVATE_TMP = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /tmp && exec "$@"', "sh"]
+# Over a folder of the test's own: the project itself may lie below /tmp.
+MOUNT = 'mount -t tmpfs -o mode=1777 none "$TMPDIR" && exec "$@"'
+PRIVATE_TMP = ["unshare", "--mount", "sh", "-c", MOUNT, "sh"]
 
 
-def can_unshare():
+def can_unshare(folder):
     if not hasattr(os, "geteuid") or os.geteuid() or not shutil.which("unshare"):
         return False
-    return not subprocess.run([*PRIVATE_TMP, "true"], check=False, capture_output=True).returncode
+    environment = os.environ | {"TMPDIR": str(folder)}
+    command = [*PRIVATE_TMP, "true"]
+    tried = subprocess.run(command, env=environment, check=False, capture_output=True)
+    return tried.returncode == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("before", [[], PRIVATE_TMP], ids=["one /tmp", "a /tmp each"])
-def test_two_users_take_turns(before):
-    """As The Littlest JupyterHub starts kernels: another user each, with a /tmp that nobody else sees."""
-    if not can_unshare():
-        pytest.skip("only root may become two users and mount a /tmp for each")
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        Path(folder).chmod(0o1777)
-        first = as_user(12345, folder, *before)
+def test_two_users_take_turns():
+    """As The Littlest JupyterHub starts kernels: each user has a temporary folder alone."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o1777)
+        if not can_unshare(folder):
+            pytest.skip("only root may become two users and mount a folder for each")
+        first = as_user(12345, folder)
         second = None
         try:
             assert first.stdout.readline() == "holds\n"
-            second = as_user(12346, folder, *before)
+            second = as_user(12346, folder)
             assert second.stdout.readline() == "waits\n"
             print(file=first.stdin, flush=True)
             assert second.stdout.readline() == "holds\n"

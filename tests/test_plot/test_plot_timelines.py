@@ -51,10 +51,6 @@ def test_a_timeline_says_that_it_is_simulated(round_trip):
     assert round_trip.ax.get_xlabel() == "time (simulated)"
 
 
-def test_every_figure_becomes_a_png(round_trip):
-    assert plot.to_png(round_trip.ax).startswith(b"\x89PNG")
-
-
 def two_workers():
     return [
         BatchTimes(0, begun_s=10.0, ready_s=13.0, asked_s=9.0, taken_s=13.0),
@@ -81,13 +77,6 @@ def test_the_sentence_counts_work_and_waiting():
     )
 
 
-def test_a_wait_ends_in_two_parts_where_the_batch_became_ready():
-    times = [BatchTimes(0, 0.0, 3.0, 1.0, 5.0), BatchTimes(0, 3.0, 4.0, 6.0, 7.0)]
-    picture = plot.queue(times)
-    assert bars(picture.ax, 0) == [(1.0, 3.0), (3.0, 5.0), (5.0, 6.0), (6.0, 6.0), (6.0, 7.0)]
-    assert "; for 40% of the wait the batch was not ready." in picture.sentence
-
-
 def test_a_trainer_that_loads_for_itself_has_one_lane():
     times = [BatchTimes(-1, i, i + 0.75, i, i + 0.75) for i in range(4)]
     picture = plot.queue(times, title="alone")
@@ -97,13 +86,7 @@ def test_a_trainer_that_loads_for_itself_has_one_lane():
     assert picture.ax.get_title(loc="left") == "alone"
 
 
-def test_numbers_stand_where_there_is_room():
-    assert sorted(text.get_text() for text in plot.queue(two_workers()).ax.texts) == ["0", "0", "1", "1", "2"]
-    many = [BatchTimes(0, i, i + 0.5, i, i + 0.5) for i in range(100)]
-    assert len(plot.queue(many).ax.texts) == 0
-
-
-@pytest.mark.parametrize("nothing", [[], two_workers()[:1], None])
+@pytest.mark.parametrize("nothing", [[], two_workers()[:1]])
 def test_no_epoch_is_no_picture(nothing):
     with pytest.raises(BadArgument, match=r"Expected (the times of two batches or more|times to be a list)"):
         plot.queue(nothing)

@@ -20,11 +20,6 @@ def test_single_runs_count_what_is_off():
     )
 
 
-def test_a_stray_single_run_does_not_flatten_the_others():
-    assert figures.single_runs([1.0, 30.0]).ax.get_yscale() == "log"
-    assert figures.single_runs([1.0, 1.2]).ax.get_yscale() == "linear"
-
-
 def test_ratios_mark_what_shows_nothing_by_colour_and_by_word():
     named = {"new": Ratio("new", "old", 2.0, 1.8, 2.2), "same": Ratio("same", "old", 1.01, 0.9, 1.1)}
     picture = plot.ratios(named)
@@ -61,25 +56,8 @@ def test_the_figure_marks_where_it_pays():
     assert "calculated" in picture.ax.get_ylabel()
 
 
-def test_the_figure_names_what_is_compared():
-    picture = plot.break_even(compile_s=8.0, eager_s=0.5, compiled_s=0.25, without="plain graph")
-    assert "a step 500 ms (plain graph) and 250 ms (compiled)" in picture.sentence
-    assert picture.ax.lines[0].get_label() == "plain graph"
-
-
 @pytest.mark.parametrize("compiled_s", [0.5, 0.7])
 def test_the_figure_says_when_it_never_pays(compiled_s):
     picture = plot.break_even(compile_s=8.0, eager_s=0.5, compiled_s=compiled_s)
     assert "it never pays" in picture.sentence
     assert len(picture.ax.texts) == 0
-
-
-def test_under_sliders_the_axes_of_break_even_stay():
-    few, many = (plot.break_even(compile_s=c, eager_s=0.5, compiled_s=0.25, log=True) for c in (8.0, 300.0))
-    assert few.ax.get_xlim() == many.ax.get_xlim()
-    assert few.ax.get_ylim() == many.ax.get_ylim()
-
-
-def test_under_sliders_the_axes_of_amdahls_law_stay():
-    low, high = (plot.amdahl(share=share, factor=10.0).ax.get_ylim() for share in (0.5, 1.0))
-    assert low == high

@@ -1,12 +1,7 @@
 import io
-import re
-import shutil
 import subprocess
 import sys
 import tarfile
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +11,11 @@ from PIL import Image
 
 from labkit.core.errors import DataError
 from labkit.train import data
-from labkit.train.data.build_cache import cache_folder
 
 ROOT = Path(__file__).parents[2]
+
+
+pytestmark = pytest.mark.slow  # reads and writes images
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +36,6 @@ def test_digits_have_the_documented_shape_type_and_range(split, n):
     assert labels.unique().tolist() == list(range(10))
 
 
-@pytest.mark.slow
 def test_digits_are_scikit_learns():
     load_digits = pytest.importorskip("sklearn.datasets").load_digits
     pixels, labels = load_digits(return_X_y=True)
@@ -48,27 +44,12 @@ def test_digits_are_scikit_learns():
     np.testing.assert_array_equal(ours.numpy(), labels)
 
 
-@pytest.mark.slow
+@pytest.mark.complete
 def test_the_script_writes_the_same_bytes_again():
     pytest.importorskip("sklearn")
     code = "import sys, make_digits; sys.stdout.buffer.write(make_digits.build())"
     again = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "scripts", check=True, capture_output=True).stdout
     assert again == (ROOT / "data" / "digits.npz").read_bytes()
-
-
-def test_the_file_carries_its_source_and_licence():
-    with np.load(ROOT / "data" / "digits.npz") as file:
-        assert "Alpaydin" in str(file["source"])
-        assert str(file["licence"]).startswith("CC BY 4.0")
-
-
-def test_train_and_test_are_disjoint_and_in_proportion():
-    with np.load(ROOT / "data" / "digits.npz") as file:
-        counts = np.bincount(file["labels"][file["in_test"]])
-        expected = np.bincount(file["labels"]) * 360 / 1797
-    assert (np.abs(counts - expected) < 1).all()
-    both = torch.cat([data.digits(split=s)[1] for s in ("train", "test")])
-    assert torch.equal(both.bincount(), data.digits(split="all")[1].bincount())
 
 
 def test_larger_digits_are_interpolated_and_channels_are_copies():
@@ -78,24 +59,6 @@ def test_larger_digits_are_interpolated_and_channels_are_copies():
     assert torch.equal(large[:, 0], large[:, 2])
     # each 4 x 4 block averages to its pixel and the neighbours' share: the mean of an image stays, but for its border
     torch.testing.assert_close(large.mean(dim=(1, 2, 3)), small.mean(dim=(1, 2, 3)), atol=0.02, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"split": "tset"}, "split must be one of train, test, all, got 'tset'; did you mean 'test'?"),
-        ({"size": 0}, "Expected size to be a whole number from 1 to 2,048, got 0."),
-        ({"split": "val"}, "got 'val'; did you mean 'test'?"),
-        ({"split": None}, "Expected split to be text, got None"),
-        ({"size": "32"}, "Expected size to be a whole number from 1 to 2,048, got '32'."),
-        ({"size": 32.5}, "Expected size to be a whole number from 1 to 2,048, got 32.5."),
-        ({"channels": True}, "Expected channels to be a whole number from 1 to 1,024, got True."),
-        ({"channels": -1}, "Expected channels to be a whole number from 1 to 1,024, got -1."),
-    ],
-)
-def test_wrong_arguments_are_named(arguments, message):
-    with pytest.raises(DataError, match=re.escape(message)):
-        data.digits(**arguments)
 
 
 def test_a_damaged_file_is_one_sentence_and_what_to_do(tmp_path, monkeypatch):
@@ -114,23 +77,6 @@ def test_a_missing_folder_and_a_missing_file_say_what_to_do(tmp_path, monkeypatc
     monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
     with pytest.raises(DataError, match=r"Can't read .*digits\.npz \(No such file or directory\)\. Restore it"):
         data.digits()
-
-
-def test_the_data_folder_may_be_elsewhere(tmp_path, monkeypatch):
-    shutil.copy(ROOT / "data" / "digits.npz", tmp_path)
-    monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
-    assert len(data.digits()[1]) == 1437
-
-
-def test_the_cache_folder_follows_labkit_home(tmp_path, monkeypatch):
-    assert cache_folder() == tmp_path / "home" / "cache"
-    monkeypatch.delenv("LABKIT_HOME")
-    assert cache_folder().name == "labkit"
-
-
-def test_the_cache_folder_knows_the_home_sign(monkeypatch):
-    monkeypatch.setenv("LABKIT_HOME", "~/x")
-    assert cache_folder() == Path.home() / "x" / "cache"
 
 
 # ---- shards ----
@@ -153,23 +99,12 @@ def test_shards_hold_every_image_as_webdataset_names_it(tmp_path):
         assert np.abs(np.asarray(picture)[..., 0] / 255 - image[0].numpy()).mean() < 0.02
 
 
-def test_more_images_than_there_are_come_again_moved(tmp_path):
-    last, again = contents(data.jpeg_shards(size=16, images=1799, per_shard=1797, folder=tmp_path))[-2:]
-    first, second = contents(data.jpeg_shards(size=16, images=2, folder=tmp_path))
-    assert (last[1], again[1]) == (first[1], second[1])
-    assert (last[0], again[0]) != (first[0], second[0])
-
-
 def test_shards_are_built_once_and_equal_arguments_give_equal_bytes(tmp_path):
     first = data.jpeg_shards(size=8, images=5, folder=tmp_path / "a")
     stamp = first[0].stat().st_mtime_ns
     assert data.jpeg_shards(size=8, images=5, folder=tmp_path / "a") == first
     assert first[0].stat().st_mtime_ns == stamp
     assert data.jpeg_shards(size=8, images=5, folder=tmp_path / "b")[0].read_bytes() == first[0].read_bytes()
-
-
-def test_shards_go_into_the_cache_folder_unless_told(tmp_path):
-    assert (tmp_path / "home" / "cache") in data.jpeg_shards(size=8, images=1)[0].parents
 
 
 def test_an_interrupted_build_leaves_nothing_and_is_done_again(tmp_path, monkeypatch):
@@ -196,37 +131,15 @@ def test_a_shard_that_lost_bytes_is_built_again(tmp_path):
     assert data.jpeg_shards(size=8, images=5, folder=tmp_path)[0].read_bytes() == whole
 
 
-def test_of_two_kernels_that_ask_at_once_one_builds_and_one_waits(tmp_path, monkeypatch):
-    built = []
-
-    def slow_jpeg(*_, **__):
-        time.sleep(5e-3)
-        built.append(threading.get_ident())
-        return b"jpeg"
-
-    monkeypatch.setattr("labkit.train.data.shards._jpeg", slow_jpeg)
-    with ThreadPoolExecutor(2) as pool:  # a lock on a file holds between threads as between processes
-        ask = [pool.submit(data.jpeg_shards, size=8, images=20, folder=tmp_path) for _ in range(2)]
-        first, second = (asked.result() for asked in ask)
-    assert first == second
-    assert (len(built), len(set(built)), len(contents(first))) == (20, 1, 20)
-
-
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DataError, match=r"can't be written to .*Pass folder= or set LABKIT_HOME"):
         data.jpeg_shards(size=8, images=1, folder=tmp_path / "file")
 
 
-def test_impossible_shards_are_refused(tmp_path):
-    with pytest.raises(DataError, match="Expected per_shard to be a whole number of at least 1, got 0"):
-        data.jpeg_shards(per_shard=0, folder=tmp_path)
-
-
-@pytest.mark.parametrize("keep", [100, 700, 1300])
-def test_a_shard_cut_short_says_what_to_do(tmp_path, keep):
+def test_a_shard_cut_short_says_what_to_do(tmp_path):
     (shard,) = data.jpeg_shards(size=8, images=5, folder=tmp_path)
-    shard.write_bytes(shard.read_bytes()[:keep])
+    shard.write_bytes(shard.read_bytes()[:700])
     with pytest.raises(DataError, match=r"Delete its folder and call jpeg_shards again\."):
         contents([shard])
 
