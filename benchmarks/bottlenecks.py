@@ -25,8 +25,8 @@ from typing import Any
 from torch.multiprocessing.spawn import spawn
 
 import labkit as lab
-from tests.test_steptime import planted_loops, python_loops
-from tests.test_steptime.planted_loops import BALANCED, HOST_WORK, PLANTED, RealTime
+from tests.test_steptime.loops_communication import EXCHANGES, exchange
+from tests.test_steptime.planted_loops import BALANCED, STEPS, RealTime, mixture
 
 Loop = tuple[str, Callable[[], tuple[Any, Any]], str | None, str]
 
@@ -34,14 +34,9 @@ Loop = tuple[str, Callable[[], tuple[Any, Any]], str | None, str]
 def loops() -> Iterator[Loop]:
     """Name, maker, limit (None where nothing dominates) and the function to be named, of each loop."""
     real = RealTime()
-    named = {loop for places in HOST_WORK.values() for loop in places}  # some are in both: once will do
-    for limit, made in PLANTED.items():
-        yield from ((loop.__name__, partial(loop, real), limit, "") for loop in made if loop not in named)
-    for limit, places in HOST_WORK.items():
-        yield from ((loop.__name__, partial(loop, real), limit, place) for loop, place in places.items())
-    yield from ((name, partial(make, real), limit, place) for name, (limit, place, make) in python_loops.STEPS.items())
-    for name, kinds in BALANCED.items():
-        yield f"balanced: {name}", partial(planted_loops.mixture, real, *kinds), None, ""
+    yield from ((loop.name, partial(loop.build, real), loop.limit, loop.cause) for loop in STEPS if loop.real)
+    for kinds in BALANCED:
+        yield f"balanced: {', '.join(kinds)}", partial(mixture, real, *kinds), None, ""
 
 
 def judged(loop: Loop, budget_s: float) -> tuple[str, float]:
@@ -78,8 +73,7 @@ def exchange_judged(planted: str) -> tuple[str, float]:
     """The same for two ranks whose step is almost nothing but communication."""
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        given = f"{folder}/meeting", f"{folder}/limit", planted
-        spawn(planted_loops.exchange, given, nprocs=2)
+        spawn(exchange, (f"{folder}/meeting", f"{folder}/limit", planted), nprocs=2)
         found = [json.loads(Path(f"{folder}/limit-{rank}").read_text()) for rank in range(2)]
     took_s, busy = time.perf_counter() - start, any(one["busy"] for one in found)
     right = all(one["dominant"] == "communication" for one in found)
@@ -94,7 +88,7 @@ def main() -> int:
     budget_s = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0
     lab.measure_ceilings()
     chosen = [loop for loop in loops() if all(word in loop[0] for word in sys.argv[2:])]
-    exchanges = [name for name in ("all_reduce", "DDP") if all(word in name for word in sys.argv[2:])]
+    exchanges = [name for name in EXCHANGES if all(word in name for word in sys.argv[2:])]
     missed = 0
     for n in (0, 2):
         with busy(n):

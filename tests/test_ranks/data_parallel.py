@@ -10,8 +10,10 @@ from torch.nn.functional import cross_entropy
 
 from labkit.measure import contention, dist as lab_dist
 from labkit.measure.dist import interleaved
+from tests.test_ranks.ranks_faults import report_inside
 
-IMAGES, STEPS = 24, 3
+IMAGES = 24
+STEPS = 3
 
 
 def network():
@@ -28,7 +30,8 @@ def batch():
 def train(way):
     """(losses of the whole batch, weights, bytes held by weights, gradients and states) after three steps of Adam."""
     dist.init_process_group("gloo")
-    rank, n = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
+    n = dist.get_world_size()
     model = network()
     net, optimizer = way(model)
     x, y = (part.tensor_split(n)[rank] for part in batch())
@@ -89,12 +92,9 @@ def fsdp2(model):
     return model, adam(model)
 
 
-def skips_the_exchange(model):
-    return model, adam(model)
-
-
 def receives_first(x):
     other = 1 - dist.get_rank()
+    report_inside("recv")
     dist.recv(torch.empty_like(x), other)
     dist.send(x, other)
     return x
@@ -106,7 +106,9 @@ def two_ways(rounds):
     All ranks of a machine have one clock. The calls have the moment at which they ended.
     """
     dist.init_process_group("gloo")
-    late_s, calls, read_s = 0.02 * dist.get_rank(), [], []
+    late_s = 0.02 * dist.get_rank()
+    calls = []
+    read_s = []
 
     def perf_counter():
         read_s.append(time.perf_counter())

@@ -1,39 +1,50 @@
 """Functions for ranks that go wrong, each in one planned way; the tests plant each once, the soak 20 times."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import traceback
+from pathlib import Path
 from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 
-import labkit as lab
+from ranks import launch, report
 from ranks.inside import rank_context
 from ranks.launcher.coordinator import Coordinator
 
-_TIMEOUT_S, _GRACE_S = 60.0, 0.5
+_TIMEOUT_S = 60.0
 MARK = os.environ.setdefault("LABKIT_PLANTED", f"planted-by-{os.getpid()}")  # ranks have the notebook's environment
 _HANGS = f"not done after {_TIMEOUT_S:g} s"
 
 
-def launch_fault(fault):
-    """Launch two ranks with a minute's timeout, which is over half a second after both have reported anything.
+@contextlib.contextmanager
+def hangs_end_at_once():
+    """Inside, the timeouts of launches are over as soon as each rank has reported that it hangs.
 
-    Ranks that are about to hang report it. So the busiest machine has time to get there, and no test waits it out.
+    So the busiest machine has time to get there, and no test waits it out.
     """
-    reported_s, now_s = [], Coordinator.now_s
+    now_s = Coordinator.now_s
 
-    def later_s(self):
-        both_hang = len(reported_s) == 2 and now_s(self) > reported_s[-1] + _GRACE_S
-        return now_s(self) + _TIMEOUT_S * both_hang
+    def later_s(coordinator):
+        all_hang = len(coordinator.reports) >= len(coordinator.states) > 0
+        return now_s(coordinator) + _TIMEOUT_S * all_hang
 
     with patch.object(Coordinator, "now_s", later_s):
-        return lab.launch(fault, 2, timeout_s=_TIMEOUT_S, on_report=lambda report: reported_s.append(report.at_s))
+        yield
+
+
+def launch_fault(fault):
+    """Launch two ranks with a minute's timeout, which is over once both hang."""
+    with hangs_end_at_once():
+        return launch(fault, 2, timeout_s=_TIMEOUT_S)
 
 
 def start():
@@ -41,17 +52,52 @@ def start():
     return dist.get_rank()
 
 
+def when_inside(function, do):
+    """Call `do` from a thread, once the main thread is in a function of this name."""
+    main_thread = threading.main_thread().ident
+
+    def watch():
+        names = []
+        while function not in names:
+            time.sleep(0.01)
+            frames = traceback.walk_stack(sys._current_frames()[main_thread])
+            names = [frame.f_code.co_name for frame, _ in frames]
+        do()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def report_inside(function):
+    """Report once this rank is in a function, which it won't leave."""
+    rank = dist.get_rank()
+    when_inside(function, lambda: report(rank=rank))
+
+
+def _peer_waits():
+    """A file that rank 0 makes once it waits for rank 1, on this launch's free port."""
+    return Path(tempfile.gettempdir()) / f"{MARK}-{os.environ['MASTER_PORT']}"
+
+
+def wait_for_peer():
+    """In rank 1: return once rank 0 waits for it."""
+    while not _peer_waits().exists():
+        time.sleep(0.01)
+    _peer_waits().unlink()
+
+
 def raises_before_init():
     if os.environ["RANK"] == "1":
-        time.sleep(0.5)  # its peer shall have begun to wait for it
+        wait_for_peer()
         raise ValueError("planted before init")
+    when_inside("connect_and_check", _peer_waits().touch)
     start()
 
 
 def raises_after_init():
     if start() == 1:
-        time.sleep(0.5)  # its peer shall have begun to wait for it
+        wait_for_peer()
         raise ValueError("planted after init")
+    when_inside("all_reduce", _peer_waits().touch)
     dist.all_reduce(torch.ones(4))
 
 
@@ -64,7 +110,10 @@ def raises_and_closes_first():
         dist.all_reduce(torch.ones(4))
     finally:
         dist.destroy_process_group()
-        time.sleep(0.6 * rank)
+        if rank == 0:
+            _peer_waits().touch()  # it has failed
+        else:
+            wait_for_peer()
 
 
 def prints_letters_in_pieces():
@@ -76,28 +125,25 @@ def prints_letters_in_pieces():
 
 def mismatched_collectives():
     rank = start()
-    lab.report(rank=rank)
     if rank == 0:
+        report_inside("all_reduce")
         dist.all_reduce(torch.ones(4))
     else:
+        report_inside("broadcast")
         dist.broadcast(torch.ones(4), 0)
 
 
 def broadcasts_from_itself():
     rank = start()
-    lab.report(rank=rank)
+    report_inside("broadcast")
     dist.broadcast(torch.ones(4), rank)
-
-
-def mismatched_shapes():
-    rank = start()
-    dist.all_reduce(torch.ones(4 + 100 * rank))
 
 
 def returns_early():
     if start() == 1:
-        time.sleep(0.5)  # its peer shall have begun to wait for it
+        wait_for_peer()
         return
+    when_inside("all_reduce", _peer_waits().touch)
     dist.all_reduce(torch.ones(4))
 
 
@@ -121,31 +167,33 @@ def killed():
 
 def loops_forever():
     rank = start()
-    lab.report(rank=rank)
+    report_inside("_loops" if rank == 1 else "all_reduce")
+    if rank == 1:
+        _loops(rank)
+    dist.all_reduce(torch.ones(4))
+
+
+def _loops(rank):
     while rank == 1:
         pass
-    dist.all_reduce(torch.ones(4))
 
 
 def unpicklable_result():
     return (i for i in range(3))
 
 
-def huge_result():
-    return torch.arange(16_000_000, dtype=torch.float32)  # 64 MB
-
-
 def launches():
-    return lab.launch(start, 2)
+    return launch(start, 2)
 
 
 def waits_for_nobody():
     rank = start()
-    lab.report(rank=rank)
     if rank == 0:
+        report_inside("recv")
         dist.recv(torch.ones(4), 1)
     else:
-        time.sleep(60)
+        report(rank=rank)
+        time.sleep(600)
 
 
 def works():
@@ -156,13 +204,17 @@ def works():
 
 
 def half_a_message():
-    """Begins to tell the notebook something and never ends."""
+    """Rank 1 begins to tell the notebook something and never ends; rank 0 reports for both."""
     rank = start()
-    lab.report(rank=rank)
-    context = rank_context.current()
-    context.lock.acquire()
-    context.channel.sock.sendall(b"\0\0\0")
-    time.sleep(60)
+    if rank == 1:
+        context = rank_context.current()
+        context.lock.acquire()
+        context.channel.sock.sendall(b"\0\0\0")
+    dist.barrier()
+    if rank == 0:
+        report(rank=0)
+        report(rank=1)
+    time.sleep(600)
 
 
 def passes_3_and_4_numbers():
@@ -184,7 +236,7 @@ def broadcasts_too_little():
 def reduces_what_differs():
     """gloo waits for ever."""
     rank = start()
-    lab.report(rank=rank)
+    report_inside("reduce")
     dist.reduce(torch.ones(3 + rank), 0)
 
 
@@ -197,27 +249,24 @@ def receives_into_too_little():
         dist.recv(torch.ones(3), 0)
 
 
-def leaves_and_fails():
-    """Processes that a failed launch has to end as well; the tests look for them by this argument of theirs."""
-    subprocess.Popen(["sh", "-c", "sleep 600; :", MARK], start_new_session=True)
-    raise ValueError("planted after Popen")
-
-
 def leaves_and_is_killed():
+    """A process that a failed launch has to end as well; the tests look for it by this argument."""
     subprocess.Popen(["sh", "-c", "sleep 600; :", MARK], start_new_session=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def forks_a_child_that_exits():
-    rank, pid = int(os.environ["RANK"]), os.fork()
+    rank = int(os.environ["RANK"])
+    pid = os.fork()
     if pid == 0:
-        lab.report(child=1)  # a line of output, and no message between those of the rank
+        report(child=1)  # a line of output, and no message between those of the rank
         os._exit(3)
     return [rank, pid]
 
 
 def forks_a_child_that_stays():
-    rank, pid = int(os.environ["RANK"]), os.fork()
+    rank = int(os.environ["RANK"])
+    pid = os.fork()
     if pid == 0:
         time.sleep(600)
     return [rank, pid]
@@ -273,6 +322,11 @@ LEAVE = (
 )
 
 
+def leaves_all():
+    """All of it at once; the thread comes last, since a process that has one had better not fork."""
+    return [int(os.environ["RANK"]), *(pid for leaves in LEAVE for pid in leaves()[1:])]
+
+
 def works_for(seconds):
     start()
     subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -284,32 +338,30 @@ def works_for(seconds):
 def reports_forever():
     rank = start()
     while True:
-        lab.report(rank=rank, pid=os.getpid())
+        report(rank=rank, pid=os.getpid())
         time.sleep(0.05)
 
 
 def leaves_and_reports_forever():
     daemon = leaves_a_daemon()[1]
     program = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    lab.report(pid=os.getpid(), daemon=daemon, program=program.pid)
+    report(pid=os.getpid(), daemon=daemon, program=program.pid)
     time.sleep(600)
 
 
-# What each does to two ranks: words of RankFailed's message; None where it succeeds.
+# What each does to two ranks: words of RankFailed's message.
 FAULTS = {
     raises_before_init: ("rank 1 failed first", "ValueError: planted before init", "init_process_group"),
     raises_after_init: ("rank 1 failed first", "ValueError: planted after init", "rank 0 waits in all_reduce"),
     raises_and_closes_first: ("rank 1 failed first", "ValueError: planted in a try", "rank 0 failed after it"),
     mismatched_collectives: (f"2 of 2 ranks were {_HANGS}", "Call 1 of rank 0 is all_reduce, call 1"),
     broadcasts_from_itself: (_HANGS, "rank 0 is broadcast with src=0, call 1 of rank 1 is broadcast with src=1"),
-    mismatched_shapes: ("rank 0 passed 4 numbers, rank 1 passed 104",),
     passes_3_and_4_numbers: ("all_reduce, call 1 of its group: rank 0 passed 3 numbers, rank 1 passed 4",),
     passes_two_types: ("with wrong results", "rank 0 passed 4 numbers of float32, rank 1 passed 4 numbers of int32"),
     broadcasts_too_little: ("with wrong results", "rank 0 passed 4 numbers, rank 1 passed 5"),
     reduces_what_differs: (_HANGS, "rank 0 passed 3 numbers, rank 1 passed 4"),
     receives_into_too_little: ("Message 1 from rank 0 to rank 1: rank 0 passed 4 numbers, rank 1 passed 3",),
     half_a_message: (_HANGS, "rank 1 doesn't answer"),
-    leaves_and_fails: ("failed first", "ValueError: planted after Popen"),
     leaves_and_is_killed: ("failed first", "killed by SIGKILL"),
     returns_early: ("rank 1 returned while others were still waiting", "in all_reduce"),
     exits_0_early: ("rank 1 failed first", "left with exit code 0 before its function returned"),
@@ -320,6 +372,5 @@ FAULTS = {
         "rank 1 had not made the call in which rank 0 waited",
     ),
     unpicklable_result: ("of type generator, can't be sent to the notebook",),
-    huge_result: None,
     launches: ("launch was called inside a rank",),
 }  # fmt: skip

@@ -19,7 +19,8 @@ def processes_of(pid):
         state, parent = rest.rpartition(") ")[2].split()[:2]
         if state != "Z":
             parents.setdefault(int(parent), set()).add(int(number))
-    found, new = set(), {pid}
+    found = set()
+    new = {pid}
     while new:
         new = set().union(*(parents.get(p, set()) for p in new)) - found
         found |= new

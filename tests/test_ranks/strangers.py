@@ -80,7 +80,9 @@ def _becomes_nobody():
 
 def _lurk(attack, pipe):
     _becomes_nobody()
-    said, heard, spoke_s = {}, [], time.monotonic()
+    said = {}
+    heard = []
+    spoke_s = time.monotonic()
     pipe.send("ready")
     while True:
         if pipe.poll(0.1):
@@ -117,7 +119,8 @@ def lurking(attack, said):
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=_lurk, args=(attack, theirs))
     process.start()
-    found, over = [], threading.Event()
+    found = []
+    over = threading.Event()
     teller = threading.Thread(target=_tell, args=(ours, over, said))
     try:
         assert ours.recv() == "ready"

@@ -15,13 +15,10 @@ from trainplan.cluster.software import SOFTWARE
 from trainplan.cluster.step_prediction import PRESETS, steps_table
 from trainplan.cluster.validation import HeldAgainst
 
-A100, H100 = "A100 SXM4 80GB", "H100 SXM5 80GB"
-LARGE = Cluster(H100, 8192)
+pytestmark = pytest.mark.slow  # calculates all published steps
 
-
-def llama_405b(software):
-    layout = Layout(64, 8, 16, zero=1, software=SOFTWARE[software])
-    return step(model("Llama-3-405B"), LARGE, layout, 2048)
+A100 = "A100 SXM4 80GB"
+H100 = "H100 SXM5 80GB"
 
 
 def test_the_nearest_step_to_a_published_one_is_itself_and_to_one_left_out_another_s():
@@ -58,21 +55,17 @@ def test_the_interval_is_that_of_the_class_widened_by_distance_and_by_the_librar
 
 def test_every_library_s_interval_has_what_the_others_would_take_where_nothing_published_is_near():
     """The choice of a library moves 405 billion parameters on 8,192 GPUs by a quarter."""
-    steps = [llama_405b(software) for software in PRESETS]
-    times = [one.seconds for one in steps]
-    assert max(times) / min(times) > 1.2
-    for one in steps:
-        low, high = one.interval_s
-        assert low <= min(times) <= max(times) <= high
-        assert any("at most 3,072" in reason for reason in one.outside)
-        assert all(other in str(one) for other in PRESETS)
-
-
-def test_another_library_gathers_weights_as_often_as_the_layout_s_own():
-    kept = dataclasses.replace(SOFTWARE["torchtitan"], reshard=False)
-    found = step(model("GPT 1T"), Cluster(A100, 4096), Layout(32, 8, 16, zero=3, interleave=8, software=kept), 4096)
-    assert found.outside
-    assert max(found.by_library.values()) < 1.3 * found.seconds
+    shape = model("Llama-3-405B")
+    cluster = Cluster(H100, 8192)
+    layouts = [Layout(64, 8, 16, zero=1, software=SOFTWARE[name]) for name in PRESETS]
+    steps = [step(shape, cluster, layout, 2048) for layout in layouts]
+    times_s = [planned.seconds for planned in steps]
+    assert max(times_s) / min(times_s) > 1.2
+    for planned in steps:
+        low_s, high_s = planned.interval_s
+        assert low_s <= min(times_s) <= max(times_s) <= high_s
+        assert any("at most 3,072" in reason for reason in planned.outside)
+        assert all(other in str(planned) for other in PRESETS)
 
 
 def test_eight_of_ten_of_each_source_are_in_their_intervals():
@@ -96,30 +89,19 @@ def test_the_spread_of_each_class_is_what_its_steps_show():
     assert fit_cluster.spreads(fit_cluster.CONSTANTS) == SPREAD
 
 
-# Parameters split among all ranks, without tensor ranks, by DeepSpeed of 2021: GPUs, micro-batch. TFLOP/s a GPU were
-# 144, 88 and 44 (Narayanan et al. 2021, table 2).
-@pytest.mark.parametrize(("gpus", "micro_batch"), [(384, 4), (768, 2), (1536, 1)])
-@pytest.mark.parametrize("software", ["torch", "Megatron-LM 2021"])
-def test_zero_3_of_2021_is_said_to_be_unlike_all_published_steps(gpus, micro_batch, software):
+def test_zero_3_of_2021_is_said_to_be_unlike_all_published_steps():
+    """DeepSpeed of 2021 reached 144 TFLOP/s a GPU (Narayanan et al. 2021, table 2)."""
     shape = Transformer(96, 12288, 96, vocab=51_200, seq=2048, fused_attention=False, dropout=True)
-    layout = Layout(gpus, zero=3, micro_batch=micro_batch, recompute="full", dtype="mixed float16")
-    found = step(shape, Cluster(A100, gpus), dataclasses.replace(layout, software=SOFTWARE[software]), 1536)
-    assert any(reason.startswith("the nearest published step") for reason in found.outside)
-
-
-@pytest.mark.parametrize(("tensor", "pipeline"), [(32, 1), (16, 2), (8, 4)])
-def test_eighty_billion_parameters_on_32_gpus_are_unlike_nanotron_s(tensor, pipeline):
-    shape = Transformer(80, 8192, 64, 131_072, 4096, 28_672, gated=True)
-    layout = Layout(1, tensor, pipeline, dtype="autocast bfloat16", overlap=False, software=SOFTWARE["nanotron"])
-    found = step(shape, Cluster(H100, 32), layout, 256)
-    assert found.outside
-    assert (tensor > 8) == any("tensor ranks in several nodes" in reason for reason in found.outside)
+    layout = Layout(384, zero=3, micro_batch=4, recompute="full", dtype="mixed float16")
+    planned = step(shape, Cluster(A100, 384), layout, 1536)
+    assert any(reason.startswith("the nearest published step") for reason in planned.outside)
 
 
 def test_a_table_marks_the_steps_that_are_unlike_all_published_ones():
     shape, cluster, layout, batch = inputs("megatron")[3]
-    like = step(shape, cluster, layout, batch)
-    unlike = step(shape, cluster, dataclasses.replace(layout, offload=True), batch)
+    like, unlike = (
+        step(shape, cluster, dataclasses.replace(layout, offload=offload), batch) for offload in (False, True)
+    )
     table = steps_table([like, unlike])
     assert [row[1].endswith("?") for row in table.rows] == [False, True]
     assert "A step with ?" in str(table)
@@ -140,28 +122,17 @@ def test_published_memory_is_met(name, n, median, most):
     assert found.errors[-1] <= most, found
 
 
-def test_memory_is_met_with_the_fragments_of_the_other_libraries():
-    sizes = []
-    for name in fit_cluster.MEMORY:
-        share = fit_cluster.fragments(*(other for other in fit_cluster.MEMORY if other != name))
-        sizes += [abs(math.expm1(error)) for error in fit_cluster.memory_errors(name, share)]
-    assert statistics.median(sizes) <= 0.1  # 0.08 was asked for
-    assert np.quantile(sizes, 0.9) <= 0.2
-
-
 def test_the_fragments_in_use_are_those_that_the_script_finds():
     assert fit_cluster.fragments("torchtitan memory", "nanotron memory") == SOFTWARE["torch"].fragments
     assert fit_cluster.fragments("zero bubble memory") == SOFTWARE["Megatron-LM"].fragments
     assert {row["unit"] for row in rows("nanotron memory")} == {"GB of the first stage"}
 
 
-@pytest.mark.parametrize("software", ["torch", "Megatron-LM", "Transformer Engine"])
-def test_llama_3_405b_fits_as_it_was_trained(software):
-    """TP 8, PP 16, gradients and optimizer split, nothing recomputed (Llama team 2024, section 3.3.2 and table 4)."""
-    layout = Layout(128, 8, 16, zero=2, software=SOFTWARE[software])
-    assert step(model("Llama-3-405B"), Cluster(H100, 16_384), layout, 2048).fits
-    assert not step(model("Llama-3-405B"), Cluster(H100, 8192), dataclasses.replace(layout, data=64, zero=0), 2048).fits
-
-
-def test_nanotron_s_best_layouts_fit():
-    assert all(row.by.fits for row in published_steps("nanotron").rows)
+def test_llama_3_405b_fits_as_it_was_trained():
+    """TP 8, PP 16, gradients and optimizer split (Llama team 2024, section 3.3.2 and table 4)."""
+    shape = model("Llama-3-405B")
+    for name in PRESETS:
+        layout = Layout(128, 8, 16, zero=2, software=SOFTWARE[name])
+        assert step(shape, Cluster(H100, 16_384), layout, 2048).fits
+        unsplit = dataclasses.replace(layout, data=64, zero=0)
+        assert not step(shape, Cluster(H100, 8192), unsplit, 2048).fits

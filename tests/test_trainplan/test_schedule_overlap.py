@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from labkit.core.units import MIB
 from trainplan.costs.collectives import Link, all_reduce_s
 from trainplan.schedule import overlap
+from trainplan.units import MIB
 
 LINK = Link(1e-5, 1e10)
 
@@ -17,31 +17,12 @@ def at_rate(bytes_per_s):
     return {"link": Link(0, bytes_per_s), "ranks": 2}
 
 
-def test_one_bucket_is_exposed_as_a_whole():
-    found = overlap([1, 2, 3], [10, 10, 10], **at_rate(5), bucket_bytes=1000)
-    assert found.buckets == ((0, 1, 2),)
-    assert (found.backward_s, found.exposed_s, found.total_s) == (6, 6, 12)
-
-
-def test_a_fast_network_exposes_the_last_bucket_alone():
-    found = overlap([1.0] * 8, [10] * 8, **at_rate(20), bucket_bytes=10)
-    assert found.exposed_s == pytest.approx(0.5)
-    assert found.communication_s == pytest.approx(8 * 0.5)
-
-
-def test_a_slow_network_never_pauses_after_its_first_bucket():
-    found = overlap([1.0] * 8, [10] * 8, **at_rate(5), bucket_bytes=10)
-    assert found.total_s == pytest.approx(1 + 8 * 2)
-    assert found.exposed_s == pytest.approx(1 + 8 * 2 - 8)
-
-
-def test_smaller_buckets_hide_more_until_the_latency_counts():
-    layers = {"backward_s": [0.001] * 32, "n_bytes": [4 * MIB] * 32}
-    exposed = [
-        overlap(**layers, link=Link(2e-4, 5e9), ranks=8, bucket_bytes=size * MIB).exposed_s for size in (4, 32, 128)
-    ]
-    assert exposed[1] < exposed[0]  # 14 hops for each of 32 buckets
-    assert exposed[1] < exposed[2]  # nothing is hidden
+def test_a_fast_network_exposes_the_last_bucket_alone_and_a_slow_one_all_but_the_first_layer():
+    fast = overlap([1.0] * 8, [10] * 8, **at_rate(20), bucket_bytes=10)
+    assert fast.exposed_s == pytest.approx(0.5)
+    assert fast.communication_s == pytest.approx(8 * 0.5)
+    slow = overlap([1.0] * 8, [10] * 8, **at_rate(5), bucket_bytes=10)
+    assert slow.total_s == pytest.approx(1 + 8 * 2)  # it never pauses after its first bucket
 
 
 def test_a_bucket_takes_the_time_of_its_all_reduce():
@@ -58,19 +39,19 @@ def test_the_first_bucket_is_small_unless_a_size_is_said():
     assert overlap([1] * 5, sizes, **at_rate(MIB), bucket_bytes=24 * MIB).buckets == ((0, 1, 2, 3), (4,))
 
 
+@pytest.mark.slow
 def test_the_buckets_are_those_of_torch():
-    dist = pytest.importorskip("torch.distributed")
     import torch
 
-    rng = random.Random(3)
-    elements = [rng.choice([100, 70_000, 300_000, 3_000_000]) for _ in range(40)]
+    draw = random.Random(3)
+    elements = [draw.choice([100, 70_000, 300_000, 3_000_000]) for _ in range(40)]
     tensors = [torch.empty(n) for n in elements]
-    theirs, _ = dist._compute_bucket_assignment_by_size(tensors, [MIB, 25 * MIB])
+    theirs, _ = torch.distributed._compute_bucket_assignment_by_size(tensors, [MIB, 25 * MIB])
     ours = overlap([1.0] * 40, [4 * n for n in elements], **at_rate(1e9)).buckets
     assert [list(bucket) for bucket in ours] == theirs
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_what_must_hold_for_any_layers(seed):
     rng = random.Random(seed)
     n = rng.randint(1, 30)
