@@ -30,7 +30,14 @@ _SECTION = r"(?ms)^## {}\n.*?(?=^## |\Z)"
 _TEACHING = ROOT / "docs" / "teaching"
 _COVER = "03"  # the notebook whose first board stands on the first page
 # Beside the notebooks and the teachers' pages, the files of the repository that are pages here under the same path.
-_COPIED = (*(f"{name}/README.md" for name in PACKAGES), "data/README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+_COPIED = (
+    "docs/numbers.md",
+    *(f"{name}/README.md" for name in PACKAGES),
+    "data/README.md",
+    "CONTRIBUTING.md",
+    "docs/maintaining.md",
+    "CHANGELOG.md",
+)
 
 
 def write(source: Path, executed: Path, *, pdf: bool = False) -> None:

@@ -99,7 +99,7 @@ def pack(path: Path | None, to: Path | None, device: str) -> int:
         print(sentence)
     if status := tell(read(to, device)):
         return status
-    print(f"The file to send is {to}. It names no person and no computer. README.md says where it goes.")
+    print(f"The file to send is {to}. It names no person and no computer. docs/numbers.md says where it goes.")
     return 0
 
 
