@@ -162,12 +162,17 @@ class Launch(NamedTuple):
     registers: int | None = None
     """A thread, where the published source compiles to far more than an estimate assumes."""
 
-    def estimate(self, device):
-        """The estimate for a device."""
+    def traced(self):
+        """The trace of the launch."""
         arrays = (array.copy() for array in self.arrays)
         done = trace(self.kernel, self.grid, self.block, *arrays, shared_bytes=self.shared_bytes)
         assert self.races != done.ok, done
+        return done
+
+    def estimate(self, device, done=None):
+        """The estimate for a device, from a trace if there is one already."""
         device = CARDS.get(device, device)
+        done = done or self.traced()
         return done.estimate(device, grid=self.full_grid, longer=self.longer, registers=self.registers)
 
 

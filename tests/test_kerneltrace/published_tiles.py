@@ -4,25 +4,23 @@ The sources tune their tiles and don't print what they chose: a choice stands he
 have. In a row m, n, k are a matmul's extents; of attention the sequence, batch times heads, and the head's size.
 """
 
-import csv
 import math
 
 import numpy as np
 
 from kerneltrace import tiles
-from labkit.core.paths import DATA
 from tests.test_kerneltrace import tile_kernels
+from tests.test_kerneltrace.places import published
 
-TABLE = DATA / "published" / "tile_times.csv"
+NUMBERS = ("m", "n", "k", "printed", "calculated_ms")
 
 
 def rows():
     """The rows of the table as dicts, numbers as numbers."""
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        return [
-            {key: float(cell) if key in ("m", "n", "k", "printed", "calculated_ms") and cell else cell
-             for key, cell in row.items()} for row in csv.DictReader(file)
-        ]  # fmt: skip
+    return [
+        {column: float(cell) if column in NUMBERS and cell else cell for column, cell in row.items()}
+        for row in published("tile_times")
+    ]
 
 
 def published_s(row):

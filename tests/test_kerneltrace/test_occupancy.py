@@ -30,13 +30,10 @@ def test_the_examples_of_the_best_practices_guide(block, registers, blocks, perc
 @pytest.mark.parametrize(
     ("capability", "warps", "blocks", "per_sm", "per_block"),
     [
-        ((7, 0), 64, 32, 96, 96),
         ((7, 5), 32, 16, 64, 64),
         ((8, 0), 64, 32, 164, 163),
         ((8, 6), 48, 16, 100, 99),
-        ((8, 9), 48, 24, 100, 99),
         ((9, 0), 64, 32, 228, 227),
-        ((10, 0), 64, 32, 228, 227),
         ((12, 0), 48, 24, 100, 99),
     ],
 )
@@ -77,14 +74,10 @@ def test_a_block_is_a_number_or_extents_and_the_answer_reads():
     [
         ({"block": 1025}, "at most 1,024 threads, got 1,025"),
         ({"block": (32, 64)}, "got 2,048. Launch more blocks"),
-        ({"block": 0}, "block to be a whole number of at least 1 or a list, got 0"),
-        ({"block": ()}, "one to three extents"),
         ({"registers": 256}, "at most 255 registers a thread, got 256"),
-        ({"registers": 0}, "registers to be a whole number of at least 1, got 0"),
         ({"block": 1024, "registers": 65}, "takes 73,728 registers, and an SM has 65,536: the launch fails"),
         ({"shared_bytes": 163 * 1024 + 1}, "at most 166,912 B of shared memory a block .49,152 B unless"),
         ({"compute_capability": (5, 0)}, r"out of \(3, 7\), .*; got \(5, 0\)"),
-        ({"compute_capability": 8.0}, "got 8.0"),
     ],
 )
 def test_what_no_gpu_can_launch_is_one_clear_error(arguments, words):

@@ -1,7 +1,6 @@
 """What a trace of tiles counts and calculates, derived by hand, and what it refuses."""
 
 import importlib.util
-import math
 import subprocess
 import sys
 from pathlib import Path
@@ -27,29 +26,9 @@ def product(n, tile, group, programs=None, k=None, **options):
     """A trace of a matmul of n x n x k by tiles of tile x tile x 32."""
     k = k or n
     a, b, c = np.ones((n, k), np.float16), np.ones((k, n), np.float16), np.zeros((n, n), np.float32)
-    grid = (n // tile) ** 2
-    return tiles.trace(
-        matmul,
-        grid,
-        a,
-        b,
-        c,
-        n,
-        n,
-        k,
-        k,
-        1,
-        n,
-        1,
-        n,
-        1,
-        BM=tile,
-        BN=tile,
-        BK=32,
-        GROUP=group,
-        programs=programs,
-        **options,
-    )
+    sizes = n, n, k, k, 1, n, 1, n, 1
+    constants = {"BM": tile, "BN": tile, "BK": 32, "GROUP": group}
+    return tiles.trace(matmul, (n // tile) ** 2, a, b, c, *sizes, **constants, programs=programs, **options)
 
 
 def test_each_operand_of_a_product_is_loaded_once_for_each_tile_of_the_other():
@@ -65,13 +44,6 @@ def test_each_operand_of_a_product_is_loaded_once_for_each_tile_of_the_other():
     assert trace.dot_flop == {"float16": 2 * 128**3}
     assert trace.programs == 16
     assert trace.flop_per_byte == (2 * 128**3 + trace.flop) / trace.count().bytes
-
-
-def test_lines_are_counted_apart():
-    trace = product(64, 32, 1)
-    lines = {line for line in range(100, 125) if trace.count(line=line).bytes}
-    assert len(lines) == 3
-    assert sum(trace.count(line=line).bytes for line in lines) == trace.count().bytes
 
 
 def test_what_a_program_touches():
@@ -166,14 +138,6 @@ def test_torch_s_tensors_are_computed_in_their_type(dtype):
     assert torch.equal(out, x + y)
 
 
-def test_bfloat16_is_multiplied_in_float32():
-    a, b = torch.randn(32, 32).bfloat16(), torch.randn(32, 32).bfloat16()
-    c = torch.zeros(32, 32)
-    trace = tiles.trace(matmul, 1, a, b, c, 32, 32, 32, 32, 1, 32, 1, 32, 1, BM=32, BN=32, BK=32, GROUP=1)
-    torch.testing.assert_close(c, a.float() @ b.float(), rtol=1e-5, atol=1e-5)
-    assert trace.dot_flop == {"bfloat16": 2 * 32**3}
-
-
 @triton.jit
 def unknown_function(x, out):
     tl.store(out, tl.something_else(x))
@@ -182,11 +146,6 @@ def unknown_function(x, out):
 @triton.jit
 def function_of_numpy(x, out):
     tl.store(out, np.exp(tl.load(x)))
-
-
-@triton.jit
-def unknown_keyword(x, out):
-    tl.store(out, tl.load(x, masked=None))
 
 
 @triton.jit
@@ -206,7 +165,6 @@ def test_descriptors_are_refused_in_words():
     [
         (unknown_function, "tl.something_else is not known here"),
         (function_of_numpy, "operand 'Tile' does not support ufuncs"),
-        (unknown_keyword, "tl.load got an unexpected keyword argument 'masked'"),
     ],
 )
 def test_what_is_not_known_is_refused_with_its_line(kernel, words):
@@ -221,33 +179,10 @@ def test_arguments_that_no_kernel_takes_are_refused():
         tiles.trace(unknown_function, 1, x.astype(np.complex64), x)
     with pytest.raises(KernelError, match="out is 'text'"):
         tiles.trace(unknown_function, 1, x, "text")
-    with pytest.raises(KernelError, match="missing a required argument: 'out'"):
-        tiles.trace(unknown_function, 1, x)
     with pytest.raises(KernelError, match=r"Expected a function under @triton\.jit, got 5"):
         tiles.trace(5, 1, x)
     with pytest.raises(KernelError, match="There is no array 'z'; known are"):
         product(64, 32, 1).count("z")
-    with pytest.raises(KernelError, match=r"Expected grid\.x to be 1 to"):
-        tiles.trace(add, 0, x, x, x, 4, BLOCK=4)
-
-
-def test_an_input_may_be_nan():
-    x, out = np.full(64, np.nan, np.float32), np.zeros(64, np.float32)
-    assert tiles.trace(add, 1, x, x, out, 64, BLOCK=64).ok
-    assert np.isnan(out).all()
-
-
-def test_a_grid_may_be_a_function_of_the_constants():
-    x, out = random(100), np.zeros(100, np.float32)
-    assert tiles.trace(add, lambda meta: (triton.cdiv(100, meta["BLOCK"]),), x, x, out, 100, BLOCK=32).programs == 4
-    np.testing.assert_allclose(out, 2 * x)
-
-
-def test_the_table_shows_each_array_and_the_findings():
-    shown = str(product(64, 32, 1))
-    assert "matmul: 4 programs" in shown
-    assert "No mistakes found." in shown
-    assert "524,288 FLOP of tl.dot on float16" in shown
 
 
 def test_importing_it_loads_neither_triton_nor_torch():
@@ -292,17 +227,13 @@ class TestCompiled:
         with pytest.raises(KernelError, match=r"has compute capability 9\.0: compile for it"):
             tiles.occupancy(code, "H100 SXM5 80GB")
 
-    @pytest.mark.parametrize("name", ["add", "softmax", "layer norm", "transpose", "scan", "bins"])
+    @pytest.mark.parametrize("name", ["add", "softmax", "transpose", "scan", "bins"])
     def test_results_are_those_of_the_ptx(self, name):
         mine, other = launches()[name](), launches()[name]()
         assert tiles.trace(mine.kernel, mine.grid, *mine.args, **mine.constants).ok
         kerneltrace.trace(other.kernel, other.grid, 128, *other.args, constants=other.constants)
         for position in mine.expected:
             np.testing.assert_allclose(mine.args[position], other.args[position], rtol=1e-5, atol=1e-5)
-
-
-def test_reuse_of_nothing_is_no_number():
-    assert math.isnan(product(64, 32, 1).count("c", kind="load").reuse)
 
 
 @triton.autotune(configs=[triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})], key=["n"])

@@ -37,16 +37,6 @@ def test_atomics_of_lanes_at_one_address_are_done_one_after_another():
     assert done.count("x").rounds == done.count("x").requests == 16
 
 
-def test_the_table_shows_contention_where_there_are_atomics():
-    done = trace(contended, 2, 64, np.ones(64, np.float32), *(np.zeros(n, np.float32) for n in (1, 4, 128)))
-    table = done.by_array()
-    assert table.headings[-3:] == ("rounds", "collisions", "at one address")
-    assert next(row for row in table.rows if row[0] == "one")[-3:] == ("128", "124", "128")
-    assert "0 shuffles of warps, 4 barriers of blocks" in str(done)
-    plain = trace(entry_without_atomics, 1, 32, np.zeros(32))
-    assert "collisions" not in str(plain)
-
-
 def test_an_atomic_moves_its_sectors_both_ways_as_plain_code_does():
     def plain(x, y):
         i = cuda.grid(1)
@@ -60,22 +50,6 @@ def test_an_atomic_moves_its_sectors_both_ways_as_plain_code_does():
         trace(k, 4, 64, *np.ones((2, 256), np.float32)).count(space="global").bytes_moved for k in (plain, by_atomics)
     ]
     assert moved == [12 * 256, 12 * 256]
-
-
-def entry_without_atomics(y):
-    y[cuda.grid(1)] = 1
-
-
-def test_constant_memory_takes_a_round_for_each_address():
-    """CUDA C++ Programming Guide, "Device Memory Accesses": a request is split by its distinct addresses."""
-
-    def k(out):
-        c = cuda.const.array_like(LANES)
-        out[0, cuda.laneid] = c[cuda.laneid]
-        out[1, cuda.laneid] = c[3]
-        out[2, cuda.laneid] = c[cuda.laneid // 8]
-
-    assert trace(k, 1, 32, np.zeros((3, 32), np.int64)).count(space="constant").rounds == 32 + 1 + 4
 
 
 @pytest.mark.parametrize(("dtype", "each"), [(np.float32, 1), (np.float64, 2)])
@@ -105,3 +79,15 @@ def test_a_kernel_whose_threads_can_come_in_any_order_runs_once():
 
     launch = 2, 32, np.zeros(1, np.int32), np.zeros(1, np.int32)
     assert [trace(k, *launch).schedules for k in (unused, used, of_two_kinds)] == [1, 2, 2]
+
+
+def test_constant_memory_takes_a_round_for_each_address():
+    """CUDA C++ Programming Guide, "Device Memory Accesses": a request is split by its distinct addresses."""
+
+    def k(out):
+        c = cuda.const.array_like(LANES)
+        out[0, cuda.laneid] = c[cuda.laneid]
+        out[1, cuda.laneid] = c[3]
+        out[2, cuda.laneid] = c[cuda.laneid // 8]
+
+    assert trace(k, 1, 32, np.zeros((3, 32), np.int64)).count(space="constant").rounds == 32 + 1 + 4

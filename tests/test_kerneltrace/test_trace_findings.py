@@ -7,7 +7,7 @@ from numba import cuda, float32
 from kerneltrace import trace
 from kerneltrace.errors import KernelError
 from kerneltrace.judge import races
-from tests.test_kerneltrace.tracing import found, made_in_a_cell, run
+from tests.test_kerneltrace.tracing import found, made_in_a_cell
 
 
 def floats(n):
@@ -82,15 +82,6 @@ def test_outside_is_found_in_every_memory_and_ends_nothing(array):
     assert done.findings[0].line > 0
 
 
-def test_too_many_indices_are_told_in_words():
-    def k(y):
-        i = cuda.grid(1)
-        y[i, 0] = i
-
-    with pytest.raises(KernelError, match=r"cannot index array.* with 2 indices"):
-        trace(k, 1, 4, floats(4))
-
-
 # -- the result depends on the order
 
 
@@ -107,14 +98,6 @@ def test_order_dependence_is_caught_with_schedules():
     assert "the result depends on which thread comes first" in finding.words
 
 
-def test_a_sum_in_another_order_is_the_same_sum():
-    def k(x, total):
-        cuda.atomic.add(total, 0, x[cuda.grid(1)])
-
-    x = np.random.default_rng(0).standard_normal(1024).astype(np.float32)
-    assert trace(k, 4, 256, x, np.zeros(1, np.float32), schedules=4).ok
-
-
 # -- unwritten and unset
 
 
@@ -126,17 +109,6 @@ def test_elements_that_no_thread_writes():
 
     finding = found(k, 1, 128, floats(100), np.zeros(100), kind="unwritten")
     assert finding.words == "3 of the 100 elements of y are never written, the first is y[97]."
-
-
-def test_unwritten_in_two_dimensions_and_in_views():
-    def k(m):
-        i = cuda.grid(1)
-        m[i, 0] = 1
-
-    done = run(k, 1, 4, np.zeros((4, 6))[:, ::3])
-    assert [str(note) for note in done.notes] == [
-        "[note: unwritten] 4 of the 8 elements of m are never written, the first is m[0, 1]."
-    ]
 
 
 # -- speed
@@ -168,13 +140,3 @@ def test_an_error_of_python_says_what_it_means(statement, words):
     kernel = made_in_a_cell(f"def k(y):\n    i = cuda.grid(1)\n    {statement}\n")
     with pytest.raises(KernelError, match=words):
         trace(kernel, 1, 4, np.zeros(4))
-
-
-def test_the_busiest_thread_is_the_one_with_most_elements():
-    def k(x, y):
-        i = cuda.grid(1)
-        for j in range(i):
-            y[i] += x[j] + x[0]
-
-    done = trace(k, 2, 8, np.zeros(16), np.zeros(16))
-    assert (done.busiest("x"), done.busiest("y", "store")) == (15, 1)

@@ -40,14 +40,6 @@ FUNCTIONS = {
         h = uint32((h ^ ((a >> (8 * k)) & 255)) * 16777619)
     return h % 1000 + b * 0
 """,
-    "xorshift": """def f(a, b):
-    x = uint32(a) | uint32(1)
-    for _ in range(5):
-        x ^= uint32(x << 13)
-        x ^= x >> 17
-        x = uint32(x ^ (x << 5))
-    return x // 3
-""",
     "the finaliser of murmur": """def f(a, b):
     h = uint64(a)
     h ^= h >> uint64(33)
@@ -62,12 +54,6 @@ FUNCTIONS = {
     for _ in range(6):
         s = s * 6364136223846793005 + 1442695040888963407
     return s >> 33
-""",
-    "LCG of 32 bits": """def f(a, b):
-    s = uint32(a)
-    for _ in range(6):
-        s = uint32(1664525 * s + 1013904223)
-    return s >> 16
 """,
     "a digest that only adds": """def f(a, b):
     s = a - b
@@ -97,12 +83,6 @@ FUNCTIONS = {
     b //= 3
     a %= 1001
     return a - b
-""",
-    "greatest common divisor": """def f(a, b):
-    x, y = a & 0xFFFF, b & 0xFFFF
-    while y:
-        x, y = y, x % y
-    return x
 """,
 }
 

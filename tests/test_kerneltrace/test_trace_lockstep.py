@@ -61,17 +61,6 @@ def test_most_kernels_of_the_textbook_run_in_lockstep():
 
 
 @cuda.jit
-def mandelbrot(out, limit):
-    x, y = cuda.grid(2)
-    c, z = (3.0 * x / 16 - 2.0, 3.0 * y / 16 - 1.5), (0.0, 0.0)
-    n = 0
-    while n < limit and z[0] * z[0] + z[1] * z[1] < 4.0:
-        z = (z[0] * z[0] - z[1] * z[1] + c[0], 2.0 * z[0] * z[1] + c[1])
-        n += 1
-    out[y, x] = n
-
-
-@cuda.jit
 def primes(out):
     i = cuda.grid(1)
     if i >= out.size:

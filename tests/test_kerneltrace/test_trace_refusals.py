@@ -21,27 +21,16 @@ def fill(x):
         (0, 32, "Expected grid.x to be 1 to 2,147,483,647, got 0. Nothing would run; is the number of blocks rounded"),
         (1, 0, "Expected block.x to be 1 to 1,024, got 0"),
         ((1, 0), 32, "Expected grid.y to be 1 to 65,535, got 0"),
-        (-1, 32, "Expected grid.x to be 1 to 2,147,483,647, got -1"),
-        (1, 1025, "Expected block.x to be 1 to 1,024, got 1,025"),
         (1, (32, 33), "A block has at most 1,024 threads; 32 x 33 are 1,056. Use a smaller block and more blocks."),
         (1, (2, 2, 65), "Expected block.z to be 1 to 64, got 65"),
         (2.0, 32, "Expected grid to be a whole number or a tuple of up to three, got 2.0"),
         (1, (1, 2, 3, 4), "Expected block to be a whole number or a tuple of up to three"),
-        ((), 32, "Expected grid to be a whole number or a tuple of up to three"),
-        ("1", 32, "Expected grid to be a whole number or a tuple of up to three, got '1'"),
-        (None, 32, "Expected grid to be a whole number or a tuple of up to three, got None"),
     ],
 )
 def test_shapes_of_launches(grid, block, words):
     with pytest.raises(KernelError) as info:
         trace(fill, grid, block, np.zeros(4))
     assert words in str(info.value)
-
-
-def test_shapes_of_numpy_numbers_and_lists():
-    x = np.zeros(64)
-    assert trace(fill, np.int64(2), [np.int32(32)], x).ok
-    assert x[-1] == 63
 
 
 @pytest.mark.parametrize("args", [(), (np.zeros(3), 1)])
@@ -54,12 +43,9 @@ def test_wrong_numbers_of_arguments(args):
     ("given", "words"),
     [
         ([1, 2], r"'x' is \[1, 2\]. Make it an array: np.array"),
-        ({"a": 1}, "takes arrays and numbers; 'x' is"),
         ("text", "takes arrays and numbers; 'x' is 'text'"),
-        (None, "'x' is None"),
         (np.array([None, 1]), r"'x' is an array of Python objects, .* x.astype\(np.float32\)"),
         (np.zeros(2, [("a", object)]), "'x' is an array of Python objects"),
-        (np.array(["a"]), "'x' is an array of"),
     ],
 )
 def test_arguments_that_no_kernel_takes(given, words):
@@ -75,9 +61,8 @@ def test_a_tensor_that_numpy_has_no_type_for():
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("schedules", 0), ("schedules", 1.5), ("shared_bytes", -1), ("max_steps", 0), ("memory_bytes", -1),
-     ("memory_bytes", "1 GB")],
-)  # fmt: skip
+    [("schedules", 1.5), ("shared_bytes", -1), ("max_steps", 0), ("memory_bytes", "1 GB")],
+)
 def test_options(option, value):
     with pytest.raises(KernelError, match=option):
         trace(fill, 1, 1, np.zeros(4), **{option: value})
@@ -86,16 +71,9 @@ def test_options(option, value):
 SOURCES = {
     "cuda.syncthread()": "cuda.syncthread is not supported by kerneltrace. The nearest it knows: cuda.syncthreads",
     "cuda.atomic.addd(x, 0, 1)": "cuda.atomic.addd is not supported by kerneltrace. The nearest it knows: cuda.atomic.",
-    "cuda.nanosleeep(3)": "cuda.nanosleeep is not supported by kerneltrace. The nearest it knows: cuda.nanosleep",
-    "cuda.shfl_donw_sync(1, 2, 3)": "The nearest it knows: cuda.shfl_down_sync",
     "y = [v for v in x]": "a kernel can't use '[v for v in x]'",
-    "y = {1: 2}": "a kernel can't use '{1: 2}'",
-    "f = lambda v: v": "a kernel can't use 'lambda v: v'",
-    "yield 1": "a kernel can't use '(yield 1)'",
     "import math": "a kernel can't use 'import math'",
-    "global g": "a kernel can't use 'global g'",
-    "del x": "a kernel can't use 'del x'",
-    "class C: pass": "a kernel can't use 'class C:",
+    "def f(): pass": "a kernel can't use 'def f():",
     "with x: pass": "a kernel can't use 'with x:",
     "x[0], *y = 1, 2": "a kernel can't use '*y'",
 }
@@ -107,12 +85,6 @@ def test_what_a_kernel_can_not_have(line):
         trace(made_in_a_cell(f"def k(x):\n    x[0] = 1\n    {line}\n"), 1, 1, np.zeros(4))
     assert SOURCES[line] in str(info.value)
     assert "line 3" in str(info.value)
-
-
-def test_try_and_functions_inside():
-    for body in ("try:\n        x[0] = 1\n    except ValueError:\n        pass", "def f():\n        pass"):
-        with pytest.raises(KernelError, match="k, line 2: a kernel can't use"):
-            trace(made_in_a_cell(f"def k(x):\n    {body}\n"), 1, 1, np.zeros(4))
 
 
 def test_a_device_function_that_calls_itself():
@@ -161,14 +133,7 @@ def test_counts_of_what_is_not_there():
         assert words in str(info.value)
 
 
-@pytest.mark.parametrize("given", [{"array": 3}, {"array": np.zeros(4)}, {"kind": 3}, {"space": []}, {"line": "4"}])
-def test_counts_of_what_has_no_name(given):
-    done = trace(fill, 1, 32, np.zeros(32))
-    with pytest.raises(KernelError, match=f"Expected {next(iter(given))} to be"):
-        done.count(**given)
-
-
-@pytest.mark.parametrize("number", [10**30, -(2**63) - 1, (1, 2**64)])
+@pytest.mark.parametrize("number", [-(2**63) - 1, (1, 2**64)])
 def test_an_integer_that_no_kernel_takes(number):
     def k(x, n):
         x[cuda.grid(1)] = 1

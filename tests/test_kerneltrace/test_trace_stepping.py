@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from kerneltrace.errors import KernelError
 from kerneltrace.run import stepping
 from kerneltrace.run.stepping import IN_TURN, ONE_BY_ONE, steps
 
@@ -41,11 +40,6 @@ def without_guard(x, out):
 def wait_for_ever(flag, out):
     while flag[0] == 0:
         out[0] = 1
-
-
-@cuda.jit
-def nothing(x):
-    pass
 
 
 def told(made):
@@ -85,16 +79,6 @@ def lost_in(kernel, threads, *args, order=IN_TURN, chosen=()):
     return [step.words for step in steps(kernel, threads, args, order, chosen).steps if "lost" in step.words]
 
 
-def test_a_thread_that_writes_twice_loses_nothing():
-    @cuda.jit
-    def twice(x):
-        x[0] = x[0] + 1
-        x[0] = 7
-
-    assert not lost_in(twice, 1, np.zeros(1, int))
-    assert not lost_in(twice, 2, np.zeros(1, int), order=ONE_BY_ONE)
-
-
 def test_a_write_that_a_barrier_orders_is_not_lost():
     @cuda.jit
     def rounds(x):
@@ -107,11 +91,6 @@ def test_a_write_that_a_barrier_orders_is_not_lost():
             x[0] = old + 2
 
     assert not lost_in(rounds, 2, np.zeros(1, int), chosen=[1, 0, 0, 1])
-
-
-def test_a_chosen_thread_that_is_done_is_passed_over():
-    made = steps(add_one, 2, (np.zeros(1, int),), IN_TURN, [1, 1, 1, 0])
-    assert [step.thread for step in made.steps] == [1, 1, 0, 0]
 
 
 def test_an_atomic_reads_its_index_in_a_step_before_it_and_is_itself_one():
@@ -143,14 +122,3 @@ def test_what_never_ends_is_cut_off():
     made = steps(wait_for_ever, 2, (np.zeros(1, int), np.zeros(1, int)))
     assert len(made.steps) == stepping.MOST_STEPS
     assert made.ended == "These are the first 200 steps; there are more."
-
-
-def test_a_kernel_that_accesses_nothing_has_no_steps():
-    made = steps(nothing, 2, (np.zeros(1),))
-    assert made.steps == ()
-    assert len(made.memory) == len(made.places) == 1
-
-
-def test_what_the_tracer_refuses_is_refused():
-    with pytest.raises(KernelError, match="takes 1 argument"):
-        steps(add_one, 2, ())

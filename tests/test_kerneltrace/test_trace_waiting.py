@@ -39,30 +39,6 @@ def test_two_barriers_for_one_block():
     assert "thread 0 and 31 others wait here, 32 threads wait at line" in finding.words
 
 
-def test_a_barrier_in_a_loop_of_different_lengths():
-    def k(x):
-        t = cuda.threadIdx.x
-        for _ in range(t % 2 + 1):
-            cuda.syncthreads()  # here
-        x[t] = t
-
-    finding = found(k, 1, 4, np.zeros(4), kind="barrier")
-    assert "2 of the block's 4 threads have come to the kernel's end without it (the first: thread 0)" in finding.words
-
-
-def test_a_barrier_that_every_thread_reaches_is_no_mistake():
-    def k(x, y):
-        i = cuda.grid(1)
-        v = x[i] if i < x.size else 0
-        if cuda.blockIdx.x == 0:
-            cuda.syncthreads()
-        cuda.syncthreads()
-        if i < x.size:
-            y[i] = v
-
-    run(k, 2, 64, np.zeros(100), np.zeros(100))
-
-
 def test_syncwarp_against_syncthreads():
     def k(x):
         t = cuda.threadIdx.x
@@ -78,50 +54,6 @@ def test_syncwarp_against_syncthreads():
     assert "(cuda.syncthreads(); the first: thread 16)" in finding.words
 
 
-def test_a_shuffle_that_not_all_named_lanes_reach():
-    def k(x):
-        t = cuda.threadIdx.x
-        if t % 2:
-            x[t] = cuda.shfl_sync(FULL, t, 0)  # here
-        else:
-            cuda.syncthreads()
-
-    assert "16 at line" in found(k, 1, 32, np.zeros(32), kind="deadlock").words
-
-
-def test_different_warp_operations_do_not_meet():
-    """CUDA C++ Programming Guide, "Warp Vote Functions": all lanes in the mask must execute the same operation."""
-
-    def k(x):
-        t = cuda.threadIdx.x
-        if t < 16:
-            x[t] = cuda.shfl_sync(FULL, t, 0)
-        else:
-            x[t] = cuda.ballot_sync(FULL, 1)
-
-    assert not trace(k, 1, 32, np.zeros(32, np.int64)).ok
-
-
-def test_a_lane_outside_its_own_mask():
-    def k(x):
-        x[cuda.laneid] = cuda.shfl_sync(0xFFFF, cuda.laneid, 0)
-
-    assert "lane" in {finding.kind for finding in trace(k, 1, 32, np.zeros(32, np.int64)).findings}
-
-
-def test_a_value_from_a_lane_that_does_not_take_part():
-    def k(x):
-        t = cuda.laneid
-        if t < 16:
-            x[t] = cuda.shfl_down_sync(0xFFFF, t, 8)  # here
-        else:
-            x[t] = 1
-
-    finding = found(k, 1, 32, np.zeros(32), kind="undefined")
-    assert "thread 8 reads the value of lane 16, which does not take part: it is undefined" in finding.words
-    assert finding.count == 8
-
-
 def test_a_while_loop_without_end():
     def k(x):
         i = 0
@@ -133,24 +65,15 @@ def test_a_while_loop_without_end():
     assert "Does i < 10 ever become false?" in finding.words
 
 
-def test_a_for_loop_of_too_many_turns():
-    def k(x):
-        for i in range(10**12):  # here
-            x[0] = i
-
-    finding = found(k, 1, 1, np.zeros(1), kind="endless", max_steps=70_000)
-    assert "after 70,000 turns" in finding.words
-    assert "raise max_steps" in finding.words
-
-
-@pytest.mark.parametrize("turns", [1000, 60_000])
-def test_max_steps_holds_for_for_loops_of_any_length(turns):
+@pytest.mark.parametrize(("turns", "max_steps"), [(10**12, 70_000), (60_000, 500), (1000, 500)])
+def test_a_for_loop_of_too_many_turns(turns, max_steps):
     def k(x, n):
         for i in range(n):  # here
             x[0] = i
 
-    finding = found(k, 1, 1, np.zeros(1), turns, kind="endless", max_steps=500)
-    assert "after 500 turns" in finding.words
+    finding = found(k, 1, 1, np.zeros(1), turns, kind="endless", max_steps=max_steps)
+    assert f"after {max_steps:,} turns" in finding.words
+    assert "raise max_steps" in finding.words
 
 
 def test_a_lock_that_is_never_released():
@@ -162,17 +85,6 @@ def test_a_lock_that_is_never_released():
     finding = found(k, 1, 2, np.zeros(1, np.int32), np.zeros(2), kind="endless", max_steps=3000)
     assert "thread 1 is still in this loop" in finding.words
     assert "does it wait for a thread that can't go on?" in finding.words
-
-
-def test_waiting_for_a_later_block_never_ends():
-    def k(flag):
-        if cuda.blockIdx.x == 0:
-            while cuda.atomic.add(flag, 0, 0) == 0:  # here
-                pass
-        else:
-            cuda.atomic.add(flag, 0, 1)
-
-    assert "thread 0 of block 0" in found(k, 2, 1, np.zeros(1, np.int32), kind="endless", max_steps=3000).words
 
 
 def test_waiting_for_a_later_thread_of_the_block_ends():
@@ -201,40 +113,25 @@ def test_what_was_done_before_a_kernel_stopped_is_still_counted():
     assert "raised" in str(done)
 
 
-def test_a_raise_and_an_assertion_of_the_kernel():
-    def k(x):
-        i = cuda.grid(1)
-        assert x[i] < 2, "too large"  # here
-
-    assert found(k, 1, 4, np.arange(4), kind="raised").words == "thread 2 raised AssertionError: too large"
+def counting_for(x):
+    for j in range(90_000):
+        x[cuda.grid(1)] += j
 
 
-def test_a_trace_stops_before_its_memory_is_spent():
-    def k(x):
-        i = cuda.grid(1)
-        for j in range(1000):
-            x[i] += j
+def counting_while(x):
+    j = 0
+    while j < 90_000:
+        x[0] = j
+        j += 1
 
-    with pytest.raises(
-        TraceTooLarge, match=r"[\d,]+ logged accesses need more than the trace's budget of .*Or raise"
-    ) as info:
-        trace(k, 10, 256, np.zeros(2560), memory_bytes=1_000_000)
-    logged = int(str(info.value).split(" ")[0].replace(",", ""))
+
+@pytest.mark.parametrize(("kernel", "threads"), [(counting_for, 256), (counting_while, 1)])
+def test_a_trace_stops_before_its_memory_is_spent(kernel, threads):
+    words = r"[\d,]+ logged accesses need more than the trace's budget of .*Or raise"
+    with pytest.raises(TraceTooLarge, match=words) as error:
+        trace(kernel, 1, threads, np.zeros(threads), memory_bytes=1_000_000)
+    logged = int(str(error.value).split(" ")[0].replace(",", ""))
     assert logged * 16 < 1_000_000
-    while_loop = trace_of_a_while_loop()
-    assert while_loop * 16 < 1_000_000
-
-
-def trace_of_a_while_loop():
-    def k(x):
-        j = 0
-        while j < 90_000:
-            x[0] = j
-            j += 1
-
-    with pytest.raises(TraceTooLarge) as info:
-        trace(k, 1, 1, np.zeros(1), memory_bytes=1_000_000)
-    return int(str(info.value).split(" ")[0].replace(",", ""))
 
 
 def sum_of_eight(x, y, mask):
@@ -263,6 +160,7 @@ def test_an_undefined_value_that_is_used_is_a_mistake():
 
     finding = trace(k, 1, 32, np.ones(32), np.ones(8)).findings[0]
     assert (finding.kind, finding.count) == ("undefined", 4)
+    assert "thread 4 reads the value of lane 8, which does not take part: it is undefined" in finding.words
 
 
 def test_a_mask_that_names_lanes_which_do_not_come():
@@ -280,3 +178,16 @@ def test_a_mask_may_name_lanes_that_have_returned():
         y[t] = cuda.shfl_xor_sync(FULL, x[t], 1)
 
     assert trace(k, 1, 32, np.ones(32), np.ones(8)).ok
+
+
+def test_different_warp_operations_do_not_meet():
+    """CUDA C++ Programming Guide, "Warp Vote Functions": all lanes in the mask must execute the same operation."""
+
+    def k(x):
+        t = cuda.threadIdx.x
+        if t < 16:
+            x[t] = cuda.shfl_sync(FULL, t, 0)
+        else:
+            x[t] = cuda.ballot_sync(FULL, 1)
+
+    assert not trace(k, 1, 32, np.zeros(32, np.int64)).ok

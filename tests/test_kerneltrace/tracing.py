@@ -1,13 +1,17 @@
-"""What the tests of lab.trace share."""
+"""What the tests of traces share."""
 
 import inspect
 import linecache
 import math
+import sys
 
 import numpy as np
+import pytest
 from numba import cuda
 
 from kerneltrace import trace
+
+not_on_macos = pytest.mark.skipif(sys.platform == "darwin", reason="NVIDIA has no compiler for macOS")
 
 
 def run(kernel, blocks, threads, *args, **options):

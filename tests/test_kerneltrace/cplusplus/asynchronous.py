@@ -1,4 +1,4 @@
-"""Copies that arrive later: cp.async, cuda::pipeline, cuda::barrier, groups."""
+"""Copies that arrive later: cp.async, cuda::pipeline, cuda::barrier."""
 
 from tests.test_kerneltrace.cplusplus.case import Cases, Flaw, random, zeros
 
@@ -59,39 +59,6 @@ CASES(
         Flaw("deadlock", "bar.arrive_and_wait", "init(&bar, blockDim.x)", "init(&bar, blockDim.x + 1)", "mbarrier"),
     ],
 )  # fmt: skip
-CASES(
-    "cuda::barrier between producers and consumers",
-    """#include <cuda/barrier>
-using barrier = cuda::barrier<cuda::thread_scope_block>;
-__global__ void k(const float* x, float* y, int n) {
-    __shared__ float buffer[2][32];
-    __shared__ barrier ready[2], filled[2];
-    if (threadIdx.x < 2) { init(ready + threadIdx.x, 64); init(filled + threadIdx.x, 64); }
-    __syncthreads();
-    int t = threadIdx.x % 32;
-    if (threadIdx.x < 32) {
-        for (int i = 0; i < n; ++i) {
-            ready[i % 2].arrive_and_wait();
-            buffer[i % 2][t] = x[32 * i + t];
-            barrier::arrival_token token = filled[i % 2].arrive();
-        }
-    } else {
-        barrier::arrival_token token0 = ready[0].arrive(), token1 = ready[1].arrive();
-        float sum = 0;
-        for (int i = 0; i < n; ++i) {
-            filled[i % 2].arrive_and_wait();
-            sum += buffer[i % 2][31 - t];
-            barrier::arrival_token token = ready[i % 2].arrive();
-        }
-        y[t] = sum;
-    }
-}""",
-    1, 64, X, zeros(32), 8, want={1: X.reshape(8, 32).sum(0)[::-1]},
-    flaws=[
-        Flaw("race", "sum += buffer", "            ready[i % 2].arrive_and_wait();\n", ""),
-        Flaw("unset", "sum += buffer", "            filled[i % 2].arrive_and_wait();\n", ""),
-    ],
-)  # fmt: skip
 PIPELINE = """#include <cooperative_groups.h>
 #include <cuda/pipeline>
 __global__ void k(const float* x, float* y, int batches) {
@@ -121,45 +88,4 @@ CASES(
     flaws=[Flaw("unset", "sum += s[(i - 1)", "        pipe.consumer_wait();\n        sum += s[(i",
              "        sum += s[(i",
                 "asynchronous copy")],
-)  # fmt: skip
-CASES(
-    "cuda::pipeline of a thread",
-    """#include <cuda/pipeline>
-__global__ void k(const float* x, float* y) {
-    __shared__ float s[64];
-    int t = threadIdx.x;
-    auto pipe = cuda::make_pipeline();
-    pipe.producer_acquire();
-    cuda::memcpy_async(&s[t], &x[t], sizeof(float), pipe);
-    pipe.producer_commit();
-    pipe.consumer_wait();
-    __syncthreads();
-    y[t] = s[63 - t];
-    pipe.consumer_release();
-}""",
-    1, 64, X[:64].copy(), zeros(64), want={1: X[:64][::-1]},
-    flaws=[Flaw("race", "y[t] = s[63 - t]", "    __syncthreads();\n", "")],
-)  # fmt: skip
-CASES(
-    "groups: memcpy_async and wait",
-    """#include <cooperative_groups.h>
-#include <cooperative_groups/memcpy_async.h>
-namespace cg = cooperative_groups;
-__global__ void k(const float* x, float* y, int n) {
-    extern __shared__ float s[];
-    auto block = cg::this_thread_block();
-    float sum = 0;
-    for (int i = 0; i < n; i += 64) {
-        cg::memcpy_async(block, s, x + i, sizeof(float) * 64);
-        cg::wait(block);
-        sum += s[63 - block.thread_rank()];
-        block.sync();
-    }
-    y[threadIdx.x] = sum;
-}""",
-    1, 64, X, zeros(64), 256, shared_bytes=256, want={1: X.reshape(4, 64).sum(0)[::-1]},
-    flaws=[
-        Flaw("unset", "sum += s", "        cg::wait(block);\n", "        block.sync();\n", "asynchronous copy"),
-        Flaw("race", "memcpy_async(block", "        block.sync();\n", ""),
-    ],
 )  # fmt: skip

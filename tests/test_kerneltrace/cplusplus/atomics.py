@@ -93,70 +93,6 @@ __global__ void dot(int* mutex, const float* x, float* y) {
     ],
 )  # fmt: skip
 CASES(
-    "a counter that threads draw numbers from",
-    """__global__ void work(int* next, const int* x, int* y, int n) {
-    __shared__ int base;
-    while (true) {
-        if (threadIdx.x == 0) base = atomicAdd(next, blockDim.x);
-        __syncthreads();
-        int i = base + threadIdx.x;
-        __syncthreads();
-        if (base >= n) return;
-        if (i < n) y[i] = 2 * x[i];
-        __syncthreads();
-    }
-}""",
-    2, 32, zeros(1, dtype=np.int32), N, zeros(128, dtype=np.int32), 128, want={2: 2 * N},
-    flaws=[Flaw("race", "atomicAdd(next", "y[i] = 2 * x[i];\n        __syncthreads();", "y[i] = 2 * x[i];")],
-)  # fmt: skip
-CASES(
-    "a flag that another warp waits for",
-    """__global__ void handoff(const float* x, float* y) {
-    __shared__ float s[32];
-    __shared__ volatile int ready;
-    if (threadIdx.x == 0) ready = 0;
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        s[threadIdx.x] = x[threadIdx.x] + 1;
-        __threadfence_block();
-        __syncwarp();
-        if (threadIdx.x == 0) ready = 1;
-    } else {
-        while (ready == 0) {}
-        __threadfence_block();
-        y[threadIdx.x - 32] = s[63 - threadIdx.x];
-    }
-}""",
-    1, 64, X[:32].copy(), zeros(32), want={1: (X[:32] + 1)[::-1]},
-)  # fmt: skip
-CASES(
-    "blocks in a chain, each of which waits for the one before",
-    """__global__ void chained(const int* x, volatile int* sums, volatile int* flags, int* y, int* ticket) {
-    __shared__ int block, before;
-    if (threadIdx.x == 0) block = atomicAdd(ticket, 1);
-    __syncthreads();
-    int v = x[block * blockDim.x + threadIdx.x];
-    int total = __syncthreads_count(v > 500);
-    if (threadIdx.x == 0) {
-        int prior = 0;
-        if (block > 0) {
-            while (flags[block - 1] == 0) {}
-            __threadfence();
-            prior = sums[block - 1];
-        }
-        sums[block] = prior + total;
-        __threadfence();
-        flags[block] = 1;
-        before = prior;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) y[block] = before;
-}""",
-    4, 32, N, zeros(4, dtype=np.int32), zeros(4, dtype=np.int32), zeros(4, dtype=np.int32), zeros(1, dtype=np.int32),
-    want={3: np.append(0, (N.reshape(4, 32) > 500).sum(1).cumsum()[:-1])},
-    flaws=[Flaw("race", "prior = sums[block - 1]", "        __threadfence();\n        flags", "        flags")],
-)  # fmt: skip
-CASES(
     "cuda::atomic and cuda::atomic_ref",
     """#include <cuda/atomic>
 __global__ void k(const int* x, int* sum, unsigned* most, int* out) {
@@ -173,8 +109,6 @@ __global__ void k(const int* x, int* sum, unsigned* most, int* out) {
 }""",
     2, 64, N, zeros(1, dtype=np.int32), zeros(1, dtype=np.uint32), zeros(128, dtype=np.int32),
     want={1: [N.sum()], 2: [N.max()], 3: np.full(128, 64)},
-    flaws=[Flaw("race", "in_block++", "in_block.store(0);\n    __syncthreads();",
-             "in_block.store(0);")] if False else [],
 )  # fmt: skip
 CASES(
     "a message by release and acquire",

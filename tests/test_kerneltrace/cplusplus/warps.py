@@ -3,7 +3,6 @@
 import numpy as np
 
 from tests.test_kerneltrace.cplusplus.case import Cases, Flaw, below, random, zeros
-from tests.test_kerneltrace.textbook.entry import Want
 
 CASES = Cases()
 X = random(128)
@@ -35,22 +34,6 @@ __global__ void sum_kernel_block(float *sum, float *input) {
              "        temp[lane] = val;")],
 )  # fmt: skip
 CASES(
-    "groups: a reduction of a tile",
-    GROUPS
-    + """__global__ void tiles(const float* x, float* y) {
-    cg::thread_block block = cg::this_thread_block();
-    cg::thread_block_tile<32> warp = cg::tiled_partition<32>(block);
-    int i = block.group_index().x * block.size() + block.thread_rank();
-    float total = cg::reduce(warp, x[i], cg::plus<float>());
-    float most = cg::reduce(warp, x[i], cg::greater<float>());
-    if (warp.thread_rank() == 0) {
-        y[2 * (blockIdx.x * warp.meta_group_size() + warp.meta_group_rank())] = total;
-        y[2 * (blockIdx.x * warp.meta_group_size() + warp.meta_group_rank()) + 1] = most;
-    }
-}""",
-    2, 64, X, zeros(8), want={1: np.stack([X.reshape(4, 32).sum(1), X.reshape(4, 32).max(1)], 1).ravel()},
-)  # fmt: skip
-CASES(
     "groups: tiles of eight, with shuffles, votes and shared memory",
     GROUPS
     + """__global__ void eights(const int* x, int* y) {
@@ -70,39 +53,6 @@ CASES(
     flaws=[Flaw("race", "s[t ^ 7]", "    tile.sync();\n", "")],
 )  # fmt: skip
 CASES(
-    "groups: one atomic for all threads that come together",
-    GROUPS
-    + """__device__ int atomicAggInc(int *ctr) {
-    auto g = cg::coalesced_threads();
-    int warp_res;
-    if (g.thread_rank() == 0) warp_res = atomicAdd(ctr, g.size());
-    return g.shfl(warp_res, 0) + g.thread_rank();
-}
-__global__ void filter_k(int *dst, int *nres, const int *src, int n) {
-    int i = threadIdx.x + blockIdx.x * blockDim.x;
-    if (i >= n) return;
-    if (src[i] > 500) dst[atomicAggInc(nres)] = src[i];
-}""",
-    2, 64, zeros(128, dtype=np.int32), zeros(1, dtype=np.int32), N, 120, want={1: [(N[:120] > 500).sum()]},
-    flaws=[Flaw("outside", "src[i] > 500", "    if (i >= n) return;\n", "i += 9;", "src[128]")],
-)  # fmt: skip
-CASES(
-    "a filter by ballot",
-    """__global__ void filter(const int* x, int* out, int* count, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x, lane = threadIdx.x & 31;
-    bool keep = i < n && x[i] % 2 == 0;
-    unsigned mask = __ballot_sync(0xffffffff, keep);
-    int base = 0;
-    if (lane == 0 && mask) base = atomicAdd(count, __popc(mask));
-    base = __shfl_sync(0xffffffff, base, 0);
-    if (keep) out[base + __popc(mask & ((1u << lane) - 1))] = x[i];
-}""",
-    4, 32, N, zeros(128, dtype=np.int32), zeros(1, dtype=np.int32), 128, want={2: [(N % 2 == 0).sum()]},
-    counts={"x load": Want(8, 32), "count atomic": Want(4, 4)},
-    # The second load is of what `out` may have changed.
-    flaws=[Flaw("race", "if (keep) out[base", "out[base + __popc(mask & ((1u << lane) - 1))]", "out[base]")],
-)  # fmt: skip
-CASES(
     "a vote, a match, a sum and lane masks",
     """__global__ void votes(const int* x, int* y) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -116,41 +66,6 @@ CASES(
     2, 64, FIVE, zeros(128, dtype=np.int32),
     want={1: [(w == w[i % 32]).sum() + 100 * int(np.argmax(w == w[i % 32])) + 10000 * (int((w == 4).any()) + 1) + 100000
               + w.sum() + 1000000 * w.max() for i in range(128) for w in [FIVE.reshape(4, 32)[i // 32]]]},
-)  # fmt: skip
-CASES(
-    "a scan of a warp",
-    """__device__ int scan_warp(int v) {
-    const int lane = threadIdx.x & 31;
-    #pragma unroll
-    for (int d = 1; d < 32; d <<= 1) {
-        int up = __shfl_up_sync(0xffffffff, v, d);
-        if (lane >= d) v += up;
-    }
-    return v;
-}
-__global__ void scan_block(const int* x, int* y, int n) {
-    __shared__ int sums[32];
-    int i = blockIdx.x * blockDim.x + threadIdx.x, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-    int v = scan_warp(i < n ? x[i] : 0);
-    if (lane == 31) sums[warp] = v;
-    __syncthreads();
-    if (warp == 0) {
-        int s = lane < blockDim.x / 32 ? sums[lane] : 0;
-        s = scan_warp(s);
-        __syncwarp();
-        sums[lane] = s;
-    }
-    __syncthreads();
-    if (warp > 0) v += sums[warp - 1];
-    if (i < n) y[i] = v;
-}""",
-    1, 128, N, zeros(128, dtype=np.int32), 128, want={1: N.cumsum()},
-    flaws=[
-        Flaw("race", "sums[lane] = s", "        sums[lane] = s;\n    }\n    __syncthreads();",
-             "        sums[lane] = s;\n    }"),
-        Flaw("unset", "sums[lane] : 0", "lane == 31", "lane == 31 && warp < 3", "sums[3]"),
-        Flaw("barrier", "__syncthreads();", "        __syncwarp();", "        __syncthreads();"),
-    ],
 )  # fmt: skip
 CASES(
     "shuffles of half a warp, of doubles and of 64 bits",
@@ -182,26 +97,5 @@ CASES(
              "the mask 0xffffffff names 16 lanes that don't come here"),
         Flaw("lane", "__shfl_down_sync", "__shfl_down_sync(0xffff, v", "__shfl_down_sync(0x0fff, v",
              "is not in the mask that it passes itself"),
-    ],
-)  # fmt: skip
-CASES(
-    "an exchange by shared memory within a warp",
-    """__global__ void swap(const float* x, float* y) {
-    __shared__ float s[2][32];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    s[warp][lane] = x[threadIdx.x];
-    __syncwarp();
-    float other = s[warp][lane ^ 1];
-    __syncwarp();
-    s[warp][lane] = other + 1;
-    __syncwarp();
-    y[threadIdx.x] = s[warp][31 - lane];
-}""",
-    1, 64, X[:64].copy(), zeros(64),
-    want={1: (X[:64].reshape(2, 16, 2)[:, :, ::-1].reshape(2, 32) + 1)[:, ::-1].ravel()},
-    flaws=[
-        Flaw("race", "float other", "= x[threadIdx.x];\n    __syncwarp();", "= x[threadIdx.x];"),
-        Flaw("race", "float other", "    __syncwarp();\n    s[warp][lane]", "    s[warp][lane]"),
-        Flaw("race", "y[threadIdx.x]", "y[threadIdx.x] = s[warp]", "y[threadIdx.x] = s[1 - warp]"),
     ],
 )  # fmt: skip

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import cuda, float32, int32
 
-from tests.test_kerneltrace.planted.case import FULL, Cases, floats, whole, zeros
+from tests.test_kerneltrace.planted.case import Cases, floats, whole, zeros
 
 CASES = Cases()
 
@@ -33,7 +33,7 @@ def last_block_done(x, parts, count, total):
         total[0] = whole
 
 
-@CASES("", 4, 64, floats(256), zeros(256), whole(1), zeros(64))
+@CASES("", 3, 32, floats(96), zeros(96), whole(1), zeros(32))
 def last_block_done_after_everybodys_fence(x, parts, count, total):
     last = cuda.shared.array(1, int32)
     t, i = cuda.threadIdx.x, cuda.grid(1)
@@ -46,7 +46,7 @@ def last_block_done_after_everybodys_fence(x, parts, count, total):
     if last[0]:
         whole = float32(0)
         for j in range(cuda.gridDim.x):
-            whole += parts[64 * j + t]
+            whole += parts[32 * j + t]
         total[t] = whole
 
 
@@ -58,27 +58,6 @@ def lock_between_blocks(count, lock):
         count[0] += 1
         cuda.threadfence()
         cuda.atomic.exch(lock, 0, 0)
-
-
-@CASES("", 1, 128, whole(1), whole(1))
-def lock_between_warps(count, lock):
-    if cuda.laneid == 0:
-        while cuda.atomic.cas(lock, 0, 0, 1) != 0:
-            pass
-        count[0] += 1
-        cuda.threadfence_block()
-        cuda.atomic.exch(lock, 0, 0)
-
-
-@CASES("", 4, 64, whole(2), whole(1))
-def lock_of_tickets(tickets, count):
-    if cuda.threadIdx.x % 32 == 0:
-        mine = cuda.atomic.add(tickets, 0, 1)
-        while cuda.atomic.add(tickets, 1, 0) != mine:
-            pass
-        count[0] += 1
-        cuda.threadfence()
-        cuda.atomic.add(tickets, 1, 1)
 
 
 @CASES("", 6, 32, floats(192), zeros(7), whole(6), zeros(192))
@@ -102,28 +81,6 @@ def chained_scan(x, sums, ready, y):
     y[i] = s[0] + x[i]
 
 
-@CASES("", 5, 32, floats(160), whole(1), zeros(5), whole(5), zeros(160))
-def chained_scan_in_the_order_of_tickets(x, ticket, sums, ready, y):
-    place = cuda.shared.array(1, int32)
-    before = cuda.shared.array(1, float32)
-    t = cuda.threadIdx.x
-    if t == 0:
-        place[0] = cuda.atomic.add(ticket, 0, 1)
-    cuda.syncthreads()
-    b = place[0]
-    if t == 0:
-        before[0] = 0
-        if b > 0:
-            while cuda.atomic.add(ready, b - 1, 0) == 0:
-                pass
-            before[0] = sums[b - 1]
-        sums[b] = before[0] + x[32 * b]
-        cuda.threadfence()
-        cuda.atomic.add(ready, b, 1)
-    cuda.syncthreads()
-    y[32 * b + t] = before[0] + x[32 * b + t]
-
-
 @CASES("", 1, 64, floats(64), zeros(64))
 def a_warp_that_produces_for_another(x, y):
     s = cuda.shared.array(32, float32)
@@ -143,38 +100,6 @@ def a_warp_that_produces_for_another(x, y):
         while cuda.atomic.cas(flag, 0, 0, 0) == 0:
             pass
         y[t] = s[t - 32]
-
-
-@CASES("", 1, 64, floats(128), zeros(128))
-def a_warp_that_produces_twice(x, y):
-    s = cuda.shared.array(32, float32)
-    state = cuda.shared.array(1, int32)
-    t, lane = cuda.threadIdx.x, cuda.laneid
-    if t == 0:
-        state[0] = 0
-    cuda.syncthreads()
-    for turn in range(2):
-        if t < 32:
-            if lane == 0:
-                while cuda.atomic.add(state, 0, 0) != 2 * turn:
-                    pass
-            cuda.syncwarp()
-            s[lane] = x[32 * turn + lane]
-            y[32 * turn + lane] = 0
-            cuda.syncwarp()
-            if lane == 0:
-                cuda.threadfence_block()
-                cuda.atomic.add(state, 0, 1)
-        else:
-            if lane == 0:
-                while cuda.atomic.add(state, 0, 0) != 2 * turn + 1:
-                    pass
-            cuda.syncwarp()
-            y[64 + 32 * turn + lane] = s[lane]
-            cuda.syncwarp()
-            if lane == 0:
-                cuda.threadfence_block()
-                cuda.atomic.add(state, 0, 1)
 
 
 @CASES("", 3, 64, zeros(1), whole(1), zeros(3))
@@ -209,30 +134,9 @@ def a_compaction(x, y, count):
         y[cuda.atomic.add(count, 0, 1)] = x[i]
 
 
-@CASES("", 2, 64, floats(128), zeros(128), whole(1))
-def a_compaction_with_one_atomic_a_warp(x, y, count):
-    i, lane = cuda.grid(1), cuda.laneid
-    keep = x[i] % 3 == 0
-    mask = cuda.ballot_sync(FULL, keep)
-    base = 0
-    if lane == 0:
-        base = cuda.atomic.add(count, 0, cuda.popc(mask))
-    base = cuda.shfl_sync(FULL, base, 0)
-    if keep:
-        y[base + cuda.popc(mask & ((1 << lane) - 1))] = x[i]
-
-
 @CASES("", 2, 32, np.arange(64, dtype=np.int32), whole(128))
 def a_hash_table(keys, table):
     key = keys[cuda.grid(1)] + 1
     slot = key * 8 % 128
     while cuda.atomic.cas(table, slot, 0, key) != 0:
         slot = (slot + 1) % 128
-
-
-@CASES("", 2, 32, floats(256), whole(1), zeros(256))
-def a_queue_of_work(x, following, y):
-    i = cuda.atomic.add(following, 0, 1)
-    while i < x.size:
-        y[i] = 2 * x[i]
-        i = cuda.atomic.add(following, 0, 1)
