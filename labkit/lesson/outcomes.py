@@ -103,7 +103,7 @@ def standings(entries: Iterable[results.Entry]) -> dict[str, Standing]:
     """What `outcomes` makes of the entries of a results file."""
     steps: dict[str, list[Attempt]] = {}
     for entry in entries:
-        if isinstance(entry, Attempt):
+        if isinstance(entry, Attempt) and entry.what.startswith(entry.section):  # somebody else's file may hold others
             steps.setdefault(entry.what, []).append(entry)
     return {number: _standing(number, steps[number]) for number in sorted(steps)}
 
