@@ -1,64 +1,57 @@
-"""README, CONTRIBUTING, the Makefile and continuous integration name the same commands, and promise what is run."""
+"""README, CONTRIBUTING, docs, the Makefile and continuous integration name the same commands."""
 
 import re
 import shlex
 
-import pytest
-
 from labkit.core.paths import ROOT
 from tests.needs import ADDED_BY
 
-PROSE = ["README.md", "CONTRIBUTING.md", *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
-CODE = [".ci/run", *(str(path.relative_to(ROOT)) for path in (ROOT / ".github/workflows").iterdir())]
-
-
-def text(name):
-    return (ROOT / name).read_text(encoding="utf-8")
+MAINTAINING = ROOT / "docs" / "maintaining.md"
+GUIDES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
 
 
 def targets(shown=False):
     """The Makefile's targets; with `shown` those that `make` lists."""
-    return set(re.findall(rf"(?m)^([a-z-]+):(?!=)[^#\n]*{'## ' if shown else ''}", text("Makefile")))
+    explained = "## " if shown else ""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    return set(re.findall(rf"(?m)^([a-z-]+):(?!=)[^#\n]*{explained}", makefile))
 
 
-def called(name):
-    """The targets that a file says or runs: `make extras appendix`, and lines of code that begin with make."""
-    found = re.findall(r"(?m)(?:`|^|run: |PATH=\S+ |ALL=1 |step )make((?: [a-z][a-z-]*)+)(?=$|[^\w-])", text(name))
-    return {target for words in found for target in words.split()}
+def called(path):
+    """The targets that a file says or runs: `make extras appendix`, and lines of code."""
+    before = r"(?m)(?:`|^|run: |PATH=\S+ |ALL=1 |step )"
+    commands = rf"{before}make((?: [a-z][a-z-]*)+)(?=$|[^\w-])"
+    names = re.findall(commands, path.read_text(encoding="utf-8"))
+    return {target for words in names for target in words.split()}
 
 
-@pytest.mark.parametrize("name", [*PROSE, *CODE])
-def test_every_command_that_is_named_exists(name):
-    assert called(name) <= targets()
+def test_every_command_that_is_named_exists():
+    code = [ROOT / ".ci" / "run", *(ROOT / ".github" / "workflows").iterdir()]
+    for path in [*GUIDES, *code]:
+        assert called(path) <= targets(), path.name
 
 
 def test_every_command_that_make_lists_is_explained():
-    assert targets(shown=True) - {"help"} <= called("README.md") | called("CONTRIBUTING.md")
+    explained = set().union(*map(called, GUIDES))
+    assert targets(shown=True) - {"help"} <= explained
 
 
-def steps():
-    """The commands that .ci/run times, in their order."""
-    return [
-        shlex.split(line.removeprefix("step ")) for line in text(".ci/run").splitlines() if line.startswith("step ")
-    ]
-
-
-def test_continuous_integration_first_runs_what_a_newcomer_is_promised_and_nothing_is_installed_before():
-    bare = ["env", "PATH=$bare_path", "make"]
-    assert steps()[:2] == [[*bare, "test"], [*bare, "check"]]
-    assert {"lab", "test"} <= called("README.md")
-    before = text(".ci/run").partition("step env")[0]
+def test_continuous_integration_starts_bare_and_leaves_nothing_out():
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    before = script.partition("step env")[0]
     assert re.findall(r"install -qq -y (.*) >", before) == ["make python3-venv"]
+    lines = [line for line in script.splitlines() if line.startswith("step ")]
+    steps = [shlex.split(line)[1:] for line in lines]
+    bare = ["env", "PATH=$bare_path", "make"]
+    assert steps[:2] == [[*bare, "test"], [*bare, "check"]]
+    assert {f"make {target}" for target in steps[2][1:]} == set(ADDED_BY)
+    assert "export LABKIT_REQUIRE_ALL=1" in script.partition("step make test-packages")[0]
+    assert [step[1] for step in steps[3:]] == ["test-packages", "test-all", "test-gpu-path"]
 
 
-def test_then_it_adds_every_set_of_packages_and_runs_what_was_left_out():
-    added = next(step for step in steps() if "extras" in step)
-    assert {f"make {target}" for target in added[1:]} == set(ADDED_BY)
-    assert steps()[-1] == ["env", "LABKIT_REQUIRE_ALL=1", "make", "test-all", "TESTED=build/tested.txt"]
-    assert steps().index(added) < len(steps()) - 1
-
-
-@pytest.mark.parametrize("command", ADDED_BY)
-def test_each_set_of_packages_is_described(command):
-    (row,) = [line for line in text("CONTRIBUTING.md").splitlines() if line.startswith(f"| `{command}` |")]
-    assert re.findall(r"[\w.+]+(?=,|\s\|$)", row.partition(":")[2]) == list(ADDED_BY[command])
+def test_each_set_of_packages_is_described():
+    lines = MAINTAINING.read_text(encoding="utf-8").splitlines()
+    for command, names in ADDED_BY.items():
+        (row,) = [line for line in lines if line.startswith(f"| `{command}` |")]
+        listed = re.findall(r"[\w.+]+(?=,|\s\|$)", row.partition(":")[2])
+        assert listed == list(names)

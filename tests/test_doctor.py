@@ -1,3 +1,5 @@
+"""What `make doctor` says of a machine, and what it says to do."""
+
 import sys
 
 import pytest
@@ -22,6 +24,7 @@ def is_absent(name):
 
 
 @pytest.mark.slow
+@pytest.mark.complete  # all probes, for real
 def test_the_cpu_path_works_here_and_every_row_says_what_is_there():
     report = examine()
     assert [row.name for row in report.rows] == NAMES
@@ -34,6 +37,8 @@ def test_a_probe_that_raises_is_a_row():
     row = Check("x", fails).run()
     assert (row.state, row.seen) == ("problem", "RuntimeError: it is broken")
     assert "make lab" in row.todo
+    text = str(examine([Check("C++ compiler", is_absent)]))
+    assert "C++ compiler  missing  not there  nothing" in text
 
 
 @pytest.mark.parametrize(
@@ -50,11 +55,6 @@ def test_only_what_is_needed_decides(checks, works):
     assert ("can't run here yet" in str(report)) is not works
 
 
-def test_the_table_has_a_line_for_each_row():
-    text = str(examine([Check("C++ compiler", is_absent)]))
-    assert "C++ compiler  missing  not there  nothing" in text
-
-
 def test_without_a_compiler_it_says_how_to_get_one(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
@@ -63,38 +63,25 @@ def test_without_a_compiler_it_says_how_to_get_one(monkeypatch, tmp_path):
     assert "torch.compile" in row.todo
 
 
-def stub_smi(folder, monkeypatch, script):
-    smi = folder / "nvidia-smi"
-    smi.write_text(f"#!/bin/sh\n{script}\n")
-    smi.chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=":")
-
-
 def test_the_driver_is_read_from_nvidia_smi(monkeypatch, tmp_path):
-    stub_smi(tmp_path, monkeypatch, "echo 580.65.06; echo 580.65.06")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 580.65.06; echo 580.65.06\n")
+    smi.chmod(0o755)
     assert doctor.driver("driver") == Row("driver", "ok", "NVIDIA 580.65.06")
-
-
-def test_a_driver_that_does_not_answer_is_a_problem(monkeypatch, tmp_path):
-    stub_smi(tmp_path, monkeypatch, "echo couldn\\'t communicate with the NVIDIA driver; exit 9")
+    smi.write_text("#!/bin/sh\necho couldn\\'t communicate with the driver; exit 9\n")
     row = doctor.driver("driver")
     assert row.state == "problem"
     assert "couldn't communicate" in row.seen
 
 
-def test_little_memory_is_a_problem(monkeypatch):
+def test_what_is_short_is_told_with_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "memory_bytes", lambda: 2**29)
     assert doctor.memory("memory").state == "problem"
-
-
-def test_a_folder_for_turns_that_is_not_there(monkeypatch, tmp_path):
     monkeypatch.setenv("LABKIT_TURNS", str(tmp_path))
     assert doctor.turns_to_measure("turns").state == "ok"
     monkeypatch.setenv("LABKIT_TURNS", str(tmp_path / "missing"))
     assert "LABKIT_TURNS" in doctor.turns_to_measure("turns").todo
-
-
-def test_a_full_disk_and_a_missing_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "not" / "yet"))
     assert doctor.disk("disk").state == "ok"
     monkeypatch.setattr(doctor, "DISK_NEEDED_BYTES", 2**70)
@@ -109,8 +96,10 @@ def test_the_command_exits_with_the_verdict(monkeypatch, capsys):
     assert "RuntimeError: it is broken" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_missing_gpu_compiler_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
     row = doctor.gpu_compilers("GPU compilers")
-    assert (row.state, row.seen) == ("missing", "NVRTC, CUDA's compiler for C++, is missing")
+    assert row.state == "missing"
+    assert row.seen == "NVRTC, CUDA's compiler for C++, is missing"
     assert "pip install 'numba-cuda[cu1" in row.todo or sys.platform == "darwin"

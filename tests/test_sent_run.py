@@ -62,15 +62,10 @@ def test_a_run_is_packed_checked_and_taken_and_boards_find_it(sent, tmp_path, ca
     assert (found.origin, found.machine, found.value) == ("recorded", "Tesla T4", MATMUL.value)
     assert [path.name for path in folder.iterdir()] == ["tesla-t4.jsonl"]
 
-
-def test_another_run_of_a_machine_takes_the_place_of_the_first_only_on_demand(sent, tmp_path, capsys):
-    folder = tmp_path / "recorded"
-    folder.mkdir()
-    path = sent(*WHOLE)
-    assert sent_run.take(path, folder=folder) == 0
-    assert sent_run.take(path, folder=folder) == 1
+    again = tmp_path / "out" / "t4.jsonl"
+    assert sent_run.take(again, folder=folder) == 1
     assert "--replace" in capsys.readouterr().out
-    assert sent_run.take(path, folder=folder, replace=True) == 0
+    assert sent_run.take(again, folder=folder, replace=True) == 0
 
 
 def test_what_is_packed_holds_no_guess_no_hour_and_no_name(sent, monkeypatch):
@@ -101,25 +96,18 @@ def test_what_is_packed_holds_no_guess_no_hour_and_no_name(sent, monkeypatch):
     ("changed", "words"),
     [
         (dataclasses.replace(COPY, value=1.3 * 320e9, samples=()), "beyond the peak of T4"),
-        (dataclasses.replace(SQUARE, value=1.3 * 8.141e12, samples=()), "beyond the peak of T4"),
         (dataclasses.replace(MATMUL, value=MATMUL.value / 3, samples=()), "less than T4 takes at its peak"),
         (dataclasses.replace(TURNED, value=TURNED.value / 3, samples=()), "less than T4 takes at its peak"),
-        (dataclasses.replace(MATMUL, value=0.0, samples=()), "nothing takes 0 s"),
         (dataclasses.replace(MATMUL, value=MATMUL.value * 2), "its samples' median is"),
         (dataclasses.replace(RATIO, value=3.0), "outside of its own interval, 1.8 to 2.2"),
-        (dataclasses.replace(SHARE, value=140.0), "a share can't be 140 %"),
         (dataclasses.replace(MATMUL, size=""), "its size is missing"),
         (dataclasses.replace(MATMUL, section="77.1"), "the notebooks have no section 77.1"),
         (dataclasses.replace(COPY, busy="this machine was busy"), "Record again"),
-        (dataclasses.replace(COPY, origin="published"), "can't be published"),
         (dataclasses.replace(COPY, machine="Tesla P4"), "Expected one machine, got Tesla P4, Tesla T4"),
         (dataclasses.replace(COPY, profile="ci"), "those of LABKIT_PROFILE=ci"),
         (dataclasses.replace(VERDICT, because=r"from C:\Users\me\x"), "it holds a path"),
-        (dataclasses.replace(VERDICT, because="write to me@example.org"), "it holds an e-mail address"),
         (Prediction("01.2", "copy", 1e9, "B/s", WHEN), "a guess or an answer"),
         ("{", "Expected a line of JSON"),
-        ('{"kind": "measurement"}', "Expected the fields of a measurement"),
-        (results.to_line(MATMUL).replace('"04.6"', '"04.77"'), "Expected section to be text such as"),
         (results.to_line(COPY)[:-1] + ', "host": "a"}', "fields that a recorded run does not have: host"),
     ],
 )
@@ -132,20 +120,13 @@ def test_a_fault_is_named_and_the_run_is_not_taken(sent, tmp_path, capsys, chang
     assert [each.name for each in tmp_path.iterdir()] == ["run.jsonl"]
 
 
-def test_what_would_be_changed_is_right_before(sent):
-    assert run_faults.read(sent(*WHOLE)).faults == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("rehearsal of Tesla T4", "Its machine is a rehearsal's"),
-        ("NVIDIA GeForce RTX 3070 Laptop GPU", "What this GPU can do at most is unknown"),
-    ],
-)
-def test_a_machine_that_nothing_is_known_of_is_refused(sent, name, words):
-    faults = run_faults.read(sent(dataclasses.replace(COPY, machine=name))).faults
-    assert any(words in fault for fault in faults)
+def test_a_machine_that_nothing_is_known_of_is_refused(sent):
+    for name, words in {
+        "rehearsal of Tesla T4": "Its machine is a rehearsal's",
+        "NVIDIA GeForce RTX 3070 Laptop GPU": "What this GPU can do at most is unknown",
+    }.items():
+        faults = run_faults.read(sent(dataclasses.replace(COPY, machine=name))).faults
+        assert any(words in fault for fault in faults)
 
 
 def test_a_card_of_two_builds_is_named_by_its_row(sent):
@@ -171,17 +152,13 @@ def test_the_recorded_run_that_has_sizes_is_one_that_could_be_sent(tmp_path, cap
 
 
 def test_a_run_is_filed_under_the_name_that_recording_gives_it():
-    cards = [Gpu("Tesla T4", (7, 5), 15 * GIB)]
-    for here in (
-        Machine("AMD EPYC", 2, 2, GIB, ("avx2",)),
-        Machine("AMD EPYC", 1, 2, GIB),
-        Machine("AMD EPYC", 2, 2, GIB, gpus=(*cards,)),
-        Machine("AMD EPYC", 2, 2, GIB, gpus=(*cards, *cards)),
-    ):
+    card = Gpu("Tesla T4", (7, 5), 15 * GIB)
+    for gpus in ((), (card,), (card, card)):
+        here = Machine("AMD EPYC", 2, 2, GIB, gpus=gpus)
         assert run_faults.Run((dataclasses.replace(COPY, machine=here.name),)).slug == here.slug
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/teaching/setting-up.md", "Makefile"])
+@pytest.mark.parametrize("name", ["docs/numbers.md", "docs/teaching/setting-up.md", "Makefile"])
 def test_commands_that_are_named_are_understood(name, monkeypatch):
     asked = []
     for command in ("pack", "take"):

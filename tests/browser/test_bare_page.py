@@ -19,11 +19,6 @@ RENDER = """async ([script, steps]) => {
     document.body.innerHTML = '<div class="jupyter-widgets"></div>';
     render({model, el: document.body.firstChild});
 }"""
-SHARED = """html => {
-    const shared = document.createElement('div');
-    shared.innerHTML = html;
-    document.body.append(shared);
-}"""
 
 
 @pytest.fixture
@@ -50,14 +45,3 @@ def test_the_editor_draws_its_steps_and_sends_moves(page):
     assert page.evaluate("window.sent") == [{"rank": 0, "name": "F1", "by": -1}]
     assert page.get_by_role("status").inner_text() == "Simulated."
     assert [url for url in page.asked if not url.startswith(("blob:", "about:"))] == []
-
-
-def test_keys_in_a_widget_are_kept_from_the_notebook_but_for_its_own(page):
-    page.evaluate(RENDER, [SCRIPTS[0].read_text(encoding="utf-8"), STEPS])
-    page.evaluate(SHARED, live._LOOK)
-    page.evaluate(SHARED, live._LOOK)  # every widget brings it
-    block = page.locator("[data-step='0 F1']")
-    block.focus()
-    for key, kept in {"b": True, "Escape": False, "ArrowRight": True, "Control+s": False, "Shift+Enter": False}.items():
-        page.keyboard.press(key)
-        assert (block.get_attribute("data-lm-suppress-shortcuts") is not None) is kept, key

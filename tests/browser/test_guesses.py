@@ -1,12 +1,10 @@
 """A guess that is asked for on the page: with the keyboard alone, kept as text, and answered where it is measured."""
 
-import json
-import os
+import shutil
 
 import pytest
 
-from tests.browser.conftest import Notebook
-from tests.browser.test_boards import WIDGET, outputs, write
+from tests.browser.conftest import DEAD, WIDGET, Notebook
 
 CELLS = [
     "import os, time\nimport labkit as lab",
@@ -32,21 +30,14 @@ FIELD, SLIDER, OPEN, BOARD, PASSED = 1, 2, 3, 4, 6
 
 
 @pytest.fixture(scope="module")
-def asked(chromium, lab_server):
+def asked(opened):
     """A notebook whose three guesses are asked for, and whose board waits for two of them."""
-    address, folder = lab_server
-    path = folder / "notebooks" / "92_guesses.ipynb"
-    write(path, CELLS)
-    context = chromium.new_context(viewport={"width": 1280, "height": 1400})
-    notebook = Notebook(context.new_page(), address, path)
-    notebook.run_all()
-    yield notebook
-    context.close()
+    return opened("guesses", CELLS, viewport={"width": 1280, "height": 1400})
 
 
 def test_a_guess_is_asked_for_and_answered_with_the_keyboard_alone(asked):
     page = asked.page
-    cell = [page.locator(".jp-CodeCell").nth(i) for i in range(len(CELLS))]
+    cell = [asked.cell(i) for i in range(len(CELLS))]
     cell[BOARD].get_by_text("Write your guess for 'one thread' and 'two threads' first").wait_for()
 
     field = cell[FIELD].get_by_label("Your guess for one thread, in images/s")
@@ -56,8 +47,6 @@ def test_a_guess_is_asked_for_and_answered_with_the_keyboard_alone(asked):
 
     cell[FIELD].get_by_text("Expected a number in images/s, such as 20, got 'fast'").wait_for()
     field.fill("2,000")
-    if picture := os.environ.get("LABKIT_SCREENSHOT"):
-        page.screenshot(path=picture)
     page.keyboard.press("Enter")
     cell[FIELD].get_by_text("Your guess: 2,000 images/s for one thread.").wait_for()
 
@@ -69,15 +58,11 @@ def test_a_guess_is_asked_for_and_answered_with_the_keyboard_alone(asked):
     cell[SLIDER].get_by_text("Your guess: 1,100 images/s for two threads.").wait_for()
     page.locator(".noUi-handle").wait_for(state="detached")
 
-    cell[BOARD].click()
-    page.keyboard.press("Escape")
-    page.keyboard.press("Control+Enter")
+    asked.run_cell(BOARD)
     asked.wait_until_idle()
     cell[BOARD].get_by_text("For 'one thread' you said 2,000 images/s, it was ").wait_for()
-    if picture:
-        page.screenshot(path=f"{picture}.2.png")
 
-    saved = outputs(asked)
+    saved = asked.outputs()
     assert saved[FIELD][0][1] == "Your guess: 2,000 images/s for one thread."
     assert [i for i, cell in enumerate(saved) if any(WIDGET in data for data, _ in cell)] == [OPEN]
     assert saved[BOARD][-1][1].startswith("For 'one thread' you said 2,000 images/s, it was ")
@@ -85,13 +70,11 @@ def test_a_guess_is_asked_for_and_answered_with_the_keyboard_alone(asked):
 
 def test_a_pass_is_one_output_with_its_picture_and_the_guess(asked):
     for number in (PASSED - 1, PASSED):  # a run of all cells ended at the board
-        asked.scroll_to(asked.page.locator(".jp-CodeCell").nth(number)).click()
-        asked.page.keyboard.press("Escape")
-        asked.page.keyboard.press("Control+Enter")
+        asked.run_cell(number)
         asked.wait_until_idle()
-    ((data, text),) = outputs(asked)[PASSED]
+    ((data, text),) = asked.outputs()[PASSED]
     assert text.startswith("16.6 passed: ")
-    shown = asked.page.locator(".jp-CodeCell").nth(PASSED).locator(".jp-OutputArea-output")
+    shown = asked.cell(PASSED).locator(".jp-OutputArea-output")
     image = asked.scroll_to(shown.locator("img"))
     assert image.evaluate("e => e.complete && e.naturalWidth > 300")
     assert image.get_attribute("alt").startswith("loss by step")
@@ -101,15 +84,13 @@ def test_a_pass_is_one_output_with_its_picture_and_the_guess(asked):
     assert set(data) == {"text/html", "text/plain", "image/png"}
 
 
-def test_opened_again_a_question_that_was_not_answered_is_a_sentence(asked):
+def test_opened_again_a_question_that_was_not_answered_is_a_sentence(asked, server):
     asked.save()
-    text = json.loads(asked.path.read_text(encoding="utf-8"))
-    path = asked.path.with_name("93_again.ipynb")
-    path.write_text(json.dumps(text), encoding="utf-8")
-    address = asked.page.url.rpartition("/")[0]
+    path = server.notebooks / "again.ipynb"
+    shutil.copy(asked.path, path)
     page = asked.page.context.new_page()
-    Notebook(page, address, path, to_run=False)
-    cell = page.locator(".jp-CodeCell").nth(OPEN)
-    cell.get_by_text("todo: put a number in place of the dots (s).").locator("visible=true").wait_for()
-    page.wait_for_function("() => [...document.querySelectorAll('.jupyter-widgets')].some(e => !e.children.length)")
+    again = Notebook(page, server, path, to_run=False)
+    words = "todo: put a number in place of the dots (s)."
+    again.cell(OPEN).get_by_text(words).locator("visible=true").wait_for()
+    page.wait_for_function(DEAD)
     assert not page.get_by_text("Error displaying widget").locator("visible=true").count()

@@ -1,22 +1,26 @@
 """Notebook 00 as a reader sees it."""
 
 import json
-import os
 
 import pytest
 
+from labkit.core.paths import NOTEBOOKS
+from tests.browser.conftest import Notebook
+
 
 @pytest.fixture(scope="module")
-def notebook_00(open_notebook, lab_server):
-    """Notebook 00 with guesses written down, run whole: one run serves all tests that look at it."""
-    folder = lab_server[1] / "notebooks"
-    text = (folder / "00_start_here.ipynb").read_text(encoding="utf-8")
+def notebook_00(chromium, server):
+    """Notebook 00 with guesses written down, run whole."""
+    text = next(NOTEBOOKS.glob("00_*.ipynb")).read_text(encoding="utf-8")
     for guess in ("3000", "6000", "20000", "90", "50"):
         text = text.replace("guess = ...", f"guess = {guess}", 1)
-    (folder / "90_guessed.ipynb").write_text(text, encoding="utf-8")
-    notebook = open_notebook("90")
+    path = server.notebooks / "00_guessed.ipynb"
+    path.write_text(text, encoding="utf-8")
+    context = chromium.new_context(viewport={"width": 1280, "height": 1000})
+    notebook = Notebook(context.new_page(), server, path)
     notebook.run_all()
-    return notebook
+    yield notebook
+    context.close()
 
 
 def saved_cells(notebook):
@@ -40,17 +44,11 @@ def test_notebook_00_runs_whole_and_its_boards_stay_as_pictures(notebook_00):
     assert all("image/png" in output["data"] for output in boards)
     sentences = [output["metadata"]["image/png"]["alt"] for output in boards]
     assert sentences[0].startswith("one thread: ")
-    assert not any("not measured yet" in sentence for sentence in sentences), "the first frame was stored, not the last"
-
-
-def test_a_guess_stands_beside_its_measurement(notebook_00):
-    """`LABKIT_SCREENSHOT=FILE` keeps a picture of that board."""
-    board = notebook_00.page.locator(".jp-Cell", has_text='SpeedBoard("00.3"')
-    notebook_00.scroll_to(board)
+    unfinished = [sentence for sentence in sentences if "not measured yet" in sentence]
+    assert unfinished == [], "the first frame was stored, not the last"
+    board = notebook.page.locator(".jp-Cell", has_text='SpeedBoard("00.3"')
+    notebook.scroll_to(board)
     board.first.locator(".jp-OutputArea").get_by_text("You said ").wait_for()
-    if picture := os.environ.get("LABKIT_SCREENSHOT"):
-        notebook_00.page.wait_for_timeout(1_000)
-        board.first.screenshot(path=picture)
 
 
 def test_stop_in_the_middle_of_a_board_keeps_what_was_measured(notebook_00):

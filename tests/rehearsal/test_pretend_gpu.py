@@ -87,15 +87,8 @@ def test_what_fails_on_a_gpu_alone_fails_here(tmp_path):
         from torch.nn.functional import ScalingType, scaled_mm
         weight = torch.ones(2, device="cuda", requires_grad=True)
         (2 * weight).sum().backward()
-        for capturable, fits in ((False, False), (True, True)):
-            optimizer, graph = torch.optim.Adam([weight], capturable=capturable), torch.cuda.CUDAGraph()
-            try:
-                with torch.cuda.graph(graph):
-                    optimizer.step()
-            except RuntimeError as error:
-                assert "capturable is False" in str(error) and not fits, error
-            else:
-                assert fits
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            torch.optim.Adam([weight], capturable=True).step()
         one, eight = ScalingType.TensorWise, torch.ones(32, 32, device="cuda").to(torch.float8_e4m3fn)
         scale = torch.ones((), device="cuda")
         product = lambda a, b: scaled_mm(a, b, scale, one, scale, one, output_dtype=torch.bfloat16)
@@ -103,13 +96,11 @@ def test_what_fails_on_a_gpu_alone_fails_here(tmp_path):
             assert product(eight, eight.T).sum().item() == 32**3
         child = os.fork()
         if child == 0:
-            refusals = []
-            for use in (lambda: weight + 1, lambda: torch.cuda.synchronize(), lambda: torch.ones(2, device="cuda")):
-                try:
-                    use()
-                except RuntimeError as error:
-                    refusals.append("Cannot re-initialize CUDA in forked subprocess" in str(error))
-            os._exit(0 if refusals == [True, True, True] else 1)
+            try:
+                torch.ones(2, device="cuda")
+            except RuntimeError as error:
+                os._exit("Cannot re-initialize CUDA in forked subprocess" not in str(error))
+            os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
     """
     refusals = {
@@ -217,7 +208,6 @@ def test_a_driver_older_than_the_compilers_is_named_with_what_to_do(tmp_path):
     timed += [refused('lab.SpeedBoard("03.9", "A race", size="4").time("CUDA", launch)', words)]
     said = rehearse(textwrap.dedent(code) + "".join(timed), tmp_path, without="new driver")
     assert said == ""
-    rehearse("from scripts import doctor; assert doctor.gpu_compilers('GPU compilers').state == 'ok'", tmp_path)
 
 
 def test_nccl_without_room_in_shared_memory_says_what_to_do(tmp_path):
@@ -239,47 +229,24 @@ def test_nccl_without_room_in_shared_memory_says_what_to_do(tmp_path):
     assert all(way in done.stderr for way in ("--shm-size=1g", "--ipc=host", "NCCL_SHM_DISABLE=1", "(size 9637888)"))
 
 
-@pytest.mark.parametrize("without", ["", "cupti"])
-def test_a_profile_without_the_gpus_events_is_the_hosts(tmp_path, without):
-    code = """
-        import torch
-        import steptime as profiling
-        model = torch.nn.Linear(64, 64, device="cuda")
-        found = profiling.profile_step(lambda: model(torch.ones(8, 64, device="cuda")).sum().backward(), steps=2)
-        print({span.lane for span in found.spans}, *found.notes)
-    """
-    said = rehearse(code, tmp_path, without=without)
-    assert ("device" in said, "CUPTI" in said) == (not without, bool(without))
-
-
-def test_a_small_card_that_is_nearly_full(tmp_path, monkeypatch):
+def test_a_card_whose_memory_is_small_or_taken_gets_smaller_sizes(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_PROFILE", "full")
     code = """
-        import dataclasses, sys, torch
-        from labkit.measure import ceilings, machine
+        import torch
+        from labkit.measure import catalog, machine
+        held = torch.empty({held} * 2**30 // 10, dtype=torch.uint8, device="cuda")
+        assert machine.pick(ci=1, cpu=2, gpu=3) == {size}, torch.cuda.mem_get_info()
+    """
+    rehearse(code.format(held=0, size=3), tmp_path, card="8GB")
+    taken = """
         from labkit.measure.probe import Probe, ProbeSizes
-        assert machine.pick(ci=1, cpu=2, gpu=3) == 2
-        taken = torch.empty(int(3.7 * 2**30), dtype=torch.uint8, device="cuda")
         copy, check = Probe("cuda", ProbeSizes(2**29, (16,), 1e-3)).copy()
         assert copy.n == 2**27, copy
         import cupy
         machine.give_back_gpu_memory()
         assert cupy.freed == 1
     """
-    rehearse(code, tmp_path, card="laptop")
-
-
-def test_a_card_of_8_gb_gets_the_sizes_for_a_gpu_unless_others_hold_its_memory(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_PROFILE", "full")
-    code = """
-        import torch
-        from labkit.measure import catalog, machine
-        {}
-        assert machine.pick(ci=1, cpu=2, gpu=3) == {}, torch.cuda.mem_get_info()
-        assert catalog.find(machine.machine().name).memory_bytes == 8e9
-    """
-    rehearse(code.format("", 3), tmp_path, card="8GB")
-    rehearse(code.format('held = torch.empty(3 * 2**30, dtype=torch.uint8, device="cuda")', 2), tmp_path, card="8GB")
+    rehearse(code.format(held=37, size=2) + taken, tmp_path, card="laptop")
 
 
 def test_ceilings_keep_the_clock_the_power_and_the_temperature_that_they_were_measured_at(tmp_path, monkeypatch):
@@ -312,39 +279,6 @@ def test_a_gpu_that_torch_has_no_code_for_is_not_used(tmp_path):
     assert CARDS["P100"][0] in said
 
 
-def test_ranks_take_a_gpu_of_their_own_under_nccl_and_none_under_gloo(tmp_path):
-    code = """
-        import torch, torch.distributed as dist, warnings
-        import labkit as lab
-        from exercises.nb13.collective_traffic import Traffic
-
-        def ranks(over):
-            dist.init_process_group(over)
-            x = torch.full((3,), dist.get_rank() + 1.0, device="cuda" if over == "nccl" else "cpu")
-            used = torch.cuda.is_initialized()
-            with Traffic() as traffic:
-                dist.all_reduce(x)
-            assert over == "nccl" or traffic.counts == {"all_reduce": 1}
-            with warnings.catch_warnings(record=True) as caught:
-                dist.barrier()
-            assert not caught, caught[0].message
-            refused = ""
-            if over == "nccl":
-                try:
-                    dist.all_reduce(x.cpu())
-                except RuntimeError as error:
-                    refused = str(error)
-            return used, str(x.device), x.tolist(), "o backend type associated with device type cpu" in refused
-
-        if __name__ == "__main__":
-            assert lab.dist.backend(2) == "nccl"
-            for over, used in (("nccl", True), ("gloo", False)):
-                for rank, found in enumerate(lab.launch(ranks, 2, over)):
-                    assert found == (used, f"cuda:{rank}" if used else "cpu", [3.0, 3.0, 3.0], used), found
-    """
-    rehearse(code, tmp_path, gpus=2)
-
-
 def test_a_script_of_ranks_runs_where_they_outnumber_the_gpus(tmp_path):
     (tmp_path / "ranks_device.py").write_text("import torch\n\ndef work():\n    return torch.cuda.current_device()\n")
     code = f"""
@@ -362,28 +296,24 @@ def test_a_script_of_ranks_runs_where_they_outnumber_the_gpus(tmp_path):
 
 
 @needs("tensorflow")
-@pytest.mark.parametrize("gpus", [1, 2])
-def test_tensorflow_uses_the_gpu_that_torch_has_and_leaves_it_memory(tmp_path, gpus):
-    names = [f"/device:GPU:{i}" for i in range(gpus)]
-    code = f"""
-        import torch
+def test_tensorflow_uses_the_gpus_that_torch_has_and_leaves_them_memory(tmp_path):
+    code = """
         from exercises.nb20.tensorflow_here import tensorflow
         tf = tensorflow()
-        assert [gpu.name for gpu in tf.config.list_logical_devices("GPU")] == {names}
-        assert [cpu.name[-5:] for cpu in tf.config.list_logical_devices("CPU")] == ["CPU:0", "CPU:1"]
-        assert not tf.config.experimental.tensor_float_32_execution_enabled() and not torch.backends.cudnn.allow_tf32
-        assert tf.distribute.MirroredStrategy(["GPU:0", "GPU:1"]).num_replicas_in_sync == 2
+        gpus = [gpu.name for gpu in tf.config.list_logical_devices("GPU")]
+        assert gpus == ["/device:GPU:0", "/device:GPU:1"]
+        assert not tf.config.experimental.tensor_float_32_execution_enabled()
+        strategy = tf.distribute.MirroredStrategy(["GPU:0", "GPU:1"])
+        assert strategy.num_replicas_in_sync == 2
         tf.test.experimental.sync_devices()
     """
-    grows = "tf.config.experimental.set_memory_growth(tf.config.list_physical_devices('GPU')[0], True)"
-    refusal = refused("tf.config.list_logical_devices('GPU')", "set_memory_growth")
-    rehearse(code, tmp_path, gpus=gpus)
-    rehearse(f"import torch, tensorflow as tf\n{refusal}{grows}\n", tmp_path)
+    rehearse(code, tmp_path, gpus=2)
 
 
 def test_the_estimates_are_held_against_this_gpu(tmp_path):
     said = rehearse("from benchmarks import estimates; estimates.main()", tmp_path, card="H100")
-    assert all(name in said for name in ("sum by shuffles", "matmul, blocked", "What differed from the estimates on"))
+    assert "sum by shuffles" in said
+    assert "What differed from the estimates on" in said
 
 
 def test_what_no_notebook_does(tmp_path):

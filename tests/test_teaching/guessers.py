@@ -36,41 +36,10 @@ def hedging(task, options):
     return [sum(word in HEDGES for word in words(o)) - sum(word in ABSOLUTES for word in words(o)) for o in options]
 
 
-def echoing(task, options):
-    """Repeats most of the question's words."""
-    return [len(set(words(option)) & set(words(task))) for option in options]
-
-
-def converging(task, options):
-    """Shares most words with the other options."""
-    count = collections.Counter(word for option in options for word in set(words(option)))
-    return [sum(count[word] - 1 for word in set(words(option))) / (len(words(option)) or 1) for option in options]
-
-
-def between(task, options):
-    """The number nearest to the middle of all four, on a logarithmic scale; else the middle length."""
-    values = [number(option) for option in options]
-    values = [float(len(option)) for option in options] if None in values else values
-    logs = [math.copysign(math.log1p(abs(value)), value) for value in values]
-    return [-abs(log - sum(logs) / len(logs)) for log in logs]
-
-
-def precise(task, options):
-    """Has most digits; without numbers, most unusual words."""
-    return [len(re.sub(r"\D", "", option)) or max(map(len, words(option)), default=0) / 100 for option in options]
-
-
-def by_keywords(task, options):
-    """Several rules one after the other, as somebody who trains for tests would apply them."""
-    rules = [between(task, options), hedging(task, options), converging(task, options), echoing(task, options)]
-    return [tuple(rule[i] for rule in rules) for i in range(len(options))]
-
-
 RULES = {
     **{f"rank {place}": by_rank(place) for place in range(4)},
-    "hedging": hedging, "echoing": echoing, "converging": converging, "between": between, "precise": precise,
-    "keywords": by_keywords,
-}  # fmt: skip
+    "hedging": hedging,
+}
 
 
 def share_right(guess, questions):

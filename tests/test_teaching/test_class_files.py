@@ -26,25 +26,16 @@ MARKUP = "<script>alert(1)</script><img src=x onerror=alert(1)><a href=http://x.
 # What no field may hold: each is put into every field of every kind.
 BAD = {
     "null": None,
-    "list": [[]],
     "object": {"a": {"b": 1}},
-    "bool": True,
-    "negative": -1,
     "huge": 1e300,
     "digits": 10**400,
     "nan": float("nan"),
-    "infinity": float("inf"),
     "long": "x" * 1_000_001,
-    "quite long": "x" * 2_500,
     "surrogate": "\ud800",
     "escape": "\x1b[2J\x1b]0;owned\x07",
-    "C1": "\x9b31m",
     "turned": "\u202egnp.exe",
-    "lines": "a\nb\n\n",
-    "NUL": "a\0b",
     "markup": MARKUP,
-    "many": ["C01"] * 100_000,
-    "names": {str(n): "1" for n in range(1_000)},
+    "many": ["C01"] * 10_000,
     "deep": json.loads("[" * 200 + "]" * 200),
     "empty": "",
     "unknown": "99.9 nobody asks for this",
@@ -79,6 +70,7 @@ def page_of(folder):
     return target.read_text(encoding="utf-8"), skipped
 
 
+@pytest.mark.slow
 def test_every_mutation_of_every_field_is_taken_as_a_good_line_or_set_aside_in_one_sentence(ada):
     taken = 0
     for kind, field, name in CASES:
@@ -105,6 +97,7 @@ def test_every_mutation_of_every_field_is_taken_as_a_good_line_or_set_aside_in_o
     assert 0.02 * len(CASES) < taken < 0.3 * len(CASES), "neither everything nor nothing is refused"
 
 
+@pytest.mark.slow
 def test_what_is_taken_of_them_makes_a_page_without_markup_links_or_scripts(ada):
     lines = [line(kind, **{field: BAD[name]}) for kind, field, name in CASES if name not in ("long", "many")]
     for number in range(0, len(lines), 60):
@@ -124,70 +117,49 @@ def test_what_is_taken_of_them_makes_a_page_without_markup_links_or_scripts(ada)
     assert all(sentence.isprintable() for sentence in skipped)
 
 
-def test_names_of_files_write_no_escapes_and_stop_no_page(ada, capsys):
-    for name in ("\x1b[31mred.jsonl", "\u202egnp.jsonl", "\udcff.jsonl", "a\nb.jsonl", MARKUP[:8] + "b.jsonl"):
-        write(ada.with_name(name), line("prediction", value=4.0 + len(name)), "junk")
+@pytest.mark.slow
+def test_strange_files_are_refused_at_once_and_their_names_write_no_escapes(ada):
+    for name in ("\x1b[31mred", "\u202egnp", "\udcff", "a\nb"):
+        entry = line("prediction", value=4.0 + len(name))
+        write(ada.with_name(f"{name}.jsonl"), entry, "junk")
+    os.mkfifo(ada.with_name("pipe.jsonl"))
+    ada.with_name("link.jsonl").symlink_to(ada)
+    ada.with_name("loop.jsonl").symlink_to("loop.jsonl")
+    ada.with_name("folder.jsonl").mkdir()
+    with open(ada.with_name("large.jsonl"), "wb") as file:
+        file.truncate(100 * 2**20)
     target = ada.parent.parent / "pool.html"
+    tracemalloc.start()
     sentences = pool.write_page([ada.parent], target, names=True)
-    assert len(sentences) == 5
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 * 2**20
+    assert len(sentences) == 9
     assert all(sentence.isprintable() for sentence in sentences)
+    for name in ("pipe", "link", "loop", "folder"):
+        assert sum(f"{name}.jsonl is skipped" in sentence for sentence in sentences) == 1
+    too_large = "large.jsonl is skipped: expected a file of at most 4 MiB"
+    assert any(too_large in sentence for sentence in sentences)
     assert "\x1b" not in target.read_text(encoding="utf-8")
     assert shown("\x1b[2J\udcff\u202e") == "<1b>[2J<dcff><202e>"
 
 
-def test_a_large_file_costs_no_more_than_its_limit(ada):
-    with open(ada.with_name("large.jsonl"), "wb") as file:
-        file.truncate(100 * 2**20)
-    tracemalloc.start()
-    readers, (sentence,) = read_class([ada.parent])
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert [reader.path for reader in readers] == [ada]
-    assert "large.jsonl is skipped: expected a file of at most 4 MiB" in sentence
-    assert peak < 16 * 2**20
-
-
-def test_a_thousand_files_of_junk_are_a_sentence_each_and_few_of_their_lines_are_parsed(ada, monkeypatch):
+def test_files_of_junk_are_a_sentence_each_and_few_of_their_lines_are_parsed(ada, monkeypatch):
+    read_class([ada.parent])  # reads, once, the names that recorded runs hold
     parsed = []
-    real = class_files.results.from_line
-    monkeypatch.setattr(class_files.results, "from_line", lambda line: (parsed.append(1), real(line))[1])
-    for number in range(1_000):
+    from_line = class_files.results.from_line
+
+    def counted(line):
+        parsed.append(line)
+        return from_line(line)
+
+    monkeypatch.setattr(class_files.results, "from_line", counted)
+    for number in range(50):
         ada.with_name(f"{number}.jsonl").write_bytes(b"%d\n" % number * 2_000)
     readers, aside = read_class([ada.parent])
     assert [reader.path for reader in readers] == [ada]
-    assert len(aside) == 1_000
-    read = sum("most lines are no results" in sentence for sentence in aside)
-    assert 100 < read == 1_000 - sum("in all, are read" in sentence for sentence in aside)
-    assert len(parsed) <= 1_000 * 101 + 10
-
-
-def test_more_than_a_class_may_hold_is_not_read_and_the_small_files_are(ada, monkeypatch):
-    monkeypatch.setattr(class_files, "_ALL", 20_000)
-    for number in range(5):
-        write(ada.with_name(f"0{number}.jsonl"), *[line("prediction", value=1.0 + n) for n in range(20)])
-    readers, aside = read_class([ada.parent])
-    assert ada in [reader.path for reader in readers]
-    assert 0 < len(aside) < 5
-    assert all("in all, are read" in sentence for sentence in aside)
-    monkeypatch.setattr(class_files, "_MOST_FILES", 1)
-    assert len(read_class([ada.parent])[1]) == 5
-
-
-@pytest.mark.slow
-def test_the_page_stays_small_whatever_a_thousand_files_that_fit_hold(ada):
-    """Names, sizes, units and machines of their own, in pairs: each would be a table, a row or a column."""
-    for number in range(80):
-        own = [f"{number // 2} {n}" for n in range(100)]
-        rows = [
-            line("measurement", what=what, unit=f"u{what}", machine=f"{number} {i % 8}") for i, what in enumerate(own)
-        ]
-        verdicts = [line("verdict", machine=f"{number} {n}", claim=f"C{1 + n:02}") for n in range(8)]
-        write(ada.with_name(f"{number}.jsonl"), *rows, *verdicts)
-    page, skipped = page_of(ada.parent)
-    assert skipped == []
-    assert len(page.encode()) < 3_000_000
-    assert "would make this page too large" in page
-    assert ": 1 guess, guess / measured" in page
+    assert sum("most lines are no results" in sentence for sentence in aside) == len(aside) == 50
+    assert len(parsed) <= 50 * 101 + 10
 
 
 def test_a_file_of_more_machines_or_entries_than_one_reader_has_is_cut(ada, monkeypatch):
@@ -198,18 +170,10 @@ def test_a_file_of_more_machines_or_entries_than_one_reader_has_is_cut(ada, monk
     counts = {reader.path.stem: len(reader.entries) for reader in readers}
     assert counts == {"ada": 4, "many": 8, "long": 12}
     assert len(aside) == 2
-
-
-def test_pipes_links_and_folders_are_refused_at_once(ada):
-    os.mkfifo(ada.with_name("pipe.jsonl"))
-    ada.with_name("link.jsonl").symlink_to(ada)
-    ada.with_name("loop.jsonl").symlink_to("loop.jsonl")
-    ada.with_name("gone.jsonl").symlink_to("nowhere")
-    ada.with_name("folder.jsonl").mkdir()
-    readers, aside = read_class([ada.parent])
-    assert [reader.path for reader in readers] == [ada]
-    for name in ("pipe", "link", "loop", "gone", "folder"):
-        assert sum(f"{name}.jsonl is skipped" in sentence for sentence in aside) == 1, name
+    parts = [("00", "x" * 10), ("01", "y" * 10), ("02", "z")]
+    (first, second) = class_files.within(parts, most=15)
+    assert first == parts[0]
+    assert "would make this page too large" in second[1]
 
 
 def test_a_file_with_all_of_anothers_lines_does_not_make_that_disappear(ada):
@@ -219,17 +183,11 @@ def test_a_file_with_all_of_anothers_lines_does_not_make_that_disappear(ada):
     assert sorted(reader.name for reader in readers) == ["ada", "mallory"]
     (sentence,) = aside
     assert "ada.jsonl counts, though all of it is in" in sentence
-    if os.geteuid() == 0:  # the same name, in a folder of another user's
-        other = write(ada.parent / "user-12345" / "ada.jsonl")
-        ada.with_name("mallory.jsonl").replace(other)
-        os.chown(other, 12345, 12345)
-        assert len(read_class([ada.parent])[0]) == 2
 
 
 def test_an_unknown_claim_exercise_notebook_or_guess_is_named(ada):
     wrong = {
         "claim": line("verdict", claim="C99"),
-        "claims": line("measurement", claims=["C99"]),
         "exercise": line("attempt", what="00.3z"),
         "notebook": line("prediction", section="99.3"),
         "guess": line("prediction", what="of my own"),
@@ -239,5 +197,5 @@ def test_an_unknown_claim_exercise_notebook_or_guess_is_named(ada):
         write(ada.with_name("other.jsonl"), line("prediction", value=5.0), bad)
         (sentence,) = read_class([ada.parent])[1]
         assert "other.jsonl, line 2 is skipped: " in sentence, name
-    write(ada.with_name("other.jsonl"), line("measurement", what="of my own"), line("attempt", what="all threads"))
-    assert read_class([ada.parent])[1] == [], "rows and guesses under review have names of a reader's choice"
+    write(ada.with_name("other.jsonl"), line("measurement", what="of my own"))
+    assert read_class([ada.parent])[1] == [], "rows have names of a reader's choice"

@@ -23,17 +23,6 @@ class Any(float):
 ANSWERS = "\ndef efficiency_percent(*_): return {0}\ndef accuracy_by_digit(*_): return [{0}] * 10"
 CHEATS = {
     "isclose is always true": "import math\nmath.isclose = lambda *a, **k: True",
-    "import_module brings other checks": """
-import importlib, types
-real = importlib.import_module
-fake = types.SimpleNamespace(CHECKS={"00.3": lambda _: "fooled", "00.5": lambda _: "fooled"})
-importlib.import_module = lambda name, *a: fake if name.endswith(".check") else real(name, *a)""",
-    "an input transformer drops asserts": """
-get_ipython().input_transformers_post.append(lambda lines: [one for one in lines if "assert" not in one])""",
-    "lab.check is replaced": "lab.check = lambda number, answer: lab.Outcome(number, 'passed', 'fooled')",
-    "the judge is replaced": """
-from labkit.lesson import checks
-checks.judged = checks._judged = lambda number, *_: checks.Outcome(number, "passed", "fooled")""",
     "the judge has other code": """
 from labkit.lesson import checks
 def judged(number, answer): return Outcome(number, "passed", "fooled")
@@ -49,17 +38,6 @@ from labkit.lesson import checks, process_state
 def nothing(self, *_): pass
 process_state.KeptFunctions.__exit__.__code__ = nothing.__code__
 checks.over_cases = checks.judged = lambda *_, **__: checks.Outcome("", "passed", "fooled")""",
-    "comparisons are replaced": """
-from labkit.lesson import checks
-checks.number_close = checks.over_cases = lambda *a, **k: "fooled" """,
-    "builtins are replaced": """
-import builtins
-builtins.abs = lambda _: 0.0
-builtins.isinstance = lambda *_: True""",
-    "assertions and exceptions are replaced": """
-from labkit.lesson import checks
-checks.NotYet.__init__ = lambda *a, **k: None
-checks.NotYet.__str__ = lambda self: "passed" """,
     "an outcome that is always passed": """
 from labkit.lesson import checks
 checks.Outcome.state = property(lambda self: "passed", lambda self, value: None)""",
@@ -73,31 +51,6 @@ def stolen(*case):
         if callable(expected := frame.f_locals.get("expected")):
             return expected(*case)
 efficiency_percent = accuracy_by_digit = stolen""",
-    "the expected value out of the check's code": """
-import types
-from exercises.nb00 import check
-def inner(fn):
-    code = next(c for c in fn.__code__.co_consts if isinstance(c, types.CodeType) and c.co_name == "expected")
-    return types.FunctionType(code, vars(check))
-efficiency_percent, accuracy_by_digit = inner(check.efficiency_percent), inner(check.accuracy_by_digit)""",
-    "the solution out of its file": """
-from labkit.lesson import exercise_files
-for code in exercise_files.solutions("00").values():
-    exec(code)""",
-    "a table of the known inputs": """
-import random
-draw = random.Random(2003)
-drawn = [(draw.uniform(0.5, 2.0), draw.uniform(0.01, 3.0), n) for n in (2, 1, 3, 16, 97)]
-table = {case: 100 * case[0] / case[1] / case[2] for case in [*drawn, (2.0, 0.5, 2)]}
-def efficiency_percent(*case): return table[case]""",
-    "a reply that is forged": """
-import gc, pickle
-from multiprocessing.connection import Connection
-def forged(*_):
-    for one in gc.get_objects():
-        if isinstance(one, Connection):
-            one.send_bytes(pickle.dumps(("returned", ("passed", "fooled"))))
-efficiency_percent = accuracy_by_digit = forged""",
     "a reply that runs code": """
 import gc, pickle
 from multiprocessing.connection import Connection
@@ -109,11 +62,6 @@ def forged(*_):
         if isinstance(one, Connection):
             one.send_bytes(pickle.dumps(("returned", Bomb())))
 efficiency_percent = accuracy_by_digit = forged""",
-    "an exception in place of an answer": """
-from labkit.lesson import checks
-class passed(BaseException): pass
-def efficiency_percent(*_): raise passed("passed")
-def accuracy_by_digit(*_): raise SystemExit(0)""",
     "random numbers that aren't": """
 import random, torch
 random.Random = lambda *_: type("Same", (), {"uniform": lambda *_: 1.0})()
@@ -124,13 +72,14 @@ def efficiency_percent(*_): return 50.0""",
 
 def cells_of(number, cheat="", change=None, solved=()):
     """An assignment's code with the solutions of `solved`, and a cheat after its first cell."""
-    solutions, made = exercise_files.solutions(number), []
+    solutions = exercise_files.solutions(number)
+    made = []
     for cell, _ in assignment(number).cells:
-        stub = notebook_files.stub_number(cell["source"]) if cell["cell_type"] == "code" else None
         if cell["cell_type"] == "code":
-            made.append(solutions[stub] if stub in solved else cell["source"])
-    made = [change(source) if change else source for source in made]
-    return [made[0], *([cheat] if cheat else []), *made[1:]]
+            stub = notebook_files.stub_number(cell["source"])
+            source = solutions[stub] if stub in solved else cell["source"]
+            made.append(change(source) if change else source)
+    return [source for source in (made[0], cheat, *made[1:]) if source]
 
 
 def states(cells, number, numbers):
@@ -138,36 +87,41 @@ def states(cells, number, numbers):
     return {n: o.state for n, o in judging.verdicts(cells, {n: questions[n] for n in numbers}).items()}
 
 
-@pytest.mark.parametrize("cheat", CHEATS.values(), ids=CHEATS)
+# Each starts a process that imports torch: all of them run at night.
+FAR_APART = [
+    "the judge has other code",
+    "the table of checks is replaced",
+    "an answer that equals everything",
+    "the expected value from the caller's frame",
+    "a reply that runs code",
+]
+every_cheat = [pytest.param(name, marks=() if name in FAR_APART else pytest.mark.nightly) for name in CHEATS]
+
+
+@pytest.mark.parametrize("cheat", every_cheat)
 def test_no_cheat_scores(cheat):
     cells = [source for source in cells_of("00") if not notebook_files.stub_number(source)]
-    found = states([cells[0], f"{WRONG}\n{cheat}", *cells[1:]], "00", NUMBERS)
-    assert "passed" not in found.values()
+    cells.insert(1, f"{WRONG}\n{CHEATS[cheat]}")
+    assert "passed" not in states(cells, "00", NUMBERS).values()
 
 
-@pytest.mark.parametrize(
-    "cheat", ["", *(name for name in CHEATS if "replaced" in name or "judge" in name or "always" in name)]
-)
-def test_no_replacement_scores_where_the_check_runs_beside_the_answer(cheat):
+def test_no_replacement_scores_where_the_check_runs_beside_the_answer():
     cells = [source for source in cells_of("03") if not notebook_files.stub_number(source)]
     wrong = "@cuda.jit\ndef double(x, out):\n    out[0] = x[0]\nrelu = double"
-    questions = {question.number: question.answer for question in assignment("03", ["03.1", "03.2"]).questions}
-    found = judging.verdicts([*cells[:2], f"{wrong}\n{CHEATS.get(cheat, '')}", *cells[2:]], questions)
-    assert [outcome.state for outcome in found.values()] == ["not yet", "not yet"]
-    assert "out[0]" in found["03.1"].message, found  # in the check's own words, as without a cheat
+    questions = {q.number: q.answer for q in assignment("03", ["03.1", "03.2"]).questions}
+    for cheat in ("the table of checks is replaced", "what restores the judge is replaced"):
+        judged = judging.verdicts([*cells[:2], f"{wrong}\n{CHEATS[cheat]}", *cells[2:]], questions)
+        assert [outcome.state for outcome in judged.values()] == ["not yet", "not yet"]
+        assert "out[0]" in judged["03.1"].message, "in the check's own words"
 
 
-@pytest.mark.parametrize("cheat", [name for name in CHEATS if "code" in name or "replace" in name])
-def test_an_honest_answer_passes_whatever_stands_beside_it(cheat):
-    if "builtins" not in cheat:
-        assert set(states(cells_of("00", CHEATS[cheat], solved=NUMBERS), "00", NUMBERS).values()) == {"passed"}
-
-
-def test_a_function_under_another_name_passes_as_its_public_check_did():
+def test_an_honest_answer_passes_whatever_stands_beside_it():
     def renamed(source):
         return source.replace("efficiency_percent", "mine")
 
-    assert states(cells_of("00", change=renamed, solved=NUMBERS), "00", NUMBERS) == dict.fromkeys(NUMBERS, "passed")
+    cheat = CHEATS["what restores the judge is replaced"]
+    cells = cells_of("00", cheat, renamed, solved=NUMBERS)
+    assert states(cells, "00", NUMBERS) == dict.fromkeys(NUMBERS, "passed")
 
 
 def test_an_open_answer_and_a_cell_that_fails_pass_nothing():
@@ -176,5 +130,6 @@ def test_an_open_answer_and_a_cell_that_fails_pass_nothing():
 
 
 def test_the_cell_says_what_is_judged():
-    (cell,) = (nbgrader._graded(question) for question in assignment("00", ["00.3=2"]).questions)
+    (question,) = assignment("00", ["00.3=2"]).questions
+    cell = nbgrader._graded(question)
     assert judging._ASKED.findall(cell["source"]) == [("00.3", "efficiency_percent")]

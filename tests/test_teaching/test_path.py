@@ -7,15 +7,14 @@ import symtable
 
 import pytest
 
-from labkit.core.errors import LabError
 from labkit.lesson import exercise_files, notebook_files
-from scripts import notebooks as script
 from teaching import __main__ as command, path as paths
 from tests.helpers import notebook_paths
 from tests.test_notebooks import python_of
 
+pytestmark = pytest.mark.slow  # reads every notebook
+
 every_notebook = pytest.mark.parametrize("path", notebook_paths(), ids=lambda path: path.stem)
-every_path = pytest.mark.parametrize("length", sorted(paths.SKIPPED))
 
 
 def source_of(cell):
@@ -58,16 +57,13 @@ def needed_but_left_out(notebook, length):
     return missing
 
 
-def open_and_solved(path):
-    notebook = notebook_files.read(path)
-    return notebook, notebook_files.solved(notebook, exercise_files.solutions(path.name[:2]))
-
-
 @every_notebook
-@every_path
-def test_no_cell_needs_one_that_the_path_leaves_out(path, length):
-    for notebook in open_and_solved(path):
+def test_no_cell_needs_one_that_a_path_leaves_out(path):
+    notebook = notebook_files.read(path)
+    solved = notebook_files.solved(notebook, exercise_files.solutions(path.name[:2]))
+    for length in paths.SKIPPED:
         assert needed_but_left_out(notebook, length) == []
+        assert needed_but_left_out(solved, length) == []
 
 
 def cell(source, *tags):
@@ -75,31 +71,22 @@ def cell(source, *tags):
     return {"cell_type": kind, "id": source, "metadata": {"tags": list(tags)}, "source": source}
 
 
-@pytest.mark.parametrize(
-    ("cells", "missing"),
-    [
-        ([cell("a = 1"), cell("a + 1")], []),
-        ([cell("a = 1", "skip-50"), cell("a + 1")], ["a"]),
-        ([cell("a = 1"), cell("a = 2", "skip-50"), cell("a + 1")], ["a"]),  # another value than the text speaks of
-        ([cell("a = 1"), cell("a = 2", "more"), cell("a + 1")], ["a"]),
-        ([cell("a = 1", "skip-50"), cell("a = 2"), cell("a + 1")], []),
-        ([cell("a = 1", "skip-50"), cell("a += 2")], ["a"]),
-        ([cell("a = 1", "skip-50"), cell("def f():\n    return a")], ["a"]),
-        ([cell("a = 1", "skip-50"), cell("def f(a):\n    return [a for a in a]")], []),
-        ([cell("def f(): ...", "skip-50"), cell("[f() for _ in range(3)]")], ["f"]),
-        ([cell("import re", "skip-50"), cell("re.match")], ["re"]),
-        ([cell("import re"), cell("import re", "skip-50"), cell("re.match")], []),
-    ],
-)
-def test_a_missing_name_is_found(cells, missing):
-    assert [name for _, name in needed_but_left_out({"cells": cells}, 50)] == missing
+def test_a_missing_name_is_found():
+    for below, missing in {
+        "a + 1": ["a"],
+        "a += 2": ["a"],
+        "def f():\n    return a": ["a"],
+        "def f(a):\n    return [a for a in a]": [],
+    }.items():
+        cells = [cell("a = 1"), cell("a = 2", "skip-50"), cell(below)]
+        assert [name for _, name in needed_but_left_out({"cells": cells}, 50)] == missing
 
 
-@every_notebook
-@every_path
-def test_a_path_is_as_short_as_its_name_says(path, length):
-    """A lab of 50 minutes leaves ten for talk and questions."""
-    assert paths.minutes(path.name[:2], length) <= {50: 40, 90: 90}[length]
+def test_a_path_is_as_short_as_its_name_says():
+    for path in notebook_paths():
+        number = path.name[:2]
+        assert paths.minutes(number, 50) <= 40, number  # ten more for talk and questions
+        assert paths.minutes(number, 90) <= 90, number
 
 
 def predicted(cells):
@@ -108,53 +95,45 @@ def predicted(cells):
     return set(found)
 
 
-@every_notebook
-def test_the_short_path_keeps_what_a_notebook_is_for(path):
-    whole, made = notebook_files.read(path), paths.shortened(notebook_files.read(path), path.name, 50)
-    kept = code_of(made)
-    assert [one["id"] for one in made["cells"][:6]] == [one["id"] for one in whole["cells"][:6]]  # the first picture
-    assert "lab.summary(" in source_of(kept[-1])
-    assert "**Open question:**" in source_of(made["cells"][-1])
-    assert len(predicted(kept)) >= 2
-    assert any(notebook_files.stub_number(source_of(one)) for one in kept)
-    for stub in filter(None, (notebook_files.stub_number(source_of(one)) for one in kept)):
-        assert f'lab.check("{stub}"' in "".join(map(source_of, kept))
-
-
-@every_notebook
-def test_the_short_path_measures_what_it_lets_learners_predict(path):
-    """Where the notebook has a cell with a prediction's name below the guess, the path has one, too."""
-
-    def answered(cells):
-        sources = [source_of(one) for one in cells]
-        return {
-            name
-            for name in predicted(cells)
-            if any(f'{name}"' in source and f'{name}", guess' not in source for source in sources)
-        }
-
-    kept = code_of(paths.shortened(notebook_files.read(path), path.name, 50))
-    assert predicted(kept) & answered(code_of(notebook_files.read(path))) <= answered(kept)
+def answered(cells):
+    """The predictions' names that a cell uses below the guess."""
+    sources = [source_of(cell) for cell in cells]
+    return {
+        name
+        for name in predicted(cells)
+        if any(f'{name}"' in source and f'{name}", guess' not in source for source in sources)
+    }
 
 
 def tasks(notebook):
     """Each cell of text that has a cell of code below it, with the first of these."""
     for i, above in enumerate(notebook["cells"]):
-        below = [one for one in notebook["cells"][i:] if one["cell_type"] == "code"]
+        below = [cell for cell in notebook["cells"][i:] if cell["cell_type"] == "code"]
         if above["cell_type"] == "markdown" and below:
             yield above, below[0]
 
 
 @every_notebook
-def test_what_is_left_out_is_asked_for_nowhere(path):
-    made = paths.shortened(notebook_files.read(path), path.name, 50)
-    text = "\n".join(source_of(one) for one in made["cells"] if one["cell_type"] == "markdown")
-    asked = set(re.findall(r"(?m)^\*\*Exercise (\d\d\.\d[a-z]?)\.", text))
-    there = {notebook_files.stub_number(source_of(one)) for one in code_of(made)} - {None}
-    assert asked == there
-    guesses = [(above, below) for above, below in tasks(made) if "**Predict.**" in source_of(above)]
-    whole = {above["id"]: below["id"] for above, below in tasks(notebook_files.read(path))}
-    assert all(below["id"] == whole[above["id"]] for above, below in guesses)
+def test_the_short_path_keeps_what_a_notebook_is_for(path):
+    whole = notebook_files.read(path)
+    short = paths.shortened(notebook_files.read(path), path.name, 50)
+    kept = code_of(short)
+    begins = [[cell["id"] for cell in notebook["cells"][:6]] for notebook in (whole, short)]
+    assert begins[0] == begins[1], "the first picture"
+    assert "lab.summary(" in source_of(kept[-1])
+    assert "**Open question:**" in source_of(short["cells"][-1])
+    assert len(predicted(kept)) >= 2
+    assert predicted(kept) & answered(code_of(whole)) <= answered(kept)
+
+    stubs = {notebook_files.stub_number(source_of(cell)) for cell in kept} - {None}
+    text = "\n".join(source_of(c) for c in short["cells"] if c["cell_type"] == "markdown")
+    assert stubs == set(re.findall(r"(?m)^\*\*Exercise (\d\d\.\d[a-z]?)\.", text))
+    assert stubs
+    for stub in stubs:
+        assert f'lab.check("{stub}"' in "".join(map(source_of, kept))
+    below = {text["id"]: code["id"] for text, code in tasks(whole)}
+    for text, code in tasks(short):
+        assert "**Predict.**" not in source_of(text) or code["id"] == below[text["id"]]
 
 
 def test_a_task_goes_with_its_cell_and_the_title_says_what_is_gone():
@@ -180,11 +159,6 @@ def test_a_task_goes_with_its_cell_and_the_title_says_what_is_gone():
     assert "90 minutes. Needs" in source_of(notebook["cells"][0])  # the argument stays as it was
 
 
-def test_nothing_left_out_is_said_by_nothing():
-    notebook = {"cells": [cell("# 99 Why?\n\n90 minutes. Needs Python."), cell("x = 1")]}
-    assert "path" not in source_of(paths.shortened(notebook, "00_start_here.ipynb", 90)["cells"][0])
-
-
 def test_the_command_writes_one_or_several(tmp_path, capsys):
     assert command.main(["path", "02", "-o", str(tmp_path / "short.ipynb")]) == 0
     made = json.loads((tmp_path / "short.ipynb").read_text(encoding="utf-8"))
@@ -196,22 +170,7 @@ def test_the_command_writes_one_or_several(tmp_path, capsys):
     assert "lab.predict" in (folder / "02_is_it_real.ipynb").read_text(encoding="utf-8")
     solution = exercise_files.solutions("02")["02.1"].splitlines()[-1].strip()
     assert solution in (folder / "02_is_it_real.ipynb").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("numbers", "out", "words"),
-    [(["99"], "a", "There is no notebook '99'. There are 00, 01"), (["00", "01"], "a.ipynb", "name a folder after -o")],
-)
-def test_a_wrong_command_is_told(numbers, out, words, tmp_path, capsys):
-    assert command.main(["path", *numbers, "-o", str(tmp_path / out)]) == 1
-    assert words in capsys.readouterr().err
-
-
-def test_the_minutes_of_a_path_are_those_of_its_cells():
-    path = notebook_paths()[0]
-    made = paths.shortened(notebook_files.read(path), path.name, 50)
-    assert f"\n{paths.minutes(path.name[:2], 50)} minutes" in made["cells"][0]["source"]
-    made["cells"][0]["source"] = made["cells"][0]["source"].rpartition("\n\n")[0]  # without what is left out
-    assert paths.minutes(path.name[:2], 50) == script.minutes(made, path.name[:2])
-    with pytest.raises(LabError, match="There is no notebook"):
-        paths.chosen(["4"])
+    assert command.main(["path", "99", "-o", str(tmp_path / "a")]) == 1
+    assert "There is no notebook '99'. There are 00, 01" in capsys.readouterr().err
+    assert command.main(["path", "00", "01", "-o", str(tmp_path / "a.ipynb")]) == 1
+    assert "name a folder after -o" in capsys.readouterr().err

@@ -18,6 +18,7 @@ class Shown:
         self.last = html.data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [7, 8])
 def test_uploaded_files_become_the_page(version, tmp_path, monkeypatch):
     place = Shown()

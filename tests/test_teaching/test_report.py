@@ -1,7 +1,13 @@
+"""The report of one reader: one file, and a sentence where it can't be written."""
+
+import pytest
+
 from labkit.core import results
 from labkit.lesson import guesses, journal
 from labkit.measure.bench import Timing
 from teaching import __main__ as commands
+
+pytestmark = pytest.mark.slow  # loads what draws boards
 
 
 def test_the_report_is_one_file_with_predictions_beside_measurements(home, capsys, tmp_path):

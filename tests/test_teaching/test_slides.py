@@ -7,10 +7,10 @@ import pytest
 from labkit.core.errors import LabError
 from labkit.lesson import notebook_files
 from teaching import __main__ as command, docs, path as paths, slides
+from tests.selection import sampled
 
 pytestmark = pytest.mark.slow  # makes whole lectures
 
-every_lecture = pytest.mark.parametrize("name", slides.names())
 PNG = "iVBORw0KGgo="
 
 
@@ -29,27 +29,23 @@ def test_each_lecture_of_the_semester_has_its_slides_about_its_notebook():
         assert slides.lecture(row["lecture"])[0].notebook == row["notebook"]
 
 
-@every_lecture
-def test_its_cells_are_in_the_notebooks(name):
-    for slide in slides.lecture(name):
-        (path,) = paths.chosen([slide.notebook])
-        kinds = {one["id"]: one["cell_type"] for one in notebook_files.read(path)["cells"]}
-        assert not slide.figure or kinds[slide.figure] == "code"
-        assert slide.notes
-        assert all(kinds[note] == "markdown" for note in slide.notes.split())
-
-
-@every_lecture
-def test_a_slide_has_one_short_idea(name):
-    made = slides.lecture(name)
-    assert 10 <= len(made) <= 20
-    assert len({slide.title for slide in made}) == len(made)
-    for slide in made:
-        assert len(slide.title) <= 45
-        assert len(slide.line.split()) <= 20
-    assert made[0].title.endswith("?")
-    assert not made[0].figure
-    assert not made[-1].figure  # it ends on a question
+def test_a_slide_has_one_short_idea_and_cells_that_are_in_the_notebooks():
+    for name in slides.names():
+        lecture = slides.lecture(name)
+        assert 10 <= len(lecture) <= 20, name
+        assert len({slide.title for slide in lecture}) == len(lecture), name
+        assert lecture[0].title.endswith("?")
+        assert not lecture[0].figure
+        assert not lecture[-1].figure, "it ends on a question"
+        for slide in lecture:
+            (path,) = paths.chosen([slide.notebook])
+            cells = notebook_files.read(path)["cells"]
+            kinds = {cell["id"]: cell["cell_type"] for cell in cells}
+            assert len(slide.title) <= 45
+            assert len(slide.line.split()) <= 20
+            assert not slide.figure or kinds[slide.figure] == "code"
+            assert slide.notes
+            assert all(kinds[note] == "markdown" for note in slide.notes.split())
 
 
 def test_a_slide_shows_pictures_and_keeps_the_text_for_the_speaker():
@@ -66,9 +62,6 @@ def test_a_slide_shows_pictures_and_keeps_the_text_for_the_speaker():
     assert "notebook 04 on this machine" in shown["source"]
     assert notes["source"] == "**Read it.**"
     assert [one["metadata"]["slideshow"]["slide_type"] for one in (shown, notes)] == ["slide", "notes"]
-
-
-def test_a_cell_that_draws_nothing_is_told():
     with pytest.raises(LabError, match="Cell fig of notebook 04 drew nothing"):
         slides.cells_of(slides.Slide("Why?", "", "04", "fig", ""), {"04": {"fig": cell("code")}})
 
@@ -84,7 +77,7 @@ def without_running(monkeypatch):
     monkeypatch.setattr(slides, "executed", executed)
 
 
-@every_lecture
+@pytest.mark.parametrize("name", sampled(slides.names(), 3))
 def test_a_lecture_is_one_page_with_notes(name, without_running, tmp_path, capsys):
     assert command.main(["slides", name, "-o", str(tmp_path)]) == 0
     made, page = slides.lecture(name), (tmp_path / f"{name}.slides.html").read_text(encoding="utf-8")
@@ -98,7 +91,7 @@ def test_a_lecture_is_one_page_with_notes(name, without_running, tmp_path, capsy
         assert needless not in page
 
 
-def test_with_a_copy_of_reveal_the_page_loads_nothing_from_elsewhere(without_running, tmp_path):
+def test_with_a_copy_of_reveal_the_page_loads_nothing_from_elsewhere(without_running, tmp_path, capsys):
     reveal = tmp_path / "package"
     for part in ("dist/reveal.js", "dist/theme/white.css", "plugin/notes/notes.js"):
         (reveal / part).parent.mkdir(parents=True, exist_ok=True)
@@ -110,15 +103,11 @@ def test_with_a_copy_of_reveal_the_page_loads_nothing_from_elsewhere(without_run
     assert loaded
     assert all((out / name).is_file() for name in loaded if not name.endswith("reveal.css"))
     assert not [name for name in loaded if name.startswith("http")]
-
-
-def test_a_folder_without_reveal_is_told(tmp_path, capsys):
-    assert command.main(["slides", "kernels", "-o", str(tmp_path), "--reveal", str(tmp_path)]) == 1
+    assert command.main(["slides", "kernels", "-o", str(out), "--reveal", str(tmp_path)]) == 1
     assert "npm pack reveal.js@4" in capsys.readouterr().err
 
 
 @pytest.mark.complete
-@pytest.mark.slow
 def test_a_notebook_runs_as_far_as_the_last_figure():
     ran = slides.executed("03", ["nb03-07", ""])
     assert slides.pictures(ran["nb03-07"]["outputs"])
