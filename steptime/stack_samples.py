@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
+import itertools
 import opcode
+import operator
 import os
 import sys
 import sysconfig
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import perf_counter
-from types import FrameType
+from types import CodeType, FrameType
 
 _EVERY_S = 2e-2  # between samples: each wakes a thread, for which the one that is watched may have to wait
 _AT_ONCE_S = 5e-6  # until Python asks a thread to let another one run; by default it is 5 ms
@@ -24,6 +27,7 @@ WAITING = ", in a collective"
 _OWN = f"{Path(__file__).parent}{os.sep}"  # of this package, which runs the experiments
 
 Lines = Counter[tuple[str, str, int]]  # function, file and line -> seconds
+At = tuple[CodeType, int, int]  # where a frame of a stack is: its code, the index of its instruction, and its line
 
 
 @contextlib.contextmanager
@@ -66,15 +70,18 @@ class StackSamples:
                 ctypes.CDLL(None).prctl(29, 1, 0, 0, 0)
             last_s = perf_counter()
             # A call that lets no other thread run delays its sample, which counts more, and which has to be taken at
-            # once: waiting for an Event would run Python code first, and the thread could go on meanwhile.
-            while not taking.acquire(timeout=_EVERY_S):
-                with no_collection():
-                    self.take(sys._current_frames().get(thread), perf_counter() - last_s)
+            # once. So `zip` waits, stops the garbage collector and reads the stack: in C, without a turn for others.
+            waits = iter(functools.partial(taking.acquire, timeout=_EVERY_S), True)
+            collects, stops = iter(gc.isenabled, None), iter(gc.disable, "never")
+            for _, collected, _, stack in zip(waits, collects, stops, _stacks(thread)):  # noqa: B905  # the first ends
+                if collected:
+                    gc.enable()
+                self.take(stack, perf_counter() - last_s)
                 last_s = perf_counter()
 
         sampler = threading.Thread(target=sample, daemon=True)
         with no_collection():
-            others = any(place_of(frame) for one, frame in sys._current_frames().items() if one != thread)
+            others = any(place_of(stack_of(frame)) for one, frame in sys._current_frames().items() if one != thread)
         with contextlib.ExitStack() as after:
             if (usual_s := sys.getswitchinterval()) > _AT_ONCE_S and not others:
                 after.callback(sys.setswitchinterval, usual_s)
@@ -84,10 +91,32 @@ class StackSamples:
             sampler.start()
             yield
 
-    def take(self, frame: FrameType | None, lasted_s: float) -> None:
-        """Take one sample: `frame` is the thread's innermost, `lasted_s` the seconds since the sample before."""
-        if place := place_of(frame):
+    def take(self, stack: Iterable[At], lasted_s: float) -> None:
+        """Take one sample: of the thread's stack, innermost first, `lasted_s` seconds after the sample before."""
+        if place := place_of(stack):
             self.seen.append((self.now, place, lasted_s))
+
+
+def stack_of(frame: FrameType | None) -> Iterator[At]:
+    """Where a frame and its callers are, innermost first."""
+    while frame is not None:
+        yield frame.f_code, frame.f_lasti, frame.f_lineno
+        frame = frame.f_back
+
+
+def _stacks(thread: int) -> Iterator[list[At]]:
+    """The same of a running thread, as it is when the next stack is asked for.
+
+    Each step is an iterator of the standard library in C: after an instruction of Python, the thread may get its turn
+    and go on, and its frames would then tell where it is by then.
+    """
+    innermost = map(operator.itemgetter(thread), iter(sys._current_frames, None))
+    # frame, "f_back", "f_back", ... -> frame, its caller, that one's caller, ...; None ends them
+    names = map(itertools.chain, zip(innermost), itertools.repeat(itertools.repeat("f_back")))
+    callers = map(itertools.accumulate, names, itertools.repeat(getattr))
+    frames = map(itertools.takewhile, itertools.repeat(bool), callers)
+    at = operator.attrgetter("f_code", "f_lasti", "f_lineno")
+    return map(list, map(map, itertools.repeat(at), frames))
 
 
 def longest(lines: Lines) -> str:
@@ -97,18 +126,19 @@ def longest(lines: Lines) -> str:
     return f"{name} ({file}, line {line})" if file else ""
 
 
-def place_of(frame: FrameType | None) -> tuple[str, str, int] | None:
+def place_of(stack: Iterable[At]) -> tuple[str, str, int] | None:
     """The function, its file and the line; None if the thread is in no code that the experiment has called.
 
     A function that has called a collective, in which it waits for other ranks, is named with WAITING.
     """
     waiting = ""
-    if frame is not None and frame.f_code.co_code[frame.f_lasti] == opcode.opmap["RESUME"]:  # so far, its caller worked
-        frame = frame.f_back
-    while frame is not None and not (path := frame.f_code.co_filename).startswith(_OWN):
-        name = frame.f_code.co_name
-        if not path.startswith((*_LIBRARIES, "<frozen")) and not name.endswith(("comp>", "genexpr>")):
-            return name + waiting, "a cell" if "ipykernel_" in path else Path(path).name, frame.f_lineno
+    for depth, (code, last, line) in enumerate(stack):
+        path = code.co_filename
+        if path.startswith(_OWN):
+            return None
+        if depth == 0 and code.co_code[last] == opcode.opmap["RESUME"]:  # so far, its caller worked
+            continue
+        if not path.startswith((*_LIBRARIES, "<frozen")) and not code.co_name.endswith(("comp>", "genexpr>")):
+            return code.co_name + waiting, "a cell" if "ipykernel_" in path else Path(path).name, line
         waiting = waiting or WAITING * (_COLLECTIVES in path)
-        frame = frame.f_back
     return None

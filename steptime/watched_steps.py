@@ -18,7 +18,7 @@ import torch
 
 from steptime import stopwatch
 from steptime.parts import COLLECTING, COMPILING, FIRST_EPOCH, OCCASIONAL, RANKS
-from steptime.stack_samples import WAITING, Lines, StackSamples, longest, place_of
+from steptime.stack_samples import WAITING, Lines, StackSamples, longest, place_of, stack_of
 from steptime.torch_calls import compiled_graphs
 from steptime.units import format_seconds, significant
 
@@ -127,7 +127,7 @@ class StepWatch:
             return
         seconds = perf_counter() - self._since_s
         self._collecting_s[self.samples.now] += seconds  # type: ignore[assignment]  # a Counter of seconds
-        if seconds > _LONG_S and (place := place_of(sys._getframe().f_back)):
+        if seconds > _LONG_S and (place := place_of(stack_of(sys._getframe().f_back))):
             self.collected[place] += seconds  # type: ignore[assignment]  # a Counter of seconds
 
 
