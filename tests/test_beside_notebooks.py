@@ -5,7 +5,9 @@ import functools
 import re
 from collections import defaultdict
 
-from labkit.core.paths import EXERCISES, NOTEBOOKS, PACKAGES, ROOT
+import pytest
+
+from labkit.core.paths import EXERCISES, PACKAGES, ROOT
 from tests.helpers import code_cells, notebook_paths
 
 # What stays in labkit though one notebook alone names it, and why.
@@ -52,6 +54,7 @@ def alone(named, elsewhere, path):
     }
 
 
+@pytest.mark.slow  # reads every module
 def test_a_definition_of_labkit_that_one_notebook_alone_names_has_a_reason():
     folders = [
         *(ROOT / name for name in PACKAGES),
@@ -65,15 +68,3 @@ def test_a_definition_of_labkit_that_one_notebook_alone_names_has_a_reason():
         if path.is_relative_to(ROOT / "labkit"):
             found |= alone(named, elsewhere, path)
     assert found.keys() == KEPT.keys(), found
-
-
-def test_a_planted_definition_is_found(tmp_path):
-    path = tmp_path / "planted.py"
-    path.write_text("def shared(): ...\ndef lonely(): ...\ndef unused(): ...\ndef _own(): ...\n")
-    named = {"01": {"shared", "lonely", "_own"}, "02": {"shared"}}
-    assert alone(named, {path: words_of(path)}, path) == {"lonely": "01"}
-    assert alone(named, {path: words_of(path), tmp_path / "user.py": {"lonely"}}, path) == {}
-
-
-def test_every_notebook_is_looked_at():
-    assert len(named_by_notebook()) == len(list(NOTEBOOKS.glob("[0-9]*.ipynb")))

@@ -1,7 +1,7 @@
 """What each notebook builds on, from the words and skills that it teaches and needs."""
 
+import collections
 import csv
-import json
 import re
 
 import pytest
@@ -40,18 +40,22 @@ def test_nothing_is_used_before_it_is_taught(name):
     assert early == {}, "explain it where it stands, or bring it forward; then say so in data/prerequisites.csv"
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["section"])
-def test_a_section_uses_the_words_that_it_teaches(row):
-    (path,) = (path for path in notebook_paths() if path.name[:2] == row["section"][:2])
-    texts, section = [], "0"
+@pytest.mark.parametrize("path", notebook_paths(), ids=lambda path: path.name[:2])
+def test_a_section_uses_the_words_that_it_teaches(path):
+    texts = collections.defaultdict(str)  # of each section
+    section = "0"
     for kind, text, _, _ in cells(path):
         if heading := re.search(r"^## (\d)", text, re.MULTILINE):
             section = heading[1]
-        texts += [text] * (kind == "markdown" and section == row["section"][3:])
-    assert texts
-    for word in glossary():
-        if word.term in row["teaches"].split("; "):
-            assert prerequisites._pattern(word).search("\n".join(texts)), word.term
+        if kind == "markdown":
+            texts[f"{path.name[:2]}.{section}"] += f"{text}\n"
+    own = [row for row in ROWS if row["section"].startswith(path.name[:2])]
+    for row in own:
+        assert row["section"] in texts
+        for word in glossary():
+            if word.term in row["teaches"].split("; "):
+                pattern = prerequisites._pattern(word)
+                assert pattern.search(texts[row["section"]]), word.term
 
 
 def test_what_is_needed_is_taught_and_what_is_taught_is_a_word_or_needed():
@@ -80,10 +84,3 @@ def test_a_word_that_nothing_earlier_explains_is_named(monkeypatch):
         prerequisites.builds_on("18")
     monkeypatch.undo()
     prerequisites.needed.cache_clear(), prerequisites.builds_on.cache_clear()
-
-
-def test_optional_parts_code_and_titles_use_no_words():
-    text = json.loads(notebook_paths()[4].read_text(encoding="utf-8"))
-    optional = [cell for cell in text["cells"] if "more" in cell["metadata"].get("tags", [])]
-    assert any("tensor core" in "".join(cell["source"]) for cell in optional)
-    assert "tensor core" not in prerequisites.used("04")

@@ -7,7 +7,6 @@ import pytest
 
 from exercises.nb02.wrong_answers import iqr, planted
 from labkit.lesson import checks
-from labkit.measure.bench import time_call
 from tests.selection import sampled
 
 FAULTS = {
@@ -21,10 +20,11 @@ FAULTS = {
 
 
 SETS = [which for n in range(7) for which in itertools.combinations(FAULTS, n)]
-FEW, MORE = [which for which in SETS if len(which) < 3], [(which,) for which in SETS if len(which) > 2]
+ALONE = [which for which in SETS if len(which) < 2]
+TOGETHER = [(which,) for which in SETS if len(which) > 1]
 
 
-@pytest.mark.parametrize("which", [*FEW, *sampled(MORE, 6)], ids="+".join)
+@pytest.mark.parametrize("which", [*ALONE, *sampled(TOGETHER, 4)], ids="+".join)
 def test_every_set_of_faults_is_named_and_no_other(which):
     switches = {key: value for name in which for key, value in FAULTS[name].items()}
     outcome = checks.check("02.7", planted(**switches))
@@ -36,35 +36,6 @@ def test_every_set_of_faults_is_named_and_no_other(which):
 
 def result(cpu_s, gpu_s, middle=statistics.median):
     return {"cpu_s": middle(cpu_s), "gpu_s": middle(gpu_s), "gpu_spread": iqr(gpu_s) / statistics.median(gpu_s)}
-
-
-def explicit_loops(station, n):
-    """Everything prepared before, the two processors taken in turn, the first reading thrown away."""
-    inputs = [(station.random(n, "float32"), station.random(n, "float32")) for _ in range(11)]
-    cpu_s, gpu_s = [], []
-    for a, b in inputs:
-        start = station.clock()
-        station.cpu_blur(a)
-        cpu_s.append(station.clock() - start)
-        station.synchronize()
-        start = station.clock()
-        station.gpu_blur(station.to_gpu(b))
-        station.synchronize()
-        gpu_s.append(station.clock() - start)
-    return result(cpu_s[1:], gpu_s[1:])
-
-
-def five_readings_and_no_warm_up(station, n):
-    """A median of enough readings is not moved by the cold one."""
-    readings = {"cpu": [], "gpu": []}
-    for name, _ in itertools.product(readings, range(7)):
-        x = station.random(n, "float32")
-        station.synchronize()
-        start = station.clock()
-        station.cpu_blur(x) if name == "cpu" else station.gpu_blur(station.to_gpu(x))
-        station.synchronize()
-        readings[name].append(station.clock() - start)
-    return result(readings["cpu"], readings["gpu"])
 
 
 def ten_blurs_a_reading(station, n):
@@ -88,29 +59,7 @@ def ten_blurs_a_reading(station, n):
     return found | {"gpu_spread": statistics.stdev(gpu_s) / statistics.mean(gpu_s)}
 
 
-def the_labs_own_timer(station, n):
-    """lab.time_call on numbers that were drawn before."""
-
-    def timing(run):
-        inputs = iter([station.random(n, "float32") for _ in range(400)])
-        wait, clock = station.synchronize, station.clock
-        return time_call(lambda: run(next(inputs)), label="blur", sync=wait, clock=clock, budget_s=0.0, min_runs=15)
-
-    cpu, gpu = timing(station.cpu_blur), timing(lambda x: station.gpu_blur(station.to_gpu(x)))
-    return {"cpu_s": cpu.median_s, "gpu_s": gpu.median_s, "gpu_spread": gpu.spread}
-
-
-def warm_up_on_fewer_numbers(station, n):
-    station.cpu_blur(station.random(10, "float64"))
-    station.gpu_blur(station.to_gpu(station.random(10, "float32")))
-    return planted(warm=False)(station, n)
-
-
-STYLES = [explicit_loops, five_readings_and_no_warm_up, ten_blurs_a_reading, the_labs_own_timer]
-STYLES += [warm_up_on_fewer_numbers, planted(runs=5), planted(runs=100)]
-
-
-@pytest.mark.parametrize("answer", STYLES)
+@pytest.mark.parametrize("answer", [ten_blurs_a_reading, planted(runs=5)])
 def test_a_right_answer_of_another_style_passes(answer):
     assert str(checks.check("02.7", answer)).startswith("02.7 passed")
 
@@ -125,31 +74,7 @@ def test_all_numbers_in_float64_are_told_from_unequal_ones():
     assert checks.check("02.7", answer).message == words
 
 
-def test_many_blurs_between_two_looks_at_the_clock_are_one_reading():
-    def answer(station, n):
-        station.cpu_blur(station.random(n, "float32"))
-        inputs = [station.random(n, "float32") for _ in range(50)]
-        start = station.clock()
-        for x in inputs:
-            station.cpu_blur(x)
-        cpu_s = (station.clock() - start) / 50
-        return result([cpu_s], gpu_readings(station, n))
-
-    assert "the CPU got fewer than 5 readings" in checks.check("02.7", answer).message
-
-
-def gpu_readings(station, n):
-    readings_s = []
-    for _ in range(16):
-        x = station.random(n, "float32")
-        station.synchronize()
-        start = station.clock()
-        station.gpu_blur(station.to_gpu(x))
-        station.synchronize()
-        readings_s.append(station.clock() - start)
-    return readings_s[1:]
-
-
+@pytest.mark.complete
 def test_a_benchmark_that_fails_or_never_ends_is_told_so():
     def endless(station, n):
         while True:

@@ -54,16 +54,6 @@ def test_a_wrong_answer_is_charged_once_and_a_misspelt_one_not_at_all(case):
     assert told == "It is well. It cost 75 minutes: look 1 10; answers and mends 65."
 
 
-def test_what_follows_a_right_answer_is_free_and_doesnt_change_what_was_said(case):
-    clinic.judge("17.3a", right(case))
-    with pytest.raises(NotYet):
-        clinic.judge("17.3a", case.answer(cause="cold", mend={}, sure=1))
-    clinic.judge("17.3a", right(case, sure=1))
-    case.ask("look 5")
-    assert (case.minutes, case.solved) == (5, True)
-    assert clinic.Score([case]).brier == pytest.approx(0.2**2)
-
-
 def test_an_open_answer_is_todo_and_one_to_another_case_is_refused(case):
     for cause, mend, sure in ((..., {"drink": "tea"}, 1), ("flu", ..., 1), ("flu", {"drink": "tea"}, ...)):
         with pytest.raises(Todo):

@@ -1,6 +1,5 @@
 """The CUDA C++ kernels through their launchers: traced on the CPU everywhere, and run on a GPU where one is."""
 
-import contextlib
 import functools
 import sys
 from types import SimpleNamespace
@@ -66,7 +65,7 @@ def error(found, wanted):
     return float((found.double() - wanted).norm() / wanted.norm())
 
 
-SIZES = [1, 3, 31, 1023, 4096, 9001]
+SIZES = [1, 31, 1023, 9001]
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -99,7 +98,7 @@ def test_reduce_sum(n, device):
     assert error(array_kernels.reduce_sum(x), x.double().sum()) < 1e-6
 
 
-@pytest.mark.parametrize("mnk", [(1, 1, 1), (130, 70, 50), (5, 300, 17), (128, 128, 32), (129, 132, 68)], ids=str)
+@pytest.mark.parametrize("mnk", [(1, 1, 1), (130, 70, 50), (5, 300, 17), (129, 132, 68)], ids=str)
 def test_matmul_float32(mnk, device):
     m, n, k = mnk
     a, b = random(m, k, device=device), random(k, n, device=device)
@@ -107,7 +106,7 @@ def test_matmul_float32(mnk, device):
     assert error(fast_matmul.matmul(a, b, out=out), a.double() @ b.double()) < 1e-5
 
 
-@pytest.mark.parametrize("mnk", [(1, 8, 8), (130, 72, 56), (128, 256, 32), (300, 264, 200)], ids=str)
+@pytest.mark.parametrize("mnk", [(1, 8, 8), (130, 72, 56), (300, 264, 200)], ids=str)
 def test_matmul_bfloat16(mnk, device):
     m, n, k = mnk
     a, b = (random(*shape, device=device, dtype=torch.bfloat16) for shape in ((m, k), (k, n)))
@@ -116,17 +115,10 @@ def test_matmul_bfloat16(mnk, device):
     assert error(fast_matmul.matmul(a, b, out=out), a.double() @ b.double()) < rounding
 
 
-@needs_nvrtc
-def test_an_estimate_gives_matrix_instructions_the_rate_of_tensor_cores():
-    m, n, k = 128, 256, 64  # one block
-    a, b, c = (torch.ones(*shape, dtype=torch.bfloat16) for shape in ((m, k), (k, n), (m, n)))
-    shared = {"shared_bytes": 4 * fast_matmul._STAGE_BYTES, "options": ("-DDEPTH=32", "-DSTAGES=4")}
-    done = trace(CUDA_FILES["matmul_bfloat16"], 1, 256, a, b, c, m, n, k, **shared)
-    parts = done.estimate("A100 SXM4 80GB", grid=108, registers=200).parts  # one block on each SM
-    assert parts["tensor cores"] == pytest.approx(108 * 2 * m * n * k / 312e12, rel=1e-3)
+LARGE_BLOCKS = [pytest.param(sizes, marks=pytest.mark.complete) for sizes in SIMPLE_CNN]
 
 
-@pytest.mark.parametrize("sizes", [*SIMPLE_CNN, (3, 8, 15, 17, 3, 1), (1, 1, 4, 4, 1, 0)], ids=str)
+@pytest.mark.parametrize("sizes", [*LARGE_BLOCKS, (3, 8, 15, 17, 3, 1), (1, 1, 4, 4, 1, 0)], ids=str)
 def test_cnn_block_forward_and_backward(sizes, device):
     c, d, height, width, k, padding = sizes
     x, weight, bias = (
@@ -144,14 +136,6 @@ def test_cnn_block_forward_and_backward(sizes, device):
     assert error(pooled, wanted.detach()) < 1e-5
     for mine, tensor in zip(found, exact, strict=True):
         assert error(mine, tensor.grad) < 1e-5
-
-
-def test_the_input_gradient_can_be_left_out(device):
-    x, weight, bias = random(2, 3, 8, 8, device=device), random(4, 3, 3, 3, device=device), random(4, device=device)
-    pooled, choice = cnn_block.cnn_block_forward(x, weight, bias)
-    grads = [cnn_block.cnn_block_backward(pooled, choice, x, weight, input_gradient=wanted) for wanted in (True, False)]
-    assert grads[1][0] is None
-    assert torch.equal(grads[0][1], grads[1][1])
 
 
 def test_nan_is_not_lost_in_the_pooling(device):
@@ -176,34 +160,29 @@ def test_nothing_is_launched_for_nothing(device):
 # What the launchers refuse, in words.
 
 
+def block_of(*shapes):
+    return cnn_block.cnn_block_forward(*map(torch.ones, shapes))
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: array_kernels.copy(torch.ones(3), torch.ones(3)), r"x on a CUDA GPU, got it on cpu\. x\.cuda\(\)"),
-        (lambda: array_kernels.copy([1.0], torch.ones(1)), "Expected x to be a torch tensor"),
-        (
-            lambda: array_kernels.reduce_sum(torch.ones(3).double()),
-            r"Expected x to be torch.float32, got torch.float64",
-        ),
-        (lambda: array_kernels.saxpy(1.0, torch.ones(4, 4).T[:2], torch.ones(2, 4)), r"x\.contiguous\(\)"),
-        (lambda: array_kernels.copy(torch.ones(5)[1:], torch.ones(4)), r"offset of \d+: .* x\.clone\(\)"),
-        (lambda: array_kernels.transpose(torch.ones(3)), "Expected a to be a matrix"),
-        (lambda: array_kernels.transpose(torch.ones(3, 3), tile=16), "tile to be 32 or 64, got 16"),
-        (lambda: fast_matmul.matmul(torch.ones(2, 3), torch.ones(2, 3)), "as many rows as a has columns"),
-        (lambda: fast_matmul.matmul(torch.ones(2, 2).half(), torch.ones(2, 2)), "float32 or bfloat16 matrices"),
-        (lambda: fast_matmul.matmul(torch.ones(2, 2), torch.ones(2, 2).bfloat16()), "Expected b to be torch.float32"),
-        (lambda: cnn_block.cnn_block_forward(torch.ones(3), torch.ones(3), torch.ones(3)), "four dimensions"),
-        (
-            lambda: cnn_block.cnn_block_forward(*map(torch.ones, [(1, 3, 8, 8), (6, 4, 5, 5), (6,)])),
-            r"weight \(D, 3, K, K\)",
-        ),
-        (lambda: cnn_block.cnn_block_forward(*map(torch.ones, [(1, 3, 4, 4), (6, 3, 4, 4), (6,)])), "no pooled place"),
-        (lambda: cnn_block.cnn_block_forward(*map(torch.ones, [(1, 64, 56, 56), (64, 64, 3, 3), (64,)])), "too large"),
+        (lambda x: array_kernels.copy(x, x), r"x on a CUDA GPU, got it on cpu\. x\.cuda\(\)"),
+        (lambda x: array_kernels.copy([1.0], x), "Expected x to be a torch tensor"),
+        (lambda x: array_kernels.reduce_sum(x.double()), "x to be torch.float32, got torch.float64"),
+        (lambda x: array_kernels.saxpy(1.0, x.T[:2], x[:2]), r"x\.contiguous\(\)"),
+        (lambda x: array_kernels.copy(x[0, 1:], x[0, :3]), r"offset of \d+: .* x\.clone\(\)"),
+        (lambda x: array_kernels.transpose(x, tile=16), "tile to be 32 or 64, got 16"),
+        (lambda x: fast_matmul.matmul(x[:, :3], x[:2]), "as many rows as a has columns"),
+        (lambda x: fast_matmul.matmul(x.half(), x), "float32 or bfloat16 matrices"),
+        (lambda x: block_of((1, 3, 8, 8), (6, 4, 5, 5), (6,)), r"weight \(D, 3, K, K\)"),
+        (lambda x: block_of((1, 3, 4, 4), (6, 3, 4, 4), (6,)), "no pooled place"),
+        (lambda x: block_of((1, 64, 56, 56), (64, 64, 3, 3), (64,)), "too large"),
     ],
 )
 def test_bad_input_is_refused_in_words(call, words):
     with pytest.raises(LabError, match=words):
-        call()
+        call(torch.ones(4, 4))
 
 
 def test_other_shapes_and_old_gpus_are_refused(device, monkeypatch):
@@ -217,36 +196,6 @@ def test_other_shapes_and_old_gpus_are_refused(device, monkeypatch):
         fast_matmul.matmul(ones, ones.view(12, 8))
 
 
-def test_a_grid_has_a_largest_size():
-    with pytest.raises(LabError, match="65,536 blocks along y"):
-        cuda_launch.run(CUDA_FILES["copy"], "copy", (1, 65536), (1,), ())
-
-
-def test_a_launch_goes_to_cupy_with_addresses_and_the_stream_of_torch(monkeypatch):
-    seen, of_torch = [], SimpleNamespace(cuda_stream=7)
-    stream = SimpleNamespace(from_external=lambda stream: ("cupy", stream.cuda_stream))
-    monkeypatch.setattr(cuda_launch, "_cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(Stream=stream)))
-    monkeypatch.setattr(cuda_launch, "_compiled", lambda *key: lambda *args, **kwargs: seen.append((key, args, kwargs)))
-    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: of_torch)
-    x = torch.ones(4)
-    cuda_launch.run(CUDA_FILES["copy"], "copy", (1,), (256,), (x, np.int64(4)), options=("-DA=1",), shared_bytes=8)
-    [(key, (grid, block, values), kwargs)] = seen
-    assert key == (CUDA_FILES["copy"], "copy", ("-DA=1",), 8, None)
-    assert (grid, block, values) == ((1,), (256,), (x.data_ptr(), 4))
-    assert [type(value) for value in values] == [np.uint64, np.int64]
-    assert kwargs == {"shared_mem": 8, "stream": ("cupy", 7)}
-
-
-def test_each_file_says_what_to_expect_and_compiles_without_headers():
-    assert {"copy", "matmul_bfloat16", "cnn_block"} <= set(CUDA_FILES)
-    for name, path in CUDA_FILES.items():
-        text = path.read_text(encoding="utf-8")
-        assert "Expected" in text.split("\n\n")[1] + text.split("\n\n")[0], f"{name}.cu states what to expect first"
-        assert "#include <" not in text, f"{name}.cu would need a header that NVRTC lacks"
-        assert max(map(len, text.splitlines())) <= 120, name
-
-
 # That the check itself can fail: the same kernels with one thing broken.
 
 
@@ -254,28 +203,6 @@ def damaged(file, right, wrong):
     source = CUDA_FILES[file].read_text(encoding="utf-8")
     assert source.count(right) == 1, right
     return source.replace(right, wrong)
-
-
-@needs_nvrtc
-def test_a_missing_guard_is_found():
-    source = damaged("copy", "if (rest < n) ", "")
-    done = trace(source, 1, 64, np.ones(8, np.float32), np.zeros(8, np.float32), np.int64(8))
-    assert "outside" in [finding.kind for finding in done.findings]
-
-
-@needs_nvrtc
-def test_a_barrier_that_some_never_reach_is_found():
-    source = damaged("reduce", "__syncthreads();", "if (threadIdx.x) __syncthreads(); else sum_of_warp(sum);")
-    done = trace(source, 1, 256, np.ones(8, np.float32), np.zeros(1, np.float32), np.int64(8))
-    assert {"barrier", "lane", "race", "unset"} & {finding.kind for finding in done.findings}
-
-
-@needs_nvrtc
-def test_a_missing_barrier_is_a_race():
-    source = damaged("transpose", "__syncthreads();", "")
-    a, out = np.random.default_rng(0).random((32, 32), np.float32), np.zeros((32, 32), np.float32)
-    done = trace(source, (1, 1), (32, 8), a, out, np.int32(32), np.int32(32))
-    assert [finding.kind for finding in done.findings] == ["race"]
 
 
 @needs_nvrtc

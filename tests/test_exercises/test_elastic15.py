@@ -7,8 +7,7 @@ import subprocess
 
 import pytest
 
-from exercises.nb15 import elastic, figures
-from exercises.nb15.elastic import LoggedStep
+from exercises.nb15 import elastic
 from exercises.nb15.rank_script import as_script
 from labkit.core.errors import RankFailed
 from tests.helpers import code_cells, notebook_paths
@@ -75,20 +74,3 @@ def test_without_bash_a_sentence_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(elastic.shutil, "which", lambda name: None)
     with pytest.raises(RankFailed, match="needs bash, which isn't here"):
         elastic.run(as_script(test_without_bash_a_sentence_says_so, tmp_path, None, None, nproc=1))
-
-
-def test_the_figure_shows_each_start_and_the_time_without_steps():
-    log = [
-        LoggedStep(0, 2.0, 0, 1.0),
-        LoggedStep(0, 3.0, 1, 0.9),
-        LoggedStep(1, 7.5, 1, 0.9),
-        LoggedStep(1, 8.0, 2, 0.8),
-    ]
-    picture = figures.restarts(log, title="Now")
-    lines = {one.get_label(): [list(values) for values in one.get_data()] for one in picture.ax.lines}
-    assert lines == {"first start": [[2.0, 3.0], [1.0, 0.9]], "restart 1": [[7.5, 8.0], [0.9, 0.8]]}
-    spans = [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in picture.ax.patches]
-    assert spans == [(0.0, 2.0), (3.0, 7.5)]
-    assert picture.sentence == (
-        "first start: steps 0 to 1, after 2.00 s without a step; restart 1: steps 1 to 2, after 4.50 s without a step."
-    )

@@ -2,8 +2,7 @@
 
 import pytest
 
-from exercises.nb01 import device_jobs, figures, published_matmuls
-from labkit import plot
+from exercises.nb01 import device_jobs, figures
 from labkit.core.errors import BadArgument
 from labkit.lesson.explorer import Explorer
 from labkit.measure import catalog
@@ -49,17 +48,6 @@ def test_a_rate_of_zero_has_no_place_on_a_roofline():
         figures.roofline({"nothing": (1.0, 0.0)}, **ROOF)
 
 
-def test_published_rates_are_hatched_with_their_source_and_measured_ones_solid():
-    rows = [row for row in published_matmuls.matmuls() if row.dtype == "bf16" and "torch" in row.library]
-    picture = figures.reached(rows, here={"mine": (50e12, 100e12)})
-    assert [patch.get_hatch() for patch in picture.ax.patches] == [None] + ["//"] * len(rows)
-    legend = " ".join(text.get_text() for text in picture.ax.get_legend().get_texts())
-    assert "published: stas00/ml-engineering" in legend
-    assert picture.sentence.startswith("mine: 50% of the peak, measured here; best bf16 matmuls that others published")
-    assert "measured" not in figures.reached(rows).sentence
-    assert figures.reached([]).sentence == "Nothing to show: no rate has a known peak."
-
-
 def test_a_shortlist_shows_numbers_of_what_is_in_and_reasons_of_the_rest():
     picture = figures.shortlist(judged())
     shown = words(picture.ax)
@@ -69,17 +57,6 @@ def test_a_shortlist_shows_numbers_of_what_is_in_and_reasons_of_the_rest():
         "Of 3 devices 2 are in, the fastest H100 SXM5 80GB (4.04 ms, energy 2.82 J at full board power); "
         "1 undecided, such as TPU v5e (chip): float16 peak unknown, so no step time."
     )
-
-
-def test_of_the_whole_catalogue_some_of_each_verdict_are_shown():
-    candidates = judged("Llama-2-7B", among=None, batch=1, seq=4096)
-    picture = figures.shortlist(candidates, most=12)
-    shown = [tick.get_text() for tick in picture.ax.get_yticklabels()]
-    fits = {one.device.name: one.fits for one in candidates}
-    assert len(shown) == 12
-    assert {fits[name] for name in shown} == {True, False, None}
-    assert "Of 56 devices" in picture.sentence
-    assert "12 of them are shown" in picture.sentence
 
 
 def test_a_setting_that_a_model_does_not_allow_is_said_and_the_next_one_draws():
@@ -92,27 +69,3 @@ def test_a_setting_that_a_model_does_not_allow_is_said_and_the_next_one_draws():
     explorer.redraw()
     assert explorer.sentence.startswith("Of 56 devices 41 are in")
     assert explorer._axes.axison
-
-
-def test_jobs_have_a_marker_each_filled_where_the_device_is_in():
-    six = ("T4", "H100 SXM5 80GB")
-    llama = judged("Llama-2-7B", among=six, batch=1, seq=4096, dtype="mixed bfloat16")
-    picture = figures.jobs_by_device({"BERT": judged(among=six), "Llama": llama})
-    drawn = [(line.get_marker(), line.get_fillstyle()) for line in picture.ax.lines if len(line.get_xdata())]
-    assert sorted(drawn) == [("o", "full"), ("o", "full"), ("s", "none")]  # Llama on a T4 has no bfloat16 peak
-    assert picture.sentence == "BERT: H100 SXM5 80GB, T4 in; Llama: no device in."
-
-
-@pytest.mark.parametrize(
-    "picture",
-    [
-        lambda: figures.roofline({}, **ROOF),
-        lambda: figures.shortlist([]),
-        lambda: figures.jobs_by_device({}),
-        lambda: figures.shortlist_of(**SETTING),
-    ],
-)
-def test_every_figure_draws_and_has_a_sentence(picture):
-    drawn = picture()
-    assert plot.to_png(drawn.ax).startswith(b"\x89PNG")
-    assert drawn.sentence.endswith(".")

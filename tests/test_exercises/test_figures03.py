@@ -19,12 +19,6 @@ def test_owners_names_block_and_thread_of_every_element():
     )
 
 
-def test_owners_wraps_long_arrays_and_counts_many_blocks():
-    picture = owners(np.arange(45) // 5, np.arange(45) % 5)
-    assert picture.ax.get_ylim() == (3, 0)
-    assert "9 blocks write 5 to 5 elements each" in picture.sentence
-
-
 @pytest.mark.parametrize("shape", [(0,), (401,), (2, 2, 2)])
 def test_owners_refuses_what_it_cannot_draw(shape):
     with pytest.raises(BadArgument, match="Draw a smaller array"):

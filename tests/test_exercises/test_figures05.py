@@ -1,10 +1,9 @@
 """Figures of calculated times, of the blocks that an SM has room for, and of register caps."""
 
-from exercises.nb04.figures import blocks_allowed, calculated_times
+from exercises.nb04.figures import calculated_times
 from exercises.nb05.figures import register_caps
 from kerneltrace.compiler import KernelResources
-from kerneltrace.judge.occupancy import occupancy
-from labkit.plot import new_axes, to_png
+from labkit.plot import to_png
 from trainplan.facts.agreement import Agreement, Compared
 
 
@@ -17,14 +16,6 @@ def test_calculated_times_lie_beside_published_ones_and_the_farthest_is_named():
     dots = picture.ax.lines[0]
     assert (list(dots.get_xdata()), list(dots.get_ydata())) == ([1e-3, 5e-2], [1.1e-3, 2e-2])
     assert to_png(picture.ax).startswith(b"\x89PNG")
-
-
-def test_the_shortest_bar_is_marked():
-    found = occupancy(1024, registers=24, shared_bytes=4096, compute_capability=(8, 6))
-    axes = new_axes()
-    assert blocks_allowed.on(axes, found) == str(found)
-    assert [text.get_text() for text in axes.texts] == ["1, limits", "16", "2", "20"]
-    assert axes.get_title(loc="left") == "32 of 48 warps: 67% occupancy"
 
 
 def build(registers, spill):

@@ -1,14 +1,11 @@
 from pathlib import Path
 
-import numpy as np
 import pytest
-from matplotlib.collections import PolyCollection
 
 from exercises.nb07 import figures
 from exercises.nb07.figures import _merged
-from labkit import plot
 from steptime import PARTS, Limit, PartSpan, StepProfile
-from steptime.allocations import CATEGORIES, Phase
+from steptime.allocations import Phase
 from steptime.memory_by_category import MemoryTimeline
 from trainplan import costs
 
@@ -65,34 +62,6 @@ def legend(picture):
     return [text.get_text() for text in picture.ax.get_legend().get_texts()]
 
 
-def pixels(picture):
-    from io import BytesIO
-
-    from PIL import Image
-
-    return np.asarray(Image.open(BytesIO(plot.to_png(picture.ax))).convert("RGB")).astype(int)
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda: figures.step_strip(STEP, title="a step"),
-        lambda: figures.step_strip(profile([], other=1.0, device="CPU")),
-        lambda: figures.memory_timeline(TIMELINE, title="a step"),
-        lambda: figures.memory_timeline(TIMELINE, predicted=costs.training_step("SimpleCNN", batch=128)),
-        lambda: figures.shares(LIMIT, title="a loop"),
-        lambda: figures.shares(EVEN),
-        lambda: figures.shares(ALONE),
-    ],
-)
-def test_every_figure_draws_and_nothing_touches_the_edge(draw):
-    picture = draw()
-    image = pixels(picture)
-    assert (image[[0, -1]] == 255).all()
-    assert (image[:, [0, -1]] == 255).all()  # to_png leaves a margin: ink there would be a label that is cut
-    assert picture.sentence.endswith(".")
-
-
 def test_the_strip_names_the_three_largest_parts_and_only_what_is_there():
     picture = figures.step_strip(STEP)
     assert picture.sentence == (
@@ -114,33 +83,6 @@ def test_gaps_that_are_too_short_to_see_are_said():
     assert "Gaps shorter" not in figures.step_strip(STEP).sentence
 
 
-def test_parts_differ_in_colour_and_in_texture():
-    from exercises.nb07.figures import _CATEGORIES, _PARTS
-
-    assert tuple(_PARTS) == PARTS
-    assert tuple(_CATEGORIES) == CATEGORIES
-    plain = {"forward", "gaps"}  # solid blue and empty
-    textures = [hatch for part, (_, hatch) in _PARTS.items() if part not in plain]
-    assert len(set(textures)) == len(textures)
-    assert "" not in textures
-    for table in (_PARTS, _CATEGORIES):
-        assert len(set(table.values())) == len({color for color, _ in table.values()}) == len(table)
-    assert len({hatch for _, hatch in _CATEGORIES.values()}) == len(_CATEGORIES)
-
-
-def test_a_span_of_a_microsecond_in_a_step_of_a_second_is_seen():
-    purple = np.array([0xCC, 0x79, 0xA7])
-    with_it = [
-        PartSpan("device", "forward", 0.0, 0.5),
-        PartSpan("device", "copies", 0.7, 0.700001),
-        PartSpan("device", "forward", 0.9, 1),
-    ]
-    picture = figures.step_strip(profile(with_it, forward=1.0))
-    picture.ax.get_legend().remove()  # it has the colour too
-    columns = (abs(pixels(picture) - purple).sum(axis=2) < 60).any(axis=0).sum()
-    assert 1 <= columns <= 3
-
-
 def test_neighbours_that_touch_are_one_bar_and_short_ones_are_widened():
     spans = [
         PartSpan("host", "input", a, b) for a, b in ((0.0, 0.1), (0.1, 0.2), (0.15, 0.18), (0.5, 0.5), (0.505, 0.51))
@@ -149,16 +91,6 @@ def test_neighbours_that_touch_are_one_bar_and_short_ones_are_widened():
     assert _merged(spans, "host", "input", 0.01) == [(0.0, 0.2), (0.5, pytest.approx(0.515))]
     assert _merged(spans, "device", "input", 0.01) == [(0.3, 0.4)]
     assert _merged(spans, "device", "other", 0.01) == []
-
-
-def test_thousands_of_spans_take_a_few_collections():
-    parts = ("forward", "backward", "optimizer")
-    spans = [PartSpan("device", parts[i % 3], i * 1e-5, i * 1e-5 + 8e-6) for i in range(6000)]
-    many = profile(spans, forward=0.02, backward=0.02, optimizer=0.02)
-    picture = figures.step_strip(many)
-    bars = [c for c in picture.ax.collections if isinstance(c, PolyCollection)]
-    assert len(bars) <= 2 * len(parts)
-    assert sum(len(c.get_paths()) for c in bars) <= 3 * 600
 
 
 def test_memory_is_stacked_to_its_peak_which_is_named():

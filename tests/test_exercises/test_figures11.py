@@ -6,7 +6,6 @@ import pytest
 from torch import nn
 
 from exercises.nb11 import figures
-from exercises.nb11.gradient_noise import GradientNoise
 from exercises.nb11.seed_curves import SeedCurves
 from exercises.nb11.several_seeds import Runs
 from labkit.core.errors import NotFinite
@@ -42,19 +41,6 @@ def test_a_band_runs_from_the_lowest_to_the_highest_seed():
     assert picture.sentence == "small: 2 of 2 seeds reached 80.0 %, after 2.50 s to 3.00 s."
 
 
-def test_seeds_meet_at_common_times_and_one_that_ended_keeps_its_accuracy():
-    x, y = line(figures.seed_bands({"small": [ONE, OTHER]}).ax, "small")
-    assert x == [1.5, 2.0, 2.5, 3.0]
-    assert y == pytest.approx([40, 60, 80, 90])  # by the line between two epochs
-
-
-def test_what_never_arrived_and_what_has_not_begun_is_said():
-    words = figures.seed_bands({"small": [ONE], "none": []}, accuracy=1.0).sentence
-    assert words == "small: 1 of 1 seeds reached 100 %, after 3.00 s."
-    assert "0 of 1 seeds reached 90.0 %." in figures.seed_bands({"other": [OTHER]}, accuracy=0.9).sentence
-    assert figures.seed_bands({}).sentence == "No epoch has ended yet."
-
-
 def test_time_by_batch_has_a_median_whiskers_and_a_cross_for_never():
     by = {8: made(1.0, 2.0, 3.0), 64: made(0.5, 0.6, math.inf), 512: made(math.inf, 1.0, math.inf)}
     picture = figures.time_to_accuracy({"fixed rate": by}, 0.97, title="Batches")
@@ -66,26 +52,6 @@ def test_time_by_batch_has_a_median_whiskers_and_a_cross_for_never():
         "To 97.0 %: fixed rate, batch 8: 3 of 3 seeds, median 2.00 s; fixed rate, batch 64: 2 of 3 seeds, median "
         "600 ms; fixed rate, batch 512: 1 of 3 seeds, median never."
     )
-
-
-def test_the_line_goes_from_batch_to_batch_in_whatever_order_they_were_trained():
-    picture = figures.time_to_accuracy({"a": {32: made(2.0), 16: made(3.0), 64: made(1.0)}}, 0.97)
-    assert line(picture.ax, "a") == [[16, 32, 64], [3.0, 2.0, 1.0]]
-
-
-def test_steps_by_batch_with_the_predicted_critical_batch():
-    noise = GradientNoise(noise=50.0, signal=1.0, low=40.0, high=60.0, draws=9)
-    picture = figures.time_to_accuracy({"a": {10: made(1.0, 2.0)}}, 0.97, what="steps", noise=noise)
-    assert line(picture.ax, "critical batch")[0] == [50.0, 50.0]
-    assert "median 10 steps" in picture.sentence
-    endless = GradientNoise(noise=50.0, signal=-1.0, low=40.0, high=math.inf, draws=9)
-    assert "critical" not in str(
-        figures.time_to_accuracy({"a": {10: made(1.0)}}, 0.97, noise=endless).ax.get_legend().texts
-    )
-
-
-def test_nothing_that_arrived_can_be_drawn():
-    assert "median never" in figures.time_to_accuracy({"a": {10: made(math.inf)}}, 0.97).sentence
 
 
 def test_a_sweep_shows_a_dot_a_seed_and_rings_the_best_rate():
@@ -104,6 +70,7 @@ def test_a_sweep_shows_a_dot_a_seed_and_rings_the_best_rate():
 # The board
 
 
+@pytest.mark.complete
 def test_the_board_grows_while_it_trains_and_gives_the_runs():
     board = SeedCurves("Two rates", accuracy=0.9)
     runs = board.train({"quick": (setup_with(), 16)}, 2, epochs=8, **GIVEN)["quick"]
@@ -112,14 +79,6 @@ def test_the_board_grows_while_it_trains_and_gives_the_runs():
     assert board.frames >= 2
     assert "quick: 2 of 2 seeds reached 90.0 %" in board.sentence
     assert repr(board) == "<SeedCurves>"
-
-
-def test_a_comparison_is_drawn_under_each_name():
-    board = SeedCurves("Two batches")
-    found = board.train({"a": (setup_with(), 16), "b": (setup_with(), 32)}, 2, epochs=2, **GIVEN)
-    assert sorted(found) == ["a", "b"]
-    assert [len(by_seed) for by_seed in board.runs.values()] == [2, 2]
-    assert board.sentence.startswith("a: best accuracy")
 
 
 def test_what_was_trained_before_an_error_stays_on_the_board():

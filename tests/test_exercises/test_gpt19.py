@@ -7,9 +7,16 @@ import pytest
 import torch
 
 from exercises.nb19 import gpt
+from labkit.measure.machine import threads
 from tests.helpers import check
 
 SMALL = {"rows": 65, "layers": 2, "heads": 2, "width": 32, "context": 16, "device": "cpu"}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with threads(1):  # more would wait for a busy core
+        yield
 
 
 def model_of(**switches):
@@ -54,13 +61,6 @@ def test_padding_changes_no_loss():
         assert gpt.loss_of(model, padded).item() == pytest.approx(gpt.loss_of(model, short).item(), abs=1e-6)
 
 
-def test_every_weight_has_one_optimizer():
-    for switches in ({}, {"muon": True}, {"mup": 8}):
-        on, model = model_of(**switches)
-        held = [id(p) for each in gpt.new_optimizers(on, model) for group in each.param_groups for p in group["params"]]
-        assert sorted(held) == sorted(id(p) for p in model.parameters())
-
-
 def test_a_rate_rises_and_falls():
     on, model = model_of(warmup=4, decay=10)
     optimizers = gpt.new_optimizers(on, model)
@@ -70,12 +70,6 @@ def test_a_rate_rises_and_falls():
         optimizers[0].step()
         schedule.step()
     assert seen == pytest.approx([0.25, 0.45, 0.6, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1])
-
-
-def of_means(below, rung):
-    """A ratio of geometric means is the geometric mean of ratios."""
-    (below_s, below_tokens), (rung_s, rung_tokens) = (np.exp(np.log(each).mean(axis=0)) for each in (below, rung))
-    return np.array([below_s / below_tokens * rung_tokens / rung_s, below_tokens / rung_tokens])
 
 
 def on_either_side(gradient):
@@ -92,9 +86,7 @@ def on_either_side(gradient):
     ("number", "answer"),
     [
         ("19.3", lambda loss, tokens, n_bytes: np.float32(loss * math.log2(math.e) / (n_bytes / tokens))),
-        ("19.4a", of_means),
         ("19.4b", on_either_side),
-        ("19.4b", lambda gradient: on_either_side(gradient.double())),
         ("19.6", lambda w, n, d, t, b, each, rate: w * each / rate + sum([2 * d * t * b * each] * n) / rate),
     ],
 )

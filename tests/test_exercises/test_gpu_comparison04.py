@@ -1,6 +1,5 @@
 """Kernels timed against each other on the GPU, or left to recorded runs."""
 
-import functools
 from types import SimpleNamespace
 
 import pytest
@@ -8,10 +7,8 @@ import pytest
 from exercises.nb04 import gpu_comparison
 from exercises.nb04.gpu_comparison import time_on_gpu
 from kerneltrace.judge.estimate import Estimate
-from labkit.core import comparable
-from labkit.core.comparable import recorded
 from labkit.core.errors import KernelError
-from labkit.core.results import Measurement, profile, results, to_line
+from labkit.core.results import results
 from labkit.lesson.boards import SpeedBoard
 
 pytestmark = pytest.mark.slow  # draws boards
@@ -61,6 +58,7 @@ def test_without_a_gpu_nothing_is_launched_or_recorded(monkeypatch):
     assert found[0]._bars["other"].others == []
 
 
+@pytest.mark.complete
 def test_with_a_gpu_each_launch_gets_its_grid_and_shared_arrays(gpu, monkeypatch):
     kernel = Kernel()
     launches = {"one": (kernel, 1, 32, (4,), 7), "other": (kernel, (2, 2), 64, (4,), 8)}
@@ -74,22 +72,6 @@ def test_with_a_gpu_each_launch_gets_its_grid_and_shared_arrays(gpu, monkeypatch
     assert of[(2, 2), 64][1] == 8
     assert of[1, 32][0] is of[(2, 2), 64][0]
     assert tuple(of[1, 32][0].shape) == (4,)
-
-
-def test_without_a_gpu_a_recorded_race_is_shown_only_at_its_size(monkeypatch, tmp_path):
-    monkeypatch.setattr(gpu_comparison, "machine", lambda: SimpleNamespace(gpus=()))
-    monkeypatch.setattr(comparable, "recorded", functools.partial(recorded, folder=tmp_path))
-    one = {"section": "04.9", "what": "one", "value": 1.0, "unit": "s", "origin": "measured", "machine": "a GPU"}
-    kept = Measurement(**one, when="then", size="4 numbers", dtype="float32", profile=profile())
-    (tmp_path / "gpu.jsonl").write_text(to_line(kept) + "\n")
-    found = boards(monkeypatch)
-    for size in ("4 numbers", "8 numbers"):
-        launches = {"one": (Kernel(), 1, 32, (4,))}
-        assert time_on_gpu("04.9", "One launch", launches, estimates={}, size=size) is None
-    same, other = found
-    assert same._bars["one"].others == [("recorded on a GPU", 1.0)]
-    assert other._bars["one"].others == []
-    assert "Recorded on a GPU, not shown: 4 numbers, here 8 numbers." in other.sentence
 
 
 def test_arrays_of_two_arguments_are_never_the_same(gpu):

@@ -78,8 +78,3 @@ def test_a_marked_range_limits_what_is_recorded(tmp_path):
     assert "--capture-range=cudaProfilerApi" in nsys_command(path)
     assert "--capture-range-end=stop" in nsys_command(path)
     assert "--profile-from-start off" in ncu_command(path)
-
-
-def test_launches_are_counted_from_one():
-    with pytest.raises(BadArgument, match="Expected launches to be a whole number of at least 1"):
-        ncu_command("a.py", launches=0)

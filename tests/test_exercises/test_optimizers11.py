@@ -6,8 +6,15 @@ from torch.nn.functional import cross_entropy
 
 from exercises.nb11 import optimizers
 from labkit.core.errors import NotFinite
+from labkit.measure.machine import threads
 from labkit.train.models import SmallGPT
 from labkit.train.training import TunedComparison
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with threads(1):  # more would wait for a busy core
+        yield
 
 
 def trained(way, rate, steps=20):

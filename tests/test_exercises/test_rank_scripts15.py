@@ -12,7 +12,6 @@ import torch.distributed as dist
 
 import labkit as lab
 from exercises.nb15.rank_script import as_script, returned
-from exercises.source_text import with_imports
 from labkit.core.errors import BadArgument
 
 TORCHRUN = Path(sys.executable).parent / "torchrun"
@@ -70,14 +69,6 @@ def test_the_command_is_the_one_for_a_machine_or_for_each_of_several(tmp_path):
     assert "\nRENDEZVOUS=node7:12345\n" in several.read_text()
 
 
-def test_several_machines_need_to_know_where_to_meet(tmp_path):
-    script = as_script(summed, tmp_path, 1.0, nproc=1, nnodes=2).torchrun
-    environment = {k: v for k, v in os.environ.items() if k != "RENDEZVOUS"}
-    done = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode != 0
-    assert "RENDEZVOUS: set it to host:port of one of the machines" in done.stderr
-
-
 def test_the_slurm_job_asks_for_the_nodes_the_gpus_and_the_time(tmp_path):
     job = as_script(summed, tmp_path, 1.0, nproc=8, nnodes=128, hours=36.505).slurm
     options = sbatch_options(job)
@@ -118,21 +109,6 @@ def test_the_slurm_job_starts_torchrun_on_every_node_with_the_first_as_the_meeti
     ]  # fmt: skip
 
 
-def test_without_gpus_nobody_is_asked_for_any(tmp_path):
-    scripts = as_script(summed, tmp_path, 1.0, nproc=2, nnodes=3, gpus=False)
-    assert "gpus-per-node" not in sbatch_options(scripts.slurm)
-    assert not [path for path in scripts[1:] if "gpu" in path.read_text().lower()]
-
-
-@pytest.mark.parametrize("nnodes", [1, 2])
-def test_bash_can_read_both_scripts(tmp_path, nnodes):
-    scripts = as_script(summed, tmp_path, 1.0, nproc=2, nnodes=nnodes)
-    for path in (scripts.torchrun, scripts.slurm):
-        done = subprocess.run(["bash", "-n", str(path)], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert path.read_text().startswith("#!/usr/bin/env bash\n")
-
-
 def test_arguments_are_written_as_they_were(tmp_path):
     def given(*values):
         return values
@@ -164,27 +140,6 @@ def test_names_of_the_notebook_are_refused_in_one_sentence(tmp_path, monkeypatch
     with pytest.raises(BadArgument, match="but notebook_names is the notebook's"):
         as_script(uses_another, tmp_path, nproc=1)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_function_may_call_itself_and_hold_classes(tmp_path):
-    def outer():
-        class Small(torch.nn.Module):
-            size = 3
-            twice = size * 2
-
-            def forward(self, x):
-                return x + self.twice
-
-        return Small()(torch.ones(1)).item()
-
-    imports, _ = with_imports(outer, advice="")
-    assert imports == "import torch"
-    assert loaded(as_script(outer, tmp_path, nproc=1).train).outer() == 7
-    assert with_imports(factorial, advice="")[0] == ""
-
-
-def factorial(n):
-    return 1 if n < 2 else n * factorial(n - 1)
 
 
 @pytest.mark.parametrize(

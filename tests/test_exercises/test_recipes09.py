@@ -55,19 +55,6 @@ def test_scales_of_mxfp8_are_powers_of_two_and_no_number_overflows():
     assert ((rounded - x).abs() <= x.abs() / 16 + scale * 2.0**-10).all()
 
 
-def test_an_outlier_costs_its_own_block_only():
-    x = torch.ones(1, 64)
-    x[0, 3] = 1000.0
-    assert Scaled(E2M1)(x)[0, 20] == 0
-    assert Scaled(E2M1, 16, "e4m3")(x)[0, 20].item() == pytest.approx(1, rel=0.07)
-    assert Scaled(E2M1, 16, "e4m3")(x)[0, 4] == 0
-
-
-def test_a_width_that_the_block_does_not_divide_is_filled_up_and_cut_again():
-    x = numbers(5 * 21).view(5, 21)
-    assert Scaled(E4M3, 16, "e4m3")(x).shape == x.shape
-
-
 def test_a_delayed_scale_is_that_of_steps_before():
     delayed = Scaled(E4M3, delayed=True)
     assert delayed(torch.tensor([448.0])).item() == 448
@@ -94,21 +81,9 @@ def test_without_rounding_the_gradients_are_those_of_a_linear_layer():
     assert torch.allclose(of_x, x.grad, rtol=1e-4)
 
 
-def test_rounding_that_never_gives_zero_keeps_what_was_above_zero():
-    x = torch.tensor([0.0, 1e-9, 1.0, 448.0])
-    assert Scaled(E4M3, never_zero=True)(x).tolist() == [0, 2.0**-9, 1, 448]
-    assert Scaled(E4M3)(x)[1] == 0
-
-
 def test_adam_breaks_where_its_second_state_becomes_zero_and_holds_where_it_does_not():
     with pytest.raises(NotFinite):
         recipes.accuracy(recipes.RECIPES["Adam's state in 8 bits"], 1e-2, 0, steps=60, batch=32)
     held = recipes.accuracy(recipes.RECIPES["Adam's state, never to 0"], 1e-2, 0, steps=60, batch=32)
     plain = recipes.accuracy(recipes.RECIPES["float32"], 1e-2, 0, steps=60, batch=32)
     assert math.isclose(held, plain, abs_tol=0.03)
-
-
-def test_every_recipe_trains_or_says_that_it_does_not():
-    for name, recipe in recipes.RECIPES.items():
-        if name != "Adam's state in 8 bits":
-            assert 0 <= recipes.accuracy(recipe, 1e-2, 0, steps=3, batch=16) <= 1

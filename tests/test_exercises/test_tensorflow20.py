@@ -25,7 +25,7 @@ print(names, tf.config.threading.get_intra_op_parallelism_threads())
 """
 
 
-@pytest.mark.slow
+@pytest.mark.complete
 @needs("tensorflow")
 def test_it_has_torchs_threads_and_the_cpu_as_two_devices_and_says_nothing():
     done = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True)

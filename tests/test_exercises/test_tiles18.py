@@ -60,12 +60,6 @@ def test_without_triton_it_says_what_was_recorded(monkeypatch):
         compiled.code("add", None, capability=80)
 
 
-def test_cutile_is_shown_without_its_compiler(monkeypatch):
-    monkeypatch.setattr(compiled, "cutile_version", lambda: "")
-    assert [row[0] for row in compiled.cutile().rows] == ["8.0", "9.0", "10.0"]
-    assert compiled.CUTILE_TEXT.startswith("@ct.kernel\ndef matmul(a, b, c,")
-
-
 @with_triton
 @pytest.mark.slow
 def test_the_compiler_makes_the_same_families_as_were_recorded():
@@ -95,28 +89,12 @@ def test_triton_compiles_the_solutions_and_their_notebooks_kernels(capability):
 
 
 @triton.jit
-def in_powers_of_two(top, total, mixed, scores, values):
-    higher = tl.maximum(tl.max(scores, axis=1), top)
-    weights = tl.exp2((scores - higher[:, None]) * 1.4426950408889634)
-    shrink = tl.exp2((top - higher) * 1.4426950408889634)[:, None]
-    mixed = mixed * shrink + tl.dot(weights.to(values.dtype), values)
-    return higher, total * tl.exp(top - higher) + tl.sum(weights, axis=1), mixed
-
-
-@triton.jit
 def by_a_row_of_two_axes(x, out, columns, BLOCK: tl.constexpr):
     at = tl.program_id(axis=0) * columns + tl.arange(0, BLOCK)[None, :]
     inside = tl.arange(0, BLOCK)[None, :] < columns
     row = tl.where(inside, tl.load(x + at, mask=inside, other=0.0), -float("inf"))
     row = tl.exp(row - tl.max(row, 1)[:, None])
     tl.store(out + at, row / tl.sum(row, 1)[:, None], inside)
-
-
-@triton.jit
-def with_where_for_min(program, rows, columns, GROUP: tl.constexpr):
-    group, inside = program // (columns * GROUP), program % (columns * GROUP)
-    height = tl.minimum(GROUP, rows - group * GROUP)
-    return group * GROUP + inside - inside // height * height, inside // height
 
 
 @triton.jit
@@ -137,28 +115,7 @@ def diagonal_apart(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.co
     store_rows(out, query, tokens, mixed / total[:, None], WIDTH)
 
 
-@triton.jit
-def from_the_diagonal_back(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
-    """The tile that each query sees comes first, and a sum of masks in place of tl.where."""
-    query = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    mine = load_rows(q, query, tokens, WIDTH)
-    top = tl.full((TILE,), -float("inf"), tl.float32)
-    total, mixed = tl.zeros((TILE,), tl.float32), tl.zeros((TILE, WIDTH), tl.float32)
-    for step in range(tl.program_id(0) + 1):
-        key = (tl.program_id(0) - step) * TILE + tl.arange(0, TILE)
-        scores = tl.dot(mine, tl.trans(load_rows(k, key, tokens, WIDTH))) * scale
-        scores += tl.where(key[None, :] <= query[:, None], 0.0, -float("inf"))
-        top, total, mixed = merge(top, total, mixed, scores, load_rows(v, key, tokens, WIDTH))
-    store_rows(out, query, tokens, mixed / total[:, None], WIDTH)
-
-
-RIGHT = [
-    ("18.2", by_a_row_of_two_axes), ("18.3", with_where_for_min), ("18.4", in_powers_of_two), ("18.5", diagonal_apart),
-    ("18.5", from_the_diagonal_back),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("number", "answer"), RIGHT)
+@pytest.mark.parametrize(("number", "answer"), [("18.2", by_a_row_of_two_axes), ("18.5", diagonal_apart)])
 def test_other_ways_that_are_right_pass(number, answer):
     outcome = check(number, answer)
     assert outcome.state == "passed", outcome

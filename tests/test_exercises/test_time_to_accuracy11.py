@@ -43,30 +43,6 @@ def test_what_recipe_does_before_its_first_step_counts(monkeypatch):
     assert run.seconds[0] >= 0.3
 
 
-def test_weights_are_told_apart_from_chance():
-    torch.manual_seed(0)
-    one = torch.randn(12, 12)
-    assert time_to_accuracy._alike(one, one)
-    assert time_to_accuracy._alike(one, one + 0.1 * torch.randn(12, 12))
-    assert not time_to_accuracy._alike(one, torch.randn(12, 12))
-    assert not time_to_accuracy._alike(torch.randn(2, 3), torch.randn(2, 3))
-    assert not time_to_accuracy._alike(one, torch.randn(12, 13))
-
-
-def test_the_check_leaves_the_number_of_threads_as_it_was(monkeypatch):
-    seen = []
-    monkeypatch.setattr(time_to_accuracy, "_compared", lambda fn: str(seen.append(torch.get_num_threads())))
-    before = torch.get_num_threads()
-    time_to_accuracy.recipe(quick)
-    assert seen == [1]
-    assert torch.get_num_threads() == before
-
-
-def test_labels_are_renamed_one_to_one():
-    (_, training), (_, validation) = time_to_accuracy._renamed(random.Random(1))
-    assert sorted(set(training.tolist()) | set(validation.tolist())) == list(range(10))
-
-
 def test_what_a_body_had_learnt_is_lost_and_what_tells_nothing_is_no_ground_for_suspicion():
     def body():
         model, step, batch = quick()

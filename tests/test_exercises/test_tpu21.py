@@ -10,7 +10,7 @@ from labkit.core.paths import ROOT
 from teaching import record
 from tests.needs import needs
 
-pytestmark = [pytest.mark.slow, needs("jax")]
+pytestmark = [pytest.mark.slow, pytest.mark.complete, needs("jax")]
 
 RUN = """
 import sys

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from exercises.nb15 import namespace_hosts
-from exercises.nb15.namespace_hosts import ADDRESSES, NAMES, hosts_missing, two_hosts
+from exercises.nb15.namespace_hosts import NAMES, hosts_missing, two_hosts
 from labkit.core.errors import BadArgument, LabError, RankFailed
 from tests.needs import needs
 from tests.test_ranks.ranks_left import running
@@ -28,7 +28,8 @@ def needs_hosts(test):
     command = shutil.which("unshare")
     possible = command is not None and subprocess.run([command, "-n", "true"], capture_output=True).returncode == 0
     reason = "needs the right to make network namespaces: Linux, and root"
-    return needs("ip")(pytest.mark.skipif(not possible, reason=reason)(test))
+    skipped = pytest.mark.skipif(not possible, reason=reason)
+    return pytest.mark.complete(needs("ip")(skipped(test)))
 
 
 def namespaces():
@@ -87,15 +88,6 @@ def without_end():
         time.sleep(0.01)
 
 
-def fails_on_one():
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo")
-    if dist.get_rank() == 1:
-        raise ValueError("the reason itself")
-    dist.all_reduce(torch.ones(1))
-
-
 @pytest.fixture
 def tests_importable(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
@@ -136,24 +128,6 @@ def test_when_a_host_dies_the_other_says_so():
 
 
 @needs_hosts
-def test_the_host_that_failed_for_its_own_reason_is_named_first():
-    with (
-        two_hosts() as hosts,
-        pytest.raises(RankFailed, match=r"failed with exit status 1: ValueError: the reason itself;"),
-    ):
-        hosts.launch(fails_on_one, timeout_s=60)
-
-
-@needs_hosts
-def test_hosts_have_names_and_addresses_of_their_own_and_see_each_other():
-    with two_hosts(1e9) as hosts:
-        ask = "import socket, sys; print(socket.gethostname(), socket.gethostbyname(sys.argv[1]))"
-        told = hosts._run([sys.executable, "-c", ask, NAMES[1]], timeout_s=20)
-        assert told == (f"{NAMES[0]} {ADDRESSES[1]}\n", f"{NAMES[1]} {ADDRESSES[1]}\n")
-    assert NAMES[0] not in Path("/etc/hosts").read_text()
-
-
-@needs_hosts
 def test_a_command_that_hangs_ends_at_its_time_and_one_that_fails_says_why():
     with two_hosts() as hosts:
         with pytest.raises(RankFailed, match=r"host-a and host-b did not end within 10 s.*Last words: waiting"):
@@ -162,23 +136,6 @@ def test_a_command_that_hangs_ends_at_its_time_and_one_that_fails_says_why():
             hosts._run(["sh", "-c", "echo no such thing; exit 3"], timeout_s=20)
         with pytest.raises(RankFailed, match=r"exit status 127"):
             hosts._run(["no-such-command-here"], timeout_s=20)
-
-
-@needs_hosts
-def test_both_are_gone_whatever_happens_inside():
-    started = []
-
-    def stopped_inside():
-        with two_hosts() as hosts:
-            started.append(hosts._start(0, ["sleep", "60"]))
-            started.append(len(ours()))
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        stopped_inside()
-    assert ours() == []
-    assert started[1] == 2
-    assert started[0].process.returncode == -9
 
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), "fast", 1000])
@@ -209,13 +166,6 @@ with two_hosts() as hosts:
 
 
 @needs_hosts
-def test_two_pairs_at_once_do_not_meet():
-    with two_hosts(), two_hosts():
-        assert len(ours()) == 4
-    assert ours() == []
-
-
-@needs_hosts
 def test_a_command_that_has_hardly_begun_is_ended_too():
     for _ in range(5):
         with two_hosts() as hosts:
@@ -237,14 +187,3 @@ def test_a_computer_that_can_not_says_why(monkeypatch, attribute, value, words):
     assert re.search(words, hosts_missing())
     with pytest.raises(LabError, match=words), two_hosts():
         pass
-
-
-def test_a_container_that_forbids_it_says_so(monkeypatch):
-    def refused(command, **_):
-        error = "" if "list" in command else "mount --make-shared /run/netns failed: Operation not permitted"
-        return subprocess.CompletedProcess(command, bool(error), "", error)
-
-    monkeypatch.setattr(namespace_hosts, "_check_possible", lambda: None)
-    monkeypatch.setattr(subprocess, "run", refused)
-    assert "'ip netns add" in (told := hosts_missing())
-    assert told.endswith("Operation not permitted")
