@@ -4,7 +4,7 @@ LAB_ARGS :=
 BASE := $(or $(PYTHON),python3)
 BIN := .venv/bin
 # What a reader sees: JupyterLab shows about 95 characters of a line without scrolling.
-READ_IN_LAB := notebooks/*.ipynb exercises/*/solution.py
+READ_IN_LAB := notebooks/*.ipynb exercises/*/solution.py exercises/*/wrong_*.py
 # JupyterLab refuses to run as root, which is what a container usually gives, unless it is told.
 ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 

@@ -13,7 +13,8 @@ _home = tempfile.TemporaryDirectory(prefix="labkit-test-")
 def pytest_configure(config):
     os.environ["LABKIT_PROFILE"] = "ci"
     os.environ["LABKIT_HOME"] = _home.name
-    os.environ["LABKIT_TURNS"] = f"{_home.name}/missing"  # no turns: tests run side by side
+    # no turns: tests run side by side
+    os.environ["LABKIT_TURNS"] = f"{_home.name}/missing"
     with contextlib.suppress(ImportError):
         from nbval.kernel import RunningKernel
 
@@ -21,7 +22,9 @@ def pytest_configure(config):
 
 
 def _stop(kernel):
-    """Let a notebook's kernel end by itself, where nbval kills it: TensorFlow removes its files in /tmp at its exit."""
+    """Let a notebook's kernel end by itself, where nbval kills it: TensorFlow removes
+    its files in /tmp at its exit.
+    """
     kernel.km.shutdown_kernel()
     kernel.kc.stop_channels()
     del kernel.km
@@ -33,13 +36,19 @@ def pytest_unconfigure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Solved notebooks and paths run in the smoke profile: does every cell run? The rest takes ci's more readings."""
-    os.environ["LABKIT_PROFILE"] = "smoke" if item.path.parent.name in ("solved", "paths") else "ci"
+    """Solved notebooks and paths run in the smoke profile: does every cell run? The
+    rest takes ci's more readings.
+    """
+    os.environ["LABKIT_PROFILE"] = (
+        "smoke" if item.path.parent.name in ("solved", "paths") else "ci"
+    )
 
 
 @pytest.fixture(autouse=True)
 def calm(monkeypatch):
-    """A calm machine, whatever else runs: otherwise the tests that run beside a test would take its verdicts away."""
+    """A calm machine, whatever else runs: otherwise the tests that run beside a test
+    would take its verdicts away.
+    """
     from labkit.measure import contention, turns
 
     reading = contention.Reading(0.0, 2, {}, 0.0, 0.0)

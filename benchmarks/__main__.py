@@ -1,4 +1,5 @@
-"""`make bench`: the figures of run.py, gpu.py, bottlenecks.py and tiles.py, and at the end how long each part took.
+"""`make bench`: the figures of run.py, gpu.py, bottlenecks.py and tiles.py, and at the
+end how long each part took.
 
 usage: python -m benchmarks
 """
@@ -15,13 +16,18 @@ OTHERS = ("gpu", "bottlenecks", "tiles")
 
 
 def main() -> int:
-    """Measure one after the other, whatever becomes of the one before; 1 if a program failed."""
+    """Measure one after the other, whatever becomes of the one before; 1 if a program
+    failed.
+    """
     watch = Stopwatch()
     run.main("", watch)
     failed = False
     for name in OTHERS:
         with watch.part(f"{name}.py"):
-            failed |= subprocess.run([sys.executable, "-m", f"benchmarks.{name}"]).returncode != 0
+            failed |= (
+                subprocess.run([sys.executable, "-m", f"benchmarks.{name}"]).returncode
+                != 0
+            )
     print(watch.table())
     return int(failed)
 

@@ -1,9 +1,12 @@
-"""How many of the planted loops find_bottleneck names rightly, alone and beside two busy loops, and how long it takes.
+"""How many of the planted loops find_bottleneck names rightly, alone and beside two
+busy loops, and how long it takes.
 
-Target: all of them alone, and none wrongly beside the busy loops, where an answer may be in doubt. The tests judge the
-same loops in virtual time. Exit status 1 if the target is missed.
+Target: all of them alone, and none wrongly beside the busy loops, where an answer may
+be in doubt. The tests judge the same loops in virtual time. Exit status 1 if the target
+is missed.
 
-usage: python -m benchmarks.bottlenecks [BUDGET_S] [WORDS]    seconds for each loop (default 2); loops named so
+usage: python -m benchmarks.bottlenecks [BUDGET_S] [WORDS]    seconds for each loop
+(default 2); loops named so
 """
 
 from __future__ import annotations
@@ -32,17 +35,25 @@ Loop = tuple[str, Callable[[], tuple[Any, Any]], str | None, str]
 
 
 def loops() -> Iterator[Loop]:
-    """Name, maker, limit (None where nothing dominates) and the function to be named, of each loop."""
+    """Name, maker, limit (None where nothing dominates) and the function to be named,
+    of each loop.
+    """
     real = RealTime()
-    yield from ((loop.name, partial(loop.build, real), loop.limit, loop.cause) for loop in STEPS if loop.real)
+    yield from (
+        (loop.name, partial(loop.build, real), loop.limit, loop.cause)
+        for loop in STEPS
+        if loop.real
+    )
     for kinds in BALANCED:
         yield f"balanced: {', '.join(kinds)}", partial(mixture, real, *kinds), None, ""
 
 
 def judged(loop: Loop, budget_s: float) -> tuple[str, float]:
-    """How the loop was judged, in a word, and the seconds it took; prints what was found.
+    """How the loop was judged, in a word, and the seconds it took; prints what was
+    found.
 
-    Right is who names the loop's limit and its function. In doubt is a wrong answer that says why it may be wrong.
+    Right is who names the loop's limit and its function. In doubt is a wrong answer
+    that says why it may be wrong.
     """
     name, make, limit, place = loop
     step, batches = make()
@@ -51,17 +62,33 @@ def judged(loop: Loop, budget_s: float) -> tuple[str, float]:
     took_s = time.perf_counter() - start
     right = found.dominant == limit and found.line.startswith(place)
     word = "right" if right else "in doubt" if found.doubt else "WRONG"
-    shares = ", ".join(f"{limit} {share:.0%}" for limit, share in found.shares.items() if share > 0.02)
-    print(f"{word}  {name}: {shares}{'; in doubt' * bool(found.doubt)}; {took_s:.1f} s", flush=True)
+    shares = ", ".join(
+        f"{limit} {share:.0%}" for limit, share in found.shares.items() if share > 0.02
+    )
+    print(
+        f"{word}  {name}: {shares}{'; in doubt' * bool(found.doubt)}; {took_s:.1f} s",
+        flush=True,
+    )
     return word, took_s
 
 
 @contextlib.contextmanager
 def busy(n: int) -> Iterator[None]:
-    """Let n programs loop within the block, strangers to this one: what it started itself wouldn't count as busy."""
+    """Let n programs loop within the block, strangers to this one: what it started
+    itself wouldn't count as busy.
+    """
     # Their CPU time is limited: a benchmark that is killed leaves them running.
-    start = f"ulimit -t 900; {sys.executable} -c 'while True: pass' >/dev/null & echo $!"
-    programs = [int(subprocess.run(["sh", "-c", start], stdout=subprocess.PIPE, check=True).stdout) for _ in range(n)]
+    start = (
+        f"ulimit -t 900; {sys.executable} -c 'while True: pass' >/dev/null & echo $!"
+    )
+    programs = [
+        int(
+            subprocess.run(
+                ["sh", "-c", start], stdout=subprocess.PIPE, check=True
+            ).stdout
+        )
+        for _ in range(n)
+    ]
     try:
         yield
     finally:
@@ -74,12 +101,19 @@ def exchange_judged(planted: str) -> tuple[str, float]:
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         spawn(exchange, (f"{folder}/meeting", f"{folder}/limit", planted), nprocs=2)
-        found = [json.loads(Path(f"{folder}/limit-{rank}").read_text()) for rank in range(2)]
-    took_s, busy = time.perf_counter() - start, any(one["busy"] for one in found)
+        found = [
+            json.loads(Path(f"{folder}/limit-{rank}").read_text()) for rank in range(2)
+        ]
+    took_s = time.perf_counter() - start
+    busy = any(one["busy"] for one in found)
     right = all(one["dominant"] == "communication" for one in found)
     word = "right" if right else "in doubt" if busy else "WRONG"
     shares = ", ".join(f"{one['shares']['communication']:.0%}" for one in found)
-    print(f"{word}  {planted} of two ranks: communication {shares}{'; busy' * busy}; {took_s:.1f} s", flush=True)
+    print(
+        f"{word}  {planted} of two ranks: communication {shares}{'; busy' * busy};"
+        f" {took_s:.1f} s",
+        flush=True,
+    )
     return word, took_s
 
 
@@ -88,12 +122,17 @@ def main() -> int:
     budget_s = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0
     lab.measure_ceilings()
     chosen = [loop for loop in loops() if all(word in loop[0] for word in sys.argv[2:])]
-    exchanges = [name for name in EXCHANGES if all(word in name for word in sys.argv[2:])]
+    exchanges = [
+        name for name in EXCHANGES if all(word in name for word in sys.argv[2:])
+    ]
     missed = 0
     for n in (0, 2):
         with busy(n):
-            found = [judged(loop, budget_s) for loop in chosen] + [exchange_judged(name) for name in exchanges]
-        counted, longest_s = Counter(word for word, _ in found), max(took_s for _, took_s in found)
+            found = [judged(loop, budget_s) for loop in chosen] + [
+                exchange_judged(name) for name in exchanges
+            ]
+        counted = Counter(word for word, _ in found)
+        longest_s = max(took_s for _, took_s in found)
         words = ", ".join(f"{count} {word}" for word, count in counted.items())
         missed += counted["WRONG"] + (counted["in doubt"] if n == 0 else 0)
         print(f"Beside {n} busy loops: {words}; at most {longest_s:.1f} s each\n")

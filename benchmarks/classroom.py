@@ -1,12 +1,16 @@
-"""A class on one machine: many kernels run notebook 00 at once. What they measure is right or marked, and none is lost.
+"""A class on one machine: many kernels run notebook 00 at once. What they measure is
+right or marked, and none is lost.
 
-usage: classroom.py [ci] [full] [KERNELS ...]    both profiles, 12 and 30 by default, as `make bench-class` does
+usage: classroom.py [ci] [full] [KERNELS ...]    both profiles, 12 and 30 by default, as
+`make bench-class` does
 
-A small class shares a folder of results, and takes turns through a folder as a hub's containers do (LABKIT_TURNS). In a
-larger one each kernel has results of its own, and turns go through the machine's own file.
-Lost is a line that a kernel has appended, as `Results.append` told it, and that its results file doesn't hold. How many
-lines a kernel appends depends on the others: of those that share a folder, only the first keeps a hint that it shows.
-One process starts all kernels: Jupyter's own search for free ports collides when several processes do it at once.
+A small class shares a folder of results, and takes turns through a folder as a hub's
+containers do (LABKIT_TURNS). In a larger one each kernel has results of its own, and
+turns go through the machine's own file. Lost is a line that a kernel has appended, as
+`Results.append` told it, and that its results file doesn't hold. How many lines a
+kernel appends depends on the others: of those that share a folder, only the first keeps
+a hint that it shows. One process starts all kernels: Jupyter's own search for free
+ports collides when several processes do it at once.
 """
 
 from __future__ import annotations
@@ -33,13 +37,17 @@ from labkit.core.units import GIB, format_seconds
 
 NOTEBOOK = NOTEBOOKS / "00_start_here.ipynb"
 COUNTED = "00.5 accuracy"  # no clock is read for it, so it is the same on every machine
-CALM_RUNS = 3  # one kernel alone, so many times: the median of each reading is what a class is held against
+# one kernel alone, so many times: the median of each reading is what a class is held
+# against
+CALM_RUNS = 3
 CLOSE = 0.2  # of a calm run's
 CLASSES = (12, 30)
-PROFILES = ("ci", "full")  # docs/teaching/setting-up.md recommends the first for a class
+# docs/teaching/setting-up.md recommends the first for a class
+PROFILES = ("ci", "full")
 MARKED = 0.5  # of the readings, at most
 _SHARE = 12  # kernels: up to so many share folders of results and of turns
-LOG = "LABKIT_BENCHLOG"  # the environment variable with the file in which a kernel notes what it has appended
+# the environment variable with the file in which a kernel notes what it has appended
+LOG = "LABKIT_BENCHLOG"
 FIRST_CELL = f"""
 import os
 from labkit.core import results
@@ -70,7 +78,9 @@ _LAST_CELL = "print(sum(_waited_s))"
 
 @dataclass(frozen=True)
 class Class:
-    """What kernels did: lines they appended, those in their files, each wait for turns (None where a kernel failed)."""
+    """What kernels did: lines they appended, those in their files, each wait for turns
+    (None where a kernel failed).
+    """
 
     appended: tuple[str, ...]
     lines: tuple[str, ...]
@@ -80,8 +90,15 @@ class Class:
 
     def readings(self) -> list[Measurement]:
         """What a clock was read for, of all kernels."""
-        entries = [from_line(line) for line in self.lines if line in self.appended]  # what is damaged counts as lost
-        return [m for m in entries if isinstance(m, Measurement) and m.origin == "measured" and m.key != COUNTED]
+        # what is damaged counts as lost
+        entries = [from_line(line) for line in self.lines if line in self.appended]
+        return [
+            m
+            for m in entries
+            if isinstance(m, Measurement)
+            and m.origin == "measured"
+            and m.key != COUNTED
+        ]
 
     @property
     def failed(self) -> int:
@@ -95,14 +112,21 @@ class Class:
 
 
 def attend(kernels: int, *, shared: bool, profile: str = PROFILES[0]) -> Class:
-    """Run notebook 00 with a profile's sizes in so many kernels at once, with shared folders or each with its own."""
+    """Run notebook 00 with a profile's sizes in so many kernels at once, with shared
+    folders or each with its own.
+    """
     with tempfile.TemporaryDirectory(prefix="labkit-class-") as folder:
         homes = [Path(folder, "all" if shared else str(i)) for i in range(kernels)]
         logs = [Path(folder, f"{i}.jsonl") for i in range(kernels)]
         turns = {"LABKIT_TURNS": folder} if shared else {}
-        own = [{"LABKIT_HOME": str(home), LOG: str(log)} for home, log in zip(homes, logs, strict=True)]
+        own = [
+            {"LABKIT_HOME": str(home), LOG: str(log)}
+            for home, log in zip(homes, logs, strict=True)
+        ]
         start_s = time.monotonic()
-        waited_s, peak_bytes = asyncio.run(_all([{**turns, **one, "LABKIT_PROFILE": profile} for one in own]))
+        waited_s, peak_bytes = asyncio.run(
+            _all([{**turns, **one, "LABKIT_PROFILE": profile} for one in own])
+        )
         took_s = time.monotonic() - start_s
         lines = lines_of(home / "results.jsonl" for home in dict.fromkeys(homes))
         return Class(lines_of(logs), lines, tuple(waited_s), took_s, peak_bytes)
@@ -114,36 +138,53 @@ def lines_of(files: Iterable[Path]) -> tuple[str, ...]:
     return tuple(line for text in texts for line in text.split("\n") if line)
 
 
-async def _all(environments: Sequence[Mapping[str, str]]) -> tuple[list[float | None], int]:
+async def _all(
+    environments: Sequence[Mapping[str, str]],
+) -> tuple[list[float | None], int]:
     """Each kernel's wait for turns, and the most memory that all had together."""
     watching = asyncio.create_task(peak_bytes())
-    said = await asyncio.gather(*(execute(NOTEBOOK, each, FIRST_CELL, _LAST_CELL) for each in environments))
+    said = await asyncio.gather(
+        *(execute(NOTEBOOK, each, FIRST_CELL, _LAST_CELL) for each in environments)
+    )
     watching.cancel()
     return [None if text is None else float(text) for text in said], await watching
 
 
-async def execute(path: Path, environment: Mapping[str, str], first: str, last: str) -> str | None:
-    """Run a notebook in a kernel of its own, between two cells of code: what the last printed; None where it failed."""
+async def execute(
+    path: Path, environment: Mapping[str, str], first: str, last: str
+) -> str | None:
+    """Run a notebook in a kernel of its own, between two cells of code: what the last
+    printed; None where it failed.
+    """
     notebook = nbformat.read(path, as_version=4)
     notebook.cells.insert(0, nbformat.v4.new_code_cell(first))
     notebook.cells.append(nbformat.v4.new_code_cell(last))
     client = nbclient.NotebookClient(
-        notebook, timeout=1200, startup_timeout=600, resources={"metadata": {"path": str(NOTEBOOKS)}}
+        notebook,
+        timeout=1200,
+        startup_timeout=600,
+        resources={"metadata": {"path": str(NOTEBOOKS)}},
     )
     try:
         await client.async_execute(env={**os.environ, **environment})
     except Exception as error:  # whatever a kernel dies of is what this is to find
-        print(f"A kernel failed: {' '.join(str(error).split())[-300:]}", file=sys.stderr)
+        print(
+            f"A kernel failed: {' '.join(str(error).split())[-300:]}", file=sys.stderr
+        )
         return None
     return str(notebook.cells[-1].outputs[0].text)
 
 
 async def peak_bytes(every_s: float = 3.0) -> int:
-    """The most memory of this process's children, shared pages divided among them, until it is cancelled."""
+    """The most memory of this process's children, shared pages divided among them,
+    until it is cancelled.
+    """
     most = 0
     try:
         while True:
-            each = [_bytes(child) for child in psutil.Process().children(recursive=True)]
+            each = [
+                _bytes(child) for child in psutil.Process().children(recursive=True)
+            ]
             most = max(most, sum(each))
             await asyncio.sleep(every_s)
     except asyncio.CancelledError:
@@ -160,7 +201,9 @@ def _bytes(process: psutil.Process) -> int:
 
 @dataclass(frozen=True)
 class Judged:
-    """Each reading's share of a calm run's, by what was read, and whether it is marked."""
+    """Each reading's share of a calm run's, by what was read, and
+    whether it is marked.
+    """
 
     shares: Mapping[str, Sequence[tuple[float, bool]]]
 
@@ -184,12 +227,17 @@ class Judged:
         return sum(not (mark or _is_close((share, mark))) for share, mark in self._all)
 
     def __str__(self) -> str:
-        lines = [f"{len(self._all)} readings: {self.close:.0%} within 20 % of a calm run's, {self.marked:.0%} marked"]
+        lines = [
+            f"{len(self._all)} readings: {self.close:.0%} within 20 % of a calm run's,"
+            f" {self.marked:.0%} marked"
+        ]
         for key, each in self.shares.items():
-            shares, marked = [share for share, _ in each], sum(mark for _, mark in each)
+            shares = [share for share, _ in each]
+            marked = sum(mark for _, mark in each)
             lines.append(
-                f"  {key}: {min(shares):.2f} to {max(shares):.2f} of a calm run's, median "
-                f"{statistics.median(shares):.2f}; {marked} of {len(each)} marked"
+                f"  {key}: {min(shares):.2f} to {max(shares):.2f} of a calm run's,"
+                f" median {statistics.median(shares):.2f}; {marked} of {len(each)}"
+                " marked"
             )
         return "\n".join(lines)
 
@@ -199,13 +247,17 @@ def _is_close(reading: tuple[float, bool]) -> bool:
 
 
 def calm(runs: Sequence[Class]) -> dict[str, float]:
-    """The median of each reading over runs of one kernel alone; readings that are marked count where all are."""
+    """The median of each reading over runs of one kernel alone; readings that are
+    marked count where all are.
+    """
     found = [m for run in runs for m in run.readings()]
     values: dict[str, list[tuple[bool, float]]] = {}
     for m in found:
         values.setdefault(m.key, []).append((bool(m.busy), m.value))
     return {
-        key: statistics.median([value for mark, value in each if not mark] or [value for _, value in each])
+        key: statistics.median(
+            [value for mark, value in each if not mark] or [value for _, value in each]
+        )
         for key, each in values.items()
     }
 
@@ -226,21 +278,39 @@ def rows(
     for profile in profiles:
         runs = [attend(1, shared=False, profile=profile) for _ in range(CALM_RUNS)]
         if any(run.failed for run in runs):
-            raise RuntimeError("One kernel alone did not run notebook 00 to its end: mend that first.")
+            raise RuntimeError(
+                "One kernel alone did not run notebook 00 to its end: mend that first."
+            )
         alone[profile] = calm(runs)
         took = format_seconds(statistics.median(run.took_s for run in runs))
         own = judge([m for run in runs for m in run.readings()], alone[profile])
-        print(f"{profile}, one kernel alone, {CALM_RUNS} times, {took} each: {own}", file=sys.stderr, flush=True)
+        print(
+            f"{profile}, one kernel alone, {CALM_RUNS} times, {took} each: {own}",
+            file=sys.stderr,
+            flush=True,
+        )
         if own.marked > MARKED:
-            print("Other programs run on this machine: repeat it when they have ended.", file=sys.stderr, flush=True)
+            print(
+                "Other programs run on this machine: repeat it when they have ended.",
+                file=sys.stderr,
+                flush=True,
+            )
     for profile, kernels in itertools.product(profiles, classes):
         shared = kernels <= _SHARE
         one = attend(kernels, shared=shared, profile=profile)
         judged = judge(one.readings(), alone[profile])
-        name = f"{profile}, {kernels} kernels, {'shared folders' if shared else 'folders of their own'}"
+        name = (
+            f"{profile}, {kernels} kernels,"
+            f" {'shared folders' if shared else 'folders of their own'}"
+        )
         print(f"{name}: {_words(one)}; {judged}", file=sys.stderr, flush=True)
         yield f"{name}: readings marked", MARKED, judged.marked, "of them"
-        yield f"{name}: readings over 20 % off and not marked", 0, judged.wrong, "readings"
+        yield (
+            f"{name}: readings over 20 % off and not marked",
+            0,
+            judged.wrong,
+            "readings",
+        )
         yield f"{name}: dead or with an error", 0, one.failed, "kernels"
         yield f"{name}: results lost", 0, one.lost, "lines"
         yield f"{name}: memory", 24, one.peak_bytes / GIB, "GiB"
@@ -248,10 +318,12 @@ def rows(
 
 def _words(one: Class) -> str:
     waits = [wait for wait in one.waited_s if wait is not None]
-    middle, most = format_seconds(statistics.median(waits or [0.0])), format_seconds(max(waits, default=0.0))
+    middle = format_seconds(statistics.median(waits or [0.0]))
+    most = format_seconds(max(waits, default=0.0))
     return (
-        f"{len(waits)} of {len(one.waited_s)} kernels finished in {format_seconds(one.took_s)}; waited for turns "
-        f"{middle} (median), at most {most}; {len(one.appended)} lines appended; {one.peak_bytes / GIB:.1f} GiB"
+        f"{len(waits)} of {len(one.waited_s)} kernels finished in"
+        f" {format_seconds(one.took_s)}; waited for turns {middle} (median), at most"
+        f" {most}; {len(one.appended)} lines appended; {one.peak_bytes / GIB:.1f} GiB"
     )
 
 
@@ -260,7 +332,11 @@ def main(*words: str) -> None:
     profiles = [word for word in words if word in PROFILES] or PROFILES
     classes = [int(word) for word in words if word not in PROFILES] or CLASSES
     for name, target, value, unit in rows(classes, profiles):
-        print(f"{'pass' if value <= target else 'SHORT'}  {name}: {value:.3g} {unit} (<= {target:g})", flush=True)
+        print(
+            f"{'pass' if value <= target else 'SHORT'}  {name}: {value:.3g} {unit} (<="
+            f" {target:g})",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

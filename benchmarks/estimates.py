@@ -1,7 +1,8 @@
-"""Time notebook 04's fast numba kernels on this GPU beside what their traces promise, and say where they differ.
+"""Time notebook 04's fast numba kernels on this GPU beside what their traces promise,
+and say where they differ.
 
 usage, in the repository's folder, on a machine with a CUDA GPU that numba can use:
-    python -m benchmarks.estimates
+python -m benchmarks.estimates
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from labkit.measure.machine import machine
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel whose blocks cover `tile` numbers along each axis, on `full` numbers or matrices of that side."""
+    """A kernel whose blocks cover `tile` numbers along each axis, on `full` numbers or
+    matrices of that side.
+    """
 
     kernel: Any
     tile: int
@@ -38,14 +41,22 @@ class Case:
         return (n // self.tile,) * (2 if self.traced_depth else 1)
 
     def arrays(self, n: int, depth: int) -> list[np.ndarray]:
-        """What a launch takes: two matrices and their product, or numbers and their sum."""
+        """What a launch takes: two matrices and their product, or numbers and their
+        sum.
+        """
         shapes = ((n, depth), (depth, n), (n, n)) if self.traced_depth else ((n,), (1,))
         return [np.ones(shape, np.float32) for shape in shapes]
 
     def calculated(self, gpu: str) -> Estimate:
         """What the trace of two blocks along each axis says of the full launch."""
-        small, longer = 2 * self.tile, self.full / self.traced_depth if self.traced_depth else 1.0
-        trace = lab.trace(self.kernel, self.grid(small), self.block, *self.arrays(small, self.traced_depth))
+        small = 2 * self.tile
+        longer = self.full / self.traced_depth if self.traced_depth else 1.0
+        trace = lab.trace(
+            self.kernel,
+            self.grid(small),
+            self.block,
+            *self.arrays(small, self.traced_depth),
+        )
         return trace.estimate(gpu, grid=self.grid(self.full), longer=longer)
 
     def measured(self) -> Timing:
@@ -56,7 +67,12 @@ class Case:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # numba's, on small grids
             launch = self.kernel[self.grid(self.full), self.block]
-            return time_call(lambda: launch(*arrays), label="launch", sync=cuda.synchronize, budget_s=0.5)
+            return time_call(
+                lambda: launch(*arrays),
+                label="launch",
+                sync=cuda.synchronize,
+                budget_s=0.5,
+            )
 
 
 CASES = {
@@ -74,7 +90,8 @@ def main() -> int:
     if not machine().gpus or not cuda.is_available():
         print("No GPU that torch and numba can use: nothing to compare.")
         return 0
-    gpu, rows = machine().gpus[0].name, []
+    gpu = machine().gpus[0].name
+    rows = []
     for name, case in CASES.items():
         try:
             promised = case.calculated(gpu)
@@ -85,8 +102,24 @@ def main() -> int:
         low_s, high_s = promised.interval_s
         verdict = "as estimated" if low_s <= took_s <= high_s else "differs"
         off = f"{significant(took_s / promised.seconds)} times"
-        rows.append((name, format_seconds(took_s), format_seconds(promised.seconds), off, promised.limit, verdict))
-    head = ("kernel", "measured", "calculated", "measured over calculated", "limited by", "")
+        rows.append(
+            (
+                name,
+                format_seconds(took_s),
+                format_seconds(promised.seconds),
+                off,
+                promised.limit,
+                verdict,
+            )
+        )
+    head = (
+        "kernel",
+        "measured",
+        "calculated",
+        "measured over calculated",
+        "limited by",
+        "",
+    )
     print(Table(tuple(rows), head, f"What differed from the estimates on {gpu}"))
     return 0
 

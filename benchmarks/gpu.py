@@ -1,4 +1,5 @@
-"""Kernels as a share of what bounds them, and what the notebooks' speed-ups bring, side by side in one run on a GPU.
+"""Kernels as a share of what bounds them, and what the notebooks' speed-ups bring, side
+by side in one run on a GPU.
 
 usage: python -m benchmarks.gpu [WORDS]    only the groups whose name contains WORDS
 """
@@ -11,7 +12,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 
-os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-bench-")  # a benchmark must not add to the reader's results
+# a benchmark must not add to the reader's results
+os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-bench-")
 
 import torch
 from torch import Tensor, nn
@@ -34,13 +36,17 @@ SCRIPT_IMAGES = 512
 
 
 def _check(found: Tensor, wanted: Tensor, rel: float) -> None:
-    """A kernel that is fast and wrong is not fast: AssertionError unless the norm of the difference is within `rel`."""
+    """A kernel that is fast and wrong is not fast: AssertionError unless the norm of
+    the difference is within `rel`.
+    """
     error = float((found.double() - wanted.double()).norm() / wanted.double().norm())
     assert error <= rel, f"relative error {error:.2g}, at most {rel:.2g} expected"
 
 
 def memory() -> Iterator[Share]:
-    """Bytes that have to move over seconds, as a share of the rate of the device's own copy."""
+    """Bytes that have to move over seconds, as a share of the rate of the device's own
+    copy.
+    """
     x, y, out = (torch.randn(FLOATS, device="cuda") for _ in range(3))
     array_kernels.copy(x, out)
     _check(out, x, 0)
@@ -49,7 +55,8 @@ def memory() -> Iterator[Share]:
     _check(y, wanted, 1e-6)
     del wanted
     _check(array_kernels.reduce_sum(x.abs()), x.abs().sum(dtype=torch.float64), 1e-5)
-    matrix, turned = x.view(SIDE, SIDE), out.view(SIDE, SIDE)
+    matrix = x.view(SIDE, SIDE)
+    turned = out.view(SIDE, SIDE)
     for tile in (32, 64):
         _check(array_kernels.transpose(matrix, out=turned, tile=tile), matrix.T, 0)
     took = seconds(
@@ -59,8 +66,12 @@ def memory() -> Iterator[Share]:
             "copy": lambda: array_kernels.copy(x, out),
             "saxpy": lambda: array_kernels.saxpy(1e-9, x, y),
             "torch saxpy": lambda: y.add_(x, alpha=1e-9),
-            "transpose 32": lambda: array_kernels.transpose(matrix, out=turned, tile=32),
-            "transpose 64": lambda: array_kernels.transpose(matrix, out=turned, tile=64),
+            "transpose 32": lambda: array_kernels.transpose(
+                matrix, out=turned, tile=32
+            ),
+            "transpose 64": lambda: array_kernels.transpose(
+                matrix, out=turned, tile=64
+            ),
             "torch transpose": lambda: turned.copy_(matrix.T),
             "sum": lambda: array_kernels.reduce_sum(x),
             "torch sum": lambda: x.sum(),
@@ -68,15 +79,22 @@ def memory() -> Iterator[Share]:
     )
     ceiling = 8 * FLOATS / min(took["copy_"], took["add"])
 
-    def share(name: str, target: float, way: str, bytes_a_float: int, peer: str) -> Share:
+    def share(
+        name: str, target: float, way: str, bytes_a_float: int, peer: str
+    ) -> Share:
         rate, other = (bytes_a_float * FLOATS / took[each] for each in (way, peer))
-        detail = f"{format_si(rate, 'B/s')}, copy rate {format_si(ceiling, 'B/s')}, {peer} {format_si(other, 'B/s')}"
+        detail = (
+            f"{format_si(rate, 'B/s')}, copy rate {format_si(ceiling, 'B/s')}, {peer}"
+            f" {format_si(other, 'B/s')}"
+        )
         return Share(name, target, rate / ceiling, detail)
 
     yield share("copy", 0.95, "copy", 8, "copy_")
     yield share("SAXPY", 0.95, "saxpy", 12, "torch saxpy")
     tile = min((32, 64), key=lambda side: took[f"transpose {side}"])
-    yield share(f"padded transpose, tile {tile}", 0.9, f"transpose {tile}", 8, "torch transpose")
+    yield share(
+        f"padded transpose, tile {tile}", 0.9, f"transpose {tile}", 8, "torch transpose"
+    )
     yield share("reduction", 0.9, "sum", 4, "torch sum")
 
 
@@ -110,16 +128,25 @@ def matmul_float32() -> Iterator[Share]:
 
 def matmul_bfloat16() -> Iterator[Share]:
     """bfloat16 products of 8192 x 8192 on tensor cores, as a share of cuBLAS."""
-    a, b, out = (torch.randn(MATMUL_N, MATMUL_N, device="cuda").bfloat16() for _ in range(3))
+    a, b, out = (
+        torch.randn(MATMUL_N, MATMUL_N, device="cuda").bfloat16() for _ in range(3)
+    )
     wanted = a.float() @ b.float()
     out.fill_(torch.nan)
     _check(fast_matmul.matmul(a, b, out=out), wanted, 2**-8)
-    took = seconds({"cuBLAS": lambda: torch.mm(a, b, out=out), "CUDA C++": lambda: fast_matmul.matmul(a, b, out=out)})
+    took = seconds(
+        {
+            "cuBLAS": lambda: torch.mm(a, b, out=out),
+            "CUDA C++": lambda: fast_matmul.matmul(a, b, out=out),
+        }
+    )
     yield _against("bfloat16 matmul, CUDA C++", 0.6, took["CUDA C++"], took["cuBLAS"])
 
 
 def _against(name: str, target: float, took_s: float, cublas_s: float) -> Share:
-    mine, theirs = (format_si(2 * MATMUL_N**3 / each, "FLOP/s") for each in (took_s, cublas_s))
+    mine, theirs = (
+        format_si(2 * MATMUL_N**3 / each, "FLOP/s") for each in (took_s, cublas_s)
+    )
     return Share(name, target, cublas_s / took_s, f"{mine}, cuBLAS {theirs}")
 
 
@@ -136,21 +163,29 @@ class _Fused(torch.autograd.Function):
     def backward(ctx, grad):
         x, weight, choice = ctx.saved_tensors
         wanted = ctx.needs_input_grad[0]
-        return fused_block.cnn_block_backward(grad.contiguous(), choice, x, weight, input_gradient=wanted)
+        return fused_block.cnn_block_backward(
+            grad.contiguous(), choice, x, weight, input_gradient=wanted
+        )
 
 
 def cnn_block() -> Iterator[Share]:
-    """Both blocks of SimpleCNN, batch 1,024, float32: the fused kernels against torch's layers one by one."""
+    """Both blocks of SimpleCNN, batch 1,024, float32: the fused kernels against torch's
+    layers one by one.
+    """
     model = lab.models.SimpleCNN().cuda()
     convolutions = [layer for layer in model.features if isinstance(layer, nn.Conv2d)]
-    parameters = [parameter for layer in convolutions for parameter in layer.parameters()]
+    parameters = [
+        parameter for layer in convolutions for parameter in layer.parameters()
+    ]
     images = torch.randn(BATCH, 3, 32, 32, device="cuda")
     grad = torch.randn(BATCH, 16, 5, 5, device="cuda")
 
     def eager() -> Tensor:
         x = images
         for layer in convolutions:
-            x = functional.max_pool2d(functional.relu(functional.conv2d(x, layer.weight, layer.bias)), 2)
+            x = functional.max_pool2d(
+                functional.relu(functional.conv2d(x, layer.weight, layer.bias)), 2
+            )
         return x
 
     def fused() -> Tensor:
@@ -167,20 +202,28 @@ def cnn_block() -> Iterator[Share]:
             _check(fused(), eager(), 1e-4)
             yield from _speedups("forward", eager, fused)
         for found, wanted in zip(trained(fused)(), trained(eager)(), strict=True):
-            _check(found, wanted, 1e-3)  # a tie that rounding decides sends a gradient to the neighbouring cell
+            # a tie that rounding decides sends a gradient to the neighbouring cell
+            _check(found, wanted, 1e-3)
         yield from _speedups("forward and backward", trained(eager), trained(fused))
 
 
-def _speedups(name: str, eager: Callable[[], object], fused: Callable[[], object]) -> Iterator[Share]:
-    """Called as a reader would, and replayed as CUDA graphs, which leaves the time on the GPU alone."""
+def _speedups(
+    name: str, eager: Callable[[], object], fused: Callable[[], object]
+) -> Iterator[Share]:
+    """Called as a reader would, and replayed as CUDA graphs, which leaves the time on
+    the GPU alone.
+    """
     for how, prepared in (("", _as_it_is), (", as CUDA graphs", _graph)):
         took = seconds({"eager": prepared(eager), "fused": prepared(fused)})
         with _autotuned():
             tuned_s = seconds({"eager": prepared(eager)})["eager"]
         detail = ", ".join(
-            f"{way} {1e6 * each:.0f} µs" for way, each in (*took.items(), ("eager with cuDNN autotuned", tuned_s))
+            f"{way} {1e6 * each:.0f} µs"
+            for way, each in (*took.items(), ("eager with cuDNN autotuned", tuned_s))
         )
-        yield Share(f"fused CNN blocks, {name}{how}", 2.0, took["eager"] / took["fused"], detail)
+        yield Share(
+            f"fused CNN blocks, {name}{how}", 2.0, took["eager"] / took["fused"], detail
+        )
 
 
 def _as_it_is(call: Callable[[], object]) -> Callable[[], object]:
@@ -197,7 +240,9 @@ def _autotuned() -> Iterator[None]:
 
 
 def _graph(call: Callable[[], object]) -> Callable[[], object]:
-    """The call recorded once: a replay spares the launches, which such small kernels are hardly longer than."""
+    """The call recorded once: a replay spares the launches, which such small kernels
+    are hardly longer than.
+    """
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -221,32 +266,57 @@ def mixed_precision() -> Iterator[Share]:
 
 
 def planted_script() -> Iterator[Share]:
-    """The script of notebook 07 without its six faults, against the script as it is found."""
+    """The script of notebook 07 without its six faults, against the script as it is
+    found.
+    """
     pixels, labels = lab.data.digits(size=32, channels=3)
     images = (pixels[:SCRIPT_IMAGES] * 255).round().to(torch.uint8).numpy()
     given = images, labels[:SCRIPT_IMAGES].numpy(), "cuda"
     taken = {}
     for name, faults in (("as found", tuple(slow_script.FAULTS)), ("mended", ())):
         slow_script.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)
-        run = lambda faults=faults: slow_script.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)  # noqa: E731
-        taken[name] = lab.time_call(run, label=name, sync=torch.cuda.synchronize, budget_s=2, min_runs=2).median_s
+
+        def run(faults: tuple[str, ...] = faults) -> None:
+            slow_script.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)
+
+        taken[name] = lab.time_call(
+            run, label=name, sync=torch.cuda.synchronize, budget_s=2, min_runs=2
+        ).median_s
     detail = ", ".join(f"{name} {took_s:.3g} s" for name, took_s in taken.items())
-    yield Share("notebook 07's script, mended against as found", 10, taken["as found"] / taken["mended"], detail)
+    yield Share(
+        "notebook 07's script, mended against as found",
+        10,
+        taken["as found"] / taken["mended"],
+        detail,
+    )
 
 
-GROUPS = (memory, matmul_float32, matmul_bfloat16, cnn_block, launches, mixed_precision, planted_script)
+GROUPS = (
+    memory,
+    matmul_float32,
+    matmul_bfloat16,
+    cnn_block,
+    launches,
+    mixed_precision,
+    planted_script,
+)
 
 
 def rows(words: str = "") -> list[tuple[str, ...]]:
-    """The table's rows. A group that fails gives a row that says so, and the others go on."""
+    """The table's rows. A group that fails gives a row that says so, and the others go
+    on.
+    """
     found: list[tuple[str, ...]] = []
     for group in GROUPS:
         if words not in group.__name__:
             continue
         try:
             found += [share.row() for share in group()]
-        except Exception as error:  # a device is lent for minutes: one failure must not cost the other figures
-            found.append((group.__name__, "", "", "FAILED", f"{type(error).__name__}: {error}"))
+        except Exception as error:
+            # a device is lent for minutes: one failure must not cost the other figures
+            found.append(
+                (group.__name__, "", "", "FAILED", f"{type(error).__name__}: {error}")
+            )
         torch.cuda.empty_cache()
         print(f"{group.__name__} measured", file=sys.stderr)
     return found
@@ -255,7 +325,9 @@ def rows(words: str = "") -> list[tuple[str, ...]]:
 def main(words: str) -> None:
     """Measure and print the table; without a GPU, say so."""
     if not torch.cuda.is_available():
-        print("These figures need a CUDA GPU, and torch finds none: nothing was measured.")
+        print(
+            "These figures need a CUDA GPU, and torch finds none: nothing was measured."
+        )
         return
     headings = ("figure", "target", "share or speed-up", "", "measured")
     print(Table(tuple(rows(words)), headings, f"On {torch.cuda.get_device_name()}"))

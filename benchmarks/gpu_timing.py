@@ -1,4 +1,6 @@
-"""Seconds of calls on a CUDA GPU by its own events, and rows that hold a rate against its target."""
+"""Seconds of calls on a CUDA GPU by its own events, and rows that hold a rate against
+its target.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,16 @@ from dataclasses import dataclass
 import torch
 
 ROUNDS = 9
-READING_S = 0.02  # of one way in one round: long against the events' resolution and the gaps between launches
+# of one way in one round: long against the events' resolution and the gaps between
+# launches
+READING_S = 0.02
 
 
 @dataclass(frozen=True)
 class Share:
-    """One row: a rate or speed-up over its peer's, the least it should be, and both in words."""
+    """One row: a rate or speed-up over its peer's, the least it should be, and both in
+    words.
+    """
 
     name: str
     target: float
@@ -24,11 +30,19 @@ class Share:
     def row(self) -> tuple[str, str, str, str, str]:
         """The cells of the table."""
         verdict = "pass" if self.value >= self.target else "SHORT"
-        return self.name, f">= {self.target:.2f}", f"{self.value:.3f}", verdict, self.detail
+        return (
+            self.name,
+            f">= {self.target:.2f}",
+            f"{self.value:.3f}",
+            verdict,
+            self.detail,
+        )
 
 
 def seconds(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Median seconds of a call of each way by CUDA events, the ways taken in turn, forwards and backwards."""
+    """Median seconds of a call of each way by CUDA events, the ways taken in turn,
+    forwards and backwards.
+    """
     repeats = {name: _repeats(way) for name, way in ways.items()}
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(ROUNDS):

@@ -1,4 +1,5 @@
-"""What profiling costs: profile_step, watching steps of 1 to 100 ms, and the time that find_bottleneck takes.
+"""What profiling costs: profile_step, watching steps of 1 to 100 ms, and the time that
+find_bottleneck takes.
 
 usage: python -m benchmarks.profiles
 """
@@ -19,9 +20,12 @@ from labkit.measure.bootstrap import median_ratio_interval
 
 ROUNDS = 9
 STEPS = 5
-_READING_S, _ALL_S = 0.05, 20.0  # of steps in a row, two or more; of all readings of one length of step
+# of steps in a row, two or more; of all readings of one length of step
+_READING_S = 0.05
+_ALL_S = 20.0
 _STARTING = 5  # turns from a watch's first batch until it watches
-_CLOCKS = {"a step": time.perf_counter, "the CPU time of a step": time.process_time}  # a busy machine moves the first
+# a busy machine moves the first
+_CLOCKS = {"a step": time.perf_counter, "the CPU time of a step": time.process_time}
 
 
 def rows() -> Iterator[tuple[str, float, float, str]]:
@@ -37,10 +41,15 @@ def rows() -> Iterator[tuple[str, float, float, str]]:
         yield "what profile_step adds to a step of 20 ms", 10, 100 * added, "%"
         for each_s in (1e-3, 5e-3, 20e-3, 100e-3):
             for what, (value, low, high) in _watching(_step_of(each_s), each_s).items():
-                words = f"what watching adds to {what} of {1e3 * each_s:g} ms (95 %: {low:.1f} to {high:.1f})"
+                words = (
+                    f"what watching adds to {what} of {1e3 * each_s:g} ms (95 %:"
+                    f" {low:.1f} to {high:.1f})"
+                )
                 yield words, 2, value, "%"
         images, labels = (part[:64] for part in lab.data.digits(size=32, channels=3))
-        loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images, labels), batch_size=64)
+        loader = torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(images, labels), batch_size=64
+        )
         train = _training()
         lab.measure_ceilings()
         start = time.perf_counter()
@@ -49,18 +58,23 @@ def rows() -> Iterator[tuple[str, float, float, str]]:
 
 
 def _watching(step: Callable[[], None], each_s: float) -> dict[str, tuple[float, ...]]:
-    """What a script's loop takes more while it is watched, in percent, with its 95 % interval, by each of _CLOCKS.
+    """What a script's loop takes more while it is watched, in percent, with its 95 %
+    interval, by each of _CLOCKS.
 
     Readings are taken in pairs, with the watched loop first in every second one.
     """
-    turns, readings = max(round(_READING_S / each_s), 2), {what: (list[float](), list[float]()) for what in _CLOCKS}
+    turns = max(round(_READING_S / each_s), 2)
+    readings = {what: (list[float](), list[float]()) for what in _CLOCKS}
 
     def read(batches: Iterator[None]) -> list[float]:
         start = [clock() for clock in _CLOCKS.values()]
         for _ in range(turns):
             next(batches)
             step()
-        return [clock() - began for clock, began in zip(_CLOCKS.values(), start, strict=True)]
+        return [
+            clock() - began
+            for clock, began in zip(_CLOCKS.values(), start, strict=True)
+        ]
 
     def watched() -> list[float]:
         batches = steptime.watch(itertools.repeat(None), steps=100_000, device="cpu")
@@ -74,12 +88,19 @@ def _watching(step: Callable[[], None], each_s: float) -> dict[str, tuple[float,
     for pair in range(round(_ALL_S / 2 / turns / each_s)):
         sides = [watched, lambda: read(itertools.repeat(None))]
         taken = [side() for side in (sides if pair % 2 else sides[::-1])]
-        for kept, *both in zip(readings.values(), *(taken if pair % 2 else taken[::-1]), strict=True):
+        for kept, *both in zip(
+            readings.values(), *(taken if pair % 2 else taken[::-1]), strict=True
+        ):
             for side, seconds in zip(kept, both, strict=True):
                 side.append(seconds)
-    ratios = {w: (statistics.median(a) / statistics.median(b), a, b) for w, (a, b) in readings.items()}
+    ratios = {
+        w: (statistics.median(a) / statistics.median(b), a, b)
+        for w, (a, b) in readings.items()
+    }
     return {
-        what: tuple(100 * (ratio - 1) for ratio in (value, *median_ratio_interval(a, b)))
+        what: tuple(
+            100 * (ratio - 1) for ratio in (value, *median_ratio_interval(a, b))
+        )
         for what, (value, a, b) in ratios.items()
     }
 
@@ -119,4 +140,6 @@ def _seconds(step: Callable[[], None], times: int = 1) -> float:
 
 if __name__ == "__main__":
     for name, target, value, unit in rows():
-        print(f"{name}: {value:.3g} {unit}, target at most {target:g} {unit}", flush=True)
+        print(
+            f"{name}: {value:.3g} {unit}, target at most {target:g} {unit}", flush=True
+        )

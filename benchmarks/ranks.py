@@ -1,4 +1,6 @@
-"""How long a launch takes after a kernel's first, and how long with a fresh process for each rank, in the same run."""
+"""How long a launch takes after a kernel's first, and how long with a fresh process for
+each rank, in the same run.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ import torch
 
 import labkit as lab
 
-RANKS, LAUNCHES, SPAWNS = 4, 7, 3
+RANKS = 4
+LAUNCHES = 7
+SPAWNS = 3
 
 
 def all_reduce() -> float:
@@ -29,11 +33,15 @@ def seconds() -> float:
 
 
 def rows() -> Iterator[tuple[str, float, float, str]]:
-    """Name, target, value and unit of each figure: seconds, and their share of spawn's, both measured in turn."""
-    from ranks.launcher import agent  # here, since each rank imports this module, and needs no agent
+    """Name, target, value and unit of each figure: seconds, and their share of spawn's,
+    both measured in turn.
+    """
+    # here, since each rank imports this module, and needs no agent
+    from ranks.launcher import agent
 
     seconds()
-    again, spawned = [], []
+    again = []
+    spawned = []
     for _ in range(SPAWNS):
         again += [seconds() for _ in range(LAUNCHES)]
         method, agent.METHOD = agent.METHOD, "spawn"
@@ -43,7 +51,12 @@ def rows() -> Iterator[tuple[str, float, float, str]]:
             agent.METHOD = method
     launch_s = statistics.median(again)
     yield f"a launch of {RANKS} ranks after the first", 0.6, launch_s, "s"
-    yield "its share of the time that spawn takes", 100 / 12, 100 * launch_s / statistics.median(spawned), "%"
+    yield (
+        "its share of the time that spawn takes",
+        100 / 12,
+        100 * launch_s / statistics.median(spawned),
+        "%",
+    )
 
 
 if __name__ == "__main__":

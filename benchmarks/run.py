@@ -1,4 +1,5 @@
-"""Speed figures of labkit with their targets, measured side by side in one run, on a machine that is otherwise calm.
+"""Speed figures of labkit with their targets, measured side by side in one run, on a
+machine that is otherwise calm.
 
 usage: python -m benchmarks.run [WORDS]    only the figures whose name contains WORDS
 """
@@ -18,13 +19,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-bench-")  # a benchmark must not add to the reader's results
+# a benchmark must not add to the reader's results
+os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-bench-")
 
 import torch
 import torch.utils.benchmark
 
 import labkit as lab
-from benchmarks import frames_alone, layouts, pipelines, planner, profiles, ranks, tracer
+from benchmarks import (
+    frames_alone,
+    layouts,
+    pipelines,
+    planner,
+    profiles,
+    ranks,
+    tracer,
+)
 from benchmarks.stopwatch import Stopwatch
 from labkit.core import results
 from labkit.core.display import Table
@@ -47,42 +57,76 @@ class Figure:
     def row(self) -> tuple[str, str, str, str]:
         """The cells of the table."""
         verdict = "pass" if self.value <= self.target else "SHORT"
-        return self.name, f"<= {self.target:.3g} {self.unit}", f"{self.value:.3g} {self.unit}", verdict
+        return (
+            self.name,
+            f"<= {self.target:.3g} {self.unit}",
+            f"{self.value:.3g} {self.unit}",
+            verdict,
+        )
 
 
 def import_time() -> Iterator[Figure]:
-    """Seconds of `import labkit` in a fresh interpreter, and how many heavy packages it loads."""
+    """Seconds of `import labkit` in a fresh interpreter, and how many heavy packages it
+    loads.
+    """
     code = (
-        "import time; start = time.perf_counter(); import labkit; took = time.perf_counter() - start; import sys\n"
-        "heavy = {'torch', 'matplotlib', 'ipywidgets', 'numba', 'cupy', 'numpy'} & set(sys.modules)\n"
-        "print(took, len(heavy))"
+        "import time; start = time.perf_counter(); import labkit; took ="
+        " time.perf_counter() - start; import sys\nheavy = {'torch', 'matplotlib',"
+        " 'ipywidgets', 'numba', 'cupy', 'numpy'} & set(sys.modules)\nprint(took,"
+        " len(heavy))"
     )
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(9)]
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        for _ in range(9)
+    ]
     pairs = [run.stdout.split() for run in runs]
-    yield Figure("import labkit", 0.15, statistics.median(float(took) for took, _ in pairs), "s")
     yield Figure(
-        "import labkit: torch, matplotlib, ipywidgets, ... loaded", 0, max(int(n) for _, n in pairs), "packages"
+        "import labkit", 0.15, statistics.median(float(took) for took, _ in pairs), "s"
+    )
+    yield Figure(
+        "import labkit: torch, matplotlib, ipywidgets, ... loaded",
+        0,
+        max(int(n) for _, n in pairs),
+        "packages",
     )
 
 
 def frames() -> Iterator[Figure]:
-    """Milliseconds to draw a frame of a board with three rows, alone and against matplotlib; and of growing curves."""
+    """Milliseconds to draw a frame of a board with three rows, alone and against
+    matplotlib; and of growing curves.
+    """
     board = boards.SpeedBoard("00.2", "Three rows", unit="images/s")
     for i, name in enumerate(("one", "two", "three"), start=1):
         board.add(name, bench.Timing(name, 1.0, (0.1 * i, 0.11 * i)), items=64)
         board.limit(name, 1000.0)
     board.redraw()
     alone = functools.partial(frames_alone.board, *board._frame.size)
-    drawn, plain = lab.compare({"labkit": board.redraw, "matplotlib alone": alone}).timings
+    drawn, plain = lab.compare(
+        {"labkit": board.redraw, "matplotlib alone": alone}
+    ).timings
     yield Figure("a frame of a board", 60, 1e3 * drawn.median_s, "ms")
-    yield Figure("a frame of a board against matplotlib alone", 1.6, drawn.median_s / plain.median_s, "x")
+    yield Figure(
+        "a frame of a board against matplotlib alone",
+        1.6,
+        drawn.median_s / plain.median_s,
+        "x",
+    )
     curves = boards.Curves("A thousand steps")
     curves.series["loss"] = [1 / (1 + i) for i in range(1000)]
-    yield Figure("a frame of curves", 60, 1e3 * lab.time_call(curves.redraw, label="curves").median_s, "ms")
+    yield Figure(
+        "a frame of curves",
+        60,
+        1e3 * lab.time_call(curves.redraw, label="curves").median_s,
+        "ms",
+    )
 
 
 def board_disturbs() -> Iterator[Figure]:
-    """How much a board that redraws during a measured loop changes the loop's median, in percent."""
+    """How much a board that redraws during a measured loop changes the loop's median,
+    in percent.
+    """
     a = torch.randn(512, 512)
 
     def work() -> None:
@@ -90,26 +134,43 @@ def board_disturbs() -> Iterator[Figure]:
             a @ a
 
     with lab.threads(1):
-        plain, shown = [], []
+        plain = []
+        shown = []
         for _ in range(ROUNDS):
             plain.append(lab.time_call(work, label="x", budget_s=0.4).median_s)
-            shown.append(boards.SpeedBoard("00.2", "x").time("x", work, budget_s=0.4).median_s)
+            shown.append(
+                boards.SpeedBoard("00.2", "x").time("x", work, budget_s=0.4).median_s
+            )
     change = statistics.median(s / p for s, p in zip(shown, plain, strict=True)) - 1
-    yield Figure("a live board's change of the measured median", 2, 100 * abs(change), "%")
+    yield Figure(
+        "a live board's change of the measured median", 2, 100 * abs(change), "%"
+    )
 
 
 def agreement() -> Iterator[Figure]:
-    """Difference of time_call's median from torch.utils.benchmark's, in turn, on calls of three lengths, in percent."""
+    """Difference of time_call's median from torch.utils.benchmark's, in turn, on calls
+    of three lengths, in percent.
+    """
     for name, target_s in (("1 ms", 1e-3), ("100 µs", 1e-4), ("10 µs", 1e-5)):
         with lab.threads(1):
             call = _call_of(target_s)
-            timer = torch.utils.benchmark.Timer("call()", globals={"call": call}, num_threads=1)
-            ours, theirs = [], []
+            timer = torch.utils.benchmark.Timer(
+                "call()", globals={"call": call}, num_threads=1
+            )
+            ours = []
+            theirs = []
             for _ in range(ROUNDS):
-                ours.append(lab.time_call(call, label=name, budget_s=0.1, min_runs=20).median_s)
+                ours.append(
+                    lab.time_call(call, label=name, budget_s=0.1, min_runs=20).median_s
+                )
                 theirs.append(timer.blocked_autorange(min_run_time=0.1).median)
         ratio = statistics.median(o / t for o, t in zip(ours, theirs, strict=True))
-        yield Figure(f"time_call against torch.utils.benchmark, {name} call", 5, 100 * abs(ratio - 1), "%")
+        yield Figure(
+            f"time_call against torch.utils.benchmark, {name} call",
+            5,
+            100 * abs(ratio - 1),
+            "%",
+        )
 
 
 def _call_of(target_s: float) -> Callable[[], object]:
@@ -124,15 +185,21 @@ def _call_of(target_s: float) -> Callable[[], object]:
 
 
 def false_alarms() -> Iterator[Figure]:
-    """Share of comparisons of a function with itself that are called faster or slower, in percent."""
+    """Share of comparisons of a function with itself that are called faster or slower,
+    in percent.
+    """
     a = torch.randn(128, 128)
     with lab.threads(1):
         races = [
-            lab.compare({"a": lambda: a @ a, "b": lambda: a @ a}, budget_s=0.1, min_runs=15).ratio("b")
+            lab.compare(
+                {"a": lambda: a @ a, "b": lambda: a @ a}, budget_s=0.1, min_runs=15
+            ).ratio("b")
             for _ in range(60)
         ]
     wrong = sum(race.verdict != "no difference seen" for race in races)
-    yield Figure("the same function twice called a difference", 10, 100 * wrong / len(races), "%")
+    yield Figure(
+        "the same function twice called a difference", 10, 100 * wrong / len(races), "%"
+    )
 
 
 def ceilings() -> Iterator[Figure]:
@@ -143,8 +210,12 @@ def ceilings() -> Iterator[Figure]:
 
 
 def results_file() -> Iterator[Figure]:
-    """Reading a results file of 20 MB: against json.loads of its lines, memory against its size, and a second look."""
-    text = "".join(path.read_text(encoding="utf-8") for path in sorted(RECORDED.glob("*.jsonl")))
+    """Reading a results file of 20 MB: against json.loads of its lines, memory against
+    its size, and a second look.
+    """
+    text = "".join(
+        path.read_text(encoding="utf-8") for path in sorted(RECORDED.glob("*.jsonl"))
+    )
     text *= 20_000_000 // len(text)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "results.jsonl"
@@ -152,63 +223,101 @@ def results_file() -> Iterator[Figure]:
         start = time.perf_counter()
         for line in text.splitlines():
             json.loads(line)
-        json_s, log = time.perf_counter() - start, results.Results(path)
+        json_s = time.perf_counter() - start
+        log = results.Results(path)
         start = time.perf_counter()
         log.entries()
         first_s = time.perf_counter() - start
         yield Figure("20 MB of results against json.loads", 8, first_s / json_s, "x")
         again = lab.time_call(log.entries, label="again").median_s
-        yield Figure("a second look at them against the first", 0.01, again / first_s, "x")
+        yield Figure(
+            "a second look at them against the first", 0.01, again / first_s, "x"
+        )
         tracemalloc.start()
         results.Results(path).entries()
-        yield Figure("memory for them against their size", 0.1, tracemalloc.get_traced_memory()[1] / len(text), "x")
+        yield Figure(
+            "memory for them against their size",
+            0.1,
+            tracemalloc.get_traced_memory()[1] / len(text),
+            "x",
+        )
         tracemalloc.stop()
 
 
 def traces() -> Iterator[Figure]:
-    """Time of lab.trace as a share of numba's simulator's, in percent, and the most memory it takes for each access."""
-    for (name, share), target in zip(tracer.shares().items(), (3.3, 3.3, 3.3, 3.3, 20), strict=True):
-        yield Figure(f"trace of a {name}, of numba's simulator's time", target, 100 * share, "%")
+    """Time of lab.trace as a share of numba's simulator's, in percent, and the most
+    memory it takes for each access.
+    """
+    for (name, share), target in zip(
+        tracer.shares().items(), (3.3, 3.3, 3.3, 3.3, 20), strict=True
+    ):
+        yield Figure(
+            f"trace of a {name}, of numba's simulator's time", target, 100 * share, "%"
+        )
     for name, share in tracer.compiled_shares().items():
-        yield Figure(f"trace of a compiled {name}, of its Python source's time", 3, share, "times")
+        yield Figure(
+            f"trace of a compiled {name}, of its Python source's time",
+            3,
+            share,
+            "times",
+        )
     for name, used in tracer.bytes_an_access().items():
         yield Figure(f"memory of a trace, {name}", 100, used, "bytes an access")
 
 
 def profiling() -> Iterator[Figure]:
-    """What profile_step adds to a step of 20 ms, in percent, and the seconds that a verdict takes."""
+    """What profile_step adds to a step of 20 ms, in percent, and the seconds that a
+    verdict takes.
+    """
     for name, target, value, unit in profiles.rows():
         yield Figure(name, target, value, unit)
 
 
 def input_pipeline() -> Iterator[Figure]:
-    """What the pipeline of notebook 08 lacks to its ceiling, and its time as a share of the naive one's, in percent."""
+    """What the pipeline of notebook 08 lacks to its ceiling, and its time as a share of
+    the naive one's, in percent.
+    """
     share, gain = pipelines.shares()
-    yield Figure("the input pipeline falls short of the synthetic ceiling by", 10, 100 * (1 - share), "%")
+    yield Figure(
+        "the input pipeline falls short of the synthetic ceiling by",
+        10,
+        100 * (1 - share),
+        "%",
+    )
     yield Figure("the input pipeline's time, of the naive one's", 20, 100 / gain, "%")
 
 
 def schedules() -> Iterator[Figure]:
-    """Seconds to check and play the interleaved schedule of 64 ranks, 512 micro-batches and 4 chunks: 262,144 steps."""
+    """Seconds to check and play the interleaved schedule of 64 ranks, 512 micro-batches
+    and 4 chunks: 262,144 steps.
+    """
     order = lab.schedule.interleaved(64, 512, 4)
-    took = lab.time_call(lambda: lab.schedule.simulate(order), label="simulate", budget_s=10).median_s
+    took = lab.time_call(
+        lambda: lab.schedule.simulate(order), label="simulate", budget_s=10
+    ).median_s
     yield Figure("simulate 64 ranks x 512 micro-batches x 4 chunks", 1, took, "s")
 
 
 def searches() -> Iterator[Figure]:
-    """Seconds to find the best layout of a trillion parameters on 4,096 GPUs, and what its choices lose, in percent."""
+    """Seconds to find the best layout of a trillion parameters on 4,096 GPUs, and what
+    its choices lose, in percent.
+    """
     for name, target, value, unit in layouts.figures():
         yield Figure(name, target, value, unit)
 
 
 def cluster_planner() -> Iterator[Figure]:
-    """The planner's errors on published runs, in percent; the targets are other planners' errors on the same runs."""
+    """The planner's errors on published runs, in percent; the targets are other
+    planners' errors on the same runs.
+    """
     for name, target, value, unit in planner.rows():
         yield Figure(name, target, value, unit)
 
 
 def launches() -> Iterator[Figure]:
-    """Seconds of a launch after the first, and its share of spawn's time, in percent."""
+    """Seconds of a launch after the first, and its share of spawn's
+    time, in percent.
+    """
     for name, target, value, unit in ranks.rows():
         yield Figure(name, target, value, unit)
 
@@ -240,7 +349,13 @@ def main(words: str, watch: Stopwatch) -> None:
         if words in group.__name__:
             with watch.part(group.__name__):
                 rows += [figure.row() for figure in group()]
-    print(Table(tuple(rows), ("figure", "target", "this machine", ""), f"Benchmarks on {machine.name}"))
+    print(
+        Table(
+            tuple(rows),
+            ("figure", "target", "this machine", ""),
+            f"Benchmarks on {machine.name}",
+        )
+    )
 
 
 if __name__ == "__main__":

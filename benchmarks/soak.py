@@ -1,7 +1,7 @@
 """Run every planted fault of a launch many times, and count what stays behind.
 
-usage: python -m benchmarks.soak [TIMES [NAME]]    20 unless given, of those with NAME in theirs; exits with 1 if a
-                                                   process, a port or a file of shared memory is left
+usage: python -m benchmarks.soak [TIMES [NAME]]    20 unless given, of those with NAME
+in theirs; exits with 1 if a process, a port or a file of shared memory is left
 """
 
 from __future__ import annotations
@@ -20,36 +20,58 @@ from typing import Any
 
 import labkit as lab
 from labkit.core.errors import RankFailed
-from tests.test_ranks.ranks_faults import FAULTS, LEAVE, MARK, launch_fault, reports_forever, works
+from tests.test_ranks.ranks_faults import (
+    FAULTS,
+    LEAVE,
+    MARK,
+    launch_fault,
+    reports_forever,
+    works,
+)
 from tests.test_ranks.ranks_left import left, marked, processes_of, running, strays
 
 KERNEL = """
 import labkit as lab
 from tests.test_ranks.ranks_faults import reports_forever
-lab.launch(reports_forever, 2, on_report=lambda r: print(int(r.metrics["pid"]), flush=True))
+show = lambda r: print(int(r.metrics["pid"]), flush=True)
+lab.launch(reports_forever, 2, on_report=show)
 """
 
 
 def main(times: int, wanted: str = "") -> int:
-    """Run all with `wanted` in their name; the number of things that are left or went otherwise than planned."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts it behind takes it away
+    """Run all with `wanted` in their name; the number of things that are left or went
+    otherwise than planned.
+    """
+    # a shell that starts it behind takes it away
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     lab.launch(works, 2)
-    before, wrong = left(), 0
-    planned: dict[str, Callable[[], bool]] = {fault.__name__: partial(plant, fault) for fault in FAULTS}
+    before = left()
+    wrong = 0
+    planned: dict[str, Callable[[], bool]] = {
+        fault.__name__: partial(plant, fault) for fault in FAULTS
+    }
     planned |= {leaves.__name__: partial(leave, leaves) for leaves in LEAVE}
-    planned |= {"stop": stop, "two_kernels": two_kernels, "kernel_killed": kernel_killed}
-    planned |= {f"killed_after_{s}_s": partial(killed_early, s) for s in (0.5, 1, 2, 3, 5)}
+    planned |= {
+        "stop": stop,
+        "two_kernels": two_kernels,
+        "kernel_killed": kernel_killed,
+    }
+    planned |= {
+        f"killed_after_{s}_s": partial(killed_early, s) for s in (0.5, 1, 2, 3, 5)
+    }
     for name, run in planned.items():
         if wanted not in name:
             continue
-        start_s, failed = time.monotonic(), 0
+        start_s = time.monotonic()
+        failed = 0
         for _ in range(times):
             failed += not run()
         each_s = (time.monotonic() - start_s) / times
         found = [*strays(before), *marked(MARK)]
         wrong += failed + len(found)
         sys.stdout.write(
-            f"{name:24} {times} times, {each_s:5.2f} s each, {failed} unexplained, left: {found or 'nothing'}\n"
+            f"{name:24} {times} times, {each_s:5.2f} s each, {failed} unexplained,"
+            f" left: {found or 'nothing'}\n"
         )
         sys.stdout.flush()
     return wrong
@@ -66,7 +88,9 @@ def plant(fault: Callable[[], Any]) -> bool:
 
 
 def leave(leaves: Callable[[], Any]) -> bool:
-    """Ranks that leave processes; whether each returned its own value, and all of them have ended."""
+    """Ranks that leave processes; whether each returned its own value, and all of them
+    have ended.
+    """
     results = list(lab.launch(leaves, 2))
     ended = not any(running(pid) for _, *pids in results for pid in pids)
     return ended and [rank for rank, *_ in results] == [0, 1]
@@ -90,16 +114,26 @@ def stop() -> bool:
 
 def two_kernels() -> bool:
     """Two launches from two processes at once."""
-    code = "import labkit as lab\nfrom tests.test_ranks.ranks_faults import works\nlab.launch(works, 2)"
+    code = (
+        "import labkit as lab\nfrom tests.test_ranks.ranks_faults import"
+        " works\nlab.launch(works, 2)"
+    )
     both = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
     return [process.wait() for process in both] == [0, 0]
 
 
 def kernel_killed() -> bool:
-    """A kernel that is killed with its process group while its ranks run; whether all of it goes."""
+    """A kernel that is killed with its process group while its ranks run; whether all
+    of it goes.
+    """
     with tempfile.TemporaryDirectory(prefix="labkit-soak-") as folder:
-        more: dict[str, Any] = {"env": {**os.environ, "TMPDIR": folder}, "start_new_session": True}
-        process = subprocess.Popen([sys.executable, "-c", KERNEL], stdout=subprocess.PIPE, text=True, **more)
+        more: dict[str, Any] = {
+            "env": {**os.environ, "TMPDIR": folder},
+            "start_new_session": True,
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-c", KERNEL], stdout=subprocess.PIPE, text=True, **more
+        )
         assert process.stdout is not None
         seen: set[int] = set()
         while len(seen) < 2:
@@ -116,10 +150,17 @@ def kernel_killed() -> bool:
 
 
 def killed_early(after_s: float) -> bool:
-    """A kernel that is killed with its process group as it starts; whether the next launch finds or leaves nothing."""
+    """A kernel that is killed with its process group as it starts; whether the next
+    launch finds or leaves nothing.
+    """
     with tempfile.TemporaryDirectory(prefix="labkit-soak-") as folder:
-        more: dict[str, Any] = {"env": {**os.environ, "TMPDIR": folder}, "start_new_session": True}
-        process = subprocess.Popen([sys.executable, "-c", KERNEL], stdout=subprocess.DEVNULL, **more)
+        more: dict[str, Any] = {
+            "env": {**os.environ, "TMPDIR": folder},
+            "start_new_session": True,
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-c", KERNEL], stdout=subprocess.DEVNULL, **more
+        )
         time.sleep(after_s)
         family = processes_of(process.pid)
         os.killpg(process.pid, signal.SIGKILL)
@@ -127,10 +168,21 @@ def killed_early(after_s: float) -> bool:
         end_s = time.monotonic() + 60
         while any(map(running, family)) and time.monotonic() < end_s:
             time.sleep(0.05)
-        code = "import labkit as lab\nfrom tests.test_ranks.ranks_faults import works\nlab.launch(works, 2)"
-        again = subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False, **more)
-        return again.returncode == 0 and not any(map(running, family)) and not list(Path(folder).glob("pymp-*"))
+        code = (
+            "import labkit as lab\nfrom tests.test_ranks.ranks_faults import"
+            " works\nlab.launch(works, 2)"
+        )
+        again = subprocess.run(
+            [sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False, **more
+        )
+        return (
+            again.returncode == 0
+            and not any(map(running, family))
+            and not list(Path(folder).glob("pymp-*"))
+        )
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main(int(sys.argv[1]) if len(sys.argv) > 1 else 20, *sys.argv[2:3]) else 0)
+    sys.exit(
+        1 if main(int(sys.argv[1]) if len(sys.argv) > 1 else 20, *sys.argv[2:3]) else 0
+    )

@@ -1,9 +1,12 @@
-"""tiles.trace beside triton-viz's sanitizer: mistakes found of those that the tests plant, false alarms, and seconds.
+"""tiles.trace beside triton-viz's sanitizer: mistakes found of those that the tests
+plant, false alarms, and seconds.
 
-usage: tiles.py             a line for each, triton-viz's where it is installed, with Triton and torch, and imports
-       tiles.py triton-viz  triton-viz's counts alone, on one line; needs TRITON_INTERPRET=1
+usage: tiles.py             a line for each, triton-viz's where it is installed, with
+Triton and torch, and imports tiles.py triton-viz  triton-viz's counts alone, on one
+line; needs TRITON_INTERPRET=1
 
-Either tool has found a mistake when it reports or raises anything: the kind and the line are not compared.
+Either tool has found a mistake when it reports or raises anything: the kind and the
+line are not compared.
 """
 
 from __future__ import annotations
@@ -31,27 +34,39 @@ Case = tuple[Any, Any, tuple[Any, ...], dict[str, Any]]
 
 
 def cases() -> tuple[list[Case], list[Case]]:
-    """Kernels with a mistake, and correct ones, each with grid, arguments and constants."""
+    """Kernels with a mistake, and correct ones, each with grid, arguments and
+    constants.
+    """
     right = [make() for make in launches().values()]
-    return [launch_of(name) for name in PLANTED], [(one.kernel, one.grid, one.args, one.constants) for one in right]
+    return [launch_of(name) for name in PLANTED], [
+        (one.kernel, one.grid, one.args, one.constants) for one in right
+    ]
 
 
 def counted(reports: Callable[..., bool]) -> tuple[int, int, float]:
-    """How many of the planted and of the correct kernels a tool reports, and the seconds for all of them."""
+    """How many of the planted and of the correct kernels a tool reports, and the
+    seconds for all of them.
+    """
     start = time.perf_counter()
     planted, right = (sum(reports(*case) for case in some) for some in cases())
     return planted, right, time.perf_counter() - start
 
 
-def ours(kernel: Any, grid: Any, args: tuple[Any, ...], constants: dict[str, Any]) -> bool:
+def ours(
+    kernel: Any, grid: Any, args: tuple[Any, ...], constants: dict[str, Any]
+) -> bool:
     """Whether tiles.trace has a finding."""
     from kerneltrace import tiles
 
     return not tiles.trace(kernel, grid, *args, **constants).ok
 
 
-def theirs(kernel: Any, grid: Any, args: tuple[Any, ...], constants: dict[str, Any]) -> bool:
-    """Whether triton-viz's sanitizer reports something, or what runs under it raises."""
+def theirs(
+    kernel: Any, grid: Any, args: tuple[Any, ...], constants: dict[str, Any]
+) -> bool:
+    """Whether triton-viz's sanitizer reports something, or what runs
+    under it raises.
+    """
     viz: Any = importlib.import_module("triton_viz")
     torch: Any = importlib.import_module("torch")
 
@@ -59,7 +74,11 @@ def theirs(kernel: Any, grid: Any, args: tuple[Any, ...], constants: dict[str, A
         raise TimeoutError
 
     tensors = [
-        torch.from_numpy(arg if arg.strides[-1] > 0 else arg.copy()) if isinstance(arg, np.ndarray) else arg
+        (
+            torch.from_numpy(arg if arg.strides[-1] > 0 else arg.copy())
+            if isinstance(arg, np.ndarray)
+            else arg
+        )
         for arg in args
     ]
     said = io.StringIO()
@@ -79,25 +98,40 @@ def theirs(kernel: Any, grid: Any, args: tuple[Any, ...], constants: dict[str, A
 
 
 def main() -> int:
-    """Print a line for each tool; 1 where tiles.trace misses a mistake, or finds one in a correct kernel."""
+    """Print a line for each tool; 1 where tiles.trace misses a mistake, or finds one in
+    a correct kernel.
+    """
     short = False
-    for name, found in (("tiles.trace", counted(ours)), ("triton-viz", _of_triton_viz())):
+    for name, found in (
+        ("tiles.trace", counted(ours)),
+        ("triton-viz", _of_triton_viz()),
+    ):
         if isinstance(found, str):
             print(f"{name}: {found}")
         else:
             planted, wrong, seconds = found
             short |= name == "tiles.trace" and (planted < len(PLANTED) or wrong > 0)
-            print(f"{name}: {planted} of {len(PLANTED)} mistakes, {wrong} false alarms, {seconds:.1f} s")
+            print(
+                f"{name}: {planted} of {len(PLANTED)} mistakes, {wrong} false alarms,"
+                f" {seconds:.1f} s"
+            )
     return int(short)
 
 
 def _of_triton_viz() -> tuple[int, int, float] | str:
     command = [sys.executable, "-m", "benchmarks.tiles", "triton-viz"]
     run = subprocess.run(
-        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False
+        command,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if run.returncode:
-        return f"skipped, since it doesn't start here ({run.stderr.strip().splitlines()[-1]})"
+        return (
+            "skipped, since it doesn't start here"
+            f" ({run.stderr.strip().splitlines()[-1]})"
+        )
     planted, wrong, seconds = run.stdout.split()[-3:]
     return int(planted), int(wrong), float(seconds)
 

@@ -1,7 +1,9 @@
-"""lab.trace against numba's own simulator on the same kernels, and the memory that a trace takes.
+"""lab.trace against numba's own simulator on the same kernels, and the memory that a
+trace takes.
 
 usage: tracer.py            the figures, without their targets, which run.py has
-       tracer.py simulated  the simulator's seconds for each kernel, on one line; needs NUMBA_ENABLE_CUDASIM=1
+tracer.py simulated  the simulator's seconds for each kernel, on one line; needs
+NUMBA_ENABLE_CUDASIM=1
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from typing import Any
 import numpy as np
 from numba import cuda, float32, int32
 
-BLOCK, TILE, SIDE, BINS = 256, 16, 64, 64
+BLOCK = 256
+TILE = 16
+SIDE = 64
+BINS = 64
 PADDED = BLOCK + 2
 
 
@@ -45,7 +50,8 @@ def matmul(a: Any, b: Any, c: Any) -> None:
     sa = cuda.shared.array((TILE, TILE), float32)
     sb = cuda.shared.array((TILE, TILE), float32)
     x, y = cuda.grid(2)
-    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    tx = cuda.threadIdx.x
+    ty = cuda.threadIdx.y
     total = float32(0)
     for k in range(0, a.shape[1], TILE):
         sa[ty, tx] = a[y, k + tx]
@@ -61,7 +67,8 @@ def matmul(a: Any, b: Any, c: Any) -> None:
 def stencil(x: Any, y: Any) -> None:
     """A mean of three neighbours, four times over, in a tile with its halo."""
     s = cuda.shared.array(PADDED, float32)
-    t, i = cuda.threadIdx.x, cuda.grid(1)
+    t = cuda.threadIdx.x
+    i = cuda.grid(1)
     s[t + 1] = x[i]
     if t == 0:
         s[0] = x[i - 1] if i > 0 else float32(0)
@@ -131,7 +138,12 @@ def _reduction(blocks: int) -> Launch:
 
 def _matmul(side: int) -> Launch:
     a, b = (np.random.default_rng(i).random((side, side), np.float32) for i in range(2))
-    return matmul, (side // TILE, side // TILE), (TILE, TILE), (a, b, np.zeros((side, side), np.float32))
+    return (
+        matmul,
+        (side // TILE, side // TILE),
+        (TILE, TILE),
+        (a, b, np.zeros((side, side), np.float32)),
+    )
 
 
 def _stencil(blocks: int) -> Launch:
@@ -146,11 +158,17 @@ def _histogram(blocks: int) -> Launch:
 
 def _sparse(blocks: int) -> Launch:
     """Rows of 0 to 31 entries at random columns."""
-    rows, draw = blocks * BLOCK, np.random.default_rng(0)
+    rows = blocks * BLOCK
+    draw = np.random.default_rng(0)
     begin = np.append(0, draw.integers(0, 32, rows).cumsum()).astype(np.int32)
     column = draw.integers(0, rows, begin[-1]).astype(np.int32)
     value, x = (draw.random(n, np.float32) for n in (begin[-1], rows))
-    return sparse_rows, blocks, BLOCK, (begin, column, value, x, np.zeros(rows, np.float32))
+    return (
+        sparse_rows,
+        blocks,
+        BLOCK,
+        (begin, column, value, x, np.zeros(rows, np.float32)),
+    )
 
 
 def seconds(launch: Callable[[Launch], object]) -> list[float]:
@@ -185,12 +203,17 @@ def simulated(launch: Launch) -> None:
 
 
 def shares() -> dict[str, float]:
-    """Time of a trace with its counts, in that of the simulator, which runs in a process of its own right before."""
+    """Time of a trace with its counts, in that of the simulator, which runs in a
+    process of its own right before.
+    """
     command = [sys.executable, str(Path(__file__)), "simulated"]
     env = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     run = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     theirs = [float(word) for word in run.stdout.split()]
-    return {name: ours / slow for name, slow, ours in zip(launches(), theirs, seconds(traced), strict=True)}
+    return {
+        name: ours / slow
+        for name, slow, ours in zip(launches(), theirs, seconds(traced), strict=True)
+    }
 
 
 def compiled_shares() -> dict[str, float]:
@@ -205,15 +228,31 @@ def compiled_shares() -> dict[str, float]:
         str(trace(built[kernel], grid, block, *args))
 
     built: dict[Any, Any] = {}
-    return {name: c / p for name, c, p in zip(launches(), seconds(compiled), seconds(traced), strict=True)}
+    return {
+        name: c / p
+        for name, c, p in zip(
+            launches(), seconds(compiled), seconds(traced), strict=True
+        )
+    }
 
 
 def bytes_an_access() -> dict[str, float]:
-    """The most memory that tracemalloc sees during a trace and the making of its counts, for each access it logged."""
-    threads, reads = 4096, 150
+    """The most memory that tracemalloc sees during a trace and the making of its
+    counts, for each access it logged.
+    """
+    threads = 4096
+    reads = 150
     ones = np.ones((reads, threads), np.float32)
-    of_loads = (many_accesses, threads // BLOCK, BLOCK, (ones, np.zeros(threads, np.float32)))
-    return {"many reads": _peak_bytes_an_access(of_loads), "tiled matmul 64 x 64": _peak_bytes_an_access(_matmul(SIDE))}
+    of_loads = (
+        many_accesses,
+        threads // BLOCK,
+        BLOCK,
+        (ones, np.zeros(threads, np.float32)),
+    )
+    return {
+        "many reads": _peak_bytes_an_access(of_loads),
+        "tiled matmul 64 x 64": _peak_bytes_an_access(_matmul(SIDE)),
+    }
 
 
 def _peak_bytes_an_access(launch: Launch) -> float:

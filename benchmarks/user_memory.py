@@ -1,10 +1,12 @@
-"""Memory of one user on a hub: JupyterLab's server, a notebook's kernel, and all that the kernel starts.
+"""Memory of one user on a hub: JupyterLab's server, a notebook's kernel, and all that
+the kernel starts.
 
 usage: user_memory.py [NN ...]    notebook 00 by default, with ci's sizes
 
-The kernel's own figure is its peak resident memory: VmHWM of proc(5), and elsewhere that of getrusage, which on Linux
-would count the process that started the kernel too. What it starts, ranks and workers, is looked at five times a
-second; pages that processes share are divided among them, where the system says how.
+The kernel's own figure is its peak resident memory: VmHWM of proc(5), and elsewhere
+that of getrusage, which on Linux would count the process that started the kernel too.
+What it starts, ranks and workers, is looked at five times a second; pages that
+processes share are divided among them, where the system says how.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ from benchmarks.classroom import execute, peak_bytes
 from labkit.core.paths import NOTEBOOKS
 from labkit.core.units import GIB
 
-NOTEBOOK, ALL, SERVER = 2, 2, 1  # GiB: together the 3 that docs/teaching/setting-up.md asks of a hub for each user
+# GiB: together the 3 that docs/teaching/setting-up.md asks of a hub for each user
+NOTEBOOK = 2
+ALL = 2
+SERVER = 1
 _LAST_CELL = r"""
 import pathlib, re, resource, sys
 status = pathlib.Path("/proc/self/status")
@@ -37,9 +42,13 @@ print(kilobytes * (1 if sys.platform == "darwin" else 1024))
 
 
 def kernel(path: Path) -> tuple[int, int]:
-    """Peak bytes of a notebook's kernel, and of the kernel with all that it started. RuntimeError where it failed."""
+    """Peak bytes of a notebook's kernel, and of the kernel with all that it started.
+    RuntimeError where it failed.
+    """
     with tempfile.TemporaryDirectory(prefix="labkit-memory-") as folder:
-        said, most = asyncio.run(_watched(path, {"LABKIT_HOME": folder, "LABKIT_PROFILE": "ci"}))
+        said, most = asyncio.run(
+            _watched(path, {"LABKIT_HOME": folder, "LABKIT_PROFILE": "ci"})
+        )
     if said is None:
         raise RuntimeError(f"{path.name} did not run to its end.")
     return int(said), max(most, int(said))
@@ -55,7 +64,14 @@ async def _watched(path: Path, environment: dict[str, str]) -> tuple[str | None,
 def server() -> int:
     """Bytes of JupyterLab's server once it has answered, without kernels."""
     with tempfile.TemporaryDirectory(prefix="labkit-memory-") as folder:
-        command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.port=0"]
+        command = [
+            sys.executable,
+            "-m",
+            "jupyterlab",
+            "--no-browser",
+            "--allow-root",
+            "--ServerApp.port=0",
+        ]
         started = subprocess.Popen(
             command, cwd=NOTEBOOKS, env={**os.environ, "JUPYTER_RUNTIME_DIR": folder},
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -63,7 +79,9 @@ def server() -> int:
         try:
             about = _about(Path(folder, f"jpserver-{started.pid}.json"), started)
             for page in ("lab", "api/kernelspecs", "api/contents"):
-                urllib.request.urlopen(f"{about['url']}{page}?token={about['token']}", timeout=60).read()
+                urllib.request.urlopen(
+                    f"{about['url']}{page}?token={about['token']}", timeout=60
+                ).read()
             return int(psutil.Process(started.pid).memory_info().rss)
         finally:
             started.terminate()
@@ -86,15 +104,29 @@ def rows(numbers: Sequence[str] = ("00",)) -> Iterator[tuple[str, float, float, 
     for number in numbers:
         (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")
         own, together = kernel(path)
-        yield f"notebook {number}, ci: its kernel's peak resident memory", NOTEBOOK, own / GIB, "GiB"
-        yield f"notebook {number}, ci: with all that the kernel starts", ALL, together / GIB, "GiB"
+        yield (
+            f"notebook {number}, ci: its kernel's peak resident memory",
+            NOTEBOOK,
+            own / GIB,
+            "GiB",
+        )
+        yield (
+            f"notebook {number}, ci: with all that the kernel starts",
+            ALL,
+            together / GIB,
+            "GiB",
+        )
     yield "JupyterLab's server, without kernels", SERVER, server() / GIB, "GiB"
 
 
 def main(*numbers: str) -> None:
     """Measure, and print each figure as it is there."""
     for name, target, value, unit in rows(numbers or ("00",)):
-        print(f"{'pass' if value <= target else 'SHORT'}  {name}: {value:.3g} {unit} (<= {target:g})", flush=True)
+        print(
+            f"{'pass' if value <= target else 'SHORT'}  {name}: {value:.3g} {unit} (<="
+            f" {target:g})",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

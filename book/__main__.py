@@ -1,7 +1,9 @@
-"""Build the book: python -m book [--only 00 03] [--jobs 2] [--pdf] [--folder build/book].
+"""Build the book: python -m book [--only 00 03] [--jobs 2] [--pdf] [--folder
+build/book].
 
-Runs the notebooks whose outputs are out of date, in the profile LABKIT_PROFILE, and writes the site to FOLDER/html. A
-notebook that `--only` leaves out is shown as it ran last, or without outputs.
+Runs the notebooks whose outputs are out of date, in the profile LABKIT_PROFILE, and
+writes the site to FOLDER/html. A notebook that `--only` leaves out is shown as it ran
+last, or without outputs.
 """
 
 from __future__ import annotations
@@ -22,15 +24,41 @@ HERE = Path(__file__).parent
 def main(arguments: list[str]) -> int:
     """Build the book; the exit status. A warning of Sphinx is an error."""
     numbers = [path.name[:2] for path in notebook_files.paths()]
-    parser = argparse.ArgumentParser(prog="python -m book", description="Build the workbook as a web site.")
-    parser.add_argument("--only", nargs="*", default=numbers, choices=numbers, metavar="NN", help="run only these")
-    parser.add_argument("--jobs", type=int, default=1, help="notebooks that run at a time (1: they disturb each other)")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "book", help="where to build (build/book)")
-    parser.add_argument("--pdf", action="store_true", help="print each notebook as a PDF too, with Chromium")
+    parser = argparse.ArgumentParser(
+        prog="python -m book", description="Build the workbook as a web site."
+    )
+    parser.add_argument(
+        "--only",
+        nargs="*",
+        default=numbers,
+        choices=numbers,
+        metavar="NN",
+        help="run only these",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        help="notebooks that run at a time (1: they disturb each other)",
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=ROOT / "build" / "book",
+        help="where to build (build/book)",
+    )
+    parser.add_argument(
+        "--pdf",
+        action="store_true",
+        help="print each notebook as a PDF too, with Chromium",
+    )
     chosen = parser.parse_args(arguments)
     folder = chosen.folder.resolve()
-    executed, source, site = folder / "executed", folder / "source", folder / "html"
-    os.environ["LABKIT_HOME"] = str(executed / "results")  # the book shows its own run, not the reader's results
+    executed = folder / "executed"
+    source = folder / "source"
+    site = folder / "html"
+    # the book shows its own run, not the reader's results
+    os.environ["LABKIT_HOME"] = str(executed / "results")
     try:
         from sphinx.cmd.build import main as sphinx
 
@@ -41,7 +69,19 @@ def main(arguments: list[str]) -> int:
     pages.write(source, executed, pdf=chosen.pdf)
     shutil.rmtree(site, ignore_errors=True)
     static = f"html_static_path={HERE / 'static'},{source / 'pictures'}"
-    options = ["-b", "html", "-q", "-W", "--keep-going", "-c", str(HERE), "-d", str(folder / "doctrees"), "-D", static]
+    options = [
+        "-b",
+        "html",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-c",
+        str(HERE),
+        "-d",
+        str(folder / "doctrees"),
+        "-D",
+        static,
+    ]
     failed: int = sphinx([*options, str(source), str(site)])
     if chosen.pdf:
         printing.pdfs(site, lambda line: print(line, flush=True))

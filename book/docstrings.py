@@ -1,4 +1,6 @@
-"""A Sphinx extension that reads labkit's docstrings as what they are: sentences, with code in single backticks."""
+"""A Sphinx extension that reads labkit's docstrings as what they are: sentences, with
+code in single backticks.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def rst(text: str) -> str:
-    """A docstring's text as reStructuredText: `x` becomes a literal, and no other character has a meaning."""
+    """A docstring's text as reStructuredText: `x` becomes a literal, and no other
+    character has a meaning.
+    """
     parts = _CODE.split(text)  # text, code, text, ...
     for i in range(1, len(parts), 2):
         plural = r"\ " if re.match(r"\w", parts[i + 1]) else ""  # as in `Timing`s
@@ -32,16 +36,29 @@ def rst(text: str) -> str:
 def _escaped(text: str) -> str:
     kept = _LINK.split(text)  # text, label, address, text, ...
     plain = [_SPECIAL.sub(r"\\\1", part) for part in kept[::3]]
-    links = [f"`{label} <{url}>`__" for label, url in zip(kept[1::3], kept[2::3], strict=True)]
-    return "".join(piece for pair in zip(plain, [*links, ""], strict=True) for piece in pair)
+    links = [
+        f"`{label} <{url}>`__"
+        for label, url in zip(kept[1::3], kept[2::3], strict=True)
+    ]
+    return "".join(
+        piece for pair in zip(plain, [*links, ""], strict=True) for piece in pair
+    )
 
 
-def _as_rst(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+def _as_rst(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
     lines[:] = rst("\n".join(lines)).splitlines()
 
 
 def _signature(
-    app: Sphinx, what: str, name: str, obj: Any, options: object, signature: str | None, returns: str | None
+    app: Sphinx,
+    what: str,
+    name: str,
+    obj: Any,
+    options: object,
+    signature: str | None,
+    returns: str | None,
 ) -> tuple[str | None, str | None]:
     """The signature with what a function returns, where that is one name."""
     if what not in ("function", "method") or signature is None:
@@ -50,4 +67,6 @@ def _signature(
         found = str(inspect.signature(obj).return_annotation).strip("'\"")
     except (TypeError, ValueError):
         return signature, returns
-    return signature, found if re.fullmatch(r"[A-Z]\w+|bool|int|float|str|bytes", found) else None
+    return signature, (
+        found if re.fullmatch(r"[A-Z]\w+|bool|int|float|str|bytes", found) else None
+    )

@@ -1,4 +1,6 @@
-"""Write the pages that Sphinx reads: the notebooks as they ran, the glossary, the claims, texts of the repository."""
+"""Write the pages that Sphinx reads: the notebooks as they ran, the glossary, the
+claims, texts of the repository.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,16 @@ from scripts.notebooks import address
 
 INDEX = Path(__file__).with_name("index.md")
 _PICTURE = re.compile(r'src="data:image/png;base64,([^"]+)"')
-_STYLES = re.compile(r"<style>[^<]*</style>(?=<figure)")  # of labkit's pictures: book.css has them for all
+# of labkit's pictures: book.css has them for all
+_STYLES = re.compile(r"<style>[^<]*</style>(?=<figure)")
 _FIGURE = re.compile(r"<figure.*?</figure>", re.DOTALL)
 _CHECK = re.compile(r'lab\.check\("(\d\d\.\d[a-z]?)"')
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#|mailto:)([^)\s]+)\)")
 _SECTION = r"(?ms)^## {}\n.*?(?=^## |\Z)"
 _TEACHING = ROOT / "docs" / "teaching"
 _COVER = "03"  # the notebook whose first board stands on the first page
-# Beside the notebooks and the teachers' pages, the files of the repository that are pages here under the same path.
+# Beside the notebooks and the teachers' pages, the files of the repository that are
+# pages here under the same path.
 _COPIED = (
     "docs/numbers.md",
     *(f"{name}/README.md" for name in PACKAGES),
@@ -41,7 +45,8 @@ _COPIED = (
 
 
 def write(source: Path, executed: Path, *, pdf: bool = False) -> None:
-    """Write all pages into the folder `source`, anew; `executed` holds the notebooks that were run.
+    """Write all pages into the folder `source`, anew; `executed` holds the notebooks
+    that were run.
 
     With `pdf` each notebook links to its PDF, which book/printing.py writes.
     """
@@ -49,10 +54,18 @@ def write(source: Path, executed: Path, *, pdf: bool = False) -> None:
     (source / "pictures" / "pictures").mkdir(parents=True)
     (source / "notebooks").mkdir()
     for path in notebook_files.paths():
-        _write(source / "notebooks" / path.name, json.dumps(_notebook(path, executed, source / "pictures", pdf)))
-    teaching = [path.relative_to(ROOT).as_posix() for path in sorted(_TEACHING.glob("*.md"))]
+        _write(
+            source / "notebooks" / path.name,
+            json.dumps(_notebook(path, executed, source / "pictures", pdf)),
+        )
+    teaching = [
+        path.relative_to(ROOT).as_posix() for path in sorted(_TEACHING.glob("*.md"))
+    ]
     for name in (*_COPIED, *teaching):
-        _write(source / name, _relinked((ROOT / name).read_text(encoding="utf-8"), name, name))
+        _write(
+            source / name,
+            _relinked((ROOT / name).read_text(encoding="utf-8"), name, name),
+        )
     _write(source / "glossary.md", _glossary())
     _write(source / "claims.md", _claims(course.claims()))
     _write(source / "recorded.md", recorded.page())
@@ -67,7 +80,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def _notebook(path: Path, executed: Path, pictures: Path, pdf: bool) -> dict[str, Any]:
-    """A notebook as it ran, or as it is if it didn't run: with a line about the run, and with the exercises' hints."""
+    """A notebook as it ran, or as it is if it didn't run: with a line about the run,
+    and with the exercises' hints.
+    """
     ran = executed / path.name
     text = (ran if ran.exists() else path).read_text(encoding="utf-8")
     # Nobody needs the builder's folders.
@@ -79,44 +94,79 @@ def _notebook(path: Path, executed: Path, pictures: Path, pdf: bool) -> dict[str
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
             text = "".join(cell["source"])
-            cell["source"] = _relinked(text, f"notebooks/{path.name}", f"notebooks/{path.name}")
+            cell["source"] = _relinked(
+                text, f"notebooks/{path.name}", f"notebooks/{path.name}"
+            )
         for output in cell.get("outputs", []):
             if "text/html" in output.get("data", {}):
-                output["data"] = {"text/html": _with_files("".join(output["data"]["text/html"]), pictures)}
+                output["data"] = {
+                    "text/html": _with_files(
+                        "".join(output["data"]["text/html"]), pictures
+                    )
+                }
         cells.append(cell)
-        found = _CHECK.search("".join(cell["source"])) if cell["cell_type"] == "code" else None
+        found = (
+            _CHECK.search("".join(cell["source"]))
+            if cell["cell_type"] == "code"
+            else None
+        )
         if found and found[1] not in hinted:
             hinted.add(found[1])
             cells.append(_markdown(f"hints-{found[1]}", "\n\n".join(_hints(found[1]))))
-    cells.insert(1, _markdown("about", _about(told) + f' <a href="../pdf/{path.stem}.pdf">As a PDF</a>' * pdf))
+    cells.insert(
+        1,
+        _markdown(
+            "about",
+            _about(told) + f' <a href="../pdf/{path.stem}.pdf">As a PDF</a>' * pdf,
+        ),
+    )
     return notebook | {"cells": cells}
 
 
 def _about(told: dict[str, Any] | None) -> str:
-    """The line about a notebook's run, from what book/run.py wrote into its metadata."""
+    """The line about a notebook's run, from what book/run.py wrote into
+    its metadata.
+    """
     if told is None:
-        return "*This notebook was not run for this copy of the book: its outputs are missing.*"
-    about = "Run on {machine}, profile {profile}, {day}, in {seconds} s. Your numbers will differ.".format(**told)
+        return (
+            "*This notebook was not run for this copy of the book: its outputs are"
+            " missing.*"
+        )
+    about = (
+        "Run on {machine}, profile {profile}, {day}, in {seconds} s. Your numbers will"
+        " differ.".format(**told)
+    )
     if cells := told.get("disturbed"):
         about += (
-            f" Other programs took time from {cells} of its cells, in a second run as well. Their outputs say so: "
-            "their rates are too low and their times too long."
+            f" Other programs took time from {cells} of its cells, in a second run as"
+            " well. Their outputs say so: their rates are too low and their times too"
+            " long."
         )
     return f"*{about}*"
 
 
 def _markdown(name: str, text: str) -> dict[str, Any]:
-    return {"cell_type": "markdown", "id": name.replace(".", "-"), "metadata": {}, "source": text}
+    return {
+        "cell_type": "markdown",
+        "id": name.replace(".", "-"),
+        "metadata": {},
+        "source": text,
+    }
 
 
 def _hints(number: str) -> Iterator[str]:
     hints = exercise_files.exercise(number).hints
     for i, hint in enumerate(hints, start=1):
-        yield f"<details><summary>{number}: hint {i} of {len(hints)}</summary>\n\n{hint}\n\n</details>"
+        yield (
+            f"<details><summary>{number}: hint {i} of"
+            f" {len(hints)}</summary>\n\n{hint}\n\n</details>"
+        )
 
 
 def _with_files(text: str, folder: Path) -> str:
-    """A cell's HTML with its pictures as files, so that a page is small and they load when they are seen."""
+    """A cell's HTML with its pictures as files, so that a page is small and they load
+    when they are seen.
+    """
 
     def stored(found: re.Match[str]) -> str:
         png = base64.b64decode(found[1])
@@ -128,27 +178,45 @@ def _with_files(text: str, folder: Path) -> str:
 
 
 def _relinked(text: str, origin: str, page: str) -> str:
-    """Markdown of the repository's file `origin` for the page `page`, its links made to lead somewhere there."""
-    pages = {f"notebooks/{path.name}" for path in notebook_files.paths()} | set(_COPIED) | {"docs/glossary.md"}
+    """Markdown of the repository's file `origin` for the page `page`, its links made to
+    lead somewhere there.
+    """
+    pages = (
+        {f"notebooks/{path.name}" for path in notebook_files.paths()}
+        | set(_COPIED)
+        | {"docs/glossary.md"}
+    )
     up = "../" * page.count("/")
 
     def mended(found: re.Match[str]) -> str:
         image, label, target = found.groups()
         file, _, anchor = target.partition("#")
         full = os.path.normpath(Path(origin).parent / file).replace(os.sep, "/")
-        if full in pages or (full.startswith("docs/teaching/") and full.endswith(".md")):
+        if full in pages or (
+            full.startswith("docs/teaching/") and full.endswith(".md")
+        ):
             full = "glossary.md" if full == "docs/glossary.md" else full
             return f"[{label}]({up}{full}{'#' + anchor if anchor else ''})"
         if url := address():
             return f"[{label}]({url}/blob/main/{full})"
-        return label if image or "`" in label else f"{label} (`{full}`)" if label != full else f"`{full}`"
+        return (
+            label
+            if image or "`" in label
+            else f"{label} (`{full}`)"
+            if label != full
+            else f"`{full}`"
+        )
 
     return _LINK.sub(mended, text)
 
 
 def _glossary() -> str:
     """The glossary as a list of definitions, which the links lead to."""
-    begin = GLOSSARY.read_text(encoding="utf-8").split("\n\n")[1].split(" In parentheses")[0]
+    begin = (
+        GLOSSARY.read_text(encoding="utf-8")
+        .split("\n\n")[1]
+        .split(" In parentheses")[0]
+    )
     entries = "".join(
         f'<dt id="{word.anchor}">{html.escape(word.term)}</dt>\n<dd>\n\n'
         f"{_relinked(word.meaning, 'docs/glossary.md', 'glossary.md')}\n\n</dd>\n"
@@ -158,43 +226,69 @@ def _glossary() -> str:
 
 
 def _claims(claims: course.Claims) -> str:
-    """Every claim with the verdicts of this machine and of the recorded ones, and what others published."""
+    """Every claim with the verdicts of this machine and of the recorded ones, and what
+    others published.
+    """
     parts = [
         "# Claims under test",
-        "What popular articles say about the speed of training, each tried as an experiment. The verdicts of the run "
-        "that this book shows come first, then those of recorded runs, each with the notebook's section that gave it.",
+        (
+            "What popular articles say about the speed of training, each tried as an"
+            " experiment. The verdicts of the run that this book shows come first, then"
+            " those of recorded runs, each with the notebook's section that gave it."
+        ),
     ]
     for claim in claims.claims:
         parts.append(f"## {claim.id} {recorded.plain(claim.text)}")
-        verdicts = [(v, f"{v.section}, this book's run on {v.machine}") for v in claim.here]
-        verdicts += [(v, f"{v.section}, recorded on {v.machine}") for v in claim.elsewhere]
-        judged = [row for row in verdicts if row[0].verdict != "not measured"] or verdicts[:1]
-        parts.append("\n".join(f"- **{v.verdict}** ({where}): {recorded.plain(v.because)}" for v, where in judged))
+        verdicts = [
+            (v, f"{v.section}, this book's run on {v.machine}") for v in claim.here
+        ]
+        verdicts += [
+            (v, f"{v.section}, recorded on {v.machine}") for v in claim.elsewhere
+        ]
+        judged = [
+            row for row in verdicts if row[0].verdict != "not measured"
+        ] or verdicts[:1]
         parts.append(
             "\n".join(
-                f"- *published*, {e['supports']}: {recorded.plain(e['finding'])} ({recorded.plain(e['device'])}; "
-                f"[{recorded.plain(e['source'])}]({e['link']}))"
+                f"- **{v.verdict}** ({where}): {recorded.plain(v.because)}"
+                for v, where in judged
+            )
+        )
+        parts.append(
+            "\n".join(
+                f"- *published*, {e['supports']}: {recorded.plain(e['finding'])}"
+                f" ({recorded.plain(e['device'])};"
+                f" [{recorded.plain(e['source'])}]({e['link']}))"
                 for e in claim.evidence
             )
         )
-        parts.append(f"Tried in notebook {claim.notebooks.replace(' ', ', notebook ')}.")
+        parts.append(
+            f"Tried in notebook {claim.notebooks.replace(' ', ', notebook ')}."
+        )
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _index(source: Path) -> str:
-    """The first page: what it is, a board, how to read, and the parts of README.md that a reader needs."""
-    readme = _relinked((ROOT / "README.md").read_text(encoding="utf-8"), "README.md", "index.md")
+    """The first page: what it is, a board, how to read, and the parts of README.md that
+    a reader needs.
+    """
+    readme = _relinked(
+        (ROOT / "README.md").read_text(encoding="utf-8"), "README.md", "index.md"
+    )
 
     def section(heading: str) -> str:
         found = re.search(_SECTION.format(re.escape(heading)), readme)
         if found is None:
             raise ValueError(
-                f"README.md has no section {heading!r}, which book/index.md shows: name the new one there."
+                f"README.md has no section {heading!r}, which book/index.md shows: name"
+                " the new one there."
             )
         return found[0].strip()
 
     text = INDEX.read_text(encoding="utf-8").replace("SETUP", section("Two commands"))
-    text = text.replace("TRACKS", section("Notebooks")).replace("ORIGINS", section("Where a number comes from"))
+    text = text.replace("TRACKS", section("Notebooks")).replace(
+        "ORIGINS", section("Where a number comes from")
+    )
     return text.replace("COVER", _cover(source))
 
 
@@ -204,8 +298,13 @@ def _cover(source: Path) -> str:
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         for output in cell.get("outputs", []):
             text = "".join(output.get("data", {}).get("text/html", ""))
-            if "lab.SpeedBoard" in "".join(cell["source"]) and (found := _FIGURE.search(text)):
-                return found[0].replace("../_static", "_static") + f"\n\n*A board of notebook {_COVER}.*"
+            if "lab.SpeedBoard" in "".join(cell["source"]) and (
+                found := _FIGURE.search(text)
+            ):
+                return (
+                    found[0].replace("../_static", "_static")
+                    + f"\n\n*A board of notebook {_COVER}.*"
+                )
     return ""
 
 
@@ -217,7 +316,10 @@ def _contents(teaching: Iterable[str]) -> Iterator[str]:
     look_up = ["glossary", "claims", "recorded", "reference/index"]
     about = [name.removesuffix(".md") for name in _COPIED]
     parts = {"Notebooks": course_pages, "Appendix": appendix, "Look up": look_up}
-    parts |= {"For teachers": [name.removesuffix(".md") for name in teaching], "About": about}
+    parts |= {
+        "For teachers": [name.removesuffix(".md") for name in teaching],
+        "About": about,
+    }
     for caption, pages in parts.items():
         if pages:
             yield reference.toctree(caption, pages)

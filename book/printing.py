@@ -10,7 +10,13 @@ from pathlib import Path
 from labkit.core.errors import LabError, MissingExtra
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-_SWITCHES = ("--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", "--hide-scrollbars")
+_SWITCHES = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-pdf-header-footer",
+    "--hide-scrollbars",
+)
 _LONGEST_S = 120
 
 
@@ -25,11 +31,22 @@ def pdfs(site: Path, tell: Callable[[str], None]) -> None:
     (site / "pdf").mkdir(exist_ok=True)
     for page in sorted((site / "notebooks").glob("*.html")):
         target = site / "pdf" / f"{page.stem}.pdf"
-        command = [browser, *_SWITCHES, f"--print-to-pdf={target}", page.resolve().as_uri()]
+        command = [
+            browser,
+            *_SWITCHES,
+            f"--print-to-pdf={target}",
+            page.resolve().as_uri(),
+        ]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_S)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_LONGEST_S
+            )
         except subprocess.TimeoutExpired as error:
-            raise LabError(f"Chromium did not print {page.name} within {_LONGEST_S} s: try again.") from error
+            raise LabError(
+                f"Chromium did not print {page.name} within {_LONGEST_S} s: try again."
+            ) from error
         if done.returncode != 0 or not target.is_file():
-            raise LabError(f"Chromium could not print {page.name}: {done.stderr.strip()[-300:]}")
+            raise LabError(
+                f"Chromium could not print {page.name}: {done.stderr.strip()[-300:]}"
+            )
         tell(f"{target}: {target.stat().st_size / 1e6:.1f} MB")

@@ -1,4 +1,6 @@
-"""The page of the recorded runs: what each machine measured at full size, side by side."""
+"""The page of the recorded runs: what each machine measured at full
+size, side by side.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,36 @@ from labkit.core.results import Measurement
 from labkit.lesson import notebook_files
 
 _ABOUT = (
-    "What whole runs of the notebooks at full size measured, a column for each machine. A row holds the same work: the "
-    "same size, number format and unit. A number that was simulated or calculated there says so, and so does one that "
-    "was taken while other programs were busy. An empty field was not measured on that machine."
+    "What whole runs of the notebooks at full size measured, a column for each machine."
+    " A row holds the same work: the same size, number format and unit. A number that"
+    " was simulated or calculated there says so, and so does one that was taken while"
+    " other programs were busy. An empty field was not measured on that machine."
 )
 
 
 def page(folder: Path = RECORDED) -> str:
-    """The page in Markdown, with a table for each notebook that a recorded run in `folder` has."""
-    numbers = [entry for path in sorted(folder.glob("*.jsonl")) for entry in results.read(path)[0]]
-    full = [one for one in numbers if isinstance(one, Measurement) and one.profile == "full"]
+    """The page in Markdown, with a table for each notebook that a recorded run in
+    `folder` has.
+    """
+    numbers = [
+        entry
+        for path in sorted(folder.glob("*.jsonl"))
+        for entry in results.read(path)[0]
+    ]
+    full = [
+        one for one in numbers if isinstance(one, Measurement) and one.profile == "full"
+    ]
     machines = sorted({one.machine for one in full})
     parts = ["# Recorded runs", _ABOUT]
     titles = {path.name[:2]: path for path in notebook_files.paths()}
     for number in sorted({one.section[:2] for one in full} & set(titles)):
-        title = "".join(notebook_files.read(titles[number])["cells"][0]["source"]).splitlines()[0]
-        parts += [f"#{title}", _table([one for one in full if one.section[:2] == number], machines)]
+        title = "".join(
+            notebook_files.read(titles[number])["cells"][0]["source"]
+        ).splitlines()[0]
+        parts += [
+            f"#{title}",
+            _table([one for one in full if one.section[:2] == number], machines),
+        ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -35,15 +51,29 @@ def _table(numbers: Iterable[Measurement], machines: list[str]) -> str:
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for one in numbers:
         work = ", ".join(filter(None, (one.size, one.dtype)))
-        rows.setdefault((one.section, one.what, work, one.unit), {})[one.machine] = _shown(one)
-    lines = [["Section", "What", "Size and format", *machines], ["---"] * (3 + len(machines))]
+        rows.setdefault((one.section, one.what, work, one.unit), {})[one.machine] = (
+            _shown(one)
+        )
+    lines = [
+        ["Section", "What", "Size and format", *machines],
+        ["---"] * (3 + len(machines)),
+    ]
     for (section, what, work, _), row in sorted(rows.items()):
-        lines.append([section, what, work, *(row.get(machine, "") for machine in machines)])
+        lines.append(
+            [section, what, work, *(row.get(machine, "") for machine in machines)]
+        )
     return "\n".join(f"| {' | '.join(map(plain, cells))} |" for cells in lines)
 
 
 def _shown(one: Measurement) -> str:
-    said = [word for word in ("" if one.origin == "measured" else one.origin, one.busy and "machine busy") if word]
+    said = [
+        word
+        for word in (
+            "" if one.origin == "measured" else one.origin,
+            one.busy and "machine busy",
+        )
+        if word
+    ]
     return one.amount + (f" ({', '.join(said)})" if said else "")
 
 

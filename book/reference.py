@@ -1,4 +1,6 @@
-"""The pages of the reference: the names that notebooks use, labkit's rooms, and the packages beside it."""
+"""The pages of the reference: the names that notebooks use, labkit's rooms, and the
+packages beside it.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,29 @@ from labkit.core.paths import INSTRUMENTS
 def pages() -> Iterator[tuple[str, str]]:
     """(name, Markdown) of each page."""
     rooms = {name: getattr(labkit, name) for name in labkit.__all__}
-    rooms = {name: room for name, room in sorted(rooms.items()) if isinstance(room, ModuleType)}
+    rooms = {
+        name: room
+        for name, room in sorted(rooms.items())
+        if isinstance(room, ModuleType)
+    }
     names = [name for name in labkit.__all__ if name not in rooms]
     told: set[str] = set()
-    about = "What notebooks write as `lab.name`, the rooms that they write as `lab.room.name`, and the four packages."
-    yield "index", f"# Reference\n\n{about}\n{toctree('', ['names', *rooms, *INSTRUMENTS])}"
-    about = "The names that notebooks write as `lab.name`, after `import labkit as lab`."
-    yield "names", f"# Functions and classes\n\n{about}\n\n" + _rst(_documented(labkit, names, told))
+    about = (
+        "What notebooks write as `lab.name`, the rooms that they write as"
+        " `lab.room.name`, and the four packages."
+    )
+    yield (
+        "index",
+        f"# Reference\n\n{about}\n{toctree('', ['names', *rooms, *INSTRUMENTS])}",
+    )
+    about = (
+        "The names that notebooks write as `lab.name`, after `import labkit as lab`."
+    )
+    yield (
+        "names",
+        f"# Functions and classes\n\n{about}\n\n"
+        + _rst(_documented(labkit, names, told)),
+    )
     for name, room in rooms.items():
         yield name, _page(f"lab.{name}", room, told)
     for name in INSTRUMENTS:
@@ -33,20 +51,40 @@ def pages() -> Iterator[tuple[str, str]]:
 def toctree(caption: str, names: Iterable[str]) -> str:
     """A table of contents, hidden where it has a caption: the page's side shows it."""
     options = f":hidden:\n:caption: {caption}\n" if caption else ""
-    return "\n```{toctree}\n" + options + ":maxdepth: 1\n\n" + "\n".join(names) + "\n```\n"
+    return (
+        "\n```{toctree}\n" + options + ":maxdepth: 1\n\n" + "\n".join(names) + "\n```\n"
+    )
 
 
 def offered(module: ModuleType) -> list[str]:
     """The names that a module offers, sorted.
 
-    Those are the names in its `__all__`, those that it imports under their own name, and, without an `__all__`, its
-    functions and classes.
+    Those are the names in its `__all__`, those that it imports under their own name,
+    and, without an `__all__`, its functions and classes.
     """
-    imports = [node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.ImportFrom)]
-    names = {alias.name for node in imports for alias in node.names if alias.asname == alias.name}
-    own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
-    names |= set(vars(module).get("__all__", [name for name in own if not name.startswith("_")]))
-    return sorted((name for name in names if not isinstance(getattr(module, name), ModuleType)), key=str.lower)
+    imports = [
+        node
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.ImportFrom)
+    ]
+    names = {
+        alias.name
+        for node in imports
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    own = [
+        name
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", "") == module.__name__
+    ]
+    names |= set(
+        vars(module).get("__all__", [name for name in own if not name.startswith("_")])
+    )
+    return sorted(
+        (name for name in names if not isinstance(getattr(module, name), ModuleType)),
+        key=str.lower,
+    )
 
 
 def _page(title: str, module: ModuleType, told: set[str]) -> str:
@@ -59,16 +97,22 @@ def _rst(text: str) -> str:
 
 
 def _documented(module: ModuleType, names: Iterable[str], told: set[str]) -> str:
-    """Directives for names of a module. A class whose name is in `told` is no target of links; the others are added."""
+    """Directives for names of a module. A class whose name is in `told` is no target of
+    links; the others are added.
+    """
     parts = [f".. py:currentmodule:: {module.__name__}"]
     for name in names:
         value = getattr(module, name)
         if isinstance(value, type):
-            parts.append(f".. autoclass:: {name}\n   :members:" + "\n   :no-index:" * (name in told))
+            parts.append(
+                f".. autoclass:: {name}\n   :members:"
+                + "\n   :no-index:" * (name in told)
+            )
             told.add(name)
         elif inspect.isroutine(value):
             parts.append(f".. autofunction:: {name}")
-        elif hasattr(value, "__signature__"):  # one of lab.plot's, which autodoc can't read
+        elif hasattr(value, "__signature__"):
+            # one of lab.plot's, which autodoc can't read
             about = textwrap.indent(docstrings.rst(inspect.getdoc(value) or ""), "   ")
             parts.append(f".. py:function:: {name}{_arguments(value)}\n\n{about}")
         else:
@@ -79,7 +123,10 @@ def _documented(module: ModuleType, names: Iterable[str], told: set[str]) -> str
 def _arguments(value: Callable[..., object]) -> inspect.Signature:
     """A signature without types, as it is for functions."""
     own = inspect.signature(value)
-    bare = [one.replace(annotation=inspect.Parameter.empty) for one in own.parameters.values()]
+    bare = [
+        one.replace(annotation=inspect.Parameter.empty)
+        for one in own.parameters.values()
+    ]
     return own.replace(parameters=bare, return_annotation=inspect.Signature.empty)
 
 

@@ -1,4 +1,6 @@
-"""A Sphinx extension: links words to the glossary and notebooks to each other, and gives search all spellings."""
+"""A Sphinx extension: links words to the glossary and notebooks to each other, and
+gives search all spellings.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from book.glossary import Word, glossary, of_page
 from labkit.lesson import notebook_files
 
 _NOTEBOOK = re.compile(r"\b[Nn]otebooks? (\d\d)\b")
-_SILENT = (nodes.reference, nodes.literal, nodes.title, nodes.literal_block, nodes.raw, nodes.term, nodes.target)
+_SILENT = (
+    nodes.reference,
+    nodes.literal,
+    nodes.title,
+    nodes.literal_block,
+    nodes.raw,
+    nodes.term,
+    nodes.target,
+)
 
 Link = Callable[[re.Match[str]], "nodes.reference | None"]
 
@@ -21,7 +31,8 @@ Link = Callable[[re.Match[str]], "nodes.reference | None"]
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the handlers with Sphinx."""
     app.connect("doctree-resolved", _link)
-    app.connect("html-page-context", _level, priority=900)  # after furo has made its navigation
+    # after furo has made its navigation
+    app.connect("html-page-context", _level, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -30,10 +41,14 @@ def _link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         _add_keywords(doctree, glossary())
     if docname == "glossary" or docname.startswith("reference/"):
         return
-    notebooks = {path.name[:2]: f"notebooks/{path.stem}" for path in notebook_files.paths()}
+    notebooks = {
+        path.name[:2]: f"notebooks/{path.stem}" for path in notebook_files.paths()
+    }
     words = of_page(docname)
     forms = {form: word for word in words for form in (word.term, *word.also)}
-    longest_first = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
+    longest_first = "|".join(
+        re.escape(form) for form in sorted(forms, key=len, reverse=True)
+    )
     # A word may begin a sentence; an abbreviation is spelled one way.
     pattern = re.compile(rf"(?<![\w.-])(?:{longest_first})(?![\w-])", re.IGNORECASE)
     linked: set[str] = set()
@@ -49,7 +64,11 @@ def _link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
     def to_notebook(match: re.Match[str]) -> nodes.reference | None:
         page = notebooks.get(match[1])
-        uri = app.builder.get_relative_uri(docname, page) if page and page != docname else ""
+        uri = (
+            app.builder.get_relative_uri(docname, page)
+            if page and page != docname
+            else ""
+        )
         return _reference(match[0], uri) if uri else None
 
     for replace, found in ((to_notebook, _NOTEBOOK), (to_word, pattern)):
@@ -67,10 +86,20 @@ def _add_keywords(doctree: nodes.document, words: Iterable[Word]) -> None:
         doctree.insert(0, nodes.meta(name="keywords", content=", ".join(spellings)))
 
 
-def _level(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
-    """Give the headings of the navigation a level, without which screen readers can't place them."""
+def _level(
+    app: Sphinx,
+    page: str,
+    template: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
+) -> None:
+    """Give the headings of the navigation a level, without which screen readers can't
+    place them.
+    """
     tree = context.get("furo_navigation_tree", "")
-    context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+    context["furo_navigation_tree"] = tree.replace(
+        'role="heading"', 'role="heading" aria-level="2"'
+    )
 
 
 def _inside(node: nodes.Node) -> bool:
@@ -95,8 +124,12 @@ def _pieces(text: str, pattern: re.Pattern[str], replace: Link) -> Iterator[node
         yield nodes.Text(text[end:])
 
 
-def _reference(text: str, uri: str, *, title: str = "", css: str = "") -> nodes.reference:
-    found = nodes.reference("", text, internal=True, refuri=uri, classes=[css] if css else [])
+def _reference(
+    text: str, uri: str, *, title: str = "", css: str = ""
+) -> nodes.reference:
+    found = nodes.reference(
+        "", text, internal=True, refuri=uri, classes=[css] if css else []
+    )
     if title:
         found["reftitle"] = title
     return found

@@ -1,6 +1,8 @@
-"""A wrong answer's code as a reader may see it: under the exercise's name, without words that give the mistake away.
+"""A wrong answer's code as a reader may see it: under the exercise's name, without
+words that give the mistake away.
 
-An answer that builds on a helper of its file, or is long, has no such text: it would not stand alone.
+An answer that builds on a helper of its file, or is long, has no such text: it would
+not stand alone.
 """
 
 from __future__ import annotations
@@ -18,34 +20,52 @@ from kerneltrace.data_table import read_table
 from labkit.core.paths import EXERCISES
 from labkit.lesson import exercise_files
 
-_LONGEST, _WIDEST = 12, 96
-Wrong = dict[str, list[tuple[Any, str, str]]]  # exercise -> (answer, words the check must say, misconception)
+_LONGEST = 12
+_WIDEST = 96
+# exercise -> (answer, words the check must say, misconception)
+Wrong = dict[str, list[tuple[Any, str, str]]]
 Functions = dict[str, ast.FunctionDef]
-_HERE = ("exercises", "tests", "labkit.train")  # what is imported from there is a helper of the answers' file
+# what is imported from there is a helper of the answers' file
+_HERE = ("exercises", "tests", "labkit.train")
 
 
 def texts(notebook: str, wrong: Wrong) -> Iterator[tuple[str, int, str]]:
-    """(exercise, place in its list, code) of each wrong answer of a notebook that can stand alone."""
-    source = (EXERCISES / f"nb{notebook}" / "wrong_answers.py").read_text(encoding="utf-8")
+    """(exercise, place in its list, code) of each wrong answer of a notebook that can
+    stand alone.
+    """
+    source = (EXERCISES / f"nb{notebook}" / "wrong_answers.py").read_text(
+        encoding="utf-8"
+    )
     tree = ast.parse(source)
     made = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     known = set(dir(builtins)) | set(_imported(tree)) | {"tf"}
     listed = next(
-        node.value for node in tree.body if isinstance(node, ast.Assign) and _is_name(node.targets[0], "WRONG")
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and _is_name(node.targets[0], "WRONG")
     )
     assert isinstance(listed, ast.Dict)
-    own = {node.id for node in ast.walk(listed) if isinstance(node, ast.Name)}  # a helper that is an answer too is out
+    # a helper that is an answer too is out
+    own = {node.id for node in ast.walk(listed) if isinstance(node, ast.Name)}
     for number, cases in zip(wrong, listed.values, strict=True):
         name = solution_name(number)
-        for i, case in enumerate(getattr(cases, "elts", [])):  # a list that is calculated has no code to show
+        # a list that is calculated has no code to show
+        for i, case in enumerate(getattr(cases, "elts", [])):
             assert isinstance(case, ast.Tuple)
             code = _code(source, case.elts[0], made, known, name, wrong[number][i][0])
-            if code and not own & set(re.findall(r"def (\w+)\(", code)) - {name} and _is_short(code):
+            if (
+                code
+                and not own & set(re.findall(r"def (\w+)\(", code)) - {name}
+                and _is_short(code)
+            ):
                 yield number, i, code
 
 
 def _is_short(code: str) -> bool:
-    return len(code.splitlines()) <= _LONGEST and max(map(len, code.splitlines())) <= _WIDEST
+    return (
+        len(code.splitlines()) <= _LONGEST
+        and max(map(len, code.splitlines())) <= _WIDEST
+    )
 
 
 def task(number: str) -> str:
@@ -56,11 +76,15 @@ def task(number: str) -> str:
 @functools.cache
 def tasks() -> dict[str, str]:
     """Exercise -> its task, of those whose answers are shown alone."""
-    return dict(read_table(EXERCISES / "tasks.csv", lambda row: (row["exercise"], row["task"])))
+    return dict(
+        read_table(EXERCISES / "tasks.csv", lambda row: (row["exercise"], row["task"]))
+    )
 
 
 def solution_name(number: str) -> str:
-    """What the answer to an exercise is called: the last name that its solution binds, or else "answer"."""
+    """What the answer to an exercise is called: the last name that its solution binds,
+    or else "answer".
+    """
     last = ast.parse(exercise_files.solutions(number[:2])[number]).body[-1]
     if isinstance(last, ast.FunctionDef | ast.ClassDef):
         return last.name
@@ -69,17 +93,36 @@ def solution_name(number: str) -> str:
 
 
 def function_text(source: str, node: ast.FunctionDef, name: str = "") -> str:
-    """A function's source without its docstring and comments, under another name if one is given."""
+    """A function's source without its docstring and comments, under another name if one
+    is given.
+    """
     first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
-    hidden = range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1) if ast.get_docstring(node) else ()
+    hidden = (
+        range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
+        if ast.get_docstring(node)
+        else ()
+    )
     lines = source.splitlines()
-    kept = [re.sub(r"\s+#.*$", "", lines[n - 1]) for n in range(first, (node.end_lineno or 0) + 1) if n not in hidden]
+    kept = [
+        re.sub(r"\s+#.*$", "", lines[n - 1])
+        for n in range(first, (node.end_lineno or 0) + 1)
+        if n not in hidden
+    ]
     text = "\n".join(line for line in kept if line.strip())
     return text.replace(f"def {node.name}(", f"def {name or node.name}(", 1)
 
 
-def _code(source: str, answer: ast.expr, made: Functions, known: set[str], name: str, value: object) -> str | None:
-    """A wrong answer's code, below the functions of its file that it calls; None if it needs anything else of it."""
+def _code(
+    source: str,
+    answer: ast.expr,
+    made: Functions,
+    known: set[str],
+    name: str,
+    value: object,
+) -> str | None:
+    """A wrong answer's code, below the functions of its file that it calls; None if it
+    needs anything else of it.
+    """
     if isinstance(answer, ast.Name) and answer.id in made:
         code = function_text(source, made[answer.id], name)
     elif isinstance(answer, ast.Lambda):
@@ -87,7 +130,11 @@ def _code(source: str, answer: ast.expr, made: Functions, known: set[str], name:
         code = f"def {name}({ast.unparse(answer.args)}):\n    return {body}"
     elif isinstance(value, str):
         return value.strip()
-    elif (literal := _literal(value.get(name, value) if isinstance(value, dict) else value)) is not None:
+    elif (
+        literal := _literal(
+            value.get(name, value) if isinstance(value, dict) else value
+        )
+    ) is not None:
         return f"{name} = {literal}".replace("\n", "\n" + " " * len(f"{name} = "))
     else:
         made_by = ast.unparse(answer)
@@ -96,28 +143,51 @@ def _code(source: str, answer: ast.expr, made: Functions, known: set[str], name:
         helpers = [made[one] for one in missing if one in made and _is_plain(made[one])]
         if len(helpers) < len(missing):
             return None
-        code = "\n\n".join([*(function_text(source, helper) for helper in helpers), code])
-    return None if re.search(rf"(?<!def )(?<![\w.]){name}\(", code) else code  # it calls another of that name
+        code = "\n\n".join(
+            [*(function_text(source, helper) for helper in helpers), code]
+        )
+    # it calls another of that name
+    return None if re.search(rf"(?<!def )(?<![\w.]){name}\(", code) else code
 
 
 def _is_plain(helper: ast.FunctionDef) -> bool:
-    """Whether a function may stand above an answer: it makes no functions, and isn't called the right one."""
-    inner = [node for node in ast.walk(helper) if isinstance(node, ast.FunctionDef | ast.Lambda)]
+    """Whether a function may stand above an answer: it makes no functions, and isn't
+    called the right one.
+    """
+    inner = [
+        node
+        for node in ast.walk(helper)
+        if isinstance(node, ast.FunctionDef | ast.Lambda)
+    ]
     return len(inner) == 1 and not helper.name.startswith("right")
 
 
 def _free(code: str) -> set[str]:
     """The names that code reads and does not bind itself."""
     nodes = list(ast.walk(ast.parse(code)))
-    read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    bound = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    read = {
+        node.id
+        for node in nodes
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    bound = {
+        node.id
+        for node in nodes
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    }
     bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    return read - bound - {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    return (
+        read
+        - bound
+        - {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    )
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom) and not (getattr(node, "module", "") or "").startswith(_HERE):
+        if isinstance(node, ast.Import | ast.ImportFrom) and not (
+            getattr(node, "module", "") or ""
+        ).startswith(_HERE):
             yield from (alias.asname or alias.name for alias in node.names)
 
 
@@ -126,9 +196,16 @@ def _is_name(node: ast.expr, name: str) -> bool:
 
 
 def _literal(value: object) -> str | None:
-    """A dict, list or tuple of plain values as Python would read it again; None for anything else."""
+    """A dict, list or tuple of plain values as Python would read it again; None for
+    anything else.
+    """
     text = pprint.pformat(value, width=_WIDEST - 16, sort_dicts=False)
     try:
-        return text if isinstance(value, dict | list | tuple) and ast.literal_eval(text) == value else None
+        return (
+            text
+            if isinstance(value, dict | list | tuple)
+            and ast.literal_eval(text) == value
+            else None
+        )
     except (ValueError, SyntaxError):
         return None

@@ -1,6 +1,8 @@
-"""The bank of questions: wrong answers that are short enough to be read, each with what is wrong and what is not.
+"""The bank of questions: wrong answers that are short enough to be read, each with what
+is wrong and what is not.
 
-Every piece of code here is a wrong answer of an exercise: tests run each through the exercise's check.
+Every piece of code here is a wrong answer of an exercise: tests run each through the
+exercise's check.
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ from kerneltrace.data_table import read_table
 from labkit.core.errors import DataError, nearest
 from labkit.core.paths import EXERCISES
 
-_CARDS = EXERCISES / "cards.csv"  # the answers that become cards, each with the misconceptions of its wrong options
+# the answers that become cards, each with the misconceptions of its wrong options
+_CARDS = EXERCISES / "cards.csv"
 
 
 @dataclass(frozen=True)
 class Card:
-    """A wrong answer's code, what is wrong with it among four `faults`, and what its check has to say.
+    """A wrong answer's code, what is wrong with it among four `faults`, and what its
+    check has to say.
 
     `place` is the answer's place in the list of its exercise.
     """
@@ -53,39 +57,66 @@ class Card:
     def replies(self) -> tuple[str, ...]:
         """What is said to each option."""
         heads = {True: "Right.", False: "No: this code doesn't do that."}
-        return tuple(f"{heads[one == self.misconception]} {one.explanation}" for one in self.faults)
+        return tuple(
+            f"{heads[one == self.misconception]} {one.explanation}"
+            for one in self.faults
+        )
 
     @property
     def question(self) -> str:
         """The question that the code is shown with."""
-        return f"What is wrong in this answer to exercise {self.number}? It asks for: {answer_text.task(self.number)}"
+        return (
+            f"What is wrong in this answer to exercise {self.number}? It asks for:"
+            f" {answer_text.task(self.number)}"
+        )
 
     def __str__(self) -> str:
-        reasons = "\n".join(f"{letter}. {option}" for letter, option in zip("abcd", self.options, strict=True))
+        reasons = "\n".join(
+            f"{letter}. {option}"
+            for letter, option in zip("abcd", self.options, strict=True)
+        )
         return f"{self.question}\n{self.code}\n{reasons}"
 
 
 def notebooks() -> list[str]:
     """The notebooks that have wrong answers, in order: "00", "01", ..."""
-    return sorted(path.parent.name[2:] for path in EXERCISES.glob("nb*/wrong_answers.py"))
+    return sorted(
+        path.parent.name[2:] for path in EXERCISES.glob("nb*/wrong_answers.py")
+    )
 
 
 def cards(notebook: str, seed: int = 0) -> list[Card]:
-    """The cards of a notebook, the same for the same seed: first one of each misconception, then the others.
+    """The cards of a notebook, the same for the same seed: first one of each
+    misconception, then the others.
 
-    None where this copy of the workbook has no wrong answers. Raises DataError for a notebook that doesn't exist.
+    None where this copy of the workbook has no wrong answers. Raises DataError for a
+    notebook that doesn't exist.
     """
-    known, found = notebooks(), []
+    known = notebooks()
+    found = []
     if not known:
         return []
     if notebook not in known:
-        raise DataError(f"There is no notebook {notebook!r}; did you mean {', '.join(nearest(notebook, known))}?")
+        raise DataError(
+            f"There is no notebook {notebook!r}; did you mean"
+            f" {', '.join(nearest(notebook, known))}?"
+        )
     for number, place, code in _texts(notebook):
         if wrong := _listed().get((number, mark(code))):
             answer, words, name = _wrong(notebook)[number][place]
             faults = [misconceptions()[one] for one in (name, *wrong)]
             random.Random(f"{seed} {number} {place}").shuffle(faults)
-            found.append(Card(number, place, code, misconceptions()[name], tuple(faults), answer, words))
+            found.append(
+                Card(
+                    number,
+                    place,
+                    code,
+                    misconceptions()[name],
+                    tuple(faults),
+                    answer,
+                    words,
+                )
+            )
     random.Random(f"{seed} {notebook}").shuffle(found)
     turns: dict[str, int] = collections.Counter()
     order = []
@@ -103,16 +134,28 @@ def mark(code: str) -> str:
 @functools.cache
 def _listed() -> dict[tuple[str, str], list[str]]:
     """(exercise, mark of the code) -> the misconceptions of a card's wrong options."""
-    return dict(read_table(_CARDS, lambda row: ((row["exercise"], row["code"]), row["wrong"].split())))
+    return dict(
+        read_table(
+            _CARDS, lambda row: ((row["exercise"], row["code"]), row["wrong"].split())
+        )
+    )
 
 
 @functools.cache
 def _texts(notebook: str) -> Sequence[tuple[str, int, str]]:
-    """(exercise, place, code) of each wrong answer that becomes a card: no slips, and nothing that games the check."""
+    """(exercise, place, code) of each wrong answer that becomes a card: no slips, and
+    nothing that games the check.
+    """
     wrong = _wrong(notebook)
     found = answer_text.texts(notebook, wrong)
-    return [one for one in found if misconceptions()[wrong[one[0]][one[1]][2]].kind == "misconception"]
+    return [
+        one
+        for one in found
+        if misconceptions()[wrong[one[0]][one[1]][2]].kind == "misconception"
+    ]
 
 
 def _wrong(notebook: str) -> Wrong:
-    return cast("Wrong", importlib.import_module(f"exercises.nb{notebook}.wrong_answers").WRONG)
+    return cast(
+        "Wrong", importlib.import_module(f"exercises.nb{notebook}.wrong_answers").WRONG
+    )

@@ -1,4 +1,6 @@
-"""The cells that a solved notebook ends with under test: its exercises are open again, and each has to say so."""
+"""The cells that a solved notebook ends with under test: its exercises are open again,
+and each has to say so.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ from labkit.lesson import notebook_files
 
 
 def open_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
-    """Code cells to run after a solved notebook's last one: each open exercise, its check, and the cells that use them.
+    """Code cells to run after a solved notebook's last one: each open exercise, its
+    check, and the cells that use them.
 
-    A cell that also uses a name which gets another value further down is left out: it would meet the wrong one.
+    A cell that also uses a name which gets another value further down is left out: it
+    would meet the wrong one.
     """
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     sources = ["".join(cell["source"]) for cell in cells]
@@ -30,25 +34,58 @@ def open_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
             continue
         elif (used - open_names - assigned) & assigned_later:
             continue
-        cell = copy.deepcopy(cells[i]) | {"id": f"open-{i}", "metadata": {}, "outputs": [], "execution_count": None}
-        taken.append(cell | {"source": source + _says_open(sources[i - 1], source) if is_check else source})
+        cell = copy.deepcopy(cells[i]) | {
+            "id": f"open-{i}",
+            "metadata": {},
+            "outputs": [],
+            "execution_count": None,
+        }
+        taken.append(
+            cell
+            | {
+                "source": (
+                    source + _says_open(sources[i - 1], source) if is_check else source
+                )
+            }
+        )
     return taken
 
 
 def _says_open(stub: str, check: str) -> str:
-    """A line below a check that fails unless it says todo, or "not yet" where given code is to be mended."""
-    blank = any(isinstance(node, ast.Constant) and node.value is ... for node in ast.walk(ast.parse(stub)))
-    call = next(n for n in ast.walk(ast.parse(check)) if isinstance(n, ast.Call) and ast.unparse(n.func) == "lab.check")
+    """A line below a check that fails unless it says todo, or "not yet" where given
+    code is to be mended.
+    """
+    blank = any(
+        isinstance(node, ast.Constant) and node.value is ...
+        for node in ast.walk(ast.parse(stub))
+    )
+    call = next(
+        n
+        for n in ast.walk(ast.parse(check))
+        if isinstance(n, ast.Call) and ast.unparse(n.func) == "lab.check"
+    )
     states = ["todo"] if blank else ["todo", "not yet"]
     return f"\nassert (said := {ast.unparse(call)}).state in {states}, said"
 
 
 def names_of(source: str) -> tuple[set[str], set[str]]:
-    """The notebook's names that a cell uses, in its functions too, and those that it gives a value."""
+    """The notebook's names that a cell uses, in its functions too, and those that it
+    gives a value.
+    """
     table = symtable.symtable(source, "cell", "exec")
-    used = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced()}
+    used = {
+        symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced()
+    }
     inside = table.get_children()
     for one in inside:
-        used |= {symbol.get_name() for symbol in one.get_symbols() if symbol.is_global() and symbol.is_referenced()}
+        used |= {
+            symbol.get_name()
+            for symbol in one.get_symbols()
+            if symbol.is_global() and symbol.is_referenced()
+        }
         inside += one.get_children()
-    return used, {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    return used, {
+        symbol.get_name()
+        for symbol in table.get_symbols()
+        if symbol.is_assigned() or symbol.is_imported()
+    }

@@ -1,4 +1,6 @@
-"""What checks on real ranks share: an answer that fails there, or hangs, becomes a sentence."""
+"""What checks on real ranks share: an answer that fails there, or hangs, becomes a
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -22,43 +24,67 @@ from labkit.core.paths import PACKAGES
 from labkit.lesson.checks import NotYet
 from labkit.measure.dist import launch
 
-TIMEOUT_S = 12.0  # some thirty times what a right answer takes; more by as many programs as wait for each core
+# some thirty times what a right answer takes; more by as many programs as wait for each
+# core
+TIMEOUT_S = 12.0
 
 
 @contextmanager
-def rows_read(model: nn.Module, x: Tensor, *, learning: bool = False) -> Iterator[list[list[int]]]:
-    """For each batch that the model's first layer is given inside the `with`: which rows of x, (n, features), it has.
+def rows_read(
+    model: nn.Module, x: Tensor, *, learning: bool = False
+) -> Iterator[list[list[int]]]:
+    """For each batch that the model's first layer is given inside the `with`: which
+    rows of x, (n, features), it has.
 
-    With `learning`, only batches that record gradients. A hook on the model would miss a call of model.forward(x).
+    With `learning`, only batches that record gradients. A hook on the model would miss
+    a call of model.forward(x).
     """
     batches: list[list[int]] = []
 
     def note(_: Any, inputs: tuple[Any, ...]) -> None:
         given = inputs[0]
-        while functorch.is_functorch_wrapped_tensor(given):  # inside torch.func.vmap or grad
+        # inside torch.func.vmap or grad
+        while functorch.is_functorch_wrapped_tensor(given):
             given = functorch.get_unwrapped(given)
         if torch.is_grad_enabled() or not learning:
-            batches.append((given.reshape(-1, 1, x.shape[1]) == x[None]).all(2).nonzero()[:, 1].tolist())
+            batches.append(
+                (given.reshape(-1, 1, x.shape[1]) == x[None])
+                .all(2)
+                .nonzero()[:, 1]
+                .tolist()
+            )
 
     with next(model.children()).register_forward_pre_hook(note):
         yield batches
 
 
 def on_ranks(
-    answer: Any, observe: Callable[[Any, int, int], Any], cases: Sequence[int], ranks: Sequence[int]
+    answer: Any,
+    observe: Callable[[Any, int, int], Any],
+    cases: Sequence[int],
+    ranks: Sequence[int],
 ) -> Iterator[tuple[int, list[Any]]]:
-    """For each number of ranks and each case: the case, and what observe(answer, case, seed) returned on each rank.
+    """For each number of ranks and each case: the case, and what observe(answer, case,
+    seed) returned on each rank.
 
-    The ranks use gloo on one CPU thread each, and are launched once for all cases. The seed is the same on every rank
-    and differs from case to case and from call to call. NotYet says where the answer failed or hung.
+    The ranks use gloo on one CPU thread each, and are launched once for all cases. The
+    seed is the same on every rank and differs from case to case and from call to call.
+    NotYet says where the answer failed or hung.
     """
     for n in ranks:
-        found = _launched(n, _observe_cases, answer, observe, tuple(cases), time_ns() % 2**31)
+        found = _launched(
+            n, _observe_cases, answer, observe, tuple(cases), time_ns() % 2**31
+        )
         for i, case in enumerate(cases):
             yield case, [found[rank][i] for rank in range(n)]
 
 
-def _observe_cases(answer: Any, observe: Callable[[Any, int, int], Any], cases: Sequence[int], seed: int) -> list[Any]:
+def _observe_cases(
+    answer: Any,
+    observe: Callable[[Any, int, int], Any],
+    cases: Sequence[int],
+    seed: int,
+) -> list[Any]:
     """Runs on each rank."""
     dist.init_process_group("gloo")
     _close_store()
@@ -70,12 +96,19 @@ def _observe_cases(answer: Any, observe: Callable[[Any, int, int], Any], cases: 
     return found
 
 
-def _all_reduce(real: Callable[..., Any], *args: Any, async_op: bool = False, **kwargs: Any) -> Any:
-    return _Later(functools.partial(real, *args, async_op=True, **kwargs)) if async_op else real(*args, **kwargs)
+def _all_reduce(
+    real: Callable[..., Any], *args: Any, async_op: bool = False, **kwargs: Any
+) -> Any:
+    return (
+        _Later(functools.partial(real, *args, async_op=True, **kwargs))
+        if async_op
+        else real(*args, **kwargs)
+    )
 
 
 class _Later:
-    """An asynchronous all-reduce that starts when it is first asked for anything, such as wait().
+    """An asynchronous all-reduce that starts when it is first asked for anything, such
+    as wait().
 
     So an answer that never waits is always wrong, not only where the others are slow.
     """
@@ -92,7 +125,9 @@ class _Later:
 
 
 def _close_store() -> None:
-    """Make an answer's own calls of a store raise: numbers are to go by messages, which checks count."""
+    """Make an answer's own calls of a store raise: numbers are to go by messages, which
+    checks count.
+    """
     for name, method in list(vars(Store).items()):
         if callable(method) and not name.startswith("_"):
             setattr(Store, name, _only_for_torch(name, method))
@@ -101,8 +136,14 @@ def _close_store() -> None:
 def _only_for_torch(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def called(*args: Any, **kwargs: Any) -> Any:
-        if sys._getframe(1).f_globals["__name__"].partition(".")[0] not in ("torch", *PACKAGES):
-            raise RuntimeError(f"store.{name}: here ranks exchange numbers through torch.distributed's messages only")
+        if sys._getframe(1).f_globals["__name__"].partition(".")[0] not in (
+            "torch",
+            *PACKAGES,
+        ):
+            raise RuntimeError(
+                f"store.{name}: here ranks exchange numbers through torch.distributed's"
+                " messages only"
+            )
         return method(*args, **kwargs)
 
     return called
@@ -110,14 +151,20 @@ def _only_for_torch(name: str, method: Callable[..., Any]) -> Callable[..., Any]
 
 @functools.cache
 def _warm_up() -> None:
-    """Launch once for nothing: a kernel's first launch loads torch, which must not count as the answer's time."""
+    """Launch once for nothing: a kernel's first launch loads torch, which must not
+    count as the answer's time.
+    """
     launch(int, 1)
 
 
 def _launched(ranks: int, fn: Callable[..., Any], *args: Any) -> Any:
-    """What `fn(*args)` returns on each rank; NotYet where one fails, or hangs for TIMEOUT_S (longer if busy)."""
+    """What `fn(*args)` returns on each rank; NotYet where one fails, or hangs for
+    TIMEOUT_S (longer if busy).
+    """
     _warm_up()
-    limit_s = TIMEOUT_S * min(max(psutil.getloadavg()[0] / (psutil.cpu_count() or 1), 1), 10)
+    limit_s = TIMEOUT_S * min(
+        max(psutil.getloadavg()[0] / (psutil.cpu_count() or 1), 1), 10
+    )
     try:
         return launch(fn, ranks, *args, timeout_s=limit_s)
     except RankFailed as error:
@@ -126,9 +173,10 @@ def _launched(ranks: int, fn: Callable[..., Any], *args: Any) -> Any:
             raise NotYet(f"On {ranks} ranks: {cut(lines[0], 400)}") from error
         waiting = [line.strip() for line in lines[1:] if line.startswith("  rank")]
         raise NotYet(
-            f"On {ranks} ranks it was not done after {limit_s:.0f} s, and was stopped. {'; '.join(waiting)}. Ranks "
-            "that wait for each other never go on: is every message that a rank waits for sent, and does every rank "
-            "call each collective?"
+            f"On {ranks} ranks it was not done after {limit_s:.0f} s, and was stopped."
+            f" {'; '.join(waiting)}. Ranks that wait for each other never go on: is"
+            " every message that a rank waits for sent, and does every rank call each"
+            " collective?"
         ) from error
     except RanksError as error:
         raise NotYet(f"On {ranks} ranks: {error}") from error

@@ -1,4 +1,6 @@
-"""Judge the reader's CUDA kernels: by tracing them on any machine, and by running them where there is a GPU."""
+"""Judge the reader's CUDA kernels: by tracing them on any machine, and by running them
+where there is a GPU.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ GPUS = ("T4", "A100 SXM4 80GB", "H100 SXM5 80GB")
 class Case:
     """A launch of the reader's kernel and what it must leave behind.
 
-    `given` says in words what is special about it; `expected` maps parameter names to arrays, and the others must
-    not change.
+    `given` says in words what is special about it; `expected` maps parameter names to
+    arrays, and the others must not change.
     """
 
     given: str
@@ -38,76 +40,115 @@ class Case:
 
 
 def unwritten(*shape: int) -> Array:
-    """An output of NaN: it shows which elements nobody wrote, and that a kernel adds to what it finds."""
+    """An output of NaN: it shows which elements nobody wrote, and that a kernel adds to
+    what it finds.
+    """
     return np.full(shape, np.nan, np.float32)
 
 
 def kernel(answer: object, parameters: str) -> Any:
-    """The answer as a kernel of these parameters ("x, out"); Todo for a stub, NotYet for anything else."""
+    """The answer as a kernel of these parameters ("x, out"); Todo for a stub, NotYet
+    for anything else.
+    """
     try:
         fn = python_function(answer)
     except KernelError:
         raise NotYet(
-            f"Expected a kernel with @cuda.jit, got {brief_repr(answer)}. Pass its name without brackets."
+            f"Expected a kernel with @cuda.jit, got {brief_repr(answer)}. Pass its name"
+            " without brackets."
         ) from None
     if (names := ", ".join(inspect.signature(fn).parameters)) != parameters:
         raise NotYet(f"Expected the kernel's parameters ({parameters}), got ({names}).")
     function(fn)
-    read = [one.argval for one in dis.get_instructions(fn) if one.opname == "LOAD_GLOBAL"]  # not the x of threadIdx.x
+    # not the x of threadIdx.x
+    read = [
+        one.argval for one in dis.get_instructions(fn) if one.opname == "LOAD_GLOBAL"
+    ]
     arrays = [name for name in read if isinstance(fn.__globals__.get(name), np.ndarray)]
     if arrays:
         raise NotYet(
-            f"It uses {arrays[0]}, an array of the notebook. A kernel's arrays are its parameters: {parameters}."
+            f"It uses {arrays[0]}, an array of the notebook. A kernel's arrays are its"
+            f" parameters: {parameters}."
         )
     return answer
 
 
-def correct(answer: object, parameters: str, cases: Sequence[Case], *, atomics: bool = False) -> list[Trace]:
-    """The traces of all cases; NotYet for the first mistake or wrong element, and for atomics that none of them needs.
+def correct(
+    answer: object, parameters: str, cases: Sequence[Case], *, atomics: bool = False
+) -> list[Trace]:
+    """The traces of all cases; NotYet for the first mistake or wrong element, and for
+    atomics that none of them needs.
 
-    With a GPU the kernel also runs there, but only after traces without a mistake: an access out of bounds could take
-    the whole process with it.
+    With a GPU the kernel also runs there, but only after traces without a mistake: an
+    access out of bounds could take the whole process with it.
     """
-    fn, names = kernel(answer, parameters), parameters.split(", ")
-    if "cuda" not in type(fn).__module__ or getattr(fn, "targetoptions", {}).get("device"):
-        raise NotYet(f"{python_function(fn).__name__} is no kernel: it needs @cuda.jit above it, without device=True.")
+    fn = kernel(answer, parameters)
+    names = parameters.split(", ")
+    if "cuda" not in type(fn).__module__ or getattr(fn, "targetoptions", {}).get(
+        "device"
+    ):
+        raise NotYet(
+            f"{python_function(fn).__name__} is no kernel: it needs @cuda.jit above it,"
+            " without device=True."
+        )
     traces = [_traced(fn, case, names) for case in cases]
     for done in () if atomics else traces:
-        why = "No two threads change one element: a plain read and write will do, and keeps nobody waiting."
+        why = (
+            "No two threads change one element: a plain read and write will do, and"
+            " keeps nobody waiting."
+        )
         within(done, "atomics", done.count(kind="atomic").writes, 0, why)
     _on_gpu(fn, cases, names)
     return traces
 
 
 def _traced(fn: Any, case: Case, names: Sequence[str]) -> Trace:
-    args = tuple(arg.copy() if isinstance(arg, np.ndarray) else arg for arg in case.args)
+    args = tuple(
+        arg.copy() if isinstance(arg, np.ndarray) else arg for arg in case.args
+    )
     try:
         done = trace(fn, case.grid, case.block, *args)
     except TraceTooLarge as error:
-        raise NotYet(f"With {case.given} it does far more than it has to. Does a loop never end?") from error
+        raise NotYet(
+            f"With {case.given} it does far more than it has to. Does a loop never end?"
+        ) from error
     except KernelError as error:
         raise NotYet(f"With {case.given}: {error}") from error
     notes = [note for note in done.notes if note.kind != "undefined"]
     # What nobody writes or touches shows in the comparison with what is expected.
-    if serious := [one for one in (*done.findings, *notes) if one.kind not in ("unwritten", "untouched")]:
+    if serious := [
+        one
+        for one in (*done.findings, *notes)
+        if one.kind not in ("unwritten", "untouched")
+    ]:
         more = f" (And {len(serious) - 1} more.)" if len(serious) > 1 else ""
         raise NotYet(f"With {case.given}: {serious[0]}{more}")
     compare(dict(zip(names, args, strict=True)), case, "")
     return done
 
 
-def compare(results: dict[str, Any], case: Case, where: str, *, within: float = 1e-5) -> None:
-    """NotYet for the first element that is off by more than `within` times the largest expected one."""
+def compare(
+    results: dict[str, Any], case: Case, where: str, *, within: float = 1e-5
+) -> None:
+    """NotYet for the first element that is off by more than `within` times the largest
+    expected one.
+    """
     for name, given in zip(results, case.args, strict=True):
-        got, expected = np.asarray(results[name]), np.asarray(case.expected.get(name, given))
-        scale = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0)) if expected.dtype.kind in "fc" else 0.0
+        got = np.asarray(results[name])
+        expected = np.asarray(case.expected.get(name, given))
+        scale = (
+            float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
+            if expected.dtype.kind in "fc"
+            else 0.0
+        )
         wrong = ~np.isclose(got, expected, rtol=0.0, atol=within * max(scale, 1e-30))
         if wrong.any():
             at = tuple(int(i) for i in np.argwhere(wrong)[0])
             place = f"{name}[{', '.join(map(str, at))}]"
             raise NotYet(
-                f"With {case.given}{where}: {place} is {got[at]:.6g}, expected {expected[at]:.6g}"
-                f" ({int(wrong.sum()):,} of {wrong.size:,} elements are wrong)."
+                f"With {case.given}{where}: {place} is {got[at]:.6g}, expected"
+                f" {expected[at]:.6g} ({int(wrong.sum()):,} of {wrong.size:,} elements"
+                " are wrong)."
             )
 
 
@@ -119,34 +160,62 @@ def _on_gpu(fn: Any, cases: Sequence[Case], names: Sequence[str]) -> None:
     for case in cases:
         if any(isinstance(arg, np.ndarray) and not arg.size for arg in case.args):
             continue  # numba has no device array without elements
-        args = tuple(cuda.to_device(arg) if isinstance(arg, np.ndarray) else arg for arg in case.args)
+        args = tuple(
+            cuda.to_device(arg) if isinstance(arg, np.ndarray) else arg
+            for arg in case.args
+        )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a grid too small to fill the GPU: it is meant to be
+            # of a grid too small to fill the GPU: it is meant to be
+            warnings.simplefilter("ignore")
             fn[case.grid, case.block](*args)
-        back = (arg.copy_to_host() if hasattr(arg, "copy_to_host") else arg for arg in args)
+        back = (
+            arg.copy_to_host() if hasattr(arg, "copy_to_host") else arg for arg in args
+        )
         compare(dict(zip(names, back, strict=True)), case, " on the GPU")
 
 
 def unremarked(done: Trace, *kinds: str) -> None:
-    """NotYet for the first remark of these kinds that a review of the trace makes, with its calculated cost."""
-    for remark in (remark for kind in kinds for remark in done.review(GPUS[0]).of(kind)):
+    """NotYet for the first remark of these kinds that a review of the trace makes, with
+    its calculated cost.
+    """
+    for remark in (
+        remark for kind in kinds for remark in done.review(GPUS[0]).of(kind)
+    ):
         raise NotYet(
-            f"{done.kernel} computes the right result, but has {remark.kind} in line {remark.line}, `{remark.source}`:"
-            f" {remark.sentence} Without that it would take {remark.share:.0%} less time on a {GPUS[0]}, calculated."
+            f"{done.kernel} computes the right result, but has {remark.kind} in line"
+            f" {remark.line}, `{remark.source}`: {remark.sentence} Without that it"
+            f" would take {remark.share:.0%} less time on a {GPUS[0]}, calculated."
         )
 
 
 def times(done: Trace, size: str, grid: Any, longer: float = 1.0) -> str:
-    """Sentences: how long it would take on three GPUs for `size`, with such a grid and loops, and what wastes time."""
-    each = (f"{format_seconds(done.estimate(gpu, grid=grid, longer=longer).seconds)} on {gpu}" for gpu in GPUS)
-    wastes = (remark for kind in ("float64", "barrier") for remark in done.review(GPUS[0]).of(kind))
-    still = "".join(f" A review remarks line {one.line}, `{one.source}`: {one.sentence}" for one in wastes)
-    return f" Calculated for {size}, right within about a factor of 2: {', '.join(each)}.{still}"
+    """Sentences: how long it would take on three GPUs for `size`, with such a grid and
+    loops, and what wastes time.
+    """
+    each = (
+        f"{format_seconds(done.estimate(gpu, grid=grid, longer=longer).seconds)} on"
+        f" {gpu}"
+        for gpu in GPUS
+    )
+    wastes = (
+        remark
+        for kind in ("float64", "barrier")
+        for remark in done.review(GPUS[0]).of(kind)
+    )
+    still = "".join(
+        f" A review remarks line {one.line}, `{one.source}`: {one.sentence}"
+        for one in wastes
+    )
+    return (
+        f" Calculated for {size}, right within about a factor of 2:"
+        f" {', '.join(each)}.{still}"
+    )
 
 
 def within(done: Any, what: str, got: float, most: float, why: str) -> None:
     """NotYet where a correct kernel needs more of something than its budget."""
     if got > most:
         raise NotYet(
-            f"{done.kernel} computes the right result, but needs {got:,.0f} {what}; {most:,.0f} are enough. {why}"
+            f"{done.kernel} computes the right result, but needs {got:,.0f} {what};"
+            f" {most:,.0f} are enough. {why}"
         )

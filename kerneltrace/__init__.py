@@ -6,7 +6,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kerneltrace.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
+    from kerneltrace.compiler import (
+        compile_cuda as compile_cuda,
+        compile_numba as compile_numba,
+    )
     from kerneltrace.devices import Device as Device
     from kerneltrace.judge.estimate import Estimate as Estimate
     from kerneltrace.judge.findings import Finding as Finding

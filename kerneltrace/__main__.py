@@ -1,4 +1,6 @@
-"""`python -m kerneltrace FILE::KERNEL --grid ... --block ...`: trace a kernel, and print what it asks of a GPU."""
+"""`python -m kerneltrace FILE::KERNEL --grid ... --block ...`: trace a kernel, and
+print what it asks of a GPU.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,28 @@ from kerneltrace.tracing import trace
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; its exit status: 1 where a mistake was found in the kernel, 2 where it can't be traced."""
-    options, status = parser().parse_args(argv), 0
+    """Run the command; its exit status: 1 where a mistake was found in the kernel, 2
+    where it can't be traced.
+    """
+    options = parser().parse_args(argv)
+    status = 0
     try:
-        grid, block = extents("--grid", options.grid), extents("--block", options.block)
+        grid = extents("--grid", options.grid)
+        block = extents("--block", options.block)
         asked = _estimate_asked(options, block)
         kernel = load_kernel(options.kernel)
         arguments = arguments_of(options.arg, options.seed)
-        name = options.kernel.rpartition(".cu::")[2] if ".cu::" in options.kernel else ""
-        traced = trace(kernel, grid, block, *arguments, shared_bytes=options.shared_bytes, name=name)
+        name = (
+            options.kernel.rpartition(".cu::")[2] if ".cu::" in options.kernel else ""
+        )
+        traced = trace(
+            kernel,
+            grid,
+            block,
+            *arguments,
+            shared_bytes=options.shared_bytes,
+            name=name,
+        )
         status = 0 if traced.ok else 1
         print(_wrapped(traced.table()))
         if asked:
@@ -40,24 +55,44 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _estimate_asked(options: argparse.Namespace, block: tuple[int, ...]) -> dict[str, Any]:
-    """The arguments of the estimate, judged as far as they can be before the trace; none where no GPU is named."""
+def _estimate_asked(
+    options: argparse.Namespace, block: tuple[int, ...]
+) -> dict[str, Any]:
+    """The arguments of the estimate, judged as far as they can be before the trace;
+    none where no GPU is named.
+    """
     if options.device is None:
         if options.full_grid is not None or options.registers is not None:
-            raise KernelError("Expected --device beside --full-grid and --registers, got none. Name a GPU.")
+            raise KernelError(
+                "Expected --device beside --full-grid and --registers, got none. Name a"
+                " GPU."
+            )
         return {}
     rates(chip := named(options.device))
-    needs = {"registers": 1 if options.registers is None else options.registers, "shared_bytes": options.shared_bytes}
-    occupancy(as_dim3("block", block, MAX_BLOCK), **needs, compute_capability=capability(chip))
+    needs = {
+        "registers": 1 if options.registers is None else options.registers,
+        "shared_bytes": options.shared_bytes,
+    }
+    occupancy(
+        as_dim3("block", block, MAX_BLOCK), **needs, compute_capability=capability(chip)
+    )
     given = options.full_grid
-    full = None if given is None else as_dim3("--full-grid", extents("--full-grid", given), MAX_GRID)
+    full = (
+        None
+        if given is None
+        else as_dim3("--full-grid", extents("--full-grid", given), MAX_GRID)
+    )
     return {"device": chip, "grid": full, "registers": options.registers}
 
 
 def _wrapped(table: Table) -> str:
-    """A table's text with the notes below it in lines that fit a terminal; elsewhere each stays one line."""
+    """A table's text with the notes below it in lines that fit a terminal; elsewhere
+    each stays one line.
+    """
     width = max(40, shutil.get_terminal_size((10**6, 24)).columns)
-    wrap = textwrap.TextWrapper(width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    wrap = textwrap.TextWrapper(
+        width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
     return str(dataclasses.replace(table, notes=tuple(map(wrap.fill, table.notes))))
 
 

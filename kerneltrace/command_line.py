@@ -1,4 +1,6 @@
-"""Read a command line of `python -m kerneltrace`: find the kernel in its file, and make the arguments of its launch."""
+"""Read a command line of `python -m kerneltrace`: find the kernel in its file, and make
+the arguments of its launch.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,31 @@ import numpy as np
 from kerneltrace.arguments import brief_repr, cut, nearest
 from kerneltrace.errors import KernelError
 
-_INTEGERS = tuple(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))
-_DTYPES = ("float16", "float32", "float64", *_INTEGERS, "bool", "complex64", "complex128")
+_INTEGERS = tuple(
+    f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
+)
+_DTYPES = (
+    "float16",
+    "float32",
+    "float64",
+    *_INTEGERS,
+    "bool",
+    "complex64",
+    "complex128",
+)
 _FILLS: dict[str, Callable[..., Any]] = {"zeros": np.zeros, "ones": np.ones}
-_FILLS["arange"] = lambda shape, kind: np.arange(math.prod(shape)).astype(kind).reshape(shape)
-_FORMS = "An array is float32:1024 or zeros:float32:64x64, a number is 1024 or scalar:float32:2.5, a file is x.npy."
+_FILLS["arange"] = lambda shape, kind: (
+    np.arange(math.prod(shape)).astype(kind).reshape(shape)
+)
+_FORMS = (
+    "An array is float32:1024 or zeros:float32:64x64, a number is 1024 or"
+    " scalar:float32:2.5, a file is x.npy."
+)
 _MOST_BYTES = 1 << 30  # of an array: the trace needs several times as much
-_MODULE = "kernel_file"  # the name that the file has as a module: its own may be that of another
+# the name that the file has as a module: its own may be that of another
+_MODULE = "kernel_file"
 _EXAMPLE = """arguments of the kernel, in its order, each after an --arg:
-  float32:1024         an array of random numbers: floats from 0 to 1, integers from 0 to 99
+  float32:1024         an array of random numbers: floats to 1, integers to 99
   int32:64x32          one of two dimensions
   zeros:float32:1024   an array of zeros; so ones:, and arange: for 0, 1, 2, ...
   1024, 2.5, True      a number, which numba takes as int64, float64 or bool
@@ -33,29 +51,56 @@ _EXAMPLE = """arguments of the kernel, in its order, each after an --arg:
   data.npy             an array that numpy.save wrote
 
 An array may have 1 GiB, counted with 8 bytes or more an element, as it is made.
-The exit status is 1 where a mistake was found in the kernel, and 2 where it could not be traced."""
+The exit status is 1 where a mistake was found in the kernel, and 2 where it could not
+be traced."""
 
 
 def parser() -> argparse.ArgumentParser:
     """What the command takes."""
     options = argparse.ArgumentParser(
         prog="python -m kerneltrace",
-        description="Run a CUDA kernel, of numba or CUDA C++, on the CPU, and print what a GPU would be asked to do.",
+        description=(
+            "Run a CUDA kernel, of numba or CUDA C++, on the CPU, and print what a GPU"
+            " would be asked to do."
+        ),
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     options.add_argument(
-        "kernel", metavar="FILE.py::KERNEL", help="the kernel, and the file of Python or CUDA C++ (.cu) that defines it"
+        "kernel",
+        metavar="FILE.py::KERNEL",
+        help="the kernel, and the file of Python or CUDA C++ (.cu) that defines it",
     )
     options.add_argument("--grid", required=True, help="blocks: 4, or 4,2 or 4,2,1")
-    options.add_argument("--block", required=True, help="threads of a block: 256, or 16,16 or 8,8,4")
-    options.add_argument("--arg", action="append", default=[], help="an argument of the kernel, see below")
-    options.add_argument("--shared-bytes", type=int, default=0, help="dynamic shared memory of a block, in bytes")
-    options.add_argument("--seed", type=int, default=0, help="of the random numbers (0)")
-    options.add_argument("--device", help='also estimate the time on this GPU: "A100 SXM4 80GB"')
-    options.add_argument("--full-grid", help="blocks of the launch to estimate, where only a part of it is traced")
     options.add_argument(
-        "--registers", type=int, help="registers a thread, as a compiler counts them, for the estimate"
+        "--block", required=True, help="threads of a block: 256, or 16,16 or 8,8,4"
+    )
+    options.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        help="an argument of the kernel, see below",
+    )
+    options.add_argument(
+        "--shared-bytes",
+        type=int,
+        default=0,
+        help="dynamic shared memory of a block, in bytes",
+    )
+    options.add_argument(
+        "--seed", type=int, default=0, help="of the random numbers (0)"
+    )
+    options.add_argument(
+        "--device", help='also estimate the time on this GPU: "A100 SXM4 80GB"'
+    )
+    options.add_argument(
+        "--full-grid",
+        help="blocks of the launch to estimate, where only a part of it is traced",
+    )
+    options.add_argument(
+        "--registers",
+        type=int,
+        help="registers a thread, as a compiler counts them, for the estimate",
     )
     return options
 
@@ -64,57 +109,80 @@ def extents(option: str, given: str) -> tuple[int, ...]:
     """Blocks or threads, given as 4 or 4,2; KernelError for anything else."""
     parts = given.replace("x", ",").split(",")
     if not all(part.strip().isdecimal() for part in parts) or len(given) > 100:
-        raise KernelError(f"Expected {option} to be whole numbers such as 4 or 16,16, got {brief_repr(given)}.")
+        raise KernelError(
+            f"Expected {option} to be whole numbers such as 4 or 16,16, got"
+            f" {brief_repr(given)}."
+        )
     return tuple(int(part) for part in parts)
 
 
 def load_kernel(given: str) -> Any:
-    """The kernel that FILE.py::KERNEL names, from its file, which is run; KernelError says what is missing.
+    """The kernel that FILE.py::KERNEL names, from its file, which is run; KernelError
+    says what is missing.
 
     Of a file of CUDA C++ the path.
     """
     file, colons, name = given.rpartition("::")
     path = Path(file if colons else name)
     if not path.is_file():
-        raise KernelError(f"Expected a Python file and a kernel as FILE.py::KERNEL, got {given!r}: no file {path}.")
+        raise KernelError(
+            f"Expected a Python file and a kernel as FILE.py::KERNEL, got {given!r}: no"
+            f" file {path}."
+        )
     if path.suffix == ".cu":
         return path
-    kernels = {key: value for key, value in vars(_module(path)).items() if _is_kernel(value, path)}
+    kernels = {
+        key: value
+        for key, value in vars(_module(path)).items()
+        if _is_kernel(value, path)
+    }
     if colons and name in kernels:
         return kernels[name]
     if not kernels:
-        raise KernelError(f"{path} defines no function. Define a kernel in it: `@cuda.jit`, then `def`.")
+        raise KernelError(
+            f"{path} defines no function. Define a kernel in it: `@cuda.jit`, then"
+            " `def`."
+        )
     near = nearest(name, kernels) if colons else list(kernels)[:5]
     more = f" and {len(kernels) - len(near)} more" * (len(kernels) > len(near))
-    raise KernelError(f"Expected FILE.py::KERNEL, got {given!r}. {path} has {', '.join(near)}{more}.")
+    raise KernelError(
+        f"Expected FILE.py::KERNEL, got {given!r}. {path} has {', '.join(near)}{more}."
+    )
 
 
 def _is_kernel(value: Any, path: Path) -> bool:
     function = getattr(value, "py_func", None) or getattr(value, "fn", None) or value
-    return isinstance(function, types.FunctionType) and function.__code__.co_filename == str(path.resolve())
+    return isinstance(
+        function, types.FunctionType
+    ) and function.__code__.co_filename == str(path.resolve())
 
 
 def _module(path: Path) -> types.ModuleType:
-    """A file's module, with the names that it defines; KernelError where running it fails."""
+    """A file's module, with the names that it defines; KernelError where running it
+    fails.
+    """
     spec = importlib.util.spec_from_file_location(_MODULE, path.resolve())
     if spec is None or spec.loader is None:
         raise KernelError(f"Expected a Python file whose name ends in .py, got {path}.")
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.resolve().parent))  # as for a script, so that it finds the files beside it
+    # as for a script, so that it finds the files beside it
+    sys.path.insert(0, str(path.resolve().parent))
     sys.modules[_MODULE] = module
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         words = cut(f"{type(error).__name__}: {error}", 300)
         raise KernelError(
-            f"{path} could not be run: {words}. Make `python {path}` work, with what it does itself under"
-            ' `if __name__ == "__main__":`.'
+            f"{path} could not be run: {words}. Make `python {path}` work, with what it"
+            ' does itself under `if __name__ == "__main__":`.'
         ) from None
     return module
 
 
 def arguments_of(given: Sequence[str], seed: int) -> list[Any]:
-    """The arguments that the texts after --arg stand for; KernelError for one that stands for none."""
+    """The arguments that the texts after --arg stand for; KernelError for one that
+    stands for none.
+    """
     draw = np.random.default_rng(abs(seed))
     return [_argument(one, draw) for one in given]
 
@@ -122,7 +190,9 @@ def arguments_of(given: Sequence[str], seed: int) -> list[Any]:
 def _argument(given: str, draw: np.random.Generator) -> Any:
     if given.endswith(".npy"):
         return _from_file(Path(given))
-    *fill, dtype, rest = ["", "", given] if ":" not in given else ["", *given.split(":")]
+    *fill, dtype, rest = (
+        ["", "", given] if ":" not in given else ["", *given.split(":")]
+    )
     if not dtype:
         return _number(given)
     if dtype not in _DTYPES or len(fill) > 2:
@@ -142,26 +212,42 @@ def _number(given: str) -> bool | int | float:
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             number = kind(given)
-            if abs(number) != math.inf or "inf" in given.lower():  # 1e400 is larger than any float64
+            # 1e400 is larger than any float64
+            if abs(number) != math.inf or "inf" in given.lower():
                 return number
     raise _refused(given)
 
 
 def _scalar(given: str, kind: np.dtype[Any], number: float) -> Any:
-    """A number of a type, which may round it, but not make another integer of it or infinity."""
+    """A number of a type, which may round it, but not make another integer of it or
+    infinity.
+    """
     try:
         with np.errstate(all="ignore"):
             value = kind.type(number)
-        if int(value) == number if kind.kind in "iub" else math.isinf(number) or not np.isinf(value):
+        if (
+            int(value) == number
+            if kind.kind in "iub"
+            else math.isinf(number) or not np.isinf(value)
+        ):
             return value
     except (OverflowError, ValueError):
         pass
     raise _refused(given, f"{kind} has no such number.")
 
 
-def _array(given: str, fill: str, kind: np.dtype[Any], shape: tuple[int, ...], draw: np.random.Generator) -> Any:
+def _array(
+    given: str,
+    fill: str,
+    kind: np.dtype[Any],
+    shape: tuple[int, ...],
+    draw: np.random.Generator,
+) -> Any:
     """An array whose elements are drawn, or as `fill` says."""
-    few = "The most is 1 GiB, with 8 bytes or more an element. Trace a smaller problem: a few blocks are enough."
+    few = (
+        "The most is 1 GiB, with 8 bytes or more an element. Trace a smaller problem: a"
+        " few blocks are enough."
+    )
     too_large = _refused(given, f"There is no memory for an array of that shape. {few}")
     if math.prod(shape) * max(kind.itemsize, 8) > _MOST_BYTES:
         raise too_large
@@ -179,17 +265,32 @@ def _array(given: str, fill: str, kind: np.dtype[Any], shape: tuple[int, ...], d
 
 def _from_file(path: Path) -> Any:
     if path.is_file() and (size := path.stat().st_size) > _MOST_BYTES:
-        raise KernelError(f"Expected a file of at most 1 GiB, got {path} of {size:,} B. Save a part of the array.")
+        raise KernelError(
+            f"Expected a file of at most 1 GiB, got {path} of {size:,} B. Save a part"
+            " of the array."
+        )
     try:
         with path.open("rb") as file:
             array = np.load(file, allow_pickle=False)
-    except Exception as error:  # numpy's own words for a file of another kind are about pickles
-        words = error.strerror if isinstance(error, OSError) and error.strerror else "it holds something else"
-        raise KernelError(f"Expected an array of numbers that numpy.save wrote in {path}: {words}.") from None
+    except Exception as error:
+        # numpy's own words for a file of another kind are about pickles
+        words = (
+            error.strerror
+            if isinstance(error, OSError) and error.strerror
+            else "it holds something else"
+        )
+        raise KernelError(
+            f"Expected an array of numbers that numpy.save wrote in {path}: {words}."
+        ) from None
     if not isinstance(array, np.ndarray):
-        raise KernelError(f"Expected one array in {path}, got several. Write each with numpy.save.")
+        raise KernelError(
+            f"Expected one array in {path}, got several. Write each with numpy.save."
+        )
     return array
 
 
 def _refused(given: str, more: str = "") -> KernelError:
-    return KernelError(f"Expected an argument of a kernel, got {brief_repr(given)}. {more} {_FORMS}".replace("  ", " "))
+    advice = f"{more} {_FORMS}".strip()
+    return KernelError(
+        f"Expected an argument of a kernel, got {brief_repr(given)}. {advice}"
+    )

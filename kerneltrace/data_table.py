@@ -1,4 +1,6 @@
-"""Read the CSV tables that ship with kerneltrace, or say in one sentence which line is damaged."""
+"""Read the CSV tables that ship with kerneltrace, or say in one sentence which line is
+damaged.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +15,31 @@ from kerneltrace.errors import DamagedTable
 T = TypeVar("T")
 _INSTALLED = Path(__file__).parent / "data"
 DATA = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[1] / "data"
-"""The folder of the tables: beside this file where the package was installed, data/ of the repository in a clone."""
+"""The folder of the tables: beside this file where the package was installed, data/ of
+the repository in a clone.
+"""
 
 
 class TableRow(dict[str, str]):
-    """A row's cells by column. Asked for a column that the table lacks, it raises ValueError."""
+    """A row's cells by column. Asked for a column that the table lacks, it raises
+    ValueError.
+    """
 
     def __missing__(self, column: str) -> str:
         raise ValueError(f"expected a column {column!r}, got none")
 
 
-def read_table(path: Path, convert: Callable[[TableRow], T], error: type[Exception] = DamagedTable) -> list[T]:
+def read_table(
+    path: Path, convert: Callable[[TableRow], T], error: type[Exception] = DamagedTable
+) -> list[T]:
     """What `convert` makes of each row of a CSV file with a header.
 
-    Raises `error`, with file, line and what to do, where the file can't be read, has no rows, ends within a row,
-    or has a row with too many or too few cells, a number that isn't finite, or what `convert` refuses with ValueError.
+    Raises `error`, with file, line and what to do, where the file can't be read, has no
+    rows, ends within a row, or has a row with too many or too few cells, a number that
+    isn't finite, or what `convert` refuses with ValueError.
     """
-    rows, line = [], 1
+    rows = []
+    line = 1
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = file.read().splitlines(keepends=True)
@@ -41,15 +51,23 @@ def read_table(path: Path, convert: Callable[[TableRow], T], error: type[Excepti
         if not rows or not lines[-1].endswith(("\n", "\r")):
             raise ValueError("the file ends too early")
     except OSError as failure:
-        raise error(f"{path} can't be read ({failure.strerror}). {_restore(path)}") from failure
+        raise error(
+            f"{path} can't be read ({failure.strerror}). {_restore(path)}"
+        ) from failure
     except (ValueError, csv.Error) as failure:
-        raise error(f"{path}, line {line} is damaged: {str(failure).rstrip('.')}. {_restore(path)}") from failure
+        raise error(
+            f"{path}, line {line} is damaged: {str(failure).rstrip('.')}."
+            f" {_restore(path)}"
+        ) from failure
     return rows
 
 
 def _whole(cells: dict[str, str]) -> TableRow:
-    if None in cells or None in cells.values():  # DictReader's mark of too many and too few
-        raise ValueError(f"expected {len(cells.keys() - {None})} cells, got another number")
+    # DictReader's mark of too many and too few
+    if None in cells or None in cells.values():
+        raise ValueError(
+            f"expected {len(cells.keys() - {None})} cells, got another number"
+        )
     for column, text in cells.items():
         if text.strip().lstrip("+-").lower() in ("nan", "inf", "infinity"):
             raise ValueError(f"expected {column} to be finite, got {brief_repr(text)}")
@@ -57,5 +75,9 @@ def _whole(cells: dict[str, str]) -> TableRow:
 
 
 def _restore(path: Path) -> str:
-    command = "pip install --force-reinstall kerneltrace" if path.parent == _INSTALLED else f"git checkout -- {path}"
+    command = (
+        "pip install --force-reinstall kerneltrace"
+        if path.parent == _INSTALLED
+        else f"git checkout -- {path}"
+    )
     return f"Restore it with `{command}`."

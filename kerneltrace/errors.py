@@ -1,4 +1,6 @@
-"""The errors of kerneltrace: each says what was expected, what came, and what to do next."""
+"""The errors of kerneltrace: each says what was expected, what came, and what to do
+next.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,15 @@ class KernelTraceError(Exception):
 
 
 class BadArgument(KernelTraceError, ValueError):
-    """A value that a function can't take; the message says what it expects and what it got."""
+    """A value that a function can't take; the message says what it expects and what it
+    got.
+    """
 
 
 class KernelError(KernelTraceError, ValueError):
-    """A kernel or a launch that can't be traced: what it uses, and the nearest that is supported."""
+    """A kernel or a launch that can't be traced: what it uses, and the nearest that is
+    supported.
+    """
 
 
 class TraceTooLarge(KernelTraceError, MemoryError):
@@ -20,15 +26,21 @@ class TraceTooLarge(KernelTraceError, MemoryError):
 
 
 class CompileError(KernelTraceError):
-    """A compiler is missing or rejected its input; the message has its own words, the line, and what to do."""
+    """A compiler is missing or rejected its input; the message has its own words, the
+    line, and what to do.
+    """
 
 
 class MissingCompiler(CompileError):
-    """A compiler's library is not installed; the message is the command that installs it."""
+    """A compiler's library is not installed; the message is the command that installs
+    it.
+    """
 
 
 class UnknownDevice(KernelTraceError, LookupError):
-    """A device that is not in the table, or lacks a fact there; the message lists the nearest names."""
+    """A device that is not in the table, or lacks a fact there; the message lists the
+    nearest names.
+    """
 
 
 class DamagedTable(KernelTraceError):

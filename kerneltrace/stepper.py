@@ -1,4 +1,6 @@
-"""A few threads of a kernel, one access to memory at a time, played or stepped in an order that the reader chooses."""
+"""A few threads of a kernel, one access to memory at a time, played or stepped in an
+order that the reader chooses.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +14,37 @@ from kerneltrace.log.traced_memory import Array
 from kerneltrace.run.stepping import MOST_THREADS, ONE_BY_ONE, ORDERS, SteppedRun, steps
 from kerneltrace.tables import Table, plain
 
-_ROWS, _MOST_KEPT = 12, 40  # steps that stand below each other, live and in the table of all steps
+# steps that stand below each other, live and in the table of all steps
+_ROWS = 12
+_MOST_KEPT = 40
 _WIDE = 12  # elements; longer arrays have no column
-# Okabe and Ito's colours (2008), one for each thread, which colour-blind readers can tell apart.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#0072B2")
+# Okabe and Ito's colours (2008), one for each thread, which colour-blind readers can
+# tell apart.
+_COLORS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+    "#0072B2",
+)
 _STYLE = (
-    ".kernel-steps{display:flex;flex-wrap:wrap;gap:1em 3em;align-items:flex-start;line-height:1.4}"
-    ".kernel-steps td{white-space:pre;font-family:monospace;padding:.1em .7em}.kernel-steps th{padding:.1em .7em}"
+    ".kernel-steps{display:flex;flex-wrap:wrap;gap:1em"
+    " 3em;align-items:flex-start;line-height:1.4}.kernel-steps"
+    " td{white-space:pre;font-family:monospace;padding:.1em .7em}.kernel-steps"
+    " th{padding:.1em .7em}"
 )
 
 
 class Stepper:
-    """One block of 1 to 8 threads of a kernel, run on copies of the arguments: play it, or go step by step.
+    """One block of 1 to 8 threads of a kernel, run on copies of the arguments: play it,
+    or go step by step.
 
-    A step is one access to memory by one thread. `order` and a button for each thread say whose turn it is; `slider` is
-    the number of steps done, of those in `steps`. Needs ipywidgets. Raises KernelError for what `trace` can't run.
+    A step is one access to memory by one thread. `order` and a button for each thread
+    say whose turn it is; `slider` is the number of steps done, of those in `steps`.
+    Needs ipywidgets. Raises KernelError for what `trace` can't run.
     """
 
     def __init__(self, kernel: Any, threads: int, *args: Any) -> None:
@@ -34,25 +52,41 @@ class Stepper:
 
         threads = whole("threads", threads, KernelError, least=1, most=MOST_THREADS)
         self._run = functools.partial(steps, kernel, threads, args)
-        self.order = widgets.Dropdown(options=ORDERS, description="threads run", style={"description_width": "initial"})
-        self.slider = widgets.IntSlider(description="step", layout=widgets.Layout(width="24em"))
+        self.order = widgets.Dropdown(
+            options=ORDERS,
+            description="threads run",
+            style={"description_width": "initial"},
+        )
+        self.slider = widgets.IntSlider(
+            description="step", layout=widgets.Layout(width="24em")
+        )
         self.play = widgets.Play(interval=1500)  # milliseconds: enough to read a step
         widgets.jslink((self.play, "value"), (self.slider, "value"))
-        self.buttons: dict[str | int, Any] = {name: widgets.Button(description=name) for name in ("back", "step")}
-        self.buttons |= {n: widgets.Button(description=f"step of thread {n}") for n in range(threads)}
+        self.buttons: dict[str | int, Any] = {
+            name: widgets.Button(description=name) for name in ("back", "step")
+        }
+        self.buttons |= {
+            n: widgets.Button(description=f"step of thread {n}") for n in range(threads)
+        }
         for name, button in self.buttons.items():
             button.on_click(functools.partial(self._clicked, name))
         self.order.observe(lambda _: self._begin(), "value")
         self.slider.observe(lambda _: self.redraw(), "value")
-        self._table, self._caption = widgets.HTML(), widgets.HTML()
+        self._table = widgets.HTML()
+        self._caption = widgets.HTML()
         back, forth, *turns = self.buttons.values()
         wrap = widgets.Layout(flex_flow="row wrap")
-        rows = [widgets.HBox(row, layout=wrap) for row in ([self.play, back, forth, self.slider], [self.order, *turns])]
+        rows = [
+            widgets.HBox(row, layout=wrap)
+            for row in ([self.play, back, forth, self.slider], [self.order, *turns])
+        ]
         self.box = widgets.VBox([*rows, self._table, self._caption])
         self._begin()
 
     def _begin(self, *chosen: int) -> None:
-        """Run the kernel, with the first turns for the threads `chosen`, and show the moment after these."""
+        """Run the kernel, with the first turns for the threads `chosen`, and show the
+        moment after these.
+        """
         self.steps: SteppedRun = self._run(self.order.value, chosen)
         self._result = self.steps.ended or self._compared()
         self.play.max = self.slider.max = len(self.steps.steps)
@@ -61,26 +95,51 @@ class Stepper:
 
     def _compared(self) -> str:
         """How the run ends, beside one in which the threads run one after another."""
-        memories = [run.memory[-1].items() for run in (self.steps, self._run(ONE_BY_ONE))]
-        mine, in_turn = ({name: _values(array) for name, array in memory} for memory in memories)
-        apart = [(name, cut(mine[name], 60), cut(in_turn[name], 60)) for name in mine if mine[name] != in_turn[name]]
-        ends = [f"{name} is {end}, with one thread after another it is {other}" for name, end, other in apart]
-        return f"In the end {'; '.join(ends)}." if ends else "With one thread after another, memory ends the same."
+        memories = [
+            run.memory[-1].items() for run in (self.steps, self._run(ONE_BY_ONE))
+        ]
+        mine, in_turn = (
+            {name: _values(array) for name, array in memory} for memory in memories
+        )
+        apart = [
+            (name, cut(mine[name], 60), cut(in_turn[name], 60))
+            for name in mine
+            if mine[name] != in_turn[name]
+        ]
+        ends = [
+            f"{name} is {end}, with one thread after another it is {other}"
+            for name, end, other in apart
+        ]
+        return (
+            f"In the end {'; '.join(ends)}."
+            if ends
+            else "With one thread after another, memory ends the same."
+        )
 
     def _clicked(self, name: str | int, _button: object) -> None:
         if isinstance(name, int):
-            self._begin(*(step.thread for step in self.steps.steps[: self.slider.value]), name)
+            self._begin(
+                *(step.thread for step in self.steps.steps[: self.slider.value]), name
+            )
         else:
-            self.slider.value = min(max(self.slider.value + (1 if name == "step" else -1), 0), self.slider.max)
+            self.slider.value = min(
+                max(self.slider.value + (1 if name == "step" else -1), 0),
+                self.slider.max,
+            )
 
     def redraw(self) -> None:
         """Show the moment that the slider names."""
-        number, count = self.slider.value, len(self.steps.steps)
+        number = self.slider.value
+        count = len(self.steps.steps)
         for thread, (_, waits) in enumerate(self.steps.places[number]):
             self.buttons[thread].disabled = bool(waits)
-        shown = self._threads(number, max(number - _ROWS, 0), max(number, min(_ROWS, count)))
+        shown = self._threads(
+            number, max(number - _ROWS, 0), max(number, min(_ROWS, count))
+        )
         self._table.value = self._html(number, shown)
-        words = "No thread has accessed memory yet. Press ▶, or let a thread make a step."
+        words = (
+            "No thread has accessed memory yet. Press ▶, or let a thread make a step."
+        )
         if number:
             step = self.steps.steps[number - 1]
             words = f"Step {number} of {count}: thread {step.thread} {step.words}."
@@ -95,17 +154,32 @@ class Stepper:
         """The source, with the lines that come next, beside the steps."""
         rows = []
         for line, text in enumerate(self.steps.source, self.steps.first_line):
-            who = ", ".join(str(thread) for thread, (at, _) in enumerate(self.steps.places[number]) if at == line)
+            who = ", ".join(
+                str(thread)
+                for thread, (at, _) in enumerate(self.steps.places[number])
+                if at == line
+            )
             rows.append((f"thread {who} ▶" if who else "", text))
         source = Table(tuple(rows), ("next", ""))._repr_html_()
         count = len(self.buttons) - 2
-        rules = [f"background:{color}30;min-width:{52 // count}ch" for color in _COLORS[:count]]
-        lanes = "".join(f".kernel-threads td:nth-child({at}){{{rule}}}" for at, rule in enumerate(rules, start=2))
+        rules = [
+            f"background:{color}30;min-width:{52 // count}ch"
+            for color in _COLORS[:count]
+        ]
+        lanes = "".join(
+            f".kernel-threads td:nth-child({at}){{{rule}}}"
+            for at, rule in enumerate(rules, start=2)
+        )
         threads = f"<div class='kernel-threads'>{shown._repr_html_()}</div>"
-        return f"<style>{_STYLE}{lanes}</style><div class='kernel-steps'><div>{source}</div>{threads}</div>"
+        return (
+            f"<style>{_STYLE}{lanes}</style><div"
+            f" class='kernel-steps'><div>{source}</div>{threads}</div>"
+        )
 
     def _threads(self, number: int, first: int, last: int, *notes: str) -> Table:
-        """The steps from `first` to `last`, each below its thread, and what is written, up to the moment `number`."""
+        """The steps from `first` to `last`, each below its thread, and what is written,
+        up to the moment `number`.
+        """
         run = self.steps
         written = dict.fromkeys(step.writes for step in run.steps if step.writes)
         names = [name for name in written if run.memory[-1][name].size <= _WIDE]
@@ -118,13 +192,21 @@ class Stepper:
                 cells[step.thread] = step.words
             values = [_values(memory[name]) if name in memory else "" for name in names]
             rows.append((f"▶ {at}" if at == number else str(at), *cells, *values))
-        heads = ("step", *(f"thread {thread}" for thread in range(len(run.places[0]))), *names)
+        heads = (
+            "step",
+            *(f"thread {thread}" for thread in range(len(run.places[0]))),
+            *names,
+        )
         return Table(tuple(rows), heads, notes=notes)
 
     def all_steps(self, advice: str = "") -> tuple[str, str]:
-        """All steps, as HTML beside the source and as text, each ending with `advice`."""
+        """All steps, as HTML beside the source and as text, each ending
+        with `advice`.
+        """
         count = len(self.steps.steps)
-        shown = self._threads(count, 0, min(count, _MOST_KEPT), f"{self._result} {advice}".rstrip())
+        shown = self._threads(
+            count, 0, min(count, _MOST_KEPT), f"{self._result} {advice}".rstrip()
+        )
         return self._html(count, shown), str(shown)
 
     def _ipython_display_(self) -> None:

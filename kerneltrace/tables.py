@@ -1,4 +1,6 @@
-"""How a terminal and a notebook show results: values by their words instead of their fields, and tables of text."""
+"""How a terminal and a notebook show results: values by their words instead of their
+fields, and tables of text.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +17,26 @@ _HIDDEN = {"Cf": "", "Cc": "�", "Cs": "�"}
 
 
 def plain(text: str, longest: int = 20_000) -> str:
-    """Text that any page can show: cut, and without characters that nobody sees or that turn others around."""
+    """Text that any page can show: cut, and without characters that nobody sees or that
+    turn others around.
+    """
     shown = cut(str(text)[: longest + 1], longest).replace("\t", " ")
-    return "".join(c if c == "\n" else _HIDDEN.get(unicodedata.category(c), c) for c in shown)
+    return "".join(
+        c if c == "\n" else _HIDDEN.get(unicodedata.category(c), c) for c in shown
+    )
 
 
 def as_html(text: str) -> str:
-    """Text for HTML that shows it as it is; the element around it needs the class `LITERAL`."""
+    """Text for HTML that shows it as it is; the element around it needs the class
+    `LITERAL`.
+    """
     return html.escape(plain(text))
 
 
 class Shown:
-    """A value whose `repr` is its `str`. A dataclass that inherits this is declared with repr=False."""
+    """A value whose `repr` is its `str`. A dataclass that inherits this is declared
+    with repr=False.
+    """
 
     def __repr__(self) -> str:
         return plain(str(self), longest=10**6)
@@ -34,7 +44,9 @@ class Shown:
 
 @dataclass(frozen=True, repr=False)
 class Table(Shown):
-    """Rows of text under a title and headings, both of which may be missing; `notes` stand below as sentences."""
+    """Rows of text under a title and headings, both of which may be missing; `notes`
+    stand below as sentences.
+    """
 
     rows: tuple[tuple[str, ...], ...]
     headings: tuple[str, ...] = ()
@@ -45,20 +57,33 @@ class Table(Shown):
     def __str__(self) -> str:
         lines = [*([self.headings] if self.headings else []), *self.rows]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+        text = [
+            "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        ]
         return "\n".join([*([self.title] if self.title else []), *text, *self.notes])
 
     def _repr_html_(self) -> str:
-        title = f"<caption style='text-align:left'><b>{as_html(self.title)}</b></caption>" if self.title else ""
-        head = f"<thead>{self._line(self.headings, 'th')}</thead>" if self.headings else ""
+        title = (
+            f"<caption style='text-align:left'><b>{as_html(self.title)}</b></caption>"
+            if self.title
+            else ""
+        )
+        head = (
+            f"<thead>{self._line(self.headings, 'th')}</thead>" if self.headings else ""
+        )
         body = "".join(self._line(row, "td") for row in self.rows)
         begin = f"<p class='{LITERAL}' style='max-width:48em;margin:0.2em 0'>"
         notes = "".join(f"{begin}{self._cell(note)}</p>" for note in self.notes)
-        return f"<table class='{LITERAL}'>{title}{head}<tbody>{body}</tbody></table>{notes}"
+        return (
+            "<table"
+            f" class='{LITERAL}'>{title}{head}<tbody>{body}</tbody></table>{notes}"
+        )
 
     def _line(self, cells: Iterable[str], tag: str) -> str:
         begin = f"<{tag} style='text-align:left'>"
-        return f"<tr>{''.join(f'{begin}{self._cell(cell)}</{tag}>' for cell in cells)}</tr>"
+        shown = [f"{begin}{self._cell(cell)}</{tag}>" for cell in cells]
+        return f"<tr>{''.join(shown)}</tr>"
 
 
 class ShownAsTable(Shown):

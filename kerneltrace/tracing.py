@@ -1,4 +1,6 @@
-"""`trace`: run a CUDA kernel on the CPU, from Python or compiled, and count and check what a GPU would do."""
+"""`trace`: run a CUDA kernel on the CPU, from Python or compiled, and count and check
+what a GPU would do.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from typing import Any
 from kerneltrace.arguments import brief_repr, text, whole
 from kerneltrace.compiler import Compiled, compile_cuda
 from kerneltrace.errors import KernelError, TraceTooLarge
-from kerneltrace.judge.findings import Finding, find_differences, find_mistakes, order_matters
+from kerneltrace.judge.findings import (
+    Finding,
+    find_differences,
+    find_mistakes,
+    order_matters,
+)
 from kerneltrace.judge.kernel_trace import Trace
 from kerneltrace.log.event_log import BYTES_PER_EVENT, too_large
 from kerneltrace.log.execution import Execution, LaunchSettings
@@ -42,50 +49,71 @@ def trace(
     options: Sequence[str] = (),
     constants: Mapping[str, Any] | None = None,
 ) -> Trace:
-    """Run `kernel[grid, block](*args)` on the CPU, thread by thread, and return what a GPU would be asked to do.
+    """Run `kernel[grid, block](*args)` on the CPU, thread by thread, and return what a
+    GPU would be asked to do.
 
-    `kernel` is a function written against numba's `cuda`, with or without @cuda.jit; or the text of a CUDA C++ file or
-    the path of one, of which `name` is the kernel to run, if there are several, and `options` are NVRTC's; or CuPy's
-    RawKernel; or what `compile_cuda` or `compile_numba` returned; or a function under @triton.jit, whose tl.constexpr
-    are `constants`. All but the first run as PTX. `grid` and `block` are integers or tuples of up to three. Results
-    land in the arrays that
-    are passed. `shared_bytes` is the dynamic shared memory of a block. A kernel in which the order of the threads can
-    matter (one without races that uses what atomics return) runs in as many orders as `schedules` says: first in order,
-    then in reverse, then shuffled. A loop of more than `max_steps` iterations counts as endless, and the log may take
+    `kernel` is a function written against numba's `cuda`, with or without @cuda.jit; or
+    the text of a CUDA C++ file or the path of one, of which `name` is the kernel to
+    run, if there are several, and `options` are NVRTC's; or CuPy's RawKernel; or what
+    `compile_cuda` or `compile_numba` returned; or a function under @triton.jit, whose
+    tl.constexpr are `constants`. All but the first run as PTX. `grid` and `block` are
+    integers or tuples of up to three. Results land in the arrays that are passed.
+    `shared_bytes` is the dynamic shared memory of a block. A kernel in which the order
+    of the threads can matter (one without races that uses what atomics return) runs in
+    as many orders as `schedules` says: first in order, then in reverse, then shuffled.
+    A loop of more than `max_steps` iterations counts as endless, and the log may take
     `memory_bytes`.
 
-    A block that waits for a later one is a mistake: CUDA promises neither that both run at once nor in which order they
-    start. Waiting for an earlier block is not reported, though nothing is promised there either.
+    A block that waits for a later one is a mistake: CUDA promises neither that both run
+    at once nor in which order they start. Waiting for an earlier block is not reported,
+    though nothing is promised there either.
 
-    The trace holds counts, not times, and models no caches. Each operation computes in the type that numba.cuda gives
-    it, and counts as FLOP or as an integer operation by that type; numba's simulator has no types, and there nothing is
-    counted. Mistakes in the kernel are its `findings`,
-    and what may be meant is in its `notes`. Raises KernelError for a launch or a kernel that can't be traced or that
-    numba can't compile, in numba's words, CompileError for C++ that NVRTC rejects, MissingCompiler without NVRTC, and
-    TraceTooLarge when the log outgrows its budget.
+    The trace holds counts, not times, and models no caches. Each operation computes in
+    the type that numba.cuda gives it, and counts as FLOP or as an integer operation by
+    that type; numba's simulator has no types, and there nothing is counted. Mistakes in
+    the kernel are its `findings`, and what may be meant is in its `notes`. Raises
+    KernelError for a launch or a kernel that can't be traced or that numba can't
+    compile, in numba's words, CompileError for C++ that NVRTC rejects, MissingCompiler
+    without NVRTC, and TraceTooLarge when the log outgrows its budget.
     """
-    compiled = _compiled(kernel, args, block, text("name", name, KernelError), options, constants or {})
+    compiled = _compiled(
+        kernel, args, block, text("name", name, KernelError), options, constants or {}
+    )
     fn = compiled.signature() if compiled else python_function(kernel)
     settings = _settings(fn, grid, block, shared_bytes, memory_bytes, max_steps)
     if compiled:
-        settings = replace(settings, shared_bytes=max(settings.shared_bytes, compiled.shared_bytes))
+        settings = replace(
+            settings, shared_bytes=max(settings.shared_bytes, compiled.shared_bytes)
+        )
         args = tuple(map(_bits, args))
     schedules = whole("schedules", schedules, KernelError, least=1, most=10_000)
     return _traced(settings, launch_arguments(fn, args), compiled, schedules)
 
 
-def _traced(settings: LaunchSettings, arguments: LaunchArguments, compiled: Kernel | None, schedules: int) -> Trace:
+def _traced(
+    settings: LaunchSettings,
+    arguments: LaunchArguments,
+    compiled: Kernel | None,
+    schedules: int,
+) -> Trace:
     run = functools.partial(compiled.run if compiled else execute, settings)
     before = arguments.copy()  # the first run overwrites what the others start from
-    is_large = math.prod(settings.grid) * settings.block_size >= 2 * FEW and not compiled
+    is_large = (
+        math.prod(settings.grid) * settings.block_size >= 2 * FEW and not compiled
+    )
     done, found = _in_lockstep(settings, arguments, before) if is_large else (None, ())
     if done is None:
         done = run(arguments)
         found = find_mistakes(done, lambda watch: run(before.copy(), watch=watch))
-    if any(finding.kind == "undefined" for finding in found) and not _undefined_values_count(
+    if any(
+        finding.kind == "undefined" for finding in found
+    ) and not _undefined_values_count(
         compiled.run if compiled else execute, settings, arguments, before
     ):
-        found = tuple(replace(one, mistake=one.mistake and one.kind != "undefined") for one in found)
+        found = tuple(
+            replace(one, mistake=one.mistake and one.kind != "undefined")
+            for one in found
+        )
     schedules = schedules if order_matters(done, found) else 1
     for number in range(1, schedules):
         found += _found_in_another_order(run, arguments, before, number)
@@ -98,22 +126,36 @@ def _traced(settings: LaunchSettings, arguments: LaunchArguments, compiled: Kern
 
 
 def _compiled(
-    kernel: Any, args: tuple[Any, ...], block: Any, name: str, options: Sequence[str], constants: Mapping[str, Any]
+    kernel: Any,
+    args: tuple[Any, ...],
+    block: Any,
+    name: str,
+    options: Sequence[str],
+    constants: Mapping[str, Any],
 ) -> Kernel | None:
     """A kernel that runs as PTX; None for one that runs as Python."""
     if not isinstance(constants, Mapping):
         raise KernelError(
-            f"Expected constants to be a dict, got {brief_repr(constants)}. Write constants={{'BLOCK': 64}}."
+            f"Expected constants to be a dict, got {brief_repr(constants)}. Write"
+            " constants={'BLOCK': 64}."
         )
     if is_triton(kernel):
-        return compile_triton(kernel, args, constants, math.prod(as_dim3("block", block, MAX_BLOCK)))
+        return compile_triton(
+            kernel, args, constants, math.prod(as_dim3("block", block, MAX_BLOCK))
+        )
     if type(kernel).__name__ == "RawKernel":  # CuPy's
-        kernel, name, options = kernel.code, kernel.name, kernel.options
-    if isinstance(kernel, Path) or (isinstance(kernel, str) and kernel.endswith(".cu") and "\n" not in kernel):
+        name = kernel.name
+        options = kernel.options
+        kernel = kernel.code
+    if isinstance(kernel, Path) or (
+        isinstance(kernel, str) and kernel.endswith(".cu") and "\n" not in kernel
+    ):
         try:
             kernel = Path(kernel).read_text(encoding="utf-8")
         except OSError as error:
-            raise KernelError(f"The file of the kernel can't be read: {error}.") from error
+            raise KernelError(
+                f"The file of the kernel can't be read: {error}."
+            ) from error
     is_source = isinstance(kernel, str) and "__global__" in kernel
     made = compile_cuda(kernel, options=options) if is_source else kernel
     if not isinstance(made, Compiled):
@@ -122,34 +164,63 @@ def _compiled(
 
 
 def _bits(arg: Any) -> Any:
-    """A tensor of bfloat16, which NumPy does not have, as whole numbers of the same bits."""
+    """A tensor of bfloat16, which NumPy does not have, as whole numbers of the same
+    bits.
+    """
     if str(getattr(arg, "dtype", "")) != "torch.bfloat16":
         return arg
     return arg.view(importlib.import_module("torch").int16)
 
 
 def _settings(
-    fn: types.FunctionType, grid: Any, block: Any, shared_bytes: Any, memory_bytes: Any, max_steps: Any
+    fn: types.FunctionType,
+    grid: Any,
+    block: Any,
+    shared_bytes: Any,
+    memory_bytes: Any,
+    max_steps: Any,
 ) -> LaunchSettings:
-    """The settings of a launch, each of them judged; TraceTooLarge where the threads alone outgrow the budget."""
-    full_grid, full_block = as_dim3("grid", grid, MAX_GRID), as_dim3("block", block, MAX_BLOCK)
-    shared_bytes = whole("shared_bytes", shared_bytes, KernelError, least=0, most=2**30, advice="It is in bytes.")
-    memory_bytes = whole("memory_bytes", memory_bytes, KernelError, least=10**5, advice="It is in bytes.")
+    """The settings of a launch, each of them judged; TraceTooLarge where the threads
+    alone outgrow the budget.
+    """
+    full_grid = as_dim3("grid", grid, MAX_GRID)
+    full_block = as_dim3("block", block, MAX_BLOCK)
+    shared_bytes = whole(
+        "shared_bytes",
+        shared_bytes,
+        KernelError,
+        least=0,
+        most=2**30,
+        advice="It is in bytes.",
+    )
+    memory_bytes = whole(
+        "memory_bytes", memory_bytes, KernelError, least=10**5, advice="It is in bytes."
+    )
     max_events = memory_bytes // BYTES_PER_EVENT
     max_steps = whole("max_steps", max_steps, KernelError, least=1)
     if (threads := math.prod(full_grid) * math.prod(full_block)) > max_events:
         raise too_large(f"{threads:,} threads need", max_events)
-    return LaunchSettings(fn, full_grid, full_block, shared_bytes, max_events, max_steps)
+    return LaunchSettings(
+        fn, full_grid, full_block, shared_bytes, max_events, max_steps
+    )
 
 
 def _undefined_values_count(
-    run: Callable[..., Execution], settings: LaunchSettings, arguments: LaunchArguments, before: LaunchArguments
+    run: Callable[..., Execution],
+    settings: LaunchSettings,
+    arguments: LaunchArguments,
+    before: LaunchArguments,
 ) -> bool:
-    """Whether the results differ where shuffles give something else from lanes that take no part."""
+    """Whether the results differ where shuffles give something else from lanes that
+    take no part.
+    """
     for undefined in (2**30, -(2**30)):
         other = before.copy()
         run(replace(settings, undefined=undefined), other)
-        if any(array.tobytes() != other.arrays[name].tobytes() for name, array in arguments.arrays.items()):
+        if any(
+            array.tobytes() != other.arrays[name].tobytes()
+            for name, array in arguments.arrays.items()
+        ):
             return True
     return False
 
@@ -157,7 +228,8 @@ def _undefined_values_count(
 def _in_lockstep(
     settings: LaunchSettings, arguments: LaunchArguments, before: LaunchArguments
 ) -> tuple[Execution | None, tuple[Finding, ...]]:
-    """A run of all threads in lockstep and its notes; None where that is not possible, or brings a mistake to light.
+    """A run of all threads in lockstep and its notes; None where that is not possible,
+    or brings a mistake to light.
 
     Then the arguments are left as they were `before`.
     """
@@ -167,12 +239,15 @@ def _in_lockstep(
     run.program.lanes = lanes = Lanes(run)
     try:
         kernel = instrumented(run.program, settings.fn, arguments.types)
-        args = (run.memory.argument(value, name) for name, value in arguments.values.items())
+        args = (
+            run.memory.argument(value, name) for name, value in arguments.values.items()
+        )
         run_in_lockstep(run, kernel, lanes, tuple(args))
         found = find_mistakes(run, lambda _: None)
         if not any(finding.mistake for finding in found):
             return run, found
-    except Exception:  # whatever it is, single threads meet it again, and can say which of them
+    except Exception:
+        # whatever it is, single threads meet it again, and can say which of them
         pass
     for name, array in arguments.arrays.items():
         array[...] = before.arrays[name]
@@ -180,9 +255,14 @@ def _in_lockstep(
 
 
 def _found_in_another_order(
-    run: Callable[..., Execution], arguments: LaunchArguments, before: LaunchArguments, number: int
+    run: Callable[..., Execution],
+    arguments: LaunchArguments,
+    before: LaunchArguments,
+    number: int,
 ) -> tuple[Finding, ...]:
-    """What a run in another order finds, and how its results differ from those in order, which are in `arguments`."""
+    """What a run in another order finds, and how its results differ from those in
+    order, which are in `arguments`.
+    """
 
     def reordered(items: Sequence[Any]) -> list[Any]:
         return list(items)[::-1] if number == 1 else draw.sample(items, len(items))
@@ -191,10 +271,16 @@ def _found_in_another_order(
         draw.seed(number)
         return run(before.copy(), reordered, watch)
 
-    draw, other = random.Random(number), before.copy()
+    draw = random.Random(number)
+    other = before.copy()
     try:
         done = run(other, reordered)
-    except TraceTooLarge:  # threads that wait in loops may take far more turns in this order
+    except TraceTooLarge:
+        # threads that wait in loops may take far more turns in this order
         return ()
-    differences = [] if done.diagnostics.ended else find_differences(arguments.arrays, other.arrays)
+    differences = (
+        []
+        if done.diagnostics.ended
+        else find_differences(arguments.arrays, other.arrays)
+    )
     return (*find_mistakes(done, again), *differences)

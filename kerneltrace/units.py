@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 
-_SECONDS = ((365.25 * 86_400, "years"), (86_400.0, "days"), (3600.0, "h"), (60.0, "min"))
+_SECONDS = (
+    (365.25 * 86_400, "years"),
+    (86_400.0, "days"),
+    (3600.0, "h"),
+    (60.0, "min"),
+)
 _PARTS_OF_A_SECOND = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _BYTES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """`value` with `digits` significant digits, no exponent, thousands separated: 1234567 -> '1,230,000'."""
+    """`value` with `digits` significant digits, no exponent, thousands separated:
+    1234567 -> '1,230,000'.
+    """
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     decimals = digits - 1 - math.floor(math.log10(abs(value)))
@@ -18,7 +25,9 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration in seconds as text: 0.00123 -> '1.23 ms'. From two minutes on as minutes, hours, days or years."""
+    """A duration in seconds as text: 0.00123 -> '1.23 ms'. From two minutes on as
+    minutes, hours, days or years.
+    """
     for size, unit in _SECONDS:
         if abs(seconds) >= 2 * size:
             return f"{significant(seconds / size)} {unit}"

@@ -1,7 +1,8 @@
-"""Run a function on N ranks of torch.distributed on one machine; results, a timeline, and why a rank failed come back.
+"""Run a function on N ranks of torch.distributed on one machine; results, a timeline,
+and why a rank failed come back.
 
-Names load when first used, so that `import ranks` costs milliseconds and no torch. README.md beside this file shows a
-launch, and how data flows through these modules.
+Names load when first used, so that `import ranks` costs milliseconds and no torch.
+README.md beside this file shows a launch, and how data flows through these modules.
 """
 
 from __future__ import annotations
@@ -10,16 +11,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ranks.errors import BadArgument as BadArgument, RankFailed as RankFailed, RanksError as RanksError
-    from ranks.inside.rank_context import Report as Report, report as report, span as span
+    from ranks.errors import (
+        BadArgument as BadArgument,
+        RankFailed as RankFailed,
+        RanksError as RanksError,
+    )
+    from ranks.inside.rank_context import (
+        Report as Report,
+        report as report,
+        span as span,
+    )
     from ranks.launcher.launching import Launched as Launched, launch as launch
     from ranks.spans import Span as Span
 
 _HOME_OF = {
-    "BadArgument": "errors", "Launched": "launcher.launching", "RankFailed": "errors", "RanksError": "errors",
-    "Report": "inside.rank_context", "Span": "spans", "launch": "launcher.launching", "report": "inside.rank_context",
+    "BadArgument": "errors",
+    "Launched": "launcher.launching",
+    "RankFailed": "errors",
+    "RanksError": "errors",
+    "Report": "inside.rank_context",
+    "Span": "spans",
+    "launch": "launcher.launching",
+    "report": "inside.rank_context",
     "span": "inside.rank_context",
-}  # fmt: skip
+}
 __all__ = sorted(_HOME_OF)
 
 

@@ -1,6 +1,8 @@
-"""A channel between two processes of one computer: Python objects of any size through a pair of connected sockets.
+"""A channel between two processes of one computer: Python objects of any size through a
+pair of connected sockets.
 
-Both sockets are made by the notebook, which hands one to the rank as it starts: nobody else can connect.
+Both sockets are made by the notebook, which hands one to the rank as it starts: nobody
+else can connect.
 """
 
 from __future__ import annotations
@@ -16,22 +18,32 @@ _SIZE = struct.Struct("!Q")
 
 
 class Channel:
-    """Messages over a connected socket. EOFError when the other side is gone; OSError when the connection broke."""
+    """Messages over a connected socket. EOFError when the other side is gone; OSError
+    when the connection broke.
+    """
 
-    # multiprocessing's own Connection makes room for all of a message at each piece that arrives: seconds for 100 MB.
+    # multiprocessing's own Connection makes room for all of a message at each piece
+    # that arrives: seconds for 100 MB.
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(True)
-        sock.set_inheritable(False)  # as what a process receives from another is at first
+        # as what a process receives from another is at first
+        sock.set_inheritable(False)
         self.sock = sock
         self._messages = self._receive()
 
     def send(self, message: Any) -> None:
-        """Send one object. PickleBuffers in it are sent without a copy, and arrive as bytearrays."""
+        """Send one object. PickleBuffers in it are sent without a copy, and arrive as
+        bytearrays.
+        """
         buffers: list[pickle.PickleBuffer] = []
         data = pickle.dumps(message, protocol=5, buffer_callback=buffers.append)
         parts = [memoryview(data), *(buffer.raw() for buffer in buffers)]
-        self.sock.sendall(b"".join(_SIZE.pack(n) for n in (len(parts), *(part.nbytes for part in parts))))
+        self.sock.sendall(
+            b"".join(
+                _SIZE.pack(n) for n in (len(parts), *(part.nbytes for part in parts))
+            )
+        )
         for part in parts:
             self.sock.sendall(part)
 
@@ -42,14 +54,18 @@ class Channel:
         return message
 
     def recv_now(self) -> Any:
-        """The next object if it has arrived whole, else None: half a message never makes its receiver wait."""
+        """The next object if it has arrived whole, else None: half a message never
+        makes its receiver wait.
+        """
         return next(self._messages)
 
     def _receive(self) -> Generator[Any, None, None]:
         while True:
             (count,) = _SIZE.unpack((yield from self._take(_SIZE.size)))
             parts = []
-            for (size,) in _SIZE.iter_unpack((yield from self._take(count * _SIZE.size))):
+            for (size,) in _SIZE.iter_unpack(
+                (yield from self._take(count * _SIZE.size))
+            ):
                 parts.append((yield from self._take(size)))
             yield pickle.loads(parts[0], buffers=parts[1:])
 

@@ -1,4 +1,6 @@
-"""The errors of this package: every message says what was expected, what came, and what to do next."""
+"""The errors of this package: every message says what was expected, what came, and what
+to do next.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,12 @@ class RanksError(Exception):
 
 
 class RankFailed(RanksError):
-    """A rank of a launch raised, died or hung: the first for its own reason is named; no rank is left running."""
+    """A rank of a launch raised, died or hung: the first for its own reason is named;
+    no rank is left running.
+    """
 
 
 class BadArgument(RanksError, ValueError):
-    """A value that a function can't take; the message says what it expects and what it got."""
+    """A value that a function can't take; the message says what it expects and what it
+    got.
+    """

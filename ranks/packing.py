@@ -1,4 +1,6 @@
-"""Results on their way to the notebook: whatever cloudpickle takes, and tensors without a copy."""
+"""Results on their way to the notebook: whatever cloudpickle takes, and tensors without
+a copy.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,39 @@ import torch
 class _ResultPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is torch.Tensor and _is_plain(obj):
-            return _tensor, (pickle.PickleBuffer(_bytes_of(obj.contiguous())), obj.dtype, tuple(obj.shape))
+            return _tensor, (
+                pickle.PickleBuffer(_bytes_of(obj.contiguous())),
+                obj.dtype,
+                tuple(obj.shape),
+            )
         return super().reducer_override(obj)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether its numbers and shape are all there is to it; torch pickles any other tensor itself."""
-    dense = tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_quantized
-    return dense and tensor.numel() > 0 and not tensor.requires_grad and not tensor.is_conj() and not tensor.is_neg()
+    """Whether its numbers and shape are all there is to it; torch pickles any other
+    tensor itself.
+    """
+    dense = (
+        tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and not tensor.is_quantized
+    )
+    return (
+        dense
+        and tensor.numel() > 0
+        and not tensor.requires_grad
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+    )
 
 
 def _bytes_of(tensor: torch.Tensor) -> Any:
-    """A tensor's memory, which it keeps alive; without NumPy, which torch doesn't bring and which has no bfloat16."""
-    data: Any = (ctypes.c_ubyte * (tensor.numel() * tensor.element_size())).from_address(tensor.data_ptr())
+    """A tensor's memory, which it keeps alive; without NumPy, which torch doesn't bring
+    and which has no bfloat16.
+    """
+    data: Any = (
+        ctypes.c_ubyte * (tensor.numel() * tensor.element_size())
+    ).from_address(tensor.data_ptr())
     data.tensor = tensor
     return data
 

@@ -1,4 +1,6 @@
-"""Who did what when: what each rank notes, and the spans of all on one clock that come of it."""
+"""Who did what when: what each rank notes, and the spans of all on one clock that come
+of it.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 SpanKind = Literal["F", "B", "W", "compute", "communication", "idle", "optimizer"]
-Key = tuple[Any, ...]  # what ranks that take part in one exchange have in common: its group, and its number there
+# what ranks that take part in one exchange have in common: its group, and its number
+# there
+Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, order=True)
 class Span:
-    """`rank` did `kind` from `start_s` to `end_s`, in seconds on the one clock that all ranks share.
+    """`rank` did `kind` from `start_s` to `end_s`, in seconds on the one clock that all
+    ranks share.
 
-    `kind` is "F" (forward), "B" (backward), "W" (backward of the weights alone), "compute", "communication", "idle"
-    or "optimizer"; `label` is what a picture writes on it, such as the micro-batch.
+    `kind` is "F" (forward), "B" (backward), "W" (backward of the weights alone),
+    "compute", "communication", "idle" or "optimizer"; `label` is what a picture writes
+    on it, such as the micro-batch.
     """
 
     rank: int
@@ -32,22 +38,27 @@ class Span:
 
 @dataclass
 class RankTrace:
-    """What a rank did: spans (start, end, kind, label, key), and when it arrived at each exchange (key, time).
+    """What a rank did: spans (start, end, kind, label, key), and when it arrived at
+    each exchange (key, time).
 
-    Times are seconds since the launch began or, until `RankContext.settle_trace`, stamps of the GPU's clock.
+    Times are seconds since the launch began or, until `RankContext.settle_trace`,
+    stamps of the GPU's clock.
     """
 
     spans: list[tuple[Any, Any, str, str, Key | None]] = field(default_factory=list)
     arrivals: list[tuple[Key, Any]] = field(default_factory=list)
     simulated: bool = False  # a stand-in device took part
-    spent: tuple[float, float] = (0.0, 0.0)  # seconds of all its threads on a core, and waiting for one
+    # seconds of all its threads on a core, and waiting for one
+    spent: tuple[float, float] = (0.0, 0.0)
 
 
 def spans_of(traces: Sequence[RankTrace]) -> tuple[Span, ...]:
-    """Spans of each rank, in order of time; no two of a rank overlap unless two threads of it made them.
+    """Spans of each rank, in order of time; no two of a rank overlap unless two threads
+    of it made them.
 
-    Within an exchange a rank first waits for the last to arrive, which is "idle", and then communicates. A rank that
-    was done before the last arrived, as a sender may be, never waited.
+    Within an exchange a rank first waits for the last to arrive, which is "idle", and
+    then communicates. A rank that was done before the last arrived, as a sender may be,
+    never waited.
     """
     last_arrival_s: dict[Key, float] = {}
     for exchange, at_s in (arrival for trace in traces for arrival in trace.arrivals):
@@ -68,14 +79,23 @@ def spans_of(traces: Sequence[RankTrace]) -> tuple[Span, ...]:
 def _without_nesting(spans: list[Span]) -> list[Span]:
     """Cut spans that lie inside another one out of it."""
     done: list[Span] = []
-    outer: list[Span] = []  # open around the present moment, innermost last; each starts where it goes on
+    # open around the present moment, innermost last; each starts where it goes on
+    outer: list[Span] = []
     for span in sorted(spans, key=lambda s: (s.start_s, -s.end_s)):
         while outer and outer[-1].end_s <= span.start_s:
             _close(outer, done)
         if outer and span.end_s <= outer[-1].end_s:
             around = outer[-1]
             if span.start_s > around.start_s:
-                done.append(Span(around.rank, around.start_s, span.start_s, around.kind, around.label))
+                done.append(
+                    Span(
+                        around.rank,
+                        around.start_s,
+                        span.start_s,
+                        around.kind,
+                        around.label,
+                    )
+                )
         outer.append(span)
     while outer:
         _close(outer, done)
@@ -89,4 +109,6 @@ def _close(outer: list[Span], done: list[Span]) -> None:
         done.append(span)
     if outer and outer[-1].start_s < span.end_s <= outer[-1].end_s:
         around = outer.pop()
-        outer.append(Span(around.rank, span.end_s, around.end_s, around.kind, around.label))
+        outer.append(
+            Span(around.rank, span.end_s, around.end_s, around.kind, around.label)
+        )

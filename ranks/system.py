@@ -1,4 +1,6 @@
-"""What the operating system says of memory and cores, and the end of all processes that descend from one."""
+"""What the operating system says of memory and cores, and the end of all processes that
+descend from one.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +17,32 @@ from unittest.mock import patch
 
 import psutil
 
-_POLL_S, _AT_MOST_S = 0.01, 2.0
-_LONGEST_TEMP = 60  # bytes: the address of a Unix socket has at most 104 to 108, and its name is added to the folder
+_POLL_S = 0.01
+_AT_MOST_S = 2.0
+# bytes: the address of a Unix socket has at most 104 to 108, and its name is added to
+# the folder
+_LONGEST_TEMP = 60
 
 
-def memory_bytes(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
-    """Bytes of main memory that this process may use: those installed, or its cgroup's limit if that is lower.
+def memory_bytes(
+    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> int:
+    """Bytes of main memory that this process may use: those installed, or its cgroup's
+    limit if that is lower.
 
-    A container often sees its own cgroup at the mount, while its path is the host's: so the mount's limit counts too.
+    A container often sees its own cgroup at the mount, while its path is the host's: so
+    the mount's limit counts too.
     """
     limits = [str(psutil.virtual_memory().total)]
     with suppress(OSError):
         for line in own.read_text().splitlines():
             _, controllers, inner = line.split(":", 2)
-            mount = root / "memory" if "memory" in controllers.split(",") else root  # version 1, version 2
-            for folder in (mount / inner.lstrip("/"), *(mount / inner.lstrip("/")).parents):
+            # version 1, version 2
+            mount = root / "memory" if "memory" in controllers.split(",") else root
+            for folder in (
+                mount / inner.lstrip("/"),
+                *(mount / inner.lstrip("/")).parents,
+            ):
                 for name in ("memory.max", "memory.limit_in_bytes"):
                     with suppress(OSError):
                         limits.append((folder / name).read_text().strip())
@@ -37,7 +50,8 @@ def memory_bytes(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/se
 
 
 def seconds_on_cores() -> tuple[float, float]:
-    """Seconds that this process's threads have been on a core, and have waited for one; 0 where it isn't said.
+    """Seconds that this process's threads have been on a core, and have waited for one;
+    0 where it isn't said.
 
     Source: Linux, Documentation/scheduler/sched-stats.rst, "/proc/<pid>/schedstat".
     """
@@ -45,34 +59,44 @@ def seconds_on_cores() -> tuple[float, float]:
     for one in Path("/proc/self/task").glob("*/schedstat"):
         with suppress(OSError, ValueError):  # the thread has ended meanwhile
             ran, waited = one.read_text().split()[:2]
-            ran_s, waited_s = ran_s + int(ran) * 1e-9, waited_s + int(waited) * 1e-9
+            ran_s = ran_s + int(ran) * 1e-9
+            waited_s = waited_s + int(waited) * 1e-9
     return ran_s, waited_s
 
 
 def plain_temp_folder() -> str:
-    """The folder for temporary files, or /tmp where its path has a space or is longer than 60 bytes."""
+    """The folder for temporary files, or /tmp where its path has a space or is longer
+    than 60 bytes.
+    """
     usual = tempfile.gettempdir()
     fits = not any(map(str.isspace, usual)) and len(os.fsencode(usual)) <= _LONGEST_TEMP
     return usual if fits or os.name != "posix" else "/tmp"
 
 
 def use_short_socket_paths() -> None:
-    """Let multiprocessing make its Unix sockets in /tmp where the usual folder's path is too long for their addresses.
+    """Let multiprocessing make its Unix sockets in /tmp where the usual folder's path
+    is too long for their addresses.
 
-    It makes its folder once, private to the user, where `tempfile.tempdir` says at that moment.
+    It makes its folder once, private to the user, where `tempfile.tempdir` says at that
+    moment.
     """
     with patch.object(tempfile, "tempdir", plain_temp_folder()):
         util.get_temp_dir()
 
 
 def adopt_orphans() -> None:
-    """Let orphans among this process's descendants become its own children, and not init's: they stay in the tree."""
+    """Let orphans among this process's descendants become its own children, and not
+    init's: they stay in the tree.
+    """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER of <linux/prctl.h>; prctl(2)
+        # PR_SET_CHILD_SUBREAPER of <linux/prctl.h>; prctl(2)
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
 
 
 def end_descendants(pid: int, *, spare: Collection[int] = ()) -> None:
-    """Kill all that descends from `pid`, and what that starts meanwhile; not `spare` and what descends from it."""
+    """Kill all that descends from `pid`, and what that starts meanwhile; not `spare`
+    and what descends from it.
+    """
     end_s = time.monotonic() + _AT_MOST_S
     while (descendants := _descendants(pid, spare)) and time.monotonic() < end_s:
         for process in descendants:
@@ -82,12 +106,19 @@ def end_descendants(pid: int, *, spare: Collection[int] = ()) -> None:
 
 
 def _descendants(pid: int, spare: Collection[int]) -> list[psutil.Process]:
-    """Those that run: what has ended and waits for its parent's notice isn't counted."""
+    """Those that run: what has ended and waits for its parent's notice
+    isn't counted.
+    """
     running = []
     with suppress(psutil.Error):
-        others = {process.pid for each in spare for process in _descendants(each, ())} | set(spare)
+        others = {
+            process.pid for each in spare for process in _descendants(each, ())
+        } | set(spare)
         for process in psutil.Process(pid).children(recursive=True):
             with suppress(psutil.Error):
-                if process.pid not in others and process.status() != psutil.STATUS_ZOMBIE:
+                if (
+                    process.pid not in others
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
                     running.append(process)
     return running

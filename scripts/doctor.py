@@ -1,4 +1,5 @@
-"""Look for everything the workbook can use on this machine, and say what to do about what isn't there: `make doctor`.
+"""Look for everything the workbook can use on this machine, and say what to do about
+what isn't there: `make doctor`.
 
 The exit status is 0 where the workbook runs on the CPU.
 """
@@ -33,15 +34,18 @@ MEMORY_NEEDED_BYTES = 1.5 * GIB  # a notebook stays under 2 GB, Binder's limit
 DISK_NEEDED_BYTES = 1 * GIB  # data sets and image shards
 COMPILERS = ("c++", "g++", "clang++", "cl")
 OLDER_COMPILERS = (
-    "update the NVIDIA driver; where you can't, install compilers no newer than the CUDA version that nvidia-smi "
-    "shows, for 12.8: pip install 'cuda-toolkit[nvcc,nvrtc]==12.8.*'"
+    "update the NVIDIA driver; where you can't, install compilers no newer than the"
+    " CUDA version that nvidia-smi shows, for 12.8: pip install"
+    " 'cuda-toolkit[nvcc,nvrtc]==12.8.*'"
 )
 REINSTALL = "`make clean`, then `make lab` (with conda: make the environment anew)"
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one check sees: 'missing' is optional and absent, 'problem' is needed or present and doesn't work."""
+    """What one check sees: 'missing' is optional and absent, 'problem' is needed or
+    present and doesn't work.
+    """
 
     name: str
     state: State
@@ -63,7 +67,9 @@ class Check:
             return self.probe(self.name)
         except Exception as error:
             reason = " ".join(str(error).split())[:100]
-            return Row(self.name, "problem", f"{type(error).__name__}: {reason}", REINSTALL)
+            return Row(
+                self.name, "problem", f"{type(error).__name__}: {reason}", REINSTALL
+            )
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,12 +82,23 @@ class Diagnosis(ShownAsTable):
     def table(self) -> Table:
         """What was looked for, its state, what is there and what to do, a row each."""
         rows = tuple((row.name, row.state, row.seen, row.todo) for row in self.rows)
-        verdict = "The workbook runs on this machine." if self.works else "The workbook can't run here yet."
-        return Table(rows, ("what", "state", "found", "what to do"), "This machine and the workbook", (verdict,))
+        verdict = (
+            "The workbook runs on this machine."
+            if self.works
+            else "The workbook can't run here yet."
+        )
+        return Table(
+            rows,
+            ("what", "state", "found", "what to do"),
+            "This machine and the workbook",
+            (verdict,),
+        )
 
 
 def examine(checks: Sequence[Check] | None = None) -> Diagnosis:
-    """Run the checks, all of CHECKS if none are given. Takes seconds, since it imports torch, numba and CuPy."""
+    """Run the checks, all of CHECKS if none are given. Takes seconds, since it imports
+    torch, numba and CuPy.
+    """
     done = [(check, check.run()) for check in (CHECKS if checks is None else checks)]
     works = all(row.state == "ok" for check, row in done if check.needed)
     return Diagnosis(tuple(row for _, row in done), works)
@@ -92,12 +109,19 @@ def python(name: str) -> Row:
     version = f"{platform.python_version()} at {sys.executable}"
     if PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
         return Row(name, "ok", version)
-    return Row(name, "problem", version, "use Python 3.11, 3.12 or 3.13: `make lab PYTHON=python3.12`")
+    return Row(
+        name,
+        "problem",
+        version,
+        "use Python 3.11, 3.12 or 3.13: `make lab PYTHON=python3.12`",
+    )
 
 
 def cores(name: str) -> Row:
     """Cores this process may use, of those the machine has."""
-    return Row(name, "ok", f"{usable_cores()} usable of {os.cpu_count()}: {host.cpu_model()}")
+    return Row(
+        name, "ok", f"{usable_cores()} usable of {os.cpu_count()}: {host.cpu_model()}"
+    )
 
 
 def memory(name: str) -> Row:
@@ -105,24 +129,41 @@ def memory(name: str) -> Row:
     size = memory_bytes()
     if size >= MEMORY_NEEDED_BYTES:
         return Row(name, "ok", format_bytes(size))
-    return Row(name, "problem", format_bytes(size), f"give it {format_bytes(MEMORY_NEEDED_BYTES)} or more")
+    return Row(
+        name,
+        "problem",
+        format_bytes(size),
+        f"give it {format_bytes(MEMORY_NEEDED_BYTES)} or more",
+    )
 
 
 def driver(name: str) -> Row:
-    """The NVIDIA driver, as nvidia-smi reports it, or the kernel where that is missing."""
+    """The NVIDIA driver, as nvidia-smi reports it, or the kernel where
+    that is missing.
+    """
     smi = shutil.which("nvidia-smi")
     version = host.nvidia_driver()
     if smi is None:
         if version is None:
-            return Row(name, "missing", "no NVIDIA driver", "nothing, unless there is an NVIDIA GPU: then install it")
+            return Row(
+                name,
+                "missing",
+                "no NVIDIA driver",
+                "nothing, unless there is an NVIDIA GPU: then install it",
+            )
         return Row(name, "ok", f"NVIDIA {version}")
     command = [smi, "--query-gpu=driver_version", "--format=csv,noheader"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=30, check=False
+    )
     lines = done.stdout.split("\n")
     if done.returncode or not lines[0].strip():
         answer = " ".join((done.stdout + done.stderr).split())[:100]
         return Row(
-            name, "problem", f"nvidia-smi failed: {answer}", "reinstall the NVIDIA driver, or reboot after an update"
+            name,
+            "problem",
+            f"nvidia-smi failed: {answer}",
+            "reinstall the NVIDIA driver, or reboot after an update",
         )
     return Row(name, "ok", f"NVIDIA {lines[0].strip()}")
 
@@ -137,14 +178,34 @@ def gpus(name: str) -> Row:
     if usable:
         return Row(name, "ok", "; ".join(map(str, usable)))
     if torch.cuda.is_available():  # Source: torch.cuda.PYTORCH_RELEASES_CODE_CC
-        why = f"this torch has no code for the {torch.cuda.get_device_name()}, so the CPU is used"
-        return Row(name, "problem", why, "install torch for CUDA 12.6, which has code for older GPUs")
+        why = (
+            f"this torch has no code for the {torch.cuda.get_device_name()}, so the CPU"
+            " is used"
+        )
+        return Row(
+            name,
+            "problem",
+            why,
+            "install torch for CUDA 12.6, which has code for older GPUs",
+        )
     if driver("driver").state != "ok":
-        return Row(name, "missing", "none", "nothing: the CPU is measured, others' numbers show what only a GPU can")
+        return Row(
+            name,
+            "missing",
+            "none",
+            "nothing: the CPU is measured, others' numbers show what only a GPU can",
+        )
     if torch.version.cuda is None:
         return Row(name, "problem", "torch is built without CUDA", REINSTALL)
-    reason = str(caught[0].message).split("\n")[0][:100] if caught else "torch finds none"
-    return Row(name, "problem", reason, f"torch is built for CUDA {torch.version.cuda}: update the driver to suit")
+    reason = (
+        str(caught[0].message).split("\n")[0][:100] if caught else "torch finds none"
+    )
+    return Row(
+        name,
+        "problem",
+        reason,
+        f"torch is built for CUDA {torch.version.cuda}: update the driver to suit",
+    )
 
 
 def torch_works(name: str) -> Row:
@@ -154,7 +215,12 @@ def torch_works(name: str) -> Row:
     built = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
     total = float((torch.ones(4, 4) @ torch.ones(4, 4)).sum())
     if total != 64.0:
-        return Row(name, "problem", f"{torch.__version__}: the sum of a 4 x 4 product is {total}, not 64", REINSTALL)
+        return Row(
+            name,
+            "problem",
+            f"{torch.__version__}: the sum of a 4 x 4 product is {total}, not 64",
+            REINSTALL,
+        )
     return Row(name, "ok", f"{torch.__version__}, built {built}")
 
 
@@ -163,7 +229,9 @@ def numba_works(name: str) -> Row:
     import numba
 
     if numba.njit(lambda n: n + 1)(1) != 2:
-        return Row(name, "problem", f"{numba.__version__} compiles 1 + 1 wrongly", REINSTALL)
+        return Row(
+            name, "problem", f"{numba.__version__} compiles 1 + 1 wrongly", REINSTALL
+        )
     return Row(name, "ok", str(numba.__version__))
 
 
@@ -172,9 +240,18 @@ def cupy_works(name: str) -> Row:
     try:
         import cupy
     except ModuleNotFoundError:
-        todo = "nothing: macOS has none" if sys.platform == "darwin" else "pip install cupy-cuda12x (no GPU needed)"
+        todo = (
+            "nothing: macOS has none"
+            if sys.platform == "darwin"
+            else "pip install cupy-cuda12x (no GPU needed)"
+        )
         return Row(name, "missing", "not installed", todo)
-    return Row(name, "ok", f"{cupy.__version__}, {'with a GPU' if cupy.is_available() else 'no GPU: it only imports'}")
+    return Row(
+        name,
+        "ok",
+        f"{cupy.__version__},"
+        f" {'with a GPU' if cupy.is_available() else 'no GPU: it only imports'}",
+    )
 
 
 def gpu_compilers(name: str) -> Row:
@@ -193,16 +270,25 @@ def gpu_compilers(name: str) -> Row:
         try:
             _launched()
         except Exception as error:
-            if "UNSUPPORTED_PTX" not in str(error) and "unsupported toolchain" not in str(error):
+            if "UNSUPPORTED_PTX" not in str(
+                error
+            ) and "unsupported toolchain" not in str(error):
                 raise
             return Row(
-                name, "problem", f"newer than the driver, which refuses what they make: {error}", OLDER_COMPILERS
+                name,
+                "problem",
+                f"newer than the driver, which refuses what they make: {error}",
+                OLDER_COMPILERS,
             )
-    return Row(name, "ok", "NVRTC for CUDA C++ and NVVM for numba work, also without a GPU")
+    return Row(
+        name, "ok", "NVRTC for CUDA C++ and NVVM for numba work, also without a GPU"
+    )
 
 
 def _launched() -> None:
-    """Launch a kernel of numba and, where there is CuPy, one in CUDA C++: the driver loads both."""
+    """Launch a kernel of numba and, where there is CuPy, one in CUDA C++: the driver
+    loads both.
+    """
     import numpy as np
     from numba import cuda
 
@@ -211,7 +297,9 @@ def _launched() -> None:
     if importlib.util.find_spec("cupy"):
         import cupy
 
-        kernel = cupy.RawKernel('extern "C" __global__ void f(float* a) { a[0] = 1; }', "f")
+        kernel = cupy.RawKernel(
+            'extern "C" __global__ void f(float* a) { a[0] = 1; }', "f"
+        )
         kernel((1,), (1,), (cupy.zeros(1, dtype=np.float32),))
 
 
@@ -220,18 +308,30 @@ def _store_one(array: Any) -> None:
 
 
 def compiler(name: str) -> Row:
-    """The C++ compiler that torch.compile calls: CXX, else the first of COMPILERS on the path."""
+    """The C++ compiler that torch.compile calls: CXX, else the first of COMPILERS on
+    the path.
+    """
     wanted = tuple(os.environ.get("CXX", "").split()[:1]) or COMPILERS
     path = next(filter(None, map(shutil.which, wanted)), None)
     if path is not None:
         return Row(name, "ok", path)
-    todo = {"darwin": "xcode-select --install", "win32": "install Visual Studio's build tools"}
+    todo = {
+        "darwin": "xcode-select --install",
+        "win32": "install Visual Studio's build tools",
+    }
     install = todo.get(sys.platform, "sudo apt-get install g++")
-    return Row(name, "missing", f"none of {', '.join(wanted)}", f"{install} (only torch.compile needs it)")
+    return Row(
+        name,
+        "missing",
+        f"none of {', '.join(wanted)}",
+        f"{install} (only torch.compile needs it)",
+    )
 
 
 def gloo(name: str) -> Row:
-    """A process group of one over gloo, which several ranks on CPUs talk through, adds up a tensor."""
+    """A process group of one over gloo, which several ranks on CPUs talk through, adds
+    up a tensor.
+    """
     import torch
     import torch.distributed as dist
 
@@ -240,7 +340,9 @@ def gloo(name: str) -> Row:
     if dist.is_initialized():
         return Row(name, "ok", f"a process group of {dist.get_world_size()} is running")
     store = dist.HashStore()  # type: ignore[attr-defined]  # torch has it and does not declare it
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=10))
+    dist.init_process_group(
+        "gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=10)
+    )
     try:
         dist.all_reduce(torch.ones(1))
     finally:
@@ -251,23 +353,40 @@ def gloo(name: str) -> Row:
 def disk(name: str) -> Row:
     """Space where results and data are kept."""
     state = results.state_folder()
-    place = next(folder for folder in (state, *state.parents) if os.access(folder, os.F_OK))
+    place = next(
+        folder for folder in (state, *state.parents) if os.access(folder, os.F_OK)
+    )
     free = shutil.disk_usage(place).free
     space = f"{format_bytes(free)} free for {state}"
     if not os.access(place, os.W_OK):
-        return Row(name, "problem", f"{place} can't be written", "set LABKIT_HOME to a folder that can")
+        return Row(
+            name,
+            "problem",
+            f"{place} can't be written",
+            "set LABKIT_HOME to a folder that can",
+        )
     if free < DISK_NEEDED_BYTES:
-        todo = f"free {format_bytes(DISK_NEEDED_BYTES)}, or set LABKIT_HOME to a folder on another disk"
+        todo = (
+            f"free {format_bytes(DISK_NEEDED_BYTES)}, or set LABKIT_HOME to a folder on"
+            " another disk"
+        )
         return Row(name, "problem", space, todo)
     return Row(name, "ok", space)
 
 
 def turns_to_measure(name: str) -> Row:
-    """Whether notebooks on this machine can take turns: a hub names the folder of their lock with LABKIT_TURNS."""
+    """Whether notebooks on this machine can take turns: a hub names the folder of their
+    lock with LABKIT_TURNS.
+    """
     path = turns.lock_path()
     if path.is_file() or os.access(path.parent, os.W_OK):
         return Row(name, "ok", f"through {path}")
-    return Row(name, "problem", f"{path} can't be made", "set LABKIT_TURNS to a folder made with chmod 1777")
+    return Row(
+        name,
+        "problem",
+        f"{path} can't be made",
+        "set LABKIT_TURNS to a folder made with chmod 1777",
+    )
 
 
 CHECKS = (

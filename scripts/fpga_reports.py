@@ -1,10 +1,12 @@
-"""Place notebook 22's arrays on an ECP5-85 and write data/fpga_reports.csv: an hour on one core.
+"""Place notebook 22's arrays on an ECP5-85 and write data/fpga_reports.csv: an hour on
+one core.
 
 usage: fpga_reports.py [KIND ...]
 
-The designs are the notebook's own: its cells tagged `design`, and the solution of its exercise on pipelining. Each row
-has the median clock of three placements from different seeds; a large array, or one between memories, has one.
-With kinds, such as `pipelined`, only these are placed, and the other rows stay as they are.
+The designs are the notebook's own: its cells tagged `design`, and the solution of its
+exercise on pipelining. Each row has the median clock of three placements from different
+seeds; a large array, or one between memories, has one. With kinds, such as `pipelined`,
+only these are placed, and the other rows stay as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from exercises.nb22 import fpga
 from labkit.core.paths import EXERCISES
 from labkit.lesson.notebook_files import tagged_cells
 
-SEEDS, LARGE = (1, 2, 3), 10  # a placement of a large array takes several minutes: one has to do
+# a placement of a large array takes several minutes: one has to do
+SEEDS = (1, 2, 3)
+LARGE = 10
 ALL = (2, 4, 8, 10)
 SIZES = {
     "plain": ALL,
@@ -30,8 +34,17 @@ SIZES = {
     "weights stay, block RAM": (4, 10),
 }
 COLUMNS = (
-    "kind", "n", "luts", "flip_flops", "multipliers", "block_rams", "fmax_mhz", "lowest_mhz", "highest_mhz", "tools",
-)  # fmt: skip
+    "kind",
+    "n",
+    "luts",
+    "flip_flops",
+    "multipliers",
+    "block_rams",
+    "fmax_mhz",
+    "lowest_mhz",
+    "highest_mhz",
+    "tools",
+)
 
 
 def designs() -> dict[str, Callable[[int], Any]]:
@@ -39,14 +52,17 @@ def designs() -> dict[str, Callable[[int], Any]]:
     names = tagged_cells("22", "design")
     solution = (EXERCISES / "nb22" / "solution.py").read_text(encoding="utf-8")
     exec(solution.partition("# %% 22.4\n")[2].partition("# %%")[0], names)
-    array, element = names["SystolicArray"], names["Pipelined"]
+    array = names["SystolicArray"]
+    element = names["Pipelined"]
     return {
         "plain": array,
         "pipelined": lambda n: array(n, element),
         "from LUTs": lambda n: array(n, element),
         "4-bit, from LUTs": lambda n: array(n, lambda: element(4)),
         "sums stay, block RAM": lambda n: names["Fed"](array(n, element)),
-        "weights stay, block RAM": lambda n: names["FedWithSums"](names["StationaryArray"](n)),
+        "weights stay, block RAM": lambda n: names["FedWithSums"](
+            names["StationaryArray"](n)
+        ),
     }
 
 
@@ -54,24 +70,42 @@ def row(kind: str, n: int) -> tuple[object, ...]:
     """A row of the table: the design placed from each seed."""
     seeds = SEEDS if n < LARGE and "RAM" not in kind else SEEDS[:1]
     design = designs()[kind]
-    placed = [fpga.place(design(n), seed=seed, hard_multipliers="LUTs" not in kind) for seed in seeds]
+    placed = [
+        fpga.place(design(n), seed=seed, hard_multipliers="LUTs" not in kind)
+        for seed in seeds
+    ]
     clocks = sorted(round(one.fmax_mhz, 1) for one in placed)
     one = placed[0]
     print(kind, n, one, clocks, file=sys.stderr)
     counts = one.luts, one.flip_flops, one.multipliers, one.block_rams
-    return kind, n, *counts, statistics.median(clocks), clocks[0], clocks[-1], fpga.versions()
+    return (
+        kind,
+        n,
+        *counts,
+        statistics.median(clocks),
+        clocks[0],
+        clocks[-1],
+        fpga.versions(),
+    )
 
 
 def main(wanted: Sequence[str]) -> None:
-    """Write a row for each kind and size as soon as it is placed; keep the rows of kinds that aren't wanted."""
+    """Write a row for each kind and size as soon as it is placed; keep the rows of
+    kinds that aren't wanted.
+    """
     with fpga.REPORTS.open(encoding="utf-8") as file:
-        kept = {(line["kind"], int(line["n"])): tuple(line[name] for name in COLUMNS) for line in csv.DictReader(file)}
+        kept = {
+            (line["kind"], int(line["n"])): tuple(line[name] for name in COLUMNS)
+            for line in csv.DictReader(file)
+        }
     todo = [(kind, n) for kind, sizes in SIZES.items() for n in sizes]
     for at in todo:
         if not wanted or at[0] in wanted:
             kept[at] = row(*at)
             with fpga.REPORTS.open("w", newline="", encoding="utf-8") as file:
-                csv.writer(file, lineterminator="\n").writerows([COLUMNS, *(kept[one] for one in todo if one in kept)])
+                csv.writer(file, lineterminator="\n").writerows(
+                    [COLUMNS, *(kept[one] for one in todo if one in kept)]
+                )
 
 
 if __name__ == "__main__":

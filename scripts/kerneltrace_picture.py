@@ -1,4 +1,6 @@
-"""Draw kerneltrace/picture.png anew: the addresses that a warp asks for in the example of kerneltrace/README.md."""
+"""Draw kerneltrace/picture.png anew: the addresses that a warp asks for in the example
+of kerneltrace/README.md.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ TITLE = "matrix[i, j], as the 16 threads of a block ask for it"
 def column_means(matrix: Any, out: Any) -> None:
     """README's kernel, up to its first access to memory."""
     column = cuda.shared.array(16, float32)
-    i, j = cuda.threadIdx.x, cuda.blockIdx.x
+    i = cuda.threadIdx.x
+    j = cuda.blockIdx.x
     column[i] = matrix[i, j]
 
 

@@ -1,7 +1,8 @@
-"""Write data/digits.npz: the 1,797 handwritten digits of scikit-learn, a fixed split, source and licence.
+"""Write data/digits.npz: the 1,797 handwritten digits of scikit-learn, a fixed split,
+source and licence.
 
-Run it again and the same bytes come out: stored, not compressed, so that no zlib version changes them. Then put the
-sha256 it reports into labkit/train/data.py.
+Run it again and the same bytes come out: stored, not compressed, so that no zlib
+version changes them. Then put the sha256 it reports into labkit/train/data.py.
 """
 
 from __future__ import annotations
@@ -19,16 +20,21 @@ from sklearn.datasets import load_digits
 TARGET = Path(__file__).parents[1] / "data" / "digits.npz"
 TEST_IMAGES = 360
 SOURCE = (
-    "E. Alpaydin and C. Kaynak (1998), Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, "
-    "https://doi.org/10.24432/C50P49; its test part, as scikit-learn's load_digits ships it"
+    "E. Alpaydin and C. Kaynak (1998), Optical Recognition of Handwritten Digits, UCI"
+    " Machine Learning Repository, https://doi.org/10.24432/C50P49; its test part, as"
+    " scikit-learn's load_digits ships it"
 )
 LICENCE = "CC BY 4.0, https://creativecommons.org/licenses/by/4.0/"
 
 
 def in_test(labels: np.ndarray, n_test: int = TEST_IMAGES, seed: int = 0) -> np.ndarray:
-    """A bool for each label: `n_test` of them chosen at random, each class in proportion (largest remainders)."""
+    """A bool for each label: `n_test` of them chosen at random, each class in
+    proportion (largest remainders).
+    """
     generator = random.Random(seed)
-    members = {k: np.flatnonzero(labels == k).tolist() for k in np.unique(labels).tolist()}
+    members = {
+        k: np.flatnonzero(labels == k).tolist() for k in np.unique(labels).tolist()
+    }
     quota = {k: n_test * len(rows) / len(labels) for k, rows in members.items()}
     counts = {k: int(q) for k, q in quota.items()}
     by_remainder = sorted(quota, key=lambda k: counts[k] - quota[k])
@@ -41,7 +47,9 @@ def in_test(labels: np.ndarray, n_test: int = TEST_IMAGES, seed: int = 0) -> np.
 
 
 def archive(arrays: dict[str, np.ndarray]) -> bytes:
-    """An .npz file whose bytes depend on the arrays alone: no dates, no compression, no operating system."""
+    """An .npz file whose bytes depend on the arrays alone: no dates, no compression, no
+    operating system.
+    """
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as zipped:
         for name, array in arrays.items():
@@ -70,4 +78,7 @@ def build() -> bytes:
 if __name__ == "__main__":
     content = build()
     TARGET.write_bytes(content)
-    sys.stdout.write(f"{TARGET}: {len(content):,} bytes, sha256 {hashlib.sha256(content).hexdigest()}\n")
+    sys.stdout.write(
+        f"{TARGET}: {len(content):,} bytes, sha256"
+        f" {hashlib.sha256(content).hexdigest()}\n"
+    )

@@ -1,7 +1,8 @@
-"""Write exercises/messages.csv: what checks reply to each wrong answer of the tests, and the misconception behind it.
+"""Write exercises/messages.csv: what checks reply to each wrong answer of the tests,
+and the misconception behind it.
 
-A class's page finds in it which misconception a learner's wrong answer shows. It takes some minutes; NN ... limits it
-to notebooks, and keeps the lines of the others.
+A class's page finds in it which misconception a learner's wrong answer shows. It takes
+some minutes; NN ... limits it to notebooks, and keeps the lines of the others.
 """
 
 from __future__ import annotations
@@ -24,15 +25,19 @@ LONGEST = 200  # letters of a message that a results file keeps
 
 
 def replies(notebook: str) -> list[tuple[str, str, str]]:
-    """(exercise, misconception, message) for each wrong answer of a notebook, once each."""
+    """(exercise, misconception, message) for each wrong answer of a notebook, once
+    each.
+    """
     wrong = importlib.import_module(f"exercises.nb{notebook}.wrong_answers").WRONG
-    known, check = misconceptions(), importlib.import_module(f"exercises.nb{notebook}.check")
+    known = misconceptions()
+    check = importlib.import_module(f"exercises.nb{notebook}.check")
     if hasattr(check, "measure_ceilings"):
         vars(check)["measure_ceilings"] = _ceilings
     found = []
     for number, answers in wrong.items():
         for answer, words, name in answers:
-            if name in known and "wait for each other" not in words:  # such ranks hang until a time limit stops them
+            # such ranks hang until a time limit stops them
+            if name in known and "wait for each other" not in words:
                 outcome = judged(number, answer)
                 found.append((number, name, cut(outcome.message, LONGEST)))
     return list(dict.fromkeys(found))
@@ -58,7 +63,9 @@ def main(chosen: Sequence[str]) -> int:
             print(notebook, flush=True)
             with FILE.open("w", encoding="utf-8", newline="") as file:
                 writer = csv.writer(file, lineterminator="\n")
-                writer.writerows([("exercise", "misconception", "message"), *sorted(kept)])
+                writer.writerows(
+                    [("exercise", "misconception", "message"), *sorted(kept)]
+                )
     return 0
 
 

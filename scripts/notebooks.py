@@ -1,11 +1,12 @@
 """Keep the notebooks canonical, and write them with the solutions filled in.
 
 usage: notebooks.py check          say what is not canonical; exit 1 if anything is
-       notebooks.py fix            repair it: format, ids, outputs, minutes, tracks, the setup cell, the links (if any)
-       notebooks.py store          run them, and store the outputs of the cells tagged keep_output
-       notebooks.py solved         write build/solved/*.ipynb, each exercise solved, and open again at the end
-       notebooks.py pictures       draw README.md's pictures anew, from the notebooks they stand in
-       notebooks.py address URL    set the repository's public address: links and Colab cells appear
+notebooks.py fix            repair it: format, ids, outputs, minutes, tracks, the setup
+cell, the links (if any) notebooks.py store          run them, and store the outputs of
+the cells tagged keep_output notebooks.py solved         write build/solved/*.ipynb,
+each exercise solved, and open again at the end notebooks.py pictures       draw
+README.md's pictures anew, from the notebooks they stand in notebooks.py address URL
+set the repository's public address: links and Colab cells appear
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from labkit.lesson import exercise_files, notebook_files, outline
 sys.path.insert(0, str(ROOT))  # scripts are no package that is installed
 from scripts import prerequisites
 
-PYPROJECT, README, COURSE = ROOT / "pyproject.toml", ROOT / "README.md", DATA / "course.csv"
+PYPROJECT = ROOT / "pyproject.toml"
+README = ROOT / "README.md"
+COURSE = DATA / "course.csv"
 DOCS = ROOT / "docs"
 SOLVED = ROOT / "build" / "solved"
 METADATA = {
@@ -48,20 +51,30 @@ SETUP = """\
 import labkit as lab
 
 machine = lab.start()"""
-# Stands above the setup cell once the repository has an address; it does nothing anywhere but on Colab and Kaggle.
+# Stands above the setup cell once the repository has an address; it does nothing
+# anywhere but on Colab and Kaggle.
 COLAB = """\
 # Colab and Kaggle only: fetch the workbook
 import os, sys
 
-kept = {{"COLAB_RELEASE_TAG": "/content/drive/MyDrive", "KAGGLE_KERNEL_RUN_TYPE": "/kaggle/working"}}
+kept = {{
+    "COLAB_RELEASE_TAG": "/content/drive/MyDrive",
+    "KAGGLE_KERNEL_RUN_TYPE": "/kaggle/working",
+}}
 for host in kept.keys() & os.environ.keys():
-    !test -d /content/workbook || git clone -q --depth 1 --branch v{version} {address} /content/workbook
+    clone = "git clone -q --depth 1 --branch v{version}"
+    !test -d /content/workbook || {{clone}} {address} /content/workbook
     !pip install -q "amaranth>=0.5,<0.6" "anywidget>=0.9.13"  # all else is there
     sys.path.insert(0, "/content/workbook")
-    if os.path.isdir(kept[host]):  # here results outlive the session; on Colab, mount Drive first
+    # here results outlive the session; on Colab, mount Drive first
+    if os.path.isdir(kept[host]):
         os.environ["LABKIT_HOME"] = os.path.join(kept[host], "labkit")"""
 # README.md's pictures: the notebook and the cell that draws each.
-PICTURES = {"warp_lines.png": ("04", "nb04-51"), "gantt.png": ("14", "cell-54"), "roofline.png": ("01", "nb01-33")}
+PICTURES = {
+    "warp_lines.png": ("04", "nb04-51"),
+    "gantt.png": ("14", "cell-54"),
+    "roofline.png": ("01", "nb01-33"),
+}
 LINKS = re.compile(r"\n*\[Open in Colab\].*\Z", re.DOTALL)
 SKIP = re.compile(r" Know this already\?.*")
 BUILDS_ON = re.compile(r"Builds on [^.]*\.")
@@ -73,7 +86,9 @@ def address() -> str:
 
 
 def version() -> str:
-    """The version in pyproject.toml, whose tag Colab fetches: what a branch holds may change under a class."""
+    """The version in pyproject.toml, whose tag Colab fetches: what a branch holds may
+    change under a class.
+    """
     return str(_project()["version"])
 
 
@@ -83,17 +98,31 @@ def _project() -> dict[str, Any]:
 
 
 def set_address(url: str) -> None:
-    """Write the repository's public address into pyproject.toml; ValueError for one that isn't on GitHub."""
-    found = re.fullmatch(r"(?:https://github\.com/|git@github\.com:)([\w.-]+/[\w.-]+?)(?:\.git)?/?", url)
+    """Write the repository's public address into pyproject.toml; ValueError for one
+    that isn't on GitHub.
+    """
+    found = re.fullmatch(
+        r"(?:https://github\.com/|git@github\.com:)([\w.-]+/[\w.-]+?)(?:\.git)?/?", url
+    )
     if not found:
-        raise ValueError(f"Expected an address like https://github.com/owner/name, got {url!r}.")
-    text = re.sub(r"\n\[project\.urls\]\nRepository = .*\n", "", PYPROJECT.read_text(encoding="utf-8"))
+        raise ValueError(
+            f"Expected an address like https://github.com/owner/name, got {url!r}."
+        )
+    text = re.sub(
+        r"\n\[project\.urls\]\nRepository = .*\n",
+        "",
+        PYPROJECT.read_text(encoding="utf-8"),
+    )
     section = f'\n[project.urls]\nRepository = "https://github.com/{found[1]}"\n'
-    PYPROJECT.write_text(text.replace("\n[tool.", section + "\n[tool.", 1), encoding="utf-8")
+    PYPROJECT.write_text(
+        text.replace("\n[tool.", section + "\n[tool.", 1), encoding="utf-8"
+    )
 
 
 def links(path: str, url: str) -> str:
-    """Links that open a file of the repository at `url` elsewhere: text, since images are missing without a network."""
+    """Links that open a file of the repository at `url` elsewhere: text, since images
+    are missing without a network.
+    """
     repository = url.removeprefix("https://github.com/")
     colab = f"https://colab.research.google.com/github/{repository}/blob/main/{path}"
     binder = f"https://mybinder.org/v2/gh/{repository}/HEAD?urlpath=lab/tree/{path}"
@@ -101,110 +130,196 @@ def links(path: str, url: str) -> str:
 
 
 def skip(name: str) -> str:
-    """The sentence of a notebook's first cell that says which two exercises show that it can be skipped, if any do."""
+    """The sentence of a notebook's first cell that says which two exercises show that
+    it can be skipped, if any do.
+    """
     rows = {row["file"]: row["skip"] for row in read_table(COURSE, TableRow, DataError)}
     numbers = rows.get(name, "").replace(";", " and")
-    said = f" Know this already? Run the setup cell and the imports, and pass {numbers} without a hint."
+    said = (
+        f" Know this already? Run the setup cell and the imports, and pass {numbers}"
+        " without a hint."
+    )
     return said if numbers else ""
 
 
 def minutes(notebook: dict[str, Any], number: str) -> int:
     """How long a reader is busy with a notebook, in whole 5 minutes, rounded up.
 
-    150 words a minute, half a minute a guess, 6 s a line of code, 4 minutes an exercise and 1 a line of its solution;
-    and the run itself, as long as it took in the slowest recorded run. Optional cells, tagged `more`, don't count.
+    150 words a minute, half a minute a guess, 6 s a line of code, 4 minutes an exercise
+    and 1 a line of its solution; and the run itself, as long as it took in the slowest
+    recorded run. Optional cells, tagged `more`, don't count.
     """
-    return 5 * math.ceil((_reading_minutes(notebook["cells"], number) + _run_minutes(number)) / 5)
+    return 5 * math.ceil(
+        (_reading_minutes(notebook["cells"], number) + _run_minutes(number)) / 5
+    )
 
 
 def section_minutes(path: Path) -> dict[str, int]:
-    """Section ("1") -> how long a reader is busy with it by the same formula, without the run, rounded up."""
+    """Section ("1") -> how long a reader is busy with it by the same formula, without
+    the run, rounded up.
+    """
     sections: dict[str, list[dict[str, Any]]] = {}
     cells = sections[""] = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         if found := re.match(r"## (\d) ", "".join(cell["source"])):
             cells = sections[found[1]] = []
         cells.append(cell)
-    return {name: math.ceil(_reading_minutes(cells, path.name[:2])) for name, cells in sections.items() if name}
+    return {
+        name: math.ceil(_reading_minutes(cells, path.name[:2]))
+        for name, cells in sections.items()
+        if name
+    }
 
 
 def _reading_minutes(cells: list[dict[str, Any]], number: str) -> float:
     """Minutes of the formula, without the run."""
     cells = [cell for cell in cells if "more" not in _tags(cell)]
     texts = ("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-    prose = "\n".join(SKIP.sub("", LINKS.sub("", text)) for text in texts)  # what this script writes isn't studied
-    sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "code" and not _made(c)]
+    # what this script writes isn't studied
+    prose = "\n".join(SKIP.sub("", LINKS.sub("", text)) for text in texts)
+    sources = [
+        "".join(c["source"]) for c in cells if c["cell_type"] == "code" and not _made(c)
+    ]
     code = "\n".join(sources)
     solutions = exercise_files.solutions(number)
-    answers = [_code_lines(solutions[stub]) for stub in map(notebook_files.stub_number, sources) if stub]
-    reading = len(re.findall(r"\w+", prose)) / 150 + 0.5 * code.count("lab.predict(") + 0.1 * _code_lines(code)
+    answers = [
+        _code_lines(solutions[stub])
+        for stub in map(notebook_files.stub_number, sources)
+        if stub
+    ]
+    reading = (
+        len(re.findall(r"\w+", prose)) / 150
+        + 0.5 * code.count("lab.predict(")
+        + 0.1 * _code_lines(code)
+    )
     return reading + 4 * len(answers) + sum(answers)
 
 
 def _code_lines(text: str) -> int:
-    return sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in text.splitlines())
+    return sum(
+        bool(line.strip()) and not line.lstrip().startswith("#")
+        for line in text.splitlines()
+    )
 
 
 def _run_minutes(number: str) -> float:
-    """Minutes between the first and the last entry of a notebook in the recorded run that took longest."""
-    runs = [[e.when for e in results.read(path)[0] if e.section[:2] == number] for path in RECORDED.glob("*.jsonl")]
-    spans = [datetime.fromisoformat(max(run)) - datetime.fromisoformat(min(run)) for run in runs if run]
+    """Minutes between the first and the last entry of a notebook in the recorded run
+    that took longest.
+    """
+    runs = [
+        [e.when for e in results.read(path)[0] if e.section[:2] == number]
+        for path in RECORDED.glob("*.jsonl")
+    ]
+    spans = [
+        datetime.fromisoformat(max(run)) - datetime.fromisoformat(min(run))
+        for run in runs
+        if run
+    ]
     return max((span.total_seconds() for span in spans), default=0.0) / 60
 
 
 def canonical(notebook: dict[str, Any], name: str, url: str | None = None) -> str:
-    """The one text that a notebook of this content may have; `url` is the public address, "" while there is none."""
+    """The one text that a notebook of this content may have; `url` is the public
+    address, "" while there is none.
+    """
     url = address() if url is None else url
-    cells = [_cell(cell, i) for i, cell in enumerate(notebook["cells"]) if "colab" not in _tags(cell)]
+    cells = [
+        _cell(cell, i)
+        for i, cell in enumerate(notebook["cells"])
+        if "colab" not in _tags(cell)
+    ]
     if cells and cells[0]["cell_type"] == "markdown":
         body = LINKS.sub("", "".join(cells[0]["source"]))
-        body = re.sub(r"(?m)^\d+ minutes\b", f"{minutes(notebook, name[:2])} minutes", body)
-        body = BUILDS_ON.sub(prerequisites.sentence(name[:2]), SKIP.sub("", body)) + skip(name)
-        cells[0]["source"] = _lines(f"{body}\n\n{links(f'notebooks/{name}', url)}" if url else body)
+        body = re.sub(
+            r"(?m)^\d+ minutes\b", f"{minutes(notebook, name[:2])} minutes", body
+        )
+        body = BUILDS_ON.sub(
+            prerequisites.sentence(name[:2]), SKIP.sub("", body)
+        ) + skip(name)
+        cells[0]["source"] = _lines(
+            f"{body}\n\n{links(f'notebooks/{name}', url)}" if url else body
+        )
     for cell in [cell for cell in cells if "setup" in _tags(cell)]:
         cell["source"] = _lines(SETUP)
         if url:
             source = _lines(COLAB.format(address=url, version=version()))
-            colab = {"cell_type": "code", "id": "colab", "metadata": {"tags": ["colab"]}, "source": source}
+            colab = {
+                "cell_type": "code",
+                "id": "colab",
+                "metadata": {"tags": ["colab"]},
+                "source": source,
+            }
             cells.insert(cells.index(cell), _cell(colab, 0))
     whole = {"cells": cells, "metadata": METADATA, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def readme(text: str, url: str) -> str:
-    """README.md's text, with each notebook's minutes, the tracks, and the links to notebook 00, if any."""
+    """README.md's text, with each notebook's minutes, the tracks, and the links to
+    notebook 00, if any.
+    """
     for path in notebook_files.paths():
         needed = minutes(json.loads(path.read_text(encoding="utf-8")), path.name[:2])
-        text = re.sub(rf"(?m)^(\|.*notebooks/{path.name}\) \|) \d+ \|", rf"\1 {needed} |", text)
-    text = re.sub(r"(?s)(<!-- tracks -->\n).*?(<!-- /tracks -->)", lambda found: found[1] + tracks() + found[2], text)
+        text = re.sub(
+            rf"(?m)^(\|.*notebooks/{path.name}\) \|) \d+ \|", rf"\1 {needed} |", text
+        )
+    text = re.sub(
+        r"(?s)(<!-- tracks -->\n).*?(<!-- /tracks -->)",
+        lambda found: found[1] + tracks() + found[2],
+        text,
+    )
     inside = f"\n{links('notebooks/00_start_here.ipynb', url)}\n" if url else "\n"
-    return re.sub(r"(?s)(<!-- links -->).*?(<!-- /links -->)", lambda found: found[1] + inside + found[2], text)
+    return re.sub(
+        r"(?s)(<!-- links -->).*?(<!-- /links -->)",
+        lambda found: found[1] + inside + found[2],
+        text,
+    )
 
 
 def course(text: str) -> str:
-    """data/course.csv's text, with a row for each notebook: what it can be skipped by is kept, the rest is made."""
+    """data/course.csv's text, with a row for each notebook: what it can be skipped by
+    is kept, the rest is made.
+    """
     skips = {row["file"]: row["skip"] for row in csv.DictReader(io.StringIO(text))}
     members = prerequisites.tracks()
     made = io.StringIO()
     table = csv.writer(made, lineterminator="\n")
     table.writerow(["file", "title", "minutes", "exercises", "tracks", "skip"])
     for path in notebook_files.paths():
-        notebook, number = json.loads(path.read_text(encoding="utf-8")), path.name[:2]
-        title = "".join(notebook["cells"][0]["source"]).splitlines()[0].removeprefix(f"# {number} ")
-        needed = ["".join(cell["source"]) for cell in notebook["cells"] if "more" not in _tags(cell)]
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        number = path.name[:2]
+        title = (
+            "".join(notebook["cells"][0]["source"])
+            .splitlines()[0]
+            .removeprefix(f"# {number} ")
+        )
+        needed = [
+            "".join(cell["source"])
+            for cell in notebook["cells"]
+            if "more" not in _tags(cell)
+        ]
         exercises = "; ".join(filter(None, map(notebook_files.stub_number, needed)))
-        on_tracks = "; ".join(track for track, numbers in members.items() if number in numbers)
+        on_tracks = "; ".join(
+            track for track, numbers in members.items() if number in numbers
+        )
         skip_by = skips.get(path.name, "")
-        table.writerow([path.name, title, minutes(notebook, number), exercises, on_tracks, skip_by])
+        table.writerow(
+            [path.name, title, minutes(notebook, number), exercises, on_tracks, skip_by]
+        )
     return made.getvalue()
 
 
 def tracks() -> str:
-    """README.md's list of tracks, each with its notebooks and the sum of their minutes."""
+    """README.md's list of tracks, each with its notebooks and the sum
+    of their minutes.
+    """
     lines = []
     for track, way in outline.tracks().items():
         hours = round(sum(notebook.minutes for notebook in way) / 60)
-        lines.append(f"- **{track}** ({hours} hours): {', '.join(notebook.number for notebook in way)}\n")
+        lines.append(
+            f"- **{track}** ({hours} hours):"
+            f" {', '.join(notebook.number for notebook in way)}\n"
+        )
     return "".join(lines)
 
 
@@ -227,7 +342,8 @@ def _cell(cell: dict[str, Any], index: int) -> dict[str, Any]:
         "source": _lines("".join(cell["source"]).rstrip("\n")),
     }
     if "more" in tags and "".join(clean["source"]).startswith("#"):
-        clean["metadata"]["jp-MarkdownHeadingCollapsed"] = True  # JupyterLab folds what stands below the heading
+        # JupyterLab folds what stands below the heading
+        clean["metadata"]["jp-MarkdownHeadingCollapsed"] = True
     if cell["cell_type"] == "code":
         keep = "keep_output" in tags
         clean["outputs"] = cell.get("outputs", []) if keep else []
@@ -236,25 +352,43 @@ def _cell(cell: dict[str, Any], index: int) -> dict[str, Any]:
 
 
 def store(notebook: dict[str, Any]) -> None:
-    """Run a notebook and put the outputs of its cells tagged keep_output into it; the others stay as they are."""
+    """Run a notebook and put the outputs of its cells tagged keep_output into it; the
+    others stay as they are.
+    """
     for cell, done in zip(notebook["cells"], _run(notebook)["cells"], strict=True):
         if "keep_output" in _tags(cell):
-            cell |= {"outputs": done["outputs"], "execution_count": done["execution_count"]}
+            cell |= {
+                "outputs": done["outputs"],
+                "execution_count": done["execution_count"],
+            }
 
 
 def pictures() -> None:
-    """Run the notebooks that README.md's pictures come from, solved, and keep what those cells show in docs/."""
+    """Run the notebooks that README.md's pictures come from, solved, and keep what
+    those cells show in docs/.
+    """
     from PIL import Image
 
     for name, (number, cell_id) in PICTURES.items():
-        (path,) = (path for path in notebook_files.paths() if path.name.startswith(number))
+        (path,) = (
+            path for path in notebook_files.paths() if path.name.startswith(number)
+        )
         notebook = json.loads(path.read_text(encoding="utf-8"))
         run = _run(notebook_files.solved(notebook, exercise_files.solutions(number)))
         (cell,) = (cell for cell in run["cells"] if cell["id"] == cell_id)
-        found = [output["data"]["image/png"] for output in cell["outputs"] if "image/png" in output.get("data", {})]
-        images = [Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB") for data in found]
-        width, height = max(image.width for image in images), sum(image.height for image in images)
-        whole, top = Image.new("RGB", (width, height), "white"), 0
+        found = [
+            output["data"]["image/png"]
+            for output in cell["outputs"]
+            if "image/png" in output.get("data", {})
+        ]
+        images = [
+            Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")
+            for data in found
+        ]
+        width = max(image.width for image in images)
+        height = sum(image.height for image in images)
+        whole = Image.new("RGB", (width, height), "white")
+        top = 0
         for image in images:
             whole.paste(image, (0, top))
             top += image.height
@@ -267,7 +401,8 @@ def _run(notebook: dict[str, Any]) -> dict[str, Any]:
     import nbformat
 
     run = nbformat.reads(json.dumps(notebook), as_version=4)
-    with tempfile.TemporaryDirectory() as home:  # what it measures and answers is nobody's result
+    # what it measures and answers is nobody's result
+    with tempfile.TemporaryDirectory() as home:
         client = nbclient.NotebookClient(run, timeout=200, store_widget_state=False)
         client.execute(env={**os.environ, "LABKIT_HOME": home})
     return dict(json.loads(nbformat.writes(run)))
@@ -278,7 +413,9 @@ def _lines(text: str) -> list[str]:
 
 
 def write(path: Path, command: str) -> bool:
-    """Bring a file into its canonical form (or only look, for "check"); whether it was another."""
+    """Bring a file into its canonical form (or only look, for "check"); whether it was
+    another.
+    """
     text = path.read_text(encoding="utf-8")
     if path == COURSE:
         good = course(text)
@@ -294,7 +431,10 @@ def write(path: Path, command: str) -> bool:
         return False
     if command != "check":
         path.write_text(good, encoding="utf-8")
-    print(f"{path.name}: {'not canonical; make fix repairs it' if command == 'check' else 'written'}")
+    print(
+        f"{path.name}:"
+        f" {'not canonical; make fix repairs it' if command == 'check' else 'written'}"
+    )
     return True
 
 
@@ -304,9 +444,13 @@ def solve() -> None:
     SOLVED.mkdir(parents=True)
     for path in notebook_files.paths():
         notebook = json.loads(path.read_text(encoding="utf-8"))
-        filled = notebook_files.solved(notebook, exercise_files.solutions(path.name[:2]))
+        filled = notebook_files.solved(
+            notebook, exercise_files.solutions(path.name[:2])
+        )
         filled["cells"] += open_cells(notebook)
-        (SOLVED / path.name).write_text(json.dumps(filled, indent=1, ensure_ascii=False), encoding="utf-8")
+        (SOLVED / path.name).write_text(
+            json.dumps(filled, indent=1, ensure_ascii=False), encoding="utf-8"
+        )
 
 
 def main(command: str, url: str = "") -> int:
@@ -320,8 +464,13 @@ def main(command: str, url: str = "") -> int:
     if command == "address":
         set_address(url)
         tag = f"v{version()}"
-        print(f"Colab and Kaggle fetch the tag {tag} of it. Push it: git tag {tag} && git push origin {tag}")
-    changed = [write(path, command) for path in [*notebook_files.paths(), COURSE, README]]
+        print(
+            f"Colab and Kaggle fetch the tag {tag} of it. Push it: git tag {tag} && git"
+            f" push origin {tag}"
+        )
+    changed = [
+        write(path, command) for path in [*notebook_files.paths(), COURSE, README]
+    ]
     return int(command == "check" and any(changed))
 
 

@@ -1,7 +1,9 @@
-"""What each notebook teaches and needs: which notebooks it builds on, and which make up each track.
+"""What each notebook teaches and needs: which notebooks it builds on, and which make up
+each track.
 
-data/prerequisites.csv says in which section a word or a skill is explained, and which skills a notebook needs. Those of
-its words that a notebook uses, by the glossary's meaning, before it explains them are needed too.
+data/prerequisites.csv says in which section a word or a skill is explained, and which
+skills a notebook needs. Those of its words that a notebook uses, by the glossary's
+meaning, before it explains them are needed too.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ GOALS = {  # of each track
     "Kernels": ("01", "03", "04", "05", "06", "18"),
     "Many GPUs": ("12", "13", "14", "15", "17"),
 }
-_SILENT = re.compile(r"`[^`]*`|\$[^$]*\$|(?<=\])\([^)]*\)")  # code, formulas and addresses use no words
+# code, formulas and addresses use no words
+_SILENT = re.compile(r"`[^`]*`|\$[^$]*\$|(?<=\])\([^)]*\)")
 _CLOSING = 9  # the section of what stands after the numbered ones
 
 
@@ -40,22 +43,38 @@ def taught() -> dict[str, dict[str, int]]:
 
 @functools.cache
 def needed(number: str) -> frozenset[str]:
-    """The words that a notebook uses before it explains them, and the skills that it needs."""
-    skills = {name for section, _, names in _rows() if section[:2] == number for name in names}
+    """The words that a notebook uses before it explains them, and the skills that it
+    needs.
+    """
+    skills = {
+        name for section, _, names in _rows() if section[:2] == number for name in names
+    }
     own = taught().get(number, {})
-    return frozenset(skills | {word for word, section in used(number).items() if own.get(word, _CLOSING) > section})
+    return frozenset(
+        skills
+        | {
+            word
+            for word, section in used(number).items()
+            if own.get(word, _CLOSING) > section
+        }
+    )
 
 
 @functools.cache
 def used(number: str) -> dict[str, int]:
-    """The table's words in a notebook's prose outside of title and optional parts, each with its first section."""
+    """The table's words in a notebook's prose outside of title and optional parts, each
+    with its first section.
+    """
     (path,) = (path for path in notebook_files.paths() if path.name[:2] == number)
     listed = set().union(*taught().values())
     words = [word for word in of_page(number) if word.term in listed]
-    found, section = dict[str, int](), 0
+    found = dict[str, int]()
+    section = 0
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"][1:]:
         text = _SILENT.sub("", "".join(cell["source"]))
-        if cell["cell_type"] != "markdown" or "more" in cell["metadata"].get("tags", []):
+        if cell["cell_type"] != "markdown" or "more" in cell["metadata"].get(
+            "tags", []
+        ):
             continue
         if heading := re.search(r"^## (\d?)", text, re.MULTILINE):
             section = int(heading[1] or _CLOSING)
@@ -67,30 +86,56 @@ def used(number: str) -> dict[str, int]:
 
 @functools.cache
 def _pattern(word: Word) -> re.Pattern[str]:
-    forms = [form for each in (word.term, *word.also) for form in (each, each[0].upper() + each[1:])]
+    forms = [
+        form
+        for each in (word.term, *word.also)
+        for form in (each, each[0].upper() + each[1:])
+    ]
     return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, forms))})(?![\w-])")
 
 
 @functools.cache
 def builds_on(number: str) -> tuple[str, ...]:
-    """The earlier notebooks that explain what a notebook needs, without those that they build on themselves.
+    """The earlier notebooks that explain what a notebook needs, without those that they
+    build on themselves.
 
     Raises ValueError for a word or a skill that no earlier notebook explains.
     """
-    chosen, before = set[str](), sorted(other for other in taught() if other < number)
-    ways = {name: [other for other in before if name in taught()[other]] for name in needed(number)}
+    chosen = set[str]()
+    before = sorted(other for other in taught() if other < number)
+    ways = {
+        name: [other for other in before if name in taught()[other]]
+        for name in needed(number)
+    }
     if lacking := sorted(name for name, others in ways.items() if not others):
-        raise ValueError(f"Notebook {number} needs {', '.join(lacking)}, which no earlier notebook explains.")
+        raise ValueError(
+            f"Notebook {number} needs {', '.join(lacking)}, which no earlier notebook"
+            " explains."
+        )
     for _, others in sorted(ways.items(), key=lambda way: (len(way[1]), way[0])):
         if not closure(chosen).intersection(others):
-            chosen.add(min(others, key=lambda other: (len(closure(chosen | {other})), -int(other))))
+            chosen.add(
+                min(
+                    others,
+                    key=lambda other: (len(closure(chosen | {other})), -int(other)),
+                )
+            )
     return tuple(sorted(one for one in chosen if one not in closure(chosen - {one})))
 
 
 def closure(numbers: Iterable[str]) -> set[str]:
     """These notebooks, all that they build on, and the first."""
     numbers = set(numbers)
-    return {FIRST} | numbers | {one for number in numbers for one in closure(builds_on(number)) if number != FIRST}
+    return (
+        {FIRST}
+        | numbers
+        | {
+            one
+            for number in numbers
+            for one in closure(builds_on(number))
+            if number != FIRST
+        }
+    )
 
 
 def sentence(number: str) -> str:
@@ -98,7 +143,10 @@ def sentence(number: str) -> str:
     if number == FIRST:
         return "Builds on nothing: this is the first notebook."
     *others, last = builds_on(number) or (FIRST,)
-    return f"Builds on notebook{'s ' + ', '.join(others) + ' and' if others else ''} {last}."
+    return (
+        f"Builds on notebook{'s ' + ', '.join(others) + ' and' if others else ''}"
+        f" {last}."
+    )
 
 
 def tracks() -> dict[str, set[str]]:
@@ -107,7 +155,9 @@ def tracks() -> dict[str, set[str]]:
 
 
 def _rows() -> list[tuple[str, list[str], list[str]]]:
-    """Each section, what it teaches, and what its notebook needs. Raises DataError for a damaged table."""
+    """Each section, what it teaches, and what its notebook needs. Raises DataError for
+    a damaged table.
+    """
     return read_table(DATA / "prerequisites.csv", _row, DataError)
 
 

@@ -1,7 +1,9 @@
-"""The programs that some tests need and Python doesn't bring, as Debian's packages: `make programs`.
+"""The programs that some tests need and Python doesn't bring, as Debian's packages:
+`make programs`.
 
 usage: programs.py install        install those that are missing, with apt-get
-       programs.py hide FOLDER    fill a new folder with links to the programs of PATH, but for these: a bare PATH
+programs.py hide FOLDER    fill a new folder with links to the programs of PATH, but for
+these: a bare PATH
 
 Standard library only.
 """
@@ -16,14 +18,21 @@ import sys
 import sysconfig
 from pathlib import Path
 
-PACKAGES = {  # each program's names, and the packages of Debian and Ubuntu that bring it
-    "chromium": (("chromium", "chromium-browser", "google-chrome"), ("chromium", "fonts-dejavu-core")),
+# each program's names, and the packages of Debian and Ubuntu that bring it
+PACKAGES = {
+    "chromium": (
+        ("chromium", "chromium-browser", "google-chrome"),
+        ("chromium", "fonts-dejavu-core"),
+    ),
     "g++": (("g++",), ("g++",)),
     "ip": (("ip", "tc"), ("iproute2",)),
     "slurmctld": (("slurmctld", "slurmd", "munged", "sbatch"), ("slurm-wlm", "munge")),
 }
-COMPILER = re.compile(r"(.+-)?(g\+\+|gcc|c\+\+|cc|c[89]9|cpp|clang(\+\+)?|nvcc|ptxas)(-[\d.]+)?")
-HEADERS = "Python.h"  # of the Python that runs this; what torch.compile builds includes it
+COMPILER = re.compile(
+    r"(.+-)?(g\+\+|gcc|c\+\+|cc|c[89]9|cpp|clang(\+\+)?|nvcc|ptxas)(-[\d.]+)?"
+)
+# of the Python that runs this; what torch.compile builds includes it
+HEADERS = "Python.h"
 
 
 def path_of(name: str) -> str | None:
@@ -33,29 +42,46 @@ def path_of(name: str) -> str | None:
         return str(header) if header.exists() else None
     names = PACKAGES[name][0]
     found = list(filter(None, map(shutil.which, names)))
-    return found[0] if found and (name == "chromium" or len(found) == len(names)) else None
+    return (
+        found[0] if found and (name == "chromium" or len(found) == len(names)) else None
+    )
 
 
 def install() -> None:
-    """Install what is missing; exits with a sentence where apt-get or the right to use it is missing."""
-    missing = [package for name, (_, packages) in PACKAGES.items() if not path_of(name) for package in packages]
+    """Install what is missing; exits with a sentence where apt-get or the right to use
+    it is missing.
+    """
+    missing = [
+        package
+        for name, (_, packages) in PACKAGES.items()
+        if not path_of(name)
+        for package in packages
+    ]
     missing += [] if path_of(HEADERS) else ["python3-dev"]
     if not missing:
         print("All programs that the tests use are here.")
         return
     if shutil.which("apt-get") is None:
-        sys.exit(f"There is no apt-get here. Install what Debian calls {', '.join(missing)}.")
+        sys.exit(
+            f"There is no apt-get here. Install what Debian calls {', '.join(missing)}."
+        )
     as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
     if as_root and shutil.which("sudo") is None:
         sys.exit(f"Run this as root: apt-get install {' '.join(missing)}")
     print(f"Installing {' '.join(missing)}", flush=True)
     get = [*as_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]
     subprocess.run([*get, "update"], check=True)
-    subprocess.run([*get, "install", "-y", "--no-install-recommends", *missing], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [*get, "install", "-y", "--no-install-recommends", *missing],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def hide(folder: Path) -> None:
-    """Fill a new folder with links to PATH's programs, those that tests may miss left out; python3 is this Python."""
+    """Fill a new folder with links to PATH's programs, those that tests may miss left
+    out; python3 is this Python.
+    """
     hidden = {name for names, _ in PACKAGES.values() for name in names}
     folder.mkdir(parents=True)
     (folder / "python3").symlink_to(os.path.realpath(sys.executable))
@@ -63,7 +89,11 @@ def hide(folder: Path) -> None:
         for program in place.iterdir() if place.is_dir() else ():
             link = folder / program.name
             known = program.name in hidden or COMPILER.fullmatch(program.name)
-            if not known and not program.name.startswith(("python", "pip")) and not link.is_symlink():
+            if (
+                not known
+                and not program.name.startswith(("python", "pip"))
+                and not link.is_symlink()
+            ):
                 link.symlink_to(program)
 
 

@@ -1,4 +1,5 @@
-"""Draw ranks/timeline.png: three steps on four ranks, of which rank 2 computes twice as long as the others.
+"""Draw ranks/timeline.png: three steps on four ranks, of which rank 2 computes twice as
+long as the others.
 
 usage: python scripts/ranks_timeline.py
 """
@@ -19,7 +20,9 @@ COLORS = {"compute": "#0072B2", "communication": "#D55E00", "idle": "#d9d9d9"}
 
 
 def steps() -> None:
-    """What each rank runs: sleep in place of compute, and an all-reduce of 4 MB after each step."""
+    """What each rank runs: sleep in place of compute, and an all-reduce of 4 MB after
+    each step.
+    """
     dist.init_process_group("gloo")
     x = torch.ones(1_000_000)
     dist.barrier()
@@ -35,8 +38,16 @@ def main() -> None:
     zero_s = min(span.start_s for span in spans)
     figure, ax = plt.subplots(figsize=(8, 2.4), layout="constrained")
     for span in spans:
-        left_ms, ms = 1e3 * (span.start_s - zero_s), 1e3 * span.seconds
-        ax.barh(f"rank {span.rank}", ms, left=left_ms, color=COLORS[span.kind], edgecolor="white", linewidth=0.5)
+        left_ms = 1e3 * (span.start_s - zero_s)
+        ms = 1e3 * span.seconds
+        ax.barh(
+            f"rank {span.rank}",
+            ms,
+            left=left_ms,
+            color=COLORS[span.kind],
+            edgecolor="white",
+            linewidth=0.5,
+        )
     ax.invert_yaxis()
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_xlabel("ms since the first step began")

@@ -1,4 +1,5 @@
-"""What is wrong with a recorded run that somebody sends: its form, what may name a person, physics, missing sizes.
+"""What is wrong with a recorded run that somebody sends: its form, what may name a
+person, physics, missing sizes.
 
 `scripts.sent_run` is the command. A run with a fault is not taken.
 """
@@ -39,8 +40,9 @@ PERSONAL = {
     "the number of a process": re.compile(r"\bPID \d+"),
     "an identifier": re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-"),
 }
-# By section: FLOP and bytes that a call has to do at least, from the numbers in its size. The kernels of 04.3, 04.5 and
-# 05.5 read and write each number once; the matmuls of the others multiply n x n matrices.
+# By section: FLOP and bytes that a call has to do at least, from the numbers in its
+# size. The kernels of 04.3, 04.5 and 05.5 read and write each number once; the matmuls
+# of the others multiply n x n matrices.
 LEAST: dict[str, Callable[..., tuple[float, float]]] = {
     "04.3": lambda n, *_: (0, 8 * n * n),
     "04.5": lambda n, *_: (0, 4 * n),
@@ -65,7 +67,9 @@ class Run:
 
     @property
     def slug(self) -> str:
-        """The name of its file in data/recorded, "tesla-t4-x2", as `labkit.measure.machine` makes it."""
+        """The name of its file in data/recorded, "tesla-t4-x2", as
+        `labkit.measure.machine` makes it.
+        """
         cores = re.fullmatch(r"(\d+)-core (.*?)(?: \([^()]*\))?", self.machine)
         several = re.fullmatch(r"(\d+)x (.*)", self.machine)
         words = f"{several[2]} x{several[1]}" if several else self.machine
@@ -75,11 +79,18 @@ class Run:
 
 
 def read(path: Path, device: str = "") -> Run:
-    """The run in a file, with its faults. `device` names a row of data/gpus.csv, by default the machine's name does."""
+    """The run in a file, with its faults. `device` names a row of data/gpus.csv, by
+    default the machine's name does.
+    """
     if not path.is_file() or path.stat().st_size > MOST_BYTES:
-        return Run((), (f"Expected a file of at most {MOST_BYTES:,} bytes, got {path}.",))
-    entries, faults = list[Entry](), list[str]()
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        return Run(
+            (), (f"Expected a file of at most {MOST_BYTES:,} bytes, got {path}.",)
+        )
+    entries = list[Entry]()
+    faults = list[str]()
+    for number, line in enumerate(
+        path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1
+    ):
         try:
             entries.append(_entry(line))
         except (LabError, ValueError) as error:
@@ -89,28 +100,44 @@ def read(path: Path, device: str = "") -> Run:
 
 
 def personal(line: str, *, own: bool = False) -> Iterator[str]:
-    """What in a line may name a person or a place; `own` looks for this computer's and this user's names, too."""
+    """What in a line may name a person or a place; `own` looks for this computer's and
+    this user's names, too.
+    """
     yield from (what for what, pattern in PERSONAL.items() if pattern.search(line))
     if own:
         names = {"the name of this computer": socket.gethostname()}
         with contextlib.suppress(OSError, KeyError):  # a container's user may have none
             names["the name of its user"] = getpass.getuser()
         for what, name in names.items():
-            # Shorter ones, and a container's "root", are words that a sentence may hold.
-            if len(name) > 3 and name not in ("root", "user") and re.search(rf"\b{re.escape(name)}\b", line):
+            # Shorter ones, and a container's "root", are words that a sentence may
+            # hold.
+            if (
+                len(name) > 3
+                and name not in ("root", "user")
+                and re.search(rf"\b{re.escape(name)}\b", line)
+            ):
                 yield what
 
 
 def _entry(line: str) -> Entry:
-    """The entry of a line that has nothing else in it; a ValueError for any other line."""
+    """The entry of a line that has nothing else in it; a ValueError for
+    any other line.
+    """
     entry = results.from_line(line)
     if not isinstance(entry, Measurement | Verdict):
-        raise ValueError("a guess or an answer. Make the file by python -m scripts.sent_run pack.")
+        raise ValueError(
+            "a guess or an answer. Make the file by python -m scripts.sent_run pack."
+        )
     known = {"kind", *(field.name for field in dataclasses.fields(entry))}
     if unknown := sorted(set(json.loads(line)) - known):
-        raise ValueError(f"fields that a recorded run does not have: {', '.join(unknown)}.")
+        raise ValueError(
+            f"fields that a recorded run does not have: {', '.join(unknown)}."
+        )
     if found := ", ".join(personal(line)):
-        raise ValueError(f"it holds {found}. Make the file by python -m scripts.sent_run pack, which leaves it out.")
+        raise ValueError(
+            f"it holds {found}. Make the file by python -m scripts.sent_run pack, which"
+            " leaves it out."
+        )
     return entry
 
 
@@ -123,17 +150,23 @@ def _of_the_whole(run: Run) -> Iterator[str]:
     if any("rehearsal" in name for name in names):
         yield "Its machine is a rehearsal's, which computes on a CPU what a GPU would."
     if any(m.profile != "full" for m in numbers):
-        yield "Some sizes are those of LABKIT_PROFILE=ci. Record without LABKIT_PROFILE."
+        yield (
+            "Some sizes are those of LABKIT_PROFILE=ci. Record without LABKIT_PROFILE."
+        )
 
 
 def _of_each(run: Run, device: str) -> Iterator[str]:
     """Faults of single numbers, with the number's key first."""
     card = None
-    if device or not re.match(r"\d+-core ", run.machine):  # a machine without a GPU has no data sheet here
+    # a machine without a GPU has no data sheet here
+    if device or not re.match(r"\d+-core ", run.machine):
         try:
             card = find(device or run.machine)
         except UnknownDevice as error:
-            yield f"What this GPU can do at most is unknown, so no number can be checked. {error}"
+            yield (
+                "What this GPU can do at most is unknown, so no number can be checked."
+                f" {error}"
+            )
     sections = _sections()
     for entry in run.entries:
         if not isinstance(entry, Measurement):
@@ -150,7 +183,9 @@ def _sections() -> set[str]:
     found = set()
     for path in notebook_files.paths():
         cells = notebook_files.read(path)["cells"]
-        texts = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+        texts = (
+            "".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"
+        )
         headings = (re.match(r"## (\d+) ", text) for text in texts)
         found |= {f"{path.name[:2]}.{heading[1]}" for heading in headings if heading}
     return found
@@ -164,10 +199,19 @@ def _faults(m: Measurement, card: Device | None) -> Iterator[str]:
         yield f"no verdict may rest on it, since {m.busy}. Record again."
     if m.value < 0 or (m.value == 0 and (m.unit in TIMES or m.unit.endswith("/s"))):
         yield f"nothing takes {format_quantity(m.value, m.unit)}."
-    if m.samples and not (min(m.samples) > 0 and math.isclose(statistics.median(m.samples), m.value, rel_tol=1e-3)):
-        yield f"its samples' median is {statistics.median(m.samples):.6g}, its value {m.value:.6g}."
+    if m.samples and not (
+        min(m.samples) > 0
+        and math.isclose(statistics.median(m.samples), m.value, rel_tol=1e-3)
+    ):
+        yield (
+            f"its samples' median is {statistics.median(m.samples):.6g}, its value"
+            f" {m.value:.6g}."
+        )
     if not (m.low or 0.0) <= m.value <= (math.inf if m.high is None else m.high):
-        yield f"its value {m.value:.6g} lies outside of its own interval, {m.low} to {m.high}."
+        yield (
+            f"its value {m.value:.6g} lies outside of its own interval, {m.low} to"
+            f" {m.high}."
+        )
     is_share = m.unit == "%" and re.search(r"\b(share|accuracy|utilisation)\b", m.what)
     if is_share and m.value > 100 * (1 + probe.TOLERANCE):
         yield f"a share can't be {m.value:.4g} %."
@@ -178,14 +222,27 @@ def _faults(m: Measurement, card: Device | None) -> Iterator[str]:
 
 
 def _beyond(m: Measurement, card: Device) -> Iterator[str]:
-    """Whether a GPU's number is beyond what its data sheet allows; nothing where that doesn't say."""
-    slack = 1 + probe.ABOVE_PEAK  # boards clock above the boost that the printed peak is computed with
-    peak, bandwidth = _peak(m.dtype, card), card.bandwidth_bytes_per_s
-    limit = peak if m.unit.endswith("FLOP/s") else bandwidth if _reaches_memory(m.items, card) else None
+    """Whether a GPU's number is beyond what its data sheet allows; nothing where that
+    doesn't say.
+    """
+    # boards clock above the boost that the printed peak is computed with
+    slack = 1 + probe.ABOVE_PEAK
+    peak = _peak(m.dtype, card)
+    bandwidth = card.bandwidth_bytes_per_s
+    limit = (
+        peak
+        if m.unit.endswith("FLOP/s")
+        else bandwidth
+        if _reaches_memory(m.items, card)
+        else None
+    )
     scale = RATES.get(m.unit, 0.0)
     if limit and m.value * scale > limit * slack:
         most = format_quantity(limit / scale, m.unit)
-        yield f"{format_quantity(m.value, m.unit)} is beyond the peak of {card.name}, {most}."
+        yield (
+            f"{format_quantity(m.value, m.unit)} is beyond the peak of {card.name},"
+            f" {most}."
+        )
     numbers = [int(text.replace(",", "")) for text in re.findall(r"\d[\d,]*", m.size)]
     if m.unit in TIMES and m.section in LEAST and numbers:
         flop, moved = LEAST[m.section](*numbers)
@@ -193,11 +250,15 @@ def _beyond(m: Measurement, card: Device) -> Iterator[str]:
         if bandwidth and _reaches_memory(moved, card):
             least_s = max(least_s, moved / bandwidth)
         if m.value * TIMES[m.unit] * slack < least_s:
-            yield f"{format_quantity(m.value, m.unit)} is less than {card.name} takes at its peak, {least_s:.3g} s."
+            yield (
+                f"{format_quantity(m.value, m.unit)} is less than {card.name} takes at"
+                f" its peak, {least_s:.3g} s."
+            )
 
 
 def _peak(dtype: str, card: Device) -> float | None:
-    """The peak for a format, the highest of all where that is unknown; None where the card's row has none.
+    """The peak for a format, the highest of all where that is unknown; None where the
+    card's row has none.
 
     A GPU since Ampere may compute in TF32 what is called float32.
     """

@@ -1,11 +1,16 @@
-"""A recorded run that somebody sends: make the file to send, check one that came, take it into data/recorded.
+"""A recorded run that somebody sends: make the file to send, check one that came, take
+it into data/recorded.
 
-    python -m scripts.sent_run pack [RUN] [-o FILE]    this machine's run, or RUN, without what names a person
-    python -m scripts.sent_run check FILE              print what is wrong with a file; exit 1 if anything is
-    python -m scripts.sent_run take FILE [--replace]   check it, and put it into data/recorded
+    python -m scripts.sent_run pack [RUN] [-o FILE]
+        this machine's run, or RUN, without what names a person
+    python -m scripts.sent_run check FILE
+        print what is wrong with a file; exit 1 if anything is
+    python -m scripts.sent_run take FILE [--replace]
+        check it, and put it into data/recorded
 
-A file has the lines of a recorded run (labkit/core/results.py), all of one machine. `--device NAME` names its row of
-data/gpus.csv where the name that its driver reports fits several: a GeForce RTX 3060 has 8 or 12 GB.
+A file has the lines of a recorded run (labkit/core/results.py), all of one machine.
+`--device NAME` names its row of data/gpus.csv where the name that its driver reports
+fits several: a GeForce RTX 3060 has 8 or 12 GB.
 """
 
 from __future__ import annotations
@@ -31,12 +36,15 @@ SHOWN = 20  # faults
 
 
 def packed(path: Path) -> tuple[str, list[str]]:
-    """The text to send of a recorded run, and a sentence for each reason to leave lines out.
+    """The text to send of a recorded run, and a sentence for each reason to leave lines
+    out.
 
-    Guesses, the time of day, numbers that a busy machine gave and fields that a recorded run doesn't have are left out,
-    and so is a line with anything that may name a person or a place.
+    Guesses, the time of day, numbers that a busy machine gave and fields that a
+    recorded run doesn't have are left out, and so is a line with anything that may name
+    a person or a place.
     """
-    kept, out = [], Counter[str]()
+    kept = []
+    out = Counter[str]()
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             entry = results.from_line(line)
@@ -47,27 +55,42 @@ def packed(path: Path) -> tuple[str, list[str]]:
             out["are guesses or answers"] += 1
         elif isinstance(entry, Measurement) and entry.busy:
             out["were measured on a busy machine"] += 1
-        elif found := next(personal(to_send := results.to_line(_anonymous(entry)), own=True), ""):
+        elif found := next(
+            personal(to_send := results.to_line(_anonymous(entry)), own=True), ""
+        ):
             out[f"hold {found}"] += 1
         else:
             kept.append(to_send)
-    return "".join(f"{line}\n" for line in kept), [f"Left out: lines that {why}: {n}." for why, n in out.items()]
+    return "".join(f"{line}\n" for line in kept), [
+        f"Left out: lines that {why}: {n}." for why, n in out.items()
+    ]
 
 
 def _anonymous(entry: Entry) -> Entry:
-    """The entry with its day in place of its time, without a guess, and with the versions that numbers depend on."""
+    """The entry with its day in place of its time, without a guess, and with the
+    versions that numbers depend on.
+    """
     day = f"{entry.when[:10]}T00:00:00+00:00"
     if isinstance(entry, Verdict):
         return dataclasses.replace(entry, when=day)
-    versions = {name: version for name, version in entry.versions.items() if name in VERSIONS}
+    versions = {
+        name: version for name, version in entry.versions.items() if name in VERSIONS
+    }
     return dataclasses.replace(entry, when=day, predicted=None, versions=versions)
 
 
 def compared(run: Run) -> tuple[int, int]:
-    """How many numbers have a size, which boards need, and how many of them stand beside one of another machine."""
+    """How many numbers have a size, which boards need, and how many of them stand
+    beside one of another machine.
+    """
     sized = [m for m in run.entries if isinstance(m, Measurement) and m.size]
-    found = [beside(m.key, Work(m.unit, m.size, m.dtype, m.items, m.profile))[0] for m in sized]
-    return len(sized), sum(any(other.machine != run.machine for other in others) for others in found)
+    found = [
+        beside(m.key, Work(m.unit, m.size, m.dtype, m.items, m.profile))[0]
+        for m in sized
+    ]
+    return len(sized), sum(
+        any(other.machine != run.machine for other in others) for others in found
+    )
 
 
 def tell(run: Run) -> int:
@@ -81,12 +104,17 @@ def tell(run: Run) -> int:
         return 1
     sized, others = compared(run)
     print(f"{run.machine}: {len(run.entries)} lines, all plausible.")
-    print(f"{sized} numbers can stand on a board, {others} of them beside another machine's.")
+    print(
+        f"{sized} numbers can stand on a board, {others} of them beside another"
+        " machine's."
+    )
     return 0
 
 
 def pack(path: Path | None, to: Path | None, device: str) -> int:
-    """Write the file to send, check it as the one who gets it will, and say what was left out; the exit status."""
+    """Write the file to send, check it as the one who gets it will, and say what was
+    left out; the exit status.
+    """
     path = path or RECORDED / f"{machine().slug}.jsonl"
     if not path.is_file():
         print(f"There is no run at {path}. `make gpu` or `make record` makes one.")
@@ -99,21 +127,34 @@ def pack(path: Path | None, to: Path | None, device: str) -> int:
         print(sentence)
     if status := tell(read(to, device)):
         return status
-    print(f"The file to send is {to}. It names no person and no computer. docs/numbers.md says where it goes.")
+    print(
+        f"The file to send is {to}. It names no person and no computer. docs/numbers.md"
+        " says where it goes."
+    )
     return 0
 
 
-def take(path: Path, device: str = "", folder: Path = RECORDED, *, replace: bool = False) -> int:
-    """Put a file that somebody sent into data/recorded if nothing is wrong with it; the exit status."""
+def take(
+    path: Path, device: str = "", folder: Path = RECORDED, *, replace: bool = False
+) -> int:
+    """Put a file that somebody sent into data/recorded if nothing is wrong with it; the
+    exit status.
+    """
     run = read(path, device)
     if status := tell(run):
         return status
     target = folder / f"{run.slug}.jsonl"
     if target.exists() and not replace:
-        print(f"There is a run of {run.machine} already: {target}. With --replace this one takes its place.")
+        print(
+            f"There is a run of {run.machine} already: {target}. With --replace this"
+            " one takes its place."
+        )
         return 1
     entries = sorted(run.entries, key=lambda entry: entry.section)
-    target.write_text("".join(f"{results.to_line(_anonymous(entry))}\n" for entry in entries), encoding="utf-8")
+    target.write_text(
+        "".join(f"{results.to_line(_anonymous(entry))}\n" for entry in entries),
+        encoding="utf-8",
+    )
     print(f"It is in {target} now.")
     return 0
 
@@ -125,9 +166,19 @@ def main(words: Sequence[str]) -> int:
     made = {name: commands.add_parser(name) for name in ("pack", "check", "take")}
     for name, each in made.items():
         each.add_argument("file", type=Path, nargs="?" if name == "pack" else None)
-        each.add_argument("--device", default="", help="its row of data/gpus.csv, where its name fits several")
-    made["pack"].add_argument("-o", dest="to", type=Path, help="by default build/to_send/<machine>.jsonl")
-    made["take"].add_argument("--replace", action="store_true", help="replace the run of this machine that is there")
+        each.add_argument(
+            "--device",
+            default="",
+            help="its row of data/gpus.csv, where its name fits several",
+        )
+    made["pack"].add_argument(
+        "-o", dest="to", type=Path, help="by default build/to_send/<machine>.jsonl"
+    )
+    made["take"].add_argument(
+        "--replace",
+        action="store_true",
+        help="replace the run of this machine that is there",
+    )
     given: Any = parser.parse_args(words)
     if given.command == "pack":
         return pack(given.file, given.to, given.device)

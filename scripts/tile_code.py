@@ -1,8 +1,10 @@
-"""Compile notebook 18's kernels with Triton and cuTile, and write what they became into data/tile_code.csv.
+"""Compile notebook 18's kernels with Triton and cuTile, and write what they became into
+data/tile_code.csv.
 
 usage: python -m scripts.tile_code
 
-It runs the notebook's cells that define or compile kernels. Needs Linux, triton and cuda-tile[tileiras]; no GPU.
+It runs the notebook's cells that define or compile kernels. Needs Linux, triton and
+cuda-tile[tileiras]; no GPU.
 """
 
 from __future__ import annotations
@@ -37,10 +39,14 @@ def codes() -> list[compiled.Code]:
 
 
 def kernels() -> dict[str, Any]:
-    """The names that the solved notebook's cells give to kernels and to what they compile."""
+    """The names that the solved notebook's cells give to kernels and to what they
+    compile.
+    """
     names: dict[str, Any] = {"__name__": "__main__"}
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
-    for cell in notebook_files.solved(notebook, exercise_files.solutions("18"))["cells"]:
+    for cell in notebook_files.solved(notebook, exercise_files.solutions("18"))[
+        "cells"
+    ]:
         source = "".join(cell["source"]).split("\nprint(")[0]
         if cell["cell_type"] == "code" and _COMPILES.search(source):
             file = f"<{cell['id']}>"  # Triton reads a kernel's source by its file
@@ -57,7 +63,10 @@ def main() -> None:
         for what, n in one.counts.items()
     ]
     by = compiled.cutile_version()
-    rows += [("cutile", each, "B of cubin", compiled.cutile_bytes(each), by) for each in (80, 90, 100)]
+    rows += [
+        ("cutile", each, "B of cubin", compiled.cutile_bytes(each), by)
+        for each in (80, 90, 100)
+    ]
     with compiled.RECORDED.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(("name", "capability", "what", "value", "compiler"))

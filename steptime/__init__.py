@@ -1,4 +1,6 @@
-"""Where a training step's time and memory go, what limits its loop, and how much of the machine it uses."""
+"""Where a training step's time and memory go, what limits its loop, and how much of the
+machine it uses.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,15 @@ from steptime import errors as errors
 
 if TYPE_CHECKING:
     from steptime.annotations import part as part
-    from steptime.bottleneck import diagnose as diagnose, find_bottleneck as find_bottleneck, watch as watch
-    from steptime.ceilings import Ceilings as Ceilings, measure_ceilings as measure_ceilings
+    from steptime.bottleneck import (
+        diagnose as diagnose,
+        find_bottleneck as find_bottleneck,
+        watch as watch,
+    )
+    from steptime.ceilings import (
+        Ceilings as Ceilings,
+        measure_ceilings as measure_ceilings,
+    )
     from steptime.chrome_trace import quiet_profiler as quiet_profiler
     from steptime.host_waits import wait_lines as wait_lines
     from steptime.limits import Gain as Gain, Limit as Limit
@@ -27,12 +36,15 @@ if TYPE_CHECKING:
     from steptime.unchanged import unchanged as unchanged
 
 _NAMES = (  # of a module, and what it has
-    "annotations part, bottleneck diagnose find_bottleneck watch, ceilings Ceilings measure_ceilings, "
-    "chrome_trace quiet_profiler, host_waits wait_lines, limits Gain Limit, mfu Utilization utilization, "
-    "memory_by_category MemoryTimeline memory_timeline saved_activation_bytes, operator_timing counted_flop, "
-    "partition PartSpan, parts PARTS, step StepProfile profile_step, unchanged unchanged"
+    "annotations part, bottleneck diagnose find_bottleneck watch, ceilings Ceilings"
+    " measure_ceilings, chrome_trace quiet_profiler, host_waits wait_lines, limits Gain"
+    " Limit, mfu Utilization utilization, memory_by_category MemoryTimeline"
+    " memory_timeline saved_activation_bytes, operator_timing counted_flop, partition"
+    " PartSpan, parts PARTS, step StepProfile profile_step, unchanged unchanged"
 )
-_HOME_OF = {name: words.split()[0] for words in _NAMES.split(",") for name in words.split()[1:]}
+_HOME_OF = {
+    name: words.split()[0] for words in _NAMES.split(",") for name in words.split()[1:]
+}
 __all__ = sorted(_HOME_OF)
 
 

@@ -1,4 +1,6 @@
-"""Memory allocations in a Chrome trace: when each was made and freed, in which phase of a step, for what purpose."""
+"""Memory allocations in a Chrome trace: when each was made and freed, in which phase of
+a step, for what purpose.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,30 @@ from dataclasses import dataclass
 from steptime.chrome_trace import TraceEvent
 from steptime.parts import PREFIX
 
-CATEGORIES = ("parameters", "optimizer state", "gradients", "activations", "temporary and other")
+CATEGORIES = (
+    "parameters",
+    "optimizer state",
+    "gradients",
+    "activations",
+    "temporary and other",
+)
 PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, OTHER = CATEGORIES
-BEGIN, END, GRADIENT = (PREFIX + words for words in ("step begins", "step ends", "gradient at "))
+BEGIN, END, GRADIENT = (
+    PREFIX + words for words in ("step begins", "step ends", "gradient at ")
+)
 DEVICE_TYPES = {"cpu": 0, "cuda": 1}  # c10::DeviceType, as the trace writes it
-_BACKWARD, _UPDATE = "autograd::engine::evaluate_function: ", "Optimizer.step#"
+_BACKWARD = "autograd::engine::evaluate_function: "
+_UPDATE = "Optimizer.step#"
 
-Held = Mapping[int, tuple[str, int]]  # address -> category and bytes of memory that model or optimizer holds
+# address -> category and bytes of memory that model or optimizer holds
+Held = Mapping[int, tuple[str, int]]
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of the step: 'forward', 'backward' or 'optimizer', in seconds since the step began."""
+    """A phase of the step: 'forward', 'backward' or 'optimizer', in seconds since the
+    step began.
+    """
 
     name: str
     start_s: float
@@ -30,12 +44,16 @@ class Phase:
 
 def phase_at(phases: Sequence[Phase], at_s: float) -> str:
     """The name of the phase at a time; empty between phases."""
-    return next((phase.name for phase in phases if phase.start_s <= at_s <= phase.end_s), "")
+    return next(
+        (phase.name for phase in phases if phase.start_s <= at_s <= phase.end_s), ""
+    )
 
 
 @dataclass
 class Allocation:
-    """`n_bytes` at an address from `start` until `end`, in the trace's microseconds; infinite if outside the trace."""
+    """`n_bytes` at an address from `start` until `end`, in the trace's microseconds;
+    infinite if outside the trace.
+    """
 
     address: int
     n_bytes: int
@@ -49,67 +67,112 @@ class Allocation:
 
 
 class StepTrace:
-    """One step between the marks BEGIN and END of a trace: its operators, phases and allocations on one device."""
+    """One step between the marks BEGIN and END of a trace: its operators, phases and
+    allocations on one device.
+    """
 
     def __init__(self, events: Sequence[TraceEvent], device: str) -> None:
         timed = sorted((e for e in events if "ts" in e), key=lambda e: float(e["ts"]))
-        marks = {e["name"]: _end(e) for e in reversed(timed) if e["name"] in (BEGIN, END)}
-        self.begin, self.end = marks[BEGIN], marks[END]
+        marks = {
+            e["name"]: _end(e) for e in reversed(timed) if e["name"] in (BEGIN, END)
+        }
+        self.begin = marks[BEGIN]
+        self.end = marks[END]
         inside = [e for e in timed if self.begin <= float(e["ts"]) <= self.end]
         self.operators = _outermost([e for e in inside if e.get("cat") == "cpu_op"])
         self._starts = [float(e["ts"]) for e in self.operators]
         self.phases = _phases(inside, self.operators, self.begin)
-        trains = any(phase.name == "backward" for phase in self.phases)  # without, nothing is kept for one
-        self._kept_phases = [phase for phase in self.phases if trains and phase.name == "forward"]
-        named = [(float(e["ts"]), e["name"]) for e in timed if e["name"].startswith(GRADIENT)]
+        # without, nothing is kept for one
+        trains = any(phase.name == "backward" for phase in self.phases)
+        self._kept_phases = [
+            phase for phase in self.phases if trains and phase.name == "forward"
+        ]
+        named = [
+            (float(e["ts"]), e["name"]) for e in timed if e["name"].startswith(GRADIENT)
+        ]
         self.gradients = [(at, int(name.removeprefix(GRADIENT))) for at, name in named]
         memory = [e for e in timed if e["name"] == "[memory]"]
-        own = [e for e in memory if e["args"].get("Device Type") == DEVICE_TYPES[device]]
+        own = [
+            e for e in memory if e["args"].get("Device Type") == DEVICE_TYPES[device]
+        ]
         self.allocations, self._frees = _allocations(own)
 
     def operator_at(self, at: float) -> str:
-        """The name of the outermost operator running at a time; empty between operators."""
+        """The name of the outermost operator running at a time; empty between
+        operators.
+        """
         last = bisect.bisect_right(self._starts, at) - 1
         runs = last >= 0 and at <= _end(self.operators[last])
         return str(self.operators[last]["name"]).removeprefix(_BACKWARD) if runs else ""
 
     def sort(self, before: Held, after: Held) -> list[Allocation]:
-        """All allocations in use during the step, older ones included, each with its category.
+        """All allocations in use during the step, older ones included, each with its
+        category.
 
         `before` and `after` are what model and optimizer held at BEGIN and at END.
         """
-        by_address: dict[int, list[Allocation]] = {}  # an address may be given out several times
+        # an address may be given out several times
+        by_address: dict[int, list[Allocation]] = {}
         for one in self.allocations:
             by_address.setdefault(one.address, []).append(one)
             if self._is_activation(one):
                 one.category = ACTIVATIONS
-        # Addresses are reused, so a claim goes to the allocation that is at the address at the time of the claim.
+        # Addresses are reused, so a claim goes to the allocation that is at the address
+        # at the time of the claim.
         claims = [(at, address, GRADIENTS) for at, address in self.gradients]
-        claims += [(at, a, c) for at, held in ((self.begin, before), (self.end, after)) for a, (c, _) in held.items()]
+        claims += [
+            (at, a, c)
+            for at, held in ((self.begin, before), (self.end, after))
+            for a, (c, _) in held.items()
+        ]
         for at, address, category in claims:
             for one in by_address.get(address, []):
                 if one.lives(at):
                     one.category = category
-        # The first time that each address was freed; a CPU's allocator reports none for what is older than the trace.
-        freed = {address: at for at, address in reversed(self._frees) if at > self.begin}
+        # The first time that each address was freed; a CPU's allocator reports none for
+        # what is older than the trace.
+        freed = {
+            address: at for at, address in reversed(self._frees) if at > self.begin
+        }
         older = [
-            Allocation(address, n_bytes, end=freed.get(address, math.inf), category=category)
+            Allocation(
+                address, n_bytes, end=freed.get(address, math.inf), category=category
+            )
             for address, (category, n_bytes) in before.items()
             if not any(one.lives(self.begin) for one in by_address.get(address, []))
         ]
-        return [a for a in (*older, *self.allocations) if a.n_bytes and a.end > self.begin and a.start <= self.end]
+        return [
+            a
+            for a in (*older, *self.allocations)
+            if a.n_bytes and a.end > self.begin and a.start <= self.end
+        ]
 
     def _is_activation(self, one: Allocation) -> bool:
-        """Whether it was made in a forward phase, and is still in use when the backward phase after that begins."""
-        start_s, end_s = (one.start - self.begin) / 1e6, (one.end - self.begin) / 1e6
-        phases = (phase for phase in self._kept_phases if phase.start_s <= start_s <= phase.end_s)
+        """Whether it was made in a forward phase, and is still in use when the backward
+        phase after that begins.
+        """
+        start_s = (one.start - self.begin) / 1e6
+        end_s = (one.end - self.begin) / 1e6
+        phases = (
+            phase
+            for phase in self._kept_phases
+            if phase.start_s <= start_s <= phase.end_s
+        )
         return start_s > 0 and any(phase.end_s <= end_s for phase in phases)
 
 
-def series(allocations: Sequence[Allocation], begin: float, end: float) -> tuple[list[float], dict[str, list[int]]]:
-    """The times from `begin` to `end` at which memory changes, and each category's bytes from then on."""
-    changes = [(max(one.start, begin), one.category, one.n_bytes) for one in allocations]
-    changes += [(one.end, one.category, -one.n_bytes) for one in allocations if one.end <= end]
+def series(
+    allocations: Sequence[Allocation], begin: float, end: float
+) -> tuple[list[float], dict[str, list[int]]]:
+    """The times from `begin` to `end` at which memory changes, and each category's
+    bytes from then on.
+    """
+    changes = [
+        (max(one.start, begin), one.category, one.n_bytes) for one in allocations
+    ]
+    changes += [
+        (one.end, one.category, -one.n_bytes) for one in allocations if one.end <= end
+    ]
     now = dict.fromkeys(CATEGORIES, 0)
     rows = [(begin, *now.values())]
     for at, category, n_bytes in sorted(changes, key=lambda change: change[0]):
@@ -118,7 +181,9 @@ def series(allocations: Sequence[Allocation], begin: float, end: float) -> tuple
             rows.clear()
         rows.append((at, *now.values()))
     times, *columns = zip(*rows, strict=True)
-    return list(times), {name: list(values) for name, values in zip(CATEGORIES, columns, strict=True)}
+    return list(times), {
+        name: list(values) for name, values in zip(CATEGORIES, columns, strict=True)
+    }
 
 
 def _end(event: TraceEvent) -> float:
@@ -134,13 +199,19 @@ def _outermost(operators: Sequence[TraceEvent]) -> list[TraceEvent]:
     return outer
 
 
-def _allocations(memory: Sequence[TraceEvent]) -> tuple[list[Allocation], list[tuple[float, int]]]:
-    """Allocations in order, and the times and addresses of frees whose allocation is not in the trace."""
+def _allocations(
+    memory: Sequence[TraceEvent],
+) -> tuple[list[Allocation], list[tuple[float, int]]]:
+    """Allocations in order, and the times and addresses of frees whose allocation is
+    not in the trace.
+    """
     alive: dict[int, Allocation] = {}
     blocks: list[Allocation] = []
     frees: list[tuple[float, int]] = []
     for event in memory:
-        at, address, n_bytes = float(event["ts"]), int(event["args"]["Addr"]), int(event["args"]["Bytes"])
+        at = float(event["ts"])
+        address = int(event["args"]["Addr"])
+        n_bytes = int(event["args"]["Bytes"])
         if n_bytes > 0:
             alive[address] = Allocation(address, n_bytes, at)
             blocks.append(alive[address])
@@ -151,15 +222,30 @@ def _allocations(memory: Sequence[TraceEvent]) -> tuple[list[Allocation], list[t
     return blocks, frees
 
 
-def _phases(inside: Sequence[TraceEvent], operators: Sequence[TraceEvent], begin: float) -> tuple[Phase, ...]:
-    """Backward passes and updates as torch marks them; operators that run before a backward pass are forward."""
-    spans = [("backward", float(e["ts"]), _end(e)) for e in operators if e["name"].startswith(_BACKWARD)]
-    spans += [("optimizer", float(e["ts"]), _end(e)) for e in inside if e["name"].startswith(_UPDATE)]
+def _phases(
+    inside: Sequence[TraceEvent], operators: Sequence[TraceEvent], begin: float
+) -> tuple[Phase, ...]:
+    """Backward passes and updates as torch marks them; operators that run before a
+    backward pass are forward.
+    """
+    spans = [
+        ("backward", float(e["ts"]), _end(e))
+        for e in operators
+        if e["name"].startswith(_BACKWARD)
+    ]
+    spans += [
+        ("optimizer", float(e["ts"]), _end(e))
+        for e in inside
+        if e["name"].startswith(_UPDATE)
+    ]
     others = [float(e["ts"]) for e in operators if not e["name"].startswith(_BACKWARD)]
     merged: list[tuple[str, float, float]] = []
     for name, start, end in sorted(spans, key=lambda span: span[1]):
-        gap = bool(merged) and bisect.bisect(others, merged[-1][2]) < bisect.bisect(others, start)
-        if merged and merged[-1][0] == name == "backward" and not gap:  # one pass is marked as many operators
+        gap = bool(merged) and bisect.bisect(others, merged[-1][2]) < bisect.bisect(
+            others, start
+        )
+        # one pass is marked as many operators
+        if merged and merged[-1][0] == name == "backward" and not gap:
             merged[-1] = (name, merged[-1][1], end)
         else:
             merged.append((name, start, end))
@@ -168,7 +254,9 @@ def _phases(inside: Sequence[TraceEvent], operators: Sequence[TraceEvent], begin
     for (name, start, end), before in zip(merged, ends, strict=False):
         first = bisect.bisect(others, before)
         if name == "backward" and first < len(others) and others[first] < start:
-            phases.append(Phase("forward", (before - begin) / 1e6, (start - begin) / 1e6))
+            phases.append(
+                Phase("forward", (before - begin) / 1e6, (start - begin) / 1e6)
+            )
         phases.append(Phase(name, (start - begin) / 1e6, (end - begin) / 1e6))
     if not any(phase.name == "backward" for phase in phases) and operators:
         stop = phases[0].start_s if phases else (_end(operators[-1]) - begin) / 1e6

@@ -1,4 +1,6 @@
-"""Name the parts of a step and supply its batches, for profile_step and find_bottleneck."""
+"""Name the parts of a step and supply its batches, for profile_step and
+find_bottleneck.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +20,31 @@ Batch = Any
 
 @contextlib.contextmanager
 def part(name: str) -> Iterator[None]:
-    """Name the work inside the block for torch's profiler and, on a GPU, as an NVTX range for nsys and ncu.
+    """Name the work inside the block for torch's profiler and, on a GPU, as an NVTX
+    range for nsys and ncu.
 
-    `name` is input, copies, forward, backward, optimizer or communication. torch names DataLoaders, backward passes,
-    optimizers and collectives by itself; operators without a name count as forward.
-    Raises BadArgument for another name. Source: NVTX, nvidia.github.io/NVTX.
+    `name` is input, copies, forward, backward, optimizer or communication. torch names
+    DataLoaders, backward passes, optimizers and collectives by itself; operators
+    without a name count as forward. Raises BadArgument for another name. Source: NVTX,
+    nvidia.github.io/NVTX.
     """
     name = choice("name", name, NAMED)
-    nvtx = torch.cuda.nvtx.range(name) if torch.cuda.is_available() else contextlib.nullcontext()
+    nvtx = (
+        torch.cuda.nvtx.range(name)
+        if torch.cuda.is_available()
+        else contextlib.nullcontext()
+    )
     with torch.profiler.record_function(PREFIX + name), nvtx:
         yield
 
 
 class Supply:
-    """Returns the next batch when called; `epoch` is how often the batches have begun anew.
+    """Returns the next batch when called; `epoch` is how often the batches have begun
+    anew.
 
-    `batches` is a function that returns the next one, an iterable (started again at its end), or one batch, returned
-    every time: a tensor, a dict, or a tuple or list of tensors. Raises BadArgument for anything else, and for an empty
-    iterable.
+    `batches` is a function that returns the next one, an iterable (started again at its
+    end), or one batch, returned every time: a tensor, a dict, or a tuple or list of
+    tensors. Raises BadArgument for anything else, and for an empty iterable.
     """
 
     def __init__(self, batches: object) -> None:
@@ -47,7 +56,11 @@ class Supply:
         elif isinstance(batches, Iterable):
             self._next = functools.partial(next, self._again(batches))
         else:
-            raise expected("batches", "an iterable (a DataLoader), a function or one batch", batches)
+            raise expected(
+                "batches",
+                "an iterable (a DataLoader), a function or one batch",
+                batches,
+            )
 
     def __call__(self) -> Batch:
         """The next batch."""
@@ -60,8 +73,14 @@ class Supply:
                 empty = False
                 yield batch
             if empty:
-                again = "batches that can be iterated more than once, got none. Pass a list."
-                raise BadArgument(f"Expected {again if self.epoch else 'at least one batch, got none.'}")
+                again = (
+                    "batches that can be iterated more than once, got none. Pass a"
+                    " list."
+                )
+                raise BadArgument(
+                    "Expected"
+                    f" {again if self.epoch else 'at least one batch, got none.'}"
+                )
             self.epoch += 1
 
 
@@ -69,4 +88,8 @@ def is_batch(value: object) -> bool:
     """Whether this is one batch: a tensor, a dict, or a tuple or list of tensors."""
     if isinstance(value, torch.Tensor | dict):
         return True
-    return isinstance(value, tuple | list) and bool(value) and all(isinstance(x, torch.Tensor) for x in value)
+    return (
+        isinstance(value, tuple | list)
+        and bool(value)
+        and all(isinstance(x, torch.Tensor) for x in value)
+    )

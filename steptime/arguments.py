@@ -1,4 +1,6 @@
-"""Judge what was passed in: numbers of every library, functions, names, devices; and quote it in a message."""
+"""Judge what was passed in: numbers of every library, functions, names, devices; and
+quote it in a message.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +15,38 @@ import torch
 from steptime.errors import BadArgument
 
 T = TypeVar("T")
-_LEAST, _MOST = 1e-30, 1e30  # beyond these, no quantity here has a meaning
+# beyond these, no quantity here has a meaning
+_LEAST = 1e-30
+_MOST = 1e30
 _PARTS = reprlib.Repr()
-_PARTS.maxlist = _PARTS.maxtuple = _PARTS.maxdict = _PARTS.maxset = _PARTS.maxfrozenset = 30
+_PARTS.maxlist = _PARTS.maxtuple = _PARTS.maxdict = _PARTS.maxset = (
+    _PARTS.maxfrozenset
+) = 30
 _PARTS.maxstring = _PARTS.maxother = 80
 
 
 def as_number(value: Any) -> int | float | None:
-    """`value` as an int or float: Python, NumPy and one-element torch numbers count, also inf and NaN. Else None."""
+    """`value` as an int or float: Python, NumPy and one-element torch numbers count,
+    also inf and NaN. Else None.
+    """
     try:
         if issubclass(type(value), bool):
             return None
-        if issubclass(type(value), int | float):  # what a subclass says of itself doesn't count
-            return float.__pos__(value) if issubclass(type(value), float) else int.__pos__(value)
+        # what a subclass says of itself doesn't count
+        if issubclass(type(value), int | float):
+            return (
+                float.__pos__(value)
+                if issubclass(type(value), float)
+                else int.__pos__(value)
+            )
         masked = getattr(value, "mask", None) is not None
-        kind = getattr(getattr(value, "dtype", None), "kind", "f")  # torch's dtypes have none
+        # torch's dtypes have none
+        kind = getattr(getattr(value, "dtype", None), "kind", "f")
         number = value.item() if not masked and kind in "iuf" else None
         return number if type(number) in (int, float) else None
-    except Exception:  # several elements, a tensor without values, an object that refuses all questions
+    except Exception:
+        # several elements, a tensor without values, an object that refuses all
+        # questions
         return None
 
 
@@ -62,7 +78,12 @@ def function(name: str, value: Any, arguments: int) -> Any:
     try:
         signature.bind(*[None] * arguments)
     except TypeError:
-        raise expected(name, words, value, f"This one has {', '.join(signature.parameters) or 'none'}.") from None
+        raise expected(
+            name,
+            words,
+            value,
+            f"This one has {', '.join(signature.parameters) or 'none'}.",
+        ) from None
     return value
 
 
@@ -73,7 +94,12 @@ def choice(name: str, value: Any, known: Iterable[str]) -> str:
     if text in names:
         return text
     near = difflib.get_close_matches(text[:200], names, n=1, cutoff=0.0) if text else []
-    raise expected(name, f"one of {', '.join(names)}", value, f"The nearest is {near[0]!r}." if near else "")
+    raise expected(
+        name,
+        f"one of {', '.join(names)}",
+        value,
+        f"The nearest is {near[0]!r}." if near else "",
+    )
 
 
 def device(value: Any) -> str:
@@ -83,24 +109,32 @@ def device(value: Any) -> str:
         return "cuda" if has_gpu else "cpu"
     name = choice("device", value, ("cpu", "cuda"))
     if name == "cuda" and not has_gpu:
-        raise BadArgument("Expected a GPU that torch can use for device='cuda', found none. Pass device='cpu'.")
+        raise BadArgument(
+            "Expected a GPU that torch can use for device='cuda', found none. Pass"
+            " device='cpu'."
+        )
     return name
 
 
 def instance(name: str, value: Any, kind: type[T]) -> T:
     """A value of a class."""
-    if not issubclass(type(value), kind):  # isinstance would believe what a value says of its class
+    # isinstance would believe what a value says of its class
+    if not issubclass(type(value), kind):
         raise expected(name, f"a {kind.__name__}", value)
     return cast(T, value)
 
 
 def expected(name: str, words: str, value: Any, advice: str = "") -> BadArgument:
     """The error that says what was expected, what came, and what to do."""
-    return BadArgument(f"Expected {name} to be {words}, got {brief_repr(value)}. {advice}".rstrip())
+    return BadArgument(
+        f"Expected {name} to be {words}, got {brief_repr(value)}. {advice}".rstrip()
+    )
 
 
 def brief_repr(value: Any) -> str:
-    """`value` as a message quotes it: an array's type and shape, else its repr on one line, cut after 60 characters."""
+    """`value` as a message quotes it: an array's type and shape, else its repr on one
+    line, cut after 60 characters.
+    """
     kind = type(value).__name__
     try:
         shape = getattr(value, "shape", None)
@@ -108,8 +142,13 @@ def brief_repr(value: Any) -> str:
             return f"{kind} of shape {tuple(shape)}"
         if issubclass(type(value), str | bytes):
             value = value[:80]
-        parted = type(value) in (list, tuple, dict, set, frozenset)  # such may be long, and is not written out whole
-        text = " ".join((_PARTS.repr if parted else repr)(value).split()).encode("utf-8", "backslashreplace").decode()
+        # such may be long, and is not written out whole
+        parted = type(value) in (list, tuple, dict, set, frozenset)
+        text = (
+            " ".join((_PARTS.repr if parted else repr)(value).split())
+            .encode("utf-8", "backslashreplace")
+            .decode()
+        )
         return text if len(text) <= 60 else f"{text[:57]}..."
     except Exception:  # a message about a bad value must not fail on it
         return f"an object of type {kind}"

@@ -1,4 +1,6 @@
-"""Rates that no step should beat, which find_bottleneck and utilization compare with: given, or measured here."""
+"""Rates that no step should beat, which find_bottleneck and utilization compare with:
+given, or measured here.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,20 @@ DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64")
 _READINGS = 7
 _COPY_BYTES = {"cpu": 2**27, "cuda": 2**29}  # beyond most caches
 _SIDE = {"cpu": 1024, "cuda": 4096}  # of the matrices
-_SMALL_COPY_BYTES, _SMALL_SIDE = 2**24, 512
+_SMALL_COPY_BYTES = 2**24
+_SMALL_SIDE = 512
 _MEASURED = {"cpu": ("float32",), "cuda": ("float32", "bfloat16", "float16")}
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The highest rates of `device`: of a matmul in FLOP/s by dtype, float32 at least, and of a copy in B/s.
+    """The highest rates of `device`: of a matmul in FLOP/s by dtype, float32 at least,
+    and of a copy in B/s.
 
-    A copy's bytes are those read and those written. `highest_flop_per_s` are the best of the matmul's readings, `peaks`
-    the data sheet's FLOP/s, both by dtype. `remarks` say by dtype why a rate is missing, and under "busy" that other
-    programs ran meanwhile. `threads` is None on a GPU.
+    A copy's bytes are those read and those written. `highest_flop_per_s` are the best
+    of the matmul's readings, `peaks` the data sheet's FLOP/s, both by dtype. `remarks`
+    say by dtype why a rate is missing, and under "busy" that other programs ran
+    meanwhile. `threads` is None on a GPU.
     """
 
     device: str
@@ -38,33 +43,59 @@ class Ceilings:
 
 
 def measure_ceilings(device: str | None = None, *, small: bool = False) -> Ceilings:
-    """Time a copy of a large tensor and square matmuls on `device` ("cpu" or "cuda"), in about a second.
+    """Time a copy of a large tensor and square matmuls on `device` ("cpu" or "cuda"),
+    in about a second.
 
-    Each rate is the median of 7 readings. On a CPU only float32 is measured, with as many threads as torch uses; time
-    in which other programs had this thread's core is left out, as find_bottleneck leaves it out of operators.
-    `small` takes 16 MiB and n = 512: to try code out, since a cache may hold them and a GPU isn't busy with them.
+    Each rate is the median of 7 readings. On a CPU only float32 is measured, with as
+    many threads as torch uses; time in which other programs had this thread's core is
+    left out, as find_bottleneck leaves it out of operators. `small` takes 16 MiB and n
+    = 512: to try code out, since a cache may hold them and a GPU isn't busy with them.
     Raises BadArgument for another device.
     """
     device = judged_device(device)
-    sync, side = sync_of(device), _SMALL_SIDE if small else _SIDE[device]
-    source = torch.ones((_SMALL_COPY_BYTES if small else _COPY_BYTES[device]) // 4, device=device)  # 4 bytes each
+    sync = sync_of(device)
+    side = _SMALL_SIDE if small else _SIDE[device]
+    # 4 bytes each
+    source = torch.ones(
+        (_SMALL_COPY_BYTES if small else _COPY_BYTES[device]) // 4, device=device
+    )
     target = torch.empty_like(source)
     copy_s = _readings(lambda: target.copy_(source), sync)
-    usual, highest = dict[str, float](), dict[str, float]()
+    usual = dict[str, float]()
+    highest = dict[str, float]()
     for dtype in _MEASURED[device]:
         a = torch.ones(side, side, device=device, dtype=getattr(torch, dtype))
         seconds = _readings(lambda a=a: a @ a, sync)  # type: ignore[misc]
-        usual[dtype], highest[dtype] = 2 * side**3 / seconds[_READINGS // 2], 2 * side**3 / seconds[0]
-    threads, both_ways = torch.get_num_threads() if device == "cpu" else None, 2 * source.nbytes
-    return Ceilings(name_of(device), usual, both_ways / copy_s[_READINGS // 2], threads, highest_flop_per_s=highest)
+        usual[dtype] = 2 * side**3 / seconds[_READINGS // 2]
+        highest[dtype] = 2 * side**3 / seconds[0]
+    threads = torch.get_num_threads() if device == "cpu" else None
+    both_ways = 2 * source.nbytes
+    return Ceilings(
+        name_of(device),
+        usual,
+        both_ways / copy_s[_READINGS // 2],
+        threads,
+        highest_flop_per_s=highest,
+    )
 
 
-def given_ceilings(ceilings: Ceilings | Callable[[], Ceilings] | None, device: str) -> Ceilings:
+def given_ceilings(
+    ceilings: Ceilings | Callable[[], Ceilings] | None, device: str
+) -> Ceilings:
     """Ceilings that were passed, those that a function returns, or measured ones."""
-    given = measure_ceilings(device) if ceilings is None else ceilings() if callable(ceilings) else ceilings
+    given = (
+        measure_ceilings(device)
+        if ceilings is None
+        else ceilings()
+        if callable(ceilings)
+        else ceilings
+    )
     return instance("ceilings", given, Ceilings)
 
 
 def _readings(work: Callable[[], object], sync: Callable[[], None]) -> list[float]:
-    """Seconds of a call, the shortest reading first, by the clock that times operators."""
-    return sorted([mean_s(work, sync) for _ in range(_READINGS + 1)][1:])  # the first call is cold
+    """Seconds of a call, the shortest reading first, by the clock that
+    times operators.
+    """
+    # the first call is cold
+    return sorted([mean_s(work, sync) for _ in range(_READINGS + 1)][1:])

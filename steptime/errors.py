@@ -1,4 +1,6 @@
-"""The errors of steptime: every message says what was expected, what came, and what to do next."""
+"""The errors of steptime: every message says what was expected, what came, and what to
+do next.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,15 @@ class StepTimeError(Exception):
 
 
 class BadArgument(StepTimeError, ValueError):
-    """A value that a function can't take; the message says what it expects and what it got."""
+    """A value that a function can't take; the message says what it expects and what it
+    got.
+    """
 
 
 class BadMeasurement(BadArgument):
-    """A measurement that can't be what it claims to be, or too little of one to judge."""
+    """A measurement that can't be what it claims to be, or too little
+    of one to judge.
+    """
 
 
 class TraceNotWritten(StepTimeError, OSError):

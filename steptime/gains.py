@@ -1,4 +1,6 @@
-"""Remove a suspect from a loop for real, or halve it, and measure what is gained: in pairs, one after the other."""
+"""Remove a suspect from a loop for real, or halve it, and measure what is gained: in
+pairs, one after the other.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,17 @@ from steptime.stack_samples import no_collection
 from steptime.stopwatch import mean_s
 from steptime.torch_calls import kept_as_compiled
 
-_PAIRS = 6  # the median lies between the least and the most of six in 31 of 32 cases (sign test)
+# the median lies between the least and the most of six in 31 of 32 cases (sign test)
+_PAIRS = 6
 _SUSPECT = 0.1  # share of the time from which on a limit is removed or halved for real
-REFUSALS = Exception  # a step may raise anything where a change takes away what it relies on
-_TRIM, _MAP_MOST, _MAP_FROM = -1, -4, -3  # of glibc's mallopt
-_DEFAULTS = {_TRIM: 2**26, _MAP_FROM: 2**25, _MAP_MOST: 65_536}  # where glibc's own adjustment ends, and its default
+# a step may raise anything where a change takes away what it relies on
+REFUSALS = Exception
+# of glibc's mallopt
+_TRIM = -1
+_MAP_MOST = -4
+_MAP_FROM = -3
+# where glibc's own adjustment ends, and its default
+_DEFAULTS = {_TRIM: 2**26, _MAP_FROM: 2**25, _MAP_MOST: 65_536}
 Step = Callable[[], object]
 Change = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -47,30 +55,39 @@ def measured(
     calls: int = 1,
     rows: int = 1,
 ) -> Gain:
-    """The gain of `after`, called within the block `within`, over `before`: each `calls` times or more, in turn.
+    """The gain of `after`, called within the block `within`, over `before`: each
+    `calls` times or more, in turn.
 
     `after` handles `rows` times as many rows as `before`.
     """
 
     def seconds(work: Step, changed: Change) -> float:
         with changed():
-            for _ in range(2):  # what the change itself costs, or what it has to find first, is no part of a step
+            # what the change itself costs, or what it has to find first, is no part of
+            # a step
+            for _ in range(2):
                 work()
             return mean_s(work, budget.sync, often)
 
-    often = calls * budget.often(calls * mean_s(before, budget.sync), share=0.02, most=50)
+    often = calls * budget.often(
+        calls * mean_s(before, budget.sync), share=0.02, most=50
+    )
     ratios = []
     for turn in range(_PAIRS):
         sides = [(before, contextlib.nullcontext), (after, within)]
         taken = [seconds(*side) for side in (sides if turn % 2 else sides[::-1])]
         before_s, after_s = taken if turn % 2 else taken[::-1]
         ratios.append(rows * before_s / max(after_s, 1e-12))
-    return Gain(limit, change, statistics.median(ratios), min(ratios), max(ratios), _PAIRS)
+    return Gain(
+        limit, change, statistics.median(ratios), min(ratios), max(ratios), _PAIRS
+    )
 
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """Within the block, Python's garbage collector doesn't run, not even where it is called."""
+    """Within the block, Python's garbage collector doesn't run, not even where it is
+    called.
+    """
     with no_collection(), mock.patch.object(gc, "collect", return_value=0):
         yield
 
@@ -78,7 +95,8 @@ def without_collector() -> Iterator[None]:
 @contextlib.contextmanager
 def without_output() -> Iterator[None]:
     """Within the block, print, logging and torch.save write nothing."""
-    nowhere, disabled = io.StringIO(), logging.root.manager.disable
+    nowhere = io.StringIO()
+    disabled = logging.root.manager.disable
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(builtins, "print"))
         stack.enter_context(mock.patch.object(torch, "save"))
@@ -90,9 +108,11 @@ def without_output() -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept_memory() -> Iterator[None]:
-    """Within the block, the C library keeps what is freed and gives it out again, so that it isn't new to the system.
+    """Within the block, the C library keeps what is freed and gives it out again, so
+    that it isn't new to the system.
 
-    Afterwards its limits stand where glibc's own adjustment of them ends. Source: mallopt(3).
+    Afterwards its limits stand where glibc's own adjustment of them ends. Source:
+    mallopt(3).
     """
     library = ctypes.CDLL(None)
     library.mallopt(_MAP_MOST, 0)
@@ -108,7 +128,9 @@ def kept_memory() -> Iterator[None]:
 def fused(optimizers: list[torch.optim.Optimizer]) -> Iterator[None]:
     """Within the block, optimizers update all parameters in one operator."""
     with contextlib.ExitStack() as stack:
-        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+        for group in (
+            group for optimizer in optimizers for group in optimizer.param_groups
+        ):
             stack.callback(group.update, foreach=group["foreach"], fused=group["fused"])
             group.update(foreach=False, fused=True)
         yield
@@ -117,38 +139,70 @@ def fused(optimizers: list[torch.optim.Optimizer]) -> Iterator[None]:
 def not_fused(step: Step) -> list[torch.optim.Optimizer]:
     """Optimizers that the step calls, and that have a fused form and don't use it."""
     called = dict[torch.optim.Optimizer, None]()
-    with register_optimizer_step_post_hook(lambda optimizer, *_: called.update({optimizer: None})):
+    with register_optimizer_step_post_hook(
+        lambda optimizer, *_: called.update({optimizer: None})
+    ):
         step()
-    return [one for one in called if all("fused" in group and not group["fused"] for group in one.param_groups)]
+    return [
+        one
+        for one in called
+        if all("fused" in group and not group["fused"] for group in one.param_groups)
+    ]
 
 
 def cores() -> int:
     """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return (
+        len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1
+    )
 
 
 def doubled_batch(batch: Batch) -> Batch:
-    """The batch with every tensor's rows repeated. Raises TypeError where no tensor with rows is found in it."""
-    twice = tree_map(lambda x: torch.cat([x, x]) if isinstance(x, torch.Tensor) and x.dim() else x, batch)
-    if all(one is two for one, two in zip(tree_leaves(batch), tree_leaves(twice), strict=True)):
+    """The batch with every tensor's rows repeated. Raises TypeError where no tensor
+    with rows is found in it.
+    """
+    twice = tree_map(
+        lambda x: torch.cat([x, x]) if isinstance(x, torch.Tensor) and x.dim() else x,
+        batch,
+    )
+    if all(
+        one is two
+        for one, two in zip(tree_leaves(batch), tree_leaves(twice), strict=True)
+    ):
         raise TypeError("no tensor with rows was found in it")
     return twice
 
 
 def tried(
-    step: Callable[[Batch], object], next_batch: Callable[[], Batch], batch: Batch, limit: Limit, budget: Budget
+    step: Callable[[Batch], object],
+    next_batch: Callable[[], Batch],
+    batch: Batch,
+    limit: Limit,
+    budget: Budget,
 ) -> tuple[Gain, ...]:
     """What was gained where suspects with a tenth of the time were removed or halved.
 
-    Without input, `batch` is what the step gets. A change that the step refuses is left out.
+    Without input, `batch` is what the step gets. A change that the step refuses is left
+    out.
     """
-    found, every = list[Gain](), max(limit.every, 1)
+    found = list[Gain]()
+    every = max(limit.every, 1)
 
-    def attempt(name: str, change: str, after: Step | None = None, before: Step | None = None, **options: Any) -> None:
+    def attempt(
+        name: str,
+        change: str,
+        after: Step | None = None,
+        before: Step | None = None,
+        **options: Any,
+    ) -> None:
         if not budget.agreed(int(limit.shares[name] >= _SUSPECT)):
             return
         with contextlib.suppress(REFUSALS), kept_as_compiled():
-            found.append(measured(name, change, before or once, after or once, budget, **options))
+            found.append(
+                measured(name, change, before or once, after or once, budget, **options)
+            )
 
     def once() -> object:
         return step(batch)
@@ -156,13 +210,29 @@ def tried(
     attempt("input", "a batch already in memory", before=lambda: step(next_batch()))
     with contextlib.suppress(REFUSALS):
         twice = doubled_batch(batch)
-        attempt("launch overhead", "twice the batch, by row", after=lambda: step(twice), rows=2)
+        attempt(
+            "launch overhead",
+            "twice the batch, by row",
+            after=lambda: step(twice),
+            rows=2,
+        )
     if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
         attempt(FAULTS, "memory that is kept, as out= does", within=kept_memory)
-    attempt(COLLECTING, "without garbage collection", within=without_collector, calls=every)
+    attempt(
+        COLLECTING, "without garbage collection", within=without_collector, calls=every
+    )
     for name, calls in ((HOST, 1), (OCCASIONAL, every)):
-        attempt(name, "without print, logging and torch.save", within=without_output, calls=calls)
-    largest = max(("launch overhead", "memory bandwidth"), key=lambda name: limit.shares[name])
-    if budget.agreed(int(limit.shares[largest] >= _SUSPECT)) and (optimizers := not_fused(once)):
+        attempt(
+            name,
+            "without print, logging and torch.save",
+            within=without_output,
+            calls=calls,
+        )
+    largest = max(
+        ("launch overhead", "memory bandwidth"), key=lambda name: limit.shares[name]
+    )
+    if budget.agreed(int(limit.shares[largest] >= _SUSPECT)) and (
+        optimizers := not_fused(once)
+    ):
         attempt(largest, "a fused optimizer", within=lambda: fused(optimizers))
     return tuple(found)

@@ -6,26 +6,52 @@ import math
 from dataclasses import dataclass, field
 
 from steptime.arguments import choice
-from steptime.parts import COLLECTING, COMPILING, FAULTS, FIRST_EPOCH, HOST, OCCASIONAL, RANKS, THREADS
+from steptime.parts import (
+    COLLECTING,
+    COMPILING,
+    FAULTS,
+    FIRST_EPOCH,
+    HOST,
+    OCCASIONAL,
+    RANKS,
+    THREADS,
+)
 from steptime.tables import Shown, Table
 from steptime.units import significant
 
 LIMITS = (
-    *("input", "launch overhead", "memory bandwidth", "arithmetic", "communication", RANKS, FAULTS, COLLECTING),
+    *(
+        "input",
+        "launch overhead",
+        "memory bandwidth",
+        "arithmetic",
+        "communication",
+        RANKS,
+        FAULTS,
+        COLLECTING,
+    ),
     *(COMPILING, OCCASIONAL, FIRST_EPOCH, THREADS, HOST, "unknown"),
 )
-_ESTIMATED = ("launch overhead", "unknown")  # without a measured time of their own, there is no bound
-_NEEDED = ("arithmetic", "memory bandwidth")  # only other operators do without: that is no gain to promise
-_DOMINATES = 0.5  # share of the loop's time: without it, the loop would be twice as fast
+# without a measured time of their own, there is no bound
+_ESTIMATED = ("launch overhead", "unknown")
+# only other operators do without: that is no gain to promise
+_NEEDED = ("arithmetic", "memory bandwidth")
+# share of the loop's time: without it, the loop would be twice as fast
+_DOMINATES = 0.5
 _CLOSE = 0.1  # so close in share, two limits may change places
 _NEAR = 0.75  # share of the ceiling from which on only fewer operations help
-_TOO_LOW = " (a ceiling that was measured too low: at a slower clock, or without a cache that holds this loop's data)"
-_REMOVED = ("input", FAULTS, COLLECTING, THREADS)  # limits that an experiment takes away as a whole
+_TOO_LOW = (
+    " (a ceiling that was measured too low: at a slower clock, or without a cache that"
+    " holds this loop's data)"
+)
+# limits that an experiment takes away as a whole
+_REMOVED = ("input", FAULTS, COLLECTING, THREADS)
 
 
 @dataclass(frozen=True, repr=False)
 class Gain(Shown):
-    """How many times faster a loop was with a `change`: the median of `pairs` pairs, the lowest and the highest.
+    """How many times faster a loop was with a `change`: the median of `pairs` pairs,
+    the lowest and the highest.
 
     `limit` is the suspect that the change removes or halves.
     """
@@ -39,7 +65,9 @@ class Gain(Shown):
 
     def __str__(self) -> str:
         """In words: what was changed, and what it gained."""
-        span = f"{significant(self.low)} to {significant(self.high)} in {self.pairs} pairs"
+        span = (
+            f"{significant(self.low)} to {significant(self.high)} in {self.pairs} pairs"
+        )
         gained = "slower" if self.high < 1 else "no sure gain"
         gained = f"{significant(self.times)}x as fast" if self.low > 1 else gained
         return f"Tried, {self.change}: {gained} ({span})."
@@ -47,13 +75,17 @@ class Gain(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Limit(Shown):
-    """What limits a training loop: `shares` of its time by limit, which sum to 1, and a sentence per experiment.
+    """What limits a training loop: `shares` of its time by limit, which sum to 1, and a
+    sentence per experiment.
 
-    `lines` are by limit where most of it lies: a line of Python, or an operator for what is unknown. `input_s` are the
-    seconds in which the input alone gives a batch: no loop is faster. `of_ceiling` is the share of the loop's time in
-    which the machine, at its ceilings, would have done the same operators. `gains` are what was gained where a suspect
-    was removed. `every` is how many steps lie between two with occasional work, if that is always the same. `busy` says
-    why the shares are in doubt: other programs took too much, or steps took longer in the loop than by themselves.
+    `lines` are by limit where most of it lies: a line of Python, or an operator for
+    what is unknown. `input_s` are the seconds in which the input alone gives a batch:
+    no loop is faster. `of_ceiling` is the share of the loop's time in which the
+    machine, at its ceilings, would have done the same operators. `gains` are what was
+    gained where a suspect was removed. `every` is how many steps lie between two with
+    occasional work, if that is always the same. `busy` says why the shares are in
+    doubt: other programs took too much, or steps took longer in the loop than by
+    themselves.
     """
 
     shares: dict[str, float]
@@ -77,24 +109,36 @@ class Limit(Shown):
         return self.largest if self.shares[self.largest] > _DOMINATES else None
 
     def bound(self, limit: str) -> float:
-        """The highest speed-up from removing `limit`, if nothing else changes (Amdahl 1967) and input stays as fast.
+        """The highest speed-up from removing `limit`, if nothing else changes (Amdahl
+        1967) and input stays as fast.
 
-        For launch overhead and what is unknown this is an estimate: their time is what other limits leave.
+        For launch overhead and what is unknown this is an estimate: their time is what
+        other limits leave.
         """
         rest_s = self.loop_s * (1 - self.shares[choice("limit", limit, self.shares)])
         if limit != "input":
-            rest_s = min(max(rest_s, self.input_s), self.loop_s)  # input that was hidden before shows up now
+            # input that was hidden before shows up now
+            rest_s = min(max(rest_s, self.input_s), self.loop_s)
         return self.loop_s / rest_s if rest_s > 0 else math.inf
 
     def words(self, limit: str) -> str:
-        """The bound in words: "at most 2.50x", "about 2.50x" where it is an estimate, "-" for work that is needed."""
+        """The bound in words: "at most 2.50x", "about 2.50x" where it is an estimate,
+        "-" for work that is needed.
+        """
         if limit in _NEEDED:
             return "-"
-        return f"{'about' if limit in _ESTIMATED else 'at most'} {significant(self.bound(limit))}x"
+        return (
+            f"{'about' if limit in _ESTIMATED else 'at most'}"
+            f" {significant(self.bound(limit))}x"
+        )
 
     def without(self, limit: str) -> str:
         """What would be gained without it, as part of a sentence."""
-        return "only fewer operations help" if limit in _NEEDED else f"without it {self.words(limit)}"
+        return (
+            "only fewer operations help"
+            if limit in _NEEDED
+            else f"without it {self.words(limit)}"
+        )
 
     @property
     def line(self) -> str:
@@ -107,18 +151,37 @@ class Limit(Shown):
         if self.busy:
             return self.busy
         share = self.shares[self.largest]
-        gained = max((gain.high for gain in self.gains if gain.limit == self.largest), default=math.inf)
+        gained = max(
+            (gain.high for gain in self.gains if gain.limit == self.largest),
+            default=math.inf,
+        )
         if self.largest in _REMOVED and gained < 1 + (self.bound(self.largest) - 1) / 4:
-            return f"{self.largest} has {share:.0%} of the time, but without it the loop was hardly faster"
+            return (
+                f"{self.largest} has {share:.0%} of the time, but without it the loop"
+                " was hardly faster"
+            )
         close = share > _DOMINATES and share - sorted(self.shares.values())[-2] < _CLOSE
         return f"{self.largest} has only {share:.0%} of the time" if close else ""
 
     def table(self) -> Table:
-        """A row for each limit with a share, the largest first, and the evidence and the gains below."""
+        """A row for each limit with a share, the largest first, and the evidence and
+        the gains below.
+        """
         ordered = sorted(self.shares, key=lambda name: -self.shares[name])
-        rows = tuple((name, f"{self.shares[name]:.0%}", self.words(name)) for name in ordered if self.shares[name])
-        title = (f"In doubt, since {self.doubt}. " if self.doubt else "") + self._title()
-        return Table(rows, ("limit", "share of the time", "without it"), title, (*self.evidence, *map(str, self.gains)))
+        rows = tuple(
+            (name, f"{self.shares[name]:.0%}", self.words(name))
+            for name in ordered
+            if self.shares[name]
+        )
+        title = (
+            f"In doubt, since {self.doubt}. " if self.doubt else ""
+        ) + self._title()
+        return Table(
+            rows,
+            ("limit", "share of the time", "without it"),
+            title,
+            (*self.evidence, *map(str, self.gains)),
+        )
 
     def _title(self) -> str:
         """The verdict."""
@@ -126,14 +189,30 @@ class Limit(Shown):
         if self.dominant == "unknown":
             title = "What limits this loop is unknown."
         elif self.dominant in _NEEDED:
-            nothing = ": nothing to gain but fewer operations" if self.of_ceiling > _NEAR else ""
-            at = f"at {self.of_ceiling:.0%} of this machine's ceiling{_TOO_LOW * (self.of_ceiling > 1)}"
+            nothing = (
+                ": nothing to gain but fewer operations"
+                if self.of_ceiling > _NEAR
+                else ""
+            )
+            at = (
+                f"at {self.of_ceiling:.0%} of this machine's"
+                f" ceiling{_TOO_LOW * (self.of_ceiling > 1)}"
+            )
             title = f"{largest.capitalize()} limits this loop, {at}{nothing}."
         elif self.dominant:
-            often = f", every {self.every} steps" if self.every and largest == OCCASIONAL else ""
-            title = f"{largest.capitalize()} limits this loop{often}: {self.without(largest)}."
+            often = (
+                f", every {self.every} steps"
+                if self.every and largest == OCCASIONAL
+                else ""
+            )
+            title = (
+                f"{largest.capitalize()} limits this loop{often}:"
+                f" {self.without(largest)}."
+            )
         else:
-            title = f"Nothing dominates. The largest is {largest}: {self.without(largest)}."
+            title = (
+                f"Nothing dominates. The largest is {largest}: {self.without(largest)}."
+            )
         return f"{title} Most of it: {self.line}." if self.line else title
 
     def __str__(self) -> str:

@@ -1,4 +1,6 @@
-"""What a step runs on: its device and how to wait for it, torch's threads, the other ranks, and other programs."""
+"""What a step runs on: its device and how to wait for it, torch's threads, the other
+ranks, and other programs.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +11,32 @@ from pathlib import Path
 
 import torch
 
-# Begins to look at what other programs take of the machine, and returns a function that says in words what they have
-# taken since, or nothing if that was too little to matter.
+# Begins to look at what other programs take of the machine, and returns a function that
+# says in words what they have taken since, or nothing if that was too little to matter.
 Watch = Callable[[], Callable[[], str]]
-_BUSY, _TICK_NS = 0.05, 25_000_000  # a share from which on times are in doubt; each thread's first moments wait
+# a share from which on times are in doubt; each thread's first moments wait
+_BUSY = 0.05
+_TICK_NS = 25_000_000
 
 
 def core_waits() -> Callable[[], str]:
-    """A Watch on how long this process's threads wait for a core, on Linux; elsewhere it says nothing.
+    """A Watch on how long this process's threads wait for a core, on Linux; elsewhere
+    it says nothing.
 
     Source: Linux, Documentation/scheduler/sched-stats.rst, "/proc/<pid>/schedstat".
     """
     first = _ran_and_waited()
 
     def so_far() -> str:
-        ran, waited = (now - before for now, before in zip(_ran_and_waited(), first, strict=True))
+        ran, waited = (
+            now - before for now, before in zip(_ran_and_waited(), first, strict=True)
+        )
         share = waited / max(ran + waited, 1)
-        return f"this process waited for a core {share:.0%} of its time" if share > _BUSY and waited > _TICK_NS else ""
+        return (
+            f"this process waited for a core {share:.0%} of its time"
+            if share > _BUSY and waited > _TICK_NS
+            else ""
+        )
 
     return so_far
 
@@ -35,12 +46,19 @@ def _ran_and_waited() -> tuple[int, int]:
     ran = waited = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
         with contextlib.suppress(OSError, ValueError):  # the thread has ended
-            ran, waited = (ns + int(text) for ns, text in zip((ran, waited), path.read_text().split()[:2], strict=True))
+            ran, waited = (
+                ns + int(text)
+                for ns, text in zip(
+                    (ran, waited), path.read_text().split()[:2], strict=True
+                )
+            )
     return ran, waited
 
 
 def no_sync() -> None:
-    """Return at once: the `sync` of a CPU, which finishes its work before a call returns."""
+    """Return at once: the `sync` of a CPU, which finishes its work before a call
+    returns.
+    """
 
 
 def sync_of(device: str) -> Callable[[], None]:

@@ -1,4 +1,6 @@
-"""Memory in use over one training step, by purpose: parameters, gradients, optimizer state, activations."""
+"""Memory in use over one training step, by purpose: parameters, gradients, optimizer
+state, activations.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,20 @@ from steptime.errors import BadArgument, BadMeasurement
 from steptime.tables import Shown, Table
 from steptime.units import format_bytes, format_seconds, significant
 
-_NOT_COUNTED = "What existed before the steps and belongs to neither model nor optimizer, a batch say, is not counted."
+_NOT_COUNTED = (
+    "What existed before the steps and belongs to neither model nor optimizer, a batch"
+    " say, is not counted."
+)
 
 
 @dataclass(frozen=True, repr=False)
 class MemoryTimeline(Shown):
-    """Bytes of live tensors over one step on `device`, by category, at each moment when they changed.
+    """Bytes of live tensors over one step on `device`, by category, at each moment when
+    they changed.
 
-    `n_bytes[category][i]` are the bytes from `times_s[i]` on, in seconds since the step began, by the host's clock.
-    Parameters include buffers. Activations are what the forward pass allocated and is still there as backward begins.
+    `n_bytes[category][i]` are the bytes from `times_s[i]` on, in seconds since the step
+    began, by the host's clock. Parameters include buffers. Activations are what the
+    forward pass allocated and is still there as backward begins.
     """
 
     device: str
@@ -62,19 +69,23 @@ class MemoryTimeline(Shown):
     @property
     def at_peak(self) -> dict[str, int]:
         """Bytes by category at the peak."""
-        return {category: series[self._peak] for category, series in self.n_bytes.items()}
+        return {
+            category: series[self._peak] for category, series in self.n_bytes.items()
+        }
 
     @property
     def _peak(self) -> int:
         return self.total_bytes.index(self.peak_bytes)
 
     def against(self, predicted: Any) -> Table:
-        """Table of predicted and measured bytes by category: the most at any moment, and at the peak.
+        """Table of predicted and measured bytes by category: the most at any moment,
+        and at the peak.
 
-        `predicted` has param_bytes, master_bytes, optimizer_bytes, gradient_bytes, activation_bytes and total_bytes, as
-        trainplan's TrainingMemory, or has such a `memory`. Master weights count as parameters, as they are under
-        autocast; temporary tensors are not predicted. The last row compares the total with the peak. Raises BadArgument
-        for anything else.
+        `predicted` has param_bytes, master_bytes, optimizer_bytes, gradient_bytes,
+        activation_bytes and total_bytes, as trainplan's TrainingMemory, or has such a
+        `memory`. Master weights count as parameters, as they are under autocast;
+        temporary tensors are not predicted. The last row compares the total with the
+        peak. Raises BadArgument for anything else.
         """
         try:
             memory: Any = getattr(predicted, "memory", predicted)
@@ -89,16 +100,28 @@ class MemoryTimeline(Shown):
         except Exception:
             raise expected("predicted", "a TrainingMemory", predicted) from None
         at_peak = self.at_peak
-        rows = [_row(name, forecast[name], max(self.n_bytes[name]), at_peak[name]) for name in allocations.CATEGORIES]
+        rows = [
+            _row(name, forecast[name], max(self.n_bytes[name]), at_peak[name])
+            for name in allocations.CATEGORIES
+        ]
         rows.append(_row("all", total, self.peak_bytes, self.peak_bytes))
         headings = ("", "predicted", "measured at most", "of predicted", "at the peak")
-        return Table(tuple(rows), headings, f"Memory of a step on {self.device}", self.notes)
+        return Table(
+            tuple(rows), headings, f"Memory of a step on {self.device}", self.notes
+        )
 
     def __str__(self) -> str:
-        parts = [f"{format_bytes(n)} {name}" for name, n in sorted(self.at_peak.items(), key=lambda p: -p[1]) if n]
+        parts = [
+            f"{format_bytes(n)} {name}"
+            for name, n in sorted(self.at_peak.items(), key=lambda p: -p[1])
+            if n
+        ]
         where = f"after {format_seconds(self.peak_s)}, in {self.peak_phase}"
         where += f" ({self.peak_operator})" if self.peak_operator else ""
-        peak = f"peak {format_bytes(self.peak_bytes)} on {self.device} {where}: {', '.join(parts)}"
+        peak = (
+            f"peak {format_bytes(self.peak_bytes)} on {self.device} {where}:"
+            f" {', '.join(parts)}"
+        )
         return "\n".join([peak, *self.notes])
 
 
@@ -108,12 +131,17 @@ def _row(name: str, expected: int | None, most: int, at_peak: int) -> tuple[str,
     return name, predicted, format_bytes(most), share, format_bytes(at_peak)
 
 
-def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Optimizer | None = None) -> MemoryTimeline:
-    """Run `step` three times, and follow the memory in use during the third, which is warm and finds gradients.
+def memory_timeline(
+    step: Callable[[], object], model: nn.Module, optimizer: Optimizer | None = None
+) -> MemoryTimeline:
+    """Run `step` three times, and follow the memory in use during the third, which is
+    warm and finds gradients.
 
-    The device is that of the model's parameters, "cpu" or "cuda". Memory counts from when the host allocates it, before
-    a GPU's kernels run. Raises BadArgument for a step that can't be called, a model without parameters and another
-    device, BadMeasurement for a step that allocates nothing there, as when it replays a CUDA graph.
+    The device is that of the model's parameters, "cpu" or "cuda". Memory counts from
+    when the host allocates it, before a GPU's kernels run. Raises BadArgument for a
+    step that can't be called, a model without parameters and another device,
+    BadMeasurement for a step that allocates nothing there, as when it replays a CUDA
+    graph.
     """
     function("step", step, 0)
     device = _device_of(instance("model", model, nn.Module))
@@ -123,7 +151,9 @@ def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Opt
     held: list[Held] = []
 
     def work() -> None:
-        step()  # so that the profiler has seen the allocation of what is alive when the next step begins
+        # so that the profiler has seen the allocation of what is alive when the next
+        # step begins
+        step()
         held.append(_held(model, optimizer))
         with record_function(allocations.BEGIN):
             pass
@@ -133,21 +163,34 @@ def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Opt
         held.append(_held(model, optimizer))
 
     with _gradients_named(model):
-        events = trace_events(work, quiet=True)  # the first step's own output to stderr was not discarded
-    notes = () if optimizer is not None else ("No optimizer was passed, so its state is not counted.",)
+        # the first step's own output to stderr was not discarded
+        events = trace_events(work, quiet=True)
+    notes = (
+        ()
+        if optimizer is not None
+        else ("No optimizer was passed, so its state is not counted.",)
+    )
     return timeline_of(events, device, held[0], held[1], notes=(*notes, _NOT_COUNTED))
 
 
 def timeline_of(
-    events: Sequence[TraceEvent], device: str, before: Held, after: Held, *, notes: tuple[str, ...] = ()
+    events: Sequence[TraceEvent],
+    device: str,
+    before: Held,
+    after: Held,
+    *,
+    notes: tuple[str, ...] = (),
 ) -> MemoryTimeline:
-    """The timeline of the step between a trace's marks; `before` and `after` are what was held at the marks."""
+    """The timeline of the step between a trace's marks; `before` and `after` are what
+    was held at the marks.
+    """
     trace = StepTrace(events, device)
     held = trace.sort(before, after)
     if not any(one.start > trace.begin for one in held):
         raise BadMeasurement(
-            f"Expected the step to allocate memory on {device}, saw nothing. Does it run there, and as plain code? A "
-            "replayed CUDA graph allocates nothing: pass the step that was captured."
+            f"Expected the step to allocate memory on {device}, saw nothing. Does it"
+            " run there, and as plain code? A replayed CUDA graph allocates nothing:"
+            " pass the step that was captured."
         )
     times, n_bytes = series(held, trace.begin, trace.end)
     totals = list(map(sum, zip(*n_bytes.values(), strict=True)))
@@ -164,35 +207,66 @@ def timeline_of(
 def _device_of(model: nn.Module) -> str:
     first = next(model.parameters(), None)
     if first is None:
-        raise BadArgument(f"Expected a torch module with parameters, got {brief_repr(model)}. Pass the model.")
+        raise BadArgument(
+            f"Expected a torch module with parameters, got {brief_repr(model)}. Pass"
+            " the model."
+        )
     if first.device.type not in allocations.DEVICE_TYPES:
-        raise BadArgument(f"Expected a model on a CPU or a CUDA GPU, got one on {first.device}. Move it with .to().")
+        raise BadArgument(
+            f"Expected a model on a CPU or a CUDA GPU, got one on {first.device}. Move"
+            " it with .to()."
+        )
     return str(first.device.type)
 
 
 def _held(model: nn.Module, optimizer: Optimizer | None) -> Held:
-    """Category and bytes of the memory that model and optimizer hold at this moment, by address."""
-    state = [] if optimizer is None else [v for values in optimizer.state.values() for v in values.values()]
+    """Category and bytes of the memory that model and optimizer hold at this moment, by
+    address.
+    """
+    state = (
+        []
+        if optimizer is None
+        else [v for values in optimizer.state.values() for v in values.values()]
+    )
     tensors = [
-        *((allocations.STATE, value) for value in state if isinstance(value, torch.Tensor)),
-        *((allocations.GRADIENTS, p.grad) for p in model.parameters() if p.grad is not None),
-        *((allocations.PARAMETERS, tensor) for tensor in itertools.chain(model.parameters(), model.buffers())),
+        *(
+            (allocations.STATE, value)
+            for value in state
+            if isinstance(value, torch.Tensor)
+        ),
+        *(
+            (allocations.GRADIENTS, p.grad)
+            for p in model.parameters()
+            if p.grad is not None
+        ),
+        *(
+            (allocations.PARAMETERS, tensor)
+            for tensor in itertools.chain(model.parameters(), model.buffers())
+        ),
     ]
     device = _device_of(model)
     return {
-        tensor.untyped_storage().data_ptr(): (category, tensor.untyped_storage().nbytes())
+        tensor.untyped_storage().data_ptr(): (
+            category,
+            tensor.untyped_storage().nbytes(),
+        )
         for category, tensor in tensors
-        if tensor.layout == torch.strided and tensor.device.type == device  # Adam's step counters are on the host
+        # Adam's step counters are on the host
+        if tensor.layout == torch.strided and tensor.device.type == device
     }
 
 
 @contextlib.contextmanager
 def _gradients_named(model: nn.Module) -> Iterator[None]:
-    """Within the block, mark the address of each parameter's gradient in the trace when it has been accumulated."""
+    """Within the block, mark the address of each parameter's gradient in the trace when
+    it has been accumulated.
+    """
 
     def mark(parameter: Tensor) -> None:
         if parameter.grad is not None and parameter.grad.layout == torch.strided:
-            with record_function(f"{allocations.GRADIENT}{parameter.grad.untyped_storage().data_ptr()}"):
+            with record_function(
+                f"{allocations.GRADIENT}{parameter.grad.untyped_storage().data_ptr()}"
+            ):
                 pass
 
     with contextlib.ExitStack() as hooks:
@@ -201,18 +275,29 @@ def _gradients_named(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def saved_activation_bytes(layer: torch.nn.Module | Callable[..., Any], *inputs: torch.Tensor) -> int:
+def saved_activation_bytes(
+    layer: torch.nn.Module | Callable[..., Any], *inputs: torch.Tensor
+) -> int:
     """Bytes that `layer(*inputs)` saves until its backward pass, inputs included.
 
-    Its parameters and buffers don't count, and tensors that share memory count once. An input that needs no gradient
-    may be saved too. Tensors that a layer keeps by itself, as attributes, are not seen. Raises BadArgument for a layer
-    that can't be called with so many inputs, and for an input that isn't a dense tensor with values.
+    Its parameters and buffers don't count, and tensors that share memory count once. An
+    input that needs no gradient may be saved too. Tensors that a layer keeps by itself,
+    as attributes, are not seen. Raises BadArgument for a layer that can't be called
+    with so many inputs, and for an input that isn't a dense tensor with values.
     """
     function("layer", layer, len(inputs))
     for tensor in inputs:
-        if not issubclass(type(tensor), Tensor) or tensor.layout != torch.strided or tensor.device.type == "meta":
+        if (
+            not issubclass(type(tensor), Tensor)
+            or tensor.layout != torch.strided
+            or tensor.device.type == "meta"
+        ):
             raise expected("inputs", "dense tensors with values", tensor)
-    own = [*layer.parameters(), *layer.buffers()] if isinstance(layer, torch.nn.Module) else []
+    own = (
+        [*layer.parameters(), *layer.buffers()]
+        if isinstance(layer, torch.nn.Module)
+        else []
+    )
     own_addresses = {tensor.untyped_storage().data_ptr() for tensor in own}
     kept: dict[int, int] = {}
 

@@ -1,4 +1,6 @@
-"""How much of the machine a step uses: its FLOP/s compared with the measured ceiling and the data sheet's peak."""
+"""How much of the machine a step uses: its FLOP/s compared with the measured ceiling
+and the data sheet's peak.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,12 @@ from steptime.units import format_seconds, format_si
 
 @dataclass(frozen=True, repr=False)
 class Utilization(Shown):
-    """A step's FLOP/s, and its shares of the measured ceiling and of the data sheet's peak.
+    """A step's FLOP/s, and its shares of the measured ceiling and of the data sheet's
+    peak.
 
-    `ceiling` and `peak` are in FLOP/s, None if unknown. Shares are fractions; above 1, the ceiling is too low or
-    something is wrong, and `suspects` say what to check, the likeliest first.
+    `ceiling` and `peak` are in FLOP/s, None if unknown. Shares are fractions; above 1,
+    the ceiling is too low or something is wrong, and `suspects` say what to check, the
+    likeliest first.
     """
 
     flop: float
@@ -54,73 +58,138 @@ class Utilization(Shown):
 
     def __str__(self) -> str:
         threads = self.ceilings.threads
-        where = self.ceilings.device + ("" if threads is None else f", {threads} thread{'s' * (threads != 1)}")
+        where = self.ceilings.device + (
+            "" if threads is None else f", {threads} thread{'s' * (threads != 1)}"
+        )
         work = f"{format_si(self.flop, 'FLOP')} in {format_seconds(self.seconds)}"
-        why = self.ceilings.remarks.get(self.dtype, f"since no {self.dtype} matmul was measured here").rstrip(".")
-        ceiling, peak = f"unknown, {why}", "unknown, since these ceilings have no peak for it"
+        why = self.ceilings.remarks.get(
+            self.dtype, f"since no {self.dtype} matmul was measured here"
+        ).rstrip(".")
+        ceiling = f"unknown, {why}"
+        peak = "unknown, since these ceilings have no peak for it"
         if self.ceiling is not None and self.of_ceiling is not None:
-            ceiling = f"{_percent(self.of_ceiling)} of {format_si(self.ceiling, 'FLOP/s')}, a matmul on this machine"
+            ceiling = (
+                f"{_percent(self.of_ceiling)} of {format_si(self.ceiling, 'FLOP/s')}, a"
+                " matmul on this machine"
+            )
         if self.peak is not None and self.of_peak is not None:
-            faster = ": possible, since a board may run above the boost clock that its data sheet assumes"
+            faster = (
+                ": possible, since a board may run above the boost clock that its data"
+                " sheet assumes"
+            )
             faster *= self.of_peak > 1 and not self.suspects
-            peak = f"{_percent(self.of_peak)} of {format_si(self.peak, 'FLOP/s')}{faster}"
+            peak = (
+                f"{_percent(self.of_peak)} of {format_si(self.peak, 'FLOP/s')}{faster}"
+            )
         lines = [
-            f"{work}: {format_si(self.flop_per_s, 'FLOP/s')} in {self.dtype} on {where}",
+            (
+                f"{work}: {format_si(self.flop_per_s, 'FLOP/s')} in {self.dtype} on"
+                f" {where}"
+            ),
             f"share of the measured ceiling: {ceiling}",
             f"share of the data sheet's peak: {peak}",
         ]
         if self.suspects:
-            lines.append("A share over 100 %: the ceiling is too low, or something is wrong. Check, in this order:")
-            lines += [f"{i}. {suspect}" for i, suspect in enumerate(self.suspects, start=1)]
+            lines.append(
+                "A share over 100 %: the ceiling is too low, or something is wrong."
+                " Check, in this order:"
+            )
+            lines += [
+                f"{i}. {suspect}" for i, suspect in enumerate(self.suspects, start=1)
+            ]
         return "\n".join(lines)
 
 
 def utilization(
-    flop: float, seconds: float, *, dtype: str | torch.dtype = "float32", ceilings: Ceilings | None = None
+    flop: float,
+    seconds: float,
+    *,
+    dtype: str | torch.dtype = "float32",
+    ceilings: Ceilings | None = None,
 ) -> Utilization:
     """How much of the machine a step uses that takes `flop` FLOP and `seconds`.
 
-    `flop` is what the model needs; counted_flop counts what a step does. Recomputation, as by activation
-    checkpointing, doesn't count, so this is model FLOP utilisation, MFU (Chowdhery et al. 2022, PaLM, appendix B,
-    arXiv:2204.02311). `dtype` is one of torch's, or its name. The step is compared with `ceilings`, by default those
-    that measure_ceilings finds. Raises BadArgument for numbers that aren't above 0 and for an unknown dtype.
+    `flop` is what the model needs; counted_flop counts what a step does. Recomputation,
+    as by activation checkpointing, doesn't count, so this is model FLOP utilisation,
+    MFU (Chowdhery et al. 2022, PaLM, appendix B, arXiv:2204.02311). `dtype` is one of
+    torch's, or its name. The step is compared with `ceilings`, by default those that
+    measure_ceilings finds. Raises BadArgument for numbers that aren't above 0 and for
+    an unknown dtype.
     """
-    flop, seconds = number("flop", flop, "FLOP"), number("seconds", seconds, "seconds")
-    dtype = choice("dtype", str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else dtype, DTYPES)
-    ceilings = measure_ceilings() if ceilings is None else instance("ceilings", ceilings, Ceilings)
+    flop = number("flop", flop, "FLOP")
+    seconds = number("seconds", seconds, "seconds")
+    dtype = choice(
+        "dtype",
+        str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else dtype,
+        DTYPES,
+    )
+    ceilings = (
+        measure_ceilings()
+        if ceilings is None
+        else instance("ceilings", ceilings, Ceilings)
+    )
     rate = flop / seconds
-    # The measured ceiling decides where there is one: boards may run above the clock that the data sheet assumes.
+    # The measured ceiling decides where there is one: boards may run above the clock
+    # that the data sheet assumes.
     limit = ceilings.matmul_flop_per_s.get(dtype) or ceilings.peaks.get(dtype)
-    suspects = tuple(_suspects(rate, dtype, ceilings)) if limit is not None and rate > limit else ()
+    suspects = (
+        tuple(_suspects(rate, dtype, ceilings))
+        if limit is not None and rate > limit
+        else ()
+    )
     return Utilization(flop, seconds, dtype, ceilings, suspects)
 
 
 def _suspects(rate: float, dtype: str, ceilings: Ceilings) -> Iterator[str]:
-    """What may be wrong if a rate is above its limit; causes that can be detected come first."""
-    on_gpu, now = ceilings.threads is None, torch.get_num_threads()  # ceilings of a GPU have no threads
+    """What may be wrong if a rate is above its limit; causes that can be detected come
+    first.
+    """
+    # ceilings of a GPU have no threads
+    on_gpu = ceilings.threads is None
+    now = torch.get_num_threads()
     if not on_gpu and ceilings.threads != now:
         yield (
-            f"the number of threads: the ceiling is that of {ceilings.threads}, torch uses {now} now. "
-            "Time the step and measure the ceilings with the same number."
+            f"the number of threads: the ceiling is that of {ceilings.threads}, torch"
+            f" uses {now} now. Time the step and measure the ceilings with the same"
+            " number."
         )
     if not on_gpu and torch.cuda.is_available():
-        yield "the device: these ceilings are the CPU's, and the step may have run on the GPU."
-    faster = {name: limit for name, limit in ceilings.matmul_flop_per_s.items() if name != dtype and limit >= rate}
+        yield (
+            "the device: these ceilings are the CPU's, and the step may have run on the"
+            " GPU."
+        )
+    faster = {
+        name: limit
+        for name, limit in ceilings.matmul_flop_per_s.items()
+        if name != dtype and limit >= rate
+    }
     if faster:
         name = min(faster, key=lambda other: faster[other])
-        yield f"the dtype: in {name} it would be {rate / faster[name]:.0%} of the ceiling. Was {dtype} what ran?"
+        yield (
+            f"the dtype: in {name} it would be {rate / faster[name]:.0%} of the"
+            f" ceiling. Was {dtype} what ran?"
+        )
     yield (
-        "the FLOP: a multiply-add counts 2, backward twice forward, and `flop` and `seconds` are of the same step "
-        "(torch.utils.flop_counter.FlopCounterMode counts what torch did)."
+        "the FLOP: a multiply-add counts 2, backward twice forward, and `flop` and"
+        " `seconds` are of the same step (torch.utils.flop_counter.FlopCounterMode"
+        " counts what torch did)."
     )
     if on_gpu:
-        yield "the clock: without a wait for the GPU (torch.cuda.synchronize), it stops when work is queued, not done."
+        yield (
+            "the clock: without a wait for the GPU (torch.cuda.synchronize), it stops"
+            " when work is queued, not done."
+        )
     if rate <= (high := ceilings.highest_flop_per_s.get(dtype, 0.0)):
-        yield f"the ceiling: its own readings reach {format_si(high, 'FLOP/s')}, so this may be its noise."
+        yield (
+            f"the ceiling: its own readings reach {format_si(high, 'FLOP/s')}, so this"
+            " may be its noise."
+        )
     if "clock" in ceilings.remarks:
         yield f"the ceiling: it was measured at a clock of {ceilings.remarks['clock']}"
     if "busy" in ceilings.remarks:
-        yield "the ceiling: the machine was busy when it was measured. Measure it again."
+        yield (
+            "the ceiling: the machine was busy when it was measured. Measure it again."
+        )
 
 
 def _percent(share: float) -> str:

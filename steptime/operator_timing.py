@@ -20,20 +20,33 @@ from steptime.machine import no_sync
 from steptime.stopwatch import Clock, faults_and_switches
 from steptime.torch_calls import EachOperator, each_compiled_graph
 
-_LOOKS_UP = ("embedding", "embedding_bag", "gather", "index", "index_select", "take")  # read what they return
+# read what they return
+_LOOKS_UP = ("embedding", "embedding_bag", "gather", "index", "index_select", "take")
 _SCATTERS = ("index_", "scatter", "_index_put")  # write as much as they are given
-_OVERWRITES = ("copy_", "zero_", "fill_", "random_", "normal_", "uniform_", "bernoulli_", "exponential_")
-_LINE_BYTES = {"cpu": 64, "cuda": 32}  # the least that a memory delivers: a cache line, a sector
+_OVERWRITES = (
+    "copy_",
+    "zero_",
+    "fill_",
+    "random_",
+    "normal_",
+    "uniform_",
+    "bernoulli_",
+    "exponential_",
+)
+# the least that a memory delivers: a cache line, a sector
+_LINE_BYTES = {"cpu": 64, "cuda": 32}
 _END = "end of the step"
 COMPILED = "compiled graph"
 
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """One call of an operator: its synchronised seconds, FLOP of its products, bytes read and written.
+    """One call of an operator: its synchronised seconds, FLOP of its products, bytes
+    read and written.
 
-    `before_s` are the host's seconds since the operator before. In the call, the process met `faults` pages of memory
-    that the system had yet to provide. `weight` is how often a mean step makes the call.
+    `before_s` are the host's seconds since the operator before. In the call, the
+    process met `faults` pages of memory that the system had yet to provide. `weight` is
+    how often a mean step makes the call.
     """
 
     name: str
@@ -53,7 +66,9 @@ class OperatorCall:
         return "input" if self.name.startswith("between devices: ") else "work"
 
 
-def timed_calls(work: Callable[[], object], sync: Callable[[], None]) -> list[OperatorCall]:
+def timed_calls(
+    work: Callable[[], object], sync: Callable[[], None]
+) -> list[OperatorCall]:
     """Run `work` once, and time each operator by itself, as within `timing_calls`."""
     with timing_calls(sync) as timer:
         work()
@@ -62,10 +77,11 @@ def timed_calls(work: Callable[[], object], sync: Callable[[], None]) -> list[Op
 
 @contextlib.contextmanager
 def timing_calls(sync: Callable[[], None]) -> Iterator[CallTimer]:
-    """Time each operator of the block by itself, with a wait for the device before and after; `calls` are theirs.
+    """Time each operator of the block by itself, with a wait for the device before and
+    after; `calls` are theirs.
 
-    A graph that Inductor compiled is one call, with the FLOP of the products in it. The last call is no operator: it
-    holds the time after the last one.
+    A graph that Inductor compiled is one call, with the FLOP of the products in it. The
+    last call is no operator: it holds the time after the last one.
     """
     timer = CallTimer(sync)
     with EachOperator(timer.operator), each_compiled_graph(timer.graph):
@@ -79,8 +95,11 @@ class CallTimer:
 
     def __init__(self, sync: Callable[[], None]) -> None:
         self.calls: list[OperatorCall] = []
-        self._sync, self._clock, self._since_s = sync, Clock(sync), 0.0
-        self._graph_flop: list[float] | None = None  # of the operators of the compiled graph that runs now
+        self._sync = sync
+        self._clock = Clock(sync)
+        self._since_s = 0.0
+        # of the operators of the compiled graph that runs now
+        self._graph_flop: list[float] | None = None
 
     def begin(self) -> None:
         """Begin the time before the next call."""
@@ -88,14 +107,23 @@ class CallTimer:
 
     def end(self) -> None:
         """Note the time after the last call."""
-        self.calls.append(OperatorCall(_END, 0.0, 0.0, 0.0, before_s=max(self._clock() - self._since_s, 0.0)))
+        self.calls.append(
+            OperatorCall(
+                _END, 0.0, 0.0, 0.0, before_s=max(self._clock() - self._since_s, 0.0)
+            )
+        )
 
     def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run and time an operator; one that belongs to a compiled graph is run, and its FLOP are counted."""
-        if func.namespace == "profiler":  # the name of a part, which the next operator's gap includes
+        """Run and time an operator; one that belongs to a compiled graph is run, and
+        its FLOP are counted.
+        """
+        # the name of a part, which the next operator's gap includes
+        if func.namespace == "profiler":
             return func(*args, **kwargs)
         if self._graph_flop is None:
-            return self._timed(lambda: func(*args, **kwargs), partial(described, func, args, kwargs))
+            return self._timed(
+                lambda: func(*args, **kwargs), partial(described, func, args, kwargs)
+            )
         out = func(*args, **kwargs)
         self._graph_flop.append(described(func, args, kwargs, out, 0.0).flop)
         return out
@@ -104,27 +132,39 @@ class CallTimer:
         """Run and time a compiled graph."""
         self._graph_flop = flop = list[float]()
         try:
-            return self._timed(run, lambda out, seconds: _graph_call(inputs, out, seconds, sum(flop)))
+            return self._timed(
+                run, lambda out, seconds: _graph_call(inputs, out, seconds, sum(flop))
+            )
         finally:
             self._graph_flop = None
 
-    def _timed(self, run: Callable[[], Any], describe: Callable[[Any, float], OperatorCall]) -> Any:
+    def _timed(
+        self, run: Callable[[], Any], describe: Callable[[Any, float], OperatorCall]
+    ) -> Any:
         self._sync()  # what was queued before isn't this operator's
-        before_s, faults = max(self._clock() - self._since_s, 0.0), faults_and_switches()[0]
+        before_s = max(self._clock() - self._since_s, 0.0)
+        faults = faults_and_switches()[0]
         start_s = self._clock()
         out = run()
         self._sync()
-        seconds, faults = max(self._clock() - start_s, 0.0), faults_and_switches()[0] - faults
-        self.calls.append(dataclasses.replace(describe(out, seconds), faults=faults, before_s=before_s))
+        seconds = max(self._clock() - start_s, 0.0)
+        faults = faults_and_switches()[0] - faults
+        self.calls.append(
+            dataclasses.replace(
+                describe(out, seconds), faults=faults, before_s=before_s
+            )
+        )
         self.begin()
         return out
 
 
 def counted_flop(work: Callable[[], object]) -> float:
-    """FLOP of the matrix products, convolutions, attention and LSTMs that `work()` runs, in backward passes too.
+    """FLOP of the matrix products, convolutions, attention and LSTMs that `work()`
+    runs, in backward passes too.
 
-    A multiply-add counts 2; other operators count 0, and so do kernels that torch.compile wrote. The formulas are those
-    of torch.utils.flop_counter, which counts all positions of attention, masked or not, and none on a CPU by itself.
+    A multiply-add counts 2; other operators count 0, and so do kernels that
+    torch.compile wrote. The formulas are those of torch.utils.flop_counter, which
+    counts all positions of attention, masked or not, and none on a CPU by itself.
     Raises BadArgument for work that isn't a function without arguments.
     """
     return sum(call.flop for call in timed_calls(function("work", work, 0), no_sync))
@@ -136,15 +176,23 @@ def low(seconds: Sequence[float]) -> float:
 
 
 def usual_runs(runs: Sequence[list[OperatorCall]]) -> list[list[OperatorCall]]:
-    """Of runs that differ in their operators, those of the kind that is most frequent."""
+    """Of runs that differ in their operators, those of the kind that is
+    most frequent.
+    """
     kinds = [tuple(call.name for call in run) for run in runs]
-    return [run for run, kind in zip(runs, kinds, strict=True) if kind == statistics.mode(kinds)]
+    return [
+        run
+        for run, kind in zip(runs, kinds, strict=True)
+        if kind == statistics.mode(kinds)
+    ]
 
 
 def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
-    """The calls of a mean step: of runs with the same operators each call once, weighted by the share of such runs.
+    """The calls of a mean step: of runs with the same operators each call once,
+    weighted by the share of such runs.
 
-    An operator has its shortest time, since other programs make threads wait, and the time before it is a low one.
+    An operator has its shortest time, since other programs make threads wait, and the
+    time before it is a low one.
     """
     alike: dict[tuple[str, ...], list[Sequence[OperatorCall]]] = defaultdict(list)
     for run in runs:
@@ -162,33 +210,51 @@ def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
     ]
 
 
-def described(func: Any, args: Any, kwargs: Any, out: Any, seconds: float) -> OperatorCall:
-    """The record of an operator's call: its FLOP and bytes, from its arguments and its result."""
-    given, results = _tensors((args, kwargs)), _tensors(out)
+def described(
+    func: Any, args: Any, kwargs: Any, out: Any, seconds: float
+) -> OperatorCall:
+    """The record of an operator's call: its FLOP and bytes, from its arguments and its
+    result.
+    """
+    given = _tensors((args, kwargs))
+    results = _tensors(out)
     name = str(func).removeprefix("aten.").removesuffix(".default")
     base = name.partition(".")[0]
     counts = _FLOP_OF.get(func._overloadpacket)
     flop = float(counts(*args, **kwargs, out_val=out)) if counts is not None else 0.0
     dtype = str(results[0].dtype if results else torch.float32).removeprefix("torch.")
-    if len({x.device.type for x in given + results}) > 1 and base.startswith(("_to_copy", "copy")):
+    if len({x.device.type for x in given + results}) > 1 and base.startswith(
+        ("_to_copy", "copy")
+    ):
         return OperatorCall(f"between devices: {name}", seconds, 0.0, 0.0, dtype)
-    return OperatorCall(name, seconds, flop, float(_traffic(func, base, args, kwargs, results)), dtype)
+    return OperatorCall(
+        name, seconds, flop, float(_traffic(func, base, args, kwargs, results)), dtype
+    )
 
 
-def _traffic(func: Any, base: str, args: Any, kwargs: Any, results: Sequence[torch.Tensor]) -> int:
-    """Bytes that an operator reads and writes; its schema says which arguments it writes.
+def _traffic(
+    func: Any, base: str, args: Any, kwargs: Any, results: Sequence[torch.Tensor]
+) -> int:
+    """Bytes that an operator reads and writes; its schema says which arguments it
+    writes.
 
     A view moves nothing, and memory without values is not written.
     """
     if base.startswith(("empty", "new_empty")) or torch.Tag.inplace_view in func.tags:
         return 0
-    written, read = list[torch.Tensor](), list[torch.Tensor]()
+    written = list[torch.Tensor]()
+    read = list[torch.Tensor]()
     named = {argument.name: argument for argument in func._schema.arguments}
-    for argument, value in [*zip(named.values(), args, strict=False), *((named[k], v) for k, v in kwargs.items())]:
+    for argument, value in [
+        *zip(named.values(), args, strict=False),
+        *((named[k], v) for k, v in kwargs.items()),
+    ]:
         tensors = _tensors(value)
         if writes := argument.alias_info is not None and argument.alias_info.is_write:
             written += tensors
-        if not (writes and (argument.kwarg_only or base in _OVERWRITES)) and not base.endswith("_like"):
+        if not (
+            writes and (argument.kwarg_only or base in _OVERWRITES)
+        ) and not base.endswith("_like"):
             read += tensors
     known = {x.untyped_storage().data_ptr() for x in read + written}
     new = [x for x in results if x.untyped_storage().data_ptr() not in known]
@@ -196,46 +262,80 @@ def _traffic(func: Any, base: str, args: Any, kwargs: Any, results: Sequence[tor
         return 0
     if base in _LOOKS_UP:
         return 2 * sum(map(_bytes, new + written))
-    read = list({(x.data_ptr(), x.numel()): x for x in read}.values())  # x * x reads x once
-    n_read, n_written = sum(map(_bytes, read)), sum(map(_bytes, written))
+    # x * x reads x once
+    read = list({(x.data_ptr(), x.numel()): x for x in read}.values())
+    n_read = sum(map(_bytes, read))
+    n_written = sum(map(_bytes, written))
     if written and base.startswith(_SCATTERS):
         given = [_bytes(x) for x in read if not any(x is target for target in written)]
         return sum(given) + 2 * min(n_written, max(given, default=0))
     return n_read + n_written + sum(map(_bytes, new))
 
 
-def _graph_call(inputs: list[Any], out: Any, seconds: float, flop: float) -> OperatorCall:
-    """The record of a compiled graph's call: it reads its inputs and writes its outputs at least once."""
-    given, made = _tensors(inputs), _tensors(out)
+def _graph_call(
+    inputs: list[Any], out: Any, seconds: float, flop: float
+) -> OperatorCall:
+    """The record of a compiled graph's call: it reads its inputs and writes its outputs
+    at least once.
+    """
+    given = _tensors(inputs)
+    made = _tensors(out)
     dtype = str(made[0].dtype if made else torch.float32).removeprefix("torch.")
-    return OperatorCall(COMPILED, seconds, flop, float(sum(map(_bytes, given + made))), dtype)
+    return OperatorCall(
+        COMPILED, seconds, flop, float(sum(map(_bytes, given + made))), dtype
+    )
 
 
-def _lstm_flop(x: torch.Tensor, input_weight: torch.Tensor, weight: torch.Tensor, *_: Any, **__: Any) -> float:
-    """FLOP of an LSTM layer of oneDNN: each row of x (time steps, batch, width) meets all weights."""
+def _lstm_flop(
+    x: torch.Tensor,
+    input_weight: torch.Tensor,
+    weight: torch.Tensor,
+    *_: Any,
+    **__: Any,
+) -> float:
+    """FLOP of an LSTM layer of oneDNN: each row of x (time steps, batch, width) meets
+    all weights.
+    """
     return 2 * x.numel() / x.shape[-1] * (input_weight.numel() + weight.numel())
 
 
 _ATEN = torch.ops.aten
 _FLOP_OF: dict[Any, Callable[..., float]] = {
     **flop_registry,
-    _ATEN._scaled_dot_product_flash_attention_for_cpu: flop_registry[_ATEN._scaled_dot_product_flash_attention],
+    _ATEN._scaled_dot_product_flash_attention_for_cpu: flop_registry[
+        _ATEN._scaled_dot_product_flash_attention
+    ],
     _ATEN._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[
         _ATEN._scaled_dot_product_flash_attention_backward
     ],
     _ATEN.mkldnn_rnn_layer: _lstm_flop,
-    _ATEN.mkldnn_rnn_layer_backward: lambda *args, **kwargs: 2 * _lstm_flop(*args, **kwargs),
+    _ATEN.mkldnn_rnn_layer_backward: lambda *args, **kwargs: (
+        2 * _lstm_flop(*args, **kwargs)
+    ),
 }
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
     """The tensors of a tree, without sparse ones, which have no single storage."""
-    return [x for x in tree_flatten(tree)[0] if isinstance(x, torch.Tensor) and x.layout == torch.strided]
+    return [
+        x
+        for x in tree_flatten(tree)[0]
+        if isinstance(x, torch.Tensor) and x.layout == torch.strided
+    ]
 
 
 def _bytes(x: torch.Tensor) -> int:
-    """Bytes that a pass over a tensor moves: whole cache lines if it is strided, and no more than its storage has."""
-    steps = [step for size, step in zip(x.shape, x.stride(), strict=True) if size > 1 and step]
+    """Bytes that a pass over a tensor moves: whole cache lines if it is strided, and no
+    more than its storage has.
+    """
+    steps = [
+        step
+        for size, step in zip(x.shape, x.stride(), strict=True)
+        if size > 1 and step
+    ]
     item = x.element_size()
     line = max(_LINE_BYTES.get(x.device.type, item), item)
-    return min(x.numel() * min(min(steps, default=1) * item, line), x.untyped_storage().nbytes())
+    return min(
+        x.numel() * min(min(steps, default=1) * item, line),
+        x.untyped_storage().nbytes(),
+    )

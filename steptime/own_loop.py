@@ -1,4 +1,6 @@
-"""Watch a loop that stands in a script of its own: its turns end with the optimizer's step, or with a batch."""
+"""Watch a loop that stands in a script of its own: its turns end with the optimizer's
+step, or with a batch.
+"""
 
 from __future__ import annotations
 
@@ -32,31 +34,41 @@ from steptime.stopwatch import mean_s
 from steptime.unchanged import same_random_numbers
 from steptime.watched_steps import StepWatch
 
-_STEPS, _WATCHED = 600, 0.3  # of a step and its batches: watched at most, and in which share of the budget
+# of a step and its batches: watched at most, and in which share of the budget
+_STEPS = 600
+_WATCHED = 0.3
 _TIMED = 8  # turns after those that are watched, of which each operator is timed
 _AGAIN = 3  # batches that are loaded again
 _PLACES = 16  # in the code, whose loops are kept
 _UNWATCHED = 3  # at the start: first calls are slow
 
-Judge = Callable[[StepWatch, list[list[OperatorCall]]], Limit]  # from what was watched, and from timed operators
+# from what was watched, and from timed operators
+Judge = Callable[[StepWatch, list[list[OperatorCall]]], Limit]
 
-# By the code that calls `watch`, outwards, whose ids are its own as long as it is kept; of the last places only.
+# By the code that calls `watch`, outwards, whose ids are its own as long as it is kept;
+# of the last places only.
 _LOOPS = dict[tuple[int, ...], tuple[list[CodeType], "OwnLoop"]]()
 
 
 class Enough(BaseException):
-    """Leaves a training that has been watched for long enough; no `except Exception` of it holds this up."""
+    """Leaves a training that has been watched for long enough; no `except Exception` of
+    it holds this up.
+    """
 
 
 class WatchedBatches:
-    """In place of a loader, or of a function for a batch: hands batches on, and tells the `loop` that is watched."""
+    """In place of a loader, or of a function for a batch: hands batches on, and tells
+    the `loop` that is watched.
+    """
 
     def __init__(self, batches: Any, loop: OwnLoop) -> None:
-        self._batches, self.loop = batches, loop
+        self._batches = batches
+        self.loop = loop
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch."""
-        batches, number = iter(self._batches), next(self.loop.numbers)
+        batches = iter(self._batches)
+        number = next(self.loop.numbers)
         fetch = partial(next, batches, self)  # itself at the end
         while (batch := self.loop.waited_for(fetch)) is not self:
             self.loop.fetched(number, batches)
@@ -81,29 +93,46 @@ class WatchedBatches:
 class OwnLoop:
     """Watches the loop that uses batches.
 
-    `steps` turns are watched, in a few more each operator is timed, and after that nothing is. `say` is then called
-    with what was found. Code that calls `watch` again, for each epoch or for two loaders, has one loop.
+    `steps` turns are watched, in a few more each operator is timed, and after that
+    nothing is. `say` is then called with what was found. Code that calls `watch` again,
+    for each epoch or for two loaders, has one loop.
     """
 
-    def __init__(self, steps: int, device: str, judge: Judge, say: Callable[[Limit], object]) -> None:
-        self._steps, self._judge, self._say = steps, judge, say
-        self._sync, self._watch = sync_of(device), StepWatch(device)
+    def __init__(
+        self, steps: int, device: str, judge: Judge, say: Callable[[Limit], object]
+    ) -> None:
+        self._steps = steps
+        self._judge = judge
+        self._say = say
+        self._sync = sync_of(device)
+        self._watch = StepWatch(device)
         self._runs = list[list[OperatorCall]]()
-        self._begun, self._before = 0, self  # turns, and the loop that the same code watched before
-        self._optimizer: Callable[[], object] = lambda: None  # returns the loop's first one, if it is alive
+        # turns, and the loop that the same code watched before
+        self._begun = 0
+        self._before = self
+        # returns the loop's first one, if it is alive
+        self._optimizer: Callable[[], object] = lambda: None
         self._anew = True  # the next optimizer that steps is the first
         self._found: Limit | None = None
         self._timer: CallTimer | None = None
         self._hook: RemovableHandle | None = None
-        self._turns, self.numbers = self._looked_at(), itertools.count(1)  # of iterators
-        self.source: tuple[int, object] = (0, None)  # the number of the last batch's iterator, and a DataLoader's own
+        # of iterators
+        self._turns = self._looked_at()
+        self.numbers = itertools.count(1)
+        # the number of the last batch's iterator, and a DataLoader's own
+        self.source: tuple[int, object] = (0, None)
         self._trained_from: tuple[int, object] = self.source
 
     def known(self) -> OwnLoop:
-        """The loop that the same code has begun to watch before, if that still goes on; else this one."""
+        """The loop that the same code has begun to watch before, if that still goes on;
+        else this one.
+        """
         codes = [frame.f_code for frame, _ in traceback.walk_stack(None)]
         _, before = _LOOPS.get(calls := tuple(map(id, codes)), (codes, self))
-        if before is not self and inspect.getgeneratorstate(before._turns) != inspect.GEN_CLOSED:
+        if (
+            before is not self
+            and inspect.getgeneratorstate(before._turns) != inspect.GEN_CLOSED
+        ):
             before._anew = True
             return before
         self._before = before
@@ -114,10 +143,13 @@ class OwnLoop:
 
     def fetched(self, number: int, batches: object) -> None:
         """A batch has come from the iterator of this number."""
-        self.source = number, batches if hasattr(batches, "_dataset_fetcher") else None  # workers live as it does
+        # workers live as it does
+        self.source = number, batches if hasattr(batches, "_dataset_fetcher") else None
 
     def waited_for(self, fetch: Callable[[], Any]) -> Any:
-        """The batch that `fetch` returns: the loop waits for it, and its operators belong to no step."""
+        """The batch that `fetch` returns: the loop waits for it, and its operators
+        belong to no step.
+        """
         if self._found is not None:
             self.close()
         elif self._optimizer() is None:
@@ -133,25 +165,33 @@ class OwnLoop:
                 self._timer.begin()
 
     def stepped(self, optimizer: object, *_: object) -> None:
-        """An optimizer has updated its weights: that ends a turn, if it is the loop's first optimizer."""
+        """An optimizer has updated its weights: that ends a turn, if it is the loop's
+        first optimizer.
+        """
         if self._anew:
             if self._before._optimizer() is optimizer:  # judged already
                 self._found = self._before._found
-            self._optimizer, self._anew, self._before = ref(optimizer), False, self
+            self._optimizer = ref(optimizer)
+            self._anew = False
+            self._before = self
         if self._optimizer() is optimizer:
             self.turn()
 
     def turn(self) -> None:
         """End a turn, and begin the next."""
         if self._found is None:
-            if self.source[0] != self._trained_from[0]:  # other iterators are for an evaluation
-                self._trained_from, self._watch.epoch = self.source, self._watch.epoch + 1
+            # other iterators are for an evaluation
+            if self.source[0] != self._trained_from[0]:
+                self._trained_from = self.source
+                self._watch.epoch = self._watch.epoch + 1
             self._begun += 1
             if next(self._turns, None) is None:
                 self._judged()
 
     def _looked_at(self) -> Generator[int, None, None]:
-        """How the turns are looked at: each time that one begins, this goes on to the next `yield`."""
+        """How the turns are looked at: each time that one begins, this goes on to the
+        next `yield`.
+        """
         self._hook = register_optimizer_step_post_hook(self.stepped)
         yield from range(_UNWATCHED)
         with self._watch.watching():
@@ -166,7 +206,9 @@ class OwnLoop:
             self._timer = None
 
     def close(self) -> None:
-        """Watch no longer. No hook may call this: torch is going through its hooks then."""
+        """Watch no longer. No hook may call this: torch is going through its hooks
+        then.
+        """
         self._turns.close()
         if self._hook is not None:
             self._hook.remove()
@@ -179,8 +221,14 @@ class OwnLoop:
     def _judged(self) -> Limit:
         if self._found is None:
             if not self._runs:
-                ended = f"The loop ended after {max(self._begun - 1, 0)} steps, and {self._steps + _TIMED + _UNWATCHED}"
-                raise BadMeasurement(f"{ended} are looked at. Let it run longer, or pass a smaller `steps`.")
+                ended = (
+                    f"The loop ended after {max(self._begun - 1, 0)} steps, and"
+                    f" {self._steps + _TIMED + _UNWATCHED}"
+                )
+                raise BadMeasurement(
+                    f"{ended} are looked at. Let it run longer, or pass a smaller"
+                    " `steps`."
+                )
             if self._watch.epoch == 1:
                 self._watch.again_s = again_s(self._trained_from[1])
             self._found = self._judge(self._watch, self._runs)
@@ -190,8 +238,11 @@ class OwnLoop:
 
 
 def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
-    """Call `train`, watch it, and leave it when that is enough; its DataLoaders' batches are input."""
-    following, number_of = _BaseDataLoaderIter.__next__, WeakKeyDictionary[Any, int]()
+    """Call `train`, watch it, and leave it when that is enough; its DataLoaders'
+    batches are input.
+    """
+    following = _BaseDataLoaderIter.__next__
+    number_of = WeakKeyDictionary[Any, int]()
 
     def waited(batches: Any) -> Any:
         batch = loop.waited_for(partial(following, batches))
@@ -209,11 +260,16 @@ def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
 def again_s(batches: Any) -> float | None:
     """Seconds of a batch the second time, from a DataLoader or an iterator of one.
 
-    None where workers load, whose memory ends with the epoch, and where the data are a stream.
+    None where workers load, whose memory ends with the epoch, and where the data are a
+    stream.
     """
     sampler = getattr(batches, "_index_sampler", None)
     owners = batches, getattr(sampler, "sampler", sampler)
-    generators = (one for owner in owners if isinstance(one := getattr(owner, "generator", None), torch.Generator))
+    generators = (
+        one
+        for owner in owners
+        if isinstance(one := getattr(owner, "generator", None), torch.Generator)
+    )
     with same_random_numbers(*generators):
         if isinstance(batches, DataLoader) and not batches.num_workers:
             batches = iter(batches)
@@ -221,9 +277,13 @@ def again_s(batches: Any) -> float | None:
         if sampler is None or not isinstance(fetcher, _MapDatasetFetcher):
             return None
         indices = iter(sampler)
-        fetched = [partial(fetcher.fetch, index) for index in itertools.islice(indices, _AGAIN)]
+        fetched = [
+            partial(fetcher.fetch, index) for index in itertools.islice(indices, _AGAIN)
+        ]
         seconds = [mean_s(fetch, no_sync) for fetch in 2 * fetched]
-        return mean_s(partial(next, indices, None), no_sync) + statistics.median(seconds[len(fetched) :])
+        return mean_s(partial(next, indices, None), no_sync) + statistics.median(
+            seconds[len(fetched) :]
+        )
 
 
 def leave(_: Limit) -> None:
@@ -232,14 +292,22 @@ def leave(_: Limit) -> None:
 
 
 def watch_loop(
-    step: Callable[[Batch], object], batches: object, next_batch: Supply, device: str, budget: Budget
+    step: Callable[[Batch], object],
+    batches: object,
+    next_batch: Supply,
+    device: str,
+    budget: Budget,
 ) -> StepWatch:
-    """The turns of a loop, watched for a share of the budget, after those for which batches may have been `ready`.
+    """The turns of a loop, watched for a share of the budget, after those for which
+    batches may have been `ready`.
 
-    Workers load side by side, and deliver side by side: the number of turns is a multiple of theirs.
+    Workers load side by side, and deliver side by side: the number of turns is a
+    multiple of theirs.
     """
     workers, ready = prefetched(batches)
-    watch, turns, n = StepWatch(device), 0, workers
+    watch = StepWatch(device)
+    turns = 0
+    n = workers
 
     def turn() -> None:
         watch.begin()
@@ -256,20 +324,38 @@ def watch_loop(
         while n:
             for _ in range(n):
                 turn()
-            turns, taken_s = turns + n, perf_counter() - start
+            turns = turns + n
+            taken_s = perf_counter() - start
             left = int((_WATCHED * budget.budget_s / max(taken_s, 1e-6) - 1) * turns)
-            n = budget.agreed(max(min(turns, _STEPS - turns, left), 0)) // workers * workers
+            n = (
+                budget.agreed(max(min(turns, _STEPS - turns, left), 0))
+                // workers
+                * workers
+            )
         watch.end(skip=ready - 1)
-    watch.again_s, start, more = again_s(batches), perf_counter(), itertools.repeat(True, _STEPS)
-    if watch.again_s is None and ready == 1 and isinstance(batches, Iterable):  # what follows a short first epoch?
-        while next(more, False) and not next_batch.epoch and perf_counter() - start < _WATCHED * budget.budget_s:
+    watch.again_s = again_s(batches)
+    start = perf_counter()
+    more = itertools.repeat(True, _STEPS)
+    # what follows a short first epoch?
+    if watch.again_s is None and ready == 1 and isinstance(batches, Iterable):
+        while (
+            next(more, False)
+            and not next_batch.epoch
+            and perf_counter() - start < _WATCHED * budget.budget_s
+        ):
             next_batch()
         if next_batch.epoch > watch.epoch:
-            watch.again_s = statistics.median(mean_s(next_batch, no_sync) for _ in range(_AGAIN))
+            watch.again_s = statistics.median(
+                mean_s(next_batch, no_sync) for _ in range(_AGAIN)
+            )
     return watch
 
 
 def prefetched(batches: object) -> tuple[int, int]:
-    """The workers of a loader, at least 1, and how many batches may be ready before they are."""
+    """The workers of a loader, at least 1, and how many batches may be ready before
+    they are.
+    """
     workers = getattr(batches, "num_workers", getattr(batches, "workers", 0))
-    return max(workers, 1), min(1 + workers * (getattr(batches, "prefetch_factor", None) or 2), 20)
+    return max(workers, 1), min(
+        1 + workers * (getattr(batches, "prefetch_factor", None) or 2), 20
+    )

@@ -1,4 +1,6 @@
-"""What operators cost that calculate next to nothing, and what limits those that calculate more."""
+"""What operators cost that calculate next to nothing, and what limits those that
+calculate more.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +18,37 @@ from steptime.parts import FAULTS, HOST
 from steptime.stopwatch import faults_and_switches, mean_s
 from steptime.units import format_seconds
 
-WORK = ("memory bandwidth", "arithmetic", "unknown", "launch overhead", "communication", "input", FAULTS)
-# The share of an operator's time that its bytes or FLOP need at the ceilings: new memory makes copies slow. And where
-# FLOP need longer: convolutions and small products reach a tenth of a large product's rate.
-_EXPLAINED, _PRODUCT = 0.25, 0.1
+WORK = (
+    "memory bandwidth",
+    "arithmetic",
+    "unknown",
+    "launch overhead",
+    "communication",
+    "input",
+    FAULTS,
+)
+# The share of an operator's time that its bytes or FLOP need at the ceilings: new
+# memory makes copies slow. And where FLOP need longer: convolutions and small products
+# reach a tenth of a large product's rate.
+_EXPLAINED = 0.25
+_PRODUCT = 0.1
 _WARM_UP = 10
-_NEW, _NEW_BYTES = 3, 2**26  # allocations beyond 32 MiB are new to the process each time, with glibc
+# allocations beyond 32 MiB are new to the process each time, with glibc
+_NEW = 3
+_NEW_BYTES = 2**26
 _IN_A_ROW = 5  # the first of them finds cold caches
 
 
 @dataclass(frozen=True)
 class Pace:
-    """FLOP/s of a matmul by dtype, B/s of a copy, and what operators cost that calculate next to nothing.
+    """FLOP/s of a matmul by dtype, B/s of a copy, and what operators cost that
+    calculate next to nothing.
 
-    `empty_s` are the seconds of an operator on one number, timed by itself. In a tiny training step, `dearest_s` are
-    what the slowest operator takes beyond that, `gap_s` the longest time between two timed operators, and `launch_s`
-    the seconds per operator of the step as it is. `on_cpu` says which device; `fault_s` are those of a page fault.
+    `empty_s` are the seconds of an operator on one number, timed by itself. In a tiny
+    training step, `dearest_s` are what the slowest operator takes beyond that, `gap_s`
+    the longest time between two timed operators, and `launch_s` the seconds per
+    operator of the step as it is. `on_cpu` says which device; `fault_s` are those of a
+    page fault.
     """
 
     flop_per_s: dict[str, float]
@@ -44,47 +61,82 @@ class Pace:
     fault_s: float = 0.0
 
     def arithmetic_s(self, call: OperatorCall) -> float:
-        """Seconds of the call's FLOP at the matmul's rate. On a GPU, torch lets float32 convolutions use TF32."""
-        tf32 = call.dtype == "float32" and "convolution" in call.name and "tf32" in self.flop_per_s
-        return call.flop / (self.flop_per_s.get("tf32" if tf32 else call.dtype) or self.flop_per_s["float32"])
+        """Seconds of the call's FLOP at the matmul's rate. On a GPU, torch lets float32
+        convolutions use TF32.
+        """
+        tf32 = (
+            call.dtype == "float32"
+            and "convolution" in call.name
+            and "tf32" in self.flop_per_s
+        )
+        return call.flop / (
+            self.flop_per_s.get("tf32" if tf32 else call.dtype)
+            or self.flop_per_s["float32"]
+        )
 
     def memory_s(self, call: OperatorCall) -> float:
         """Seconds in which a copy would move the call's bytes."""
         return call.n_bytes / self.bytes_per_s
 
-    def limit(self, call: OperatorCall, net_s: float, twice: OperatorCall | None = None) -> tuple[str, float]:
-        """What limits a call of `net_s` seconds, and how many of these are launch overhead instead.
+    def limit(
+        self, call: OperatorCall, net_s: float, twice: OperatorCall | None = None
+    ) -> tuple[str, float]:
+        """What limits a call of `net_s` seconds, and how many of these are launch
+        overhead instead.
 
-        The call's lower bounds are its bytes at the copy's rate and its FLOP at the matmul's. If the higher one
-        explains a quarter of its time, the call belongs to it. Otherwise what doesn't grow in the same call with
-        `twice` the batch is launch overhead, up to `dearest_s`: all of it on a CPU where the FLOP grow, since the rest
-        is then spent on preparing the call (a GPU may have had room for both halves at once). What grows is arithmetic
-        if FLOP explain a tenth of it, or unknown.
+        The call's lower bounds are its bytes at the copy's rate and its FLOP at the
+        matmul's. If the higher one explains a quarter of its time, the call belongs to
+        it. Otherwise what doesn't grow in the same call with `twice` the batch is
+        launch overhead, up to `dearest_s`: all of it on a CPU where the FLOP grow,
+        since the rest is then spent on preparing the call (a GPU may have had room for
+        both halves at once). What grows is arithmetic if FLOP explain a tenth of it, or
+        unknown.
         """
-        memory_s, arithmetic_s = self.memory_s(call), self.arithmetic_s(call)
+        memory_s = self.memory_s(call)
+        arithmetic_s = self.arithmetic_s(call)
         most_s = max(memory_s, arithmetic_s)
         if most_s >= _EXPLAINED * net_s:
             return "arithmetic" if arithmetic_s > memory_s else "memory bandwidth", 0.0
         twice = twice or call
-        capped_s = math.inf if self.on_cpu and twice.flop > call.flop else self.dearest_s
-        fixed_s = min(max(net_s - max(twice.seconds - call.seconds, most_s), 0.0), capped_s)
-        product = arithmetic_s > memory_s and arithmetic_s >= _PRODUCT * (net_s - fixed_s)
+        capped_s = (
+            math.inf if self.on_cpu and twice.flop > call.flop else self.dearest_s
+        )
+        fixed_s = min(
+            max(net_s - max(twice.seconds - call.seconds, most_s), 0.0), capped_s
+        )
+        product = arithmetic_s > memory_s and arithmetic_s >= _PRODUCT * (
+            net_s - fixed_s
+        )
         return "arithmetic" if product else "unknown", fixed_s
 
 
 class TinyStep:
-    """A training step on next to nothing, whose operators cost what they cost at this moment.
+    """A training step on next to nothing, whose operators cost what they cost at this
+    moment.
 
-    Measured in turn with the step that is judged, it is slowed down by other programs as much as that one.
+    Measured in turn with the step that is judged, it is slowed down by other programs
+    as much as that one.
     """
 
     def __init__(self, device: str, sync: Callable[[], None]) -> None:
-        self.on_cpu, self.sync = device == "cpu", sync
+        self.on_cpu = device == "cpu"
+        self.sync = sync
         with torch.random.fork_rng(devices=[]):
-            layers = nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)
-        self.net, self.image = nn.Sequential(*layers).to(device), torch.ones(1, 1, 3, 3, device=device)
-        self.one, self.optimizer = torch.ones(1, device=device), torch.optim.SGD(self.net.parameters(), lr=0.0)
-        self.empty_s, self.plain_s, self.runs = list[float](), list[float](), list[list[OperatorCall]]()
+            layers = (
+                nn.Conv2d(1, 2, 3),
+                nn.ReLU(),
+                nn.Flatten(),
+                nn.Linear(2, 2),
+                nn.ReLU(),
+                nn.Linear(2, 2),
+            )
+        self.net = nn.Sequential(*layers).to(device)
+        self.image = torch.ones(1, 1, 3, 3, device=device)
+        self.one = torch.ones(1, device=device)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.0)
+        self.empty_s = list[float]()
+        self.plain_s = list[float]()
+        self.runs = list[list[OperatorCall]]()
         for _ in range(_WARM_UP):
             timed_calls(self.step, sync)
 
@@ -97,14 +149,18 @@ class TinyStep:
     def measure(self, times: int) -> None:
         """Time an operator on one number, the step, and each of its operators."""
         for _ in range(times):
-            adding = timed_calls(lambda: [self.one.add_(1) for _ in range(_IN_A_ROW)], self.sync)
-            self.empty_s.append(min(call.seconds for call in adding[:-1]))  # the last one is no operator
+            adding = timed_calls(
+                lambda: [self.one.add_(1) for _ in range(_IN_A_ROW)], self.sync
+            )
+            # the last one is no operator
+            self.empty_s.append(min(call.seconds for call in adding[:-1]))
             self.plain_s.append(mean_s(self.step, self.sync))
             self.runs.append(timed_calls(self.step, self.sync))
 
     def pace(self, ceilings: Ceilings) -> Pace:
         """The pace of this machine while the step was measured."""
-        calls, empty_s = typical_calls(self.runs), low(self.empty_s)
+        calls = typical_calls(self.runs)
+        empty_s = low(self.empty_s)
         net_s = [max(call.seconds - empty_s, 0.0) for call in calls]
         return Pace(
             flop_per_s=dict(ceilings.matmul_flop_per_s),
@@ -119,10 +175,13 @@ class TinyStep:
 
 
 def _fault_s(sync: Callable[[], None]) -> float:
-    """Seconds of a page fault: of filling new memory, beyond those of filling it again; 0 without faults."""
+    """Seconds of a page fault: of filling new memory, beyond those of filling it again;
+    0 without faults.
+    """
     readings = []
     for _ in range(_NEW):
-        before, kept = faults_and_switches()[0], list[torch.Tensor]()
+        before = faults_and_switches()[0]
+        kept = list[torch.Tensor]()
         fill = partial(torch.full, (_NEW_BYTES // 4,), 1.0)
         new_s = mean_s(lambda kept=kept, fill=fill: kept.append(fill()), sync)  # type: ignore[misc]
         faults = faults_and_switches()[0] - before
@@ -134,7 +193,8 @@ def _fault_s(sync: Callable[[], None]) -> float:
 def split_by_limit(
     calls: Sequence[OperatorCall], doubled: Sequence[OperatorCall] | None, pace: Pace
 ) -> dict[str, float]:
-    """Seconds of a step's calls by what limits them (WORK), each without the `pace.empty_s` that any operator takes.
+    """Seconds of a step's calls by what limits them (WORK), each without the
+    `pace.empty_s` that any operator takes.
 
     `doubled` are the calls with twice the batch, None if there are none.
     """
@@ -150,7 +210,10 @@ def split_by_limit(
             seconds[call.group] += call.weight * net_s
             continue
         twice_s = twice.seconds - min(twice.faults * pace.fault_s, twice.seconds)
-        call, twice = (replace(one, seconds=s) for one, s in ((call, call.seconds - faults_s), (twice, twice_s)))
+        call, twice = (
+            replace(one, seconds=s)
+            for one, s in ((call, call.seconds - faults_s), (twice, twice_s))
+        )
         kind, fixed_s = pace.limit(call, net_s, twice)
         seconds["launch overhead"] += call.weight * fixed_s
         seconds[kind] += call.weight * (net_s - fixed_s)
@@ -158,40 +221,64 @@ def split_by_limit(
 
 
 def divide_gaps(
-    seconds: dict[str, float], calls: Sequence[OperatorCall], pace: Pace, step_s: float, waits_s: float
+    seconds: dict[str, float],
+    calls: Sequence[OperatorCall],
+    pace: Pace,
+    step_s: float,
+    waits_s: float,
 ) -> None:
-    """Add to `seconds`, by limit, what passes between the operators of a step of `step_s` seconds.
+    """Add to `seconds`, by limit, what passes between the operators of a step of
+    `step_s` seconds.
 
-    `waits_s` of it are waits for other ranks. Launching lies in short gaps and costs no more than in a tiny step; the
-    rest is the host's.
+    `waits_s` of it are waits for other ranks. Launching lies in short gaps and costs no
+    more than in a tiny step; the rest is the host's.
     """
     long_s = sum(call.weight * max(call.before_s - pace.gap_s, 0.0) for call in calls)
     rest_s = max(step_s - sum(seconds.values()) - waits_s, 0.0)
     long_s = max(long_s - waits_s, 0.0)
-    host_s = max(min(long_s, rest_s), rest_s - sum(call.weight for call in calls) * pace.launch_s)
+    host_s = max(
+        min(long_s, rest_s), rest_s - sum(call.weight for call in calls) * pace.launch_s
+    )
     seconds["communication"] += waits_s
     seconds["launch overhead"] += rest_s - host_s
     seconds[HOST] += host_s
 
 
 def explained(
-    calls: Sequence[OperatorCall], seconds_of: dict[str, float], pace: Pace, step_s: float
+    calls: Sequence[OperatorCall],
+    seconds_of: dict[str, float],
+    pace: Pace,
+    step_s: float,
 ) -> tuple[str, list[str]]:
-    """The operator that holds most of what is unknown, and the division of a step in sentences."""
+    """The operator that holds most of what is unknown, and the division of a step in
+    sentences.
+    """
     words = {name: format_seconds(seconds) for name, seconds in seconds_of.items()}
     longest = max(calls, key=lambda call: call.seconds)
-    unknown = [c for c in calls if pace.limit(c, c.seconds - pace.empty_s)[0] == "unknown"]
+    unknown = [
+        c for c in calls if pace.limit(c, c.seconds - pace.empty_s)[0] == "unknown"
+    ]
     unexplained = max(unknown, key=lambda call: call.seconds).name if unknown else ""
     n = sum(call.weight for call in calls) - 1
     evidence = [
-        f"{n:.0f} operators in a step of {format_seconds(step_s)}. By the ceilings, memory bandwidth limits "
-        f"{words['memory bandwidth']} of their work and arithmetic {words['arithmetic']}; neither explains "
-        f"{words['unknown']}. The longest is {longest.name}, {format_seconds(longest.seconds)}.",
-        f"Launching and preparing them takes {words['launch overhead']}; in a tiny training "
-        f"step, an operator costs {format_seconds(pace.launch_s)}.",
+        (
+            f"{n:.0f} operators in a step of {format_seconds(step_s)}. By the ceilings,"
+            f" memory bandwidth limits {words['memory bandwidth']} of their work and"
+            f" arithmetic {words['arithmetic']}; neither explains {words['unknown']}."
+            f" The longest is {longest.name}, {format_seconds(longest.seconds)}."
+        ),
+        (
+            f"Launching and preparing them takes {words['launch overhead']}; in a tiny"
+            f" training step, an operator costs {format_seconds(pace.launch_s)}."
+        ),
     ]
     if seconds_of[HOST] > 0.1 * step_s:
-        evidence.append(f"Between operators, the host works or waits for {words[HOST]} more.")
+        evidence.append(
+            f"Between operators, the host works or waits for {words[HOST]} more."
+        )
     if seconds_of["communication"]:
-        evidence.append(f"In a profile, exposed communication takes {words['communication']} a step.")
+        evidence.append(
+            f"In a profile, exposed communication takes {words['communication']} a"
+            " step."
+        )
     return unexplained, evidence

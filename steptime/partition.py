@@ -1,4 +1,6 @@
-"""Divide a profiled interval of time into parts: every instant belongs to exactly one."""
+"""Divide a profiled interval of time into parts: every instant belongs
+to exactly one.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,31 @@ from dataclasses import dataclass
 from steptime.chrome_trace import TraceEvent
 from steptime.parts import NAMED, PARTS, PREFIX
 
-STEP, END = PREFIX + "step", PREFIX + "end"
+STEP = PREFIX + "step"
+END = PREFIX + "end"
 _OPERATORS = ("cpu_op", "user_annotation")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 # How torch's own names begin -> part; all else that runs an operator counts as forward.
-_PART_OF = {"enumerate(DataLoader)#": "input", "Optimizer.": "optimizer", "autograd::engine::": "backward"}
-_PART_OF |= dict.fromkeys(("c10d::", "gloo:", "nccl:", "record_param_comms"), "communication")
+_PART_OF = {
+    "enumerate(DataLoader)#": "input",
+    "Optimizer.": "optimizer",
+    "autograd::engine::": "backward",
+}
+_PART_OF |= dict.fromkeys(
+    ("c10d::", "gloo:", "nccl:", "record_param_comms"), "communication"
+)
 _EMPTY = PARTS.index("other")
 
-Paint = tuple[float, float, int]  # start and end in microseconds, and the part's index in PARTS
+# start and end in microseconds, and the part's index in PARTS
+Paint = tuple[float, float, int]
 
 
 @dataclass(frozen=True)
 class PartSpan:
-    """An interval of one part on a lane, "host" or "device", in seconds since the step began."""
+    """An interval of one part on a lane, "host" or "device", in seconds since the step
+    began.
+    """
 
     lane: str
     part: str
@@ -34,15 +46,24 @@ class PartSpan:
 
 
 class Strip:
-    """An interval of time in which each instant has one part: later paints cover earlier ones."""
+    """An interval of time in which each instant has one part: later paints cover
+    earlier ones.
+    """
 
     def __init__(self, paints: Iterable[Paint], start: float, end: float) -> None:
-        inside = [(max(a, start), min(b, end), code) for a, b, code in paints if b > start and a < end]
-        self.edges = sorted({start, end, *(a for a, _, _ in inside), *(b for _, b, _ in inside)})
+        inside = [
+            (max(a, start), min(b, end), code)
+            for a, b, code in paints
+            if b > start and a < end
+        ]
+        self.edges = sorted(
+            {start, end, *(a for a, _, _ in inside), *(b for _, b, _ in inside)}
+        )
         self.codes = [_EMPTY] * (len(self.edges) - 1)
         place = {edge: i for i, edge in enumerate(self.edges)}
         for a, b, code in inside:
-            self.codes[place[a] : place[b]] = [code] * (place[b] - place[a])  # what is painted later covers the earlier
+            # what is painted later covers the earlier
+            self.codes[place[a] : place[b]] = [code] * (place[b] - place[a])
 
     def at(self, instant: float) -> int:
         """The index in PARTS of the part at an instant."""
@@ -52,12 +73,16 @@ class Strip:
     def microseconds(self) -> dict[str, float]:
         """The duration of each part, in microseconds."""
         lengths = dict.fromkeys(PARTS, 0.0)
-        for code, (a, b) in zip(self.codes, itertools.pairwise(self.edges), strict=True):
+        for code, (a, b) in zip(
+            self.codes, itertools.pairwise(self.edges), strict=True
+        ):
             lengths[PARTS[code]] += b - a
         return lengths
 
     def runs(self, start: float, end: float) -> Iterator[Paint]:
-        """The intervals of one part each between two instants, adjacent ones of the same part joined."""
+        """The intervals of one part each between two instants, adjacent ones of the
+        same part joined.
+        """
         pieces = zip(self.codes, itertools.pairwise(self.edges), strict=True)
         for code, alike in itertools.groupby(pieces, key=lambda piece: piece[0]):
             bounds = [edge for _, piece in alike for edge in piece]
@@ -68,37 +93,60 @@ class Strip:
 def host(events: list[TraceEvent], thread: object, start: float, end: float) -> Strip:
     """The parts of what a CPU thread did.
 
-    An operator has the part of the innermost named range around it, else the part that torch's names imply. Time
-    between two neighbouring operators of backward is backward. Time without an operator, during which another thread
-    communicates, is communication: the thread waits for it.
+    An operator has the part of the innermost named range around it, else the part that
+    torch's names imply. Time between two neighbouring operators of backward is
+    backward. Time without an operator, during which another thread communicates, is
+    communication: the thread waits for it.
     """
-    own = [e for e in events if e["tid"] == thread and e.get("cat") in _OPERATORS and not e["name"].startswith(STEP)]
+    own = [
+        e
+        for e in events
+        if e["tid"] == thread
+        and e.get("cat") in _OPERATORS
+        and not e["name"].startswith(STEP)
+    ]
     own.sort(key=lambda e: (e["ts"], -e["dur"]))
     others = (e for e in events if e["tid"] != thread and e.get("cat") in _OPERATORS)
     flying = [e for e in others if _part(e) == "communication"]
     names = [(e, e["name"].removeprefix(PREFIX)) for e in own]
     ranges = [_paint(e, name) for e, name in names if name in NAMED]
-    # A named range overrides torch's names for its operators, except for input and communication, which are certain.
+    # A named range overrides torch's names for its operators, except for input and
+    # communication, which are certain.
     inner = Strip(ranges, start, end)
     paints = [(a, b, PARTS.index("backward")) for a, b in _between_backward(own)]
     paints += [*ranges, *(_paint(e, "communication") for e in flying)]
-    known, covered = [], float("-inf")
+    known = []
+    covered = float("-inf")
     for e in own:
         if (kind := _part(e)) in ("input", "communication"):
             known.append(_paint(e, kind))
-        elif e["ts"] >= covered and not e["name"].startswith(PREFIX) and not _foreign(e):
+        elif (
+            e["ts"] >= covered and not e["name"].startswith(PREFIX) and not _foreign(e)
+        ):
             code = inner.at(e["ts"])
             paints.append((*_ends(e), code if code != _EMPTY else PARTS.index(kind)))
             covered = e["ts"] + e["dur"]
     return Strip([*paints, *known], start, end)
 
 
-def device(events: list[TraceEvent], main: Strip, threads: dict[object, Strip], start: float, end: float) -> Strip:
-    """The parts of what the GPU did: a kernel has the part that launched it, idle time is gaps, input or communication.
+def device(
+    events: list[TraceEvent],
+    main: Strip,
+    threads: dict[object, Strip],
+    start: float,
+    end: float,
+) -> Strip:
+    """The parts of what the GPU did: a kernel has the part that launched it, idle time
+    is gaps, input or communication.
 
-    Communication and copies count only while no other kernel runs: hidden behind one, they cost nothing.
+    Communication and copies count only while no other kernel runs: hidden behind one,
+    they cost nothing.
     """
-    launched = {e["args"]["correlation"]: e for e in events if e.get("cat") in _LAUNCHES and "correlation" in e["args"]}
+    launched = {
+        e["args"]["correlation"]: e
+        for e in events
+        if e.get("cat") in _LAUNCHES and "correlation" in e["args"]
+    }
     work = [e for e in events if e.get("cat") in DEVICE]
     layers: dict[str, list[Paint]] = defaultdict(list)
     for e in work:
@@ -108,10 +156,14 @@ def device(events: list[TraceEvent], main: Strip, threads: dict[object, Strip], 
     why = {PARTS.index(name): PARTS.index(name) for name in ("input", "communication")}
     idle = [(a, b, why.get(code, gap)) for a, b, code in main.runs(start, end)]
     order = ("communication", "copies", "other", "optimizer", "backward", "forward")
-    return Strip([*idle, *(paint for name in order for paint in layers[name])], start, end)
+    return Strip(
+        [*idle, *(paint for name in order for paint in layers[name])], start, end
+    )
 
 
-def _kernel_part(e: TraceEvent, launched: dict[object, TraceEvent], threads: dict[object, Strip]) -> str:
+def _kernel_part(
+    e: TraceEvent, launched: dict[object, TraceEvent], threads: dict[object, Strip]
+) -> str:
     """The part of a kernel, a copy or a fill on the GPU."""
     if "nccl" in e["name"].lower():
         return "communication"
@@ -119,8 +171,16 @@ def _kernel_part(e: TraceEvent, launched: dict[object, TraceEvent], threads: dic
         return "copies"
     launch = launched.get(e["args"].get("correlation"))
     strip = threads.get(launch["tid"]) if launch is not None else None
-    name = PARTS[strip.at(launch["ts"])] if strip is not None and launch is not None else "other"
-    return name if name in ("forward", "backward", "optimizer", "communication", "copies") else "other"
+    name = (
+        PARTS[strip.at(launch["ts"])]
+        if strip is not None and launch is not None
+        else "other"
+    )
+    return (
+        name
+        if name in ("forward", "backward", "optimizer", "communication", "copies")
+        else "other"
+    )
 
 
 def spans(lanes: dict[str, Strip], start: float, end: float) -> Iterator[PartSpan]:
@@ -136,7 +196,9 @@ def _part(e: TraceEvent) -> str:
     if name.startswith(PREFIX):
         name = name.removeprefix(PREFIX)
         return name if name in NAMED else "other"
-    return next((part for begin, part in _PART_OF.items() if name.startswith(begin)), "forward")
+    return next(
+        (part for begin, part in _PART_OF.items() if name.startswith(begin)), "forward"
+    )
 
 
 def _foreign(e: TraceEvent) -> bool:

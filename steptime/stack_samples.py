@@ -1,4 +1,6 @@
-"""Which function and line of Python a thread spends its time in, from samples of its stack."""
+"""Which function and line of Python a thread spends its time in, from samples of its
+stack.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +21,30 @@ from pathlib import Path
 from time import perf_counter
 from types import CodeType, FrameType
 
-_EVERY_S = 2e-2  # between samples: each wakes a thread, for which the one that is watched may have to wait
-_AT_ONCE_S = 5e-6  # until Python asks a thread to let another one run; by default it is 5 ms
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")} - {None})
+# between samples: each wakes a thread, for which the one that is watched may have to
+# wait
+_EVERY_S = 2e-2
+# until Python asks a thread to let another one run; by default it is 5 ms
+_AT_ONCE_S = 5e-6
+_LIBRARIES = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")} - {None}
+)
 _COLLECTIVES = f"{os.sep}torch{os.sep}distributed{os.sep}"
 WAITING = ", in a collective"
 _OWN = f"{Path(__file__).parent}{os.sep}"  # of this package, which runs the experiments
 
 Lines = Counter[tuple[str, str, int]]  # function, file and line -> seconds
-At = tuple[CodeType, int, int]  # where a frame of a stack is: its code, the index of its instruction, and its line
+# where a frame of a stack is: its code, the index of its instruction, and its line
+At = tuple[CodeType, int, int]
 
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
     """Within the block, Python's garbage collector doesn't start by itself.
 
-    Python 3.11 may start it while it makes a frame object. What it runs can let another thread go on and return from
-    that frame: to read it is then an error, or the end of the process (python/cpython#106883).
+    Python 3.11 may start it while it makes a frame object. What it runs can let another
+    thread go on and return from that frame: to read it is then an error, or the end of
+    the process (python/cpython#106883).
     """
     was = gc.isenabled()
     gc.disable()
@@ -46,33 +55,41 @@ def no_collection() -> Iterator[None]:
 
 
 class StackSamples:
-    """Where one thread spends its time, from samples of its stack: `seen` has when, where, and the seconds since.
+    """Where one thread spends its time, from samples of its stack: `seen` has when,
+    where, and the seconds since.
 
-    When is what stood in `now`, which its owner sets. A place is the innermost function that is part of no library:
-    what a library does counts for the line that calls it.
+    When is what stood in `now`, which its owner sets. A place is the innermost function
+    that is part of no library: what a library does counts for the line that calls it.
     """
 
     def __init__(self) -> None:
-        self.now, self.seen = 0, list[tuple[int, tuple[str, str, int], float]]()
+        self.now = 0
+        self.seen = list[tuple[int, tuple[str, str, int], float]]()
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
         """Take samples of the calling thread within the block, by another thread.
 
-        It has to run at once: a thread that isn't asked to let it run goes on to the next call that does, mostly one of
-        torch, which all samples of short work in Python would name. Where the loop has threads of its own, they aren't
-        made to take turns more often than they do: there, work of less than 5 ms counts for that next call.
+        It has to run at once: a thread that isn't asked to let it run goes on to the
+        next call that does, mostly one of torch, which all samples of short work in
+        Python would name. Where the loop has threads of its own, they aren't made to
+        take turns more often than they do: there, work of less than 5 ms counts for
+        that next call.
         """
-        thread, taking = threading.get_ident(), threading.Lock()
+        thread = threading.get_ident()
+        taking = threading.Lock()
 
         def sample() -> None:
-            if sys.platform == "linux":  # PR_SET_TIMERSLACK: each short wait would end 50 µs late, see prctl(2)
+            # PR_SET_TIMERSLACK: each short wait would end 50 µs late, see prctl(2)
+            if sys.platform == "linux":
                 ctypes.CDLL(None).prctl(29, 1, 0, 0, 0)
             last_s = perf_counter()
-            # A call that lets no other thread run delays its sample, which counts more, and which has to be taken at
-            # once. So `zip` waits, stops the garbage collector and reads the stack: in C, without a turn for others.
+            # A call that lets no other thread run delays its sample, which counts more,
+            # and which has to be taken at once. So `zip` waits, stops the garbage
+            # collector and reads the stack: in C, without a turn for others.
             waits = iter(functools.partial(taking.acquire, timeout=_EVERY_S), True)
-            collects, stops = iter(gc.isenabled, None), iter(gc.disable, "never")
+            collects = iter(gc.isenabled, None)
+            stops = iter(gc.disable, "never")
             for _, collected, _, stack in zip(waits, collects, stops, _stacks(thread)):  # noqa: B905  # the first ends
                 if collected:
                     gc.enable()
@@ -81,7 +98,11 @@ class StackSamples:
 
         sampler = threading.Thread(target=sample, daemon=True)
         with no_collection():
-            others = any(place_of(stack_of(frame)) for one, frame in sys._current_frames().items() if one != thread)
+            others = any(
+                place_of(stack_of(frame))
+                for one, frame in sys._current_frames().items()
+                if one != thread
+            )
         with contextlib.ExitStack() as after:
             if (usual_s := sys.getswitchinterval()) > _AT_ONCE_S and not others:
                 after.callback(sys.setswitchinterval, usual_s)
@@ -92,7 +113,9 @@ class StackSamples:
             yield
 
     def take(self, stack: Iterable[At], lasted_s: float) -> None:
-        """Take one sample: of the thread's stack, innermost first, `lasted_s` seconds after the sample before."""
+        """Take one sample: of the thread's stack, innermost first, `lasted_s` seconds
+        after the sample before.
+        """
         if place := place_of(stack):
             self.seen.append((self.now, place, lasted_s))
 
@@ -107,12 +130,16 @@ def stack_of(frame: FrameType | None) -> Iterator[At]:
 def _stacks(thread: int) -> Iterator[list[At]]:
     """The same of a running thread, as it is when the next stack is asked for.
 
-    Each step is an iterator of the standard library in C: after an instruction of Python, the thread may get its turn
-    and go on, and its frames would then tell where it is by then.
+    Each step is an iterator of the standard library in C: after an instruction of
+    Python, the thread may get its turn and go on, and its frames would then tell where
+    it is by then.
     """
     innermost = map(operator.itemgetter(thread), iter(sys._current_frames, None))
-    # frame, "f_back", "f_back", ... -> frame, its caller, that one's caller, ...; None ends them
-    names = map(itertools.chain, zip(innermost), itertools.repeat(itertools.repeat("f_back")))
+    # frame, "f_back", "f_back", ... -> frame, its caller, that one's caller, ...; None
+    # ends them
+    names = map(
+        itertools.chain, zip(innermost), itertools.repeat(itertools.repeat("f_back"))
+    )
     callers = map(itertools.accumulate, names, itertools.repeat(getattr))
     frames = map(itertools.takewhile, itertools.repeat(bool), callers)
     at = operator.attrgetter("f_code", "f_lasti", "f_lineno")
@@ -120,25 +147,40 @@ def _stacks(thread: int) -> Iterator[list[At]]:
 
 
 def longest(lines: Lines) -> str:
-    """The function with the most seconds and its longest line, "name (file, line 3)"; "" without any."""
-    seconds = lambda at: (sum(lines[each] for each in lines if each[:2] == at[:2]), lines[at])  # noqa: E731
+    """The function with the most seconds and its longest line, "name (file, line 3)";
+    "" without any.
+    """
+
+    def seconds(at: tuple[str, str, int]) -> tuple[float, float]:
+        of_function = sum(lines[each] for each in lines if each[:2] == at[:2])
+        return of_function, lines[at]
+
     name, file, line = max(lines, key=seconds, default=("", "", 0))
     return f"{name} ({file}, line {line})" if file else ""
 
 
 def place_of(stack: Iterable[At]) -> tuple[str, str, int] | None:
-    """The function, its file and the line; None if the thread is in no code that the experiment has called.
+    """The function, its file and the line; None if the thread is in no code that the
+    experiment has called.
 
-    A function that has called a collective, in which it waits for other ranks, is named with WAITING.
+    A function that has called a collective, in which it waits for other ranks, is named
+    with WAITING.
     """
     waiting = ""
     for depth, (code, last, line) in enumerate(stack):
         path = code.co_filename
         if path.startswith(_OWN):
             return None
-        if depth == 0 and code.co_code[last] == opcode.opmap["RESUME"]:  # so far, its caller worked
+        # so far, its caller worked
+        if depth == 0 and code.co_code[last] == opcode.opmap["RESUME"]:
             continue
-        if not path.startswith((*_LIBRARIES, "<frozen")) and not code.co_name.endswith(("comp>", "genexpr>")):
-            return code.co_name + waiting, "a cell" if "ipykernel_" in path else Path(path).name, line
+        if not path.startswith((*_LIBRARIES, "<frozen")) and not code.co_name.endswith(
+            ("comp>", "genexpr>")
+        ):
+            return (
+                code.co_name + waiting,
+                "a cell" if "ipykernel_" in path else Path(path).name,
+                line,
+            )
         waiting = waiting or WAITING * (_COLLECTIVES in path)
     return None

@@ -14,7 +14,13 @@ from torch.profiler import record_function
 
 from steptime import partition
 from steptime.annotations import Supply, part
-from steptime.arguments import choice, count, device as judged_device, function, instance
+from steptime.arguments import (
+    choice,
+    count,
+    device as judged_device,
+    function,
+    instance,
+)
 from steptime.chrome_trace import TraceEvent, profiled
 from steptime.errors import BadMeasurement
 from steptime.machine import name_of, no_sync, sync_of
@@ -24,19 +30,23 @@ from steptime.units import format_seconds, significant
 
 _LOST_KERNELS = 200
 _BLIND = (
-    "torch's profiler saw no kernel of the GPU, so these are the host's times: what waits for the GPU holds its time. "
-    "Either the step runs on the CPU, or this torch has no CUPTI (WSL2, conda-forge, some containers), or another "
-    "profiler (nsys, ncu) reads the GPU's events, or you may not: run as root, or ask for "
-    "NVreg_RestrictProfilingToAdminUsers=0."
+    "torch's profiler saw no kernel of the GPU, so these are the host's times: what"
+    " waits for the GPU holds its time. Either the step runs on the CPU, or this torch"
+    " has no CUPTI (WSL2, conda-forge, some containers), or another profiler (nsys,"
+    " ncu) reads the GPU's events, or you may not: run as root, or ask for"
+    " NVreg_RestrictProfilingToAdminUsers=0."
 )
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
-_WOULD_WAIT = "aten::_local_scalar_dense"  # what .item(), float() and printing a tensor call
+# what .item(), float() and printing a tensor call
+_WOULD_WAIT = "aten::_local_scalar_dense"
 _SHOWN_OPERATORS = 6
 
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """One of torch's operators on the "host", or a kernel on the "device": its calls and own seconds per step."""
+    """One of torch's operators on the "host", or a kernel on the "device": its calls
+    and own seconds per step.
+    """
 
     name: str
     calls: float
@@ -46,13 +56,15 @@ class OperatorTime:
 
 @dataclass(frozen=True, repr=False)
 class StepProfile(Shown):
-    """Where the time of a step went: seconds per step for each of PARTS, which sum to the mean step.
+    """Where the time of a step went: seconds per step for each of PARTS, which sum to
+    the mean step.
 
-    On a GPU the parts are the GPU's: "gaps" is its idle time while the CPU worked, and copies and communication count
-    only while no other kernel ran. On a CPU they are those of the training thread, and "other" is time in which no
-    operator ran: Python. `step_s` are the seconds of each profiled step, `spans` the parts of one step in order.
-    `waits` counts, per step, the calls that make the CPU wait for a GPU, such as .item(), or without a GPU those that
-    would. `trace_path` is the Chrome trace.
+    On a GPU the parts are the GPU's: "gaps" is its idle time while the CPU worked, and
+    copies and communication count only while no other kernel ran. On a CPU they are
+    those of the training thread, and "other" is time in which no operator ran: Python.
+    `step_s` are the seconds of each profiled step, `spans` the parts of one step in
+    order. `waits` counts, per step, the calls that make the CPU wait for a GPU, such as
+    .item(), or without a GPU those that would. `trace_path` is the Chrome trace.
     """
 
     device: str
@@ -81,17 +93,33 @@ class StepProfile(Shown):
         return "".join(table._repr_html_() for table in self._tables())
 
     def _tables(self) -> list[Table]:
-        parts = sorted(((s, name) for name, s in self.parts.items() if s > 0), reverse=True)
-        rows = tuple((name, format_seconds(s), f"{s / self.mean_s:.0%}") for s, name in parts)
-        title = f"A step of {format_seconds(self.mean_s)} on {self.device}, mean of {self.steps}"
-        counted = [f"{significant(calls)} x {name}" for name, calls in self.waits.items()]
+        parts = sorted(
+            ((s, name) for name, s in self.parts.items() if s > 0), reverse=True
+        )
+        rows = tuple(
+            (name, format_seconds(s), f"{s / self.mean_s:.0%}") for s, name in parts
+        )
+        title = (
+            f"A step of {format_seconds(self.mean_s)} on {self.device}, mean of"
+            f" {self.steps}"
+        )
+        counted = [
+            f"{significant(calls)} x {name}" for name, calls in self.waits.items()
+        ]
         waits = f"Calls that wait for a GPU, per step: {', '.join(counted) or 'none'}."
         top = self.operators[:_SHOWN_OPERATORS]
-        names = tuple((o.name, o.lane, f"{o.calls:g}", format_seconds(o.self_s)) for o in top)
+        names = tuple(
+            (o.name, o.lane, f"{o.calls:g}", format_seconds(o.self_s)) for o in top
+        )
         notes = (waits, *self.notes, f"Chrome trace: {self.trace_path}")
         return [
             Table(rows, ("part", "per step", "share"), title),
-            Table(names, ("operator or kernel", "on", "calls a step", "own time a step"), "Longest", notes),
+            Table(
+                names,
+                ("operator or kernel", "on", "calls a step", "own time a step"),
+                "Longest",
+                notes,
+            ),
         ]
 
 
@@ -106,25 +134,37 @@ def profile_step(
 ) -> StepProfile:
     """Run `step` under torch's profiler, and say where its time went.
 
-    With `batches` (a DataLoader or other iterable, a function that returns the next batch, or one batch), `step(batch)`
-    is called, and fetching the batch is the part "input"; without, `step()` is. `warmup` calls come first and don't
-    count. On a GPU, the device is waited for before the first and after the last step, not between them. The Chrome
-    trace goes to `path`, by default in a new temporary folder; ui.perfetto.dev opens it. `device` is "cpu" or "cuda",
-    by default "cuda" where torch has a GPU. Raises BadArgument for fewer than 1 step and for a step that can't be
-    called, BadMeasurement if the profiler saw nothing, TraceNotWritten where `path` can't be written.
+    With `batches` (a DataLoader or other iterable, a function that returns the next
+    batch, or one batch), `step(batch)` is called, and fetching the batch is the part
+    "input"; without, `step()` is. `warmup` calls come first and don't count. On a GPU,
+    the device is waited for before the first and after the last step, not between them.
+    The Chrome trace goes to `path`, by default in a new temporary folder;
+    ui.perfetto.dev opens it. `device` is "cpu" or "cuda", by default "cuda" where torch
+    has a GPU. Raises BadArgument for fewer than 1 step and for a step that can't be
+    called, BadMeasurement if the profiler saw nothing, TraceNotWritten where `path`
+    can't be written.
     """
-    steps, warmup = count("steps", steps, 1, 10_000), count("warmup", warmup, 0, 10_000)
+    steps = count("steps", steps, 1, 10_000)
+    warmup = count("warmup", warmup, 0, 10_000)
     device = judged_device(device)
-    once, sync, gpu = _whole_step(step, batches), sync_of(device), device != "cpu"
+    once = _whole_step(step, batches)
+    sync = sync_of(device)
+    gpu = device != "cpu"
     for _ in range(warmup - 1):
         once()
-    path = Path(tempfile.mkdtemp(prefix="steptime-"), "step.json") if path is None else instance("path", path, Path)
+    path = (
+        Path(tempfile.mkdtemp(prefix="steptime-"), "step.json")
+        if path is None
+        else instance("path", path, Path)
+    )
     events = profiled(lambda: _run(once, min(warmup, 1), steps, sync), path, cuda=gpu)
     return read_profile(events, device=name_of(device), path=path, gpu=gpu)
 
 
 def _whole_step(step: Callable[..., object], batches: object) -> Callable[[], object]:
-    """A function without arguments that runs a whole step, and fetches its batch as the part "input"."""
+    """A function without arguments that runs a whole step, and fetches its batch as the
+    part "input".
+    """
     function("step", step, int(batches is not None))
     if batches is None:
         return step
@@ -138,9 +178,14 @@ def _whole_step(step: Callable[..., object], batches: object) -> Callable[[], ob
     return once
 
 
-def _run(once: Callable[[], object], warmup: int, steps: int, sync: Callable[[], None]) -> None:
-    """Run the steps; the last warm-up is profiled too, since the profiler's own first events take long."""
-    if sync is not no_sync:  # after a pause the profiler loses the first kernels: these (pytorch/pytorch#192021)
+def _run(
+    once: Callable[[], object], warmup: int, steps: int, sync: Callable[[], None]
+) -> None:
+    """Run the steps; the last warm-up is profiled too, since the profiler's own first
+    events take long.
+    """
+    # after a pause the profiler loses the first kernels: these (pytorch/pytorch#192021)
+    if sync is not no_sync:
         counter = torch.zeros(1, device="cuda")
         for _ in range(_LOST_KERNELS):
             counter += 1
@@ -155,19 +200,30 @@ def _run(once: Callable[[], object], warmup: int, steps: int, sync: Callable[[],
                     sync()
 
 
-def read_profile(events: Sequence[TraceEvent], *, device: str, path: Path, gpu: bool) -> StepProfile:
-    """The profile from a Chrome trace's events: the host's alone, with a note, where they have no kernel of the GPU.
+def read_profile(
+    events: Sequence[TraceEvent], *, device: str, path: Path, gpu: bool
+) -> StepProfile:
+    """The profile from a Chrome trace's events: the host's alone, with a note, where
+    they have no kernel of the GPU.
 
     Raises BadMeasurement if they have no step or operator.
     """
     whole = [e for e in events if e.get("ph") == "X" and "dur" in e and "args" in e]
-    steps = sorted((e for e in whole if e["name"] == STEP and e["cat"] == "user_annotation"), key=lambda e: e["ts"])
+    steps = sorted(
+        (e for e in whole if e["name"] == STEP and e["cat"] == "user_annotation"),
+        key=lambda e: e["ts"],
+    )
     if not steps or not any(e.get("cat") == "cpu_op" for e in whole):
-        why = "The step called none of torch." if steps else "Does another profiler run here? Restart the kernel."
+        why = (
+            "The step called none of torch."
+            if steps
+            else "Does another profiler run here? Restart the kernel."
+        )
         raise BadMeasurement(f"torch's profiler returned no operators. {why}")
     blind = gpu and not any(e.get("cat") == "kernel" for e in whole)
     gpu = gpu and not blind
-    start, end = steps[0]["ts"], steps[-1]["ts"] + steps[-1]["dur"]
+    start = steps[0]["ts"]
+    end = steps[-1]["ts"] + steps[-1]["dur"]
     inside = [e for e in whole if e["ts"] < end and e["ts"] + e["dur"] > start]
     main = steps[0]["tid"]
     wanted = {main, *(e["tid"] for e in inside if gpu and e.get("cat") == "cpu_op")}
@@ -176,16 +232,32 @@ def read_profile(events: Sequence[TraceEvent], *, device: str, path: Path, gpu: 
     if gpu:
         lanes["device"] = partition.device(inside, lanes["host"], threads, start, end)
     n = len(steps)
-    parts = {name: us * 1e-6 / n for name, us in lanes["device" if gpu else "host"].microseconds().items()}
+    parts = {
+        name: us * 1e-6 / n
+        for name, us in lanes["device" if gpu else "host"].microseconds().items()
+    }
     shown = steps[n // 2]
-    step_s = tuple((b - a) * 1e-6 for a, b in itertools.pairwise([*(e["ts"] for e in steps), end]))
+    step_s = tuple(
+        (b - a) * 1e-6 for a, b in itertools.pairwise([*(e["ts"] for e in steps), end])
+    )
     spans = tuple(partition.spans(lanes, shown["ts"], shown["ts"] + shown["dur"]))
     notes = (*([_BLIND] if blind else []), *_notes(inside, steps))
-    return StepProfile(device, n, step_s, parts, spans, _operators(inside, n), _waits(inside, n, gpu=gpu), path, notes)
+    return StepProfile(
+        device,
+        n,
+        step_s,
+        parts,
+        spans,
+        _operators(inside, n),
+        _waits(inside, n, gpu=gpu),
+        path,
+        notes,
+    )
 
 
 def _operators(events: list[TraceEvent], steps: int) -> tuple[OperatorTime, ...]:
-    """Calls and own time per step; an operator's own time is without the operators that it calls.
+    """Calls and own time per step; an operator's own time is without the operators that
+    it calls.
 
     The profiler's key_averages() would include the profiled warm-up step.
     """
@@ -199,28 +271,57 @@ def _operators(events: list[TraceEvent], steps: int) -> tuple[OperatorTime, ...]
         own_us[e["name"], lane] += e["dur"]
         calls[e["name"], lane] += 1
         if lane == "host":
-            while running and (running[-1]["tid"] != e["tid"] or running[-1]["ts"] + running[-1]["dur"] <= e["ts"]):
+            while running and (
+                running[-1]["tid"] != e["tid"]
+                or running[-1]["ts"] + running[-1]["dur"] <= e["ts"]
+            ):
                 running.pop()
             if running:
                 own_us[running[-1]["name"], lane] -= e["dur"]
             running.append(e)
-    times = [OperatorTime(key[0], calls[key] / steps, us * 1e-6 / steps, key[1]) for key, us in own_us.items()]
+    times = [
+        OperatorTime(key[0], calls[key] / steps, us * 1e-6 / steps, key[1])
+        for key, us in own_us.items()
+    ]
     return tuple(sorted(times, key=lambda o: -o.self_s))
 
 
 def _waits(events: list[TraceEvent], steps: int, *, gpu: bool) -> dict[str, float]:
-    """Calls that wait for a GPU, or without one those that would, except on an optimizer's counters on the CPU."""
-    ours = [e for e in events if e["name"] == END or (not gpu and e["name"].startswith("Optimizer."))]
+    """Calls that wait for a GPU, or without one those that would, except on an
+    optimizer's counters on the CPU.
+    """
+    ours = [
+        e
+        for e in events
+        if e["name"] == END or (not gpu and e["name"].startswith("Optimizer."))
+    ]
     names = _WAITS if gpu else (_WOULD_WAIT,)
     waits = [e for e in events if e["name"] in names]
-    calls = Counter(e["name"] for e in waits if not any(o["ts"] <= e["ts"] < o["ts"] + o["dur"] for o in ours))
+    calls = Counter(
+        e["name"]
+        for e in waits
+        if not any(o["ts"] <= e["ts"] < o["ts"] + o["dur"] for o in ours)
+    )
     return {name: calls[name] / steps for name in names if calls[name]}
 
 
 def _notes(events: list[TraceEvent], steps: list[TraceEvent]) -> Iterator[str]:
-    counts = [sum(e.get("cat") == "cpu_op" and s["ts"] <= e["ts"] < s["ts"] + s["dur"] for e in events) for s in steps]
+    counts = [
+        sum(
+            e.get("cat") == "cpu_op" and s["ts"] <= e["ts"] < s["ts"] + s["dur"]
+            for e in events
+        )
+        for s in steps
+    ]
     if max(counts) - min(counts) > max(2, 0.05 * max(counts)):
-        yield f"The steps did not do the same work: {', '.join(map(str, counts))} operators, so the means may mislead."
-    longest, shortest = max(s["dur"] for s in steps), min(s["dur"] for s in steps)
+        yield (
+            f"The steps did not do the same work: {', '.join(map(str, counts))}"
+            " operators, so the means may mislead."
+        )
+    longest = max(s["dur"] for s in steps)
+    shortest = min(s["dur"] for s in steps)
     if longest > 3 * shortest:
-        yield f"The steps took {format_seconds(shortest * 1e-6)} to {format_seconds(longest * 1e-6)}."
+        yield (
+            f"The steps took {format_seconds(shortest * 1e-6)} to"
+            f" {format_seconds(longest * 1e-6)}."
+        )

@@ -1,4 +1,6 @@
-"""The clock of all measurements: seconds in which other programs have this thread's core don't count."""
+"""The clock of all measurements: seconds in which other programs have this thread's
+core don't count.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,21 @@ try:
 except ImportError:  # Windows doesn't count page faults so
     resource = None  # type: ignore[assignment]
 
-_CORE_WAITS = "/proc/thread-self/schedstat"  # Linux, Documentation/scheduler/sched-stats.rst
+# Linux, Documentation/scheduler/sched-stats.rst
+_CORE_WAITS = "/proc/thread-self/schedstat"
 
 
 class Clock:
-    """Returns, when called by the thread that made it, the seconds on a clock that stops while it waits for a core.
+    """Returns, when called by the thread that made it, the seconds on a clock that
+    stops while it waits for a core.
 
-    Where `sync` waits for a device, which works on meanwhile, and where the system isn't Linux, all time counts.
+    Where `sync` waits for a device, which works on meanwhile, and where the system
+    isn't Linux, all time counts.
     """
 
     def __init__(self, sync: Callable[[], None] = no_sync) -> None:
-        self._waits: int | None = None  # nanoseconds that this thread has run, and waited for a core
+        # nanoseconds that this thread has run, and waited for a core
+        self._waits: int | None = None
         if sync is no_sync:
             with contextlib.suppress(OSError):
                 self._waits = os.open(_CORE_WAITS, os.O_RDONLY)
@@ -37,16 +43,24 @@ class Clock:
 
     def waited_s(self) -> float:
         """Seconds for which it stood still so far."""
-        return 1e-9 * int(os.pread(self._waits, 64, 0).split()[1]) if self._waits is not None else 0.0
+        return (
+            1e-9 * int(os.pread(self._waits, 64, 0).split()[1])
+            if self._waits is not None
+            else 0.0
+        )
 
 
 def faults_and_switches() -> tuple[int, int]:
-    """How often this process has touched memory that the system had yet to provide, and a thread of it left a core."""
+    """How often this process has touched memory that the system had yet to provide, and
+    a thread of it left a core.
+    """
     used = resource and resource.getrusage(resource.RUSAGE_SELF)
     return (used.ru_minflt, used.ru_nvcsw + used.ru_nivcsw) if used else (0, 0)
 
 
-def mean_s(work: Callable[[], object], sync: Callable[[], None], runs: int = 1) -> float:
+def mean_s(
+    work: Callable[[], object], sync: Callable[[], None], runs: int = 1
+) -> float:
     """Mean seconds of `runs` calls in a row."""
     clock = Clock(sync)
     sync()  # what was queued before isn't this work's

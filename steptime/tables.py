@@ -1,4 +1,6 @@
-"""What a terminal and a notebook show: values by their words instead of their fields, and tables of text."""
+"""What a terminal and a notebook show: values by their words instead of their fields,
+and tables of text.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,14 @@ import html
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_LITERAL = "tex2jax_ignore mathjax_ignore"  # in elements of these classes, a notebook looks for no formulas
+# in elements of these classes, a notebook looks for no formulas
+_LITERAL = "tex2jax_ignore mathjax_ignore"
 
 
 class Shown:
-    """A value whose `repr` is its `str`. A dataclass that inherits this is declared with repr=False."""
+    """A value whose `repr` is its `str`. A dataclass that inherits this is declared
+    with repr=False.
+    """
 
     def __repr__(self) -> str:
         return str(self)
@@ -18,7 +23,9 @@ class Shown:
 
 @dataclass(frozen=True, repr=False)
 class Table(Shown):
-    """Rows of text, as long as the headings, under a title that may be missing; `notes` stand below as sentences."""
+    """Rows of text, as long as the headings, under a title that may be missing; `notes`
+    stand below as sentences.
+    """
 
     rows: tuple[tuple[str, ...], ...]
     headings: tuple[str, ...]
@@ -28,17 +35,33 @@ class Table(Shown):
     def __str__(self) -> str:
         lines = [self.headings, *self.rows]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+        text = [
+            "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        ]
         return "\n".join([*([self.title] if self.title else []), *text, *self.notes])
 
     def _repr_html_(self) -> str:
-        title = f"<caption style='text-align:left'><b>{html.escape(self.title)}</b></caption>" if self.title else ""
+        title = (
+            "<caption"
+            f" style='text-align:left'><b>{html.escape(self.title)}</b></caption>"
+            if self.title
+            else ""
+        )
         body = "".join(_line(row, "td") for row in self.rows)
         begin = f"<p class='{_LITERAL}' style='max-width:48em;margin:0.2em 0'>"
         notes = "".join(f"{begin}{html.escape(note)}</p>" for note in self.notes)
         head = _line(self.headings, "th")
-        return f"<table class='{_LITERAL}'>{title}<thead>{head}</thead><tbody>{body}</tbody></table>{notes}"
+        rows = f"<thead>{head}</thead><tbody>{body}</tbody>"
+        return f"<table class='{_LITERAL}'>{title}{rows}</table>{notes}"
 
 
 def _line(cells: Iterable[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag} style='text-align:left'>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+    return (
+        "<tr>"
+        + "".join(
+            f"<{tag} style='text-align:left'>{html.escape(cell)}</{tag}>"
+            for cell in cells
+        )
+        + "</tr>"
+    )

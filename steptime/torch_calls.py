@@ -16,12 +16,14 @@ Around = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class EachOperator(TorchDispatchMode):
-    """Within the block, `around(func, args, kwargs)` is called in place of each operator that this thread dispatches.
+    """Within the block, `around(func, args, kwargs)` is called in place of each
+    operator that this thread dispatches.
 
-    It returns the operator's result, usually func(*args, **kwargs). Operators, such as aten.mm.default, are dispatched
-    below autograd: those of backward passes are seen. Code of torch.compile runs compiled and stays so; of it, only the
-    operators are seen that it calls, such as products. In inference mode torch leaves operators such as aten.linear
-    whole: they are taken apart here.
+    It returns the operator's result, usually func(*args, **kwargs). Operators, such as
+    aten.mm.default, are dispatched below autograd: those of backward passes are seen.
+    Code of torch.compile runs compiled and stays so; of it, only the operators are seen
+    that it calls, such as products. In inference mode torch leaves operators such as
+    aten.linear whole: they are taken apart here.
     """
 
     def __init__(self, around: Around) -> None:
@@ -30,10 +32,14 @@ class EachOperator(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """True: else torch.compile would give up each function that it meets within the block, for good."""
+        """True: else torch.compile would give up each function that it meets within the
+        block, for good.
+        """
         return True
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if torch.is_inference_mode_enabled():
             with self:
                 result = func.decompose(*args, **(kwargs or {}))
@@ -43,12 +49,17 @@ class EachOperator(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def each_compiled_graph(around: Callable[[Callable[[], Any], list[Any]], Any]) -> Iterator[None]:
-    """Within the block, `around(run, inputs)` is called in place of each graph of Inductor that this thread runs.
+def each_compiled_graph(
+    around: Callable[[Callable[[], Any], list[Any]], Any],
+) -> Iterator[None]:
+    """Within the block, `around(run, inputs)` is called in place of each graph of
+    Inductor that this thread runs.
 
-    It returns the outputs, usually run(). Other backends' graphs, such as those of "aot_eager", consist of operators.
+    It returns the outputs, usually run(). Other backends' graphs, such as those of
+    "aot_eager", consist of operators.
     """
-    output_code, thread = sys.modules.get("torch._inductor.output_code"), threading.get_ident()
+    output_code = sys.modules.get("torch._inductor.output_code")
+    thread = threading.get_ident()
     if output_code is None:  # nothing has been compiled
         yield
         return
@@ -57,7 +68,8 @@ def each_compiled_graph(around: Callable[[Callable[[], Any], list[Any]], Any]) -
     def replaced(graph: Any, inputs: list[Any]) -> Any:
         if threading.get_ident() != thread:
             return call(graph, inputs)
-        return around(lambda: call(graph, inputs), [*inputs])  # a copy: the graph empties its list
+        # a copy: the graph empties its list
+        return around(lambda: call(graph, inputs), [*inputs])
 
     with mock.patch.object(output_code.CompiledFxGraph, "__call__", replaced):
         yield
@@ -70,5 +82,11 @@ def compiled_graphs() -> int:
 
 
 def kept_as_compiled() -> contextlib.AbstractContextManager[Any]:
-    """Within the block, what torch.compile has compiled raises RuntimeError where it would have to be compiled anew."""
-    return torch.compiler.set_stance("fail_on_recompile") if compiled_graphs() else contextlib.nullcontext()
+    """Within the block, what torch.compile has compiled raises RuntimeError where it
+    would have to be compiled anew.
+    """
+    return (
+        torch.compiler.set_stance("fail_on_recompile")
+        if compiled_graphs()
+        else contextlib.nullcontext()
+    )

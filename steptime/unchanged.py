@@ -1,4 +1,6 @@
-"""Put back what experiments change: weights, gradients, optimizers, random numbers, and plain values of the loop."""
+"""Put back what experiments change: weights, gradients, optimizers, random numbers, and
+plain values of the loop.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,15 @@ from typing import Any
 import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-_TRAINED = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
-_DEPTH = 6  # from an object to its fields, to a list in one of them, to that list's tensors, and so on
+_TRAINED = (
+    torch.nn.Module,
+    torch.optim.Optimizer,
+    torch.optim.lr_scheduler.LRScheduler,
+    torch.amp.GradScaler,
+)
+# from an object to its fields, to a list in one of them, to that list's tensors, and so
+# on
+_DEPTH = 6
 _MOST = 1000  # entries of a container that are looked into
 
 
@@ -23,17 +32,26 @@ _MOST = 1000  # entries of a container that are looked into
 def unchanged(*loop: object) -> Iterator[None]:
     """Run the block, then put back what its training has changed.
 
-    Put back are: buffers and modes of every module that is alive; tensors that require gradients, and their gradients;
-    optimizers, schedulers and scalers; the random numbers of torch, Python and NumPy; and, of the functions and objects
-    in `loop` (a step, a loader) and of what they refer to, variables, fields, lists, dicts, sets and tensors. Files,
-    other processes, generators and a DataLoader's workers stay as the block leaves them.
+    Put back are: buffers and modes of every module that is alive; tensors that require
+    gradients, and their gradients; optimizers, schedulers and scalers; the random
+    numbers of torch, Python and NumPy; and, of the functions and objects in `loop` (a
+    step, a loader) and of what they refer to, variables, fields, lists, dicts, sets and
+    tensors. Files, other processes, generators and a DataLoader's workers stay as the
+    block leaves them.
     """
     with contextlib.ExitStack() as undo:
         # A step may use what it has no name for.
-        values: list[Any] = [*loop, *(one for one in gc.get_objects() if _is_trained(one))]
+        values: list[Any] = [
+            *loop,
+            *(one for one in gc.get_objects() if _is_trained(one)),
+        ]
         known = {id(undo), id(values)}
         for _ in range(_DEPTH):
-            new = list({id(value): value for value in values if id(value) not in known}.values())
+            new = list(
+                {
+                    id(value): value for value in values if id(value) not in known
+                }.values()
+            )
             known.update(map(id, new))
             values = [inner for value in new for inner in _kept(value, undo)]
         with same_random_numbers():
@@ -42,7 +60,9 @@ def unchanged(*loop: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def same_random_numbers(*generators: torch.Generator) -> Iterator[None]:
-    """Run the block, then put back the random numbers of torch, Python and NumPy, and those of `generators`."""
+    """Run the block, then put back the random numbers of torch, Python and NumPy, and
+    those of `generators`.
+    """
     with contextlib.ExitStack() as undo:
         for one in (torch.default_generator, *generators):
             undo.callback(one.set_state, one.get_state())
@@ -56,7 +76,9 @@ def same_random_numbers(*generators: torch.Generator) -> Iterator[None]:
 
 def _is_trained(one: object) -> bool:
     kind = type(one)  # isinstance would ask the object, which may be a proxy
-    return issubclass(kind, _TRAINED) or (issubclass(kind, torch.Tensor) and one.requires_grad and one.is_leaf)  # type: ignore[attr-defined]
+    return issubclass(kind, _TRAINED) or (
+        issubclass(kind, torch.Tensor) and one.requires_grad and one.is_leaf
+    )  # type: ignore[attr-defined]
 
 
 def _kept(value: Any, undo: contextlib.ExitStack) -> Iterable[Any]:
@@ -71,7 +93,11 @@ def _kept(value: Any, undo: contextlib.ExitStack) -> Iterable[Any]:
         undo.callback(fill, value.copy())
         undo.callback(value.clear)  # undone in reverse
     if kind in (list, deque, tuple, dict, defaultdict):
-        return list(value.values() if issubclass(kind, dict) else value) if len(value) < _MOST else ()
+        return (
+            list(value.values() if issubclass(kind, dict) else value)
+            if len(value) < _MOST
+            else ()
+        )
     if issubclass(kind, torch.nn.Module):
         undo.callback(setattr, value, "training", value.training)
         return list(value._buffers.values())
@@ -80,15 +106,25 @@ def _kept(value: Any, undo: contextlib.ExitStack) -> Iterable[Any]:
     if inspect.isfunction(value):
         return _kept_variables(value, undo)
     fields = getattr(value, "__dict__", None)
-    if type(fields) is not dict or inspect.ismodule(value) or issubclass(kind, _BaseDataLoaderIter):
+    if (
+        type(fields) is not dict
+        or inspect.ismodule(value)
+        or issubclass(kind, _BaseDataLoaderIter)
+    ):
         return ()
     undo.callback(fields.update, dict(fields))
     return list(fields.values())
 
 
 def _kept_tensor(x: torch.Tensor, undo: contextlib.ExitStack) -> Iterable[Any]:
-    traces = type(x).__module__.startswith("torch._subclasses")  # what torch.compile traces with has no numbers
-    if traces or torch.nn.parameter.is_lazy(x) or x.is_inference() or x.layout != torch.strided:
+    # what torch.compile traces with has no numbers
+    traces = type(x).__module__.startswith("torch._subclasses")
+    if (
+        traces
+        or torch.nn.parameter.is_lazy(x)
+        or x.is_inference()
+        or x.layout != torch.strided
+    ):
         return ()
     undo.callback(_copy, x, x.detach().clone())
     if not (x.requires_grad and x.is_leaf):
@@ -104,7 +140,11 @@ def _copy(x: torch.Tensor, kept: torch.Tensor) -> None:
 
 def _kept_variables(function: Any, undo: contextlib.ExitStack) -> Iterable[Any]:
     """What a function refers to: the globals that it names, and its closure."""
-    named = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
+    named = {
+        name: function.__globals__[name]
+        for name in function.__code__.co_names
+        if name in function.__globals__
+    }
     undo.callback(function.__globals__.update, named)
     values = list(named.values())
     for cell in function.__closure__ or ():

@@ -11,7 +11,9 @@ _SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def significant(value: float) -> str:
-    """`value` with three significant digits, no exponent, thousands separated: 1234567 -> '1,230,000'."""
+    """`value` with three significant digits, no exponent, thousands separated: 1234567
+    -> '1,230,000'.
+    """
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     decimals = 2 - math.floor(math.log10(abs(value)))
@@ -20,7 +22,9 @@ def significant(value: float) -> str:
 
 def format_seconds(seconds: float) -> str:
     """A duration in seconds as text: 0.00123 -> '1.23 ms'."""
-    return _scaled(seconds, _SECONDS) or (f"{significant(seconds / 1e-9)} ns" if seconds else "0 s")
+    return _scaled(seconds, _SECONDS) or (
+        f"{significant(seconds / 1e-9)} ns" if seconds else "0 s"
+    )
 
 
 def format_bytes(n_bytes: float) -> str:
@@ -34,4 +38,11 @@ def format_si(value: float, unit: str) -> str:
 
 
 def _scaled(value: float, sizes: Sequence[tuple[float, str]]) -> str:
-    return next((f"{significant(value / size)} {unit}" for size, unit in sizes if abs(value) >= size), "")
+    return next(
+        (
+            f"{significant(value / size)} {unit}"
+            for size, unit in sizes
+            if abs(value) >= size
+        ),
+        "",
+    )

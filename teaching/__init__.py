@@ -1,1 +1,3 @@
-"""What teachers use and learners do not: `python -m teaching SUBCOMMAND`, one module a subcommand."""
+"""What teachers use and learners do not: `python -m teaching SUBCOMMAND`, one module a
+subcommand.
+"""

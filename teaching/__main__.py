@@ -1,4 +1,6 @@
-"""The commands for teachers; `python -m teaching` lists them. A subcommand is the module of that name."""
+"""The commands for teachers; `python -m teaching` lists them. A subcommand is the
+module of that name.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,36 @@ from labkit.__main__ import run_command
 
 # Each has add_arguments(parser) and run(arguments), which returns the exit status.
 SUBCOMMANDS = (
-    "anki", "docs", "exam", "handout", "items", "nbgrader", "otter", "path", "pool", "quiz", "record", "report",
+    "anki",
+    "docs",
+    "exam",
+    "handout",
+    "items",
+    "nbgrader",
+    "otter",
+    "path",
+    "pool",
+    "quiz",
+    "record",
+    "report",
     "slides",
-)  # fmt: skip
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command that `argv` (the command line, without the program) names; its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m teaching", description="What a teacher needs of the workbook.")
+    """Run the command that `argv` (the command line, without the program) names; its
+    exit status.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m teaching", description="What a teacher needs of the workbook."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     for name in SUBCOMMANDS:
         module = importlib.import_module(f"teaching.{name}")
         words = (module.__doc__ or "").strip()
-        command = commands.add_parser(name, help=words.splitlines()[0].rstrip("."), description=words)
+        command = commands.add_parser(
+            name, help=words.splitlines()[0].rstrip("."), description=words
+        )
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return run_command(parser, argv)

@@ -1,4 +1,6 @@
-"""A deck for Anki of all misconceptions and all cards, made with genanki; a later deck updates an earlier one."""
+"""A deck for Anki of all misconceptions and all cards, made with genanki; a later deck
+updates an earlier one.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,18 @@ from labkit.core.own_folder import writing
 from teaching.assignments import require
 from teaching.exam import filled
 
-_DECK, _MODEL = 1_732_050_807, 1_414_213_562  # Anki knows decks and kinds of notes by such numbers: never change them
-_ANSWERS = ("It ", "They ", "Both ", "These ", "Only ", "Each ", "One ")  # they speak of what was believed
+# Anki knows decks and kinds of notes by such numbers: never change them
+_DECK = 1_732_050_807
+_MODEL = 1_414_213_562
+# they speak of what was believed
+_ANSWERS = ("It ", "They ", "Both ", "These ", "Only ", "Each ", "One ")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The file."""
-    parser.add_argument("-o", "--output", type=Path, required=True, help="a file that ends in .apkg")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, help="a file that ends in .apkg"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -29,31 +36,60 @@ def run(arguments: argparse.Namespace) -> int:
     found = notes()
     with writing(arguments.output):
         write(arguments.output, found)
-    print(f"{arguments.output} has {len(found)} notes. Open it with Anki (File, Import).")
+    print(
+        f"{arguments.output} has {len(found)} notes. Open it with Anki (File, Import)."
+    )
     return 0
 
 
 def notes() -> list[tuple[str, str, str, str]]:
-    """(stable name, question, answer, notebook) of each note, questions and answers as HTML."""
+    """(stable name, question, answer, notebook) of each note, questions and answers as
+    HTML.
+    """
     taught = [one for one in misconceptions().values() if one.kind == "misconception"]
     cards = [card for notebook in bank.notebooks() for card in bank.cards(notebook)]
-    true = [one.name for one in taught if not one.true.startswith(_ANSWERS)][: len(taught) // 2]
-    return [_of_misconception(one, one.name in true) for one in taught] + [_of_card(card) for card in cards]
+    true = [one.name for one in taught if not one.true.startswith(_ANSWERS)][
+        : len(taught) // 2
+    ]
+    return [_of_misconception(one, one.name in true) for one in taught] + [
+        _of_card(card) for card in cards
+    ]
 
 
 def _of_misconception(one: Misconception, is_true: bool) -> tuple[str, str, str, str]:
     source = f"<p><a href='{escape(one.source)}'>Source</a></p>" if one.source else ""
-    question = f"<p>True or not, and why?</p><p>{escape(one.true if is_true else one.believed)}</p>"
-    told = f"True. The opposite is often believed: {one.believed}" if is_true else f"Not true. {one.true}"
-    return f"misconception {one.name}", question, f"<p>{escape(told)}</p>{source}", one.notebook
+    question = (
+        "<p>True or not, and"
+        f" why?</p><p>{escape(one.true if is_true else one.believed)}</p>"
+    )
+    told = (
+        f"True. The opposite is often believed: {one.believed}"
+        if is_true
+        else f"Not true. {one.true}"
+    )
+    return (
+        f"misconception {one.name}",
+        question,
+        f"<p>{escape(told)}</p>{source}",
+        one.notebook,
+    )
 
 
 def _of_card(card: Card) -> tuple[str, str, str, str]:
     options = "".join(f"<li>{escape(option)}</li>" for option in card.options)
     question = f"<p>{escape(card.question)}</p><pre>{escape(card.code)}</pre>"
-    answer = f"<p><b>{escape(card.misconception.title)}.</b> {escape(card.misconception.explanation)}</p>"
-    name = hashlib.sha256(card.code.encode()).hexdigest()[:16]  # a card whose code changes is another card
-    return f"card {card.number} {name}", f"{question}<ol type='a'>{options}</ol>", answer, card.number[:2]
+    answer = (
+        f"<p><b>{escape(card.misconception.title)}.</b>"
+        f" {escape(card.misconception.explanation)}</p>"
+    )
+    # a card whose code changes is another card
+    name = hashlib.sha256(card.code.encode()).hexdigest()[:16]
+    return (
+        f"card {card.number} {name}",
+        f"{question}<ol type='a'>{options}</ol>",
+        answer,
+        card.number[:2],
+    )
 
 
 def write(target: Path, found: list[tuple[str, str, str, str]]) -> None:
@@ -61,11 +97,23 @@ def write(target: Path, found: list[tuple[str, str, str, str]]) -> None:
     require("genanki")
     import genanki
 
-    template = {"name": "Card", "qfmt": "{{Question}}", "afmt": "{{FrontSide}}<hr id='answer'>{{Answer}}"}
-    fields, css = [{"name": "Question"}, {"name": "Answer"}], filled("anki.css")
-    model: Any = genanki.Model(_MODEL, "GPU training workbook", fields=fields, templates=[template], css=css)
+    template = {
+        "name": "Card",
+        "qfmt": "{{Question}}",
+        "afmt": "{{FrontSide}}<hr id='answer'>{{Answer}}",
+    }
+    fields = [{"name": "Question"}, {"name": "Answer"}]
+    css = filled("anki.css")
+    model: Any = genanki.Model(
+        _MODEL, "GPU training workbook", fields=fields, templates=[template], css=css
+    )
     deck: Any = genanki.Deck(_DECK, "GPU training workbook")
     for name, question, answer, notebook in found:
-        note = genanki.Note(model, [question, answer], guid=genanki.guid_for(name), tags=[f"notebook-{notebook}"])
+        note = genanki.Note(
+            model,
+            [question, answer],
+            guid=genanki.guid_for(name),
+            tags=[f"notebook-{notebook}"],
+        )
         deck.add_note(note)
     genanki.Package(deck).write_to_file(str(target))

@@ -1,4 +1,6 @@
-"""What the page about a class shows: exercises and why answers fail, guesses, minutes, claims, results by machine."""
+"""What the page about a class shows: exercises and why answers fail, guesses, minutes,
+claims, results by machine.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,21 @@ from scripts.notebooks import section_minutes
 from teaching import docs, path as paths
 from teaching.class_files import LEAST, MOST, Reader
 
-_GROUPS, _MACHINES = 6, 12  # machines whose guesses stand apart, columns of claims
+# machines whose guesses stand apart, columns of claims
+_GROUPS = 6
+_MACHINES = 12
 _DECADES = 2  # to the left and to the right of 1 on the axis of guesses
 _PAUSE_MIN = 15  # a longer time between two entries is a break
-_ALIKE = 0.95  # share of words in common from which two messages of a check say the same
+# share of words in common from which two messages of a check say the same
+_ALIKE = 0.95
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The exact 95 % interval of a median (order statistics) from 6 values on; of fewer, the least and the greatest."""
-    n, ordered = len(values), sorted(values)
+    """The exact 95 % interval of a median (order statistics) from 6 values on; of
+    fewer, the least and the greatest.
+    """
+    n = len(values)
+    ordered = sorted(values)
     below = itertools.accumulate(math.comb(n, k) for k in range(n // 2))
     cut = max(sum(tail / 2**n <= 0.025 for tail in below) - 1, 0)
     return ordered[cut], ordered[-1 - cut]
@@ -41,87 +49,160 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 def middle(values: Sequence[float]) -> str:
     """The median and its interval, in words: "3 (2 to 5)"."""
     of_interest = (*interval(values), statistics.median(values))
-    low, high, mid = (f"{v:g}" if v % 1 == 0 else significant(v, 2) for v in of_interest)
+    low, high, mid = (
+        f"{v:g}" if v % 1 == 0 else significant(v, 2) for v in of_interest
+    )
     return f"{mid} ({low} to {high})" if len(values) > 1 else mid
 
 
 @cache
 def replies(number: str) -> list[tuple[str, str]]:
-    """(misconception, message) of each wrong answer of the tests to an exercise: scripts/messages.py writes them."""
+    """(misconception, message) of each wrong answer of the tests to an exercise:
+    scripts/messages.py writes them.
+    """
     rows = read_table(EXERCISES / "messages.csv", dict)
-    return [(row["misconception"], row["message"]) for row in rows if row["exercise"] == number]
+    return [
+        (row["misconception"], row["message"])
+        for row in rows
+        if row["exercise"] == number
+    ]
 
 
 def behind(message: str, known: Iterable[tuple[str, str]]) -> str:
-    """The misconception whose message is most like this one, with the same factors in it; "" where none is, or two."""
+    """The misconception whose message is most like this one, with the same factors in
+    it; "" where none is, or two.
+    """
     said, factors = _words(message)
     others = [(name, *_words(text)) for name, text in known]
-    alike = [(len(said & words) / len(said | words), name) for name, words, own in others if own == factors]
+    alike = [
+        (len(said & words) / len(said | words), name)
+        for name, words, own in others
+        if own == factors
+    ]
     best = {name for share, name in alike if share >= _ALIKE and share == max(alike)[0]}
     return best.pop() if len(best) == 1 else ""
 
 
 def _words(message: str) -> tuple[set[str], set[str]]:
-    words = set(re.findall(r"[\w.+-]*\w", re.sub(r"[\d.]+ \w+ after the start|\b0x\w+", "", message)))  # these vary
+    # these vary
+    words = set(
+        re.findall(
+            r"[\w.+-]*\w", re.sub(r"[\d.]+ \w+ after the start|\b0x\w+", "", message)
+        )
+    )
     return words, {word for word in words if re.fullmatch(r"\d.*x", word)}
 
 
 def exercises(readers: Sequence[Reader]) -> list[dict[str, Any]]:
-    """For each exercise that somebody tried: who passed, what those who fail hit; first where most are at work."""
+    """For each exercise that somebody tried: who passed, what those who fail hit; first
+    where most are at work.
+    """
     found: dict[str, list[Standing]] = {}
-    for number, standing in (pair for reader in readers for pair in standings(reader.entries).items()):
+    for number, standing in (
+        pair for reader in readers for pair in standings(reader.entries).items()
+    ):
         found.setdefault(number, []).append(standing)
-    bank, rows = misconceptions(), []
+    bank = misconceptions()
+    rows = []
     for number, each in found.items():
         passed = [one for one in each if one.state == "passed"]
-        last = [[s.message for s in one.steps if s.state == "not yet"][-1] for one in each if one.state == "not yet"]
+        last = [
+            [s.message for s in one.steps if s.state == "not yet"][-1]
+            for one in each
+            if one.state == "not yet"
+        ]
         hit = Counter(behind(message, replies(number)) for message in last)
-        rows.append({
-            "number": number, "title": paths.headings(number[:2])[number[3]][2:], "passed": len(passed),
-            "failing": len(last), "open": len(each) - len(passed) - len(last),
-            "unaided": sum(one.unaided for one in passed), "solution": sum(one.solution for one in each),
-            "tried": middle([one.attempts for one in each]), "hints": middle([one.hints for one in each]),
-            "hit": [(n, bank[name]) for name, n in hit.most_common() if name in bank], "unknown": hit[""],
-        })  # fmt: skip
+        rows.append(
+            {
+                "number": number,
+                "title": paths.headings(number[:2])[number[3]][2:],
+                "passed": len(passed),
+                "failing": len(last),
+                "open": len(each) - len(passed) - len(last),
+                "unaided": sum(one.unaided for one in passed),
+                "solution": sum(one.solution for one in each),
+                "tried": middle([one.attempts for one in each]),
+                "hints": middle([one.hints for one in each]),
+                "hit": [
+                    (n, bank[name]) for name, n in hit.most_common() if name in bank
+                ],
+                "unknown": hit[""],
+            }
+        )
     return sorted(rows, key=lambda row: (-row["failing"] - row["open"], row["number"]))
 
 
 def next_words(readers: Sequence[Reader]) -> tuple[str, str]:
-    """The title of the notebook at which most readers are, and what labs.md says to discuss after it."""
-    at = Counter(max(reader.entries, key=lambda e: e.when).section[:2] for reader in readers).most_common(1)
-    return next(((paths.headings(number)[""], docs.afterwards()[number]) for number, _ in at), ("", ""))
+    """The title of the notebook at which most readers are, and what labs.md says to
+    discuss after it.
+    """
+    at = Counter(
+        max(reader.entries, key=lambda e: e.when).section[:2] for reader in readers
+    ).most_common(1)
+    return next(
+        ((paths.headings(number)[""], docs.afterwards()[number]) for number, _ in at),
+        ("", ""),
+    )
 
 
 def guessed(readers: Sequence[Reader]) -> Iterator[dict[str, Any]]:
-    """For each quantity its guesses over the guesser's own measurement, by machine and profile, placed on 0 to 100."""
-    pairs = [pair for reader in readers for pair in guesses.before_measuring(reader.entries)]
+    """For each quantity its guesses over the guesser's own measurement, by machine and
+    profile, placed on 0 to 100.
+    """
+    pairs = [
+        pair for reader in readers for pair in guesses.before_measuring(reader.entries)
+    ]
     pairs = [(guess, m) for guess, m in pairs if LEAST < guess / m.value < MOST]
     common = Counter(f"{m.machine}, {m.profile}" for _, m in pairs).most_common(_GROUPS)
     found: dict[str, dict[str, list[float]]] = {}
     for guess, m in pairs:
-        name = own if (own := f"{m.machine}, {m.profile}") in dict(common) else "all others"
+        name = (
+            own
+            if (own := f"{m.machine}, {m.profile}") in dict(common)
+            else "all others"
+        )
         found.setdefault(m.key, {}).setdefault(name, []).append(guess / m.value)
     for key, groups in sorted(found.items()):
-        yield {"notebook": key[:2], "key": key, "groups": [
-            {"name": name, "n": len(ratios), "middle": middle(ratios), "at": Counter(map(_place, ratios)),
-             "median": _place(statistics.median(ratios)), "ends": list(map(_place, interval(ratios)))}
-            for name, ratios in sorted(groups.items())
-        ]}  # fmt: skip
+        yield {
+            "notebook": key[:2],
+            "key": key,
+            "groups": [
+                {
+                    "name": name,
+                    "n": len(ratios),
+                    "middle": middle(ratios),
+                    "at": Counter(map(_place, ratios)),
+                    "median": _place(statistics.median(ratios)),
+                    "ends": list(map(_place, interval(ratios))),
+                }
+                for name, ratios in sorted(groups.items())
+            ],
+        }
 
 
 def _place(ratio: float) -> int:
-    """Where a ratio stands on a logarithmic axis; what is farther off stands at an end."""
+    """Where a ratio stands on a logarithmic axis; what is farther off
+    stands at an end.
+    """
     return round(50 + 50 * max(-1, min(1, math.log10(ratio) / _DECADES)))
 
 
 def minutes(readers: Sequence[Reader]) -> list[tuple[str, str]]:
-    """Each section's minutes as the class took them, or by the formula; of the notebooks in which somebody worked."""
+    """Each section's minutes as the class took them, or by the formula; of the
+    notebooks in which somebody worked.
+    """
     spent: dict[str, list[float]] = {}
     for reader in readers:
-        at_work = {e.section for e in reader.entries if isinstance(e, Prediction | Attempt)}
+        at_work = {
+            e.section for e in reader.entries if isinstance(e, Prediction | Attempt)
+        }
         mine = defaultdict[str, float](float)
-        for before, e in itertools.pairwise(sorted(reader.entries, key=lambda e: e.when)):
-            gap = (datetime.fromisoformat(e.when) - datetime.fromisoformat(before.when)).total_seconds() / 60
+        for before, e in itertools.pairwise(
+            sorted(reader.entries, key=lambda e: e.when)
+        ):
+            gap = (
+                datetime.fromisoformat(e.when) - datetime.fromisoformat(before.when)
+            ).total_seconds() / 60
             mine[e.section] += gap if gap <= _PAUSE_MIN and e.section in at_work else 0
         for section, own in mine.items():
             if own:
@@ -130,51 +211,99 @@ def minutes(readers: Sequence[Reader]) -> list[tuple[str, str]]:
     for path in paths.chosen(sorted({section[:2] for section in spent})):
         for section, formula in section_minutes(path).items():
             taken = spent.get(f"{path.name[:2]}.{section}", [])
-            told = f"{middle(taken)}, {len(taken)} readers" if taken else f"{formula} by the formula"
-            rows.append((f"{path.name[:2]}.{paths.headings(path.name[:2])[section]}", told))
+            told = (
+                f"{middle(taken)}, {len(taken)} readers"
+                if taken
+                else f"{formula} by the formula"
+            )
+            rows.append(
+                (f"{path.name[:2]}.{paths.headings(path.name[:2])[section]}", told)
+            )
     return rows
 
 
 def machines(readers: Sequence[Reader]) -> Iterator[dict[str, Any]]:
-    """For each number that two or more measured, of the same work: its size on each machine."""
+    """For each number that two or more measured, of the same work: its size on each
+    machine.
+    """
     found: dict[tuple[str, str, Work], dict[str, list[Measurement]]] = {}
-    for m in (m for reader in readers for m in reader.last(Measurement).values() if m.origin == "measured"):
+    for m in (
+        m
+        for reader in readers
+        for m in reader.last(Measurement).values()
+        if m.origin == "measured"
+    ):
         work = Work(m.unit, m.size, m.dtype, m.items, m.profile)
         if not difference(m, work):
-            found.setdefault((m.section, m.what, work), {}).setdefault(m.machine, []).append(m)
-    for (section, what, work), by in sorted(found.items(), key=lambda item: item[0][:2]):
+            found.setdefault((m.section, m.what, work), {}).setdefault(
+                m.machine, []
+            ).append(m)
+    for (section, what, work), by in sorted(
+        found.items(), key=lambda item: item[0][:2]
+    ):
         if sum(map(len, by.values())) > 1:
-            told = ", ".join(filter(None, (f"{section} {what}", work.size, work.dtype, f"profile {work.profile}")))
-            rows = [(machine, len(same), *_spread(same, work.unit)) for machine, same in sorted(by.items())]
+            told = ", ".join(
+                filter(
+                    None,
+                    (
+                        f"{section} {what}",
+                        work.size,
+                        work.dtype,
+                        f"profile {work.profile}",
+                    ),
+                )
+            )
+            rows = [
+                (machine, len(same), *_spread(same, work.unit))
+                for machine, same in sorted(by.items())
+            ]
             yield {"notebook": section[:2], "title": told, "rows": rows}
 
 
 def _spread(same: Sequence[Measurement], unit: str) -> tuple[str, str]:
-    """The middle of one machine's values, and its interval; of one value that of its samples, or what came with it."""
+    """The middle of one machine's values, and its interval; of one value that of its
+    samples, or what came with it.
+    """
     values = [m.value for m in same]
     told = format_quantity(statistics.median(values), unit)
     if len(same) == 1 and unit == "x":
         return told, same[0].amount if same[0].high is not None else "unknown"
     samples = values if len(same) > 1 else same[0].samples
-    return told, " to ".join(format_quantity(end, unit) for end in interval(samples)) if samples else "unknown"
+    return told, (
+        " to ".join(format_quantity(end, unit) for end in interval(samples))
+        if samples
+        else "unknown"
+    )
 
 
 def claims(readers: Sequence[Reader]) -> tuple[list[str], list[list[str]]]:
-    """The machines that judged most claims; a row for each claim with its verdicts, and how many gave each."""
+    """The machines that judged most claims; a row for each claim with its verdicts, and
+    how many gave each.
+    """
     found: dict[str, dict[str, Counter[str]]] = {}
     for reader in readers:
-        last = {(v.claim, v.machine, v.section): v.verdict for v in reader.entries if isinstance(v, Verdict)}
+        last = {
+            (v.claim, v.machine, v.section): v.verdict
+            for v in reader.entries
+            if isinstance(v, Verdict)
+        }
         for (claim, machine, _), verdict in last.items():
             if verdict != "not measured":
                 found.setdefault(claim, {}).setdefault(machine, Counter())[verdict] += 1
     judged = Counter(machine for by in found.values() for machine in by)
     columns = sorted(machine for machine, _ in judged.most_common(_MACHINES))
     return columns, [
-        [f"{claim} {journal.claims()[claim]}", *(_counted(by.get(machine, Counter())) for machine in columns)]
+        [
+            f"{claim} {journal.claims()[claim]}",
+            *(_counted(by.get(machine, Counter())) for machine in columns),
+        ]
         for claim, by in sorted(found.items())
     ]
 
 
 def _counted(words: Counter[str]) -> str:
-    shown = ((word.replace("holds when", "holds under a condition"), n) for word, n in words.most_common())
+    shown = (
+        (word.replace("holds when", "holds under a condition"), n)
+        for word, n in words.most_common()
+    )
     return ", ".join(word if n == 1 else f"{word} ({n})" for word, n in shown)

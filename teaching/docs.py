@@ -1,7 +1,8 @@
 """Write the tables of docs/teaching: courses, paths, and where learners get stuck.
 
-The tables stand between two marks, such as <!-- path 04 --> and <!-- /path 04 -->. They are made from the notebooks'
-cells, from courses.csv and semester.csv, and from the bank of misconceptions.
+The tables stand between two marks, such as <!-- path 04 --> and <!-- /path 04 -->. They
+are made from the notebooks' cells, from courses.csv and semester.csv, and from the bank
+of misconceptions.
 """
 
 from __future__ import annotations
@@ -22,14 +23,19 @@ from teaching import path as paths
 
 FOLDER = ROOT / "docs" / "teaching"
 COUNTED = "Counted in wrong answers that we made up: no class has sent its results yet."
-STARTS = {"workshop": 0, "one day": 9 * 60, "two days": 9 * 60}  # minutes after midnight; a workshop counts from 0:00
+# minutes after midnight; a workshop counts from 0:00
+STARTS = {"workshop": 0, "one day": 9 * 60, "two days": 9 * 60}
 
 _MARK = re.compile(r"(<!-- (\w+) (.+?) -->\n).*?(<!-- /\2 \3 -->)", re.DOTALL)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line."""
-    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if a table is old")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="change nothing; exit status 1 if a table is old",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,43 +45,71 @@ def run(arguments: argparse.Namespace) -> int:
         text = file.read_text(encoding="utf-8")
         if (new := filled(text)) != text:
             old += 1
-            print(f"{file.name}: {'python -m teaching docs brings it up to date' if arguments.check else 'written'}")
-            if not arguments.check:
+            if arguments.check:
+                print(f"{file.name}: python -m teaching docs brings it up to date")
+            else:
+                print(f"{file.name}: written")
                 file.write_text(new, encoding="utf-8")
     return int(arguments.check and old > 0)
 
 
 def filled(text: str) -> str:
     """A text with what belongs between its marks."""
-    makers = {"path": path_line, "stuck": stuck_list, "course": course_table, "semester": semester_table}
+    makers = {
+        "path": path_line,
+        "stuck": stuck_list,
+        "course": course_table,
+        "semester": semester_table,
+    }
 
     def made(found: re.Match[str]) -> str:
         if found[2] not in makers:
-            raise LabError(f"Expected one of the marks {', '.join(makers)}, got {found[2]!r}.")
+            raise LabError(
+                f"Expected one of the marks {', '.join(makers)}, got {found[2]!r}."
+            )
         return f"{found[1]}{makers[found[2]](found[3])}\n{found[4]}"
 
     return _MARK.sub(made, text)
 
 
 def path_line(number: str) -> str:
-    """How long both paths of a notebook take, and what the shorter one leaves for homework."""
+    """How long both paths of a notebook take, and what the shorter one leaves for
+    homework.
+    """
     (path,) = paths.chosen([number])
-    short, long = paths.minutes(number, 50), paths.minutes(number, 90)
+    short = paths.minutes(number, 50)
+    long = paths.minutes(number, 90)
     return (
-        f"[Notebook](../../notebooks/{path.name}). The 50-minute path takes {short} minutes and leaves "
-        f"{paths.rest(notebook_files.read(path), 50)} for homework; the 90-minute path takes {long}."
+        f"[Notebook](../../notebooks/{path.name}). The 50-minute path takes {short}"
+        f" minutes and leaves {paths.rest(notebook_files.read(path), 50)} for homework;"
+        f" the 90-minute path takes {long}."
     )
 
 
 def stuck_list(number: str) -> str:
-    """The misconceptions behind most of a notebook's wrong answers, and what to say to each; else the first hints."""
-    bank = {name: one for name, one in misconceptions().items() if one.kind == "misconception"}
-    source = (ROOT / "exercises" / f"nb{number}" / "wrong_answers.py").read_text(encoding="utf-8")
-    behind = Counter(name for name in re.findall(r'"([a-z]+(?:-[a-z]+)+)"', source) if name in bank)
-    rows = [f"- *{bank[name].title}.* {bank[name].true}" for name, _ in behind.most_common(5)]
+    """The misconceptions behind most of a notebook's wrong answers, and what to say to
+    each; else the first hints.
+    """
+    bank = {
+        name: one
+        for name, one in misconceptions().items()
+        if one.kind == "misconception"
+    }
+    source = (ROOT / "exercises" / f"nb{number}" / "wrong_answers.py").read_text(
+        encoding="utf-8"
+    )
+    behind = Counter(
+        name for name in re.findall(r'"([a-z]+(?:-[a-z]+)+)"', source) if name in bank
+    )
+    rows = [
+        f"- *{bank[name].title}.* {bank[name].true}"
+        for name, _ in behind.most_common(5)
+    ]
     if not rows:
         exercises = [one for one in exercise_files.numbers() if one.startswith(number)]
-        rows = [f"- *{one}:* {exercise_files.exercise(one).hints[0]}" for one in exercises]
+        rows = [
+            f"- *{one}:* {exercise_files.exercise(one).hints[0]}" for one in exercises
+        ]
     return "\n".join([f"**Where learners get stuck.** {COUNTED}", "", *rows])
 
 
@@ -93,39 +127,82 @@ def rows_of(name: str) -> list[dict[str, str]]:
 
 
 def course_table(name: str) -> str:
-    """A course's timetable, "workshop", "one day" or "two days": times of the clock, minutes, what happens."""
+    """A course's timetable, "workshop", "one day" or "two days": times of the clock,
+    minutes, what happens.
+    """
     lines = []
     rows = [row for row in rows_of("courses.csv") if row["course"] == name]
     for day, parts in itertools.groupby(rows, key=lambda row: row["day"]):
-        clock, spent = STARTS[name], 0
+        clock = STARTS[name]
+        spent = 0
         lines += [f"*Day {day}*", ""] if rows[-1]["day"] != "1" else []
         lines += ["| Time | Minutes | What | Learners need |", "|---|---|---|---|"]
         for row in parts:
-            length, lab = int(row["minutes"]), row["notebook"]
+            length = int(row["minutes"])
+            lab = row["notebook"]
             what = f"Lab {_linked(lab)}, {length}-minute path" if lab else row["what"]
             minutes = f"{paths.minutes(lab, length)} minutes" if lab else ""
-            lines.append(f"| {clock // 60}:{clock % 60:02} | {length} | {what} | {minutes} |")
-            clock, spent = clock + length, spent + length
-        lines += [f"| {clock // 60}:{clock % 60:02} | | End, after {spent} minutes | |", ""]
+            lines.append(
+                f"| {clock // 60}:{clock % 60:02} | {length} | {what} | {minutes} |"
+            )
+            clock = clock + length
+            spent = spent + length
+        lines += [
+            f"| {clock // 60}:{clock % 60:02} | | End, after {spent} minutes | |",
+            "",
+        ]
     return "\n".join(lines[:-1])
 
 
 def semester_table(_: str) -> str:
-    """The weeks of the semester: lecture, lab or exam, homework with its minutes, reading, and what counts."""
-    head = ["Week", "Slides", "Lab, 50-minute path", "Homework", "Minutes", "Reading", "Assessed"]
+    """The weeks of the semester: lecture, lab or exam, homework with its minutes,
+    reading, and what counts.
+    """
+    head = [
+        "Week",
+        "Slides",
+        "Lab, 50-minute path",
+        "Homework",
+        "Minutes",
+        "Reading",
+        "Assessed",
+    ]
     lines = [_row(head), _row(["---"] * len(head))]
     for row in (rows := rows_of("semester.csv")):
-        number, more = row["notebook"], row["homework"]
-        homework = ", and ".join(filter(None, (number and f"the rest of {number}", more and _linked(more))))
-        cells = [row["week"], row["lecture"], _linked(number) if number else row["class"], homework]
-        lines.append(_row([*cells, str(homework_minutes(row)), row["reading"], row["assessment"]]))
+        number = row["notebook"]
+        more = row["homework"]
+        homework = ", and ".join(
+            filter(None, (number and f"the rest of {number}", more and _linked(more)))
+        )
+        cells = [
+            row["week"],
+            row["lecture"],
+            _linked(number) if number else row["class"],
+            homework,
+        ]
+        lines.append(
+            _row(
+                [*cells, str(homework_minutes(row)), row["reading"], row["assessment"]]
+            )
+        )
     hours = sum(map(homework_minutes, rows)) / 60
-    return "\n".join([*lines, "", f"Homework takes {hours:.0f} hours in all, {hours / len(rows):.1f} a week."])
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Homework takes {hours:.0f} hours in all, {hours / len(rows):.1f} a week.",
+        ]
+    )
 
 
 def homework_minutes(row: dict[str, str]) -> int:
-    """Minutes of a week's homework: what the lab left out, if there is one, and another notebook where one is given."""
-    whole, lab = ((row["notebook"] and paths.minutes(row["notebook"], length)) or 0 for length in (90, 50))
+    """Minutes of a week's homework: what the lab left out, if there is one, and another
+    notebook where one is given.
+    """
+    whole, lab = (
+        (row["notebook"] and paths.minutes(row["notebook"], length)) or 0
+        for length in (90, 50)
+    )
     return whole - lab + (paths.minutes(row["homework"], 90) if row["homework"] else 0)
 
 

@@ -13,7 +13,8 @@ from labkit.lesson.checks import Outcome, judged
 
 @contextlib.contextmanager
 def drawn_anew(salt: str) -> Iterator[None]:
-    """Let random numbers with a fixed seed depend on `salt` too, so that no answer fits the inputs that are known.
+    """Let random numbers with a fixed seed depend on `salt` too, so that no answer fits
+    the inputs that are known.
 
     Ranks are processes of their own: what they draw stays the same.
     """
@@ -34,7 +35,9 @@ def drawn_anew(salt: str) -> Iterator[None]:
 
     kept = random.Random, np.random.default_rng, torch.Generator
     random.Random = Random  # type: ignore[assignment,misc]
-    np.random.default_rng = lambda seed=None: kept[1](None if seed is None else seed_of(seed))
+    np.random.default_rng = lambda seed=None: kept[1](
+        None if seed is None else seed_of(seed)
+    )
     torch.Generator = Generator  # type: ignore[misc]
     try:
         yield

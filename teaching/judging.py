@@ -1,8 +1,11 @@
-"""Judge notebooks that were handed in, for nbgrader and otter, out of the process that runs what learners wrote.
+"""Judge notebooks that were handed in, for nbgrader and otter, out of the process that
+runs what learners wrote.
 
-The cells run in a child (`teaching.learner`), in a copy of the workbook without checks and solutions. Checks run here:
-a learner's function is called over there, with one input at a time, and its result comes back as plain values. Other
-exercises than those of `APART` can't be judged so: their checks run in a second child, whose modules are restored.
+The cells run in a child (`teaching.learner`), in a copy of the workbook without checks
+and solutions. Checks run here: a learner's function is called over there, with one
+input at a time, and its result comes back as plain values. Other exercises than those
+of `APART` can't be judged so: their checks run in a second child, whose modules are
+restored.
 """
 
 from __future__ import annotations
@@ -32,12 +35,18 @@ from labkit.lesson.notebook import start
 from labkit.measure.ceilings import measure_ceilings
 from teaching import hidden_check, learner
 
-# Exercises whose inputs and results can be sent from process to process, as their solutions show.
+# Exercises whose inputs and results can be sent from process to process, as their
+# solutions show.
 APART = frozenset((EXERCISES / "judged_apart.csv").read_text(encoding="utf-8").split())
-CELLS_S, CALL_S = 600, 120  # seconds that all cells, and a call or a check, may take
+# seconds that all cells, and a call or a check, may take
+CELLS_S = 600
+CALL_S = 120
 _LARGEST = 2**28  # bytes of a reply
-_LEFT_OUT = shutil.ignore_patterns("check.py", "solution.py", "wrong_*.py", "__pycache__")
-_ASKED = re.compile(r'lab\.check\("(.+?)", (.+)\)\.state ')  # of a graded cell: the exercise, and its answer
+_LEFT_OUT = shutil.ignore_patterns(
+    "check.py", "solution.py", "wrong_*.py", "__pycache__"
+)
+# of a graded cell: the exercise, and its answer
+_ASKED = re.compile(r'lab\.check\("(.+?)", (.+)\)\.state ')
 _SAFE = re.compile(
     r"numpy[\w.]*\.(_reconstruct|scalar|ndarray|dtype)|_codecs\.encode|"
     r"builtins\.(complex|dict|Ellipsis|float|list|tuple)"
@@ -45,9 +54,11 @@ _SAFE = re.compile(
 
 
 class _Plain(pickle.Unpickler):
-    """Reads what a child may have forged: NumPy's arrays and Python's own plain values, and nothing that runs code.
+    """Reads what a child may have forged: NumPy's arrays and Python's own plain values,
+    and nothing that runs code.
 
-    A function is one that calls the child's own by `ask`, or dots where it has no body yet.
+    A function is one that calls the child's own by `ask`, or dots where it has no body
+    yet.
     """
 
     def __init__(self, reply: bytes, ask: Callable[..., Any]) -> None:
@@ -74,10 +85,14 @@ class _Plain(pickle.Unpickler):
 
 
 @contextlib.contextmanager
-def _child(cells: Sequence[str], expressions: Mapping[str, str], *, together: bool) -> Iterator[Callable[..., Any]]:
-    """A process in which a notebook's cells have run, with a results file that is thrown away; yields what asks it.
+def _child(
+    cells: Sequence[str], expressions: Mapping[str, str], *, together: bool
+) -> Iterator[Callable[..., Any]]:
+    """A process in which a notebook's cells have run, with a results file that is
+    thrown away; yields what asks it.
 
-    That raises what the answer raised, by name, and RuntimeError where the process has ended or hangs.
+    That raises what the answer raised, by name, and RuntimeError where the process has
+    ended or hangs.
     """
 
     def ask(*request: object) -> Any:
@@ -88,29 +103,48 @@ def _child(cells: Sequence[str], expressions: Mapping[str, str], *, together: bo
                 raise RuntimeError(f"it took more than {seconds} s")
             state, *value = _Plain(own.recv_bytes(_LARGEST), ask).load()
         except (EOFError, OSError, pickle.UnpicklingError) as error:
-            raise RuntimeError("the process of the answer has ended, or sent what is no plain value") from error
+            raise RuntimeError(
+                "the process of the answer has ended, or sent what is no plain value"
+            ) from error
         if state == "raised":
             raise type(str(value[0]), (Exception,), {})(str(value[1]))
         return value[0]
 
     limits = itertools.chain([CELLS_S], itertools.repeat(CALL_S))
-    with tempfile.TemporaryDirectory(prefix="labkit-grading-", ignore_cleanup_errors=True) as folder:
-        root, home = ROOT, Path(folder, "home")
+    with tempfile.TemporaryDirectory(
+        prefix="labkit-grading-", ignore_cleanup_errors=True
+    ) as folder:
+        root = ROOT
+        home = Path(folder, "home")
         if not together:
             root = Path(folder, "workbook")
             for name in (*PACKAGES, "data", "exercises"):
-                shutil.copytree(ROOT / name, root / name, ignore=_LEFT_OUT if name == "exercises" else None)
+                shutil.copytree(
+                    ROOT / name,
+                    root / name,
+                    ignore=_LEFT_OUT if name == "exercises" else None,
+                )
         home.mkdir()
-        ceilings = (measure_ceilings(threads=n) for n in (None, 1))  # for answers those that the checks calculate with
+        # for answers those that the checks calculate with
+        ceilings = (measure_ceilings(threads=n) for n in (None, 1))
         lines = "".join(json.dumps(dataclasses.asdict(one)) + "\n" for one in ceilings)
         (home / "ceilings.jsonl").write_text(lines, encoding="utf-8")
         own, theirs = Pipe()
-        env = os.environ | {"PYTHONPATH": str(root), "LABKIT_HOME": str(home), "MPLBACKEND": "agg"}
+        env = os.environ | {
+            "PYTHONPATH": str(root),
+            "LABKIT_HOME": str(home),
+            "MPLBACKEND": "agg",
+        }
         process = subprocess.Popen(
-            [sys.executable, "-P", learner.__file__, str(theirs.fileno())], cwd=folder, env=env,
-            pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            [sys.executable, "-P", learner.__file__, str(theirs.fileno())],
+            cwd=folder,
+            env=env,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
-        )  # fmt: skip
+        )
         theirs.close()
         own.send((list(cells), dict(expressions), together))
         try:
@@ -121,32 +155,51 @@ def _child(cells: Sequence[str], expressions: Mapping[str, str], *, together: bo
             process.wait()
 
 
-def verdicts(cells: Sequence[str], expressions: Mapping[str, str]) -> dict[str, Outcome]:
-    """Number -> outcome of each exercise of `expressions` (number -> the notebook's expression of its answer).
+def verdicts(
+    cells: Sequence[str], expressions: Mapping[str, str]
+) -> dict[str, Outcome]:
+    """Number -> outcome of each exercise of `expressions` (number -> the notebook's
+    expression of its answer).
 
     All inputs are drawn anew, from secret text that is made here and kept nowhere.
     """
     start()  # as a notebook's first cell: it may choose the number of threads
-    salt, found = secrets.token_hex(8), dict[str, Outcome]()
+    salt = secrets.token_hex(8)
+    found = dict[str, Outcome]()
     for together in (False, True):
-        group = {number: code for number, code in expressions.items() if (number not in APART) == together}
+        group = {
+            number: code
+            for number, code in expressions.items()
+            if (number not in APART) == together
+        }
         if group:
             with _child(cells, group, together=together) as ask:
-                found |= {number: _verdict(ask, number, salt, together=together) for number in group}
+                found |= {
+                    number: _verdict(ask, number, salt, together=together)
+                    for number in group
+                }
     return {number: found[number] for number in expressions}
 
 
-def _verdict(ask: Callable[..., Any], number: str, salt: str, *, together: bool) -> Outcome:
+def _verdict(
+    ask: Callable[..., Any], number: str, salt: str, *, together: bool
+) -> Outcome:
     try:
         if together:
             return Outcome(number, *ask("judge", number, salt))
         return hidden_check.judge(number, ask("answer", number), salt)
     except Exception as error:
-        return Outcome(number, "not yet", f"Your answer could not be judged ({type(error).__name__}): {error}")
+        return Outcome(
+            number,
+            "not yet",
+            f"Your answer could not be judged ({type(error).__name__}): {error}",
+        )
 
 
 def graded(notebook: Any, resources: Any) -> tuple[Any, Any]:
-    """A step of nbgrader's: the verdict takes the place of what a graded cell put out in the learner's kernel."""
+    """A step of nbgrader's: the verdict takes the place of what a graded cell put out
+    in the learner's kernel.
+    """
     from nbformat.v4 import new_output
 
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -156,19 +209,26 @@ def graded(notebook: Any, resources: Any) -> tuple[Any, Any]:
     for cell, (number, _) in zip(own, asked, strict=True):
         words = str(found[number])
         failed = new_output("error", ename="NotYet", evalue=words, traceback=[words])
-        cell.outputs = [new_output("stream", text=f"{words}\n") if found[number] else failed]
+        cell.outputs = [
+            new_output("stream", text=f"{words}\n") if found[number] else failed
+        ]
     return notebook, resources
 
 
 class OtterPlugin:
-    """otter's plugin: no cell runs in otter's kernel, and each test of an exercise gets the verdict."""
+    """otter's plugin: no cell runs in otter's kernel, and each test of an exercise gets
+    the verdict.
+    """
 
     def __init__(self, path: str, metadata: object, config: Mapping[str, str]) -> None:
-        self._expressions, self._cells = dict(config), list[str]()
+        self._expressions = dict(config)
+        self._cells = list[str]()
 
     def before_execution(self, notebook: Any) -> Any:
         """Keep the cells, and run none."""
-        self._cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+        self._cells = [
+            cell.source for cell in notebook.cells if cell.cell_type == "code"
+        ]
         notebook.cells = []
         return notebook
 
@@ -176,4 +236,5 @@ class OtterPlugin:
         """Judge, and let otter's results say so."""
         for number, outcome in verdicts(self._cells, self._expressions).items():
             for case in graded.results[number].test_case_results:
-                case.passed, case.message = bool(outcome), str(outcome)
+                case.passed = bool(outcome)
+                case.message = str(outcome)

@@ -1,7 +1,8 @@
-"""The child process that runs a notebook which was handed in, and then its functions. It imports none of the graders.
+"""The child process that runs a notebook which was handed in, and then its functions.
+It imports none of the graders.
 
-`teaching.judging` starts it and asks. Requests are pickles; a reply holds plain values only, since whatever a learner
-wrote may forge it.
+`teaching.judging` starts it and asks. Requests are pickles; a reply holds plain values
+only, since whatever a learner wrote may forge it.
 """
 
 from __future__ import annotations
@@ -22,11 +23,21 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 _LONGEST = 100_000  # items that are taken of an iterator
-_OURS = ("labkit", "exercises", "kerneltrace", "ranks", "steptime", "trainplan", "teaching")
+_OURS = (
+    "labkit",
+    "exercises",
+    "kerneltrace",
+    "ranks",
+    "steptime",
+    "trainplan",
+    "teaching",
+)
 
 
 class Packer(pickle.Pickler):
-    """Writes plain values: a tensor as an array, a function as its place in `functions`, an iterator as a list."""
+    """Writes plain values: a tensor as an array, a function as its place in
+    `functions`, an iterator as a list.
+    """
 
     def __init__(self, file: io.BytesIO, functions: list[Callable[..., Any]]) -> None:
         super().__init__(file, protocol=4)
@@ -54,24 +65,41 @@ class Packer(pickle.Pickler):
         if isinstance(value, numbers.Real):
             return float, (float(value),)
         kind = next((kind for kind in (dict, tuple) if isinstance(value, kind)), list)
-        return (kind, (kind(itertools.islice(value, _LONGEST)),)) if isinstance(value, Iterable) else NotImplemented
+        return (
+            (kind, (kind(itertools.islice(value, _LONGEST)),))
+            if isinstance(value, Iterable)
+            else NotImplemented
+        )
 
 
 @contextlib.contextmanager
 def restored(exercises: Iterable[str]) -> Iterator[None]:
-    """Put back afterwards the checks of these exercises, what can be called in modules, our classes and their code."""
+    """Put back afterwards the checks of these exercises, what can be called in modules,
+    our classes and their code.
+    """
     from labkit.lesson import checks, exercise_files, process_state
 
-    own = [one for one in gc.get_objects() if isinstance(one, FunctionType | type) and _is_ours(one)]
-    code = [(one, one.__code__, one.__defaults__) for one in own if isinstance(one, FunctionType)]
-    found, modules = {number: exercise_files.exercise(number) for number in exercises}, dict(sys.modules)
+    own = [
+        one
+        for one in gc.get_objects()
+        if isinstance(one, FunctionType | type) and _is_ours(one)
+    ]
+    code = [
+        (one, one.__code__, one.__defaults__)
+        for one in own
+        if isinstance(one, FunctionType)
+    ]
+    found = {number: exercise_files.exercise(number) for number in exercises}
+    modules = dict(sys.modules)
     owners = [builtins, *modules.values(), *own]
-    kept = runpy.run_path(process_state.__file__)["KeptFunctions"]  # a second one, which no cell's import reaches
+    # a second one, which no cell's import reaches
+    kept = runpy.run_path(process_state.__file__)["KeptFunctions"]
     with kept([one for one in owners if isinstance(one, ModuleType | type)]):
         yield
     sys.modules.update(modules)
     for function, body, defaults in code:
-        function.__code__, function.__defaults__ = body, defaults
+        function.__code__ = body
+        function.__defaults__ = defaults
     vars(checks)["exercise"] = found.__getitem__
 
 
@@ -79,8 +107,12 @@ def _is_ours(one: Any) -> bool:
     return str(one.__module__).split(".")[0] in _OURS
 
 
-def answers(cells: Sequence[str], expressions: Mapping[str, str]) -> Callable[[str], Any]:
-    """Run a notebook's cells; what returns an exercise's answer: what it last gave `lab.check`, else the expression."""
+def answers(
+    cells: Sequence[str], expressions: Mapping[str, str]
+) -> Callable[[str], Any]:
+    """Run a notebook's cells; what returns an exercise's answer: what it last gave
+    `lab.check`, else the expression.
+    """
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
@@ -92,16 +124,22 @@ def answers(cells: Sequence[str], expressions: Mapping[str, str]) -> Callable[[s
 
     given: dict[str, Any] = {}
     lab.check = check
-    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"hist_file": ":memory:"}}))
+    shell = InteractiveShell.instance(
+        config=Config({"HistoryManager": {"hist_file": ":memory:"}})
+    )
     for cell in cells:
         shell.run_cell(cell)
-    return lambda number: given[number] if number in given else eval(expressions[number], shell.user_ns)
+    return lambda number: (
+        given[number] if number in given else eval(expressions[number], shell.user_ns)
+    )
 
 
 def serve(channel: Connection) -> None:
-    """Run the cells of the first request; then answer each that follows, until the grader has gone.
+    """Run the cells of the first request; then answer each that follows, until the
+    grader has gone.
 
-    Checks that are to judge in here are loaded before, and restored after the cells ran.
+    Checks that are to judge in here are loaded before, and restored after the cells
+    ran.
     """
     cells, expressions, together = channel.recv()
     functions: list[Callable[..., Any]] = []
@@ -125,7 +163,9 @@ def serve(channel: Connection) -> None:
             reply = io.BytesIO()
             Packer(reply, functions).dump(("returned", asked[kind](*given)))
         except BaseException as error:
-            reply = io.BytesIO(pickle.dumps(("raised", type(error).__name__, str(error)[:300])))
+            reply = io.BytesIO(
+                pickle.dumps(("raised", type(error).__name__, str(error)[:300]))
+            )
         channel.send_bytes(reply.getvalue())
 
 

@@ -1,7 +1,9 @@
-"""Export a notebook's exercises for otter-grader: the learners' notebook, and an autograder with hidden checks.
+"""Export a notebook's exercises for otter-grader: the learners' notebook, and an
+autograder with hidden checks.
 
-What learners get is the folder `student`: the exercises with their public checks, which needs no otter. What they hand
-in is that notebook, or the lesson's own. autograder.zip is yours alone; labkit and the checks are in it.
+What learners get is the folder `student`: the exercises with their public checks, which
+needs no otter. What they hand in is that notebook, or the lesson's own. autograder.zip
+is yours alone; labkit and the checks are in it.
 """
 
 from __future__ import annotations
@@ -37,24 +39,34 @@ def run(arguments: argparse.Namespace) -> int:
     write(arguments.number, arguments.output, arguments.points)
     zipped = arguments.output / "autograder.zip"
     print(
-        f"Learners get {arguments.output / 'student'}, you keep {zipped}. To grade what one of them handed in, with a"
+        f"Learners get {arguments.output / 'student'}, you keep {zipped}. To grade what"
+        " one of them handed in, with a"
     )
     print("results file of its own, so that yours stays as it is:")
-    print(f"LABKIT_PROFILE=ci LABKIT_HOME=$(mktemp -d) otter run -a {zipped} submission.ipynb")
+    print(
+        f"LABKIT_PROFILE=ci LABKIT_HOME=$(mktemp -d) otter run -a {zipped}"
+        " submission.ipynb"
+    )
     return 0
 
 
 def write(number: str, target: Path, points: Sequence[str] = ()) -> None:
-    """Write learners' notebook and the autograder of a notebook ("03"), or of `points` ("03.1=2"), into a new folder.
+    """Write learners' notebook and the autograder of a notebook ("03"), or of `points`
+    ("03.1=2"), into a new folder.
 
-    MissingExtra without otter-grader, LabError for an unknown notebook, or where the folder can't be written.
+    MissingExtra without otter-grader, LabError for an unknown notebook, or where the
+    folder can't be written.
     """
     require("otter")
     found = assignments.assignment(number, points)
     with writing(target), tempfile.TemporaryDirectory() as made:
         handout.make_empty(target)
         cells = [
-            cell | {"metadata": {"otter": {"tests": [question.number]}}} if question else cell
+            (
+                cell | {"metadata": {"otter": {"tests": [question.number]}}}
+                if question
+                else cell
+            )
             for cell, question in found.cells
         ]
         found.write(target / "student", cells)
@@ -66,25 +78,64 @@ def write(number: str, target: Path, points: Sequence[str] = ()) -> None:
             shutil.copy(ROOT / "teaching" / f"{file}.py", work / "teaching")
         for question in found.questions:
             test = filled("otter_test.py", question=question)
-            (work / "tests" / f"{question.number}.py").write_text(test, encoding="utf-8")
-        plugin = {"teaching.judging.OtterPlugin": {question.number: question.answer for question in found.questions}}
-        (work / "otter_config.json").write_text(json.dumps({"plugins": [plugin]}), encoding="utf-8")
+            (work / "tests" / f"{question.number}.py").write_text(
+                test, encoding="utf-8"
+            )
+        plugin = {
+            "teaching.judging.OtterPlugin": {
+                question.number: question.answer for question in found.questions
+            }
+        }
+        (work / "otter_config.json").write_text(
+            json.dumps({"plugins": [plugin]}), encoding="utf-8"
+        )
         (work / "requirements.txt").write_text(requirements(number), encoding="utf-8")
         _generate(work, target.resolve() / "autograder.zip")
 
 
 def requirements(number: str) -> str:
-    """What an image for grading has to install: what the workbook needs, without its editor."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    """What an image for grading has to install: what the workbook needs, without its
+    editor.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     extra = project["optional-dependencies"]
     more = [*extra["cpu"], *(extra["appendix"] if number >= "20" else ())]
-    return "".join(f"{line}\n" for line in [*project["dependencies"], "ipykernel>=6.17", *more])
+    return "".join(
+        f"{line}\n" for line in [*project["dependencies"], "ipykernel>=6.17", *more]
+    )
 
 
 def _generate(work: Path, target: Path) -> None:
-    """Let otter pack its autograder: the tests, the packages and the checks, and how to install what they need."""
-    command = [sys.executable, "-m", "otter", "generate", "-t", "tests", "-o", str(target), "-r", "requirements.txt"]
-    command += ["--no-environment", "--python-version", PYTHON, *PACKAGES, "exercises", "data", "teaching"]
-    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
+    """Let otter pack its autograder: the tests, the packages and the checks, and how to
+    install what they need.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "otter",
+        "generate",
+        "-t",
+        "tests",
+        "-o",
+        str(target),
+        "-r",
+        "requirements.txt",
+    ]
+    command += [
+        "--no-environment",
+        "--python-version",
+        PYTHON,
+        *PACKAGES,
+        "exercises",
+        "data",
+        "teaching",
+    ]
+    done = subprocess.run(
+        command, cwd=work, capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        raise LabError(f"otter generate failed: {done.stderr.strip().splitlines()[-1:]}")
+        raise LabError(
+            f"otter generate failed: {done.stderr.strip().splitlines()[-1:]}"
+        )

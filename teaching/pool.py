@@ -1,6 +1,8 @@
-"""One page about a class to project, or about recorded runs: exercises, guesses, claims, results. It needs no network.
+"""One page about a class to project, or about recorded runs: exercises, guesses,
+claims, results. It needs no network.
 
-Readers are p1, p2, ... in an order that says nothing, unless names are asked for; then each is the file's name.
+Readers are p1, p2, ... in an order that says nothing, unless names are asked for; then
+each is the file's name.
 """
 
 from __future__ import annotations
@@ -24,23 +26,48 @@ from teaching.exam import filled
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("paths", nargs="+", type=Path, help="results files (.jsonl), or folders of them")
-    parser.add_argument("-o", "--output", type=Path, default=Path("pool.html"), help="default: pool.html")
-    words = "write the page again every so many seconds while the class works; the browser loads it again, too"
+    parser.add_argument(
+        "paths", nargs="+", type=Path, help="results files (.jsonl), or folders of them"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("pool.html"),
+        help="default: pool.html",
+    )
+    words = (
+        "write the page again every so many seconds while the class works; the browser"
+        " loads it again, too"
+    )
     parser.add_argument("--every", type=int, metavar="SECONDS", help=words)
-    parser.add_argument("--names", action="store_true", help="call readers by their files' names, not p1, p2")
+    parser.add_argument(
+        "--names",
+        action="store_true",
+        help="call readers by their files' names, not p1, p2",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the page, and print what was skipped; again and again with --every, until Ctrl-C."""
+    """Write the page, and print what was skipped; again and again with --every, until
+    Ctrl-C.
+    """
     told: set[str] = set()
     for turn in itertools.count():
-        skipped = write_page(arguments.paths, arguments.output, names=arguments.names, every=arguments.every)
+        skipped = write_page(
+            arguments.paths,
+            arguments.output,
+            names=arguments.names,
+            every=arguments.every,
+        )
         for sentence in [one for one in skipped if one not in told]:
             print(sentence, file=sys.stderr)
         told.update(skipped)
         if not turn:
-            print(f"{arguments.output} is written. Open it in a browser; it needs no network.")
+            print(
+                f"{arguments.output} is written. Open it in a browser; it needs no"
+                " network."
+            )
         if not arguments.every:
             break
         try:
@@ -51,11 +78,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @checked
-def write_page(paths: Sequence[Path], target: Path, *, names: bool = False, every: Count | None = None) -> list[str]:
-    """Write the page about these files and folders; what was skipped, in sentences that may name files.
+def write_page(
+    paths: Sequence[Path],
+    target: Path,
+    *,
+    names: bool = False,
+    every: Count | None = None,
+) -> list[str]:
+    """Write the page about these files and folders; what was skipped, in sentences that
+    may name files.
 
-    A browser loads it again `every` so many seconds; then it may begin without a reader.
-    Raises DataError where nothing can be read, or `target` can't be written.
+    A browser loads it again `every` so many seconds; then it may begin without a
+    reader. Raises DataError where nothing can be read, or `target` can't be written.
     """
     readers, skipped = read_class(paths, names=names)
     if not readers and not every:
@@ -67,13 +101,31 @@ def write_page(paths: Sequence[Path], target: Path, *, names: bool = False, ever
     return skipped
 
 
-def as_page(readers: Sequence[Reader], skipped: int = 0, *, every: int | None = None) -> str:
-    """The page (HTML); a browser loads it again `every` so many seconds, or never. It names no skipped file."""
+def as_page(
+    readers: Sequence[Reader], skipped: int = 0, *, every: int | None = None
+) -> str:
+    """The page (HTML); a browser loads it again `every` so many seconds, or never. It
+    names no skipped file.
+    """
     kinds = (class_page.exercises, class_page.minutes, class_page.claims)
     shown: dict[str, Any] = {kind.__name__: kind(readers) for kind in kinds}
     for kind in (class_page.guessed, class_page.machines):
-        parts = ((one["notebook"], filled(f"{kind.__name__}.html", **one)) for one in kind(readers))
+        parts = (
+            (one["notebook"], filled(f"{kind.__name__}.html", **one))
+            for one in kind(readers)
+        )
         shown[kind.__name__] = list(within(parts))
-    title, words = f"Results of {len(readers)} reader{'s' * (len(readers) != 1)}", class_page.next_words(readers)
-    shown |= {"readers": readers, "skipped": skipped, "every": every, "now": results.now()}
-    return "\n".join(map(printable, filled("pool.html", title=title, next=words, **shown).splitlines()))
+    title = f"Results of {len(readers)} reader{'s' * (len(readers) != 1)}"
+    words = class_page.next_words(readers)
+    shown |= {
+        "readers": readers,
+        "skipped": skipped,
+        "every": every,
+        "now": results.now(),
+    }
+    return "\n".join(
+        map(
+            printable,
+            filled("pool.html", title=title, next=words, **shown).splitlines(),
+        )
+    )

@@ -1,4 +1,6 @@
-"""One HTML file about all that a reader guessed and measured: boards first, then tables. It needs no network."""
+"""One HTML file about all that a reader guessed and measured: boards first, then
+tables. It needs no network.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ from teaching.exam import filled
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("file", nargs="?", type=Path, default=Path("report.html"), help="default: report.html")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        type=Path,
+        default=Path("report.html"),
+        help="default: report.html",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,30 +42,75 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def write_page(path: Path) -> None:
-    """Write the page about this reader's results on this machine. Raises OSError where `path` can't be written."""
-    log, here, shown, claims = results.results(), machine(), progress(), course.claims()
-    sources = {e["source"]: e["link"] for claim in claims.claims for e in claim.evidence}
-    parts = {"Progress": Table(shown.rows, shown.headings, notes=shown.notes[:1]), "Guesses": course.calibration()}
-    measured = [e for e in log.entries() if isinstance(e, Measurement) and e.machine == here.name]
+    """Write the page about this reader's results on this machine. Raises OSError where
+    `path` can't be written.
+    """
+    log = results.results()
+    here = machine()
+    shown = progress()
+    claims = course.claims()
+    sources = {
+        e["source"]: e["link"] for claim in claims.claims for e in claim.evidence
+    }
+    parts = {
+        "Progress": Table(shown.rows, shown.headings, notes=shown.notes[:1]),
+        "Guesses": course.calibration(),
+    }
+    measured = [
+        e
+        for e in log.entries()
+        if isinstance(e, Measurement) and e.machine == here.name
+    ]
     notebooks = []
     for number in outline.outlines():
-        found, headings = journal.summary(number), paths.headings(number)
+        found = journal.summary(number)
+        headings = paths.headings(number)
         if found.rows or found.verdicts:
-            notebooks.append((headings[""], found, _boards([m for m in measured if m.section[:2] == number], headings)))
+            notebooks.append(
+                (
+                    headings[""],
+                    found,
+                    _boards([m for m in measured if m.section[:2] == number], headings),
+                )
+            )
     said = [f"From {log.path}, {results.now()}.", *shown.notes[1:]]
-    given = {"said": said, "parts": parts, "claims": claims, "sources": sources, "notebooks": notebooks}
-    path.write_text(filled("report.html", title=f"Speed of training on {here.name}", **given), encoding="utf-8")
+    given = {
+        "said": said,
+        "parts": parts,
+        "claims": claims,
+        "sources": sources,
+        "notebooks": notebooks,
+    }
+    path.write_text(
+        filled("report.html", title=f"Speed of training on {here.name}", **given),
+        encoding="utf-8",
+    )
 
 
-def _boards(measured: Iterable[Measurement], headings: dict[str, str]) -> list[SpeedBoard]:
-    """Each board as its last readings make it: rows of one section, unit, size and number format stand together."""
+def _boards(
+    measured: Iterable[Measurement], headings: dict[str, str]
+) -> list[SpeedBoard]:
+    """Each board as its last readings make it: rows of one section, unit, size and
+    number format stand together.
+    """
     boards: dict[tuple[str, ...], SpeedBoard] = {}
     for m in measured:
         if not m.samples or min(m.samples) <= 0 or (m.items is None) != (m.unit == "s"):
             continue
         key = m.section, m.unit, m.size, m.dtype
         heading = headings.get(m.section[-1], m.section)
-        board = boards.setdefault(key, SpeedBoard(m.section, heading, unit=m.unit, size=m.size, dtype=m.dtype))
-        seconds = m.samples if m.items is None else tuple(m.items / rate for rate in m.samples)
-        board.add(m.what, Timing(m.what, seconds[0], seconds), items=m.items, simulated=m.origin == "simulated")
+        board = boards.setdefault(
+            key, SpeedBoard(m.section, heading, unit=m.unit, size=m.size, dtype=m.dtype)
+        )
+        seconds = (
+            m.samples
+            if m.items is None
+            else tuple(m.items / rate for rate in m.samples)
+        )
+        board.add(
+            m.what,
+            Timing(m.what, seconds[0], seconds),
+            items=m.items,
+            simulated=m.origin == "simulated",
+        )
     return list(boards.values())

@@ -1,8 +1,10 @@
-"""Make the slides of a lecture from the notebooks' own figures, measured on this machine.
+"""Make the slides of a lecture from the notebooks' own figures, measured on this
+machine.
 
-A lecture is a table in docs/teaching/lectures: a row is a slide, with its title, one line of text, the cell whose
-pictures it shows, and the cells whose text becomes the speaker's notes (press S). The notebooks run with their
-solutions, as far as the last picture; LABKIT_PROFILE=ci makes that quick.
+A lecture is a table in docs/teaching/lectures: a row is a slide, with its title, one
+line of text, the cell whose pictures it shows, and the cells whose text becomes the
+speaker's notes (press S). The notebooks run with their solutions, as far as the last
+picture; LABKIT_PROFILE=ci makes that quick.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ Cells = Mapping[str, Mapping[str, Any]]  # id -> cell, after it has run
 
 @dataclass(frozen=True)
 class Slide:
-    """A title, a line of text, the cell whose pictures are shown ("" for none), and those with notes, by spaces."""
+    """A title, a line of text, the cell whose pictures are shown ("" for none), and
+    those with notes, by spaces.
+    """
 
     title: str
     line: str
@@ -49,19 +53,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--reveal",
         type=Path,
         metavar="FOLDER",
-        help="a copy of reveal.js, such as `npm pack reveal.js@4` brings: it is put beside the slides, which then need "
-        "no network",
+        help=(
+            "a copy of reveal.js, such as `npm pack reveal.js@4` brings: it is put"
+            " beside the slides, which then need no network"
+        ),
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the notebooks and write the slides."""
     slides = lecture(arguments.lecture)
-    prefix = with_reveal(arguments.reveal, arguments.out) if arguments.reveal else _REVEAL
-    done = {number: executed(number, [s.figure for s in slides]) for number in sorted({s.notebook for s in slides})}
+    prefix = (
+        with_reveal(arguments.reveal, arguments.out) if arguments.reveal else _REVEAL
+    )
+    done = {
+        number: executed(number, [s.figure for s in slides])
+        for number in sorted({s.notebook for s in slides})
+    }
     arguments.out.mkdir(parents=True, exist_ok=True)
     file = arguments.out / f"{arguments.lecture}.slides.html"
-    file.write_text(exported([cell for slide in slides for cell in cells_of(slide, done)], slides[0].title, prefix))
+    file.write_text(
+        exported(
+            [cell for slide in slides for cell in cells_of(slide, done)],
+            slides[0].title,
+            prefix,
+        )
+    )
     print(f"{file}: {len(slides)} slides")
     return 0
 
@@ -77,25 +94,38 @@ def lecture(name: str) -> list[Slide]:
 
 
 def with_reveal(folder: Path, out: Path) -> str:
-    """Copy reveal.js beside the slides; where they find it. LabError for a folder without it."""
+    """Copy reveal.js beside the slides; where they find it. LabError for a folder
+    without it.
+    """
     if not (folder / "dist" / "reveal.js").is_file():
-        raise LabError(f"Expected {folder}/dist/reveal.js: `npm pack reveal.js@4` fetches an archive to unpack.")
+        raise LabError(
+            f"Expected {folder}/dist/reveal.js: `npm pack reveal.js@4` fetches an"
+            " archive to unpack."
+        )
     for part in ("dist", "plugin"):
         shutil.copytree(folder / part, out / "reveal.js" / part, dirs_exist_ok=True)
     return "reveal.js"
 
 
 def executed(number: str, figures: Sequence[str]) -> Cells:
-    """A notebook's cells, run with the solutions as far as the last of these figures."""
+    """A notebook's cells, run with the solutions as far as the last of
+    these figures.
+    """
     (path,) = paths.chosen([number])
-    notebook = notebook_files.solved(notebook_files.read(path), exercise_files.solutions(number))
+    notebook = notebook_files.solved(
+        notebook_files.read(path), exercise_files.solutions(number)
+    )
     wanted = [i for i, cell in enumerate(notebook["cells"]) if cell["id"] in figures]
     last = max(wanted, default=-1) + 1
     first = []
     if wanted:
         print(f"{path.name}: running {last} cells ...", flush=True)
         with tempfile.TemporaryDirectory() as home:
-            first = ran(path.name, notebook | {"cells": notebook["cells"][:last]}, LABKIT_HOME=home)["cells"]
+            first = ran(
+                path.name,
+                notebook | {"cells": notebook["cells"][:last]},
+                LABKIT_HOME=home,
+            )["cells"]
     return {cell["id"]: cell for cell in [*first, *notebook["cells"][last:]]}
 
 
@@ -104,16 +134,28 @@ def cells_of(slide: Slide, done: Mapping[str, Cells]) -> list[dict[str, Any]]:
     cells = done[slide.notebook]
     shown = pictures(cells[slide.figure].get("outputs", [])) if slide.figure else []
     if slide.figure and not shown:
-        raise LabError(f"Cell {slide.figure} of notebook {slide.notebook} drew nothing: see {LECTURES}.")
+        raise LabError(
+            f"Cell {slide.figure} of notebook {slide.notebook} drew nothing: see"
+            f" {LECTURES}."
+        )
     notes = "\n\n".join("".join(cells[name]["source"]) for name in slide.notes.split())
     texts = {"slide": filled("slide.md", slide=slide, pictures=shown), "notes": notes}
-    return [{"source": text, "metadata": {"slideshow": {"slide_type": kind}}} for kind, text in texts.items()]
+    return [
+        {"source": text, "metadata": {"slideshow": {"slide_type": kind}}}
+        for kind, text in texts.items()
+    ]
 
 
 def pictures(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The pictures among a cell's outputs: data as base64, and alt, width and height where they have any."""
+    """The pictures among a cell's outputs: data as base64, and alt, width and height
+    where they have any.
+    """
     found = [output for output in outputs if output.get("data", {}).get("image/png")]
-    return [one["metadata"].get("image/png", {}) | {"data": one["data"]["image/png"].strip()} for one in found]
+    return [
+        one["metadata"].get("image/png", {})
+        | {"data": one["data"]["image/png"].strip()}
+        for one in found
+    ]
 
 
 def exported(cells: Sequence[Mapping[str, Any]], title: str, prefix: str) -> str:
@@ -122,7 +164,10 @@ def exported(cells: Sequence[Mapping[str, Any]], title: str, prefix: str) -> str
     from nbconvert import SlidesExporter
     from nbformat import v4
 
-    made = v4.new_notebook(cells=[v4.new_markdown_cell(**cell) for cell in cells], metadata={"title": title})
+    made = v4.new_notebook(
+        cells=[v4.new_markdown_cell(**cell) for cell in cells],
+        metadata={"title": title},
+    )
     exporter = SlidesExporter(
         extra_template_basedirs=[str(Path(__file__).parent)],
         template_name="slides_template",

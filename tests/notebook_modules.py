@@ -1,4 +1,6 @@
-"""What stands beside one notebook's exercises and is tested as labkit is: instruments by name, and figures."""
+"""What stands beside one notebook's exercises and is tested as labkit is: instruments
+by name, and figures.
+"""
 
 import importlib
 
@@ -7,12 +9,19 @@ from labkit.core.paths import EXERCISES
 from labkit.plot.core import Drawing
 
 INSTRUMENTS = {
-    "01": ("device_jobs", "published_matmuls"), "02": ("workstation",), "04": ("gpu_comparison", "kernel_times"),
-    "07": ("nsight",), "08": ("steady_rate",), "09": ("formats", "resnet9"),
-    "11": ("gradient_noise", "seed_curves", "several_seeds"), "12": ("parallel_training",),
-    "14": ("pipelines", "schedule_editor"), "15": ("namespace_hosts", "rank_script"), "16": ("course",),
+    "01": ("device_jobs", "published_matmuls"),
+    "02": ("workstation",),
+    "04": ("gpu_comparison", "kernel_times"),
+    "07": ("nsight",),
+    "08": ("steady_rate",),
+    "09": ("formats", "resnet9"),
+    "11": ("gradient_noise", "seed_curves", "several_seeds"),
+    "12": ("parallel_training",),
+    "14": ("pipelines", "schedule_editor"),
+    "15": ("namespace_hosts", "rank_script"),
+    "16": ("course",),
     "22": ("fpga",),
-}  # fmt: skip
+}
 
 
 def instruments():
@@ -24,5 +33,13 @@ def instruments():
 def drawings():
     """Name -> figure function: labkit's, and those of exercises/nbNN/figures.py."""
     folders = [path.parent.name for path in EXERCISES.glob("nb*/figures.py")]
-    modules = [plot, *(importlib.import_module(f"exercises.{folder}.figures") for folder in folders)]
-    return {name: value for module in modules for name, value in vars(module).items() if isinstance(value, Drawing)}
+    modules = [
+        plot,
+        *(importlib.import_module(f"exercises.{folder}.figures") for folder in folders),
+    ]
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, Drawing)
+    }

@@ -1,6 +1,8 @@
-"""An environment with a wheel and what its metadata asks for, and nothing else; made without a network.
+"""An environment with a wheel and what its metadata asks for, and nothing else; made
+without a network.
 
-The wheel is built as pip builds it, and the packages that it needs are linked from the environment that runs the tests.
+The wheel is built as pip builds it, and the packages that it needs are linked from the
+environment that runs the tests.
 """
 
 import shutil
@@ -17,12 +19,31 @@ from labkit.core.paths import ROOT
 
 
 def build(name, folder):
-    """The wheel of the project in the folder `name`, built from a copy, since setuptools leaves files behind."""
+    """The wheel of the project in the folder `name`, built from a copy, since
+    setuptools leaves files behind.
+    """
     source = folder / "source"
-    shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
+    shutil.copytree(
+        ROOT / name,
+        source / name,
+        ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"),
+    )
     (source / "data").symlink_to(ROOT / "data")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "--wheel-dir", folder, source / name], check=True, capture_output=True, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+    ]
+    subprocess.run(
+        [*command, "--wheel-dir", folder, source / name],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     (wheel,) = folder.glob(f"{name}-*.whl")
     return wheel
 
@@ -30,7 +51,11 @@ def build(name, folder):
 def required(asking):
     """The names of the distributions that one needs here."""
     asked = map(Requirement, asking.requires or [])
-    return [one.name for one in asked if not one.marker or one.marker.evaluate({"extra": ""})]
+    return [
+        one.name
+        for one in asked
+        if not one.marker or one.marker.evaluate({"extra": ""})
+    ]
 
 
 def all_required(asking):
@@ -46,7 +71,9 @@ def all_required(asking):
 
 
 def environment(wheel, folder):
-    """The Python of a new environment with the wheel and what it needs, each by a link to where it is installed."""
+    """The Python of a new environment with the wheel and what it needs, each by a link
+    to where it is installed.
+    """
     venv.create(folder, symlinks=True, with_pip=False)
     (packages,) = folder.glob("lib/python*/site-packages")
     with zipfile.ZipFile(wheel) as archive:

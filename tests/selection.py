@@ -1,11 +1,14 @@
-"""Which tests run, and what the summary says of the others: a plugin of pytest, for every run.
+"""Which tests run, and what the summary says of the others: a plugin of pytest, for
+every run.
 
-`make test` and `make test-packages` leave out what is marked `complete`: browsers, graders, what starts many processes.
-`--complete`, which `make test-all` passes, runs it too. What is marked `nightly`, above all most cases of large tables,
-runs with `--nightly` alone, which `make nightly` passes and which implies `--complete`.
-`--tested FILE` leaves out what FILE names as passed. Every run writes build/tested.txt: what passed, and what FILE named.
-`make quick` (`-m "not slow"`) doesn't even import the folders of SLOW, nor a file whose `pytestmark` is
-`pytest.mark.slow`: one whose tests take more than about a second together.
+`make test` and `make test-packages` leave out what is marked `complete`: browsers,
+graders, what starts many processes. `--complete`, which `make test-all` passes, runs it
+too. What is marked `nightly`, above all most cases of large tables, runs with
+`--nightly` alone, which `make nightly` passes and which implies `--complete`. `--tested
+FILE` leaves out what FILE names as passed. Every run writes build/tested.txt: what
+passed, and what FILE named. `make quick` (`-m "not slow"`) doesn't even import the
+folders of SLOW, nor a file whose `pytestmark` is `pytest.mark.slow`: one whose tests
+take more than about a second together.
 """
 
 import random
@@ -17,21 +20,34 @@ import pytest
 
 from tests import needs
 
-SLOW = ("browser", "rehearsal", "test_ranks", "test_exercises")  # Chromium, pretend GPUs, ranks, every exercise
+# Chromium, pretend GPUs, ranks, every exercise
+SLOW = ("browser", "rehearsal", "test_ranks", "test_exercises")
 MARKED_SLOW = re.compile(r"(?m)^pytestmark = \[?pytest\.mark\.slow\b")
-LONG_S, SHOWN = 300, 30  # of a run whose files' seconds are shown, and how many of them
+# of a run whose files' seconds are shown, and how many of them
+LONG_S = 300
+SHOWN = 30
 LEFT_OUT = "left out"  # key of workeroutput: how many tests a worker deselected
 
 
 def sampled(cases, n):
-    """Parameters of which every run has `n`, always the same ones, and `make nightly` all.
+    """Parameters of which every run has `n`, always the same ones, and `make nightly`
+    all.
 
     `cases` are values, tuples of values, or what pytest.param returns.
     """
     chosen = set(random.Random(0).sample(range(len(cases)), min(n, len(cases))))
-    params = [case if hasattr(case, "marks") else pytest.param(*_tuple(case)) for case in cases]
+    params = [
+        case if hasattr(case, "marks") else pytest.param(*_tuple(case))
+        for case in cases
+    ]
     return [
-        param if i in chosen else pytest.param(*param.values, id=param.id, marks=[*param.marks, pytest.mark.nightly])
+        (
+            param
+            if i in chosen
+            else pytest.param(
+                *param.values, id=param.id, marks=[*param.marks, pytest.mark.nightly]
+            )
+        )
         for i, param in enumerate(params)
     ]
 
@@ -41,9 +57,19 @@ def _tuple(case):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--complete", action="store_true", help="run the tests marked complete, too")
-    parser.addoption("--nightly", action="store_true", help="run all tests: those marked complete and nightly, too")
-    parser.addoption("--tested", metavar="FILE", help="leave out the tests that passed when FILE was written")
+    parser.addoption(
+        "--complete", action="store_true", help="run the tests marked complete, too"
+    )
+    parser.addoption(
+        "--nightly",
+        action="store_true",
+        help="run all tests: those marked complete and nightly, too",
+    )
+    parser.addoption(
+        "--tested",
+        metavar="FILE",
+        help="leave out the tests that passed when FILE was written",
+    )
 
 
 def pytest_configure(config):
@@ -55,7 +81,10 @@ def pytest_ignore_collect(collection_path, config):
     if config.option.markexpr != "not slow":
         return None
     if collection_path.suffix == ".py":
-        return bool(MARKED_SLOW.search(collection_path.read_text(encoding="utf-8"))) or None
+        return (
+            bool(MARKED_SLOW.search(collection_path.read_text(encoding="utf-8")))
+            or None
+        )
     return collection_path.name in SLOW or None
 
 
@@ -70,7 +99,11 @@ def tested_before(config):
 def pytest_collection_modifyitems(config, items):
     """Deselect what this run leaves out."""
     tested = tested_before(config)
-    started = {item.path for item in items if item.path.suffix == ".ipynb" and item.nodeid not in tested}
+    started = {
+        item.path
+        for item in items
+        if item.path.suffix == ".ipynb" and item.nodeid not in tested
+    }
     skipped_marks = set()
     if not config.option.nightly:
         skipped_marks.add("nightly")
@@ -80,7 +113,8 @@ def pytest_collection_modifyitems(config, items):
         item
         for item in items
         if skipped_marks & {mark.name for mark in item.iter_markers()}
-        or (item.nodeid in tested and item.path not in started)  # a notebook runs as a whole or not at all
+        # a notebook runs as a whole or not at all
+        or (item.nodeid in tested and item.path not in started)
     ]
     if out:
         config.hook.pytest_deselected(items=out)
@@ -95,14 +129,22 @@ def pytest_collection_modifyitems(config, items):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Skip a test whose packages or programs are absent."""
-    needs.skip_without(*(name for mark in item.iter_markers("needs") for name in mark.args))
+    needs.skip_without(
+        *(name for mark in item.iter_markers("needs") for name in mark.args)
+    )
 
 
 class Summary:
-    """Where the time went, what was not tested, and why: the last lines before pytest's own count."""
+    """Where the time went, what was not tested, and why: the last lines before pytest's
+    own count.
+    """
 
     def __init__(self, config):
-        self.config, self.left_out, self.skipped, self.passed, self.partly = config, 0, Counter(), set(), {}
+        self.config = config
+        self.left_out = 0
+        self.skipped = Counter()
+        self.passed = set()
+        self.partly = {}
         self.seconds = Counter()  # of each file
 
     def pytest_runtest_logreport(self, report):
@@ -111,7 +153,11 @@ class Summary:
             self.skipped[str(report.longrepr[2]).removeprefix("Skipped: ")] += 1
         elif report.passed and report.when == "call":
             name = Path(report.nodeid.partition("::")[0]).name
-            lacking = needs.absent(needs.NOTEBOOKS.get(name[:2], ())) if name.endswith(".ipynb") else []
+            lacking = (
+                needs.absent(needs.NOTEBOOKS.get(name[:2], ()))
+                if name.endswith(".ipynb")
+                else []
+            )
             if lacking:
                 self.partly[name[:2]] = needs.command_for(lacking[0])
             else:
@@ -119,7 +165,8 @@ class Summary:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node):
-        self.left_out = getattr(node, "workeroutput", {}).get(LEFT_OUT, 0)  # each worker has collected all tests
+        # each worker has collected all tests
+        self.left_out = getattr(node, "workeroutput", {}).get(LEFT_OUT, 0)
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter):
@@ -128,10 +175,15 @@ class Summary:
         file.parent.mkdir(exist_ok=True)
         file.write_text("\n".join(sorted(tested)), encoding="utf-8")
         if sum(self.seconds.values()) > LONG_S:
-            terminalreporter.section(f"{SHOWN} files with the most seconds, of {sum(self.seconds.values()):,.0f}")
+            terminalreporter.section(
+                f"{SHOWN} files with the most seconds, of"
+                f" {sum(self.seconds.values()):,.0f}"
+            )
             for name, seconds in self.seconds.most_common(SHOWN):
                 terminalreporter.write_line(f"{seconds:6.0f} s {name}")
-        if lines := not_tested(self.skipped, self.partly, 0 if self.config.option.tested else self.left_out):
+        if lines := not_tested(
+            self.skipped, self.partly, 0 if self.config.option.tested else self.left_out
+        ):
             terminalreporter.section("not tested")
             for line in lines:
                 terminalreporter.write_line(line)
@@ -140,23 +192,39 @@ class Summary:
 def not_tested(skipped, partly, left_out):
     """Lines on what was not tested.
 
-    `skipped` counts the tests of each reason, `partly` names the command of each notebook that ran without what the
-    command adds, `left_out` counts the tests of later tiers.
+    `skipped` counts the tests of each reason, `partly` names the command of each
+    notebook that ran without what the command adds, `left_out` counts the tests of
+    later tiers.
     """
-    commands, names, others = Counter(), {}, []
+    commands = Counter()
+    names = {}
+    others = []
     for why, count in skipped.items():
         if found := needs.REASON.fullmatch(why):
             commands[found["command"]] += count
-            names.setdefault(found["command"], set()).update(found["names"].split(" and "))
+            names.setdefault(found["command"], set()).update(
+                found["names"].split(" and ")
+            )
         else:
             others.append(f"{_tests(count)} skipped: {why}")
     lines = [
-        f"{_tests(n)} need `{command}`: {', '.join(sorted(names[command]))}" for command, n in sorted(commands.items())
+        f"{_tests(n)} need `{command}`: {', '.join(sorted(names[command]))}"
+        for command, n in sorted(commands.items())
     ]
     for command in sorted(set(partly.values())):
-        which = " ".join(sorted(number for number, its in partly.items() if its == command))
+        which = " ".join(
+            sorted(number for number, its in partly.items() if its == command)
+        )
         lines.append(f"notebooks that ran without what `{command}` adds: {which}")
-    return [*lines, *sorted(others), *([f"{_tests(left_out)} more: `make test-all`, `make nightly`"] if left_out else [])]
+    return [
+        *lines,
+        *sorted(others),
+        *(
+            [f"{_tests(left_out)} more: `make test-all`, `make nightly`"]
+            if left_out
+            else []
+        ),
+    ]
 
 
 def _tests(n):

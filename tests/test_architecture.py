@@ -1,4 +1,6 @@
-"""Imports point down, never in a circle: between the rooms of labkit, within each package, and between packages."""
+"""Imports point down, never in a circle: between the rooms of labkit, within each
+package, and between packages.
+"""
 
 import ast
 import functools
@@ -21,12 +23,20 @@ ROOMS = {
 
 
 def module_of(path, package=PACKAGE):
-    """The dotted name of a file, without the package's own: "core.units", "plan.costs"."""
-    return ".".join(path.relative_to(package).with_suffix("").parts).removesuffix(".__init__")
+    """The dotted name of a file, without the package's own:
+    "core.units", "plan.costs".
+    """
+    return ".".join(path.relative_to(package).with_suffix("").parts).removesuffix(
+        ".__init__"
+    )
 
 
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
-MODULES = {module_of(path): path for path in sorted(PACKAGE.rglob("*.py")) if path.parent != PACKAGE}
+MODULES = {
+    module_of(path): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if path.parent != PACKAGE
+}
 
 
 @functools.cache
@@ -40,7 +50,9 @@ def nodes_of(path):
 
 
 def imported(source, modules=MODULES, package="labkit"):
-    """Modules of a package that a source imports at any depth of its code, type checking included."""
+    """Modules of a package that a source imports at any depth of its code, type
+    checking included.
+    """
     found = set()
     for node in nodes(source):
         if isinstance(node, ast.Import):
@@ -57,12 +69,17 @@ def imported(source, modules=MODULES, package="labkit"):
 
 
 def wrong_imports(room, source):
-    return {name for name in imported(source) if name.split(".")[0] not in ROOMS[room] | {room}}
+    return {
+        name
+        for name in imported(source)
+        if name.split(".")[0] not in ROOMS[room] | {room}
+    }
 
 
 def circle(graph):
     """One circle of a graph (node -> nodes it needs) as a list of nodes, or None."""
-    done, path = set(), []
+    done = set()
+    path = []
 
     def walk(node):
         if node in path:
@@ -80,7 +97,8 @@ def circle(graph):
     return next((found for node in sorted(graph) if (found := walk(node))), None)
 
 
-# instrument -> its parts from the lowest floor to the highest, each of which may import from those before it
+# instrument -> its parts from the lowest floor to the highest, each of which may import
+# from those before it
 FLOORS: dict[str, list[set[str]]] = {
     "kerneltrace": [
         {"arguments", "errors", "units"},
@@ -103,7 +121,15 @@ FLOORS: dict[str, list[set[str]]] = {
         {"command", "figures"},
     ],
     "steptime": [
-        {"errors", "machine", "parts", "stack_samples", "tables", "torch_calls", "units"},
+        {
+            "errors",
+            "machine",
+            "parts",
+            "stack_samples",
+            "tables",
+            "torch_calls",
+            "units",
+        },
         {"arguments", "chrome_trace", "stopwatch", "unchanged"},
         {
             "allocations",
@@ -124,18 +150,36 @@ FLOORS: dict[str, list[set[str]]] = {
 
 def packages_imported(source):
     """The top-level packages that a source imports, at any depth of its code."""
-    names = [alias.name for node in nodes(source) if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module for node in nodes(source) if isinstance(node, ast.ImportFrom) and not node.level]
+    names = [
+        alias.name
+        for node in nodes(source)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    ]
+    names += [
+        node.module
+        for node in nodes(source)
+        if isinstance(node, ast.ImportFrom) and not node.level
+    ]
     return {name.split(".")[0] for name in names}
 
 
 def parts_above(package, path):
-    """What a file of an instrument imports from a floor above its own: (part, part) for each."""
+    """What a file of an instrument imports from a floor above its own: (part, part) for
+    each.
+    """
     floor_of = {part: i for i, parts in enumerate(FLOORS[package]) for part in parts}
-    modules = {module_of(one, ROOT / package): one for one in (ROOT / package).rglob("*.py")}
+    modules = {
+        module_of(one, ROOT / package): one for one in (ROOT / package).rglob("*.py")
+    }
     own = module_of(path, ROOT / package).split(".")[0]
-    needed = {name.split(".")[0] for name in imported(path.read_text(encoding="utf-8"), modules, package)}
-    return {(own, part) for part in needed - {own, ""} if floor_of[part] >= floor_of[own]}
+    needed = {
+        name.split(".")[0]
+        for name in imported(path.read_text(encoding="utf-8"), modules, package)
+    }
+    return {
+        (own, part) for part in needed - {own, ""} if floor_of[part] >= floor_of[own]
+    }
 
 
 @pytest.mark.parametrize("package", FLOORS)
@@ -149,30 +193,54 @@ def test_an_instrument_imports_neither_labkit_nor_another(package):
 def test_the_parts_of_an_instrument_import_from_the_floors_below(package):
     assert len(FLOORS[package]) <= 5
     for path in (ROOT / package).rglob("*.py"):
-        if path.parent != ROOT / package or path.name not in ("__init__.py", "__main__.py"):
+        if path.parent != ROOT / package or path.name not in (
+            "__init__.py",
+            "__main__.py",
+        ):
             assert parts_above(package, path) == set(), path
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_imports_point_down(name):
-    assert wrong_imports(name.split(".")[0], MODULES[name].read_text(encoding="utf-8")) == set()
+    assert (
+        wrong_imports(name.split(".")[0], MODULES[name].read_text(encoding="utf-8"))
+        == set()
+    )
 
 
 def test_the_folders_are_the_rooms():
     assert {path.parent.name for path in PACKAGE.glob("*/__init__.py")} == set(ROOMS)
-    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py"}
+    assert {path.name for path in PACKAGE.glob("*.py")} == {
+        "__init__.py",
+        "__main__.py",
+    }
 
 
 def test_the_map_shows_the_table():
-    rows = re.findall(r"(?m)^\| `(\w+)/` \|.*\| ([^|]+) \|$", (PACKAGE / "README.md").read_text(encoding="utf-8"))
+    rows = re.findall(
+        r"(?m)^\| `(\w+)/` \|.*\| ([^|]+) \|$",
+        (PACKAGE / "README.md").read_text(encoding="utf-8"),
+    )
     assert {room: set(re.findall(r"`(\w+)`", below)) for room, below in rows} == ROOMS
 
 
 def test_no_circle_of_rooms_or_of_modules():
     assert circle(ROOMS) is None
-    graph = {name: imported(path.read_text(encoding="utf-8")) - {name} for name, path in MODULES.items()}
+    graph = {
+        name: imported(path.read_text(encoding="utf-8")) - {name}
+        for name, path in MODULES.items()
+    }
     packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
-    assert circle({name: needs - packages for name, needs in graph.items() if name not in packages}) is None
+    assert (
+        circle(
+            {
+                name: needs - packages
+                for name, needs in graph.items()
+                if name not in packages
+            }
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,8 +263,14 @@ def test_a_planted_circle_is_found():
 
 
 def test_no_module_or_type_name_stands_twice():
-    """One name, one meaning: two modules may share a name only where one draws, or exports, what the other is."""
-    stems = [path.stem for name, path in MODULES.items() if path.stem != "__init__" and not name.startswith("plot.")]
+    """One name, one meaning: two modules may share a name only where one draws, or
+    exports, what the other is.
+    """
+    stems = [
+        path.stem
+        for name, path in MODULES.items()
+        if path.stem != "__init__" and not name.startswith("plot.")
+    ]
     assert {stem for stem in stems if stems.count(stem) > 1} == set()
     types = [
         node.name

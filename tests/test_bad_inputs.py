@@ -55,7 +55,9 @@ def public_functions():
             if callable(value) and of_this_project and not name.startswith("_"):
                 named.setdefault(id(value), (f"{module.__name__}.{name}", value))
     drawings = notebook_modules.drawings().items()
-    return dict(named.values()) | {f"figures.{name}": figure for name, figure in drawings}
+    return dict(named.values()) | {
+        f"figures.{name}": figure for name, figure in drawings
+    }
 
 
 def is_checked(function):

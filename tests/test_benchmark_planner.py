@@ -13,7 +13,10 @@ TABLE = "selective recomputation"
 
 def test_another_planners_error_is_predicted_over_published_speed():
     by_label = {
-        name: {f"{row['model']}, recompute {row['recompute']}": float(row["iteration_s"]) for row in published(name)}
+        name: {
+            f"{row['model']}, recompute {row['recompute']}": float(row["iteration_s"])
+            for row in published(name)
+        }
         for name in ("selective_recompute", "calculon_predictions")
     }
     runs = published_steps(TABLE).rows
@@ -34,7 +37,9 @@ def test_the_summary_has_median_and_90th_percentile_of_both_and_of_all_tables():
     ]
 
 
-def test_without_mlsysim_the_other_figures_are_there_and_a_sentence_says_so(monkeypatch, capsys):
+def test_without_mlsysim_the_other_figures_are_there_and_a_sentence_says_so(
+    monkeypatch, capsys
+):
     monkeypatch.setattr(planner, "_has_mlsysim", lambda: False)
     names = [name for name, *_ in planner.rows()]
     assert len(names) == 2
@@ -44,8 +49,16 @@ def test_without_mlsysim_the_other_figures_are_there_and_a_sentence_says_so(monk
 
 def test_mlsysim_is_not_asked_about_experts_and_context_ranks():
     assert all(planner.expressible(run.by) for run in published_steps(TABLE).rows)
-    mixtures = [run.by for run in published_steps("megatron bridge").rows if run.by.model.experts]
-    contexts = [run.by for run in published_steps("torchtitan").rows if run.by.layout.context > 1]
+    mixtures = [
+        run.by
+        for run in published_steps("megatron bridge").rows
+        if run.by.model.experts
+    ]
+    contexts = [
+        run.by
+        for run in published_steps("torchtitan").rows
+        if run.by.layout.context > 1
+    ]
     assert mixtures
     assert contexts
     assert not any(map(planner.expressible, (*mixtures, *contexts)))
@@ -53,7 +66,9 @@ def test_mlsysim_is_not_asked_about_experts_and_context_ranks():
 
 def test_each_table_has_the_share_of_the_peak_with_the_least_median_error(monkeypatch):
     factors = {0.3: 2, 0.5: 1, 0.7: 0.5}
-    monkeypatch.setattr(planner, "mlsysim_seconds", lambda step, share: step.seconds * factors[share])
+    monkeypatch.setattr(
+        planner, "mlsysim_seconds", lambda step, share: step.seconds * factors[share]
+    )
     tables = planner.mlsysim(tuple(factors))
     assert "zero bubble memory" not in tables
     assert sum(len(pairs) for pairs in tables.values()) > 200

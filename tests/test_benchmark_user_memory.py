@@ -1,4 +1,6 @@
-"""The benchmark of one user's memory: the peak of a kernel, alone and with what it starts."""
+"""The benchmark of one user's memory: the peak of a kernel, alone and with what it
+starts.
+"""
 
 import nbformat
 import pytest
@@ -21,7 +23,9 @@ child.communicate(b"end")
 """
 
 
-def test_the_peak_counts_what_is_gone_and_what_the_kernel_started(tmp_path, monkeypatch):
+def test_the_peak_counts_what_is_gone_and_what_the_kernel_started(
+    tmp_path, monkeypatch
+):
     path = tmp_path / "00_x.ipynb"
     cells = [nbformat.v4.new_code_cell(CODE)]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)

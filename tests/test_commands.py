@@ -1,4 +1,6 @@
-"""README, CONTRIBUTING, docs, the Makefile and continuous integration name the same commands."""
+"""README, CONTRIBUTING, docs, the Makefile and continuous integration name the same
+commands.
+"""
 
 import re
 import shlex
@@ -18,7 +20,9 @@ def targets(shown=False):
 
 
 def called(path):
-    """The targets that a file says or runs: `make extras appendix`, and lines of code."""
+    """The targets that a file says or runs: `make extras appendix`, and
+    lines of code.
+    """
     before = r"(?m)(?:`|^|run: |PATH=\S+ |ALL=1 |step )"
     commands = rf"{before}make((?: [a-z][a-z-]*)+)(?=$|[^\w-])"
     names = re.findall(commands, path.read_text(encoding="utf-8"))
@@ -45,8 +49,14 @@ def test_continuous_integration_starts_bare_and_leaves_nothing_out():
     bare = ["env", "PATH=$bare_path", "make"]
     assert steps[:2] == [[*bare, "test"], [*bare, "check"]]
     assert {f"make {target}" for target in steps[2][1:]} == set(ADDED_BY)
-    assert "export LABKIT_REQUIRE_ALL=1" in script.partition("step make test-packages")[0]
-    assert [step[1] for step in steps[3:]] == ["test-packages", "test-all", "test-gpu-path"]
+    assert (
+        "export LABKIT_REQUIRE_ALL=1" in script.partition("step make test-packages")[0]
+    )
+    assert [step[1] for step in steps[3:]] == [
+        "test-packages",
+        "test-all",
+        "test-gpu-path",
+    ]
 
 
 def test_each_set_of_packages_is_described():

@@ -1,4 +1,6 @@
-"""The comparison with a GPU's counters, with a stand-in for ncu: what it reads, and what it refuses."""
+"""The comparison with a GPU's counters, with a stand-in for ncu: what it reads, and
+what it refuses.
+"""
 
 import stat
 import sys
@@ -18,7 +20,9 @@ def ncu(tmp_path, monkeypatch):
 
     def put(text, status=0):
         program = tmp_path / "ncu"
-        program.write_text(f"#!{sys.executable}\nprint({text!r})\nraise SystemExit({status})\n")
+        program.write_text(
+            f"#!{sys.executable}\nprint({text!r})\nraise SystemExit({status})\n"
+        )
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setenv("PATH", str(tmp_path))
 
@@ -29,7 +33,9 @@ def csv_of(*launches):
     heads = ["ID", "Kernel Name", *NAMES]
     units = ["", "", *["" for _ in NAMES]]
     rows = [[str(i), "k", *values] for i, values in enumerate(launches)]
-    return "==PROF== Connected\n" + "\n".join(",".join(f'"{cell}"' for cell in row) for row in [heads, units, *rows])
+    return "==PROF== Connected\n" + "\n".join(
+        ",".join(f'"{cell}"' for cell in row) for row in [heads, units, *rows]
+    )
 
 
 def test_counters_are_read_launch_by_launch(ncu):
@@ -41,14 +47,20 @@ def test_counters_are_read_launch_by_launch(ncu):
 
 
 def test_a_line_that_was_cut_off_is_left_out():
-    assert len(counters.csv_rows(csv_of(["1", "2", "3", "4", "5", "6"]) + '\n"1","k","1')) == 2
+    assert (
+        len(counters.csv_rows(csv_of(["1", "2", "3", "4", "5", "6"]) + '\n"1","k","1'))
+        == 2
+    )
 
 
 def test_counters_that_may_not_be_read_give_one_sentence_with_what_to_do():
-    with pytest.raises(DataError, match=r"not allowed to read.*ERR_NVGPUCTRPERM.*ToAdminUsers=0") as error:
+    with pytest.raises(
+        DataError, match=r"not allowed to read.*ERR_NVGPUCTRPERM.*ToAdminUsers=0"
+    ) as error:
         counters.csv_rows(
-            "==PROF== Connected to process 1\n==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access "
-            "NVIDIA GPU Performance Counters on the target device 0.\n==WARNING== No kernels were profiled.\n"
+            "==PROF== Connected to process 1\n==ERROR== ERR_NVGPUCTRPERM - The user"
+            " does not have permission to access NVIDIA GPU Performance Counters on the"
+            " target device 0.\n==WARNING== No kernels were profiled.\n"
         )
     assert "\n" not in str(error.value)
     assert "--cap-add=SYS_ADMIN" in str(error.value)

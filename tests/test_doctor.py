@@ -7,7 +7,18 @@ import pytest
 from scripts import doctor
 from scripts.doctor import Check, Row, examine
 
-NAMES = ["Python", "cores", "memory", "driver", "GPUs", "torch", "numba", "CuPy", "GPU compilers", "C++ compiler"]
+NAMES = [
+    "Python",
+    "cores",
+    "memory",
+    "driver",
+    "GPUs",
+    "torch",
+    "numba",
+    "CuPy",
+    "GPU compilers",
+    "C++ compiler",
+]
 NAMES += ["gloo", "disk", "turns"]
 
 
@@ -44,7 +55,14 @@ def test_a_probe_that_raises_is_a_row():
 @pytest.mark.parametrize(
     ("checks", "works"),
     [
-        ([Check("a", is_there, needed=True), Check("b", is_absent), Check("c", fails)], True),
+        (
+            [
+                Check("a", is_there, needed=True),
+                Check("b", is_absent),
+                Check("c", fails),
+            ],
+            True,
+        ),
         ([Check("a", fails, needed=True), Check("b", is_there)], False),
         ([Check("a", is_absent, needed=True)], False),
     ],

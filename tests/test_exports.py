@@ -7,7 +7,16 @@ import pytest
 
 import labkit
 
-HEAVY = ("IPython", "cupy", "ipywidgets", "matplotlib", "numba", "numpy", "pandas", "torch")
+HEAVY = (
+    "IPython",
+    "cupy",
+    "ipywidgets",
+    "matplotlib",
+    "numba",
+    "numpy",
+    "pandas",
+    "torch",
+)
 
 
 def test_all_is_sorted_and_every_name_is_there():
@@ -25,7 +34,9 @@ def test_lab_shows_at_most_40_names_and_rooms():
 def test_no_function_is_called_like_a_module():
     """Importing a module would put it in the function's place."""
     for module in pkgutil.iter_modules(labkit.__path__):
-        assert module.name not in labkit.__all__ or inspect.ismodule(getattr(labkit, module.name))
+        assert module.name not in labkit.__all__ or inspect.ismodule(
+            getattr(labkit, module.name)
+        )
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -35,7 +46,9 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def modules_after(code):
     out = subprocess.run(
-        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"], capture_output=True, text=True
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
     )
     assert out.returncode == 0, out.stderr
     return set(out.stdout.split())

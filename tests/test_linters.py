@@ -1,4 +1,6 @@
-"""Ruff and mypy see every file: a fault planted in each folder that has Python is found by both."""
+"""Ruff and mypy see every file: a fault planted in each folder that has Python is found
+by both.
+"""
 
 import re
 import subprocess
@@ -13,24 +15,41 @@ PLANTED = 'import os\n\nwrong: int = "text"\n'
 
 
 def output(*words, cwd):
-    """What a linter prints; a crash, or a complaint about its own settings, is an error."""
-    run = subprocess.run([sys.executable, "-m", *words], cwd=cwd, capture_output=True, text=True, check=False)
+    """What a linter prints; a crash, or a complaint about its own settings, is an
+    error.
+    """
+    run = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode in (0, 1), run.stdout + run.stderr
     return run.stdout
 
 
 def folders():
     """The folders with Python, without what set-up and make build."""
-    tops = [path for path in ROOT.iterdir() if path.is_dir() and path.name != "build" and path.name[0] != "."]
+    tops = [
+        path
+        for path in ROOT.iterdir()
+        if path.is_dir() and path.name != "build" and path.name[0] != "."
+    ]
     return sorted({path.parent for top in tops for path in top.rglob("*.py")})
 
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
-    """A copy of the folders in which every module is a planted fault, and the names of these modules."""
+    """A copy of the folders in which every module is a planted fault, and the names of
+    these modules.
+    """
     copy = tmp_path_factory.mktemp("copy")
     (copy / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
-    modules = [Path("conftest.py"), *(folder.relative_to(ROOT) / "planted_fault.py" for folder in folders())]
+    modules = [
+        Path("conftest.py"),
+        *(folder.relative_to(ROOT) / "planted_fault.py" for folder in folders()),
+    ]
     for module in modules:
         (copy / module).parent.mkdir(parents=True, exist_ok=True)
         (copy / module).write_text(PLANTED)
@@ -49,14 +68,31 @@ def test_ruff_finds_an_unused_import_in_every_folder(planted):
 def test_mypy_finds_a_wrong_type_in_every_folder(planted):
     copy, modules = planted
     said = output("mypy", cwd=copy)
-    assert set(re.findall(r"(?m)^(\S+?):\d+: error: .*\[assignment\]$", said)) == modules
+    assert (
+        set(re.findall(r"(?m)^(\S+?):\d+: error: .*\[assignment\]$", said)) == modules
+    )
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="without git there is no list of the files")
+@pytest.mark.skipif(
+    not (ROOT / ".git").exists(), reason="without git there is no list of the files"
+)
 def test_ruff_sees_the_files_that_git_has_and_no_others():
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py", "*.ipynb"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    seen = (Path(line) for line in output("ruff", "check", "--show-files", cwd=ROOT).splitlines())
+    command = [
+        "git",
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "*.py",
+        "*.ipynb",
+    ]
+    listed = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    seen = (
+        Path(line)
+        for line in output("ruff", "check", "--show-files", cwd=ROOT).splitlines()
+    )
     assert {path for path in seen if path.suffix in (".py", ".ipynb")} == {
         ROOT / name for name in listed if (ROOT / name).exists()
     }

@@ -21,23 +21,36 @@ with (DATA / "prerequisites.csv").open(encoding="utf-8") as file:
 def semester():
     """The semester's notebooks in their order, homework after the week's notebook."""
     with (ROOT / "docs" / "teaching" / "semester.csv").open(encoding="utf-8") as file:
-        return [number for row in csv.DictReader(file) for number in (row["notebook"], row["homework"]) if number]
+        return [
+            number
+            for row in csv.DictReader(file)
+            for number in (row["notebook"], row["homework"])
+            if number
+        ]
 
 
 def ways():
-    """Name -> the notebooks in the order in which a reader goes through them: tracks, the semester, all of them."""
-    tracks = {name: [one.number for one in way] for name, way in outline.tracks().items()}
+    """Name -> the notebooks in the order in which a reader goes through them: tracks,
+    the semester, all of them.
+    """
+    tracks = {
+        name: [one.number for one in way] for name, way in outline.tracks().items()
+    }
     return tracks | {"all": NUMBERS, "semester": semester()}
 
 
 @pytest.mark.parametrize("name", list(ways()))
 def test_nothing_is_used_before_it_is_taught(name):
-    known, early = set(), {}
+    known = set()
+    early = {}
     for number in ways()[name]:
         if lacking := prerequisites.needed(number) - known:
             early[number] = sorted(lacking)
         known |= set(prerequisites.taught().get(number, {}))
-    assert early == {}, "explain it where it stands, or bring it forward; then say so in data/prerequisites.csv"
+    assert early == {}, (
+        "explain it where it stands, or bring it forward; then say so in"
+        " data/prerequisites.csv"
+    )
 
 
 @pytest.mark.parametrize("path", notebook_paths(), ids=lambda path: path.name[:2])
@@ -73,14 +86,22 @@ def test_the_first_cell_says_what_the_notebook_builds_on(path):
 def test_tracks_hold_what_their_notebooks_build_on():
     for name, numbers in prerequisites.tracks().items():
         assert sorted(numbers) == [one.number for one in outline.tracks()[name]]
-        assert all(set(prerequisites.builds_on(number)) <= numbers for number in numbers)
+        assert all(
+            set(prerequisites.builds_on(number)) <= numbers for number in numbers
+        )
 
 
 def test_a_word_that_nothing_earlier_explains_is_named(monkeypatch):
-    without = {n: {k: v for k, v in names.items() if k != "warp"} for n, names in prerequisites.taught().items()}
+    without = {
+        n: {k: v for k, v in names.items() if k != "warp"}
+        for n, names in prerequisites.taught().items()
+    }
     monkeypatch.setattr(prerequisites, "taught", lambda: without)
     prerequisites.needed.cache_clear(), prerequisites.builds_on.cache_clear()
-    with pytest.raises(ValueError, match=r"Notebook 18 needs .*warp.*, which no earlier notebook explains"):
+    with pytest.raises(
+        ValueError,
+        match=r"Notebook 18 needs .*warp.*, which no earlier notebook explains",
+    ):
         prerequisites.builds_on("18")
     monkeypatch.undo()
     prerequisites.needed.cache_clear(), prerequisites.builds_on.cache_clear()

@@ -10,15 +10,22 @@ import pytest
 from labkit.core.paths import ROOT
 from labkit.measure.diagnosis import SECTIONS
 
-SNIPPETS = re.findall(r"(?ms)^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"))
+SNIPPETS = re.findall(
+    r"(?ms)^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8")
+)
 
 
 def printed(code, tmp_path):
     """What a stranger's folder shows."""
     (tmp_path / "mine.py").write_text(code, encoding="utf-8")
-    environ = os.environ | {"PYTHONPATH": str(ROOT), "LABKIT_HOME": str(tmp_path / "home")}
+    environ = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "LABKIT_HOME": str(tmp_path / "home"),
+    }
     run = [sys.executable, "mine.py"]
-    return subprocess.run(run, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        run, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
+    ).stdout
 
 
 @pytest.mark.slow

@@ -27,7 +27,9 @@ SAID_BY_SMI = {
 @pytest.fixture
 def setup(monkeypatch):
     """scripts/setup.py as a module."""
-    spec = importlib.util.spec_from_file_location("setup_script", ROOT / "scripts" / "setup.py")
+    spec = importlib.util.spec_from_file_location(
+        "setup_script", ROOT / "scripts" / "setup.py"
+    )
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, module)
     spec.loader.exec_module(module)
@@ -43,7 +45,8 @@ def test_the_driver_decides_on_cupy(setup):
     for text, (cuda, extra) in SAID_BY_SMI.items():
         assert setup.cuda_of_smi(text) == cuda
         assert setup.choose(cuda, "Linux").extra == extra
-    assert setup.cuda_of_code(12040) == (12, 4)  # of the driver's library, without nvidia-smi
+    # of the driver's library, without nvidia-smi
+    assert setup.cuda_of_code(12040) == (12, 4)
     assert setup.cuda_of_code(0) is None
     assert "update the driver" in setup.choose((11, 4), "Linux").why
     assert "no wheel" in setup.choose(None, "Darwin").why
@@ -68,21 +71,31 @@ def test_cuda_12_needs_a_torch_built_for_it(setup):
 
 
 def test_another_python_is_refused_with_what_to_do(setup):
-    with pytest.raises(setup.SetupFailed, match=r"this is 3\.10: `make PYTHON=python3\.12`"):
+    with pytest.raises(
+        setup.SetupFailed, match=r"this is 3\.10: `make PYTHON=python3\.12`"
+    ):
         setup.check_python((3, 10))
     setup.check_python((3, 13, 1))
 
 
 # What pip 26 printed where a network answered wrongly, and what the system prints.
 SAID_BY_PIP = {
-    "ERROR: Wheel 'demo' located at /tmp/demo-1.0-py3-none-any.whl is invalid.": "damaged or cut short",
-    "ERROR: Could not install packages due to an OSError: HTTPConnectionPool(host='x', port=1): "
-    "Max retries exceeded (Caused by ResponseError('too many 500 error responses'))": "no usable answer",
-    "ERROR: Could not find a version that satisfies demo==1.0 (from versions: none)": "no usable answer",
-    "WARNING: Retrying after connection broken by 'NewConnectionError('[Errno 111] Connection refused')'\n"
-    "ERROR: Could not find a version that satisfies demo==1.0 (from versions: none)": "no connection",
+    "ERROR: Wheel 'demo' located at /tmp/demo-1.0-py3-none-any.whl is invalid.": (
+        "damaged or cut short"
+    ),
+    "ERROR: Could not install packages due to an OSError: HTTPConnectionPool(host='x', port=1): Max retries exceeded (Caused by ResponseError('too many 500 error responses'))": (
+        "no usable answer"
+    ),
+    "ERROR: Could not find a version that satisfies demo==1.0 (from versions: none)": (
+        "no usable answer"
+    ),
+    "WARNING: Retrying after connection broken by 'NewConnectionError('[Errno 111] Connection refused')'\nERROR: Could not find a version that satisfies demo==1.0 (from versions: none)": (
+        "no connection"
+    ),
     "OSError: [Errno 28] No space left on device": "The disk is full",
-    "Collecting x\nERROR: Cannot install x\nERROR: ResolutionImpossible": '"ERROR: Cannot install x"',
+    "Collecting x\nERROR: Cannot install x\nERROR: ResolutionImpossible": (
+        '"ERROR: Cannot install x"'
+    ),
     "": '"nothing"',
 }
 
@@ -147,7 +160,9 @@ def test_it_installs_again_only_after_a_change(setup, project, monkeypatch, caps
 def test_a_failed_or_interrupted_install_leaves_no_stamp(setup, project, monkeypatch):
     setup.set_up(project / ".venv", switch=False)
     (project / "constraints.txt").write_text("torch==2.13.0\n")
-    executable(project / ".venv" / "bin" / "python", 'echo "ERROR: a strange one"; exit 1')
+    executable(
+        project / ".venv" / "bin" / "python", 'echo "ERROR: a strange one"; exit 1'
+    )
     with pytest.raises(setup.SetupFailed, match='"ERROR: a strange one"'):
         setup.set_up(project / ".venv", switch=False)
     assert setup.read_stamp(project / ".venv") is None
@@ -182,7 +197,9 @@ names["set_up"](root / ".venv", switch=False)
 def started(project):
     """A process that sets up `project`; its pip ends once `go` is written to."""
     command = [sys.executable, "-c", SET_UP, ROOT / "scripts" / "setup.py", project]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 @pytest.mark.slow
@@ -192,7 +209,9 @@ def test_of_two_set_ups_at_once_one_waits_and_finds_it_complete(project):
     first_lines = [process.stdout.readline() for process in processes]
     (project / "go").write_text("")  # only now, when both have said something, pip ends
     rest = [process.communicate(timeout=60)[0] for process in processes]
-    (waiting, waiting_rest), (working, working_rest) = sorted(zip(first_lines, rest, strict=True))
+    (waiting, waiting_rest), (working, working_rest) = sorted(
+        zip(first_lines, rest, strict=True)
+    )
     assert waiting.startswith("Another set-up of this folder is running: waiting")
     assert waiting_rest.startswith(".venv is up to date")
     assert working.startswith("Setting up")
@@ -244,7 +263,9 @@ def test_make_names_a_missing_python():
 
 def test_workflows_run_pinned_commits_and_colab_fetches_a_tag():
     workflows = (ROOT / ".github" / "workflows").glob("*.yml")
-    used = re.findall(r"uses: *(.*)", "".join(path.read_text(encoding="utf-8") for path in workflows))
+    used = re.findall(
+        r"uses: *(.*)", "".join(path.read_text(encoding="utf-8") for path in workflows)
+    )
     pinned = r"[\w.-]+/[\w.-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+"
     assert used
     assert [action for action in used if not re.fullmatch(pinned, action)] == []

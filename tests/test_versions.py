@@ -1,4 +1,6 @@
-"""Versions agree: pyproject.toml, constraints.txt, conda's environment.yml and the image for a hub."""
+"""Versions agree: pyproject.toml, constraints.txt, conda's environment.yml and the
+image for a hub.
+"""
 
 import importlib.metadata
 import re
@@ -12,11 +14,15 @@ from packaging.utils import canonicalize_name
 
 from labkit.core.paths import ROOT
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]
 EXTRAS = PROJECT["optional-dependencies"]
 LOCK = (ROOT / "docker" / "requirements.txt").read_text(encoding="utf-8")
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
-CONDA = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))["dependencies"]
+CONDA = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))[
+    "dependencies"
+]
 CONDA_NAMES = {
     "torch": "pytorch",
     "matplotlib": "matplotlib-base",
@@ -36,7 +42,10 @@ def name_of(text):
 
 
 def requirements():
-    texts = [*PROJECT["dependencies"], *(text for extra in EXTRAS.values() for text in extra)]
+    texts = [
+        *PROJECT["dependencies"],
+        *(text for extra in EXTRAS.values() for text in extra),
+    ]
     return {name_of(text): Requirement(text) for text in texts}
 
 
@@ -66,7 +75,11 @@ def test_the_pins_install_on_the_oldest_python():
 
 
 def test_conda_has_the_same_dependencies_in_the_same_ranges():
-    named = [re.match(r"([a-z0-9-]+)(.*)", entry) for entry in CONDA if isinstance(entry, str)]
+    named = [
+        re.match(r"([a-z0-9-]+)(.*)", entry)
+        for entry in CONDA
+        if isinstance(entry, str)
+    ]
     ranges = {match[1]: match[2] for match in named}
     python = ranges.pop("python").removeprefix("=")
     assert SpecifierSet(PROJECT["requires-python"]).contains(python)
@@ -93,12 +106,16 @@ def test_the_image_has_the_versions_of_constraints_each_with_a_hash():
     versions = pins()
     assert {n: v for n, v in locked.items() if versions.get(n, v) != v} == {}
 
-    in_file = (ROOT / "docker" / "requirements.in").read_text(encoding="utf-8").splitlines()
+    in_file = (
+        (ROOT / "docker" / "requirements.in").read_text(encoding="utf-8").splitlines()
+    )
     of_the_hub = [line for line in in_file if line and not line.startswith("#")]
     wanted = [*PROJECT["dependencies"], *EXTRAS["lab"], *EXTRAS["cuda13"], *of_the_hub]
     assert {name_of(text) for text in wanted} <= set(locked)
     # The hub's packages bring these, which the workbook alone does not need.
-    unpinned = {n for n in locked if n not in versions and not CHOSEN_BY_TORCH.fullmatch(n)}
+    unpinned = {
+        n for n in locked if n not in versions and not CHOSEN_BY_TORCH.fullmatch(n)
+    }
     assert unpinned == {
         "aiodns", "aiohappyeyeballs", "aiohttp", "aiosignal", "certipy", "cryptography",
         "frozenlist", "jupyterhub", "multidict", "nbgitpuller", "oauthlib", "pamela",

@@ -1,4 +1,5 @@
-"""Calculate what a training step costs and how to lay it out on a cluster, held against published runs.
+"""Calculate what a training step costs and how to lay it out on a cluster, held against
+published runs.
 
 Names load when first used, so that `import trainplan` costs milliseconds.
 """
@@ -18,10 +19,15 @@ if TYPE_CHECKING:
     from trainplan.facts.devices import devices as devices, find as find
 
 _HOME_OF = {
-    "Cluster": "cluster.hardware", "Layout": "cluster.layout", "Transformer": "costs.transformers",
-    "best_layout": "cluster.search", "devices": "facts.devices", "find": "facts.devices",
-    "model": "costs.transformers", "step": "cluster.step_prediction",
-}  # fmt: skip
+    "Cluster": "cluster.hardware",
+    "Layout": "cluster.layout",
+    "Transformer": "costs.transformers",
+    "best_layout": "cluster.search",
+    "devices": "facts.devices",
+    "find": "facts.devices",
+    "model": "costs.transformers",
+    "step": "cluster.step_prediction",
+}
 _PARTS = ("cluster", "costs", "schedule")
 __all__ = sorted([*_HOME_OF, *_PARTS])  # from the tables above
 

@@ -1,4 +1,6 @@
-"""`python -m trainplan llama3-70b --gpus 512xH100`: the layouts of a training step, calculated."""
+"""`python -m trainplan llama3-70b --gpus 512xH100`: the layouts of a training step,
+calculated.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ from trainplan.figures import save_steps
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the plan that the command line asks for, its sentences as wide as the terminal, and return 0.
+    """Print the plan that the command line asks for, its sentences as wide as the
+    terminal, and return 0.
 
-    2 for a layout that doesn't fit in memory, and with a sentence on stderr for what can't be planned.
+    2 for a layout that doesn't fit in memory, and with a sentence on stderr for what
+    can't be planned.
     """
     try:
         plan = asked(argv)
@@ -31,15 +35,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _show(plan: Plan) -> None:
-    table, width = plan.table(), max(shutil.get_terminal_size().columns, 40)
+    table = plan.table()
+    width = max(shutil.get_terminal_size().columns, 40)
     title, *notes = (
-        "\n".join(textwrap.fill(line, width, break_on_hyphens=False) for line in text.splitlines())
+        "\n".join(
+            textwrap.fill(line, width, break_on_hyphens=False)
+            for line in text.splitlines()
+        )
         for text in (table.title, *table.notes)
     )
     shown = replace(table, title=title, notes=tuple(notes))
     try:
         print(shown, *filter(None, [plan.configuration]), sep="\n\n", flush=True)
-    except BrokenPipeError:  # whoever reads it has stopped; nor must Python's last flush complain
+    except BrokenPipeError:
+        # whoever reads it has stopped; nor must Python's last flush complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,6 @@
-"""The errors of this package: every message says what was expected, what came, and what to do next."""
+"""The errors of this package: every message says what was expected, what came, and what
+to do next.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,27 @@ class PlanError(Exception):
 
 
 class BadArgument(PlanError, ValueError):
-    """A value that a function can't take; the message says what it expects and what it got."""
+    """A value that a function can't take; the message says what it expects and what it
+    got.
+    """
 
 
 class LayoutError(PlanError, ValueError):
-    """A layout that can't be: what doesn't divide or fit, by how much, and the nearest that does."""
+    """A layout that can't be: what doesn't divide or fit, by how much, and the nearest
+    that does.
+    """
 
 
 class ScheduleError(PlanError, ValueError):
-    """A schedule that can't run: ranks that wait for each other in a circle, or work in an impossible order."""
+    """A schedule that can't run: ranks that wait for each other in a circle, or work in
+    an impossible order.
+    """
 
 
 class UnknownDevice(PlanError, LookupError):
-    """A device name that is not in data/gpus.csv; the message lists the nearest names."""
+    """A device name that is not in data/gpus.csv; the message lists the
+    nearest names.
+    """
 
 
 class DataError(PlanError):
@@ -35,28 +45,52 @@ class DataError(PlanError):
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
-    """The `n` known names most like `name`, best first, ignoring case; never empty while `known` is not."""
+    """The `n` known names most like `name`, best first, ignoring case; never empty
+    while `known` is not.
+    """
     folded = {candidate.casefold(): candidate for candidate in known}
-    return [folded[one] for one in difflib.get_close_matches(name[:200].casefold(), folded, n=n, cutoff=0.0)]
+    return [
+        folded[one]
+        for one in difflib.get_close_matches(
+            name[:200].casefold(), folded, n=n, cutoff=0.0
+        )
+    ]
 
 
-def lookup(name: object, known: Mapping[str, T], what: str, error: type[PlanError] = BadArgument) -> T:
-    """`known[name]`; for another name `error`, with all known names and the nearest. `what` says what is looked up."""
+def lookup(
+    name: object,
+    known: Mapping[str, T],
+    what: str,
+    error: type[PlanError] = BadArgument,
+) -> T:
+    """`known[name]`; for another name `error`, with all known names and the nearest.
+    `what` says what is looked up.
+    """
     if isinstance(name, str) and name in known:
         return known[name]
     near = nearest(str(name), known, n=1)[0]
-    raise error(f"Expected {what} to be one of {', '.join(known)}; got {brief_repr(name)}. The nearest is {near!r}.")
+    raise error(
+        f"Expected {what} to be one of {', '.join(known)}; got {brief_repr(name)}. The"
+        f" nearest is {near!r}."
+    )
 
 
 def brief_repr(value: object) -> str:
-    """`value` as a message quotes it: an array's type and shape, else its repr on one line, cut after 60 characters."""
+    """`value` as a message quotes it: an array's type and shape, else its repr on one
+    line, cut after 60 characters.
+    """
     kind = type(value).__name__
     try:
         shape = getattr(value, "shape", None)
         if isinstance(shape, tuple) and shape:
             return f"{kind} of shape {tuple(shape)}"
-        parted = isinstance(value, str | bytes | list | tuple | dict | set)  # may be long, and is not written in full
-        text = " ".join((reprlib.repr if parted else repr)(value[:80] if isinstance(value, str) else value).split())
+        # may be long, and is not written in full
+        parted = isinstance(value, str | bytes | list | tuple | dict | set)
+        text = " ".join(
+            (reprlib.repr if parted else repr)(
+                value[:80] if isinstance(value, str) else value
+            ).split()
+        )
         text = text.encode("utf-8", "backslashreplace").decode()
         return text if len(text) <= 60 else f"{text[:57]}..."
     except Exception:  # a message about a bad value must not fail on it

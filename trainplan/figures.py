@@ -13,25 +13,51 @@ from trainplan.errors import PlanError
 from trainplan.units import format_bytes, format_seconds
 
 # Colour and texture of each part: either alone tells two parts apart.
-_LOOKS: Mapping[str, tuple[str, str]] = dict(zip(PARTS, (
-    ("#0072B2", ""), ("#56B4E9", ".."), ("#E69F00", "//"), ("#999999", "--"), ("#CC79A7", "\\\\"),
-    ("#ffffff", ""), ("#D55E00", "xx"), ("#ffffff", ".."), ("#009E73", "++"),
-), strict=True))  # fmt: skip
+_LOOKS: Mapping[str, tuple[str, str]] = dict(
+    zip(
+        PARTS,
+        (
+            ("#0072B2", ""),
+            ("#56B4E9", ".."),
+            ("#E69F00", "//"),
+            ("#999999", "--"),
+            ("#CC79A7", "\\\\"),
+            ("#ffffff", ""),
+            ("#D55E00", "xx"),
+            ("#ffffff", ".."),
+            ("#009E73", "++"),
+        ),
+        strict=True,
+    )
+)
 
 
 def draw_parts(axes: Any, y: float, step: Step) -> float:
-    """Draw the parts of a step's time side by side in row `y` of matplotlib's axes; where the bar ends, in seconds."""
+    """Draw the parts of a step's time side by side in row `y` of matplotlib's axes;
+    where the bar ends, in seconds.
+    """
     left = 0.0
     for part, seconds in step.parts.items():
         if seconds > 0:
             color, hatch = _LOOKS[part]
-            axes.barh(y, seconds, 0.5, left, color=color, hatch=hatch, edgecolor="#404040", linewidth=0.5, label=part)
+            axes.barh(
+                y,
+                seconds,
+                0.5,
+                left,
+                color=color,
+                hatch=hatch,
+                edgecolor="#404040",
+                linewidth=0.5,
+                label=part,
+            )
             left += seconds
     return left
 
 
 def save_steps(steps: Sequence[Step], path: str | Path) -> None:
-    """Draw a bar a step, the parts of its time side by side, and write it to a PNG, PDF or SVG file.
+    """Draw a bar a step, the parts of its time side by side, and write it to a PNG, PDF
+    or SVG file.
 
     Raises PlanError without matplotlib, and for a file that can't be written.
     """
@@ -42,12 +68,23 @@ def save_steps(steps: Sequence[Step], path: str | Path) -> None:
     axes = figure.subplots()
     for y, step in enumerate(steps):
         left = draw_parts(axes, y, step)
-        held = f"{format_bytes(step.memory_bytes)} of {format_bytes(step.capacity_bytes)}"
+        held = (
+            f"{format_bytes(step.memory_bytes)} of {format_bytes(step.capacity_bytes)}"
+        )
         doubt = "?" * bool(step.outside)
-        axes.annotate(f" {format_seconds(step.seconds)}{doubt}, MFU {step.mfu:.0%}", (left, y), va="center", fontsize=9)
+        axes.annotate(
+            f" {format_seconds(step.seconds)}{doubt}, MFU {step.mfu:.0%}",
+            (left, y),
+            va="center",
+            fontsize=9,
+        )
         axes.annotate(f"{step.layout}; {held}", (0, y - 0.3), fontsize=8)
     first = steps[0]
-    axes.set_title(f"{first.model.name} on {first.cluster.gpus:,} x {first.cluster.gpu.name}", loc="left", fontsize=10)
+    axes.set_title(
+        f"{first.model.name} on {first.cluster.gpus:,} x {first.cluster.gpu.name}",
+        loc="left",
+        fontsize=10,
+    )
     doubted = "; ?: unlike all published runs" * any(step.outside for step in steps)
     axes.set(xlabel=f"seconds of a step (calculated{doubted})", yticks=[])
     axes.set_xlim(0, 1.22 * max(one.seconds for one in steps))
@@ -55,10 +92,17 @@ def save_steps(steps: Sequence[Step], path: str | Path) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
     handles, labels = axes.get_legend_handles_labels()
     named = dict(zip(labels, handles, strict=True))
-    figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=4, fontsize=8)
+    figure.legend(
+        list(named.values()),
+        list(named),
+        loc="outside lower center",
+        ncols=4,
+        fontsize=8,
+    )
     try:
         figure.savefig(path, dpi=110)
     except (OSError, ValueError) as error:
         raise PlanError(
-            f"Expected a file that can be written, such as plan.png, got {str(path)!r}: {error}."
+            f"Expected a file that can be written, such as plan.png, got {str(path)!r}:"
+            f" {error}."
         ) from error

@@ -4,7 +4,10 @@ import itertools
 
 from trainplan.costs import NETWORKS
 
-COPY, MATMUL = 20e9, 100e9  # bytes and FLOP a second: the ceilings that the tests pretend to have measured
+COPY, MATMUL = (
+    20e9,
+    100e9,
+)  # bytes and FLOP a second: the ceilings that the tests pretend to have measured
 FORWARD = NETWORKS["SimpleCNN"].forward_flop()
 TRAINING = NETWORKS["SimpleCNN"].training_flop(NETWORKS["SimpleCNN"].batch(1))
 
@@ -60,7 +63,11 @@ WRONG = {
         (None, "got nothing", "result-of-another-kind"),
     ],
     "00.3": [
-        (lambda one_s, all_s, threads: one_s / all_s / threads, "0.01x", "wrong-unit"),  # a fraction, not percent
+        (
+            lambda one_s, all_s, threads: one_s / all_s / threads,
+            "0.01x",
+            "wrong-unit",
+        ),  # a fraction, not percent
         (
             lambda one_s, all_s, threads: 100 * all_s / one_s / threads,
             "speed-up is one_thread_s / all_threads_s",
@@ -74,7 +81,11 @@ WRONG = {
         (right_at_two_threads, "threads=1", "right-for-one-case"),
         (lambda one_s, all_s, threads: 85.0, "For one_thread_s=", "hard-coded"),  # hard-coded
         (lambda one_s, all_s: 1.0, "raised TypeError", "result-of-another-kind"),
-        (at_most_ideal, "threads=2: 100 % is 0.5x", "other-formula"),  # superlinear speed-ups are cut off
+        (
+            at_most_ideal,
+            "threads=2: 100 % is 0.5x",
+            "other-formula",
+        ),  # superlinear speed-ups are cut off
         (
             lambda one_s, all_s, threads: round(100 * one_s / all_s / threads),
             "return it unrounded",
@@ -105,7 +116,11 @@ WRONG = {
     "00.6": [
         (MATMUL / FORWARD, "x what we expect", "half-the-work-counted"),  # forward only
         (MATMUL / TRAINING / 1e9, "1e-09x", "wrong-unit"),  # GFLOP
-        (TRAINING / MATMUL, "Divide FLOP per second by the FLOP of an image", "upside-down"),  # upside down
+        (
+            TRAINING / MATMUL,
+            "Divide FLOP per second by the FLOP of an image",
+            "upside-down",
+        ),  # upside down
         (64 * MATMUL / TRAINING, "64x", "what-grows-with-batch"),  # a batch
         (1.2 * MATMUL / TRAINING, "these ceilings were measured again since", "hard-coded"),
     ],

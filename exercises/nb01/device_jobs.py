@@ -1,4 +1,5 @@
-"""Judge whether a device fits a job, in, out or undecided, and why; and tables of what was judged.
+"""Judge whether a device fits a job, in, out or undecided, and why; and tables of what
+was judged.
 
 An asterisk marks a number that was not read from a source.
 """
@@ -17,7 +18,9 @@ from labkit.core.units import format_seconds, format_si, significant
 @checked
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One device's work in a training step: bytes held, FLOP, bytes moved, and the dtype whose peak applies."""
+    """One device's work in a training step: bytes held, FLOP, bytes moved, and the
+    dtype whose peak applies.
+    """
 
     memory_bytes: NonNegative
     flop: NonNegative
@@ -27,10 +30,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A device judged for a job. `fits` is None if a fact that would decide is unknown; `why` says which.
+    """A device judged for a job. `fits` is None if a fact that would decide is unknown;
+    `why` says which.
 
-    An asterisk in `why` marks a number that was not read from a source. `step_s` is the roofline time of the job's FLOP
-    and bytes, a lower bound if those are minimal; `energy_j` is that time at full board power.
+    An asterisk in `why` marks a number that was not read from a source. `step_s` is the
+    roofline time of the job's FLOP and bytes, a lower bound if those are minimal;
+    `energy_j` is that time at full board power.
     """
 
     device: Device
@@ -47,7 +52,9 @@ class Candidate:
 
     @property
     def amounts(self) -> tuple[str, str, str]:
-        """Roofline time, share of the memory and energy in words, for a row of a table or figure."""
+        """Roofline time, share of the memory and energy in words, for a row of a table
+        or figure.
+        """
         share = self.memory_share
         return (
             "unknown" if self.step_s is None else format_seconds(self.step_s),
@@ -68,62 +75,108 @@ def _star(device: Device, name: str) -> str:
 
 
 def _memory(device: Device, need_bytes: float) -> Finding:
-    need, has = format_si(need_bytes, "B"), device.memory_bytes
+    need = format_si(need_bytes, "B")
+    has = device.memory_bytes
     if has is None:
         return None, f"memory unknown, so the {need} needed can't be checked"
     return (
         need_bytes <= has,
-        f"needs {need} of {format_si(has, 'B')}{_star(device, 'memory_bytes')} memory ({need_bytes / has:.0%})",
+        (
+            f"needs {need} of {format_si(has, 'B')}{_star(device, 'memory_bytes')}"
+            f" memory ({need_bytes / has:.0%})"
+        ),
     )
 
 
 def _step(device: Device, job: Job) -> tuple[float | None, str]:
-    """The roofline time of a step in seconds (Williams, Waterman and Patterson 2009), and what limits it."""
-    rate, bandwidth = peak(device, job.dtype), device.bandwidth_bytes_per_s
+    """The roofline time of a step in seconds (Williams, Waterman and Patterson 2009),
+    and what limits it.
+    """
+    rate = peak(device, job.dtype)
+    bandwidth = device.bandwidth_bytes_per_s
     if rate is None or bandwidth is None:
         unknown = f"{job.dtype} peak" if rate is None else "memory bandwidth"
         return None, f"{unknown} unknown, so no step time"
-    compute_s, traffic_s = job.flop / rate, job.n_bytes / bandwidth
+    compute_s = job.flop / rate
+    traffic_s = job.n_bytes / bandwidth
     limit = f"{job.dtype} peak {format_si(rate, 'FLOP/s')}{_star(device, job.dtype)}"
     if traffic_s > compute_s:
-        limit = f"memory bandwidth {format_si(bandwidth, 'B/s')}{_star(device, 'bandwidth_bytes_per_s')}"
+        limit = (
+            "memory bandwidth"
+            f" {format_si(bandwidth, 'B/s')}{_star(device, 'bandwidth_bytes_per_s')}"
+        )
     step_s = max(compute_s, traffic_s)
-    return step_s, f"roofline time of a step {format_seconds(step_s)}, limited by {limit}"
+    return (
+        step_s,
+        f"roofline time of a step {format_seconds(step_s)}, limited by {limit}",
+    )
 
 
 @checked
 def judge(device: Device, job: Job) -> Candidate:
-    """Judge one device for a job: in, out, or undecided if its memory, peak or bandwidth is unknown."""
+    """Judge one device for a job: in, out, or undecided if its memory, peak or
+    bandwidth is unknown.
+    """
     step_s, about_step = _step(device, job)
-    findings = [_memory(device, job.memory_bytes), (None if step_s is None else True, about_step)]
+    findings = [
+        _memory(device, job.memory_bytes),
+        (None if step_s is None else True, about_step),
+    ]
     findings.sort(key=lambda finding: _WORST_LAST[finding[0]], reverse=True)
     return Candidate(
         device=device,
         fits=findings[0][0],
         why=tuple(why for _, why in findings),
         step_s=step_s,
-        memory_share=job.memory_bytes / device.memory_bytes if device.memory_bytes else None,
-        energy_j=device.tdp_w * step_s if device.tdp_w is not None and step_s is not None else None,
+        memory_share=(
+            job.memory_bytes / device.memory_bytes if device.memory_bytes else None
+        ),
+        energy_j=(
+            device.tdp_w * step_s
+            if device.tdp_w is not None and step_s is not None
+            else None
+        ),
     )
 
 
 @checked
 def shortlist(job: Job, among: Iterable[Device] | None = None) -> list[Candidate]:
-    """Judge the devices `among`, or all, for a job: those that fit first, then the undecided, then those that don't.
+    """Judge the devices `among`, or all, for a job: those that fit first, then the
+    undecided, then those that don't.
 
-    Each group is sorted by roofline time, unknown last; it comes from the vendor's peaks, which a real step rarely
-    reaches. Each device is judged alone: a job that is too large for one may fit on several.
+    Each group is sorted by roofline time, unknown last; it comes from the vendor's
+    peaks, which a real step rarely reaches. Each device is judged alone: a job that is
+    too large for one may fit on several.
     """
     judged = [judge(device, job) for device in (devices() if among is None else among)]
     return sorted(
-        judged, key=lambda one: (_WORST_LAST[one.fits], one.step_s if one.step_s is not None else float("inf"))
+        judged,
+        key=lambda one: (
+            _WORST_LAST[one.fits],
+            one.step_s if one.step_s is not None else float("inf"),
+        ),
     )
 
 
 @checked
 def shortlist_table(candidates: Iterable[Candidate]) -> Table:
-    """Table of judged devices in the given order: verdict, roofline time, memory, energy and reasons."""
-    rows = [(one.device.name, one.verdict, *one.amounts, "; ".join(one.why)) for one in candidates]
-    headings = ("device", "fits", "roofline time", "memory", "energy a step at full power", "why")
-    note = "Times from the vendors' dense peaks. * recalled or derived, not read from a source."
+    """Table of judged devices in the given order: verdict, roofline time, memory,
+    energy and reasons.
+    """
+    rows = [
+        (one.device.name, one.verdict, *one.amounts, "; ".join(one.why))
+        for one in candidates
+    ]
+    headings = (
+        "device",
+        "fits",
+        "roofline time",
+        "memory",
+        "energy a step at full power",
+        "why",
+    )
+    note = (
+        "Times from the vendors' dense peaks. * recalled or derived, not read from a"
+        " source."
+    )
     return Table(tuple(rows), headings, notes=(note,))

@@ -1,4 +1,6 @@
-"""Figures of devices: the roofline, how much of a peak is reached, and which devices suit a job."""
+"""Figures of devices: the roofline, how much of a peak is reached, and which devices
+suit a job.
+"""
 
 from __future__ import annotations
 
@@ -19,95 +21,174 @@ from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text
 from labkit.plot.style import HATCHED, LIMIT, MEASURED, series_style
 from trainplan import costs
 
-_ABOVE = 1.1  # of the roof; points up to here are no mistake, since two measurements differ by some per cent
+# of the roof; points up to here are no mistake, since two measurements differ by some
+# per cent
+_ABOVE = 1.1
 _REFUSED: dict[str, Any] = {"color": "white", "edgecolor": "#c8c8c8", "linestyle": ":"}
 _GREY = "#767676"
 _COLUMNS = "{:<9} {:<9} {}"  # time, memory, energy, right of a shortlist
-_ALIGNED: dict[str, Any] = {"family": "monospace"}  # one text a row: one a cell would cost a live frame too long
+# one text a row: one a cell would cost a live frame too long
+_ALIGNED: dict[str, Any] = {"family": "monospace"}
 
 
 @Drawing
 def roofline(
-    ax: Axes, points: Mapping[str, tuple[Positive, Positive]], *, flop_per_s: Positive, bytes_per_s: Positive
+    ax: Axes,
+    points: Mapping[str, tuple[Positive, Positive]],
+    *,
+    flop_per_s: Positive,
+    bytes_per_s: Positive,
 ) -> FigureSpec:
-    """Measured points (FLOP per byte, FLOP/s) under the roof that two ceilings make; both axes logarithmic.
+    """Measured points (FLOP per byte, FLOP/s) under the roof that two ceilings make;
+    both axes logarithmic.
 
-    Source: Williams, Waterman and Patterson (2009), Roofline. Raises BadArgument for ceilings or points at or
-    below zero.
+    Source: Williams, Waterman and Patterson (2009), Roofline. Raises BadArgument for
+    ceilings or points at or below zero.
     """
     ridge = flop_per_s / bytes_per_s
     shown = [ridge, *(x for x, _ in points.values())]
     x = np.geomspace(min(shown) / 4, max(shown) * 4, 200)
-    ax.loglog(x, np.minimum(flop_per_s, x * bytes_per_s), color=LIMIT, linewidth=2, label="roof (measured ceilings)")
+    ax.loglog(
+        x,
+        np.minimum(flop_per_s, x * bytes_per_s),
+        color=LIMIT,
+        linewidth=2,
+        label="roof (measured ceilings)",
+    )
     ax.axvline(ridge, color=LIMIT, linewidth=0.8, linestyle=":")
-    ax.annotate("ridge", (ridge, 0.02), xycoords=("data", "axes fraction"), xytext=(4, 0), textcoords="offset points")
+    ax.annotate(
+        "ridge",
+        (ridge, 0.02),
+        xycoords=("data", "axes fraction"),
+        xytext=(4, 0),
+        textcoords="offset points",
+    )
     shares = {}
     for i, (name, (flop_per_byte, rate)) in enumerate(points.items()):
         shares[name] = rate / min(flop_per_s, flop_per_byte * bytes_per_s)
         label = f"{name}: {shares[name]:.0%} of the roof"
-        ax.plot(flop_per_byte, rate, linestyle="", markersize=9, label=label, **series_style(i))
+        ax.plot(
+            flop_per_byte,
+            rate,
+            linestyle="",
+            markersize=9,
+            label=label,
+            **series_style(i),
+        )
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.yaxis.set_major_formatter(lambda value, _: format_si(value, "FLOP/s"))
-    ax.set(xlabel="arithmetic intensity (FLOP per byte counted)", ylabel="rate of arithmetic")
-    return FigureSpec(_roofline_in_words(shares, ridge), height_in=4.2, width_in=4.8, legend="right")
+    ax.set(
+        xlabel="arithmetic intensity (FLOP per byte counted)",
+        ylabel="rate of arithmetic",
+    )
+    return FigureSpec(
+        _roofline_in_words(shares, ridge), height_in=4.2, width_in=4.8, legend="right"
+    )
 
 
 def _roofline_in_words(shares: Mapping[str, float], ridge: float) -> str:
     words = [f"The ridge is at {significant(ridge)} FLOP per byte"]
-    words += [f"{name} reaches {share:.0%} of the roof" for name, share in shares.items()]
+    words += [
+        f"{name} reaches {share:.0%} of the roof" for name, share in shares.items()
+    ]
     above = [name for name, share in shares.items() if share > _ABOVE]
-    mistake = f" {' and '.join(above)} above the roof: a wrong count, a wrong clock, or data that a cache served."
+    mistake = (
+        f" {' and '.join(above)} above the roof: a wrong count, a wrong clock, or data"
+        " that a cache served."
+    )
     return "; ".join(words) + "." + (mistake if above else "")
 
 
 @Drawing
 def reached(
-    ax: Axes, published: Sequence[PublishedMatmul], *, here: Mapping[str, tuple[NonNegative, Positive]] | None = None
+    ax: Axes,
+    published: Sequence[PublishedMatmul],
+    *,
+    here: Mapping[str, tuple[NonNegative, Positive]] | None = None,
 ) -> FigureSpec:
-    """Matmul rates as a share of the vendor's dense peak: others' hatched with their source, `here` solid.
+    """Matmul rates as a share of the vendor's dense peak: others' hatched with their
+    source, `here` solid.
 
-    `here` maps a label to (measured FLOP/s, peak FLOP/s); leave out what has no known peak.
+    `here` maps a label to (measured FLOP/s, peak FLOP/s); leave out what has no known
+    peak.
     """
     mine: dict[str, Any] = {"color": MEASURED, "label": "measured here"}
-    others = {**HATCHED, "label": "published: " + "; ".join(sorted({one.source.split(" (")[0] for one in published}))}
-    rows = [(label, rate / peak, peak, mine) for label, (rate, peak) in (here or {}).items()]
+    others = {
+        **HATCHED,
+        "label": (
+            "published: "
+            + "; ".join(sorted({one.source.split(" (")[0] for one in published}))
+        ),
+    }
+    rows = [
+        (label, rate / peak, peak, mine) for label, (rate, peak) in (here or {}).items()
+    ]
     rows += [(one.device, one.share, one.peak_flop_per_s, others) for one in published]
     for y, (_, share, peak, style) in enumerate(rows):
         ax.barh(y, 100 * share, 0.7, **style)
         text_beside(ax, y, f"{share:.0%} of {format_si(peak, 'FLOP/s')}")
     ax.axvline(100, color=LIMIT, linewidth=2, label="limit: the vendor's peak")
     name_rows(ax, [row[0] for row in rows])
-    ax.set(xlim=(0, 100 * max([1.0, *(row[1] for row in rows)])), xlabel="share of the dense peak reached (%)")
+    ax.set(
+        xlim=(0, 100 * max([1.0, *(row[1] for row in rows)])),
+        xlabel="share of the dense peak reached (%)",
+    )
     height_in = 1.1 + 0.28 * max(len(rows), 1)
-    return FigureSpec(_reached_in_words(published, here or {}), height_in=height_in, width_in=4.5, legend="above")
+    return FigureSpec(
+        _reached_in_words(published, here or {}),
+        height_in=height_in,
+        width_in=4.5,
+        legend="above",
+    )
 
 
-def _reached_in_words(published: Sequence[PublishedMatmul], here: Mapping[str, tuple[float, float]]) -> str:
-    words = [f"{label}: {rate / peak:.0%} of the peak, measured here" for label, (rate, peak) in here.items()]
+def _reached_in_words(
+    published: Sequence[PublishedMatmul], here: Mapping[str, tuple[float, float]]
+) -> str:
+    words = [
+        f"{label}: {rate / peak:.0%} of the peak, measured here"
+        for label, (rate, peak) in here.items()
+    ]
     if published:
-        low, high = min(published, key=lambda one: one.share), max(published, key=lambda one: one.share)
+        low = min(published, key=lambda one: one.share)
+        high = max(published, key=lambda one: one.share)
         words.append(
-            f"best {published[0].dtype} matmuls that others published: from {low.share:.0%} ({low.device}) "
-            f"to {high.share:.0%} ({high.device}) of the peak"
+            f"best {published[0].dtype} matmuls that others published: from"
+            f" {low.share:.0%} ({low.device}) to {high.share:.0%} ({high.device}) of"
+            " the peak"
         )
-    above = " A board that clocks above its printed boost exceeds its peak." * any(r > p for r, p in here.values())
-    return "; ".join(words) + "." + above if words else "Nothing to show: no rate has a known peak."
+    above = " A board that clocks above its printed boost exceeds its peak." * any(
+        r > p for r, p in here.values()
+    )
+    return (
+        "; ".join(words) + "." + above
+        if words
+        else "Nothing to show: no rate has a known peak."
+    )
 
 
 @Drawing
-def shortlist(ax: Axes, candidates: Sequence[Candidate], *, most: Count = 14) -> FigureSpec:
-    """Judged devices as bars of a step's roofline time, with memory and energy, or the reason against.
+def shortlist(
+    ax: Axes, candidates: Sequence[Candidate], *, most: Count = 14
+) -> FigureSpec:
+    """Judged devices as bars of a step's roofline time, with memory and energy, or the
+    reason against.
 
-    Of each verdict the fastest are shown, `most` in all; the sentence counts every candidate.
+    Of each verdict the fastest are shown, `most` in all; the sentence counts every
+    candidate.
     """
     rows = _fair_selection(candidates, most)
     for y, one in enumerate(rows):
         if one.step_s is not None:
             ax.barh(y, one.step_s, 0.7, **(HATCHED if one.fits else _REFUSED))
         reason = f"{one.verdict}: {one.why[0].partition(', so ')[0]}"
-        text, color = (_COLUMNS.format(*one.amounts), "black") if one.fits else (reason, _GREY)
+        text, color = (
+            (_COLUMNS.format(*one.amounts), "black") if one.fits else (reason, _GREY)
+        )
         text_beside(ax, y, text, color=color, **_ALIGNED)
-    text_beside(ax, -1, _COLUMNS.format("time", "memory", "energy"), weight="bold", **_ALIGNED)
+    text_beside(
+        ax, -1, _COLUMNS.format("time", "memory", "energy"), weight="bold", **_ALIGNED
+    )
     name_rows(ax, [one.device.name for one in rows])
     for tick, one in zip(ax.get_yticklabels(), rows, strict=True):
         tick.set_color("black" if one.fits else _GREY)
@@ -116,15 +197,23 @@ def shortlist(ax: Axes, candidates: Sequence[Candidate], *, most: Count = 14) ->
     ax.set_xlabel("roofline time of a step, from dense peaks (calculated)")
     sentence = _shortlist_in_words(candidates, rows)
     height_in = 1.1 + 0.27 * max(len(rows), 1)
-    # narrow, since the columns are to the right of the axes; their header is between the axes and the title
+    # narrow, since the columns are to the right of the axes; their header is between
+    # the axes and the title
     return FigureSpec(sentence, height_in=height_in, width_in=3.6, title_pad=24)
 
 
 def _fair_selection(candidates: Sequence[Candidate], most: int) -> list[Candidate]:
-    """Half of the rows for what is in, a quarter each for undecided and out; rows left over go on in this order."""
-    groups = {verdict: [one for one in candidates if one.fits is verdict] for verdict in (True, None, False)}
+    """Half of the rows for what is in, a quarter each for undecided and out; rows left
+    over go on in this order.
+    """
+    groups = {
+        verdict: [one for one in candidates if one.fits is verdict]
+        for verdict in (True, None, False)
+    }
     room = {True: most // 2, None: most // 4, False: most // 4}
-    left = most - sum(min(room[verdict], len(group)) for verdict, group in groups.items())
+    left = most - sum(
+        min(room[verdict], len(group)) for verdict, group in groups.items()
+    )
     for verdict, group in groups.items():
         extra = min(left, max(len(group) - room[verdict], 0))
         room[verdict] += extra
@@ -132,46 +221,73 @@ def _fair_selection(candidates: Sequence[Candidate], most: int) -> list[Candidat
     return [one for verdict, group in groups.items() for one in group[: room[verdict]]]
 
 
-def _shortlist_in_words(candidates: Sequence[Candidate], rows: Sequence[Candidate]) -> str:
+def _shortlist_in_words(
+    candidates: Sequence[Candidate], rows: Sequence[Candidate]
+) -> str:
     if not candidates:
         return "No device to judge."
-    groups = {verdict: [one for one in candidates if one.fits is verdict] for verdict in (True, None, False)}
+    groups = {
+        verdict: [one for one in candidates if one.fits is verdict]
+        for verdict in (True, None, False)
+    }
     words = [f"Of {len(candidates)} devices {len(groups[True])} are in"]
     if groups[True]:
         first = groups[True][0]
         time, _, energy = first.amounts
         energy += "" if first.energy_j is None else " at full board power"
-        words[0] += f", the fastest {first.device.name}" + (f" ({time}, energy {energy})" if first.step_s else "")
+        words[0] += f", the fastest {first.device.name}" + (
+            f" ({time}, energy {energy})" if first.step_s else ""
+        )
     for group in (groups[None], groups[False]):
         if group:
             example = group[0]
-            words.append(f"{len(group)} {example.verdict}, such as {example.device.name}: {example.why[0]}")
+            words.append(
+                f"{len(group)} {example.verdict}, such as {example.device.name}:"
+                f" {example.why[0]}"
+            )
     shown = "" if len(rows) == len(candidates) else f" {len(rows)} of them are shown."
     starred = any("*" in one.why[0] for one in rows if not one.fits)
-    return "; ".join(words) + "." + shown + " * recalled or derived, not read from a source." * starred
+    return (
+        "; ".join(words)
+        + "."
+        + shown
+        + " * recalled or derived, not read from a source." * starred
+    )
 
 
 @Drawing
-def shortlist_of(ax: Axes, *, model: str, batch: Count, sequence: Count, dtype: str, optimizer: str) -> FigureSpec:
+def shortlist_of(
+    ax: Axes, *, model: str, batch: Count, sequence: Count, dtype: str, optimizer: str
+) -> FigureSpec:
     """The shortlist of the whole catalogue for one training step, as sliders set it.
 
     A setting that the model doesn't allow is explained in words in place of the figure.
     """
     try:
-        step = costs.training_step(model, batch=batch, seq=sequence, dtype=dtype, optimizer=optimizer)
+        step = costs.training_step(
+            model, batch=batch, seq=sequence, dtype=dtype, optimizer=optimizer
+        )
     except PlanError as error:
         ax.set_axis_off()
         ax.annotate(str(error), (0, 0.5), xycoords="axes fraction", wrap=True)
         return FigureSpec(str(error))
     job = device_jobs.Job(
-        memory_bytes=step.memory.total_bytes, flop=step.flop, n_bytes=step.n_bytes, dtype=step.compute_dtype
+        memory_bytes=step.memory.total_bytes,
+        flop=step.flop,
+        n_bytes=step.n_bytes,
+        dtype=step.compute_dtype,
     )
-    return dataclasses.replace(shortlist.draw(ax, device_jobs.shortlist(job)), title=str(step).replace(": ", ":\n", 1))
+    return dataclasses.replace(
+        shortlist.draw(ax, device_jobs.shortlist(job)),
+        title=str(step).replace(": ", ":\n", 1),
+    )
 
 
 @Drawing
 def jobs_by_device(ax: Axes, judged: Mapping[str, Sequence[Candidate]]) -> FigureSpec:
-    """A step's roofline time of several jobs on the same devices, in the first job's order; open markers are out."""
+    """A step's roofline time of several jobs on the same devices, in the first job's
+    order; open markers are out.
+    """
     names = [one.device.name for one in next(iter(judged.values()), ())]
     words = []
     for i, (job, candidates) in enumerate(judged.items()):
@@ -180,7 +296,9 @@ def jobs_by_device(ax: Axes, judged: Mapping[str, Sequence[Candidate]]) -> Figur
         for one in candidates:
             if one.step_s is not None:
                 fill = "full" if one.fits else "none"
-                ax.plot(one.step_s, names.index(one.device.name), fillstyle=fill, **style)
+                ax.plot(
+                    one.step_s, names.index(one.device.name), fillstyle=fill, **style
+                )
         inside = [one.device.name for one in candidates if one.fits]
         words.append(f"{job}: {', '.join(inside) if inside else 'no device'} in")
     name_rows(ax, names)
@@ -189,6 +307,11 @@ def jobs_by_device(ax: Axes, judged: Mapping[str, Sequence[Candidate]]) -> Figur
     label_seconds(ax.xaxis)
     ax.xaxis.set_minor_formatter(lambda _value, _: "")
     ax.grid(axis="y", linewidth=0.4)
-    ax.set_xlabel("roofline time of a step (calculated). Open marker: out. No marker: a fact is missing")
+    ax.set_xlabel(
+        "roofline time of a step (calculated). Open marker: out. No marker: a fact is"
+        " missing"
+    )
     sentence = "; ".join(words) + "." if words else "No job to draw."
-    return FigureSpec(sentence, height_in=1.1 + 0.35 * max(len(names), 1), legend="above")
+    return FigureSpec(
+        sentence, height_in=1.1 + 0.35 * max(len(names), 1), legend="above"
+    )

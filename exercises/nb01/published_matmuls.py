@@ -12,7 +12,9 @@ from labkit.measure.published import table
 
 @dataclass(frozen=True, repr=False)
 class PublishedMatmul(Shown):
-    """The best matmul rate that somebody found on a device, beside its vendor's dense peak; both in FLOP/s."""
+    """The best matmul rate that somebody found on a device, beside its vendor's dense
+    peak; both in FLOP/s.
+    """
 
     device: str
     dtype: str
@@ -28,13 +30,19 @@ class PublishedMatmul(Shown):
         return self.flop_per_s / self.peak_flop_per_s
 
     def __str__(self) -> str:
-        rate, peak = format_si(self.flop_per_s, "FLOP/s"), format_si(self.peak_flop_per_s, "FLOP/s")
-        return f"{self.device}, {self.dtype}: {rate} of {peak} ({self.share:.0%}), {self.source}"
+        rate = format_si(self.flop_per_s, "FLOP/s")
+        peak = format_si(self.peak_flop_per_s, "FLOP/s")
+        return (
+            f"{self.device}, {self.dtype}: {rate} of {peak} ({self.share:.0%}),"
+            f" {self.source}"
+        )
 
 
 @functools.cache
 def matmuls() -> tuple[PublishedMatmul, ...]:
-    """Every row of the table "matmul_efficiency", in the file's order. Raises DataError for a damaged table."""
+    """Every row of the table "matmul_efficiency", in the file's order. Raises DataError
+    for a damaged table.
+    """
     return tuple(
         PublishedMatmul(
             device=row["gpu"],

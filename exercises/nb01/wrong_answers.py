@@ -13,14 +13,30 @@ BIGGEST = "H100 SXM5 80GB"
 
 WRONG = {
     "01.1": [
-        (lambda cores, boost_hz: cores * boost_hz, "0.5x", "half-the-work-counted"),  # a multiply-add counted once
-        (lambda cores, boost_hz: cores * 2 * boost_hz / 1e12, "FLOP/s, not TFLOP/s", "wrong-unit"),
+        (
+            lambda cores, boost_hz: cores * boost_hz,
+            "0.5x",
+            "half-the-work-counted",
+        ),  # a multiply-add counted once
+        (
+            lambda cores, boost_hz: cores * 2 * boost_hz / 1e12,
+            "FLOP/s, not TFLOP/s",
+            "wrong-unit",
+        ),
         (lambda cores, boost_hz: 8.141e12, "For", "hard-coded"),  # the T4's, hard-coded
-        (lambda cores, boost_hz: cores * 2 * 1.59e9, "cores at", "right-for-one-case"),  # the T4's clock
+        (
+            lambda cores, boost_hz: cores * 2 * 1.59e9,
+            "cores at",
+            "right-for-one-case",
+        ),  # the T4's clock
     ],
     "01.3": [
         (without_the_result, "1.5x", "half-the-work-counted"),
-        (lambda n, element_bytes: n / 6, "element_bytes=1", "right-for-one-case"),  # right for float32 only
+        (
+            lambda n, element_bytes: n / 6,
+            "element_bytes=1",
+            "right-for-one-case",
+        ),  # right for float32 only
         (
             lambda n, element_bytes: 2 * n**3 / (3 * n * element_bytes),
             "three matrices",
@@ -35,12 +51,16 @@ WRONG = {
     ],
     "01.4": [
         (
-            lambda params, saved_activation_bytes, batch: 8 * params + saved_activation_bytes * batch,
+            lambda params, saved_activation_bytes, batch: (
+                8 * params + saved_activation_bytes * batch
+            ),
             "two averages of Adam",
             "half-the-work-counted",
         ),  # SGD
         (
-            lambda params, saved_activation_bytes, batch: batch * (16 * params + saved_activation_bytes),
+            lambda params, saved_activation_bytes, batch: (
+                batch * (16 * params + saved_activation_bytes)
+            ),
             "whatever the batch",
             "what-grows-with-batch",
         ),
@@ -50,14 +70,20 @@ WRONG = {
             "what-grows-with-batch",
         ),  # right for one image
         (
-            lambda params, saved_activation_bytes, batch: 4 * params + saved_activation_bytes * batch,
+            lambda params, saved_activation_bytes, batch: (
+                4 * params + saved_activation_bytes * batch
+            ),
             "4 bytes each",
             "wrong-unit",
         ),  # numbers, not bytes
         (lambda params, saved_activation_bytes, batch: 235_610_976, "For params", "hard-coded"),
     ],
     "01.6": [
-        (chosen(BIGGEST, BIGGEST, BIGGEST), "digits: H100 SXM5 80GB would do, but this machine", "bigger-is-better"),
+        (
+            chosen(BIGGEST, BIGGEST, BIGGEST),
+            "digits: H100 SXM5 80GB would do, but this machine",
+            "bigger-is-better",
+        ),
         (chosen(bert=BIGGEST), "BERT: H100 SXM5 80GB draws up to 700 W", "bigger-is-better"),
         (chosen(bert="this machine"), "float16 peak unknown", "other-formula"),
         (chosen(llama=BIGGEST), "needs 129 GB of 80.0 GB", "it-will-fit"),

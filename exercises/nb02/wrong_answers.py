@@ -84,9 +84,15 @@ def planted(
 
         if warm:
             reading("cpu"), reading("gpu")
-        cpu_s, gpu_s = ([reading(processor) for _ in range(runs)] for processor in ("cpu", "gpu"))
+        cpu_s, gpu_s = (
+            [reading(processor) for _ in range(runs)] for processor in ("cpu", "gpu")
+        )
         found = 0.0 if runs < 3 else iqr(gpu_s) / statistics.median(gpu_s)
-        result = {"cpu_s": statistics.mean(cpu_s), "gpu_s": statistics.mean(gpu_s), "gpu_spread": found}
+        result = {
+            "cpu_s": statistics.mean(cpu_s),
+            "gpu_s": statistics.mean(gpu_s),
+            "gpu_spread": found,
+        }
         return result | (report(cpu_s, gpu_s) if report else {}) | hard_coded
 
     return benchmark
@@ -109,9 +115,16 @@ def a_sixteenth_reading(station, n):
 
 def off_the_judges_log(station, n):
     planted()(station, n)
-    cpu_s, gpu_s = ([r.seconds + r.transfer_s for r in station.runs if r.processor == p] for p in ("cpu", "gpu"))
+    cpu_s, gpu_s = (
+        [r.seconds + r.transfer_s for r in station.runs if r.processor == p]
+        for p in ("cpu", "gpu")
+    )
     spread = iqr(gpu_s) / statistics.median(gpu_s)
-    return {"cpu_s": statistics.median(cpu_s), "gpu_s": statistics.median(gpu_s), "gpu_spread": spread}
+    return {
+        "cpu_s": statistics.median(cpu_s),
+        "gpu_s": statistics.median(gpu_s),
+        "gpu_spread": spread,
+    }
 
 
 def waits_for_the_clock(station, n):
@@ -189,16 +202,40 @@ WRONG = {
     ],
     "02.6": [
         (lambda share, factor: share * factor, "share=", "part-speedup-is-whole"),
-        (lambda share, factor: 1 / (share + (1 - share) / factor), "the part that stays", "upside-down"),
-        (lambda share, factor: (1 - share) + share / factor, "share=", "upside-down"),  # the time, not the speed-up
+        (
+            lambda share, factor: 1 / (share + (1 - share) / factor),
+            "the part that stays",
+            "upside-down",
+        ),
+        (
+            lambda share, factor: (1 - share) + share / factor,
+            "share=",
+            "upside-down",
+        ),  # the time, not the speed-up
         (lambda share, factor: 1 / (1 - share), "share=", "other-formula"),
-        (lambda share, factor: factor / (factor * (1 - share) + share), "infinity / infinity", "zero-never-happens"),
-        (lambda share, factor: 2 / (1 + 1 / factor), "share=", "right-for-one-case"),  # right at a half only
+        (
+            lambda share, factor: factor / (factor * (1 - share) + share),
+            "infinity / infinity",
+            "zero-never-happens",
+        ),
+        (
+            lambda share, factor: 2 / (1 + 1 / factor),
+            "share=",
+            "right-for-one-case",
+        ),  # right at a half only
     ],
     "02.7": [
-        (planted(sync=False), "1 of 6 faults remains:\n(1) no synchronisation", "no-synchronise"),
+        (
+            planted(sync=False),
+            "1 of 6 faults remains:\n(1) no synchronisation",
+            "no-synchronise",
+        ),
         (planted(warm=False), "1 of 6 faults remains:\n(1) cold call", "few-readings-decide"),
-        (planted(fresh=False), "1 of 6 faults remains:\n(1) work skipped: the CPU and the GPU", "unequal-comparison"),
+        (
+            planted(fresh=False),
+            "1 of 6 faults remains:\n(1) work skipped: the CPU and the GPU",
+            "unequal-comparison",
+        ),
         (
             planted(rng_outside=False),
             "1 of 6 faults remains:\n(1) different work compared: random numbers",
@@ -209,16 +246,36 @@ WRONG = {
             "1 of 6 faults remains:\n(1) different work compared: not the same numbers",
             "unequal-comparison",
         ),
-        (planted(transfer=False), "1 of 6 faults remains:\n(1) transfer left out", "unequal-comparison"),
-        (planted(runs=1), "1 of 6 faults remains:\n(1) one run and no spread", "few-readings-decide"),
+        (
+            planted(transfer=False),
+            "1 of 6 faults remains:\n(1) transfer left out",
+            "unequal-comparison",
+        ),
+        (
+            planted(runs=1),
+            "1 of 6 faults remains:\n(1) one run and no spread",
+            "few-readings-decide",
+        ),
         (
             planted(gpu_spread=0.1),
             "1 of 6 faults remains:\n(1) one run and no spread: gpu_spread does not follow",
             "hard-coded",
         ),
-        (reporting("gpu_spread", lambda c, g: iqr(c) / statistics.median(c)), NO_SPREAD, "other-formula"),  # the CPU's
-        (reporting("gpu_spread", lambda c, g: (max(g) - min(g)) / statistics.median(g)), NO_SPREAD, "range-is-spread"),
-        (reporting("gpu_spread", lambda c, g: 5 * iqr(g) / statistics.median(g)), NO_SPREAD, "other-formula"),
+        (
+            reporting("gpu_spread", lambda c, g: iqr(c) / statistics.median(c)),
+            NO_SPREAD,
+            "other-formula",
+        ),  # the CPU's
+        (
+            reporting("gpu_spread", lambda c, g: (max(g) - min(g)) / statistics.median(g)),
+            NO_SPREAD,
+            "range-is-spread",
+        ),
+        (
+            reporting("gpu_spread", lambda c, g: 5 * iqr(g) / statistics.median(g)),
+            NO_SPREAD,
+            "other-formula",
+        ),
         (reporting("gpu_s", lambda c, g: g[0]), NO_MIDDLE + " GPU", "few-readings-decide"),
         (reporting("gpu_s", lambda c, g: g[-1]), NO_MIDDLE + " GPU", "few-readings-decide"),
         (reporting("gpu_s", lambda c, g: max(g)), NO_MIDDLE + " GPU", "few-readings-decide"),
@@ -227,10 +284,18 @@ WRONG = {
         (reporting("cpu_s", lambda c, g: min(c)), NO_MIDDLE + " CPU", "few-readings-decide"),
         (a_sixteenth_reading, NO_MIDDLE + " GPU", "few-readings-decide"),
         (off_the_judges_log, "has no attribute 'runs'", "goes-round-the-tool"),
-        (waits_for_the_clock, "The clock has not moved in 1,000,000 readings", "attacks-the-check"),
+        (
+            waits_for_the_clock,
+            "The clock has not moved in 1,000,000 readings",
+            "attacks-the-check",
+        ),
         (planted(sync=False, transfer=False), "2 of 6 faults remain:", "no-synchronise"),
         (as_in_the_stub, "6 of 6 faults remain:", "other-formula"),
-        (planted(gpu_s=0.1), "Even on a workstation without traps the GPU's number is wrong", "hard-coded"),
+        (
+            planted(gpu_s=0.1),
+            "Even on a workstation without traps the GPU's number is wrong",
+            "hard-coded",
+        ),
         (in_milliseconds, "1e+03x", "wrong-unit"),
         (swapped, "on the right processor", "other-formula"),
         (lambda station, n: planted()(station, 1_000_000), "use n", "right-for-one-case"),
@@ -240,6 +305,10 @@ WRONG = {
             "Nothing was blurred on the CPU",
             "hard-coded",
         ),
-        (lambda station, n: 12.5, "Expected a dict with the keys cpu_s, gpu_s, gpu_spread", "result-of-another-kind"),
+        (
+            lambda station, n: 12.5,
+            "Expected a dict with the keys cpu_s, gpu_s, gpu_spread",
+            "result-of-another-kind",
+        ),
     ],
 }

@@ -446,7 +446,10 @@ def blur_in_place(image, out):
 def blur_of_full_blocks_only(image, out):
     """Right only for multiples of the block."""
     column, row = cuda.grid(2)
-    blocks_down, blocks_across = image.shape[0] // cuda.blockDim.y, image.shape[1] // cuda.blockDim.x
+    blocks_down, blocks_across = (
+        image.shape[0] // cuda.blockDim.y,
+        image.shape[1] // cuda.blockDim.x,
+    )
     if cuda.blockIdx.y < blocks_down and cuda.blockIdx.x < blocks_across:
         out[row, column] = _mean(image, row, column)
 
@@ -478,7 +481,9 @@ def _sum_of_nine(image, row, column):
     total = np.float32(0)
     for r in range(row - 1, row + 2):
         for c in range(column - 1, column + 2):
-            total += image[min(max(r, 0), image.shape[0] - 1), min(max(c, 0), image.shape[1] - 1)]
+            total += image[
+                min(max(r, 0), image.shape[0] - 1), min(max(c, 0), image.shape[1] - 1)
+            ]
     return total
 
 
@@ -497,7 +502,9 @@ def blur_with_edges_repeated(image, out):
         total = np.float32(0)
         for r in range(row - 1, row + 2):
             for c in range(column - 1, column + 2):
-                total += image[min(max(r, 0), image.shape[0] - 1), min(max(c, 0), image.shape[1] - 1)]
+                total += image[
+                    min(max(r, 0), image.shape[0] - 1), min(max(c, 0), image.shape[1] - 1)
+                ]
         out[row, column] = total / 9
 
 
@@ -521,7 +528,9 @@ def blur_of_a_shared_tile_too_early(image, out):
         count = 0
         for r in range(max(row - 1, 0), min(row + 2, image.shape[0])):
             for c in range(max(column - 1, 0), min(column + 2, image.shape[1])):
-                inside = 0 <= y + r - row < cuda.blockDim.y and 0 <= x + c - column < cuda.blockDim.x
+                inside = (
+                    0 <= y + r - row < cuda.blockDim.y and 0 <= x + c - column < cuda.blockDim.x
+                )
                 total += tile[y + r - row, x + c - column] if inside else image[r, c]
                 count += 1
         out[row, column] = total / count
@@ -733,9 +742,17 @@ WRONG = {
         (double_with_a_list, "list", "kernel-takes-any-python"),
         (double_through_a_block_of_any_size, "shared", "kernel-takes-any-python"),
         (double_by_an_atomic_maximum, "No two threads change one element", "atomic-is-free"),
-        (double_with_an_array_of_the_notebook, "It uses block_of, an array of the notebook", "right-for-one-case"),
+        (
+            double_with_an_array_of_the_notebook,
+            "It uses block_of, an array of the notebook",
+            "right-for-one-case",
+        ),
         (double_by_the_first_half, "Few threads do the work of many", "few-threads-work"),
-        (open_double, "Expected the kernel's parameters (x, out), got (x, wrong)", "result-of-another-kind"),
+        (
+            open_double,
+            "Expected the kernel's parameters (x, out), got (x, wrong)",
+            "result-of-another-kind",
+        ),
         (double_guarded_within_the_block, "[outside]", "one-block-is-the-grid"),
         (double_with_the_index_clamped, "[race]", "missing-guard"),
         (double_round_and_round, "[race]", "missing-guard"),
@@ -753,7 +770,11 @@ WRONG = {
         (relu_in_whole_rounds_only, "out[16] is nan", "rest-left-out"),
         (relu_in_a_round_too_many, "[outside]", "off-by-one"),
         (relu_of_positive_numbers_only, "is nan, expected 0", "memory-starts-at-zero"),
-        (relu_a_piece_a_thread, "neighbouring threads take neighbouring elements", "neighbours-apart"),
+        (
+            relu_a_piece_a_thread,
+            "neighbouring threads take neighbouring elements",
+            "neighbours-apart",
+        ),
         (relu_as_the_absolute_value, "elements are wrong", "other-formula"),
         (relu_in_strides_of_the_number_of_blocks, "[race]", "one-block-is-the-grid"),
         (relu_of_everything_in_each_block, "[race]", "one-block-is-the-grid"),
@@ -769,14 +790,22 @@ WRONG = {
         (histogram_with_a_barrier, "[race]", "plus-equals-is-atomic"),
         (histogram_with_a_fence, "[race]", "plus-equals-is-atomic"),
         (histogram_that_swaps_once, "[race]", "plus-equals-is-atomic"),
-        (histogram_that_counts_without_an_atomic_after_a_failed_swap, "[race]", "plus-equals-is-atomic"),
+        (
+            histogram_that_counts_without_an_atomic_after_a_failed_swap,
+            "[race]",
+            "plus-equals-is-atomic",
+        ),
         (histogram_in_shared_memory_unset, "[unset]", "memory-starts-at-zero"),
         (histogram_in_shared_memory_too_early, "[race]", "missing-barrier"),
         (histogram_of_a_block, "[race]", "one-block-is-the-grid"),
         (histogram_added_without_an_atomic, "[race]", "plus-equals-is-atomic"),
         (histogram_of_a_thread_a_count, "Few threads do the work of many", "few-threads-work"),
         (histogram_that_reads_by_an_atomic, "[race]", "plus-equals-is-atomic"),
-        (histogram_by_the_first_lane_of_a_warp, "Few threads do the work of many", "few-threads-work"),
+        (
+            histogram_by_the_first_lane_of_a_warp,
+            "Few threads do the work of many",
+            "few-threads-work",
+        ),
         (histogram_with_barriers_in_the_guard, "[barrier]", "barrier-not-reached-by-all"),
         (histogram_by_an_atomic_maximum, "[race]", "plus-equals-is-atomic"),
     ],
@@ -789,8 +818,16 @@ WRONG = {
         (saxpy_into_x, "elements are wrong", "input-is-mine"),
         (saxpy_by_atomics, "No two threads change one element", "atomic-is-free"),
         (saxpy_by_atomic_differences, "No two threads change one element", "atomic-is-free"),
-        (saxpy_by_atomics_of_odd_threads, "No two threads change one element", "atomic-is-free"),
-        (saxpy_a_piece_a_thread, "neighbouring threads take neighbouring elements", "neighbours-apart"),
+        (
+            saxpy_by_atomics_of_odd_threads,
+            "No two threads change one element",
+            "atomic-is-free",
+        ),
+        (
+            saxpy_a_piece_a_thread,
+            "neighbouring threads take neighbouring elements",
+            "neighbours-apart",
+        ),
         (saxpy_without_y, "elements are wrong", "other-formula"),
         (saxpy_with_a_at_y, "elements are wrong", "pairs-mixed-up"),
     ],

@@ -17,31 +17,51 @@ from labkit.measure.machine import Machine, machine
 
 
 def time_on_gpu(
-    section: str, title: str, launches: Mapping[str, tuple[Any, ...]], *, estimates: Mapping[str, Estimate], size: str
-) -> Comparison | None:  # fmt: skip
-    """Time launches in turn on the GPU and record them, beside their estimates. Without a GPU, show the rest only.
+    section: str,
+    title: str,
+    launches: Mapping[str, tuple[Any, ...]],
+    *,
+    estimates: Mapping[str, Estimate],
+    size: str,
+) -> Comparison | None:
+    """Time launches in turn on the GPU and record them, beside their estimates. Without
+    a GPU, show the rest only.
 
-    A launch is (kernel, grid, block, *arguments); an argument that is a tuple stands for a float32 array of that shape,
-    filled with random numbers on the GPU and shared by the launches. `size` says in words what a launch handles; values
-    of another size are not shown. Returns None without a GPU.
-    Raises KernelError for a launch of another form.
+    A launch is (kernel, grid, block, *arguments); an argument that is a tuple stands
+    for a float32 array of that shape, filled with random numbers on the GPU and shared
+    by the launches. `size` says in words what a launch handles; values of another size
+    are not shown. Returns None without a GPU. Raises KernelError for a launch of
+    another form.
     """
     for row, launch in launches.items():
         if not isinstance(launch, tuple) or len(launch) < 3 or not callable(launch[0]):
-            raise KernelError(f"Expected (kernel, grid, block, *arguments) for {row!r}, got {brief_repr(launch)}.")
+            raise KernelError(
+                f"Expected (kernel, grid, block, *arguments) for {row!r}, got"
+                f" {brief_repr(launch)}."
+            )
     here = machine()
     cuda: Any = importlib.import_module("numba.cuda")
     on_gpu = bool(here.gpus) and cuda.is_available()  # torch and numba both see it
     board = SpeedBoard(section, title, size=size, dtype="float32", log=True)
     for row in launches:
-        known = {f"{e.device}, {e.limit} limits": e.seconds for e in (estimates.get(row),) if e}
-        board.expect(row, known) if on_gpu else board.absent(row, "a CUDA GPU that numba can use", calculated=known)
+        known = {
+            f"{e.device}, {e.limit} limits": e.seconds
+            for e in (estimates.get(row),)
+            if e
+        }
+        (
+            board.expect(row, known)
+            if on_gpu
+            else board.absent(row, "a CUDA GPU that numba can use", calculated=known)
+        )
     if not on_gpu:
         return None
     return board.compare(ready(launches, here), sync=here.sync)
 
 
-def ready(launches: Mapping[str, tuple[Any, ...]], here: Machine) -> dict[str, Callable[[], object]]:
+def ready(
+    launches: Mapping[str, tuple[Any, ...]], here: Machine
+) -> dict[str, Callable[[], object]]:
     """A call without arguments for each launch, its arrays on the GPU."""
     import torch
 
@@ -53,8 +73,12 @@ def ready(launches: Mapping[str, tuple[Any, ...]], here: Machine) -> dict[str, C
 
     calls: dict[str, Callable[[], object]] = {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numba's, on grids too small to fill the GPU: here they are a row like others
+        # numba's, on grids too small to fill the GPU: here they are a row like others
+        warnings.simplefilter("ignore")
         for row, (kernel, grid, block, *arguments) in launches.items():
-            given = [array(i, arg) if isinstance(arg, tuple) else arg for i, arg in enumerate(arguments)]
+            given = [
+                array(i, arg) if isinstance(arg, tuple) else arg
+                for i, arg in enumerate(arguments)
+            ]
             calls[row] = functools.partial(kernel[grid, block], *given)
     return calls

@@ -13,13 +13,21 @@ _TIMES = ("published", "calculated", "low", "high")
 
 @functools.cache
 def published() -> tuple[Agreement[bool], ...]:
-    """Seconds of kernels that others timed, and what lab.trace(...).estimate says: those fitted to, those held out.
+    """Seconds of kernels that others timed, and what lab.trace(...).estimate says:
+    those fitted to, those held out.
 
-    A row's `by` says if its time is inside the estimate's bounds. Source: "kernel_times" (scripts/kernel_times.py).
+    A row's `by` says if its time is inside the estimate's bounds. Source:
+    "kernel_times" (scripts/kernel_times.py).
     """
     rows: dict[str, list[Compared[bool]]] = {"": [], "yes": []}
     for row in table("kernel_times"):
-        took, calculated, low, high = (float(row[f"{name}_ms"]) / KILO for name in _TIMES)
-        one = Compared(f"{row['kernel']} on {row['device']}", calculated, took, low <= took <= high)
+        took, calculated, low, high = (
+            float(row[f"{name}_ms"]) / KILO for name in _TIMES
+        )
+        one = Compared(
+            f"{row['kernel']} on {row['device']}", calculated, took, low <= took <= high
+        )
         rows[row["held_out"]].append(one)
-    return Agreement("fitted to", "s", tuple(rows[""])), Agreement("held out", "s", tuple(rows["yes"]))
+    return Agreement("fitted to", "s", tuple(rows[""])), Agreement(
+        "held out", "s", tuple(rows["yes"])
+    )

@@ -1,4 +1,6 @@
-"""Figures of one request of a warp: the lines of memory that it touches, the banks of shared memory that it reads."""
+"""Figures of one request of a warp: the lines of memory that it touches, the banks of
+shared memory that it reads.
+"""
 
 from __future__ import annotations
 
@@ -19,58 +21,116 @@ from labkit.plot.core import Drawing, FigureSpec
 from labkit.plot.style import MEASURED
 
 Array = np.ndarray[Any, Any]
-_ROW_IN, _LOW_ROW_IN, _MANY = 0.19, 0.155, 16  # rows are lower where there are more than 16
+# rows are lower where there are more than 16
+_ROW_IN = 0.19
+_LOW_ROW_IN = 0.155
+_MANY = 16
 _WIDTH_IN = 5.9
 _GAP = 0.6  # height of a break, in rows
-_LEFT = -LINE_BYTES * 0.95 / _WIDTH_IN  # x of the labels, the same in all pictures: one that is redrawn mustn't jump
+# x of the labels, the same in all pictures: one that is redrawn mustn't jump
+_LEFT = -LINE_BYTES * 0.95 / _WIDTH_IN
 _HEADER = -0.55  # y of the column names above the first row
 ASKED: dict[str, Any] = {"facecolor": MEASURED, "edgecolor": "white", "linewidth": 0.8}
-MOVED: dict[str, Any] = {"facecolor": "#fbe6bf", "edgecolor": "#b87a00", "hatch": "////", "linewidth": 0.0}
-CONFLICT: dict[str, Any] = {"facecolor": "#E69F00", "edgecolor": "black", "linewidth": 1.2}
-UNTOUCHED: dict[str, Any] = {"facecolor": "white", "edgecolor": "#b0b0b0", "linewidth": 0.6}
+MOVED: dict[str, Any] = {
+    "facecolor": "#fbe6bf",
+    "edgecolor": "#b87a00",
+    "hatch": "////",
+    "linewidth": 0.0,
+}
+CONFLICT: dict[str, Any] = {
+    "facecolor": "#E69F00",
+    "edgecolor": "black",
+    "linewidth": 1.2,
+}
+UNTOUCHED: dict[str, Any] = {
+    "facecolor": "white",
+    "edgecolor": "#b0b0b0",
+    "linewidth": 0.6,
+}
 
 
 @Drawing
 def warp_lines(ax: Axes, request: Request | Any) -> FigureSpec:
-    """The 128-byte lines of memory that one request of a warp touches, a row each, with their 32-byte sectors.
+    """The 128-byte lines of memory that one request of a warp touches, a row each, with
+    their 32-byte sectors.
 
-    A number in a cell is the lane that asks for these bytes, "4×" stands for four lanes. Rows are in the order of
-    their addresses, labelled with bytes from the array's first element; a break stands for lines nobody asked for.
-    Raises KernelError for a request to shared memory.
+    A number in a cell is the lane that asks for these bytes, "4×" stands for four
+    lanes. Rows are in the order of their addresses, labelled with bytes from the
+    array's first element; a break stands for lines nobody asked for. Raises KernelError
+    for a request to shared memory.
     """
     _expect(request, shared=False)
     touched = np.unique(request.addresses[:, None] + np.arange(request.size))
-    sectors, lines = np.unique(touched // SECTOR_BYTES), np.unique(touched // LINE_BYTES)
+    sectors = np.unique(touched // SECTOR_BYTES)
+    lines = np.unique(touched // LINE_BYTES)
     rows = _draw_rows(ax, request, lines)
     columns = np.arange(0, LINE_BYTES, SECTOR_BYTES)
     cells(ax, np.tile(columns, len(lines)), np.repeat(rows, 4), SECTOR_BYTES, UNTOUCHED)
     at = rows[np.searchsorted(lines, sectors * SECTOR_BYTES // LINE_BYTES)]
     cells(ax, sectors * SECTOR_BYTES % LINE_BYTES, at, SECTOR_BYTES, MOVED)
     shared = _draw_asked(ax, request, lines, rows)
-    cells(ax, sectors * SECTOR_BYTES % LINE_BYTES, at, SECTOR_BYTES, {"facecolor": "none", "edgecolor": "black"})
+    cells(
+        ax,
+        sectors * SECTOR_BYTES % LINE_BYTES,
+        at,
+        SECTOR_BYTES,
+        {"facecolor": "none", "edgecolor": "black"},
+    )
     for byte in (*columns, LINE_BYTES):
         words(ax, byte, _HEADER, str(byte), ha="center")
     words(ax, LINE_BYTES + 6, _HEADER, "byte of the line")
     many = "; 4×: of four lanes" if shared else ""
     told = "number: lane" if request.size > 1 else "lanes on the right"
-    key = {f"asked for ({told}{many})": ASKED, "moved, not asked for": MOVED, "not moved": UNTOUCHED}
+    key = {
+        f"asked for ({told}{many})": ASKED,
+        "moved, not asked for": MOVED,
+        "not moved": UNTOUCHED,
+    }
     sentence = _lines_in_words(request, len(touched), len(sectors), len(lines))
-    return finished(ax, sentence, _source_line(request), columns=LINE_BYTES, rows=rows[-1] + 1, key=key)
+    return finished(
+        ax,
+        sentence,
+        _source_line(request),
+        columns=LINE_BYTES,
+        rows=rows[-1] + 1,
+        key=key,
+    )
 
 
 def _draw_asked(ax: Axes, request: Request, lines: Array, rows: Array) -> bool:
-    """Draw the bytes that each lane asks for, and say whether several lanes ask for the same."""
-    addresses, first, times = np.unique(request.addresses, return_index=True, return_counts=True)
-    line, left = addresses // LINE_BYTES, addresses % LINE_BYTES
+    """Draw the bytes that each lane asks for, and say whether several lanes ask for the
+    same.
+    """
+    addresses, first, times = np.unique(
+        request.addresses, return_index=True, return_counts=True
+    )
+    line = addresses // LINE_BYTES
+    left = addresses % LINE_BYTES
     y = rows[np.searchsorted(lines, line)]
     width = np.minimum(request.size, LINE_BYTES - left)
     cells(ax, left, y, width, ASKED)
     rest = request.size - width
-    over = rest > 0  # an access at an address that is no multiple of its size may reach into the next line
-    cells(ax, 0 * left[over], rows[np.searchsorted(lines, line[over] + 1)], rest[over], ASKED)
+    # an access at an address that is no multiple of its size may reach into the next
+    # line
+    over = rest > 0
+    cells(
+        ax,
+        0 * left[over],
+        rows[np.searchsorted(lines, line[over] + 1)],
+        rest[over],
+        ASKED,
+    )
     if request.size > 1:
         for x, at, w, i, n in zip(left, y, width, first, times, strict=True):
-            _number(ax, x + w / 2, at, request.lanes[i], n, color="white", rotation=90 * (request.size == 2))
+            _number(
+                ax,
+                x + w / 2,
+                at,
+                request.lanes[i],
+                n,
+                color="white",
+                rotation=90 * (request.size == 2),
+            )
     for one, at in zip(lines, rows, strict=True):
         inside = request.addresses // LINE_BYTES == one
         if request.size == 1 or (times[line == one] > 1).any():
@@ -79,23 +139,29 @@ def _draw_asked(ax: Axes, request: Request, lines: Array, rows: Array) -> bool:
 
 
 def _lines_in_words(request: Request, different: int, sectors: int, lines: int) -> str:
-    n, asked, moved = len(request.lanes), len(request.lanes) * request.size, sectors * SECTOR_BYTES
+    n = len(request.lanes)
+    asked = len(request.lanes) * request.size
+    moved = sectors * SECTOR_BYTES
     again = f", {different} of them different" if different < asked else ""
     return (
-        f"{_count(n, 'lane')} of the warp {'asks' if n == 1 else 'ask'} for {_count(asked, 'byte')} of {_name(request)}"
-        f"{again}: {_count(sectors, 'sector')} in {_count(lines, 'line')} {'moves' if sectors == 1 else 'move'}. "
-        f"{different} of the {moved:,} bytes moved were asked for ({different / moved:.0%})."
+        f"{_count(n, 'lane')} of the warp {'asks' if n == 1 else 'ask'} for"
+        f" {_count(asked, 'byte')} of {_name(request)}{again}:"
+        f" {_count(sectors, 'sector')} in {_count(lines, 'line')}"
+        f" {'moves' if sectors == 1 else 'move'}. {different} of the {moved:,} bytes"
+        f" moved were asked for ({different / moved:.0%})."
     )
 
 
 @Drawing
 def banks(ax: Axes, request: Request | Any) -> FigureSpec:
-    """The words of shared memory that one request of a warp asks for, a column a bank, a row for every 128 bytes.
+    """The words of shared memory that one request of a warp asks for, a column a bank,
+    a row for every 128 bytes.
 
-    The row below counts the different words that each bank has to give: more than one is a conflict. A word that
-    several lanes ask for counts once. 8-byte accesses are served by half-warps and 16-byte ones by quarters of a
-    warp, each with a row of its own.
-    Source: CUDA C++ Programming Guide, "Shared Memory". Raises KernelError for a request to other memory.
+    The row below counts the different words that each bank has to give: more than one
+    is a conflict. A word that several lanes ask for counts once. 8-byte accesses are
+    served by half-warps and 16-byte ones by quarters of a warp, each with a row of its
+    own. Source: CUDA C++ Programming Guide, "Shared Memory". Raises KernelError for a
+    request to other memory.
     """
     _expect(request, shared=True)
     wide = max(request.size // BANK_BYTES, 1)
@@ -106,54 +172,108 @@ def banks(ax: Axes, request: Request | Any) -> FigureSpec:
     np.add.at(given, (pairs[0], pairs[1] % BANKS), 1)
     lines = np.unique(word // BANKS)
     rows = _draw_rows(ax, request, lines)
-    cells(ax, np.tile(np.arange(0, LINE_BYTES, BANK_BYTES), len(lines)), np.repeat(rows, BANKS), BANK_BYTES, UNTOUCHED)
+    cells(
+        ax,
+        np.tile(np.arange(0, LINE_BYTES, BANK_BYTES), len(lines)),
+        np.repeat(rows, BANKS),
+        BANK_BYTES,
+        UNTOUCHED,
+    )
     crowded = (given[part[:, None], word % BANKS] > 1).any(axis=1)
     starts, first, times = np.unique(word[:, 0], return_index=True, return_counts=True)
-    y, x = rows[np.searchsorted(lines, starts // BANKS)], starts % BANKS * BANK_BYTES
-    for style, color, which in ((ASKED, "white", ~crowded[first]), (CONFLICT, "black", crowded[first])):
+    y = rows[np.searchsorted(lines, starts // BANKS)]
+    x = starts % BANKS * BANK_BYTES
+    for style, color, which in (
+        (ASKED, "white", ~crowded[first]),
+        (CONFLICT, "black", crowded[first]),
+    ):
         cells(ax, x[which], y[which], wide * BANK_BYTES, style)
         for i in np.flatnonzero(which):
-            _number(ax, x[i] + wide * BANK_BYTES / 2, y[i], request.lanes[first[i]], times[i], color=color)
+            _number(
+                ax,
+                x[i] + wide * BANK_BYTES / 2,
+                y[i],
+                request.lanes[first[i]],
+                times[i],
+                color=color,
+            )
     for bank in range(BANKS):
-        words(ax, (bank + 0.5) * BANK_BYTES, _HEADER, str(bank), ha="center", fontsize=7)
+        words(
+            ax, (bank + 0.5) * BANK_BYTES, _HEADER, str(bank), ha="center", fontsize=7
+        )
     words(ax, LINE_BYTES + 3, _HEADER, "bank")
     _draw_given(ax, rows[-1] + 1.5, given)
     many = "; 4×: one word of four lanes" if (times > 1).any() else ""
-    key = {f"asked for (number: lane{many})": ASKED, "in a bank that has to give more than one word": CONFLICT}
+    key = {
+        f"asked for (number: lane{many})": ASKED,
+        "in a bank that has to give more than one word": CONFLICT,
+    }
     sentence = _banks_in_words(request, given, len(np.unique(word)))
     end = rows[-1] + 1.5 + len(given)
-    return finished(ax, sentence, _source_line(request), columns=LINE_BYTES, rows=end, key=key)
+    return finished(
+        ax, sentence, _source_line(request), columns=LINE_BYTES, rows=end, key=key
+    )
 
 
 def _draw_given(ax: Axes, top: float, given: Array) -> None:
-    """Draw how many words each bank has to give, a row for each part of the warp, from `top` down."""
+    """Draw how many words each bank has to give, a row for each part of the warp, from
+    `top` down.
+    """
     lanes = WARP // len(given)
     for i, row in enumerate(given):
         y = top + i
         for bank, n in enumerate(row):
             weight = "bold" if n > 1 else "normal"
             color = "black" if n else "#999999"
-            words(ax, (bank + 0.5) * BANK_BYTES, y + 0.5, str(n), ha="center", fontsize=7, weight=weight, color=color)
+            words(
+                ax,
+                (bank + 0.5) * BANK_BYTES,
+                y + 0.5,
+                str(n),
+                ha="center",
+                fontsize=7,
+                weight=weight,
+                color=color,
+            )
         crowded = np.flatnonzero(row > 1)
-        cells(ax, crowded * BANK_BYTES, np.full(len(crowded), y), BANK_BYTES, {**CONFLICT, "zorder": 1})
-        label = "words" if len(given) == 1 else f"lanes {i * lanes}-{(i + 1) * lanes - 1}"
+        cells(
+            ax,
+            crowded * BANK_BYTES,
+            np.full(len(crowded), y),
+            BANK_BYTES,
+            {**CONFLICT, "zorder": 1},
+        )
+        label = (
+            "words" if len(given) == 1 else f"lanes {i * lanes}-{(i + 1) * lanes - 1}"
+        )
         words(ax, _LEFT, y + 0.5, label)
         words(ax, LINE_BYTES + 3, y + 0.5, f"{_count(int(row.max()), 'round')}")
 
 
 def _banks_in_words(request: Request, given: Array, different: int) -> str:
-    n, used, most = len(request.lanes), int(given.any(axis=0).sum()), int(given.max())
+    n = len(request.lanes)
+    used = int(given.any(axis=0).sum())
+    most = int(given.max())
     verdict = "no bank has to give more than one at a time: no conflict"
     if most > 1:
         verdict = f"a bank has to give up to {most} at a time: a {most}-way conflict"
     parts = {1: "", 2: "half-warps", 4: "quarters of a warp"}[len(given)]
-    tail = f" {request.size}-byte accesses are served by {parts}, each for itself." if parts else ""
+    tail = (
+        f" {request.size}-byte accesses are served by {parts}, each for itself."
+        if parts
+        else ""
+    )
     asked = n * max(request.size // BANK_BYTES, 1)
-    same = " Lanes that ask for the same word share it, which is no conflict." if different < asked else ""
+    same = (
+        " Lanes that ask for the same word share it, which is no conflict."
+        if different < asked
+        else ""
+    )
     return (
-        f"{_count(n, 'lane')} of the warp {'asks' if n == 1 else 'ask'} for {_count(different, 'different word')} of "
-        f"{_name(request)} in {_count(used, 'bank')}, and {verdict}, "
-        f"{_count(int(given.max(axis=1).sum()), 'round')}.{tail}{same}"
+        f"{_count(n, 'lane')} of the warp {'asks' if n == 1 else 'ask'} for"
+        f" {_count(different, 'different word')} of {_name(request)} in"
+        f" {_count(used, 'bank')}, and {verdict},"
+        f" {_count(int(given.max(axis=1).sum()), 'round')}.{tail}{same}"
     )
 
 
@@ -161,10 +281,17 @@ def _banks_in_words(request: Request, given: Array, different: int) -> str:
 
 
 def cells(ax: Axes, x: Any, y: Any, width: Any, style: dict[str, Any]) -> None:
-    """Draw boxes one row high and `width` wide, with their upper left corners at `x` and `y`."""
-    x, y, width = np.broadcast_arrays(np.asarray(x, float), np.asarray(y, float), np.asarray(width, float))
-    corners: Any = np.stack([x, y, x + width, y, x + width, y + 1, x, y + 1], axis=-1).reshape(-1, 4, 2)
-    look: Any = {"zorder": 2, "linewidth": 0.8, "clip_on": False, **style}  # edges on the border are drawn whole
+    """Draw boxes one row high and `width` wide, with their upper left corners at `x`
+    and `y`.
+    """
+    x, y, width = np.broadcast_arrays(
+        np.asarray(x, float), np.asarray(y, float), np.asarray(width, float)
+    )
+    corners: Any = np.stack(
+        [x, y, x + width, y, x + width, y + 1, x, y + 1], axis=-1
+    ).reshape(-1, 4, 2)
+    # edges on the border are drawn whole
+    look: Any = {"zorder": 2, "linewidth": 0.8, "clip_on": False, **style}
     ax.add_collection(PolyCollection(corners, **look), autolim=False)
 
 
@@ -174,17 +301,36 @@ def words(ax: Axes, x: float, y: float, text: str, **style: Any) -> None:
 
 
 def finished(
-    ax: Axes, sentence: str, title: str, *, columns: int, rows: float, key: dict[str, dict[str, Any]],
+    ax: Axes,
+    sentence: str,
+    title: str,
+    *,
+    columns: int,
+    rows: float,
+    key: dict[str, dict[str, Any]],
     width_in: float = _WIDTH_IN,
-) -> FigureSpec:  # fmt: skip
-    """Set limits for `rows` rows from y = 0 at the top and x from 0 to `columns`; `key` names the styles of cells."""
+) -> FigureSpec:
+    """Set limits for `rows` rows from y = 0 at the top and x from 0 to `columns`; `key`
+    names the styles of cells.
+    """
     ax.set_axis_off()
     row_in = _ROW_IN if rows <= _MANY else _LOW_ROW_IN
     ax.set(xlim=(0, columns), ylim=(rows, 0))
     handles = [Patch(**style, label=label) for label, style in key.items()]
     above_names = 1.4 * 72 * row_in  # 72 points an inch
-    size = {"height_in": rows * row_in + 0.9, "width_in": width_in, "title_pad": above_names}
-    return FigureSpec(sentence, title=title, legend="below", handles=handles, columns=max(len(key), 1), **size)
+    size = {
+        "height_in": rows * row_in + 0.9,
+        "width_in": width_in,
+        "title_pad": above_names,
+    }
+    return FigureSpec(
+        sentence,
+        title=title,
+        legend="below",
+        handles=handles,
+        columns=max(len(key), 1),
+        **size,
+    )
 
 
 def _expect(request: Any, *, shared: bool) -> None:
@@ -197,23 +343,44 @@ def _expect(request: Any, *, shared: bool) -> None:
     if (request.space == "shared") != shared:
         here, other = ("banks", "warp_lines") if shared else ("warp_lines", "banks")
         raise KernelError(
-            f"{here} draws requests to {'shared' if shared else 'global'} memory, but {_name(request)} lies in "
-            f"{request.space or 'other'} memory. Draw this one with figures.{other}."
+            f"{here} draws requests to {'shared' if shared else 'global'} memory, but"
+            f" {_name(request)} lies in {request.space or 'other'} memory. Draw this"
+            f" one with figures.{other}."
         )
 
 
 def _draw_rows(ax: Axes, request: Request, lines: Array) -> Array:
-    """Label a row for each line of 128 bytes, mark where lines are left out, and return the y of each row."""
+    """Label a row for each line of 128 bytes, mark where lines are left out, and return
+    the y of each row.
+    """
     skipped = np.diff(lines, prepend=lines[0] - 1) - 1
     rows: Array = np.arange(len(lines)) + _GAP * np.cumsum(skipped > 0)
-    words(ax, _LEFT, _HEADER, f"{_name(request)} from" if len(_name(request)) < 9 else "array from")
+    words(
+        ax,
+        _LEFT,
+        _HEADER,
+        f"{_name(request)} from" if len(_name(request)) < 9 else "array from",
+    )
     before = 0
     for line, y, gap in zip(lines, rows, skipped, strict=True):
         words(ax, _LEFT, y + 0.5, f"byte {line * LINE_BYTES - request.base:,}")
         if gap:
-            ax.plot([0, LINE_BYTES], [y - _GAP / 2] * 2, color="#888888", linewidth=1.2, linestyle=(0, (1, 4)))
+            ax.plot(
+                [0, LINE_BYTES],
+                [y - _GAP / 2] * 2,
+                color="#888888",
+                linewidth=1.2,
+                linestyle=(0, (1, 4)),
+            )
             told = "" if gap == before else f" {_count(int(gap), 'line')} left out"
-            words(ax, LINE_BYTES + 3, y - _GAP / 2, f"⋮{told}", color="#555555", fontsize=7)
+            words(
+                ax,
+                LINE_BYTES + 3,
+                y - _GAP / 2,
+                f"⋮{told}",
+                color="#555555",
+                fontsize=7,
+            )
         before = gap
     return rows
 

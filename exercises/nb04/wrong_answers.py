@@ -527,7 +527,9 @@ def adds_up_in_c(a, b, c):
         c[row, column] = 0
     for first in range(0, a.shape[1], 16):
         tile_a[y, x] = a[row, first + x] if row < a.shape[0] and first + x < a.shape[1] else 0
-        tile_b[y, x] = b[first + y, column] if first + y < b.shape[0] and column < b.shape[1] else 0
+        tile_b[y, x] = (
+            b[first + y, column] if first + y < b.shape[0] and column < b.shape[1] else 0
+        )
         cuda.syncthreads()
         product = float32(0)
         for k in range(16):
@@ -546,7 +548,9 @@ def leaves_c_where_nothing_is_added(a, b, c):
     acc = float32(0)
     for first in range(0, a.shape[1], 16):
         tile_a[y, x] = a[row, first + x] if row < a.shape[0] and first + x < a.shape[1] else 0
-        tile_b[y, x] = b[first + y, column] if first + y < b.shape[0] and column < b.shape[1] else 0
+        tile_b[y, x] = (
+            b[first + y, column] if first + y < b.shape[0] and column < b.shape[1] else 0
+        )
         cuda.syncthreads()
         for k in range(16):
             acc += tile_a[y, k] * tile_b[k, x]
@@ -578,13 +582,18 @@ def returns_before_the_barrier(a, b, c):
 def tiles_of_any_size(a, b, c):
     """The compiler has to know the size of a shared array."""
     side = cuda.blockDim.x
-    tile_a, tile_b = cuda.shared.array((side, side), float32), cuda.shared.array((side, side), float32)
+    tile_a, tile_b = (
+        cuda.shared.array((side, side), float32),
+        cuda.shared.array((side, side), float32),
+    )
     x, y = cuda.threadIdx.x, cuda.threadIdx.y
     column, row = cuda.grid(2)
     acc = float32(0)
     for first in range(0, a.shape[1], side):
         tile_a[y, x] = a[row, first + x] if row < a.shape[0] and first + x < a.shape[1] else 0
-        tile_b[y, x] = b[first + y, column] if first + y < b.shape[0] and column < b.shape[1] else 0
+        tile_b[y, x] = (
+            b[first + y, column] if first + y < b.shape[0] and column < b.shape[1] else 0
+        )
         cuda.syncthreads()
         for k in range(side):
             acc += tile_a[y, k] * tile_b[k, x]
@@ -603,7 +612,9 @@ def one_thread_loads_a_row_of_the_tile(a, b, c):
     for first in range(0, a.shape[1], 16):
         if x == 0:
             for k in range(16):
-                tile_a[y, k] = a[row, first + k] if row < a.shape[0] and first + k < a.shape[1] else 0
+                tile_a[y, k] = (
+                    a[row, first + k] if row < a.shape[0] and first + k < a.shape[1] else 0
+                )
                 in_b = first + y < b.shape[0] and left + k < b.shape[1]
                 tile_b[y, k] = b[first + y, left + k] if in_b else 0
         cuda.syncthreads()
@@ -671,7 +682,9 @@ def transposes_the_tile_of_b(columns):
         product = float32(0)
         for first in range(0, a.shape[1], 16):
             in_b = first + y < b.shape[0] and column < b.shape[1]
-            tile_a[y, x] = a[row, first + x] if row < a.shape[0] and first + x < a.shape[1] else float32(0)
+            tile_a[y, x] = (
+                a[row, first + x] if row < a.shape[0] and first + x < a.shape[1] else float32(0)
+            )
             tile_b[x, y] = b[first + y, column] if in_b else float32(0)
             cuda.syncthreads()
             for k in range(16):
@@ -691,7 +704,10 @@ def one_barrier_a_step(a, b, c):
     column, row = cuda.grid(2)
     product = float32(0)
     for first in range(0, a.shape[1], 16):
-        in_a, in_b = row < a.shape[0] and first + x < a.shape[1], first + y < b.shape[0] and column < b.shape[1]
+        in_a, in_b = (
+            row < a.shape[0] and first + x < a.shape[1],
+            first + y < b.shape[0] and column < b.shape[1],
+        )
         tile_a[y, x] = a[row, first + x] if in_a else float32(0)
         tile_b[y, x] = b[first + y, column] if in_b else float32(0)
         cuda.syncthreads()
@@ -709,7 +725,10 @@ def adds_in_half_precision(a, b, c):
     column, row = cuda.grid(2)
     product = np.float16(0)
     for first in range(0, a.shape[1], 16):
-        in_a, in_b = row < a.shape[0] and first + x < a.shape[1], first + y < b.shape[0] and column < b.shape[1]
+        in_a, in_b = (
+            row < a.shape[0] and first + x < a.shape[1],
+            first + y < b.shape[0] and column < b.shape[1],
+        )
         tile_a[y, x] = a[row, first + x] if in_a else float32(0)
         tile_b[y, x] = b[first + y, column] if in_b else float32(0)
         cuda.syncthreads()
@@ -760,7 +779,9 @@ def adds_to_what_c_held(a, b, c):
     acc = float32(0)
     for first in range(0, a.shape[1], 16):
         tile_a[y, x] = a[row, first + x] if row < a.shape[0] and first + x < a.shape[1] else 0
-        tile_b[y, x] = b[first + y, column] if first + y < b.shape[0] and column < b.shape[1] else 0
+        tile_b[y, x] = (
+            b[first + y, column] if first + y < b.shape[0] and column < b.shape[1] else 0
+        )
         cuda.syncthreads()
         for k in range(16):
             acc += tile_a[y, k] * tile_b[k, x]
@@ -807,7 +828,9 @@ def rows_as_long_as_columns(x, bias, out):
     column, row = cuda.grid(2)
     i = row * x.shape[0] + column
     if i < x.size:
-        out[i // x.shape[1], i % x.shape[1]] = x[i // x.shape[1], i % x.shape[1]] + bias[i % x.shape[1]]
+        out[i // x.shape[1], i % x.shape[1]] = (
+            x[i // x.shape[1], i % x.shape[1]] + bias[i % x.shape[1]]
+        )
 
 
 @cuda.jit
@@ -1042,12 +1065,32 @@ WRONG = {
         (all_atomic, "2,048 atomic additions", "any-reduction-is-as-fast"),
         (an_atomic_a_warp, "64 atomic additions", "any-reduction-is-as-fast"),
         (interleaved_neighbours, "divergent branches", "any-reduction-is-as-fast"),
-        (atomics_to_one_shared_number, "rounds of shared memory and shuffles", "any-reduction-is-as-fast"),
-        (one_thread_adds_what_the_block_read, "Few threads do the work of many", "few-threads-work"),
-        (four_threads_add_what_the_block_read, "Few threads do the work of many", "few-threads-work"),
-        (strides_that_hit_one_bank, "rounds of shared memory and shuffles", "bank-conflicts-ignored"),
+        (
+            atomics_to_one_shared_number,
+            "rounds of shared memory and shuffles",
+            "any-reduction-is-as-fast",
+        ),
+        (
+            one_thread_adds_what_the_block_read,
+            "Few threads do the work of many",
+            "few-threads-work",
+        ),
+        (
+            four_threads_add_what_the_block_read,
+            "Few threads do the work of many",
+            "few-threads-work",
+        ),
+        (
+            strides_that_hit_one_bank,
+            "rounds of shared memory and shuffles",
+            "bank-conflicts-ignored",
+        ),
         (lane_after_lane, "rounds of shared memory and shuffles", "any-reduction-is-as-fast"),
-        (every_thread_adds_in_every_step, "rounds of shared memory and shuffles", "any-reduction-is-as-fast"),
+        (
+            every_thread_adds_in_every_step,
+            "rounds of shared memory and shuffles",
+            "any-reduction-is-as-fast",
+        ),
         (shuffles_without_a_barrier, "[race]", "missing-barrier"),
         (shuffles_of_those_with_a_number, "[deadlock]", "barrier-not-reached-by-all"),
         (shared_sum_set_too_late, "[race]", "missing-barrier"),
@@ -1071,7 +1114,11 @@ WRONG = {
         (leaves_c_where_nothing_is_added, "c[0, 0] is nan, expected 0", "zero-never-happens"),
         (returns_before_the_barrier, "[unset]", "barrier-not-reached-by-all"),
         (tiles_of_any_size, "shared", "kernel-takes-any-python"),
-        (one_thread_loads_a_row_of_the_tile, "numbers of a matrix read by one thread", "few-threads-work"),
+        (
+            one_thread_loads_a_row_of_the_tile,
+            "numbers of a matrix read by one thread",
+            "few-threads-work",
+        ),
         (adds_to_what_c_held, "c[0, 0] is nan", "memory-starts-at-zero"),
         (multiples_of_16, "outside", "missing-guard"),
         (forgets_the_last_tile, "elements are wrong", "rest-left-out"),

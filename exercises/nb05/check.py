@@ -1,4 +1,6 @@
-"""Checks of notebook 05, kernels without the ceremony. Those that read compiled code are in compiled."""
+"""Checks of notebook 05, kernels without the ceremony. Those that read compiled code
+are in compiled.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, as_number, call, function, mapping
 
 MOST_LAUNCHES = 40
-_ROUNDED = "Close, but something rounds to float: a cast, sqrtf, a number with an f. The numbers here are double."
+_ROUNDED = (
+    "Close, but something rounds to float: a cast, sqrtf, a number with an f. The"
+    " numbers here are double."
+)
 
 
 @np.errstate(all="ignore")  # what an overflow leads to is judged, and explained
@@ -27,67 +32,100 @@ def cross_entropy(answer: object) -> str:
     """The loss on NumPy, on a stand-in for CuPy, and on CuPy where there is a GPU."""
     draw = np.random.default_rng(501)
     fn = function(answer)
-    for rows, classes, scale in ((1, 10, 1.0), (7, 3, 1.0), (129, 10, 3.0), (64, 10, 1000.0)):
+    for rows, classes, scale in (
+        (1, 10, 1.0),
+        (7, 3, 1.0),
+        (129, 10, 3.0),
+        (64, 10, 1000.0),
+    ):
         logits = (scale * draw.standard_normal((rows, classes))).astype(np.float32)
         labels = draw.integers(0, classes, rows)
-        given = f"{rows} row{'s' * (rows != 1)} of {classes} logits up to about {scale:g}, with"
-        expected = float(functional.cross_entropy(torch.from_numpy(logits).double(), torch.from_numpy(labels)))
+        given = (
+            f"{rows} row{'s' * (rows != 1)} of {classes} logits up to about {scale:g},"
+            " with"
+        )
+        expected = float(
+            functional.cross_entropy(
+                torch.from_numpy(logits).double(), torch.from_numpy(labels)
+            )
+        )
         mine = logits.copy()
         _judge_loss(call(fn, mine, labels.copy(), np), expected, f"{given} NumPy")
         if not np.array_equal(mine, logits):
             raise NotYet(
-                f"For {given} NumPy: right, but it has changed the caller's logits (-= and out= work in place). "
-                "Make a new array."
+                f"For {given} NumPy: right, but it has changed the caller's logits (-="
+                " and out= work in place). Make a new array."
             )
         _judge_on_stand_in(fn, logits, labels, expected, f"{given} a stand-in for CuPy")
         if (cupy := cupy_here()) is not None:
             found = call(fn, cupy.asarray(logits), cupy.asarray(labels), cupy)
             if not isinstance(found, cupy.ndarray):
-                raise NotYet(f"On the GPU it returned {type(found).__name__}: leave the result there.")
+                raise NotYet(
+                    f"On the GPU it returned {type(found).__name__}: leave the result"
+                    " there."
+                )
             _judge_loss(found.get(), expected, f"{given} CuPy")
-    return "Right for 1 to 129 rows, without overflow for large logits; it makes its arrays with xp and stays there."
+    return (
+        "Right for 1 to 129 rows, without overflow for large logits; it makes its"
+        " arrays with xp and stays there."
+    )
 
 
 def _judge_loss(found: Any, expected: float, given: str) -> None:
-    if np.size(found) == 1 and not math.isfinite(number := np.asarray(found, float).item()):
+    if np.size(found) == 1 and not math.isfinite(
+        number := np.asarray(found, float).item()
+    ):
         raise NotYet(
-            f"For {given}: {number}. exp overflows or log(0) comes up: subtract each row's largest, and take the log "
-            "of the sum only."
+            f"For {given}: {number}. exp overflows or log(0) comes up: subtract each"
+            " row's largest, and take the log of the sum only."
         )
     value = as_number(found, "(no unit)", given)
     if not math.isclose(value, expected, rel_tol=1e-4, abs_tol=1e-6):
         raise NotYet(
-            f"For {given}: {value:.5g}, expected {expected:.5g}. It is the mean over the rows of "
-            "log(sum(exp(logits))) minus the logit at the label."
+            f"For {given}: {value:.5g}, expected {expected:.5g}. It is the mean over"
+            " the rows of log(sum(exp(logits))) minus the logit at the label."
         )
 
 
-def _judge_on_stand_in(fn: Any, logits: Any, labels: Any, expected: float, given: str) -> None:
+def _judge_on_stand_in(
+    fn: Any, logits: Any, labels: Any, expected: float, given: str
+) -> None:
     xp = StandInModule()
     found = call(fn, xp.wrap(logits.copy()), xp.wrap(labels.copy()), xp)
     if xp.fetches:
         raise NotYet(
-            f"For {given}: it fetched numbers from the GPU {xp.fetches} time{'s' * (xp.fetches != 1)} "
-            "(float(), .item(), .get(), if). Each makes the CPU wait. Compute with xp's arrays alone."
+            f"For {given}: it fetched numbers from the GPU {xp.fetches}"
+            f" time{'s' * (xp.fetches != 1)} (float(), .item(), .get(), if). Each makes"
+            " the CPU wait. Compute with xp's arrays alone."
         )
     if not isinstance(found, StandInArray):
-        raise NotYet(f"For {given}: expected an array of xp's, got {brief_repr(found)}.")
+        raise NotYet(
+            f"For {given}: expected an array of xp's, got {brief_repr(found)}."
+        )
     if xp.copies:  # CuPy takes them, and copies them in each call
         raise NotYet(
-            f"For {given}: it indexes with a range or a list. Those are in main memory, and each call sends them to "
-            "the GPU. Make the indices there, with xp.arange."
+            f"For {given}: it indexes with a range or a list. Those are in main memory,"
+            " and each call sends them to the GPU. Make the indices there, with"
+            " xp.arange."
         )
     if xp.launches > MOST_LAUNCHES:
         raise NotYet(
-            f"For {given}: {xp.launches} operations, each of them a kernel launch on a GPU. A loop over the rows? "
-            "Use axis=1 and an array of indices."
+            f"For {given}: {xp.launches} operations, each of them a kernel launch on a"
+            " GPU. A loop over the rows? Use axis=1 and an array of indices."
         )
     _judge_loss(found.get(), expected, given)
 
 
 def distance(answer: object) -> str:
-    """The four expressions, compiled, and worked out in the order of a GPU's threads."""
-    keys = {"map": "of x and y", "reduce": "of a and b", "post": "z = ... of a", "identity": "a number"}
+    """The four expressions, compiled, and worked out in the order of a
+    GPU's threads.
+    """
+    keys = {
+        "map": "of x and y",
+        "reduce": "of a and b",
+        "post": "z = ... of a",
+        "identity": "a number",
+    }
     parts = Reduction(mapping(answer, keys))
     draw = np.random.default_rng(504)
     for n in (1, 5, 0, 700, 1023):
@@ -100,45 +138,85 @@ def distance(answer: object) -> str:
                 or parts.advice()
                 or _distance_hint(parts, x, y, total, expected)
             )
-            raise NotYet(f"For {n} pair{'s' * (n != 1)} of numbers: {found:.10g}, expected {expected:.10g}. {hint}")
-    return "Right for 0 to 1,023 pairs, in the order in which the threads of a block meet."
+            raise NotYet(
+                f"For {n} pair{'s' * (n != 1)} of numbers: {found:.10g}, expected"
+                f" {expected:.10g}. {hint}"
+            )
+    return (
+        "Right for 0 to 1,023 pairs, in the order in which the threads of a block meet."
+    )
 
 
-def _distance_hint(parts: Reduction, x: Any, y: Any, total: float, expected: float) -> str:
+def _distance_hint(
+    parts: Reduction, x: Any, y: Any, total: float, expected: float
+) -> str:
     if math.isnan(found := parts.post(total)):
         negative = " A sum of squares is never negative." * (total < 0)
-        return f"post gets {total:.6g} and makes NaN of it, which is no number.{negative}"
-    if len(x) > 1 and math.isclose(parts.post(parts.left_to_right(x, y)), expected, rel_tol=1e-5, abs_tol=1e-12):
         return (
-            "Taken one after the other it would be right. But threads meet in pairs: a and b can both be results of "
-            "many pairs already, so what is done to one pair belongs into map. And every thread starts at identity."
+            f"post gets {total:.6g} and makes NaN of it, which is no number.{negative}"
+        )
+    if len(x) > 1 and math.isclose(
+        parts.post(parts.left_to_right(x, y)), expected, rel_tol=1e-5, abs_tol=1e-12
+    ):
+        return (
+            "Taken one after the other it would be right. But threads meet in pairs: a"
+            " and b can both be results of many pairs already, so what is done to one"
+            " pair belongs into map. And every thread starts at identity."
         )
     if math.isclose(found, float(np.abs(x - y).sum()), rel_tol=1e-5):
-        return "That is the sum of the distances of the single pairs: the root comes once, at the end."
+        return (
+            "That is the sum of the distances of the single pairs: the root comes once,"
+            " at the end."
+        )
     if math.isclose(found, expected**2, rel_tol=1e-5):
         return "That is its square."
-    return "map makes a number of one pair, reduce makes one of two, post comes once, identity changes nothing."
+    return (
+        "map makes a number of one pair, reduce makes one of two, post comes once,"
+        " identity changes nothing."
+    )
 
 
 def rectified(answer: object) -> str:
-    """The caller's own array has changed, and the tensor returned lies at the same address."""
+    """The caller's own array has changed, and the tensor returned lies at the same
+    address.
+    """
     fn = function(answer)
     for given, array in _arrays(np.random.default_rng(507)).items():
         before = array.copy()
         # what every array library has in common, and nothing else
-        dlpack = SimpleNamespace(__dlpack__=array.__dlpack__, __dlpack_device__=array.__dlpack_device__)
+        dlpack = SimpleNamespace(
+            __dlpack__=array.__dlpack__, __dlpack_device__=array.__dlpack_device__
+        )
         passed = dlpack if "another library" in given else array
-        with mock.patch.object(np, "from_dlpack", _refuse) if passed is dlpack else nullcontext():
+        with (
+            mock.patch.object(np, "from_dlpack", _refuse)
+            if passed is dlpack
+            else nullcontext()
+        ):
             tensor = call(fn, passed)
         if not isinstance(tensor, torch.Tensor):
-            raise NotYet(f"For {given}: expected a torch tensor, got {brief_repr(tensor)}.")
+            raise NotYet(
+                f"For {given}: expected a torch tensor, got {brief_repr(tensor)}."
+            )
         if tensor.data_ptr() != array.__array_interface__["data"][0]:
-            raise NotYet(f"For {given}: the tensor lies at another address, so something was copied.")
+            raise NotYet(
+                f"For {given}: the tensor lies at another address, so something was"
+                " copied."
+            )
         if not np.array_equal(tensor.numpy(), np.maximum(before, 0)):
-            raise NotYet(f"For {given}: the tensor isn't the array with its negative numbers set to 0.")
+            raise NotYet(
+                f"For {given}: the tensor isn't the array with its negative numbers set"
+                " to 0."
+            )
         if not np.array_equal(array, np.maximum(before, 0)):
-            raise NotYet(f"For {given}: the tensor is right, but the array that was passed has not changed.")
-    return "Right for contiguous and strided arrays, for integers, and for an array of another library: nothing copied."
+            raise NotYet(
+                f"For {given}: the tensor is right, but the array that was passed has"
+                " not changed."
+            )
+    return (
+        "Right for contiguous and strided arrays, for integers, and for an array of"
+        " another library: nothing copied."
+    )
 
 
 def _refuse(*args: Any, **kwargs: Any) -> None:
@@ -148,7 +226,9 @@ def _refuse(*args: Any, **kwargs: Any) -> None:
 def _arrays(draw: np.random.Generator) -> dict[str, Any]:
     table = draw.standard_normal((6, 8)).astype(np.float32)
     return {
-        "seven float32 numbers": np.array([-3, -1e-30, -0.0, 0, 1e-30, 0.5, 3], np.float32),
+        "seven float32 numbers": np.array(
+            [-3, -1e-30, -0.0, 0, 1e-30, 0.5, 3], np.float32
+        ),
         "every second column of a table": table[:, ::2],
         "a transposed table": draw.standard_normal((3, 5)).T,
         "integers": draw.integers(-9, 9, 11),
@@ -156,4 +236,10 @@ def _arrays(draw: np.random.Generator) -> dict[str, Any]:
     }
 
 
-CHECKS = {"05.1": cross_entropy, "05.4": distance, "05.5": single_precision, "05.6": best_cap, "05.7": rectified}
+CHECKS = {
+    "05.1": cross_entropy,
+    "05.4": distance,
+    "05.5": single_precision,
+    "05.6": best_cap,
+    "05.7": rectified,
+}

@@ -1,4 +1,6 @@
-"""A stand-in for CuPy on a machine without a GPU: its arrays refuse what CuPy's refuse, and count what costs a wait."""
+"""A stand-in for CuPy on a machine without a GPU: its arrays refuse what CuPy's refuse,
+and count what costs a wait.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,28 @@ _ARRAYS_ARE_MADE_BY = ("array", "asarray")  # CuPy's too copy a NumPy array to t
 
 
 class StandInArray(NDArrayOperatorsMixin):
-    """An array "on the GPU". Operations on it return another one, as with CuPy; NumPy's arrays are refused."""
+    """An array "on the GPU". Operations on it return another one, as with CuPy; NumPy's
+    arrays are refused.
+    """
 
     def __init__(self, values: Any, module: StandInModule) -> None:
-        self._values, self._module = values, module
+        self._values = values
+        self._module = module
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError("an array on the GPU does not turn into one of NumPy's by itself (.get() would copy it over)")
+        raise TypeError(
+            "an array on the GPU does not turn into one of NumPy's by itself (.get()"
+            " would copy it over)"
+        )
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(
+        self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any
+    ) -> Any:
         return self._module.run(getattr(ufunc, method), inputs, kwargs)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(
+        self, function: Any, types: Any, args: Any, kwargs: Any
+    ) -> Any:
         return self._module.run(function, args, kwargs)
 
     def __getitem__(self, key: Any) -> Any:
@@ -50,7 +62,9 @@ class StandInArray(NDArrayOperatorsMixin):
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
 
-    __float__, __int__, __bool__ = (lambda self, kind=kind: kind(self.get()) for kind in (float, int, bool))
+    __float__, __int__, __bool__ = (
+        lambda self, kind=kind: kind(self.get()) for kind in (float, int, bool)
+    )
 
     def get(self) -> Any:
         """A NumPy array of the same numbers: the CPU waits for them."""
@@ -61,7 +75,8 @@ class StandInArray(NDArrayOperatorsMixin):
 class StandInModule:
     """The module of such arrays, with all of NumPy's names.
 
-    `launches` counts kernels, `fetches` waits, and `copies` indices that come from main memory.
+    `launches` counts kernels, `fetches` waits, and `copies` indices that come from main
+    memory.
     """
 
     def __init__(self) -> None:
@@ -72,7 +87,9 @@ class StandInModule:
         if isinstance(found, type | ModuleType) or not callable(found):
             return found
         if name in _ARRAYS_ARE_MADE_BY:
-            return lambda values, *args, **kwargs: self.wrap(found(getattr(values, "_values", values), *args, **kwargs))
+            return lambda values, *args, **kwargs: self.wrap(
+                found(getattr(values, "_values", values), *args, **kwargs)
+            )
         return lambda *args, **kwargs: self.run(found, args, kwargs)
 
     def run(self, function: Any, args: Any, kwargs: Any = None) -> Any:
@@ -85,15 +102,24 @@ class StandInModule:
         """A result as an array on the GPU, if it is an array or a number of NumPy's."""
         if isinstance(value, tuple):
             return tuple(self.wrap(one) for one in value)
-        return StandInArray(value, self) if isinstance(value, np.ndarray | np.generic) else value
+        return (
+            StandInArray(value, self)
+            if isinstance(value, np.ndarray | np.generic)
+            else value
+        )
 
 
 def _unwrap(value: Any) -> Any:
-    """What NumPy computes with; TypeError for an array that would have to come from main memory."""
+    """What NumPy computes with; TypeError for an array that would have to come from
+    main memory.
+    """
     if isinstance(value, StandInArray):
         return value._values
     if isinstance(value, np.ndarray):
-        raise TypeError("an array of NumPy's, in main memory, met one on the GPU: make every new array with xp")
+        raise TypeError(
+            "an array of NumPy's, in main memory, met one on the GPU: make every new"
+            " array with xp"
+        )
     if isinstance(value, list | tuple):
         return type(value)(_unwrap(one) for one in value)
     return value

@@ -8,7 +8,9 @@ from kerneltrace.judge.occupancy import occupancy
 
 def with_numpys_arange(logits, labels, xp):
     shifted = logits - logits.max(axis=1, keepdims=True)
-    return (xp.log(xp.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]).mean()
+    return (
+        xp.log(xp.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]
+    ).mean()
 
 
 def with_a_range(logits, labels, xp):
@@ -28,12 +30,16 @@ def converted(logits, labels, xp):
 
 def right(logits, labels, xp):
     shifted = logits - logits.max(axis=1, keepdims=True)
-    return (xp.log(xp.exp(shifted).sum(axis=1)) - shifted[xp.arange(len(labels)), labels]).mean()
+    return (
+        xp.log(xp.exp(shifted).sum(axis=1)) - shifted[xp.arange(len(labels)), labels]
+    ).mean()
 
 
 def overflowing(logits, labels, xp):
     with np.errstate(all="ignore"):
-        return (xp.log(xp.exp(logits).sum(axis=1)) - logits[xp.arange(len(labels)), labels]).mean()
+        return (
+            xp.log(xp.exp(logits).sum(axis=1)) - logits[xp.arange(len(labels)), labels]
+        ).mean()
 
 
 def changes_the_logits(logits, labels, xp):
@@ -86,12 +92,17 @@ extern "C" __global__ void gelu(const float* x, float* y, int n)
 TANH_APPROX = """__device__ float tanh_approx(float v)
 { float made; asm("tanh.approx.f32 %0, %1;" : "=f"(made) : "f"(v)); return made; }
 extern"""
-IN_HALF = "#include <cuda_fp16.h>\n" + GELU.replace("= x[i];", "= __half2float(__float2half(x[i]));")
+IN_HALF = "#include <cuda_fp16.h>\n" + GELU.replace(
+    "= x[i];", "= __half2float(__float2half(x[i]));"
+)
 
 
 def fraction(build, block):
     return occupancy(
-        block, registers=build.registers, shared_bytes=build.shared_bytes, compute_capability=(8, 0)
+        block,
+        registers=build.registers,
+        shared_bytes=build.shared_bytes,
+        compute_capability=(8, 0),
     ).fraction
 
 
@@ -119,7 +130,9 @@ def without_shared_memory(builds, block):
     whole = without_spills(builds)
 
     def by_registers(cap):
-        return occupancy(block, registers=whole[cap].registers, compute_capability=(8, 0)).fraction
+        return occupancy(
+            block, registers=whole[cap].registers, compute_capability=(8, 0)
+        ).fraction
 
     return max(whole, key=lambda cap: (by_registers(cap), cap))
 
@@ -144,9 +157,15 @@ def last_in_order(builds, block):
 def by_the_cap(builds, block):
     def filled(cap):
         shared = whole[cap].shared_bytes
-        return occupancy(block, registers=cap, shared_bytes=shared, compute_capability=(8, 0)).fraction
+        return occupancy(
+            block, registers=cap, shared_bytes=shared, compute_capability=(8, 0)
+        ).fraction
 
-    whole = {cap: build for cap, build in builds.items() if build.spill_store_bytes + build.spill_load_bytes == 0}
+    whole = {
+        cap: build
+        for cap, build in builds.items()
+        if build.spill_store_bytes + build.spill_load_bytes == 0
+    }
     return max(whole, key=lambda cap: (filled(cap), cap))
 
 
@@ -175,7 +194,11 @@ def blocks_by(registers, most=32):
             warps = -(-block // 32)
             return min(64 // warps, most, 65536 // registers(build.registers, warps), shared)
 
-        whole = {cap: one for cap, one in builds.items() if one.spill_store_bytes + one.spill_load_bytes == 0}
+        whole = {
+            cap: one
+            for cap, one in builds.items()
+            if one.spill_store_bytes + one.spill_load_bytes == 0
+        }
         return max(whole, key=lambda cap: (blocks(whole[cap]), cap))
 
     return best_cap
@@ -284,19 +307,31 @@ WRONG = {
         (with_clipped_logits, "the mean over the rows", "exp-never-overflows"),
     ],
     "05.4": [
-        (parts(map="x - y", reduce="a + b * b"), "Taken one after the other it would be right", "reduce-has-one-order"),
+        (
+            parts(map="x - y", reduce="a + b * b"),
+            "Taken one after the other it would be right",
+            "reduce-has-one-order",
+        ),
         (
             parts(map="sqrt((x - y) * (x - y))", post="z = a"),
             "the root comes once, at the end",
             "averaged-at-the-wrong-place",
         ),
-        (parts(map="fabs(x - y)", post="z = a"), "the root comes once, at the end", "averaged-at-the-wrong-place"),
+        (
+            parts(map="fabs(x - y)", post="z = a"),
+            "the root comes once, at the end",
+            "averaged-at-the-wrong-place",
+        ),
         (parts(identity="1"), "identity changes nothing", "reduce-has-one-order"),
         (parts(post="z = a"), "That is its square", "other-formula"),
         (parts(post="sqrt(a)"), "set the output, `z = ...`", "result-of-another-kind"),
         (parts(map="(x - y) ^ 2"), "exclusive or", "cuda-c-is-python"),
         (parts(map="(x - y) ** 2"), "C++ has no **", "cuda-c-is-python"),
-        (parts(map="a * a"), 'identifier "a" is undefined. Here map is made of x and y', "result-of-another-kind"),
+        (
+            parts(map="a * a"),
+            'identifier "a" is undefined. Here map is made of x and y',
+            "result-of-another-kind",
+        ),
         (parts(post="z = math.sqrt(a)"), 'identifier "math" is undefined', "cuda-c-is-python"),
         (parts(post="z = sqrt(a);"), "where no semicolon may stand", "result-of-another-kind"),
         (parts(post="z = sqrt(-a)"), "makes NaN of it", "other-formula"),
@@ -306,16 +341,36 @@ WRONG = {
             "rounds to float",
             "low-precision-is-enough",
         ),
-        (parts(identity="1e-300 - 1e-299"), "A sum of squares is never negative", "reduce-has-one-order"),
-        (parts(post="z = sqrt(a / n)"), 'identifier "n" is undefined', "result-of-another-kind"),
+        (
+            parts(identity="1e-300 - 1e-299"),
+            "A sum of squares is never negative",
+            "reduce-has-one-order",
+        ),
+        (
+            parts(post="z = sqrt(a / n)"),
+            'identifier "n" is undefined',
+            "result-of-another-kind",
+        ),
         (parts(reduce="b"), "reduce makes one of two", "reduce-has-one-order"),
-        (parts(map="(int)(x - y) * (x - y)"), "map makes a number of one pair", "other-formula"),
-        (parts(map="(x - y) * (x - y)); while (1); ("), "where no semicolon may stand", "attacks-the-check"),
+        (
+            parts(map="(int)(x - y) * (x - y)"),
+            "map makes a number of one pair",
+            "other-formula",
+        ),
+        (
+            parts(map="(x - y) * (x - y)); while (1); ("),
+            "where no semicolon may stand",
+            "attacks-the-check",
+        ),
         (parts(reduce="max(a, b)"), "reduce makes one of two", "other-formula"),
         (parts(post="z = pow(a, 1/2)"), "write 1.0/2", "cuda-c-is-python"),
         (parts(identity="0.0/0"), "makes NaN of it", "other-formula"),
         (parts(identity="x"), "identity is made of numbers alone", "result-of-another-kind"),
-        (parts(map="(x - y) *\n (x - y)", post="z = sqrt(a + 1)"), "post comes once", "other-formula"),
+        (
+            parts(map="(x - y) *\n (x - y)", post="z = sqrt(a + 1)"),
+            "post comes once",
+            "other-formula",
+        ),
         (parts(map="(float)(x - y) * (x - y)"), "rounds to float", "low-precision-is-enough"),
         (parts(reduce="(float)(a + b)"), "rounds to float", "low-precision-is-enough"),
         (parts(post="z = sqrtf(a)"), "rounds to float", "low-precision-is-enough"),
@@ -324,7 +379,11 @@ WRONG = {
     "05.5": [
         (GELU.replace("f *", " *").replace("f +", " +"), "double precision", "double-is-free"),
         (GELU.replace("0.044715f", "0.044715"), "double precision", "double-is-free"),
-        (GELU.replace("tanh(inner)", "tanh((double)inner)"), "double precision", "double-is-free"),
+        (
+            GELU.replace("tanh(inner)", "tanh((double)inner)"),
+            "double precision",
+            "double-is-free",
+        ),
         (GELU.replace("0.5f", "1 / 2"), "In C++ 1 / 2 is 0", "cuda-c-is-python"),
         (GELU.replace("0.5f", "0"), "Compare with the formula", "other-formula"),
         (GELU.replace("tanh(inner)", "inner"), "Compare with the formula", "other-formula"),
@@ -333,24 +392,46 @@ WRONG = {
             "Compare with the formula",
             "low-precision-is-enough",
         ),
-        (GELU.replace("0.044715f", "0.0447f"), "Compare with the formula", "low-precision-is-enough"),
+        (
+            GELU.replace("0.044715f", "0.0447f"),
+            "Compare with the formula",
+            "low-precision-is-enough",
+        ),
         (
             GELU.replace("1.0f + tanh(inner)", "erff(v * 0.70710678f) + 1.0f"),
             "With erf it is another gelu",
             "other-formula",
         ),
         (
-            GELU.replace("tanh(inner)", "(expf(2.0f * inner) - 1.0f) / (expf(2.0f * inner) + 1.0f)"),
+            GELU.replace(
+                "tanh(inner)", "(expf(2.0f * inner) - 1.0f) / (expf(2.0f * inner) + 1.0f)"
+            ),
             "is nan",
             "exp-never-overflows",
         ),
-        (GELU.replace("if (i < n) {", "while (x[0] < 1e9f) if (i < n) {"), "a loop does not end", "attacks-the-check"),
-        (GELU.replace("y[i] =", "y[i] +="), "Compare with the formula", "memory-starts-at-zero"),
+        (
+            GELU.replace("if (i < n) {", "while (x[0] < 1e9f) if (i < n) {"),
+            "a loop does not end",
+            "attacks-the-check",
+        ),
+        (
+            GELU.replace("y[i] =", "y[i] +="),
+            "Compare with the formula",
+            "memory-starts-at-zero",
+        ),
         (GELU.replace("if (i < n) ", ""), "keep `if (i < n)`", "missing-guard"),
         (GELU.replace("i < n", "i <= n"), "x[37], which is not there", "off-by-one"),
-        (GELU.replace("blockIdx.x * blockDim.x + ", ""), "nothing is written to y[16]", "one-block-is-the-grid"),
+        (
+            GELU.replace("blockIdx.x * blockDim.x + ", ""),
+            "nothing is written to y[16]",
+            "one-block-is-the-grid",
+        ),
         (GELU.replace("y[i] =", "y[i + 1] ="), "y[37], which is not there", "off-by-one"),
-        (GELU.replace("1.0f + tanh", "1.0f - tanh"), "Compare with the formula", "other-formula"),
+        (
+            GELU.replace("1.0f + tanh", "1.0f - tanh"),
+            "Compare with the formula",
+            "other-formula",
+        ),
         (GELU.replace("1.0f", "1 / 2"), "Compare with the formula", "cuda-c-is-python"),
         (GELU.replace("v * v * v", "v * v"), "Compare with the formula", "other-formula"),
         (
@@ -359,13 +440,21 @@ WRONG = {
             "result-of-another-kind",
         ),
         (GELU.replace('extern "C" ', ""), 'keep extern "C"', "result-of-another-kind"),
-        (GELU.replace("0.7978845608f", "0.8f"), "Compare with the formula", "low-precision-is-enough"),
+        (
+            GELU.replace("0.7978845608f", "0.8f"),
+            "Compare with the formula",
+            "low-precision-is-enough",
+        ),
         (GELU.replace("0.5f * ", ""), "Compare with the formula", "other-formula"),
         (GELU.replace("tanh(inner)", "tanh(v)"), "Compare with the formula", "other-formula"),
         (IN_HALF, "16 bits", "low-precision-is-enough"),
         (GELU.replace("gelu(", "gelu2("), "one kernel called gelu", "result-of-another-kind"),
         (GELU.replace("0.5f", "0.5g"), "NVRTC rejected line", "result-of-another-kind"),
-        ("float gelu(float x);", "Expected the CUDA C++ source as text", "result-of-another-kind"),
+        (
+            "float gelu(float x);",
+            "Expected the CUDA C++ source as text",
+            "result-of-another-kind",
+        ),
     ],
     "05.6": [
         (whatever_spills, "spills", "occupancy-by-one-number"),
@@ -376,16 +465,34 @@ WRONG = {
         (for_blocks_of_256, "Of equally good caps take the largest", "right-for-one-case"),
         (first_in_order, "which leaves the compiler the most room", "right-for-one-case"),
         (last_in_order, "which leaves the compiler the most room", "right-for-one-case"),
-        (by_a_rounded_share(lambda share: round(share, 1)), "36 and 40 of 64 warps", "low-precision-is-enough"),
-        (by_a_rounded_share(lambda share: int(10 * share)), "20 and 24 of 64 warps", "low-precision-is-enough"),
+        (
+            by_a_rounded_share(lambda share: round(share, 1)),
+            "36 and 40 of 64 warps",
+            "low-precision-is-enough",
+        ),
+        (
+            by_a_rounded_share(lambda share: int(10 * share)),
+            "20 and 24 of 64 warps",
+            "low-precision-is-enough",
+        ),
         (by_the_cap, "For caps above what was needed: ", "occupancy-by-one-number"),
         (stored_spills_only, "stores and loads 16 B", "occupancy-by-one-number"),
         (loaded_spills_only, "stores and loads 16 B", "occupancy-by-one-number"),
         (lambda builds, block: 80, "none of the caps", "hard-coded"),
-        (blocks_by(lambda registers, warps: registers * 32 * warps), "48 and 51 registers", "padding-is-free"),
-        (blocks_by(lambda registers, warps: -(-registers // 8) * 256 * warps), "an SM is filled to", "padding-is-free"),
         (
-            blocks_by(lambda registers, warps: -(-registers // 8) * 256 * -(-warps // 4) * 4, most=64),
+            blocks_by(lambda registers, warps: registers * 32 * warps),
+            "48 and 51 registers",
+            "padding-is-free",
+        ),
+        (
+            blocks_by(lambda registers, warps: -(-registers // 8) * 256 * warps),
+            "an SM is filled to",
+            "padding-is-free",
+        ),
+        (
+            blocks_by(
+                lambda registers, warps: -(-registers // 8) * 256 * -(-warps // 4) * 4, most=64
+            ),
             "32 of which fit",
             "other-formula",
         ),

@@ -12,7 +12,12 @@ from torch.nn.functional import avg_pool2d, conv2d, max_pool2d
 def sizes(images, channels, outputs, size, kernel):
     side = size - kernel + 1
     pooled = images * outputs * (side // 2) ** 2
-    return images * channels * size**2, outputs * channels * kernel**2, images * outputs * side**2, pooled
+    return (
+        images * channels * size**2,
+        outputs * channels * kernel**2,
+        images * outputs * side**2,
+        pooled,
+    )
 
 
 def bytes_of(separate, fused):
@@ -138,7 +143,13 @@ def shares_its_weights(x, weight, bias, pooled, choice):
         here = np.s_[image : image + 1]
         for out in range(len(weight)):
             of_one_output[0] = weight[out]
-            forward_with(x[here], of_one_output, bias[out:], pooled[here, out : out + 1], choice[here, out : out + 1])
+            forward_with(
+                x[here],
+                of_one_output,
+                bias[out:],
+                pooled[here, out : out + 1],
+                choice[here, out : out + 1],
+            )
 
 
 def shares_its_spread(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases):
@@ -146,7 +157,15 @@ def shares_its_spread(grad_pooled, choice, x, weight, grad_x, grad_weights, grad
     for image in numba.prange(len(x)):
         here = np.s_[image : image + 1]
         spread[:] = grad_pooled[image]
-        backward_with(spread[None], choice[here], x[here], weight, grad_x[here], grad_weights[here], grad_biases[here])
+        backward_with(
+            spread[None],
+            choice[here],
+            x[here],
+            weight,
+            grad_x[here],
+            grad_weights[here],
+            grad_biases[here],
+        )
 
 
 def adds_in_one_place(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases):
@@ -154,7 +173,13 @@ def adds_in_one_place(grad_pooled, choice, x, weight, grad_x, grad_weights, grad
     for image in numba.prange(len(x)):
         here = np.s_[image : image + 1]
         backward_with(
-            grad_pooled[here], choice[here], x[here], weight, grad_x[here], grad_weights[here], grad_biases[here]
+            grad_pooled[here],
+            choice[here],
+            x[here],
+            weight,
+            grad_x[here],
+            grad_weights[here],
+            grad_biases[here],
         )
         total += grad_biases[image]
 
@@ -201,14 +226,18 @@ def backward_with(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_bia
                             grad_weights[image, out, channel] += part
                             if len(grad_x) or always_x:
                                 old = grad_x[image, channel][under] if add_x else 0
-                                grad_x[image, channel][under] = old + back * weight[out, channel]
+                                grad_x[image, channel][under] = (
+                                    old + back * weight[out, channel]
+                                )
 
 
 def backward(**wrong):
     """A function of the right seven parameters that is wrong in one way."""
 
     def fused_backward(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases):
-        backward_with(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases, **wrong)
+        backward_with(
+            grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases, **wrong
+        )
 
     return fused_backward
 
@@ -227,7 +256,9 @@ def pooled_shape(x, weight):
 
 
 def fake(x, weight, bias):
-    return x.new_empty(pooled_shape(x, weight)), x.new_empty(pooled_shape(x, weight), dtype=torch.uint8)
+    return x.new_empty(pooled_shape(x, weight)), x.new_empty(
+        pooled_shape(x, weight), dtype=torch.uint8
+    )
 
 
 def fake_of_the_input(x, weight, bias):
@@ -316,7 +347,9 @@ def operator(name, fake=fake, remember=remember, gradients=gradients, scale=1.0)
 
 def weights_for_each_image(images, channels, outputs, size, kernel):
     x, w, s, p = sizes(images, channels, outputs, size, kernel)
-    return right_separate(x, images * w, s, p, outputs), right_fused(x, images * w, s, p, outputs)
+    return right_separate(x, images * w, s, p, outputs), right_fused(
+        x, images * w, s, p, outputs
+    )
 
 
 def with_an_index_of_8_bytes(images, channels, outputs, size, kernel):
@@ -361,7 +394,11 @@ WRONG = {
             "Expected two numbers",
             "result-of-another-kind",
         ),
-        (lambda *given: (224_760, 19_992), "what we expect", "hard-coded"),  # the first case only
+        (
+            lambda *given: (224_760, 19_992),
+            "what we expect",
+            "hard-coded",
+        ),  # the first case only
         (weights_for_each_image, "what does each read", "what-grows-with-batch"),
         (with_an_index_of_8_bytes, "4 + 1 bytes", "other-formula"),
         (with_sums_as_large_as_the_image, "what does each read", "edges-are-ordinary"),
@@ -377,7 +414,11 @@ WRONG = {
         (forward(late=True), "before ReLU", "other-formula"),
         (forward(turned=True), "turned round", "axes-swapped"),
         (forward(sums_of=np.float16), "of which type is the sum?", "low-precision-is-enough"),
-        (forward(sums_of=np.float32), "not to the precision of float64", "low-precision-is-enough"),
+        (
+            forward(sums_of=np.float32),
+            "not to the precision of float64",
+            "low-precision-is-enough",
+        ),
         (first_image_only, "was never written", "right-for-one-case"),
         (returns_its_result, "was never written", "result-of-another-kind"),
         (other_parameters, "Expected the kernel's parameters", "result-of-another-kind"),
@@ -386,40 +427,72 @@ WRONG = {
         (leaks, "ReLU leaves nothing below 0", "other-formula"),
         (numbers_cells_by_columns, "2 * row + column of the largest", "axes-swapped"),
         (takes_the_mean, "which pixels should it see", "other-formula"),
-        (shares_its_results, "best[0, 0, 0, 0] is written for more than one index of prange", "scratch-shared"),
+        (
+            shares_its_results,
+            "best[0, 0, 0, 0] is written for more than one index of prange",
+            "scratch-shared",
+        ),
         (shares_its_weights, "is written for more than one index of prange", "scratch-shared"),
-        (a_helper_that_races, "scratch[0, 0, 0] is written for more than one index of prange", "scratch-shared"),
+        (
+            a_helper_that_races,
+            "scratch[0, 0, 0] is written for more than one index of prange",
+            "scratch-shared",
+        ),
     ],
     "06.6": [
         (backward(mask=False), "ReLU let nothing through", "gradient-goes-everywhere"),
         (backward(bias_sum=False), "the sum of all that come back", "gradients-add-up"),
         (backward(add_x=False), "A pixel lay under several weights", "gradients-add-up"),
-        (backward(all_cells=True), "times the pixel that this weight met", "gradient-goes-everywhere"),
+        (
+            backward(all_cells=True),
+            "times the pixel that this weight met",
+            "gradient-goes-everywhere",
+        ),
         (backward(square=True), "10 x 7 pixels", "right-for-one-case"),
         (backward(of=np.float16), "of which type is the sum?", "low-precision-is-enough"),
         (backward(always_x=True), "nobody who needs grad_x", "other-formula"),
         (forward(), "Expected the kernel's parameters", "result-of-another-kind"),
         (backward(), "not compiled", "result-of-another-kind"),
-        (changes_the_weights, "it has changed weight, which others still need", "input-is-mine"),
+        (
+            changes_the_weights,
+            "it has changed weight, which others still need",
+            "input-is-mine",
+        ),
         (shares_its_spread, "is written for more than one index of prange", "scratch-shared"),
-        (adds_in_one_place, "total[0] is written for more than one index of prange", "scratch-shared"),
+        (
+            adds_in_one_place,
+            "total[0] is written for more than one index of prange",
+            "scratch-shared",
+        ),
     ],
     "06.7": [
         (as_layers, "Expected the operator", "result-of-another-kind"),
         (operator("no_fake", fake=None), "raised", "operators-describe-themselves"),
-        (operator("fake_of_the_input", fake=fake_of_the_input), "pooled should be", "operators-describe-themselves"),
+        (
+            operator("fake_of_the_input", fake=fake_of_the_input),
+            "pooled should be",
+            "operators-describe-themselves",
+        ),
         (
             operator("fake_on_the_cpu", fake=fake_on_the_cpu),
             "is on the CPU, wherever x is",
             "operators-describe-themselves",
         ),
-        (operator("fake_rounded_up", fake=fake_rounded_up), "pooled should be", "rounding-is-cosmetic"),
+        (
+            operator("fake_rounded_up", fake=fake_rounded_up),
+            "pooled should be",
+            "rounding-is-cosmetic",
+        ),
         (
             operator("fake_of_one_dtype", fake=fake_of_one_dtype),
             "choice should be torch.uint8",
             "operators-describe-themselves",
         ),
-        (operator("no_gradient", gradients=None), "The backward pass raised", "operators-describe-themselves"),
+        (
+            operator("no_gradient", gradients=None),
+            "The backward pass raised",
+            "operators-describe-themselves",
+        ),
         (
             operator("nothing_saved", remember=lambda ctx, inputs, output: None),
             "The backward pass raised",
@@ -430,15 +503,31 @@ WRONG = {
             "keeps a tensor as ctx.inputs",
             "operators-describe-themselves",
         ),
-        (operator("without_bias", gradients=without_bias), "no gradient of bias", "other-formula"),
+        (
+            operator("without_bias", gradients=without_bias),
+            "no gradient of bias",
+            "other-formula",
+        ),
         (
             operator("batch", gradients=bias_not_summed_over_the_batch),
             "the gradient of bias is not torch's",
             "other-formula",
         ),
-        (operator("no_relu_mask", gradients=no_relu_mask), "is not torch's", "gradient-goes-everywhere"),
-        (operator("swapped", gradients=swapped), "The backward pass raised", "result-of-another-kind"),
+        (
+            operator("no_relu_mask", gradients=no_relu_mask),
+            "is not torch's",
+            "gradient-goes-everywhere",
+        ),
+        (
+            operator("swapped", gradients=swapped),
+            "The backward pass raised",
+            "result-of-another-kind",
+        ),
         (operator("half", scale=0.5), "the pooled values are not torch's", "other-formula"),
-        (operator("through_numpy", gradients=through_numpy), "torch.compile can't trace it", "python-in-graph"),
+        (
+            operator("through_numpy", gradients=through_numpy),
+            "torch.compile can't trace it",
+            "python-in-graph",
+        ),
     ],
 }

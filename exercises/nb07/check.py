@@ -1,4 +1,6 @@
-"""Checks of notebook 07, where time goes. The check of the fixed script is in watched."""
+"""Checks of notebook 07, where time goes. The check of the fixed script
+is in watched.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ import random
 from collections.abc import Sequence
 
 from labkit.core.units import format_seconds
-from labkit.lesson.checks import NotYet, call, close, function, mapping, number_close, over_cases
+from labkit.lesson.checks import (
+    NotYet,
+    call,
+    close,
+    function,
+    mapping,
+    number_close,
+    over_cases,
+)
 from labkit.measure.simulated import TrainingJob
 from labkit.measure.simulated.training_loop import LAUNCH_S, DeviceLoss
 
@@ -18,8 +28,16 @@ _SLACK = 1.08  # of the least time: launches and sums that a loop may take besid
 
 def busy_share(answer: object) -> str:
     """The share of a window in which at least one kernel ran."""
-    over_cases(answer, _windows(random.Random(2701)), _busy_share, close("of the time", rel=1e-9, hint=_share_hint))
-    return "Right for kernels in any order, in parallel, one inside another, beyond the window, and for none."
+    over_cases(
+        answer,
+        _windows(random.Random(2701)),
+        _busy_share,
+        close("of the time", rel=1e-9, hint=_share_hint),
+    )
+    return (
+        "Right for kernels in any order, in parallel, one inside another, beyond the"
+        " window, and for none."
+    )
 
 
 def _windows(draw: random.Random) -> dict[str, tuple[list[Stretch], float, float]]:
@@ -30,7 +48,11 @@ def _windows(draw: random.Random) -> dict[str, tuple[list[Stretch], float, float
     nested = [(1e-3, 8e-3), (2e-3, 3e-3), (4e-3, 4.5e-3), (9e-3, 9.5e-3)]
     return {
         "kernels one after another, in order": (apart, 0.0, 1e-2),
-        "kernels one after another, in any order": (draw.sample(apart, len(apart)), 0.0, 1e-2),
+        "kernels one after another, in any order": (
+            draw.sample(apart, len(apart)),
+            0.0,
+            1e-2,
+        ),
         "a window that doesn't start at 0": (apart, 2.5e-3, 7.1e-3),
         "a long kernel with short ones during it": (nested, 0.0, 1e-2),
         "kernels that touch": ([(0.0, 1e-3), (1e-3, 2e-3), (2e-3, 4e-3)], 0.0, 5e-3),
@@ -43,92 +65,165 @@ def _windows(draw: random.Random) -> dict[str, tuple[list[Stretch], float, float
 
 
 def _busy_share(kernels: Sequence[Stretch], start_s: float, end_s: float) -> float:
-    busy_s, covered_s = 0.0, start_s
+    busy_s = 0.0
+    covered_s = start_s
     for first_s, last_s in sorted(kernels):
         busy_s += max(min(last_s, end_s) - max(first_s, covered_s), 0.0)
         covered_s = max(covered_s, last_s)
     return busy_s / (end_s - start_s)
 
 
-def _share_hint(value: float, kernels: Sequence[Stretch], start_s: float, end_s: float) -> str:
-    right, window_s = _busy_share(kernels, start_s, end_s), end_s - start_s
-    begin_s, last_s = min([start_s, *(a for a, _ in kernels)]), max([end_s, *(b for _, b in kernels)])
+def _share_hint(
+    value: float, kernels: Sequence[Stretch], start_s: float, end_s: float
+) -> str:
+    right = _busy_share(kernels, start_s, end_s)
+    window_s = end_s - start_s
+    begin_s = min([start_s, *(a for a, _ in kernels)])
+    last_s = max([end_s, *(b for _, b in kernels)])
     whole_s = _busy_share(kernels, begin_s, last_s) * (last_s - begin_s)
     for found, words in (
         (whole_s / window_s, "What lies outside the window doesn't count."),
-        (sum(b - a for a, b in kernels) / window_s, "Kernels that run in parallel count once, and only in the window."),
+        (
+            sum(b - a for a, b in kernels) / window_s,
+            "Kernels that run in parallel count once, and only in the window.",
+        ),
         (100 * right, "That is in percent; a share is 0 to 1."),
         (right * window_s, "That is in seconds: divide it by the window's length."),
         (1 - right, "That is the idle share; the busy share was asked for."),
     ):
         if abs(value - found) <= 1e-9:
             return words
-    return "From the window's start to its end, during which part was at least one kernel running?"
+    return (
+        "From the window's start to its end, during which part was at least one kernel"
+        " running?"
+    )
 
 
 def mean_loss(answer: object) -> str:
-    """The mean loss of a loop that waits once, on jobs whose host or whose device is the slower one."""
+    """The mean loss of a loop that waits once, on jobs whose host or whose device is
+    the slower one.
+    """
     fn = function(answer)
     draw = random.Random(2702)
-    for steps, host, device in ((1, 1.0, 1.0), (40, 1.0, 1.0), (25, 0.4, 1.0), (33, 1.0, 0.3), (300, 0.9, 1.0)):
+    for steps, host, device in (
+        (1, 1.0, 1.0),
+        (40, 1.0, 1.0),
+        (25, 0.4, 1.0),
+        (33, 1.0, 0.3),
+        (300, 0.9, 1.0),
+    ):
         scale_s = draw.uniform(1e-3, 5e-3)
-        job = TrainingJob(prepare_s=host * scale_s, step_s=device * scale_s, seed=draw.randrange(10**6))
+        job = TrainingJob(
+            prepare_s=host * scale_s,
+            step_s=device * scale_s,
+            seed=draw.randrange(10**6),
+        )
         as_given = job.device, job.prepare_s, job.step_s
         given = (
-            f"{steps} steps of {format_seconds(job.prepare_s)} on the host, {format_seconds(job.step_s)} on the device"
+            f"{steps} steps of {format_seconds(job.prepare_s)} on the host,"
+            f" {format_seconds(job.step_s)} on the device"
         )
         returned = call(fn, job, steps)
         if isinstance(returned, DeviceLoss):
-            raise NotYet(f"For {given}: what it returns is still on the device. Return its number, by `.item()`.")
+            raise NotYet(
+                f"For {given}: what it returns is still on the device. Return its"
+                " number, by `.item()`."
+            )
         if (job.device, job.prepare_s, job.step_s) != as_given:
-            raise NotYet("The loop changed the job's device or its times. Change only the order of the calls.")
-        reads, taken_s, losses = job.reads, job.seconds, job.losses
+            raise NotYet(
+                "The loop changed the job's device or its times. Change only the order"
+                " of the calls."
+            )
+        reads = job.reads
+        taken_s = job.seconds
+        losses = job.losses
         if len(losses) != steps:
             raise NotYet(f"For {given}: {len(losses)} steps were queued.")
         hint = "Is it the mean of all losses?"
         right = math.fsum(losses) / steps
-        number_close(returned, right, rel=1e-9, unit="(no unit)", given=given, hint=hint)
+        number_close(
+            returned, right, rel=1e-9, unit="(no unit)", given=given, hint=hint
+        )
         _judge_seconds(job, taken_s, reads, steps, given)
     return "Every loss counts, and the host waits only after the last step is queued."
 
 
-def _judge_seconds(job: TrainingJob, taken_s: float, reads: int, steps: int, given: str) -> None:
-    """Whether host and device overlapped: the slower one sets the pace, and the other shows only once."""
-    slower_s, faster_s = max(job.prepare_s, job.step_s), min(job.prepare_s, job.step_s)
+def _judge_seconds(
+    job: TrainingJob, taken_s: float, reads: int, steps: int, given: str
+) -> None:
+    """Whether host and device overlapped: the slower one sets the pace, and the other
+    shows only once.
+    """
+    slower_s = max(job.prepare_s, job.step_s)
+    faster_s = min(job.prepare_s, job.step_s)
     best_s = steps * slower_s + faster_s + steps * 4 * LAUNCH_S
     if taken_s <= _SLACK * best_s:
         return
-    took = f"For {given}: the loop took {format_seconds(taken_s)}, and {format_seconds(best_s)} are enough."
+    took = (
+        f"For {given}: the loop took {format_seconds(taken_s)}, and"
+        f" {format_seconds(best_s)} are enough."
+    )
     if reads > 1 + steps // 10:
         raise NotYet(
-            f"{took} The host read a loss {reads} times, and waited for the device each time; the device then had "
-            "nothing to do while the host prepared the next batch."
+            f"{took} The host read a loss {reads} times, and waited for the device each"
+            " time; the device then had nothing to do while the host prepared the next"
+            " batch."
         )
     raise NotYet(
-        f"{took} Host and device did not work at the same time. Queue each step as soon as its batch is prepared, and "
-        "wait for nothing in between."
+        f"{took} Host and device did not work at the same time. Queue each step as soon"
+        " as its batch is prepared, and wait for nothing in between."
     )
 
 
 _GAINS = {
     "faster device": "the device is faster, but input and training still take turns",
-    "workers": "workers load meanwhile, and the device is as before: the slower part takes all the time",
-    "both": "workers load meanwhile, and the device is faster: the slower part takes all the time",
+    "workers": (
+        "workers load meanwhile, and the device is as before: the slower part takes all"
+        " the time"
+    ),
+    "both": (
+        "workers load meanwhile, and the device is faster: the slower part takes all"
+        " the time"
+    ),
 }
 
 
 def gains(answer: object) -> str:
-    """What a faster device, workers that load meanwhile, and both bring to a loop with input."""
+    """What a faster device, workers that load meanwhile, and both bring to a loop with
+    input.
+    """
     draw = random.Random(2705)
-    cases = [(draw.uniform(1, 20), draw.uniform(1, 20), draw.uniform(1.5, 9), draw.randint(1, 8)) for _ in range(5)]
-    cases += [(4.0, 1.0, float("inf"), 1), (1.0, 6.0, 2.0, 4), (0.0, 3.0, 2.0, 1), (8.0, 1.0, 10.0, 16)]
-    in_s = [(1e-3 * load_ms, 1e-3 * step_ms, factor, workers) for load_ms, step_ms, factor, workers in cases]
+    cases = [
+        (
+            draw.uniform(1, 20),
+            draw.uniform(1, 20),
+            draw.uniform(1.5, 9),
+            draw.randint(1, 8),
+        )
+        for _ in range(5)
+    ]
+    cases += [
+        (4.0, 1.0, float("inf"), 1),
+        (1.0, 6.0, 2.0, 4),
+        (0.0, 3.0, 2.0, 1),
+        (8.0, 1.0, 10.0, 16),
+    ]
+    in_s = [
+        (1e-3 * load_ms, 1e-3 * step_ms, factor, workers)
+        for load_ms, step_ms, factor, workers in cases
+    ]
     over_cases(answer, in_s, _right_gains, _judge_gains)
-    return "Right for slow input and slow training, for one worker and many, and for an infinitely fast device."
+    return (
+        "Right for slow input and slow training, for one worker and many, and for an"
+        " infinitely fast device."
+    )
 
 
-def _right_gains(load_s: float, step_s: float, factor: float, workers: int) -> dict[str, float]:
-    before_s, faster_s = load_s + step_s, step_s / factor
+def _right_gains(
+    load_s: float, step_s: float, factor: float, workers: int
+) -> dict[str, float]:
+    before_s = load_s + step_s
+    faster_s = step_s / factor
     return {
         "faster device": before_s / (load_s + faster_s),
         "workers": before_s / max(load_s / workers, step_s),
@@ -140,11 +235,20 @@ def _judge_gains(got: object, right: dict[str, float], given: str, *_: object) -
     found = mapping(got, _GAINS)
     for name, expected in right.items():
         hint = f"Here {_GAINS[name]}. Divide the time before by the time after."
-        number_close(found[name], expected, rel=1e-9, unit="x", given=f"{name}, {given}", hint=hint)
+        number_close(
+            found[name],
+            expected,
+            rel=1e-9,
+            unit="x",
+            given=f"{name}, {given}",
+            hint=hint,
+        )
 
 
 def script(answer: object) -> str:
-    """The fixed script. Its check needs torch, which loads when the exercise is judged."""
+    """The fixed script. Its check needs torch, which loads when the
+    exercise is judged.
+    """
     from exercises.nb07.watched import fixed_script
 
     return fixed_script(answer)

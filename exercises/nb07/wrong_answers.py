@@ -210,7 +210,10 @@ def planted(*faults):
 def single_passes_in_evaluation(model, images, labels, device, batch, lr):
     """Mended but for the evaluation, whose images go through the network alone."""
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
-    x, y = (torch.from_numpy(images).to(device) / 255 - 0.5) / 0.5, torch.from_numpy(labels).to(device)
+    x, y = (
+        (torch.from_numpy(images).to(device) / 255 - 0.5) / 0.5,
+        torch.from_numpy(labels).to(device),
+    )
     total = torch.zeros((), device=device)
     for part, wanted in zip(x.split(batch), y.split(batch), strict=True):
         optimizer.zero_grad()
@@ -228,12 +231,25 @@ def by_way_of_a_list(model, images, labels, device, batch, lr):
     return slow_script.train(model, np.asarray(numbers.numpy()), labels, device, batch, lr)
 
 
-def variant(*, steps=None, shuffle=False, size=None, average=False, twice=False, skip_accuracy=False, rate=1.0, log=0):
+def variant(
+    *,
+    steps=None,
+    shuffle=False,
+    size=None,
+    average=False,
+    twice=False,
+    skip_accuracy=False,
+    rate=1.0,
+    log=0,
+):
     """A mended script of its own, with something changed that the result or the work shows."""
 
     def train(model, images, labels, device, batch, lr):
         optimizer = torch.optim.SGD(model.parameters(), lr=rate * lr, momentum=0.9)
-        x, y = (torch.from_numpy(images).to(device) / 255 - 0.5) / 0.5, torch.from_numpy(labels).to(device)
+        x, y = (
+            (torch.from_numpy(images).to(device) / 255 - 0.5) / 0.5,
+            torch.from_numpy(labels).to(device),
+        )
         if shuffle:
             x, y = x.flip(0), y.flip(0)
         total = torch.zeros((), device=device)
@@ -247,8 +263,14 @@ def variant(*, steps=None, shuffle=False, size=None, average=False, twice=False,
             if log and i % log == 0:
                 loss.cpu()
         with torch.no_grad():
-            right = (model(x[:7] if skip_accuracy else x).argmax(1) == y[: 7 if skip_accuracy else None]).double()
-        return {"loss": float(total) / (len(parts) if average else len(x)), "accuracy": float(right.mean())}
+            right = (
+                model(x[:7] if skip_accuracy else x).argmax(1)
+                == y[: 7 if skip_accuracy else None]
+            ).double()
+        return {
+            "loss": float(total) / (len(parts) if average else len(x)),
+            "accuracy": float(right.mean()),
+        }
 
     return train
 
@@ -275,7 +297,10 @@ def keeps_graphs(add):
 
     def train(model, images, labels, device, batch, lr):
         optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
-        x, y = (torch.from_numpy(images).to(device) / 255 - 0.5) / 0.5, torch.from_numpy(labels).to(device)
+        x, y = (
+            (torch.from_numpy(images).to(device) / 255 - 0.5) / 0.5,
+            torch.from_numpy(labels).to(device),
+        )
         total, losses = 0.0, []
         for part, wanted in zip(x.split(batch), y.split(batch), strict=True):
             optimizer.zero_grad()
@@ -339,18 +364,34 @@ def in_percent(*args):
 REMAINS = "1 of 6 faults remains:\n(1) "
 WRONG = {
     "07.1": [
-        (lambda k, a, b: sum(y - x for x, y in clip(k, a, b)) / (b - a), "count once", "intervals-add-up"),
-        (lambda k, a, b: sum(y - x for x, y in k) / (b - a), "outside the window", "intervals-add-up"),
+        (
+            lambda k, a, b: sum(y - x for x, y in clip(k, a, b)) / (b - a),
+            "count once",
+            "intervals-add-up",
+        ),
+        (
+            lambda k, a, b: sum(y - x for x, y in k) / (b - a),
+            "outside the window",
+            "intervals-add-up",
+        ),
         (lambda k, a, b: merged(k) / (b - a), "outside the window", "intervals-add-up"),
         (lambda k, a, b: 1 - right_share(k, a, b), "idle share", "upside-down"),
         (lambda k, a, b: 100 * right_share(k, a, b), "in percent", "wrong-unit"),
-        (lambda k, a, b: merged(clip(k, a, b)), "divide it by the window's length", "wrong-denominator"),
+        (
+            lambda k, a, b: merged(clip(k, a, b)),
+            "divide it by the window's length",
+            "wrong-denominator",
+        ),
         (forgets_the_longest, "a long kernel with short ones during it", "intervals-add-up"),
         (needs_their_order, "in any order", "right-for-one-case"),
         (to_the_last_kernel, "From the window's start to its end", "wrong-denominator"),
         (lambda k, a, b: len(clip(k, a, b)) / 10, "what we expect", "hard-coded"),
         (lambda k, a, b: 0.5, "what we expect", "hard-coded"),
-        (lambda k, a, b: right_share(k, a, b) if k else None, "got nothing", "zero-never-happens"),
+        (
+            lambda k, a, b: right_share(k, a, b) if k else None,
+            "got nothing",
+            "zero-never-happens",
+        ),
     ],
     "07.2": [
         (reads_each, "The host read a loss", "reading-is-free"),
@@ -360,7 +401,11 @@ WRONG = {
         (every_fifth, "The host read a loss", "reading-is-free"),
         (synchronises_each, "did not work at the same time", "works-in-turns"),
         (prepares_all_first, "did not work at the same time", "works-in-turns"),
-        (one_batch_for_all, "was not prepared, or was trained on before", "changes-the-training"),
+        (
+            one_batch_for_all,
+            "was not prepared, or was trained on before",
+            "changes-the-training",
+        ),
         (one_step_fewer, "steps were queued", "off-by-one"),
         (last_loss, "Is it the mean of all losses?", "other-formula"),
         (total_loss, "x what we expect", "sum-for-mean"),
@@ -370,30 +415,74 @@ WRONG = {
         (reads_the_last_alone, "still on the device", "result-of-another-kind"),
         (judging_each(stops_at_nan), "The host read a loss", "reading-is-free"),
         (judging_each(stops_at_infinity), "The host read a loss", "reading-is-free"),
-        (judging_each(lambda loss: math.isnan(loss)), "The host read a loss", "reading-is-free"),
+        (
+            judging_each(lambda loss: math.isnan(loss)),
+            "The host read a loss",
+            "reading-is-free",
+        ),
         (judging_each(lambda loss: loss.cpu()), "The host read a loss", "reading-is-free"),
         (judging_each(lambda loss: loss.to("cpu")), "The host read a loss", "reading-is-free"),
-        (judging_each(lambda loss: loss.detach().numpy()), "The host read a loss", "reading-is-free"),
+        (
+            judging_each(lambda loss: loss.detach().numpy()),
+            "The host read a loss",
+            "reading-is-free",
+        ),
         (judging_each(lambda loss: loss.tolist()), "The host read a loss", "reading-is-free"),
         (judging_each(lambda loss: loss.nonzero()), "The host read a loss", "reading-is-free"),
         (judging_each(lambda loss: int(loss)), "The host read a loss", "reading-is-free"),
-        (judging_each(lambda loss: torch.equal(loss, loss)), "The host read a loss", "reading-is-free"),
-        (judging_each(lambda loss: print(loss, file=io.StringIO())), "The host read a loss", "reading-is-free"),
-        (judging_each(lambda loss: np.asarray(loss)), "The host read a loss", "reading-is-free"),
-        (judging_each(lambda loss: loss.data.item()), "The host read a loss", "reading-is-free"),
+        (
+            judging_each(lambda loss: torch.equal(loss, loss)),
+            "The host read a loss",
+            "reading-is-free",
+        ),
+        (
+            judging_each(lambda loss: print(loss, file=io.StringIO())),
+            "The host read a loss",
+            "reading-is-free",
+        ),
+        (
+            judging_each(lambda loss: np.asarray(loss)),
+            "The host read a loss",
+            "reading-is-free",
+        ),
+        (
+            judging_each(lambda loss: loss.data.item()),
+            "The host read a loss",
+            "reading-is-free",
+        ),
         (judging_each(lambda loss: loss[loss > 0]), "The host read a loss", "reading-is-free"),
         (judging_each(lambda loss: loss.unique()), "The host read a loss", "reading-is-free"),
-        (judging_each(lambda loss: torch.save(loss, io.BytesIO())), "The host read a loss", "reading-is-free"),
+        (
+            judging_each(lambda loss: torch.save(loss, io.BytesIO())),
+            "The host read a loss",
+            "reading-is-free",
+        ),
         (judging_each(lambda loss: max(loss, 3.0)), "The host read a loss", "reading-is-free"),
         (reads_one_behind, "The host read a loss", "reading-is-free"),
         (new_device, "changed the job's device or its times", "attacks-the-check"),
         (no_times, "changed the job's device or its times", "attacks-the-check"),
     ],
     "07.5": [
-        (gains(lambda a, s, f, w: {"faster device": f}), "faster device", "part-speedup-is-whole"),
-        (gains(lambda a, s, f, w: {"faster device": (a + s) / max(a, s / f)}), "faster device", "in-turn-or-at-once"),
-        (gains(lambda a, s, f, w: {"workers": (a + s) / (a / w + s)}), "workers", "in-turn-or-at-once"),
-        (gains(lambda a, s, f, w: {"workers": (a + s) / max(a, s)}), "workers", "other-formula"),
+        (
+            gains(lambda a, s, f, w: {"faster device": f}),
+            "faster device",
+            "part-speedup-is-whole",
+        ),
+        (
+            gains(lambda a, s, f, w: {"faster device": (a + s) / max(a, s / f)}),
+            "faster device",
+            "in-turn-or-at-once",
+        ),
+        (
+            gains(lambda a, s, f, w: {"workers": (a + s) / (a / w + s)}),
+            "workers",
+            "in-turn-or-at-once",
+        ),
+        (
+            gains(lambda a, s, f, w: {"workers": (a + s) / max(a, s)}),
+            "workers",
+            "other-formula",
+        ),
         (gains(lambda a, s, f, w: {"workers": float(w)}), "workers", "part-speedup-is-whole"),
         (
             gains(lambda a, s, f, w: {"both": (a + s) / (a / w + s / f)}),
@@ -405,19 +494,43 @@ WRONG = {
             "both",
             "gain-has-no-order",
         ),
-        (gains(lambda a, s, f, w: {"both": max(a / w, s / f) / (a + s)}), "both", "upside-down"),
-        (lambda a, s, f, w: (a + s) / max(a / w, s), "Expected a dict", "result-of-another-kind"),
+        (
+            gains(lambda a, s, f, w: {"both": max(a / w, s / f) / (a + s)}),
+            "both",
+            "upside-down",
+        ),
+        (
+            lambda a, s, f, w: (a + s) / max(a / w, s),
+            "Expected a dict",
+            "result-of-another-kind",
+        ),
         (lambda a, s, f, w: {"faster device": 1.0}, "missing", "result-of-another-kind"),
     ],
     "07.6": [
         (planted(*slow_script.FAULTS), "6 of 6 faults remain:", "reading-is-free"),
         (planted("anomaly mode"), REMAINS + "backward runs operators", "other-formula"),
-        (planted("one by one"), REMAINS + "44 backward passes for 8 steps", "python-loop-per-item"),
-        (planted("float64"), REMAINS + "convolutions or matrix products calculate on numbers of 8", "double-is-free"),
-        (planted("evaluation"), REMAINS + "8 images go forward without backward", "python-loop-per-item"),
+        (
+            planted("one by one"),
+            REMAINS + "44 backward passes for 8 steps",
+            "python-loop-per-item",
+        ),
+        (
+            planted("float64"),
+            REMAINS + "convolutions or matrix products calculate on numbers of 8",
+            "double-is-free",
+        ),
+        (
+            planted("evaluation"),
+            REMAINS + "8 images go forward without backward",
+            "python-loop-per-item",
+        ),
         (planted("reading back"), REMAINS + "the host asked for a value", "reading-is-free"),
         (planted("preparation"), REMAINS + "before the network", "python-loop-per-item"),
-        (single_passes_in_evaluation, REMAINS + "44 passes classify 44 images", "python-loop-per-item"),
+        (
+            single_passes_in_evaluation,
+            REMAINS + "44 passes classify 44 images",
+            "python-loop-per-item",
+        ),
         (by_way_of_a_list, REMAINS + "before the network", "python-loop-per-item"),
         (variant(steps=4), "24 images were trained on", "does-less-work"),
         (variant(twice=True), "88 images were trained on", "changes-the-training"),
@@ -427,9 +540,21 @@ WRONG = {
         (variant(rate=1.05), "it learns something else", "changes-the-training"),
         (variant(average=True), "loss is", "mean-of-unequal-parts"),
         (variant(skip_accuracy=True), "7 images were classified besides", "does-less-work"),
-        (variant(log=1), "(1) the host asked for a value at 9 moments in 8 steps", "reading-is-free"),
-        (wide_classifier, REMAINS + "convolutions or matrix products calculate on numbers of 8", "double-is-free"),
-        (reading_by(lambda logits: logits[logits > 0]), REMAINS + "the host asked for a value", "reading-is-free"),
+        (
+            variant(log=1),
+            "(1) the host asked for a value at 9 moments in 8 steps",
+            "reading-is-free",
+        ),
+        (
+            wide_classifier,
+            REMAINS + "convolutions or matrix products calculate on numbers of 8",
+            "double-is-free",
+        ),
+        (
+            reading_by(lambda logits: logits[logits > 0]),
+            REMAINS + "the host asked for a value",
+            "reading-is-free",
+        ),
         (
             reading_by(lambda logits: logits.masked_select(logits > 0)),
             REMAINS + "the host asked for a value",
@@ -440,8 +565,16 @@ WRONG = {
             REMAINS + "the host asked for a value",
             "reading-is-free",
         ),
-        (reading_by(lambda logits: logits.to(device="cpu")), REMAINS + "the host asked for a value", "reading-is-free"),
-        (reading_by(lambda logits: repr(logits)), REMAINS + "the host asked for a value", "reading-is-free"),
+        (
+            reading_by(lambda logits: logits.to(device="cpu")),
+            REMAINS + "the host asked for a value",
+            "reading-is-free",
+        ),
+        (
+            reading_by(lambda logits: repr(logits)),
+            REMAINS + "the host asked for a value",
+            "reading-is-free",
+        ),
         (
             reading_by(lambda logits: torch.allclose(logits, logits)),
             REMAINS + "the host asked for a value",
@@ -458,7 +591,11 @@ WRONG = {
             "reading-is-free",
         ),
         (prepares_all_in_each_step, REMAINS + "before the network", "python-loop-per-item"),
-        (keeps_graphs(lambda total, loss, losses: total + loss), "keeps the graph of every step", "other-formula"),
+        (
+            keeps_graphs(lambda total, loss, losses: total + loss),
+            "keeps the graph of every step",
+            "other-formula",
+        ),
         (
             keeps_graphs(lambda total, loss, losses: losses.append(loss) or total),
             "keeps the graph of every step",
@@ -466,7 +603,11 @@ WRONG = {
         ),
         (in_another_thread, "in this thread", "result-of-another-kind"),
         (trains_nothing, "No image went through", "hard-coded"),
-        (only_loss, "Expected a dict with the keys loss and accuracy", "result-of-another-kind"),
+        (
+            only_loss,
+            "Expected a dict with the keys loss and accuracy",
+            "result-of-another-kind",
+        ),
         (in_percent, "0 to 1", "wrong-unit"),
     ],
 }

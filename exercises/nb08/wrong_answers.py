@@ -21,11 +21,19 @@ def without_cores(prepare_s, train_s, workers, cores, train_cores):
 
 
 def workers_up_to_cores(prepare_s, train_s, workers, cores, train_cores):
-    return min(min(workers, cores) / prepare_s, 1 / train_s) if workers else 1 / (prepare_s + train_s)
+    return (
+        min(min(workers, cores) / prepare_s, 1 / train_s)
+        if workers
+        else 1 / (prepare_s + train_s)
+    )
 
 
 def by_counting(shards, rank, ranks, worker, workers):
-    return [shard for i, shard in enumerate(shards) if i % (ranks * workers) == rank + ranks * worker]
+    return [
+        shard
+        for i, shard in enumerate(shards)
+        if i % (ranks * workers) == rank + ranks * worker
+    ]
 
 
 def popped(shards, rank, ranks, worker, workers):
@@ -60,7 +68,9 @@ def rest_to_the_last(shards, rank, ranks, worker, workers):
 
 def shift(images, most, down=None, right=None):
     n, _, height, width = images.shape
-    windows = torch.nn.functional.pad(images, (most,) * 4).unfold(2, height, 1).unfold(3, width, 1)
+    windows = (
+        torch.nn.functional.pad(images, (most,) * 4).unfold(2, height, 1).unfold(3, width, 1)
+    )
     down = torch.randint(0, 2 * most + 1, (n,)) if down is None else down
     right = torch.randint(0, 2 * most + 1, (n,)) if right is None else right
     return windows[torch.arange(n), :, down, right]
@@ -73,7 +83,9 @@ def same_for_all(images, most):
 
 def wraps_round(images, most):
     amounts = torch.randint(-most, most + 1, (len(images), 2)).tolist()
-    rolled = [torch.roll(image, amount, (1, 2)) for image, amount in zip(images, amounts, strict=True)]
+    rolled = [
+        torch.roll(image, amount, (1, 2)) for image, amount in zip(images, amounts, strict=True)
+    ]
     return torch.stack(rolled) if rolled else images.clone()
 
 
@@ -83,7 +95,9 @@ def diagonally(images, most):
 
 
 def in_pairs(images, most):
-    down, right = torch.randint(0, 2 * most + 1, (2, len(images))).repeat_interleave(2, 1)[:, : len(images)]
+    down, right = torch.randint(0, 2 * most + 1, (2, len(images))).repeat_interleave(2, 1)[
+        :, : len(images)
+    ]
     return shift(images, most, down, right)
 
 
@@ -108,12 +122,16 @@ def rounded(images, most):
 
 def always_the_same(images, most):
     generator = torch.Generator().manual_seed(0)
-    return shift(images, most, *torch.randint(0, 2 * most + 1, (2, len(images)), generator=generator))
+    return shift(
+        images, most, *torch.randint(0, 2 * most + 1, (2, len(images)), generator=generator)
+    )
 
 
 def by_the_pixels(images, most):
     generator = torch.Generator().manual_seed(int(images.long().sum()))
-    return shift(images, most, *torch.randint(0, 2 * most + 1, (2, len(images)), generator=generator))
+    return shift(
+        images, most, *torch.randint(0, 2 * most + 1, (2, len(images)), generator=generator)
+    )
 
 
 def colours_apart(images, most):
@@ -128,8 +146,14 @@ def in_place(images, most):
 
 def twice_as_far(images, most):
     height, width = images.shape[2:]
-    windows = torch.nn.functional.pad(images, (2 * most,) * 4).unfold(2, height, 1).unfold(3, width, 1)
-    return windows[torch.arange(len(images)), :, *torch.randint(0, 4 * most + 1, (2, len(images)))]
+    windows = (
+        torch.nn.functional.pad(images, (2 * most,) * 4)
+        .unfold(2, height, 1)
+        .unfold(3, width, 1)
+    )
+    return windows[
+        torch.arange(len(images)), :, *torch.randint(0, 4 * most + 1, (2, len(images)))
+    ]
 
 
 def as_float(images, most):
@@ -164,7 +188,11 @@ def mapped_in_c(images, most):
     shifts = torch.randint(-most, most + 1, (len(images), 2)).tolist()
     width = torch.nn.functional.pad(images, (most,) * 4)
     moved = map(torch.roll, width, shifts, itertools.repeat((1, 2)))
-    inner = (slice(None), slice(most, most + images.shape[2]), slice(most, most + images.shape[3]))
+    inner = (
+        slice(None),
+        slice(most, most + images.shape[2]),
+        slice(most, most + images.shape[3]),
+    )
     cut = list(map(operator.getitem, moved, itertools.repeat(inner)))
     return torch.stack(cut) if cut else images.clone()
 
@@ -173,7 +201,10 @@ def in_numpy(images, most):
     padded = torch.nn.functional.pad(images, (most,) * 4).numpy()
     height, width = images.shape[2:]
     places = torch.randint(0, 2 * most + 1, (len(images), 2)).tolist()
-    cut = [one[:, y : y + height, x : x + width] for one, (y, x) in zip(padded, places, strict=True)]
+    cut = [
+        one[:, y : y + height, x : x + width]
+        for one, (y, x) in zip(padded, places, strict=True)
+    ]
     return torch.from_numpy(np.stack(cut)) if cut else images.clone()
 
 
@@ -183,12 +214,22 @@ def in_groups(images, most):
 
 
 def built(
-    size=32, most=4, divide=255.0, drop_last=False, shuffled=True, moved=shift, wrong_rows=False, again=0, batch=None
+    size=32,
+    most=4,
+    divide=255.0,
+    drop_last=False,
+    shuffled=True,
+    moved=shift,
+    wrong_rows=False,
+    again=0,
+    batch=None,
 ):
     """The right pipeline, but for what is changed."""
 
     def pipeline(shards, wanted):
-        pixels, labels = (torch.from_numpy(part) for part in data.decoded_cache(shards, size=size))
+        pixels, labels = (
+            torch.from_numpy(part) for part in data.decoded_cache(shards, size=size)
+        )
         n, rows_a_batch = len(labels), batch or wanted
 
         def epoch():
@@ -200,7 +241,9 @@ def built(
                 images = moved(pixels[rows], most).float() / divide
                 yield (
                     images.to(machine().device),
-                    labels[torch.randperm(n)[: len(rows)] if wrong_rows else rows].to(machine().device),
+                    labels[torch.randperm(n)[: len(rows)] if wrong_rows else rows].to(
+                        machine().device
+                    ),
                 )
 
         return epoch
@@ -212,12 +255,17 @@ def in_order(order_of):
     """The right pipeline, whose epoch number i takes n images in the order `order_of(i, n)`."""
 
     def pipeline(shards, batch):
-        pixels, labels = (torch.from_numpy(part).to(machine().device) for part in data.decoded_cache(shards))
+        pixels, labels = (
+            torch.from_numpy(part).to(machine().device) for part in data.decoded_cache(shards)
+        )
         count = itertools.count()
 
         def epoch():
             for rows in order_of(next(count), len(labels)).split(batch):
-                yield shift(pixels[rows].cpu(), 4).to(machine().device).float() / 255, labels[rows]
+                yield (
+                    shift(pixels[rows].cpu(), 4).to(machine().device).float() / 255,
+                    labels[rows],
+                )
 
         return epoch
 
@@ -252,7 +300,9 @@ def inside_shards(i, n):
 
 def round_robin(i, n):
     """An image of each shard in turn, each shard in a new order."""
-    return torch.stack([part[torch.randperm(len(part))] for part in torch.arange(n).split(50)], 1).flatten()
+    return torch.stack(
+        [part[torch.randperm(len(part))] for part in torch.arange(n).split(50)], 1
+    ).flatten()
 
 
 def every_seventh(i, n):
@@ -277,7 +327,9 @@ def labels_as(dtype):
 def synthetic(shards, batch):
     labels = torch.from_numpy(data.decoded_cache(shards)[1])
     images = torch.rand(len(labels), 3, 32, 32, device=machine().device)
-    return lambda: zip(images.split(batch), labels.to(machine().device).split(batch), strict=True)
+    return lambda: zip(
+        images.split(batch), labels.to(machine().device).split(batch), strict=True
+    )
 
 
 def prepared_once(shards, batch):
@@ -345,7 +397,9 @@ def prepared_epochs(n_epochs, *, reshuffled=False):
         def epoch():
             images, labels = (torch.cat(part) for part in zip(*next(epochs), strict=True))
             order = torch.randperm(len(labels)) if reshuffled else torch.arange(len(labels))
-            return ((images[rows], labels[rows]) for rows in order.to(labels.device).split(batch))
+            return (
+                (images[rows], labels[rows]) for rows in order.to(labels.device).split(batch)
+            )
 
         return epoch
 
@@ -378,9 +432,17 @@ WRONG = {
             "in-turn-or-at-once",
         ),
         (lambda p, t, w, c, tc: 1 / (p + t), "The least of three", "in-turn-or-at-once"),
-        (lambda p, t, w, c, tc: min(w / p, 1 / t, c / (p + tc * t)), "the seconds add up", "in-turn-or-at-once"),
+        (
+            lambda p, t, w, c, tc: min(w / p, 1 / t, c / (p + tc * t)),
+            "the seconds add up",
+            "in-turn-or-at-once",
+        ),
         (lambda p, t, w, c, tc: 1 / model(p, t, w, c, tc), "what we expect", "upside-down"),
-        (lambda p, t, w, c, tc: 64 * model(p, t, w, c, tc), "what we expect", "what-grows-with-batch"),
+        (
+            lambda p, t, w, c, tc: 64 * model(p, t, w, c, tc),
+            "what we expect",
+            "what-grows-with-batch",
+        ),
         (
             lambda p, t, w, c, tc: min(w / p, 1 / t, c / (p + t)) if w else 1 / (p + t),
             "2 of them for training",
@@ -393,7 +455,11 @@ WRONG = {
         ),
     ],
     "08.4": [
-        (lambda shards, rank, ranks, worker, workers: shards, "each image comes again", "everyone-reads-all"),
+        (
+            lambda shards, rank, ranks, worker, workers: shards,
+            "each image comes again",
+            "everyone-reads-all",
+        ),
         (
             lambda shards, rank, ranks, worker, workers: shards[worker :: max(workers, 1)],
             "each image comes again",
@@ -414,16 +480,24 @@ WRONG = {
             "zero-never-happens",
         ),
         (
-            lambda shards, rank, ranks, worker, workers: shards[rank + worker :: ranks + workers],
+            lambda shards, rank, ranks, worker, workers: shards[
+                rank + worker :: ranks + workers
+            ],
             "nobody reads",
             "other-formula",
         ),
         (
-            lambda shards, rank, ranks, worker, workers: shards[rank * ranks + worker :: ranks * max(workers, 1)],
+            lambda shards, rank, ranks, worker, workers: shards[
+                rank * ranks + worker :: ranks * max(workers, 1)
+            ],
             "shard",
             "other-formula",
         ),
-        (lambda shards, rank, ranks, worker, workers: shards[rank], "expected a list", "result-of-another-kind"),
+        (
+            lambda shards, rank, ranks, worker, workers: shards[rank],
+            "expected a list",
+            "result-of-another-kind",
+        ),
         (
             lambda shards, rank, ranks, worker, workers: range(len(shards))[rank::ranks],
             "expected a list",
@@ -432,13 +506,19 @@ WRONG = {
         (by_counting, "ZeroDivisionError", "zero-never-happens"),
         (popped, "has changed the list", "input-is-mine"),
         (
-            lambda shards, rank, ranks, worker, workers: shards[rank::ranks][worker::workers] if workers else [],
+            lambda shards, rank, ranks, worker, workers: (
+                shards[rank::ranks][worker::workers] if workers else []
+            ),
             "nobody",
             "zero-never-happens",
         ),
     ],
     "08.6": [
-        (same_for_all, "All images of a batch are moved by the same amount", "any-draw-is-random"),
+        (
+            same_for_all,
+            "All images of a batch are moved by the same amount",
+            "any-draw-is-random",
+        ),
         (wraps_round, "comes in at the other", "edges-are-ordinary"),
         (diagonally, "draw the two apart", "any-draw-is-random"),
         (in_pairs, "would be by chance", "any-draw-is-random"),
@@ -460,8 +540,16 @@ WRONG = {
         (in_numpy, "Move the whole batch at once", "python-loop-per-item"),
         (in_groups, "Move the whole batch at once", "python-loop-per-item"),
         (lambda images, most: images, "moved by the same amount", "does-less-work"),
-        (lambda images, most: torch.zeros_like(images), "an image came out empty", "does-less-work"),
-        (lambda images, most: shift(images, most).flip(3), "is not the one that was given", "other-formula"),
+        (
+            lambda images, most: torch.zeros_like(images),
+            "an image came out empty",
+            "does-less-work",
+        ),
+        (
+            lambda images, most: shift(images, most).flip(3),
+            "is not the one that was given",
+            "other-formula",
+        ),
     ],
     "08.7": [
         (built(drop_last=True), "the last batch too", "rest-left-out"),
@@ -498,9 +586,21 @@ WRONG = {
         (honest_for(2), "in the same order", "goes-round-the-tool"),
         (honest_for(3), "in the same order", "goes-round-the-tool"),
         (prepared_epochs(20), "Within 40 epochs one comes again", "cache-anywhere"),
-        (prepared_epochs(20, reshuffled=True), "Within 40 epochs one comes again", "cache-anywhere"),
+        (
+            prepared_epochs(20, reshuffled=True),
+            "Within 40 epochs one comes again",
+            "cache-anywhere",
+        ),
         (skips_after_two_epochs, "another number of images", "goes-round-the-tool"),
-        (lambda shards, batch: built()(shards, batch)(), "to return a function", "result-of-another-kind"),
-        (lambda shards, batch: lambda: None, "can't be iterated over", "result-of-another-kind"),
+        (
+            lambda shards, batch: built()(shards, batch)(),
+            "to return a function",
+            "result-of-another-kind",
+        ),
+        (
+            lambda shards, batch: lambda: None,
+            "can't be iterated over",
+            "result-of-another-kind",
+        ),
     ],
 }

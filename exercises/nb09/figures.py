@@ -1,4 +1,6 @@
-"""Figures of number formats: a number's bits, what a format does to gradients, and accuracy beside speed."""
+"""Figures of number formats: a number's bits, what a format does to gradients, and
+accuracy beside speed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ if TYPE_CHECKING:
 _PARTS = {"sign": CYCLE[4], "exponent": CYCLE[5], "fraction": "#d9d9d9"}
 _FATES: dict[str, dict[str, Any]] = {
     "flushed to zero": {"facecolor": PREDICTED, "edgecolor": "white", "hatch": "xx"},
-    "subnormal: fewer digits": {"facecolor": CYCLE[4], "edgecolor": "white", "hatch": "//"},
+    "subnormal: fewer digits": {
+        "facecolor": CYCLE[4],
+        "edgecolor": "white",
+        "hatch": "//",
+    },
     "normal": {"facecolor": MEASURED, "edgecolor": "white"},
     "overflow": {"facecolor": "black", "edgecolor": "white", "hatch": ".."},
 }
@@ -34,12 +40,20 @@ _SMALLEST_POWER = -60  # what is smaller still is drawn in the first bar
 
 
 @Drawing
-def bits(ax: Axes, value: AnyNumber, shown: Annotated[Sequence[Format], Items(1)] = formats.ALL) -> FigureSpec:
-    """The bits of a number in some formats, a row each, and the number that they stand for with its relative error."""
+def bits(
+    ax: Axes,
+    value: AnyNumber,
+    shown: Annotated[Sequence[Format], Items(1)] = formats.ALL,
+) -> FigureSpec:
+    """The bits of a number in some formats, a row each, and the number that they stand
+    for with its relative error.
+    """
     widest = max(each.exponent_bits for each in shown)
     words = []
     for y, each in enumerate(shown):
-        parts, x = each.bits(value), float(widest - each.exponent_bits)  # the exponents end on one line
+        # the exponents end on one line
+        parts = each.bits(value)
+        x = float(widest - each.exponent_bits)
         for part, text in zip(_PARTS, parts, strict=True):
             for digit in text:
                 ax.barh(y, 1.0, 0.62, left=x, color=_PARTS[part], edgecolor="white")
@@ -52,8 +66,9 @@ def bits(ax: Axes, value: AnyNumber, shown: Annotated[Sequence[Format], Items(1)
     ax.set_xticks([])
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
+    in_words = [f"{each} {word}" for each, word in zip(shown, words, strict=True)]
     return FigureSpec(
-        f"{value:.8g} in bits: {'; '.join(f'{each} {word}' for each, word in zip(shown, words, strict=True))}.",
+        f"{value:.8g} in bits: {'; '.join(in_words)}.",
         title=f"{value:.8g}, rounded to each format",
         height_in=1.3 + 0.36 * len(shown),
         legend="below",
@@ -75,10 +90,14 @@ def _stored(value: float, each: Format) -> str:
 
 
 @Drawing
-def gradients(ax: Axes, values: Array, number_format: Format = formats.float16) -> FigureSpec:
-    """How many numbers have which magnitude, by powers of two, and what a format makes of them.
+def gradients(
+    ax: Axes, values: Array, number_format: Format = formats.float16
+) -> FigureSpec:
+    """How many numbers have which magnitude, by powers of two, and what a format makes
+    of them.
 
-    `values` is an array or tensor; those that are 0, infinite or NaN are left out. Raises LabError where none is left.
+    `values` is an array or tensor; those that are 0, infinite or NaN are left out.
+    Raises LabError where none is left.
     """
     given = np.abs(values.astype(np.float64).ravel())
     kept = given[np.isfinite(given) & (given > 0)]
@@ -86,58 +105,113 @@ def gradients(ax: Axes, values: Array, number_format: Format = formats.float16) 
     powers = np.maximum(np.floor(np.log2(kept)), _SMALLEST_POWER)
     stored = number_format.round(kept)
     fates = [stored == 0, (stored > 0) & (stored < number_format.min_normal)]
-    fates += [(stored >= number_format.min_normal) & np.isfinite(stored), ~np.isfinite(stored)]
+    fates += [
+        (stored >= number_format.min_normal) & np.isfinite(stored),
+        ~np.isfinite(stored),
+    ]
     bins = np.arange(powers.min(), powers.max() + 1)
     floor = np.zeros(len(bins))
     for fate, style in zip(fates, _FATES.values(), strict=True):
-        percent = 100 / len(kept) * np.array([(powers[fate] == power).sum() for power in bins])
+        percent = (
+            100
+            / len(kept)
+            * np.array([(powers[fate] == power).sum() for power in bins])
+        )
         ax.bar(bins + 0.5, percent, 1.0, bottom=floor, **style)
         floor += percent
-    limits = {"smallest": number_format.min_subnormal, "normal from": number_format.min_normal}
+    limits = {
+        "smallest": number_format.min_subnormal,
+        "normal from": number_format.min_normal,
+    }
     limits["largest"] = number_format.max
     for i, (name, limit) in enumerate(limits.items()):
         ax.axvline(np.log2(limit), color=LIMIT, linewidth=1.5)
         ax.annotate(
-            f"{name} {limit:.2g}", (np.log2(limit), 1.02 + 0.07 * i), xycoords=("data", "axes fraction"), fontsize=8,
-            ha="center", annotation_clip=False,
-        )  # fmt: skip
-    low, high = np.log2(number_format.min_subnormal) - 6, np.log2(number_format.max) + 2
+            f"{name} {limit:.2g}",
+            (np.log2(limit), 1.02 + 0.07 * i),
+            xycoords=("data", "axes fraction"),
+            fontsize=8,
+            ha="center",
+            annotation_clip=False,
+        )
+    low = np.log2(number_format.min_subnormal) - 6
+    high = np.log2(number_format.max) + 2
     ax.set_xlim(min(low, bins[0] - 1), max(high, bins[-1] + 2))
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    ax.xaxis.set_major_formatter(lambda value, _: "2" + f"{value:.0f}".translate(_RAISED))
-    ax.set(xlabel=f"magnitude; lines: limits of {number_format}", ylabel="% of the numbers")
+    ax.xaxis.set_major_formatter(
+        lambda value, _: "2" + f"{value:.0f}".translate(_RAISED)
+    )
+    ax.set(
+        xlabel=f"magnitude; lines: limits of {number_format}", ylabel="% of the numbers"
+    )
     named = zip(_FATES.items(), shares, strict=True)
-    handles = [Patch(**style, label=f"{fate}: {share:.1%}") for (fate, style), share in named if share > 0]
+    handles = [
+        Patch(**style, label=f"{fate}: {share:.1%}")
+        for (fate, style), share in named
+        if share > 0
+    ]
     zeros = int((given == 0).sum())
     sentence = (
-        f"{len(kept):,} numbers in {number_format}: {shares.flushed:.1%} are flushed to zero, "
-        f"{shares.subnormal:.1%} subnormal, {shares.overflow:.1%} overflow; {zeros:,} more were 0 before."
+        f"{len(kept):,} numbers in {number_format}: {shares.flushed:.1%} are flushed to"
+        f" zero, {shares.subnormal:.1%} subnormal, {shares.overflow:.1%} overflow;"
+        f" {zeros:,} more were 0 before."
     )
-    return FigureSpec(sentence, height_in=3.6, width_in=4.8, legend="right", handles=handles)
+    return FigureSpec(
+        sentence, height_in=3.6, width_in=4.8, legend="right", handles=handles
+    )
 
 
 @Drawing
-def accuracy_by_seed(ax: Axes, found: TunedComparison, *, notes: Mapping[str, str] | None = None) -> FigureSpec:
-    """Held-out accuracy of each way to train at its rate, a dot a seed; the band is the first way's range.
+def accuracy_by_seed(
+    ax: Axes, found: TunedComparison, *, notes: Mapping[str, str] | None = None
+) -> FigureSpec:
+    """Held-out accuracy of each way to train at its rate, a dot a seed; the band is the
+    first way's range.
 
-    A way whose accuracy is lower beyond chance (`gain`) is marked: a speed without the accuracy is no speed-up. `notes`
-    stand beside their rows; a way whose note begins with "simulated" is drawn hollow.
+    A way whose accuracy is lower beyond chance (`gain`) is marked: a speed without the
+    accuracy is no speed-up. `notes` stand beside their rows; a way whose note begins
+    with "simulated" is drawn hollow.
     """
-    baseline, words = next(iter(found.accuracies)), []
+    baseline = next(iter(found.accuracies))
+    words = []
     first = found.accuracies[baseline]
     ax.axvspan(100 * min(first), 100 * max(first), color="#e6e6e6", zorder=0)
     for y, (name, values) in enumerate(found.accuracies.items()):
-        gain, note = found.gain(name), (notes or {}).get(name, "")
+        gain = found.gain(name)
+        note = (notes or {}).get(name, "")
         color = PREDICTED if gain.verdict == "worse" else MEASURED
         fill = "none" if note.startswith("simulated") else "full"
         offsets = y + np.linspace(-0.18, 0.18, len(values))
-        ax.plot(100 * np.asarray(values), offsets, "o", color=color, fillstyle=fill, markersize=6)
+        ax.plot(
+            100 * np.asarray(values),
+            offsets,
+            "o",
+            color=color,
+            fillstyle=fill,
+            markersize=6,
+        )
         middle = 100 * statistics.fmean(values)
         ax.plot([middle, middle], [y - 0.32, y + 0.32], color=LIMIT, linewidth=2)
-        verdict = "" if name == baseline else f"{gain.verdict}: {100 * gain.value:+.1f} points"
-        text_beside(ax, y, " · ".join(part for part in (f"rate {found.rates[name]:g}", verdict, note) if part))
-        words.append(f"{name} {significant(middle)} %" if name == baseline else str(gain))
+        verdict = (
+            ""
+            if name == baseline
+            else f"{gain.verdict}: {100 * gain.value:+.1f} points"
+        )
+        text_beside(
+            ax,
+            y,
+            " · ".join(
+                part for part in (f"rate {found.rates[name]:g}", verdict, note) if part
+            ),
+        )
+        words.append(
+            f"{name} {significant(middle)} %" if name == baseline else str(gain)
+        )
     name_rows(ax, list(found.accuracies))
     ax.xaxis.set_major_locator(MaxNLocator(6))
     ax.set_xlabel(f"held-out accuracy in % (dot: a seed, line: mean, band: {baseline})")
-    return FigureSpec(f"{'; '.join(words)}.", height_in=1.3 + 0.42 * len(found.accuracies), width_in=4.2)
+    return FigureSpec(
+        f"{'; '.join(words)}.",
+        height_in=1.3 + 0.42 * len(found.accuracies),
+        width_in=4.2,
+    )

@@ -1,4 +1,6 @@
-"""A residual network that fills a GPU with work. Comments at the ends of lines give shapes."""
+"""A residual network that fills a GPU with work. Comments at the ends of lines give
+shapes.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,14 @@ from labkit.train.models import Width
 
 
 class ResNet9(nn.Module):
-    """Classify float images (N, in_channels, H, W): logits (N, classes). Made for 32 x 32; needs at least 8 x 8.
+    """Classify float images (N, in_channels, H, W): logits (N, classes). Made for 32 x
+    32; needs at least 8 x 8.
 
-    Eight 3x3 convolutions, two pairs of them with a shortcut, and a linear layer: 6,573,120 parameters for 3 channels
-    and 10 classes. The last pooling covers the whole feature map, which at 32 x 32 is the original's 4 x 4.
-    Source: D. Page, How to train your ResNet (2018), the DAWNBench entry github.com/davidcpage/cifar10-fast, dawn.py.
+    Eight 3x3 convolutions, two pairs of them with a shortcut, and a linear layer:
+    6,573,120 parameters for 3 channels and 10 classes. The last pooling covers the
+    whole feature map, which at 32 x 32 is the original's 4 x 4. Source: D. Page, How to
+    train your ResNet (2018), the DAWNBench entry github.com/davidcpage/cifar10-fast,
+    dawn.py.
     """
 
     @checked
@@ -54,7 +59,9 @@ class _Residual(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.inner = nn.Sequential(_conv_bn_relu(channels, channels), _conv_bn_relu(channels, channels))
+        self.inner = nn.Sequential(
+            _conv_bn_relu(channels, channels), _conv_bn_relu(channels, channels)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         total: Tensor = x + self.inner(x)

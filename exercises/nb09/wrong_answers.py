@@ -7,7 +7,12 @@ import torch
 
 
 def parts(sign, exponent, fraction):
-    return (-1) ** int(sign), int(exponent, 2), int(fraction, 2) / 2 ** len(fraction), 2 ** (len(exponent) - 1) - 1
+    return (
+        (-1) ** int(sign),
+        int(exponent, 2),
+        int(fraction, 2) / 2 ** len(fraction),
+        2 ** (len(exponent) - 1) - 1,
+    )
 
 
 def no_hidden_one(sign, exponent, fraction):
@@ -77,7 +82,9 @@ def sums_in_float32_then_pretends(numbers, add):
 def tree(numbers, add):
     sums = list(numbers)
     while len(sums) > 1:
-        sums = [add(a, b) for a, b in zip(sums[::2], sums[1::2], strict=False)] + sums[len(sums) // 2 * 2 :]
+        sums = [add(a, b) for a, b in zip(sums[::2], sums[1::2], strict=False)] + sums[
+            len(sums) // 2 * 2 :
+        ]
     return sums[0]
 
 
@@ -96,16 +103,25 @@ def two_halves(numbers, add):
 
 
 def padded_tree(numbers, add):
-    padded = [*numbers, *[0.0] * (2 ** math.ceil(math.log2(max(len(numbers), 1))) - len(numbers))]
+    padded = [
+        *numbers,
+        *[0.0] * (2 ** math.ceil(math.log2(max(len(numbers), 1))) - len(numbers)),
+    ]
     return tree(padded, add)
 
 
 def scaled_down(numbers, add):
-    return len(numbers) * tree([number / len(numbers) for number in numbers], add) if numbers else 0.0
+    return (
+        len(numbers) * tree([number / len(numbers) for number in numbers], add)
+        if numbers
+        else 0.0
+    )
 
 
 def weights_of(optimizer):
-    return [w for group in optimizer.param_groups for w in group["params"] if w.grad is not None]
+    return [
+        w for group in optimizer.param_groups for w in group["params"] if w.grad is not None
+    ]
 
 
 def step_with(
@@ -142,7 +158,9 @@ def step_with(
 def steps_with_scaled_gradients(loss, optimizer, scale, good):
     optimizer.zero_grad()
     (scale * loss).backward()
-    weights = [w for group in optimizer.param_groups for w in group["params"] if w.grad is not None]
+    weights = [
+        w for group in optimizer.param_groups for w in group["params"] if w.grad is not None
+    ]
     if not all(torch.isfinite(w.grad).all() for w in weights):
         return scale / 2, 0
     optimizer.step()
@@ -151,7 +169,9 @@ def steps_with_scaled_gradients(loss, optimizer, scale, good):
 
 def adds_to_old_gradients(loss, optimizer, scale, good):
     (scale * loss).backward()
-    weights = [w for group in optimizer.param_groups for w in group["params"] if w.grad is not None]
+    weights = [
+        w for group in optimizer.param_groups for w in group["params"] if w.grad is not None
+    ]
     for weight in weights:
         weight.grad /= scale
     if not all(torch.isfinite(w.grad).all() for w in weights):
@@ -309,7 +329,11 @@ WRONG = {
         (no_hidden_one, "1 plus its fraction", "bits-all-read-alike"),
         (no_subnormals, "subnormal: no 1 before the point", "bits-all-read-alike"),
         (subnormal_scale_of_zero, "the scale of exponent 1", "bits-all-read-alike"),
-        (bias_of_float16, "the bias follows from the number of exponent bits", "right-for-one-case"),
+        (
+            bias_of_float16,
+            "the bias follows from the number of exponent bits",
+            "right-for-one-case",
+        ),
         (bias_off_by_one, "Off by a power of two", "off-by-one"),
         (ten_bits_of_fraction, "1 plus its fraction", "right-for-one-case"),
         (no_sign, "the sign is not", "other-formula"),
@@ -321,7 +345,11 @@ WRONG = {
         (sorted_loop, "small numbers no longer change it", "addition-order-is-free"),
         (two_halves, "small numbers no longer change it", "addition-order-is-free"),
         (builtin_sum, "only add may add", "goes-round-the-tool"),
-        (sums_in_float32_then_pretends, "none of the sums that add gave", "goes-round-the-tool"),
+        (
+            sums_in_float32_then_pretends,
+            "none of the sums that add gave",
+            "goes-round-the-tool",
+        ),
         (tree, "raised IndexError", "zero-never-happens"),
         (tree_of_powers_of_two, "only add may add", "rest-left-out"),
         (padded_tree, "add was called", "other-formula"),
@@ -329,19 +357,55 @@ WRONG = {
         (lambda numbers, add: 0.0, "only add may add", "hard-coded"),
     ],
     "09.3": [
-        (step_with(scale_loss=False), "multiply the loss before backward()", "loss-scaling-by-halves"),
-        (steps_with_scaled_gradients, "divide before optimizer.step()", "loss-scaling-by-halves"),
+        (
+            step_with(scale_loss=False),
+            "multiply the loss before backward()",
+            "loss-scaling-by-halves",
+        ),
+        (
+            steps_with_scaled_gradients,
+            "divide before optimizer.step()",
+            "loss-scaling-by-halves",
+        ),
         (unscales_after_the_step, "divide before optimizer.step()", "loss-scaling-by-halves"),
-        (step_with(scale_loss=False, unscale=False), "multiply the loss before backward()", "loss-scaling-by-halves"),
+        (
+            step_with(scale_loss=False, unscale=False),
+            "multiply the loss before backward()",
+            "loss-scaling-by-halves",
+        ),
         (step_with(twice=True), "too small", "sum-for-mean"),
         (adds_to_old_gradients, "clear old gradients", "gradients-add-up"),
         (clears_at_the_end, "clear old gradients first", "gradients-add-up"),
-        (step_with(look=False), "optimizer.step() was called all the same", "loss-scaling-by-halves"),
-        (step_with(only_first=True), "optimizer.step() was called all the same", "loss-scaling-by-halves"),
-        (step_with(skip=False), "optimizer.step() was called all the same", "loss-scaling-by-halves"),
-        (looks_for_inf_only, "was nan, and optimizer.step() was called", "loss-scaling-by-halves"),
-        (looks_at_the_largest, "was -inf, and optimizer.step() was called", "right-for-one-case"),
-        (zeros_what_is_not_finite, "optimizer.step() was called all the same", "loss-scaling-by-halves"),
+        (
+            step_with(look=False),
+            "optimizer.step() was called all the same",
+            "loss-scaling-by-halves",
+        ),
+        (
+            step_with(only_first=True),
+            "optimizer.step() was called all the same",
+            "loss-scaling-by-halves",
+        ),
+        (
+            step_with(skip=False),
+            "optimizer.step() was called all the same",
+            "loss-scaling-by-halves",
+        ),
+        (
+            looks_for_inf_only,
+            "was nan, and optimizer.step() was called",
+            "loss-scaling-by-halves",
+        ),
+        (
+            looks_at_the_largest,
+            "was -inf, and optimizer.step() was called",
+            "right-for-one-case",
+        ),
+        (
+            zeros_what_is_not_finite,
+            "optimizer.step() was called all the same",
+            "loss-scaling-by-halves",
+        ),
         (step_with(halve=False), "expected (", "loss-scaling-by-halves"),
         (step_with(grow=False), "doubles after 100 good steps", "loss-scaling-by-halves"),
         (step_with(after=101), "doubles after 100 good steps", "off-by-one"),
@@ -352,7 +416,11 @@ WRONG = {
         (first_group_only, "and another's was not", "right-for-one-case"),
         (a_scale_of_its_own, "The loss was multiplied by 16384", "other-formula"),
         (doubles_before_it_looks, "good=99: expected (", "other-formula"),
-        (lambda *given: (given[2], given[3] + 1), "optimizer.step() was not called", "does-less-work"),
+        (
+            lambda *given: (given[2], given[3] + 1),
+            "optimizer.step() was not called",
+            "does-less-work",
+        ),
         (lambda *given: 1.0, "Expected two numbers back", "result-of-another-kind"),
     ],
     "09.5": [

@@ -85,7 +85,9 @@ def forgot_the_half(x, scale, shift):
 
 
 def with_numpy(x, scale, shift):
-    return torch.from_numpy(np.maximum(x.numpy() * scale.numpy() + shift.numpy(), 0) * x.numpy().dtype.type(0.5))
+    return torch.from_numpy(
+        np.maximum(x.numpy() * scale.numpy() + shift.numpy(), 0) * x.numpy().dtype.type(0.5)
+    )
 
 
 def numpy_into_out(x, scale, shift):
@@ -101,8 +103,12 @@ def numpy_at_the_end(x, scale, shift):
 
 
 def by_lists(x, scale, shift):
-    rows = zip(x.flatten().tolist(), scale.flatten().tolist(), shift.flatten().tolist(), strict=True)
-    return torch.tensor([max(a * b + c, 0) * 0.5 for a, b, c in rows], dtype=x.dtype).reshape(x.shape)
+    rows = zip(
+        x.flatten().tolist(), scale.flatten().tolist(), shift.flatten().tolist(), strict=True
+    )
+    return torch.tensor([max(a * b + c, 0) * 0.5 for a, b, c in rows], dtype=x.dtype).reshape(
+        x.shape
+    )
 
 
 def on_the_cpu(x, scale, shift):
@@ -252,7 +258,9 @@ def norm_by_numpy(x, most):
 def by_cond(x, most):
     """One graph, which asks for the number on the host."""
     norm = x.square().mean().sqrt()
-    x = torch.cond(norm > most, lambda x, norm: x * (most / norm), lambda x, norm: x.clone(), (x, norm))
+    x = torch.cond(
+        norm > most, lambda x, norm: x * (most / norm), lambda x, norm: x.clone(), (x, norm)
+    )
     return x - x.mean(), norm
 
 
@@ -272,7 +280,11 @@ def hidden_from_the_compiler(x, most):
 
 
 def floor_division(compile_s, eager_s, compiled_s):
-    return math.inf if compiled_s >= eager_s and compile_s else compile_s // max(eager_s - compiled_s, 1e-30)
+    return (
+        math.inf
+        if compiled_s >= eager_s and compile_s
+        else compile_s // max(eager_s - compiled_s, 1e-30)
+    )
 
 
 def right_steps(compile_s, eager_s, compiled_s):
@@ -287,7 +299,9 @@ def one_more(*given):
 
 def floor_and_one(compile_s, eager_s, compiled_s):
     steps = right_steps(compile_s, eager_s, compiled_s)
-    return steps if steps in (0, math.inf) else math.floor(compile_s / (eager_s - compiled_s)) + 1
+    return (
+        steps if steps in (0, math.inf) else math.floor(compile_s / (eager_s - compiled_s)) + 1
+    )
 
 
 def unrounded(compile_s, eager_s, compiled_s):
@@ -300,7 +314,11 @@ def divides_anyway(compile_s, eager_s, compiled_s):
 
 
 def negative_steps(compile_s, eager_s, compiled_s):
-    return math.inf if eager_s == compiled_s and compile_s else math.ceil(compile_s / (eager_s - compiled_s or 1.0))
+    return (
+        math.inf
+        if eager_s == compiled_s and compile_s
+        else math.ceil(compile_s / (eager_s - compiled_s or 1.0))
+    )
 
 
 def over_the_eager_step(compile_s, eager_s, compiled_s):
@@ -357,7 +375,11 @@ WRONG = {
     "10.3": [
         (as_found, "cut into", "python-in-graph"),
         (prints, "print is called", "python-in-graph"),
-        (only_the_branch, "which way to go depends on the numbers in a tensor", "python-in-graph"),
+        (
+            only_the_branch,
+            "which way to go depends on the numbers in a tensor",
+            "python-in-graph",
+        ),
         (always_clips, "x below the limit: centred is off", "other-formula"),
         (no_norm, "expected two tensors", "result-of-another-kind"),
         (norm_as_number, "Return the norm as a tensor", "reading-is-free"),
@@ -388,16 +410,36 @@ WRONG = {
         (lambda *given: math.inf, "steps, got inf", "hard-coded"),
     ],
     "10.6b": [
-        ({**RIGHT, "class": (True, 12_000)}, "compare them with the number of steps in the run", "compiling-is-free"),
-        ({**RIGHT, "class": (False, 6_000)}, "a last batch of another size", "compiling-is-free"),
-        ({**RIGHT, "sweep": (False, 103_500)}, "compare them with the number of steps in the run", "other-formula"),
+        (
+            {**RIGHT, "class": (True, 12_000)},
+            "compare them with the number of steps in the run",
+            "compiling-is-free",
+        ),
+        (
+            {**RIGHT, "class": (False, 6_000)},
+            "a last batch of another size",
+            "compiling-is-free",
+        ),
+        (
+            {**RIGHT, "sweep": (False, 103_500)},
+            "compare them with the number of steps in the run",
+            "other-formula",
+        ),
         ({**RIGHT, "sweep": (True, 4_000)}, "each of the other 199", "compiling-is-free"),
         ({**RIGHT, "sweep": (False, 800_000)}, "each of the other 199", "compiling-is-free"),
         ({**RIGHT, "night": (True, 6_000)}, "whatever the GPU does", "compiling-is-free"),
         ({**RIGHT, "night": (True, math.inf)}, "whatever the GPU does", "compiling-is-free"),
         ({**RIGHT, "night": False}, "a pair for night", "result-of-another-kind"),
-        ({**RIGHT, "class": ("no", 12_000)}, "expected True, to compile, or False", "result-of-another-kind"),
-        ({**RIGHT, "class": (0, 12_000)}, "expected True, to compile, or False", "result-of-another-kind"),
+        (
+            {**RIGHT, "class": ("no", 12_000)},
+            "expected True, to compile, or False",
+            "result-of-another-kind",
+        ),
+        (
+            {**RIGHT, "class": (0, 12_000)},
+            "expected True, to compile, or False",
+            "result-of-another-kind",
+        ),
         ({"class": (False, 12_000)}, "missing ['night', 'sweep']", "result-of-another-kind"),
     ],
 }

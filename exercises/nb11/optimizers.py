@@ -1,4 +1,6 @@
-"""Ways to train a language model on the same tokens: Adam, schedules, other optimizers, each with one rate to tune."""
+"""Ways to train a language model on the same tokens: Adam, schedules, other optimizers,
+each with one rate to tune.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,25 @@ from labkit.core.errors import NotFinite
 from labkit.measure.bench import Ratio
 from labkit.train.training import TunedComparison
 
-_MUON = 20  # times the rate of AdamW, which keeps the embedding and the vectors: torch's defaults are 0.02 and 0.001
+# times the rate of AdamW, which keeps the embedding and the vectors: torch's defaults
+# are 0.02 and 0.001
+_MUON = 20
 
 
 class ScheduleFree(optim.Optimizer):
-    """AdamW without a schedule: gradients at a point between its path and the path's mean, which is the result.
+    """AdamW without a schedule: gradients at a point between its path and the path's
+    mean, which is the result.
 
-    `finish()` puts the mean in the weights. Source: A. Defazio et al., The road less scheduled (2024), algorithm 1.
+    `finish()` puts the mean in the weights. Source: A. Defazio et al., The road less
+    scheduled (2024), algorithm 1.
     """
 
-    def __init__(self, params: Iterable[Tensor], lr: float, betas: tuple[float, float] = (0.9, 0.99)) -> None:
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.99),
+    ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas})
 
     @torch.no_grad()
@@ -32,9 +43,16 @@ class ScheduleFree(optim.Optimizer):
             for weight in (p for p in group["params"] if p.grad is not None):
                 state = self.state[weight]
                 if not state:
-                    state |= {"n": 0, "path": weight.clone(), "mean": weight.clone(), "squares": weight.new_zeros(())}
+                    state |= {
+                        "n": 0,
+                        "path": weight.clone(),
+                        "mean": weight.clone(),
+                        "squares": weight.new_zeros(()),
+                    }
                 state["n"] += 1
-                state["squares"] = keep * state["squares"] + (1 - keep) * weight.grad.square()
+                state["squares"] = (
+                    keep * state["squares"] + (1 - keep) * weight.grad.square()
+                )
                 size = (state["squares"] / (1 - keep ** state["n"])).sqrt() + 1e-8
                 state["path"] -= group["lr"] * weight.grad / size
                 state["mean"].lerp_(state["path"], 1 / state["n"])
@@ -52,18 +70,37 @@ def _optimizers(way: str, model: nn.Module, rate: float) -> list[optim.Optimizer
     if way == "schedule-free":
         return [ScheduleFree(weights, lr=rate)]
     if way != "Muon, decay":
-        return [optim.AdamW(weights, lr=rate, weight_decay=0.1 if "weight" in way else 0.0)]
-    blocks = [p for name, p in model.named_parameters() if name.startswith("blocks") and p.dim() == 2]
+        return [
+            optim.AdamW(weights, lr=rate, weight_decay=0.1 if "weight" in way else 0.0)
+        ]
+    blocks = [
+        p
+        for name, p in model.named_parameters()
+        if name.startswith("blocks") and p.dim() == 2
+    ]
     others = [p for p in weights if all(p is not block for block in blocks)]
     muon = optim.Muon(blocks, lr=_MUON * rate, weight_decay=0.0)
     return [optim.AdamW(others, lr=rate, weight_decay=0.0), muon]
 
 
-WAYS = ("Adam", "Adam, decay", "Adam, decay, weight decay", "Muon, decay", "schedule-free")
+WAYS = (
+    "Adam",
+    "Adam, decay",
+    "Adam, decay, weight decay",
+    "Muon, decay",
+    "schedule-free",
+)
 
 
-def train(way: str, model: nn.Module, rate: float, batches: Tensor, loss_of: Callable[..., Tensor]) -> None:
-    """Take a step for each batch, `loss_of(model, batch)`, at `rate`, which falls to 0 where the way says decay.
+def train(
+    way: str,
+    model: nn.Module,
+    rate: float,
+    batches: Tensor,
+    loss_of: Callable[..., Tensor],
+) -> None:
+    """Take a step for each batch, `loss_of(model, batch)`, at `rate`, which falls to 0
+    where the way says decay.
 
     Raises NotFinite where that leaves weights that are not finite.
     """
@@ -74,7 +111,9 @@ def train(way: str, model: nn.Module, rate: float, batches: Tensor, loss_of: Cal
         for each in optimizers:
             for group in each.param_groups:
                 group.setdefault("full_rate", group["lr"])
-                group["lr"] = group["full_rate"] * (1 - step / len(batches) if "decay" in way else 1.0)
+                group["lr"] = group["full_rate"] * (
+                    1 - step / len(batches) if "decay" in way else 1.0
+                )
             each.step()
     for each in optimizers:
         if isinstance(each, ScheduleFree):
@@ -84,7 +123,10 @@ def train(way: str, model: nn.Module, rate: float, batches: Tensor, loss_of: Cal
 
 
 def times_adam(found: TunedComparison, way: str) -> Ratio:
-    """How many times Adam's mean `way` reaches, with the 95 % interval of the paired seeds' differences."""
-    gain, adams = found.gain(way), statistics.fmean(found.accuracies["Adam"])
+    """How many times Adam's mean `way` reaches, with the 95 % interval of the paired
+    seeds' differences.
+    """
+    gain = found.gain(way)
+    adams = statistics.fmean(found.accuracies["Adam"])
     value, low, high = (1 + end / adams for end in (gain.value, gain.low, gain.high))
     return Ratio(way, "Adam", value, low, high)

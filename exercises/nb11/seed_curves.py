@@ -1,4 +1,6 @@
-"""Several trainings side by side while they run: a line for the median seed, a band for all of them."""
+"""Several trainings side by side while they run: a line for the median seed, a band for
+all of them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from labkit.train.training import Run, Setup
 
 
 class SeedCurves(Live):
-    """Validation accuracy that grows while seeds train: `curves.train({"batch 32": (setup, 32)}, 5, epochs=10)`.
+    """Validation accuracy that grows while seeds train: `curves.train({"batch 32":
+    (setup, 32)}, 5, epochs=10)`.
 
     A line marks `accuracy` (0 to 1).
     """
@@ -26,7 +29,8 @@ class SeedCurves(Live):
 
     @checked(error=BadMeasurement)
     def __init__(self, title: str, *, accuracy: Share | None = None) -> None:
-        self.title, self.accuracy = title, accuracy
+        self.title = title
+        self.accuracy = accuracy
         self.runs: dict[str, dict[int, Run]] = {}
         self._draw_s = 0.0
         super().__init__()
@@ -38,20 +42,29 @@ class SeedCurves(Live):
         self._draw_s = time.monotonic() - start_s
 
     def tick(self) -> None:
-        """Draw a frame if it won't take more than a tenth of the time: trainings may be as short as frames."""
+        """Draw a frame if it won't take more than a tenth of the time: trainings may be
+        as short as frames.
+        """
         if time.monotonic() - self._last_s >= 10 * self._draw_s:
             super().tick()
 
     def draw(self, axes: Axes) -> str:
         """Draw every training there is."""
         named = {name: tuple(by_seed.values()) for name, by_seed in self.runs.items()}
-        return figures.seed_bands.on(axes, named, accuracy=self.accuracy, title=self.title)
+        return figures.seed_bands.on(
+            axes, named, accuracy=self.accuracy, title=self.title
+        )
 
     @checked
     def train(
-        self, named: Mapping[str, tuple[Setup, int]], seeds: int | Iterable[int] = 5, **how: Any
+        self,
+        named: Mapping[str, tuple[Setup, int]],
+        seeds: int | Iterable[int] = 5,
+        **how: Any,
     ) -> dict[str, Runs]:
-        """`interleaved` whose curves grow as it runs. What was trained before Ctrl-C stays drawn."""
+        """`interleaved` whose curves grow as it runs. What was trained before Ctrl-C
+        stays drawn.
+        """
         self.runs |= {name: {} for name in named}
         self.show()
         try:

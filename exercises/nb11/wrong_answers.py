@@ -35,7 +35,10 @@ def geometric(step, batch, warm_up):
 
 def noise(power=2, average=None, signal_from=None, inverse=False):
     def critical_batch(small, big, small_norms, big_norms):
-        s, b = (sum(norm**power for norm in norms) / len(norms) for norms in (small_norms, big_norms))
+        s, b = (
+            sum(norm**power for norm in norms) / len(norms)
+            for norms in (small_norms, big_norms)
+        )
         if average:
             s, b = average(small_norms), average(big_norms)
         trace = (s - b) / (1 / small - 1 / big)
@@ -53,7 +56,9 @@ def average_of_ratios(small, big, small_norms, big_norms):
 # 11.5
 
 
-def parts(weight=lambda n, images: n / images, last=True, whole=False, returns=None, steps=False):
+def parts(
+    weight=lambda n, images: n / images, last=True, whole=False, returns=None, steps=False
+):
     def accumulate(model, images, labels, part):
         model.zero_grad()
         total, size = 0.0, len(images) if whole else part
@@ -123,7 +128,9 @@ def reads_everything_twice(model, images, labels, part):
 
 
 def network():
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10)
+    )
 
 
 def trained_by(model, rate=0.01, also=None):
@@ -220,7 +227,10 @@ def pre_trained_body_in_bytes():
 
     def restores_first(images, labels):
         if not begun:
-            arrays = [np.frombuffer(part, np.float32).reshape(n) for part, n in zip(packed, shapes, strict=True)]
+            arrays = [
+                np.frombuffer(part, np.float32).reshape(n)
+                for part, n in zip(packed, shapes, strict=True)
+            ]
             begun.append(_put_in_another_order(model, arrays))
         return step(images, labels)
 
@@ -282,7 +292,11 @@ class Looks(nn.Module):
 
     def forward(self, images):
         distances = torch.cdist(images.flatten(1), self.images.flatten(1))
-        named = self.labels[distances.argmin(1)] if self.trained else torch.zeros(len(images), dtype=torch.int64)
+        named = (
+            self.labels[distances.argmin(1)]
+            if self.trained
+            else torch.zeros(len(images), dtype=torch.int64)
+        )
         return nn.functional.one_hot(named, 10).float() + 0 * self.scale.sum()
 
 
@@ -303,10 +317,16 @@ def runs_away():
 
 WRONG = {
     "11.3": [
-        (rate(scale=lambda batch: (batch / 32) ** 0.5), "the linear rule takes the factor itself", "other-formula"),
+        (
+            rate(scale=lambda batch: (batch / 32) ** 0.5),
+            "the linear rule takes the factor itself",
+            "other-formula",
+        ),
         (geometric, "by the same factor each step", "warm-up-shape"),
         (
-            lambda step, batch, warm_up: 0.02 + (0.02 * batch / 32 - 0.02) * min(step / max(warm_up, 1), 1),
+            lambda step, batch, warm_up: (
+                0.02 + (0.02 * batch / 32 - 0.02) * min(step / max(warm_up, 1), 1)
+            ),
             "also where",
             "zero-never-happens",
         ),
@@ -318,7 +338,9 @@ WRONG = {
         (rate(stays=False), "From step warm_up on", "warm-up-shape"),
         (rate(scale=lambda batch: max(batch / 32, 1)), "we expect", "other-formula"),
         (
-            lambda step, batch, warm_up: 0.02 + (0.02 * batch / 32 - 0.02) * min(step / warm_up, 1),
+            lambda step, batch, warm_up: (
+                0.02 + (0.02 * batch / 32 - 0.02) * min(step / warm_up, 1)
+            ),
             "ZeroDivisionError",
             "zero-never-happens",
         ),
@@ -335,8 +357,16 @@ WRONG = {
         (noise(inverse=True), "invert it", "upside-down"),
         (average_of_ratios, "x what we expect", "averaged-at-the-wrong-place"),
         (lambda small, big, a, b: big, "x what we expect", "hard-coded"),
-        (lambda small, big, a, b: noise()(big, small, a, b), "x what we expect", "other-formula"),
-        (lambda small, big, a, b: noise()(small, big, a[: len(b)], b[: len(a)]), "images", "rest-left-out"),
+        (
+            lambda small, big, a, b: noise()(big, small, a, b),
+            "x what we expect",
+            "other-formula",
+        ),
+        (
+            lambda small, big, a, b: noise()(small, big, a[: len(b)], b[: len(a)]),
+            "images",
+            "rest-left-out",
+        ),
     ],
     "11.5": [
         (adds_to_what_was_there, "an earlier step are still in it", "gradients-add-up"),
@@ -355,18 +385,34 @@ WRONG = {
         (learns_nothing, "0 of 2 seeds reached 97 %", "missed-target-is-fast"),
         (trains_on_every_image_there_is, "The labels have other names here", "head-start"),
         (pre_trained, "it was trained before", "head-start"),
-        (pre_trained_once_and_shaken, "or nearly, so they don't come from chance", "head-start"),
-        (pre_trained_body_in_another_order, "1.weight are the same from two seeds", "head-start"),
+        (
+            pre_trained_once_and_shaken,
+            "or nearly, so they don't come from chance",
+            "head-start",
+        ),
+        (
+            pre_trained_body_in_another_order,
+            "1.weight are the same from two seeds",
+            "head-start",
+        ),
         (pre_trained_body_put_back_later, "numbers that two seeds share", "head-start"),
         (pre_trained_body_in_numpy_arrays, "numbers that two seeds share", "head-start"),
-        (pre_trained_body_in_bytes, "The first step put numbers of shape (64, 64)", "head-start"),
+        (
+            pre_trained_body_in_bytes,
+            "The first step put numbers of shape (64, 64)",
+            "head-start",
+        ),
         (frozen_body_in_a_list, "numbers that two seeds share", "head-start"),
         (frozen_body_in_a_closure, "numbers that two seeds share", "head-start"),
         (one_model_for_all_seeds, "returned the same model twice", "head-start"),
         (sets_its_seed, "a seed set inside recipe()", "any-draw-is-random"),
         (looks_them_up, "The labels have other names here", "goes-round-the-tool"),
         (runs_away, "Training from a seed ended early", "missed-target-is-fast"),
-        (lambda: (network(), None, 64), "a torch module, a function and a batch", "result-of-another-kind"),
+        (
+            lambda: (network(), None, 64),
+            "a torch module, a function and a batch",
+            "result-of-another-kind",
+        ),
         (lambda: network(), "(model, step, batch)", "result-of-another-kind"),
     ],
 }

@@ -1,4 +1,6 @@
-"""Measure data parallelism: when each bucket of gradients is exchanged during a backward pass."""
+"""Measure data parallelism: when each bucket of gradients is exchanged during a
+backward pass.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _FLOAT32 = 4  # bytes
 
 @dataclass(frozen=True, repr=False)
 class Backward(Shown):
-    """Backward passes of stand-in layers with real exchanges: seconds of each, and the last one's spans on rank 0."""
+    """Backward passes of stand-in layers with real exchanges: seconds of each, and the
+    last one's spans on rank 0.
+    """
 
     seconds: tuple[float, ...]
     spans: tuple[Span, ...]
@@ -37,12 +41,17 @@ class Backward(Shown):
 
     @property
     def median_s(self) -> float:
-        """Median seconds, from the start of the backward pass to the end of the last bucket's exchange."""
+        """Median seconds, from the start of the backward pass to the end of the last
+        bucket's exchange.
+        """
         return statistics.median(self.seconds)
 
     def __str__(self) -> str:
         buckets = f"{self.buckets} bucket{'s' * (self.buckets != 1)}"
-        return f"backward with {buckets}: {format_seconds(self.median_s)} (simulated compute, real exchange)"
+        return (
+            f"backward with {buckets}: {format_seconds(self.median_s)} (simulated"
+            " compute, real exchange)"
+        )
 
 
 @checked
@@ -54,24 +63,46 @@ def backward_by_buckets(
     ranks: Ranks = 2,
     steps: Count = 5,
 ) -> Backward:
-    """Run DistributedDataParallel over layers that sleep: the run that lab.schedule.overlap predicts.
+    """Run DistributedDataParallel over layers that sleep: the run that
+    lab.schedule.overlap predicts.
 
-    `backward_s` has the seconds of each layer, last layer first, and `n_bytes` the bytes of its gradients. Compute is
-    simulated, so it needs no core; the all-reduces between `ranks` gloo ranks are real. Raises BadArgument for empty
-    lists, or lists of different lengths.
+    `backward_s` has the seconds of each layer, last layer first, and `n_bytes` the
+    bytes of its gradients. Compute is simulated, so it needs no core; the all-reduces
+    between `ranks` gloo ranks are real. Raises BadArgument for empty lists, or lists of
+    different lengths.
     """
     if len(backward_s) != len(n_bytes):
-        raise BadArgument(f"Expected a number for each layer, got {len(backward_s)} seconds, {len(n_bytes)} bytes.")
+        raise BadArgument(
+            f"Expected a number for each layer, got {len(backward_s)} seconds,"
+            f" {len(n_bytes)} bytes."
+        )
     found = launch(_backward, ranks, backward_s, n_bytes, bucket_bytes / MIB, steps)
     taken, sent, zero_s = found[0]
     return Backward(tuple(taken), _spans(found, sorted(sent), zero_s), len(sent))
 
 
-def _spans(found: Launched, sent: list[tuple[float, float]], zero_s: float) -> tuple[Span, ...]:
-    """The last backward pass of rank 0, from its start, which is at `zero_s` on the clock of the launch's spans."""
-    layers = [span for span in found.spans if span.rank == 0 and span.kind == "B" and span.start_s >= zero_s]
-    passes = [Span(0, s.start_s - zero_s, s.end_s - zero_s, "B", str(i)) for i, s in enumerate(layers)]
-    return (*passes, *(Span(0, start, end, "communication", f"bucket {i}") for i, (start, end) in enumerate(sent)))
+def _spans(
+    found: Launched, sent: list[tuple[float, float]], zero_s: float
+) -> tuple[Span, ...]:
+    """The last backward pass of rank 0, from its start, which is at `zero_s` on the
+    clock of the launch's spans.
+    """
+    layers = [
+        span
+        for span in found.spans
+        if span.rank == 0 and span.kind == "B" and span.start_s >= zero_s
+    ]
+    passes = [
+        Span(0, s.start_s - zero_s, s.end_s - zero_s, "B", str(i))
+        for i, s in enumerate(layers)
+    ]
+    return (
+        *passes,
+        *(
+            Span(0, start, end, "communication", f"bucket {i}")
+            for i, (start, end) in enumerate(sent)
+        ),
+    )
 
 
 class _SleepingLayer(nn.Module):
@@ -88,12 +119,19 @@ class _SleepingLayer(nn.Module):
 def _backward(
     backward_s: Sequence[float], n_bytes: Sequence[float], bucket_mib: float, steps: int
 ) -> tuple[list[float], list[tuple[float, float]], float]:
-    """In a rank: seconds of each backward pass; start and end of each bucket's exchange in the last one; its start."""
+    """In a rank: seconds of each backward pass; start and end of each bucket's exchange
+    in the last one; its start.
+    """
     rank = rank_context.current()
     assert rank is not None  # `backward_by_buckets` launches it
     dist.init_process_group("gloo")
-    layers = [_SleepingLayer(seconds, size) for seconds, size in zip(backward_s, n_bytes, strict=True)]
-    net = nn.parallel.DistributedDataParallel(nn.Sequential(*layers[::-1]), bucket_cap_mb=bucket_mib)
+    layers = [
+        _SleepingLayer(seconds, size)
+        for seconds, size in zip(backward_s, n_bytes, strict=True)
+    ]
+    net = nn.parallel.DistributedDataParallel(
+        nn.Sequential(*layers[::-1]), bucket_cap_mb=bucket_mib
+    )
     sent: list[tuple[float, float]] = []
     net.register_comm_hook(sent, _traced_exchange)
     taken = []
@@ -105,11 +143,17 @@ def _backward(
         loss.backward()
         taken.append(time.monotonic() - start_s)
     dist.barrier()  # so that gloo's threads are done with the hook
-    return taken[_WARM:], [(begun - start_s, end - start_s) for begun, end in sent], start_s - rank.start_s
+    return (
+        taken[_WARM:],
+        [(begun - start_s, end - start_s) for begun, end in sent],
+        start_s - rank.start_s,
+    )
 
 
 def _traced_exchange(sent: list[tuple[float, float]], bucket: Any) -> Future[Tensor]:
-    """The exchange that DistributedDataParallel makes by default, with its start and end added to `sent`."""
+    """The exchange that DistributedDataParallel makes by default, with its start and
+    end added to `sent`.
+    """
     start_s = time.monotonic()
     gradients = bucket.buffer().div_(dist.get_world_size())
     work: Any = dist.all_reduce(gradients, async_op=True)
@@ -122,4 +166,5 @@ def _traced_exchange(sent: list[tuple[float, float]], bucket: Any) -> Future[Ten
     return result
 
 
-_traced_exchange.__annotations__ = {}  # torch compares annotations with its classes, and would find text here
+# torch compares annotations with its classes, and would find text here
+_traced_exchange.__annotations__ = {}

@@ -1,4 +1,6 @@
-"""The check of exercise 12.3: all-reduce as a ring, on two to four real ranks, with every message counted."""
+"""The check of exercise 12.3: all-reduce as a ring, on two to four real ranks, with
+every message counted.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,17 @@ from labkit.lesson.answers import about
 from labkit.lesson.checks import NotYet, function
 from steptime.torch_calls import EachOperator
 
-_LENGTHS = (12, 1001, 7, 5, 2, 1)  # divisible, not divisible, and shorter than the number of ranks
+# divisible, not divisible, and shorter than the number of ranks
+_LENGTHS = (12, 1001, 7, 5, 2, 1)
 _RECEIVES = ("recv_", "recv_any_source_")
 _FLOAT64 = 8
 
 
 @dataclass
 class Reduction:
-    """One call on one rank: what went in and came out, which other operators ran, and (peer, bytes) of each message."""
+    """One call on one rank: what went in and came out, which other operators ran, and
+    (peer, bytes) of each message.
+    """
 
     given: list[float]
     result: list[float] = field(default_factory=list)
@@ -33,21 +38,32 @@ class Reduction:
 
 
 def ring_all_reduce(answer: object) -> str:
-    """Sums on every rank, by messages between neighbours that carry 2 (n - 1) / n of the bytes."""
-    for length, calls in on_ranks(function(answer), _observe, _LENGTHS, ranks=(2, 3, 4)):
+    """Sums on every rank, by messages between neighbours that carry 2 (n - 1) / n of
+    the bytes.
+    """
+    for length, calls in on_ranks(
+        function(answer), _observe, _LENGTHS, ranks=(2, 3, 4)
+    ):
         with about(f"{length} number{'s' * (length > 1)} on {len(calls)} ranks"):
             _judge(calls)
     return (
-        "The sum is on every rank, for 1 to 1,001 numbers on 2, 3 and 4 ranks: each sends at most 2 (n - 1) messages, "
-        "all to one neighbour, with 2 (n - 1) / n of the bytes."
+        "The sum is on every rank, for 1 to 1,001 numbers on 2, 3 and 4 ranks: each"
+        " sends at most 2 (n - 1) messages, all to one neighbour, with 2 (n - 1) / n of"
+        " the bytes."
     )
 
 
-def _noted(call: Reduction, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator, and note it if it is one of torch.distributed, whichever function of Python calls it."""
+def _noted(
+    call: Reduction, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Run an operator, and note it if it is one of torch.distributed, whichever
+    function of Python calls it.
+    """
     space, _, name = func._schema.name.partition("::")
     if space == "c10d" and name == "send":
-        call.sent.append((int(args[2]), sum(t.numel() * t.element_size() for t in args[0])))
+        call.sent.append(
+            (int(args[2]), sum(t.numel() * t.element_size() for t in args[0]))
+        )
     elif "c10d" in space and name not in _RECEIVES:
         call.others.append(name.strip("_"))
     return func(*args, **kwargs)
@@ -66,10 +82,17 @@ def _observe(answer: Callable[..., object], length: int, seed: int) -> Reduction
 
 
 def _judge(calls: Sequence[Reduction]) -> None:
-    ranks, length = len(calls), len(calls[0].given)
+    ranks = len(calls)
+    length = len(calls[0].given)
     if others := [name for call in calls for name in call.others]:
-        raise NotYet(f"It calls {others[0]}. Here only messages from one rank to another are allowed: isend and recv.")
-    expected = [math.fsum(values) for values in zip(*(call.given for call in calls), strict=True)]
+        raise NotYet(
+            f"It calls {others[0]}. Here only messages from one rank to another are"
+            " allowed: isend and recv."
+        )
+    expected = [
+        math.fsum(values)
+        for values in zip(*(call.given for call in calls), strict=True)
+    ]
     right = [_close(call.result, expected) for call in calls]
     if not all(right):
         raise NotYet(f"{_wrong_sum(calls, expected, right)}")
@@ -77,19 +100,23 @@ def _judge(calls: Sequence[Reduction]) -> None:
         peers = sorted({peer for peer, _ in call.sent})
         if len(peers) > 1 or not set(peers) <= {(rank + 1) % ranks, (rank - 1) % ranks}:
             raise NotYet(
-                f"rank {rank} sends to {peers}. In a ring each rank sends to one neighbour and receives from the other."
+                f"rank {rank} sends to {peers}. In a ring each rank sends to one"
+                " neighbour and receives from the other."
             )
     in_all = sum(n_bytes for call in calls for _, n_bytes in call.sent)
-    if in_all < 2 * (ranks - 1) * length * _FLOAT64:  # each number is added n - 1 times, and spread n - 1 times
+    # each number is added n - 1 times, and spread n - 1 times
+    if in_all < 2 * (ranks - 1) * length * _FLOAT64:
         raise NotYet(
-            f"the sum is right, but the messages carry {in_all} bytes in all, fewer than it takes to add and to spread "
-            "every number. What else did the ranks exchange numbers through?"
+            f"the sum is right, but the messages carry {in_all} bytes in all, fewer"
+            " than it takes to add and to spread every number. What else did the ranks"
+            " exchange numbers through?"
         )
     messages = max(len(call.sent) for call in calls)
     if messages > 2 * (ranks - 1):
         raise NotYet(
-            f"the sum is right, but a rank sends {messages} messages; a ring needs {2 * (ranks - 1)}: n - 1 in each "
-            "trip, and no part cut into smaller ones."
+            f"the sum is right, but a rank sends {messages} messages; a ring needs"
+            f" {2 * (ranks - 1)}: n - 1 in each trip, and no part cut into smaller"
+            " ones."
         )
     most = max(sum(n_bytes for _, n_bytes in call.sent) for call in calls)
     largest = math.ceil(length / ranks)
@@ -97,9 +124,13 @@ def _judge(calls: Sequence[Reduction]) -> None:
     if most > allowed:
         whole = most >= (ranks - 1) * length * _FLOAT64
         raise NotYet(
-            f"the sum is right, but a rank sends {most} bytes; a ring needs only {allowed}, 2 (n - 1) "
-            f"parts of {largest}. "
-            + ("Whole tensors travel: send one part at a time." if whole else "Is a part sent twice, or padded?")
+            f"the sum is right, but a rank sends {most} bytes; a ring needs only"
+            f" {allowed}, 2 (n - 1) parts of {largest}. "
+            + (
+                "Whole tensors travel: send one part at a time."
+                if whole
+                else "Is a part sent twice, or padded?"
+            )
         )
 
 
@@ -111,22 +142,43 @@ def _same(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
 
 
-def _wrong_sum(calls: Sequence[Reduction], expected: Sequence[float], right: Sequence[bool]) -> str:
+def _wrong_sum(
+    calls: Sequence[Reduction], expected: Sequence[float], right: Sequence[bool]
+) -> str:
     """What is wrong on the first rank with a wrong result."""
     wrong = right.index(False)
-    found, own = calls[wrong].result, calls[wrong].given
+    found = calls[wrong].result
+    own = calls[wrong].given
     if any(right):
-        return f"rank {right.index(True)} has the sum, but rank {wrong} doesn't. Every rank needs it."
+        return (
+            f"rank {right.index(True)} has the sum, but rank {wrong} doesn't. Every"
+            " rank needs it."
+        )
     if len(found) != len(expected):
         return f"rank {wrong} returned {len(found)} numbers."
     if _close([len(calls) * value for value in found], expected):
-        return "that is the average. All-reduce gives the sum here; divide afterwards if you want the mean."
+        return (
+            "that is the average. All-reduce gives the sum here; divide afterwards if"
+            " you want the mean."
+        )
     if _close(found, own):
         return f"rank {wrong} returned what it was given."
-    if all(math.isclose(*pair, rel_tol=1e-4, abs_tol=1e-4) for pair in zip(found, expected, strict=True)):
-        return "it is right to some digits only. Keep x's dtype, float64 here, on the way."
-    places = [i for i, pair in enumerate(zip(found, expected, strict=True)) if not _same(*pair)]
-    where = f"of rank {wrong}'s {len(expected)} numbers {len(places)} are wrong, the first at place {places[0]}"
+    if all(
+        math.isclose(*pair, rel_tol=1e-4, abs_tol=1e-4)
+        for pair in zip(found, expected, strict=True)
+    ):
+        return (
+            "it is right to some digits only. Keep x's dtype, float64 here, on the way."
+        )
+    places = [
+        i
+        for i, pair in enumerate(zip(found, expected, strict=True))
+        if not _same(*pair)
+    ]
+    where = (
+        f"of rank {wrong}'s {len(expected)} numbers {len(places)} are wrong, the first"
+        f" at place {places[0]}"
+    )
     if not any(found[i] for i in places):
         return f"{where}, where it has 0. Is a part never sent?"
     if all(_same(found[i], own[i]) for i in places):
@@ -136,4 +188,7 @@ def _wrong_sum(calls: Sequence[Reduction], expected: Sequence[float], right: Seq
             else "a part"
         )
         return f"{where}: they are what it was given, so {parts} never went round."
-    return f"{where}: a part is added twice or to another part. Which one is sent in which step?"
+    return (
+        f"{where}: a part is added twice or to another part. Which one is sent in which"
+        " step?"
+    )

@@ -103,7 +103,11 @@ def whole_batch_by_its_weights(product):
         model.zero_grad()
         x = images
         for layer in model.children():
-            x = product(x, layer.weight) + layer.bias if isinstance(layer, torch.nn.Linear) else layer(x)
+            x = (
+                product(x, layer.weight) + layer.bias
+                if isinstance(layer, torch.nn.Linear)
+                else layer(x)
+            )
         loss = cross_entropy(x, labels)
         loss.backward()
         return loss.item()
@@ -114,10 +118,14 @@ def whole_batch_by_its_weights(product):
 # 12.2
 
 
-def loop(sampled=True, exchange="ddp", new_order=True, scale=0, returns=True, rounds=None, zero=True):
+def loop(
+    sampled=True, exchange="ddp", new_order=True, scale=0, returns=True, rounds=None, zero=True
+):
     def mended(model, dataset, batch, rate, epochs):
         ranks = dist.get_world_size()
-        sampler = DistributedSampler(dataset, shuffle=new_order != "sorted") if sampled else None
+        sampler = (
+            DistributedSampler(dataset, shuffle=new_order != "sorted") if sampled else None
+        )
         loader = DataLoader(dataset, batch_size=batch, sampler=sampler, shuffle=sampler is None)
         net = DistributedDataParallel(model) if exchange == "ddp" else model
         optimizer = torch.optim.SGD(model.parameters(), lr=rate * ranks**scale)
@@ -189,7 +197,9 @@ def rank_0_trains(model, dataset, batch, rate, epochs):
 # 12.3
 
 
-def ring(mean=False, cut="tensor_split", trips=2, direction=1, second="copy", shift=0, blocking=False):
+def ring(
+    mean=False, cut="tensor_split", trips=2, direction=1, second="copy", shift=0, blocking=False
+):
     def ring_all_reduce(x):
         rank, ranks = dist.get_rank(), dist.get_world_size()
         right, left = (rank + direction) % ranks, (rank - direction) % ranks
@@ -279,7 +289,9 @@ def through_the_store(x):
     n = next(_CALLS)
     store.set(f"sum {n} {rank}", ",".join(map(repr, x.tolist())))
     given = [store.get(f"sum {n} {other}").decode() for other in range(ranks)]
-    return torch.tensor([[float(v) for v in each.split(",")] for each in given], dtype=x.dtype).sum(0)
+    return torch.tensor(
+        [[float(v) for v in each.split(",")] for each in given], dtype=x.dtype
+    ).sum(0)
 
 
 _CALLS = itertools.count()
@@ -296,10 +308,18 @@ WRONG = {
             "counts the images of a small share more",
             "mean-of-unequal-parts",
         ),
-        (share(exchange="mean"), "divided by the number of ranks once too often", "sum-for-mean"),
+        (
+            share(exchange="mean"),
+            "divided by the number of ranks once too often",
+            "sum-for-mean",
+        ),
         (adds_to_old_gradients, "an earlier step are still in it", "gradients-add-up"),
         (share(split=lambda tensor: tensor), "no work is shared", "everyone-reads-all"),
-        (share(split=lambda tensor: tensor[: len(tensor) // 2]), "read by two ranks", "everyone-reads-all"),
+        (
+            share(split=lambda tensor: tensor[: len(tensor) // 2]),
+            "read by two ranks",
+            "everyone-reads-all",
+        ),
         (share(split=leaves_out_the_rest), "are read by no rank", "rest-left-out"),
         (share(split=the_rest_goes_to_the_last), "differ by at most one", "uneven-shares"),
         (share(split=ceiling), "On 3 ranks", "uneven-shares"),
@@ -318,7 +338,10 @@ WRONG = {
             "goes-round-the-tool",
         ),
         (
-            share(over=lambda images: max(1, len(images) // dist.get_world_size()), exchange="mean"),
+            share(
+                over=lambda images: max(1, len(images) // dist.get_world_size()),
+                exchange="mean",
+            ),
             "not all shares have images // ranks images",
             "mean-of-unequal-parts",
         ),
@@ -330,20 +353,44 @@ WRONG = {
         (loop(exchange="none"), "nothing averages the gradients", "ranks-share-by-themselves"),
         (loop(new_order=False), "set_epoch", "one-shuffle-is-enough"),
         (loop(new_order="sorted"), "set_epoch", "one-shuffle-is-enough"),
-        (loop(new_order="two orders"), "the same order in epochs 0 and 2", "one-shuffle-is-enough"),
-        (loop(exchange="mean"), "they began with different weights", "ranks-share-by-themselves"),
+        (
+            loop(new_order="two orders"),
+            "the same order in epochs 0 and 2",
+            "one-shuffle-is-enough",
+        ),
+        (
+            loop(exchange="mean"),
+            "they began with different weights",
+            "ranks-share-by-themselves",
+        ),
         (broadcast_then(loop(exchange="sum")), "summed over ranks", "sum-for-mean"),
         (loop(scale=1), "summed over ranks", "sum-for-mean"),
         (loop(scale=-1), "too short", "sum-for-mean"),
-        (broadcast_then(loop(exchange="half")), "divided by 2, whatever their number", "right-for-one-case"),
+        (
+            broadcast_then(loop(exchange="half")),
+            "divided by 2, whatever their number",
+            "right-for-one-case",
+        ),
         (loop(zero=False), "the gradients of earlier steps", "gradients-add-up"),
-        (broadcast_then(loop(exchange="weights at the end")), "in every step", "ranks-share-by-themselves"),
+        (
+            broadcast_then(loop(exchange="weights at the end")),
+            "in every step",
+            "ranks-share-by-themselves",
+        ),
         (big_batches, "`batch` is the batch of one rank", "what-grows-with-batch"),
         (small_batches, "isn't divided by the number of ranks again", "sum-for-mean"),
-        (lambda *given: bool(loop()(*given)), "expected the trained model", "result-of-another-kind"),
+        (
+            lambda *given: bool(loop()(*given)),
+            "expected the trained model",
+            "result-of-another-kind",
+        ),
         (loop(rounds=1), "read by no rank", "does-less-work"),
         (lambda model, *rest: model, "none of the images", "does-less-work"),
-        (rank_0_trains, "rank 1's model was given none of the images", "ranks-share-by-themselves"),
+        (
+            rank_0_trains,
+            "rank 1's model was given none of the images",
+            "ranks-share-by-themselves",
+        ),
     ],
     "12.3": [
         (calls_all_reduce, "It calls allreduce", "goes-round-the-tool"),
@@ -361,7 +408,11 @@ WRONG = {
         (does_nothing, "returned what it was given", "does-less-work"),
         (one_message_a_number, "no part cut into smaller ones", "latency-is-free"),
         (through_the_store, "through torch.distributed's messages only", "goes-round-the-tool"),
-        (lambda x: ring()(x.float()).double(), "right to some digits only", "low-precision-is-enough"),
+        (
+            lambda x: ring()(x.float()).double(),
+            "right to some digits only",
+            "low-precision-is-enough",
+        ),
         (ring(trips=3), "n - 1 in each trip", "off-by-one"),
         (lambda x: 2.0, "expected a tensor", "result-of-another-kind"),
     ],

@@ -1,4 +1,6 @@
-"""Count the bytes that torch's collectives move while some code runs, called by you, DTensor or FSDP."""
+"""Count the bytes that torch's collectives move while some code runs, called by you,
+DTensor or FSDP.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from torch.utils._pytree import tree_leaves
 
 from steptime.torch_calls import EachOperator
 
-# Bytes that each rank sends by a ring, over the bytes of the full tensor; r is the share that others have, (n - 1) / n.
+# Bytes that each rank sends by a ring, over the bytes of the full tensor; r is the
+# share that others have, (n - 1) / n.
 _RING: dict[str, Callable[[float], float]] = {
     "all_reduce": lambda r: 2 * r,
     "all_gather": lambda r: r,
@@ -23,17 +26,21 @@ _RING: dict[str, Callable[[float], float]] = {
 
 
 class CollectiveCall(NamedTuple):
-    """A collective and the bytes of its full tensor: what is reduced, or what has been gathered."""
+    """A collective and the bytes of its full tensor: what is reduced, or what has been
+    gathered.
+    """
 
     collective: str
     n_bytes: int
 
 
 class Traffic(EachOperator):
-    """Inside `with Traffic() as traffic:`, counts the collectives that this rank calls, and their bytes.
+    """Inside `with Traffic() as traffic:`, counts the collectives that this rank calls,
+    and their bytes.
 
-    All-reduce, all-gather, reduce-scatter, send and receive are seen as operators that torch dispatches, in backward
-    passes too. DDP reduces its gradients in C++, below them, and is not seen.
+    All-reduce, all-gather, reduce-scatter, send and receive are seen as operators that
+    torch dispatches, in backward passes too. DDP reduces its gradients in C++, below
+    them, and is not seen.
     """
 
     def __init__(self) -> None:
@@ -45,8 +52,16 @@ class Traffic(EachOperator):
         if (known := _KNOWN.get(func._schema.name)) is not None:
             collective, full, times = known
             given = [*args, *kwargs.values()]
-            n_bytes = sum(x.nbytes for x in tree_leaves(given[full]) if isinstance(x, torch.Tensor))
-            self.calls.append(CollectiveCall(collective, n_bytes * (1 if times is None else int(given[times]))))
+            n_bytes = sum(
+                x.nbytes
+                for x in tree_leaves(given[full])
+                if isinstance(x, torch.Tensor)
+            )
+            self.calls.append(
+                CollectiveCall(
+                    collective, n_bytes * (1 if times is None else int(given[times]))
+                )
+            )
         return func(*args, **kwargs)
 
     @property
@@ -55,17 +70,22 @@ class Traffic(EachOperator):
         return dict(Counter(call.collective for call in self.calls))
 
     def sent_bytes(self) -> float:
-        """Bytes that this rank sends if every collective goes around a ring of all ranks.
+        """Bytes that this rank sends if every collective goes around a ring of all
+        ranks.
 
-        An all-reduce of B bytes among n ranks sends 2 (n - 1) / n B, an all-gather or a reduce-scatter half of it
-        (Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms).
+        An all-reduce of B bytes among n ranks sends 2 (n - 1) / n B, an all-gather or a
+        reduce-scatter half of it (Patarasuk and Yuan 2009, Bandwidth optimal all-reduce
+        algorithms).
         """
         n = dist.get_world_size()
-        return sum(_RING[call.collective]((n - 1) / n) * call.n_bytes for call in self.calls)
+        return sum(
+            _RING[call.collective]((n - 1) / n) * call.n_bytes for call in self.calls
+        )
 
 
-# torch's operator -> its collective, the argument that has the full tensor, and the one to multiply its bytes by.
-# Source: torch/csrc/distributed/c10d, Ops.cpp and Functional.cpp.
+# torch's operator -> its collective, the argument that has the full tensor, and the one
+# to multiply its bytes by. Source: torch/csrc/distributed/c10d, Ops.cpp and
+# Functional.cpp.
 _KNOWN: dict[str, tuple[str, int, int | None]] = {
     "c10d::allreduce_": ("all_reduce", 0, None),
     "c10d::allgather_": ("all_gather", 0, None),
@@ -75,6 +95,7 @@ _KNOWN: dict[str, tuple[str, int, int | None]] = {
     "c10d::recv_": ("recv", 0, None),
     "_c10d_functional::all_reduce": ("all_reduce", 0, None),
     "_c10d_functional::all_reduce_": ("all_reduce", 0, None),
-    "_c10d_functional::all_gather_into_tensor": ("all_gather", 0, 1),  # a rank's part, and the number of ranks
+    # a rank's part, and the number of ranks
+    "_c10d_functional::all_gather_into_tensor": ("all_gather", 0, 1),
     "_c10d_functional::reduce_scatter_tensor": ("reduce_scatter", 0, None),
 }

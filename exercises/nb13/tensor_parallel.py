@@ -1,4 +1,6 @@
-"""Checks of notebook 13's tensor parallelism on real ranks: its two operators, and a plan for parallelize_module."""
+"""Checks of notebook 13's tensor parallelism on real ranks: its two operators, and a
+plan for parallelize_module.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.nn import functional
 
 from exercises.nb13.collective_traffic import Traffic
@@ -22,44 +29,70 @@ from labkit.lesson.answers import parts
 from labkit.lesson.checks import NotYet, Todo, is_open, mapping
 
 _SHAPE = (3, 4)
-_MEAN = "gives the mean over ranks. The ranks hold parts of one sum: nothing is divided."
-# operator and pass -> whether its result is this rank's "own" or the "sum" of all, and words for the other of the two
+_MEAN = (
+    "gives the mean over ranks. The ranks hold parts of one sum: nothing is divided."
+)
+# operator and pass -> whether its result is this rank's "own" or the "sum" of all, and
+# words for the other of the two
 _PASSES = {
     ("Copy", "forward"): (
         "own",
-        "adds up the inputs, which are the same on all ranks. It passes its input on, no more.",
+        (
+            "adds up the inputs, which are the same on all ranks. It passes its input"
+            " on, no more."
+        ),
     ),
     ("Copy", "backward"): (
         "sum",
-        "passes this rank's gradient only. Every rank used the input for its own columns, so the gradients of all "
-        "ranks must be added up.",
+        (
+            "passes this rank's gradient only. Every rank used the input for its own"
+            " columns, so the gradients of all ranks must be added up."
+        ),
     ),
-    ("Sum", "forward"): ("sum", "passes this rank's part on. The result is the sum of all ranks' parts."),
+    ("Sum", "forward"): (
+        "sum",
+        "passes this rank's part on. The result is the sum of all ranks' parts.",
+    ),
     ("Sum", "backward"): (
         "own",
-        "adds up gradients. Each rank's part enters the sum with factor 1, so its gradient is the same.",
+        (
+            "adds up gradients. Each rank's part enters the sum with factor 1, so its"
+            " gradient is the same."
+        ),
     ),
 }
 
 
 @dataclass
 class Passes:
-    """What went into an operator's two passes on one rank and what came out, by pass: "forward" and "backward"."""
+    """What went into an operator's two passes on one rank and what came out, by pass:
+    "forward" and "backward".
+    """
 
     given: dict[str, Tensor]
     given_after: dict[str, Tensor]
     found: dict[str, Tensor]
-    of_ones: Tensor | None  # what backward gives for the gradient of a sum; None where it wasn't tried
+    # what backward gives for the gradient of a sum; None where it wasn't tried
+    of_ones: Tensor | None
 
 
 def operators(answer: object) -> str:
-    """(Copy, Sum), two autograd functions, judged by what goes into them and comes out on every rank."""
+    """(Copy, Sum), two autograd functions, judged by what goes into them and comes out
+    on every rank.
+    """
     pair = parts(answer, 2, "(Copy, Sum), the two classes")
     for name, operator in zip(("Copy", "Sum"), pair, strict=True):
         if operator is ...:
-            raise Todo(f"{name} is still open: make_operator(its forward, its backward).")
-        if not isinstance(operator, type) or not issubclass(operator, torch.autograd.Function):
-            raise NotYet(f"Expected {name} to be a subclass of torch.autograd.Function, got {brief_repr(operator)}.")
+            raise Todo(
+                f"{name} is still open: make_operator(its forward, its backward)."
+            )
+        if not isinstance(operator, type) or not issubclass(
+            operator, torch.autograd.Function
+        ):
+            raise NotYet(
+                f"Expected {name} to be a subclass of torch.autograd.Function, got"
+                f" {brief_repr(operator)}."
+            )
         for way in ("forward", "backward"):
             fn = getattr(operator, way)
             if fn is getattr(torch.autograd.Function, way) or is_open(fn):
@@ -67,14 +100,24 @@ def operators(answer: object) -> str:
     for _, found in on_ranks(pair, _observe_operators, (0,), ranks=(2, 3)):
         for rank in range(len(found)):
             _judge_operators(rank, found)
-    return "On two and on three ranks: each passes one way what the other adds up, and neither changes its input."
+    return (
+        "On two and on three ranks: each passes one way what the other adds up, and"
+        " neither changes its input."
+    )
 
 
 def _observe_operators(pair: Sequence[Any], _: int, seed: int) -> dict[str, Passes]:
-    same, own = (torch.Generator().manual_seed(s) for s in (seed, seed + 1 + dist.get_rank()))
+    same, own = (
+        torch.Generator().manual_seed(s) for s in (seed, seed + 1 + dist.get_rank())
+    )
     found = {}
-    for name, operator, generator in zip(("Copy", "Sum"), pair, (same, own), strict=True):
-        x, gradient = (torch.randn(_SHAPE, generator=draw, dtype=torch.float64) for draw in (generator, own))
+    for name, operator, generator in zip(
+        ("Copy", "Sum"), pair, (same, own), strict=True
+    ):
+        x, gradient = (
+            torch.randn(_SHAPE, generator=draw, dtype=torch.float64)
+            for draw in (generator, own)
+        )
         given = {"forward": x.clone(), "backward": gradient.clone()}
         y = operator.apply(x.requires_grad_())
         outcome = {"forward": _checked(y, f"{name}'s forward")}
@@ -82,8 +125,10 @@ def _observe_operators(pair: Sequence[Any], _: int, seed: int) -> dict[str, Pass
         outcome["backward"] = _checked(x.grad, f"{name}'s backward")
         after = {"forward": x.detach(), "backward": gradient}
         of_ones = None
-        if torch.equal(gradient, given["backward"]):  # an operator that writes to its gradient would hang below
-            # a sum hands all elements of its gradient one place in memory, which no collective can write to
+        # an operator that writes to its gradient would hang below
+        if torch.equal(gradient, given["backward"]):
+            # a sum hands all elements of its gradient one place in memory, which no
+            # collective can write to
             ones = x.detach().requires_grad_()
             operator.apply(ones).sum().backward()
             of_ones = _checked(ones.grad, f"{name}'s backward")
@@ -92,79 +137,129 @@ def _observe_operators(pair: Sequence[Any], _: int, seed: int) -> dict[str, Pass
 
 
 def _checked(value: Any, what: str) -> Tensor:
-    """A copy of the tensor; an error, which on_ranks turns into NotYet, for anything else."""
+    """A copy of the tensor; an error, which on_ranks turns into NotYet, for anything
+    else.
+    """
     if not isinstance(value, Tensor):
         raise TypeError(f"{what} returns {value!r}, not a tensor")
     if tuple(value.shape) != _SHAPE:
-        raise ValueError(f"{what} gives a tensor of {tuple(value.shape)} for one of {_SHAPE}")
+        raise ValueError(
+            f"{what} gives a tensor of {tuple(value.shape)} for one of {_SHAPE}"
+        )
     return value.detach().clone()
 
 
 def _judge_operators(rank: int, found: Sequence[dict[str, Passes]]) -> None:
-    ranks, where = len(found), f"On rank {rank} of {len(found)}:"
+    ranks = len(found)
+    where = f"On rank {rank} of {len(found)}:"
     for (name, way), (kind, words) in _PASSES.items():
-        own, total = found[rank][name].given[way], torch.stack([one[name].given[way] for one in found]).sum(0)
+        own = found[rank][name].given[way]
+        total = torch.stack([one[name].given[way] for one in found]).sum(0)
         right, other = (own, total) if kind == "own" else (total, own)
         wrong = [(other, words), (total / ranks, _MEAN)]
         _compare(f"{where} {name}'s {way}", found[rank][name].found[way], right, wrong)
     for name, factor in (("Copy", ranks), ("Sum", 1)):
         passes = found[rank][name]
-        for way, what in (("forward", "input"), ("backward", "gradient that it was given")):
+        for way, what in (
+            ("forward", "input"),
+            ("backward", "gradient that it was given"),
+        ):
             if not torch.equal(passes.given[way], passes.given_after[way]):
                 raise NotYet(
-                    f"{where} {name} has changed the {what}: dist.all_reduce writes into its tensor, which others "
-                    "still use, a residual connection for example. Give it a clone."
+                    f"{where} {name} has changed the {what}: dist.all_reduce writes"
+                    " into its tensor, which others still use, a residual connection"
+                    " for example. Give it a clone."
                 )
         if passes.of_ones is not None:
             right_ones = torch.full_like(passes.of_ones, factor)
-            _compare(f"{where} {name}'s backward, where all gradients are 1,", passes.of_ones, right_ones, [])
+            _compare(
+                f"{where} {name}'s backward, where all gradients are 1,",
+                passes.of_ones,
+                right_ones,
+                [],
+            )
 
 
-def _compare(what: str, found: Tensor, right: Tensor, wrong: Sequence[tuple[Tensor, str]]) -> None:
+def _compare(
+    what: str, found: Tensor, right: Tensor, wrong: Sequence[tuple[Tensor, str]]
+) -> None:
     if _near(found, right):
         return
     off = f"is off by up to {(found - right).abs().max().item():.3g}."
-    raise NotYet(f"{what} {next((words for value, words in wrong if _near(found, value)), off)}")
+    raise NotYet(
+        f"{what} {next((words for value, words in wrong if _near(found, value)), off)}"
+    )
 
 
 def _near(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
-_WIDTH, _HEADS = 24, 4
-_MOST = 0.55  # of the parameters on a rank of two: half of the matrices, norms and some biases whole
-_WHOLE_HEADS = "Split by its inputs it would give parts of sums, and attention needs whole numbers."
+_WIDTH = 24
+_HEADS = 4
+# of the parameters on a rank of two: half of the matrices, norms and some biases whole
+_MOST = 0.55
+_WHOLE_HEADS = (
+    "Split by its inputs it would give parts of sums, and attention needs whole"
+    " numbers."
+)
 _MATRICES = {
     "query": (ColwiseParallel, _WHOLE_HEADS),
     "key": (ColwiseParallel, _WHOLE_HEADS),
-    "value": (ColwiseParallel, "Split by its inputs it would give parts of sums: one all-reduce more than needed."),
-    "out": (RowwiseParallel, "Its input is split by heads already, so it is split by its inputs."),
+    "value": (
+        ColwiseParallel,
+        (
+            "Split by its inputs it would give parts of sums: one all-reduce more than"
+            " needed."
+        ),
+    ),
+    "out": (
+        RowwiseParallel,
+        "Its input is split by heads already, so it is split by its inputs.",
+    ),
     "up": (
         ColwiseParallel,
-        "Split by its inputs it would give parts of sums, and GELU of a part isn't a part of GELU.",
+        (
+            "Split by its inputs it would give parts of sums, and GELU of a part isn't"
+            " a part of GELU."
+        ),
     ),
-    "down": (RowwiseParallel, "Its input is split already, so it is split by its inputs."),
+    "down": (
+        RowwiseParallel,
+        "Its input is split already, so it is split by its inputs.",
+    ),
 }
 
 
 class TransformerBlock(nn.Module):
-    """A transformer block as the notebook's: attention and MLP behind a LayerNorm each, (B, T, width) in and out.
+    """A transformer block as the notebook's: attention and MLP behind a LayerNorm each,
+    (B, T, width) in and out.
 
-    The width of its query says how many heads it has, so that a rank with some of them needs no other code.
+    The width of its query says how many heads it has, so that a rank with some of them
+    needs no other code.
     """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.per_head = width // heads
-        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm_1 = nn.LayerNorm(width)
+        self.norm_2 = nn.LayerNorm(width)
+        self.query, self.key, self.value, self.out = (
+            nn.Linear(width, width) for _ in range(4)
+        )
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Of (B, T, width), the same shape."""
-        layers, normed = (self.query, self.key, self.value), self.norm_1(x)
-        q, k, v = (layer(normed).unflatten(-1, (-1, self.per_head)).transpose(1, 2) for layer in layers)
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, heads, T, per_head)
+        layers = (self.query, self.key, self.value)
+        normed = self.norm_1(x)
+        q, k, v = (
+            layer(normed).unflatten(-1, (-1, self.per_head)).transpose(1, 2)
+            for layer in layers
+        )
+        # (B, heads, T, per_head)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).flatten(2))
         total: Tensor = x + self.down(functional.gelu(self.up(self.norm_2(x))))
         return total
@@ -172,7 +267,9 @@ class TransformerBlock(nn.Module):
 
 @dataclass
 class SplitRun:
-    """A block's forward and backward on one rank: as one process? How many parameters are here, and what was sent."""
+    """A block's forward and backward on one rank: as one process? How many parameters
+    are here, and what was sent.
+    """
 
     same: bool
     share: float
@@ -180,8 +277,14 @@ class SplitRun:
 
 
 def plan(answer: object) -> str:
-    """Each matrix's style, told apart by kind first; then the block itself, split that way on two ranks."""
-    styles = mapping(answer, dict.fromkeys(_MATRICES, "a style of torch.distributed.tensor.parallel"), more=True)
+    """Each matrix's style, told apart by kind first; then the block itself, split that
+    way on two ranks.
+    """
+    styles = mapping(
+        answer,
+        dict.fromkeys(_MATRICES, "a style of torch.distributed.tensor.parallel"),
+        more=True,
+    )
     _judge_styles(styles)
     try:
         ((_, runs),) = on_ranks(styles, _observe_split, (0,), ranks=(2,))
@@ -190,51 +293,75 @@ def plan(answer: object) -> str:
     for rank, run in enumerate(runs):
         if not run.same:
             raise NotYet(
-                f"Rank {rank} computes something other than one process does. Leave the styles' options as they are: "
-                "inputs whole for the first of a pair, split in between, whole behind the second."
+                f"Rank {rank} computes something other than one process does. Leave the"
+                " styles' options as they are: inputs whole for the first of a pair,"
+                " split in between, whole behind the second."
             )
     if set(runs[0].sent) - {"all_reduce"} or runs[0].sent.get("all_reduce", 0) > 6:
-        raise NotYet(f"Right, but it sends {runs[0].sent}; six all-reduces will do. Which option makes it send more?")
+        raise NotYet(
+            f"Right, but it sends {runs[0].sent}; six all-reduces will do. Which option"
+            " makes it send more?"
+        )
     share = max(run.share for run in runs)
     if share > _MOST:
         raise NotYet(
-            f"Equal to one process, but a rank holds {share:.0%} of the block's parameters. Is each one split?"
+            f"Equal to one process, but a rank holds {share:.0%} of the block's"
+            " parameters. Is each one split?"
         )
-    return f"Equal to one process on two ranks; each holds {share:.0%} of the block's parameters."
+    return (
+        f"Equal to one process on two ranks; each holds {share:.0%} of the block's"
+        " parameters."
+    )
 
 
 def _judge_styles(styles: dict[str, Any]) -> None:
-    """Raise NotYet for a layer that the block lacks, and for a matrix without the style that it needs."""
+    """Raise NotYet for a layer that the block lacks, and for a matrix without the style
+    that it needs.
+    """
     layers = [name for name, _ in TransformerBlock(_WIDTH, _HEADS).named_children()]
     unknown = [name for name in styles if not fnmatch.filter(layers, str(name))]
     if unknown:
         raise NotYet(
-            f"The block has no layer {brief_repr(unknown[0])}; torch would ignore it. It has {', '.join(layers)}."
+            f"The block has no layer {brief_repr(unknown[0])}; torch would ignore it."
+            f" It has {', '.join(layers)}."
         )
     for name, (kind, why) in _MATRICES.items():
         style = styles[name]
         if isinstance(style, type) and issubclass(style, ParallelStyle):
-            raise NotYet(f"{name}: {style.__name__} is the class. Call it: {style.__name__}().")
+            raise NotYet(
+                f"{name}: {style.__name__} is the class. Call it: {style.__name__}()."
+            )
         if not isinstance(style, ParallelStyle):
-            raise NotYet(f"{name}: expected ColwiseParallel() or RowwiseParallel(), got {brief_repr(style)}.")
+            raise NotYet(
+                f"{name}: expected ColwiseParallel() or RowwiseParallel(), got"
+                f" {brief_repr(style)}."
+            )
         if not isinstance(style, kind):
             raise NotYet(f"{name} is {type(style).__name__}. {why}")
 
 
 def _observe_split(styles: dict[str, Any], _: int, seed: int) -> SplitRun:
-    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # silent about a plan that can't run
+    # silent about a plan that can't run
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     results = []
     for split in (False, True):
         torch.manual_seed(seed)
         block = TransformerBlock(_WIDTH, _HEADS).double()
         if split:
-            parallelize_module(block, init_device_mesh("cpu", (dist.get_world_size(),)), dict(styles))
+            parallelize_module(
+                block, init_device_mesh("cpu", (dist.get_world_size(),)), dict(styles)
+            )
         x = torch.randn(2, 5, _WIDTH, dtype=torch.float64, requires_grad=True)
         with Traffic() as traffic:
             y = block(x)
             y.square().sum().backward()
         results.append((y.detach(), x.grad))
-    here = sum(getattr(weight, "_local_tensor", weight).numel() for weight in block.parameters())
+    here = sum(
+        getattr(weight, "_local_tensor", weight).numel()
+        for weight in block.parameters()
+    )
     same = all(_near(one, other) for one, other in zip(*results, strict=True))
     whole = sum(weight.numel() for weight in block.parameters())
-    return SplitRun(same, here / whole, {name: n for name, n in traffic.counts.items() if n})
+    return SplitRun(
+        same, here / whole, {name: n for name, n in traffic.counts.items() if n}
+    )

@@ -5,7 +5,11 @@ import math
 import numpy as np
 import torch
 from torch.distributed.tensor import Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+)
 
 from exercises.nb13.wrong_operators import (
     COPY,
@@ -104,7 +108,9 @@ def detached(out_1, lse_1, out_2, lse_2):
 def by_numpy(*parts):
     out_1, lse_1, out_2, lse_2 = (x.detach().numpy() for x in parts)
     lse = np.logaddexp(lse_1, lse_2)
-    return torch.tensor(out_1 * np.exp(lse_1 - lse) + out_2 * np.exp(lse_2 - lse)), torch.tensor(lse)
+    return torch.tensor(
+        out_1 * np.exp(lse_1 - lse) + out_2 * np.exp(lse_2 - lse)
+    ), torch.tensor(lse)
 
 
 def swapped_weights(out_1, lse_1, out_2, lse_2):
@@ -126,14 +132,18 @@ def kept(most_of=lambda exact: math.ceil(exact), dtype=torch.bool):
     def within_capacity(chosen, experts, factor):
         most = most_of(factor * len(chosen) / experts)
         listed = chosen.tolist()
-        return torch.tensor([listed[:i].count(e) < most for i, e in enumerate(listed)], dtype=dtype)
+        return torch.tensor(
+            [listed[:i].count(e) < most for i, e in enumerate(listed)], dtype=dtype
+        )
 
     return within_capacity
 
 
 def rounds_down(chosen, experts, factor):
     most, listed = math.floor(factor * len(chosen) / experts), chosen.tolist()
-    return torch.tensor([listed[:i].count(e) < most for i, e in enumerate(listed)], dtype=torch.bool)
+    return torch.tensor(
+        [listed[:i].count(e) < most for i, e in enumerate(listed)], dtype=torch.bool
+    )
 
 
 def without_factor(chosen, experts, factor):
@@ -158,7 +168,9 @@ def one_expert_after_the_other(chosen, experts, factor):
 
 
 def all_or_none_of_an_expert(chosen, experts, factor):
-    return (chosen.bincount(minlength=experts) <= math.ceil(factor * len(chosen) / experts))[chosen]
+    return (chosen.bincount(minlength=experts) <= math.ceil(factor * len(chosen) / experts))[
+        chosen
+    ]
 
 
 def numbers_of_tokens(chosen, experts, factor):
@@ -182,23 +194,43 @@ WRONG = {
             "this rank's gradient only",
             "forward-and-backward-alike",
         ),
-        ((operator(added, added), operator(added, added)), "same on all ranks", "forward-and-backward-alike"),
+        (
+            (operator(added, added), operator(added, added)),
+            "same on all ranks",
+            "forward-and-backward-alike",
+        ),
         ((COPY, operator(added, added)), "factor 1", "forward-and-backward-alike"),
         ((SUM, COPY), "same on all ranks", "forward-and-backward-alike"),
         ((operator(passed_on, averaged), SUM), "mean over ranks", "sum-for-mean"),
         ((COPY, operator(averaged, passed_on)), "parts of one sum", "sum-for-mean"),
         ((operator(passed_on, in_place), SUM), "changed the gradient", "input-is-mine"),
         ((COPY, InPlaceForward), "changed the input", "input-is-mine"),
-        ((operator(passed_on, summed_on_rank_0_only), SUM), "On rank 1 of 2", "ranks-share-by-themselves"),
-        ((operator(passed_on, rank_0_only), SUM), "wait for each other", "ranks-share-by-themselves"),
+        (
+            (operator(passed_on, summed_on_rank_0_only), SUM),
+            "On rank 1 of 2",
+            "ranks-share-by-themselves",
+        ),
+        (
+            (operator(passed_on, rank_0_only), SUM),
+            "wait for each other",
+            "ranks-share-by-themselves",
+        ),
         ((operator(tripled, added), SUM), "is off by", "other-formula"),
-        ((COPY, operator(flat, passed_on)), "gives a tensor of (12,)", "result-of-another-kind"),
+        (
+            (COPY, operator(flat, passed_on)),
+            "gives a tensor of (12,)",
+            "result-of-another-kind",
+        ),
         ((COPY, operator(nothing, passed_on)), "returns None", "result-of-another-kind"),
         (COPY, "(Copy, Sum)", "result-of-another-kind"),
         ((added, passed_on), "torch.autograd.Function", "result-of-another-kind"),
     ],
     "13.5": [
-        (styles(query=RowwiseParallel()), "attention needs whole numbers", "either-split-works"),
+        (
+            styles(query=RowwiseParallel()),
+            "attention needs whole numbers",
+            "either-split-works",
+        ),
         (styles(value=RowwiseParallel()), "parts of sums", "either-split-works"),
         (styles(out=ColwiseParallel()), "split by heads already", "either-split-works"),
         (styles(up=RowwiseParallel(), down=ColwiseParallel()), "GELU", "either-split-works"),
@@ -211,9 +243,16 @@ WRONG = {
             "does not run. On 2 ranks: rank",
             "either-split-works",
         ),
-        (styles(up=ColwiseParallel(output_layouts=Replicate())), "same reduction dim", "either-split-works"),
         (
-            styles(up=ColwiseParallel(output_layouts=Replicate()), down=RowwiseParallel(input_layouts=Replicate())),
+            styles(up=ColwiseParallel(output_layouts=Replicate())),
+            "same reduction dim",
+            "either-split-works",
+        ),
+        (
+            styles(
+                up=ColwiseParallel(output_layouts=Replicate()),
+                down=RowwiseParallel(input_layouts=Replicate()),
+            ),
             "sends",
             "whole-tensor-travels",
         ),
@@ -225,16 +264,30 @@ WRONG = {
         ),
         ({"query": ColwiseParallel()}, "missing", "result-of-another-kind"),
         (styles(norm1=Replicate()), "has no layer 'norm1'", "result-of-another-kind"),
-        (styles(**{"mlp.up": ColwiseParallel()}), "has no layer 'mlp.up'", "result-of-another-kind"),
+        (
+            styles(**{"mlp.up": ColwiseParallel()}),
+            "has no layer 'mlp.up'",
+            "result-of-another-kind",
+        ),
     ],
     "13.8": [
         (average, "weigh the same", "mean-of-unequal-parts"),
-        (merged(lambda out_1, lse_1, out_2, lse_2: out_1 + out_2), "parts are added up", "mean-of-unequal-parts"),
+        (
+            merged(lambda out_1, lse_1, out_2, lse_2: out_1 + out_2),
+            "parts are added up",
+            "mean-of-unequal-parts",
+        ),
         (merged(swapped_weights), "swapped", "other-formula"),
-        (merged(weights_by_logarithms), "the weights are the logarithms", "logs-add-like-numbers"),
+        (
+            merged(weights_by_logarithms),
+            "the weights are the logarithms",
+            "logs-add-like-numbers",
+        ),
         (merged(larger_part), "taken alone", "other-formula"),
         (
-            merged(lambda out_1, lse_1, out_2, lse_2: out_1 * lse_1.exp() + out_2 * lse_2.exp()),
+            merged(
+                lambda out_1, lse_1, out_2, lse_2: out_1 * lse_1.exp() + out_2 * lse_2.exp()
+            ),
             "add up to 1",
             "wrong-denominator",
         ),
@@ -248,7 +301,9 @@ WRONG = {
             "logs-add-like-numbers",
         ),
         (
-            merged(right_out, lambda out_1, lse_1, out_2, lse_2: (lse_1.exp() + lse_2.exp()).log()),
+            merged(
+                right_out, lambda out_1, lse_1, out_2, lse_2: (lse_1.exp() + lse_2.exp()).log()
+            ),
             "differences only",
             "exp-never-overflows",
         ),
@@ -258,24 +313,41 @@ WRONG = {
             "logs-add-like-numbers",
         ),
         (
-            merged(right_out, lambda out_1, lse_1, out_2, lse_2: torch.logaddexp2(lse_1, lse_2)),
+            merged(
+                right_out, lambda out_1, lse_1, out_2, lse_2: torch.logaddexp2(lse_1, lse_2)
+            ),
             "is wrong",
             "other-formula",
         ),
         (
-            merged(right_out, lambda out_1, lse_1, out_2, lse_2: torch.logaddexp(lse_1, lse_2) / math.log(2)),
+            merged(
+                right_out,
+                lambda out_1, lse_1, out_2, lse_2: torch.logaddexp(lse_1, lse_2) / math.log(2),
+            ),
             "base of 2",
             "other-formula",
         ),
-        (merged(right_out, lambda out_1, lse_1, out_2, lse_2: lse_1), "first part's alone", "other-formula"),
+        (
+            merged(right_out, lambda out_1, lse_1, out_2, lse_2: lse_1),
+            "first part's alone",
+            "other-formula",
+        ),
         (
             merged(right_out, lambda *parts: torch.logaddexp(parts[1], parts[3])[..., 0]),
             "of shape",
             "result-of-another-kind",
         ),
-        (lambda *parts: merged(right_out)(*parts)[::-1], "in that order", "result-of-another-kind"),
+        (
+            lambda *parts: merged(right_out)(*parts)[::-1],
+            "in that order",
+            "result-of-another-kind",
+        ),
         (right_out, "expected (out, lse)", "result-of-another-kind"),
-        (lambda *parts: tuple(x.float() for x in merged(right_out)(*parts)), "float32", "low-precision-is-enough"),
+        (
+            lambda *parts: tuple(x.float() for x in merged(right_out)(*parts)),
+            "float32",
+            "low-precision-is-enough",
+        ),
         (changes_its_input, "changed a tensor", "input-is-mine"),
         (detached, "gradients", "autograd-follows-intent"),
         (by_numpy, "autograd", "autograd-follows-intent"),
@@ -297,7 +369,11 @@ WRONG = {
         (a_list, "tensor of", "result-of-another-kind"),
         (kept(dtype=torch.int64), "booleans", "result-of-another-kind"),
         (sorts_its_tensor, "changed the tensor", "input-is-mine"),
-        (lambda chosen, experts, factor: ~kept()(chosen, experts, factor), "an expert's capacity is", "upside-down"),
+        (
+            lambda chosen, experts, factor: ~kept()(chosen, experts, factor),
+            "an expert's capacity is",
+            "upside-down",
+        ),
         (3, "Expected a function", "result-of-another-kind"),
     ],
 }

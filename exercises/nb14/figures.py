@@ -15,13 +15,22 @@ if TYPE_CHECKING:
 
 @Drawing
 def replays(ax: Axes, runs: Agreement[str]) -> FigureSpec:
-    """How far each published run's predicted throughput is off, a row for each schedule; the band is 5 % each way."""
+    """How far each published run's predicted throughput is off, a row for each
+    schedule; the band is 5 % each way.
+    """
     names = list(dict.fromkeys(row.by for row in runs.rows))
     models = list(dict.fromkeys(row.label.partition(",")[0] for row in runs.rows))
     for i, model in enumerate(models):
         some = [row for row in runs.rows if row.label.partition(",")[0] == model]
-        places = [names.index(row.by) + 0.24 * (i - (len(models) - 1) / 2) for row in some]
-        style: dict[str, Any] = {**series_style(i), "fillstyle": "none", "markersize": 7, "linestyle": ""}
+        places = [
+            names.index(row.by) + 0.24 * (i - (len(models) - 1) / 2) for row in some
+        ]
+        style: dict[str, Any] = {
+            **series_style(i),
+            "fillstyle": "none",
+            "markersize": 7,
+            "linestyle": "",
+        }
         ax.plot([100 * row.error for row in some], places, label=model, **style)
     ax.axvspan(-5, 5, color=RECORDED, alpha=0.2, linewidth=0)
     ax.axvline(0, color=LIMIT, linewidth=1)
@@ -30,5 +39,8 @@ def replays(ax: Axes, runs: Agreement[str]) -> FigureSpec:
     name_rows(ax, names)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:+g}%" if value else "0")
     ax.set_xlabel(f"predicted over published {runs.unit}, less 1; grey: within 5 %")
-    sentence, height_in = f"{runs}. Source: {runs.source}.", 1.4 + 0.42 * len(names)
-    return FigureSpec(sentence, height_in=height_in, legend="below", columns=len(models))
+    sentence = f"{runs}. Source: {runs.source}."
+    height_in = 1.4 + 0.42 * len(names)
+    return FigureSpec(
+        sentence, height_in=height_in, legend="below", columns=len(models)
+    )

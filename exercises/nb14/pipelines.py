@@ -1,4 +1,5 @@
-"""torch.distributed.pipelining with stages that record what they do, orders of your own, and steps that are timed.
+"""torch.distributed.pipelining with stages that record what they do, orders of your
+own, and steps that are timed.
 
 Not loaded with ranks: importing torch's pipelining takes a second or more.
 """
@@ -28,10 +29,12 @@ _STEP = re.compile(r"([FBW])(\d+)(?:\.(\d+))?", re.ASCII)
 
 
 class WatchedStage(PipelineStage):
-    """torch's PipelineStage, which also records each F, B and W as a span with the micro-batch's number.
+    """torch's PipelineStage, which also records each F, B and W as a span with the
+    micro-batch's number.
 
-    A span's label is "3", or "3.1" for chunk 1 of a rank. `most_held` is the largest number of micro-batches for which
-    this rank held activations at once; with several chunks each counts as its part of one. Both begin with `watch`.
+    A span's label is "3", or "3.1" for chunk 1 of a rank. `most_held` is the largest
+    number of micro-batches for which this rank held activations at once; with several
+    chunks each counts as its part of one. Both begin with `watch`.
     """
 
     most_held = 0.0
@@ -39,30 +42,50 @@ class WatchedStage(PipelineStage):
 
     def watch(self, stages: Sequence[WatchedStage]) -> None:
         """Begin to record; `stages` are all of this rank's, this one included."""
-        self._peers, self.most_held = stages, 0.0
+        self._peers = stages
+        self.most_held = 0.0
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         """As torch does it, inside a span "F"."""
-        return self._recorded("F", super().forward_one_chunk, fwd_chunk_id, *args, **kwargs)
+        return self._recorded(
+            "F", super().forward_one_chunk, fwd_chunk_id, *args, **kwargs
+        )
 
     def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         """As torch does it, inside a span "B"."""
-        return self._recorded("B", super().backward_one_chunk, bwd_chunk_id, *args, **kwargs)
+        return self._recorded(
+            "B", super().backward_one_chunk, bwd_chunk_id, *args, **kwargs
+        )
 
-    def backward_weight_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+    def backward_weight_one_chunk(
+        self, bwd_chunk_id: int, *args: Any, **kwargs: Any
+    ) -> Any:
         """As torch does it, inside a span "W"."""
-        return self._recorded("W", super().backward_weight_one_chunk, bwd_chunk_id, *args, **kwargs)
+        return self._recorded(
+            "W", super().backward_weight_one_chunk, bwd_chunk_id, *args, **kwargs
+        )
 
-    def _recorded(self, kind: SpanKind, work: Callable[..., Any], microbatch: int, *args: Any, **kwargs: Any) -> Any:
+    def _recorded(
+        self,
+        kind: SpanKind,
+        work: Callable[..., Any],
+        microbatch: int,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         if not self._peers:
             return work(microbatch, *args, **kwargs)
         chunk = self.stage_index // self.group_size
-        with span(kind, f"{microbatch}.{chunk}" if len(self._peers) > 1 else f"{microbatch}"):
+        with span(
+            kind, f"{microbatch}.{chunk}" if len(self._peers) > 1 else f"{microbatch}"
+        ):
             result = work(microbatch, *args, **kwargs)
             if self.device.type == "cuda":  # the kernels have only been queued
                 torch.cuda.synchronize(self.device)
         # What torch keeps for a backward still to come, whole or of the weights alone.
-        held = sum(len(stage.fwd_cache) + len(stage.backward_state) for stage in self._peers)
+        held = sum(
+            len(stage.fwd_cache) + len(stage.backward_state) for stage in self._peers
+        )
         self.most_held = max(self.most_held, held / len(self._peers))
         return result
 
@@ -71,10 +94,12 @@ Stages = Annotated[Sequence[WatchedStage], Items(1)]
 
 
 class OwnSchedule(_PipelineScheduleRuntime):
-    """torch's own runtime for an order written as lists of "F0", "B0" and "W0", as `lab.schedule` explains them.
+    """torch's own runtime for an order written as lists of "F0", "B0" and "W0", as
+    `lab.schedule` explains them.
 
-    torch adds the sends and receives. `placement` is as in `lab.schedule.simulate`: chunk c of rank r is stage
-    c * ranks + r, or in a "v", where odd chunks run back, c * ranks + ranks - 1 - r for odd c.
+    torch adds the sends and receives. `placement` is as in `lab.schedule.simulate`:
+    chunk c of rank r is stage c * ranks + r, or in a "v", where odd chunks run back, c
+    * ranks + ranks - 1 - r for odd c.
     """
 
     @checked(error=ScheduleError)
@@ -91,34 +116,53 @@ class OwnSchedule(_PipelineScheduleRuntime):
         split = any(step.startswith("W") for steps in order for step in steps)
         names = {"F": "F", "B": "I" if split else "B", "W": "W"}
         self.pipeline_order = {
-            rank: [_torch_action(step, rank, len(order), names, placement) for step in steps]
+            rank: [
+                _torch_action(step, rank, len(order), names, placement)
+                for step in steps
+            ]
             for rank, steps in enumerate(order)
         }
         self._prepare_schedule_with_comms(self.pipeline_order)
 
 
-def _torch_action(step: str, rank: int, ranks: int, names: dict[str, str], placement: str = "loop") -> Any:
-    """A step as torch writes it, stage, kind and micro-batch: "F3.1" of rank 0 of 4 is "4F3", in a V "7F3"."""
+def _torch_action(
+    step: str, rank: int, ranks: int, names: dict[str, str], placement: str = "loop"
+) -> Any:
+    """A step as torch writes it, stage, kind and micro-batch: "F3.1" of rank 0 of 4 is
+    "4F3", in a V "7F3".
+    """
     if (found := _STEP.fullmatch(step)) is None:
-        raise ScheduleError(f"Expected order to have steps such as 'F0', 'B0.1' or 'W2', got {step!r}.")
-    kind, microbatch, chunk = found[1], found[2], int(found[3] or 0)
+        raise ScheduleError(
+            f"Expected order to have steps such as 'F0', 'B0.1' or 'W2', got {step!r}."
+        )
+    kind = found[1]
+    microbatch = found[2]
+    chunk = int(found[3] or 0)
     place = ranks - 1 - rank if placement == "v" and chunk % 2 else rank
     return _Action.from_str(f"{chunk * ranks + place}{names[kind]}{microbatch}")
 
 
 @checked(error=ScheduleError)
 class StandInPart(nn.Module):
-    """A part of a model that only takes time, on a lab.StandIn: for a forward, and for a backward in two parts.
+    """A part of a model that only takes time, on a lab.StandIn: for a forward, and for
+    a backward in two parts.
 
-    `backward_s` is the whole backward and `weight_s` its part for the weights' gradients, in seconds.
+    `backward_s` is the whole backward and `weight_s` its part for the weights'
+    gradients, in seconds.
     """
 
-    def __init__(self, forward_s: NonNegative, backward_s: NonNegative, weight_s: NonNegative = 0.0) -> None:
+    def __init__(
+        self,
+        forward_s: NonNegative,
+        backward_s: NonNegative,
+        weight_s: NonNegative = 0.0,
+    ) -> None:
         super().__init__()
         if weight_s > backward_s:
             raise ScheduleError(
-                f"Expected weight_s to be a part of backward_s, got {weight_s:g} of {backward_s:g} s. "
-                "backward_s is the whole backward, of inputs and weights."
+                f"Expected weight_s to be a part of backward_s, got {weight_s:g} of"
+                f" {backward_s:g} s. backward_s is the whole backward, of inputs and"
+                " weights."
             )
         device = StandIn(flop_per_s=1.0)  # so that FLOP are seconds
         self.weight = nn.Parameter(torch.ones(()))
@@ -127,7 +171,9 @@ class StandInPart(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`x`, after the time has passed."""
-        if not x.requires_grad:  # the first stage's input; a real stage's later layers need gradients of their inputs
+        # the first stage's input; a real stage's later layers need gradients of their
+        # inputs
+        if not x.requires_grad:
             x = x.detach().requires_grad_()
         taken: Tensor = self.for_inputs(x) * self.for_weights(self.weight)
         return taken
@@ -135,17 +181,27 @@ class StandInPart(nn.Module):
 
 @checked
 class PipelineStep:
-    """A function without arguments: one step of a schedule, with forwards and backwards, and no optimizer.
+    """A function without arguments: one step of a schedule, with forwards and
+    backwards, and no optimizer.
 
-    `inputs` go to the rank that has the first stage, `targets` to the one that has the last; the losses of the last
-    call's micro-batches are in `losses` there.
+    `inputs` go to the rank that has the first stage, `targets` to the one that has the
+    last; the losses of the last call's micro-batches are in `losses` there.
     """
 
-    def __init__(self, schedule: Any, stages: Stages, inputs: Tensor, targets: Tensor) -> None:
-        self.schedule, self.stages = schedule, stages
+    def __init__(
+        self, schedule: Any, stages: Stages, inputs: Tensor, targets: Tensor
+    ) -> None:
+        self.schedule = schedule
+        self.stages = stages
         device = stages[0].device
-        self._inputs = [inputs.to(device)] if any(stage.is_first for stage in stages) else []
-        self._targets = {"target": targets.to(device)} if any(stage.is_last for stage in stages) else {}
+        self._inputs = (
+            [inputs.to(device)] if any(stage.is_first for stage in stages) else []
+        )
+        self._targets = (
+            {"target": targets.to(device)}
+            if any(stage.is_last for stage in stages)
+            else {}
+        )
         self.losses: list[Tensor] = []
 
     def __call__(self) -> None:
@@ -153,9 +209,11 @@ class PipelineStep:
         self.schedule.step(*self._inputs, losses=self.losses, **self._targets)
 
     def record_spans(self) -> float:
-        """One more step, in which the stages record their spans; its seconds, from a common start to a common end.
+        """One more step, in which the stages record their spans; its seconds, from a
+        common start to a common end.
 
-        On a GPU it is slower than other steps, since each span ends with a wait for the GPU.
+        On a GPU it is slower than other steps, since each span ends with a wait for the
+        GPU.
         """
         for stage in self.stages:
             stage.watch(self.stages)
@@ -164,35 +222,49 @@ class PipelineStep:
 
 @dataclass(frozen=True)
 class Steps:
-    """What one rank saw of its timed steps: seconds of each, and the largest number of micro-batches held at once."""
+    """What one rank saw of its timed steps: seconds of each, and the largest number of
+    micro-batches held at once.
+    """
 
     seconds: tuple[float, ...]
     most_held: float
 
 
 @checked
-def timed(schedule: Any, stages: Stages, inputs: Tensor, targets: Tensor, *, steps: Count = 1) -> Steps:
-    """Warm up with one step of `schedule`, then time `steps` of them from a common start; spans are of the last."""
+def timed(
+    schedule: Any, stages: Stages, inputs: Tensor, targets: Tensor, *, steps: Count = 1
+) -> Steps:
+    """Warm up with one step of `schedule`, then time `steps` of them from a common
+    start; spans are of the last.
+    """
     step = PipelineStep(schedule, stages, inputs, targets)
     seconds = [together_s(step, group_sync()) for _ in range(steps)]
-    return Steps((*seconds[1:], step.record_spans()), max(stage.most_held for stage in stages))
+    return Steps(
+        (*seconds[1:], step.record_spans()), max(stage.most_held for stage in stages)
+    )
 
 
 @checked
 def stage_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The spans that watched stages recorded: F, B and W with a micro-batch's number."""
+    """The spans that watched stages recorded: F, B and W with a
+    micro-batch's number.
+    """
     return tuple(one for one in spans if one.kind in ("F", "B", "W") and one.label)
 
 
 def idle_share(spans: Iterable[Span]) -> float:
-    """The bubble that watched stages saw, 0 to 1: the ranks' time from the first F to the last step, less F, B and W.
+    """The bubble that watched stages saw, 0 to 1: the ranks' time from the first F to
+    the last step, less F, B and W.
 
     Raises BadArgument where no stage was watched.
     """
     watched = stage_spans(spans)
     if not watched:
         raise BadArgument(
-            "Expected spans of watched stages, got none. Pass the spans of a launch whose stages were watched."
+            "Expected spans of watched stages, got none. Pass the spans of a launch"
+            " whose stages were watched."
         )
     length_s = max(one.end_s for one in watched) - min(one.start_s for one in watched)
-    return 1 - sum(one.seconds for one in watched) / length_s / len({one.rank for one in watched})
+    return 1 - sum(one.seconds for one in watched) / length_s / len(
+        {one.rank for one in watched}
+    )

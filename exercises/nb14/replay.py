@@ -1,4 +1,6 @@
-"""Published pipelines, simulated from their published profiles: samples a second, predicted and measured."""
+"""Published pipelines, simulated from their published profiles: samples a second,
+predicted and measured.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,12 @@ from trainplan.schedule import interleaved, one_f_one_b, simulate, zb_h1, zb_h2
 
 @dataclass(frozen=True)
 class Profile:
-    """One pipeline that Qi et al. 2024 profiled, table 6: seconds a stage takes for a micro-batch, and a transfer.
+    """One pipeline that Qi et al. 2024 profiled, table 6: seconds a stage takes for a
+    micro-batch, and a transfer.
 
-    Each rank has `layers_per_rank` transformer layers; the first and the last have one less, for the embedding and
-    the head. All ran in 16 bit on A100 80GB SXM, with Megatron-LM's unfused attention.
+    Each rank has `layers_per_rank` transformer layers; the first and the last have one
+    less, for the embedding and the head. All ran in 16 bit on A100 80GB SXM, with
+    Megatron-LM's unfused attention.
     """
 
     model: str
@@ -36,14 +40,20 @@ class Profile:
 
     @property
     def kept(self) -> float:
-        """Share of an activation that W needs: 32 sbh of 34 sbh + 5 as²b (Qi et al. 2024, table 1)."""
+        """Share of an activation that W needs: 32 sbh of 34 sbh + 5 as²b (Qi et al.
+        2024, table 1).
+        """
         return 32 * self.hidden / (34 * self.hidden + 5 * self.heads * self.seq)
 
     @property
     def optimizer_s(self) -> float:
-        """Seconds of Adam on a rank, at the memory's printed bandwidth, with 12 h² parameters a layer."""
+        """Seconds of Adam on a rank, at the memory's printed bandwidth, with 12 h²
+        parameters a layer.
+        """
         params = 12 * self.hidden**2 * self.layers_per_rank
-        n_bytes = optimizer_traffic_bytes(params, dtype="autocast float16", optimizer="adam")
+        n_bytes = optimizer_traffic_bytes(
+            params, dtype="autocast float16", optimizer="adam"
+        )
         bandwidth = find("A100 SXM4 80GB").bandwidth_bytes_per_s
         assert bandwidth is not None  # the catalogue has it
         return n_bytes / bandwidth
@@ -51,23 +61,38 @@ class Profile:
     def schedule(self, name: str) -> list[list[str]]:
         """A schedule by its name in Qi et al. 2024, as they ran it.
 
-        1F1B-I has a layer a chunk; ZB-1p and ZB-2p are found for the profiled times within p and 2 p activations.
+        1F1B-I has a layer a chunk; ZB-1p and ZB-2p are found for the profiled times
+        within p and 2 p activations.
         """
-        p, m = self.ranks, self.microbatches
+        p = self.ranks
+        m = self.microbatches
         if name == "1F1B-I":
             return interleaved(p, m, self.layers_per_rank)
         if name in ("ZB-1p", "ZB-2p"):
-            times = {"forward_s": self.forward_s, "input_s": self.input_s, "weight_s": self.weight_s}
+            times = {
+                "forward_s": self.forward_s,
+                "input_s": self.input_s,
+                "weight_s": self.weight_s,
+            }
             limit = p if name == "ZB-1p" else 2 * p
-            return zero_bubble(p, m, **times, transfer_s=self.transfer_s, memory_limit=limit, kept=self.kept)
+            return zero_bubble(
+                p,
+                m,
+                **times,
+                transfer_s=self.transfer_s,
+                memory_limit=limit,
+                kept=self.kept,
+            )
         return {"1F1B": one_f_one_b, "ZB-H1": zb_h1, "ZB-H2": zb_h2}[name](p, m)
 
     def samples_per_gpu_per_s(self, name: str) -> float:
-        """Predicted throughput of a schedule, one GPU a rank, from one optimizer's step to the next.
+        """Predicted throughput of a schedule, one GPU a rank, from one optimizer's step
+        to the next.
 
-        For all schedules a transfer takes time of the rank that sends and of the one that receives, as it was profiled
-        (without compute beside it) and as Megatron-LM waits for it. A rank's step ends with its own work and then the
-        optimizer. Nothing is fitted to a throughput.
+        For all schedules a transfer takes time of the rank that sends and of the one
+        that receives, as it was profiled (without compute beside it) and as Megatron-LM
+        waits for it. A rank's step ends with its own work and then the optimizer.
+        Nothing is fitted to a throughput.
         """
         played = simulate(
             self.schedule(name),
@@ -78,7 +103,12 @@ class Profile:
             kept=self.kept,
             blocking=True,
         )
-        return self.micro_batch * self.microbatches / (played.period_s + self.optimizer_s) / self.ranks
+        return (
+            self.micro_batch
+            * self.microbatches
+            / (played.period_s + self.optimizer_s)
+            / self.ranks
+        )
 
 
 def profile(row: Mapping[str, str]) -> Profile:
@@ -101,15 +131,22 @@ def profile(row: Mapping[str, str]) -> Profile:
 
 
 def published_errors() -> Agreement[str]:
-    """Every row of the published table "zero_bubble_throughput_small", predicted from its profile."""
+    """Every row of the published table "zero_bubble_throughput_small", predicted from
+    its profile.
+    """
     setting = ("model", "pp", "gpus", "micro_batch", "microbatches_m")
-    profiles = {tuple(row[name] for name in setting): profile(row) for row in table("zero_bubble_times")}
+    profiles = {
+        tuple(row[name] for name in setting): profile(row)
+        for row in table("zero_bubble_times")
+    }
     rows = []
     for row in table("zero_bubble_throughput_small"):
         found = profiles[tuple(row[name] for name in setting)]
         schedule = row["schedule"]
         label = f"{row['model']}, {schedule}, {row['microbatches_m']} micro-batches"
         predicted = found.samples_per_gpu_per_s(schedule)
-        rows.append(Compared(label, predicted, float(row["samples_per_gpu_per_s"]), by=schedule))
+        rows.append(
+            Compared(label, predicted, float(row["samples_per_gpu_per_s"]), by=schedule)
+        )
     source = "Qi et al. 2024, Zero Bubble Pipeline Parallelism, tables 4 and 6"
     return Agreement("Zero bubble", "samples/s a GPU", tuple(rows), source)

@@ -1,4 +1,6 @@
-"""A pipeline schedule whose steps the reader drags: what they wait for holds, and the bubble follows."""
+"""A pipeline schedule whose steps the reader drags: what they wait for holds, and the
+bubble follows.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,19 @@ class _Blocks(anywidget.AnyWidget):
 
     _esm = Path(__file__).with_suffix(".js")
     steps: Any = traitlets.List().tag(sync=True)
-    """Each step's rank, name, start and length as shares of the chart's width, and the name read out."""
+    """Each step's rank, name, start and length as shares of the chart's width, and the
+    name read out.
+    """
     said = traitlets.Unicode().tag(sync=True)
 
 
 class ScheduleEditor(Live):
-    """A schedule, a list of steps for each rank, whose steps are dragged along their rank, or moved with arrow keys.
+    """A schedule, a list of steps for each rank, whose steps are dragged along their
+    rank, or moved with arrow keys.
 
-    `plan` is what `lab.schedule.simulate` makes of it with `times`, its keyword arguments. A move that it refuses is
-    undone, and its reason shown. Raises ScheduleError as it does.
+    `plan` is what `lab.schedule.simulate` makes of it with `times`, its keyword
+    arguments. A move that it refuses is undone, and its reason shown. Raises
+    ScheduleError as it does.
     """
 
     _stays = True
@@ -60,19 +66,33 @@ class ScheduleEditor(Live):
         return plot.gantt.on(axes, self.plan, title="Your schedule")
 
     def redraw(self) -> None:
-        """Show the schedule as it now is; the chart grows with it and doesn't shrink."""
+        """Show the schedule as it now is; the chart grows with it and
+        doesn't shrink.
+        """
         super().redraw()
         self._longest_s = longest_s = max(self._longest_s, self.plan.makespan_s, 1e-30)
         found = []
         for span in (span for span in self.plan.spans if span.kind != "communication"):
-            name, times = span.kind + span.label, f"{format_seconds(span.start_s)} to {format_seconds(span.end_s)}"
+            name = span.kind + span.label
+            times = f"{format_seconds(span.start_s)} to {format_seconds(span.end_s)}"
             told = f"rank {span.rank}: {name}, {times}"
-            found.append([span.rank, name, span.start_s / longest_s, span.seconds / longest_s, told])
-        self.blocks.steps, self.blocks.said = found, self.sentence
+            found.append(
+                [
+                    span.rank,
+                    name,
+                    span.start_s / longest_s,
+                    span.seconds / longest_s,
+                    told,
+                ]
+            )
+        self.blocks.steps = found
+        self.blocks.said = self.sentence
 
     def _moved(self, _: object, asked: dict[str, Any], __: object) -> None:
         """Move a step by as many places as the page asks for."""
-        order, rank, name = self.order, asked["rank"], asked["name"]
+        order = self.order
+        rank = asked["rank"]
+        name = asked["name"]
         place = order[rank].index(name)
         order[rank].insert(max(place + asked["by"], 0), order[rank].pop(place))
         try:

@@ -40,7 +40,9 @@ def busy(*given):
 
 def transfers_as_work(ranks, microbatches, forward_s, backward_s, transfer_s):
     idle_s = (ranks - 1) * (forward_s + backward_s)
-    return idle_s / (idle_s + (ranks - 1) * 2 * transfer_s + microbatches * (forward_s + backward_s))
+    return idle_s / (
+        idle_s + (ranks - 1) * 2 * transfer_s + microbatches * (forward_s + backward_s)
+    )
 
 
 def right_for_four(ranks, microbatches, forward_s, backward_s, transfer_s):
@@ -58,13 +60,20 @@ GOOD = schedule.one_f_one_b(3, 5)
 
 
 def changed(rank, text, order=GOOD):
-    return by_hand([text.split() if i == rank else list(steps) for i, steps in enumerate(order)])
+    return by_hand(
+        [text.split() if i == rank else list(steps) for i, steps in enumerate(order)]
+    )
 
 
 ONE_AT_A_TIME = [[f"{kind}{i}" for i in range(5) for kind in "FB"] for _ in range(3)]
-WITH_W = [[part for step in steps for part in ([step, f"W{step[1:]}"] if step[0] == "B" else [step])] for steps in GOOD]
+WITH_W = [
+    [part for step in steps for part in ([step, f"W{step[1:]}"] if step[0] == "B" else [step])]
+    for steps in GOOD
+]
 ONE_MORE = ["F0", "F1", "F2", "F3", "B0", "F4", "B1", "B2", "B3", "B4"]
-PIECES = [[f"{part[0]}{i}.{part[1]}" for part in ("F0", "F1", "B1", "B0") for i in range(5)]] * 3
+PIECES = [
+    [f"{part[0]}{i}.{part[1]}" for part in ("F0", "F1", "B1", "B0") for i in range(5)]
+] * 3
 
 # 14.5
 
@@ -77,21 +86,31 @@ def w_at_once(ranks, microbatches):
     """The weights' half right behind the inputs' half: some bubble goes, too little."""
     found = []
     for steps in schedule.one_f_one_b(ranks, microbatches):
-        found.append([part for s in steps for part in ([s, f"W{s[1:]}"] if s[0] == "B" else [s])])
+        found.append(
+            [part for s in steps for part in ([s, f"W{s[1:]}"] if s[0] == "B" else [s])]
+        )
     return found
 
 
 def w_last(ranks, microbatches):
-    return [[*steps, *(f"W{i}" for i in range(microbatches))] for steps in schedule.one_f_one_b(ranks, microbatches)]
+    return [
+        [*steps, *(f"W{i}" for i in range(microbatches))]
+        for steps in schedule.one_f_one_b(ranks, microbatches)
+    ]
 
 
 def last_w_lost(ranks, microbatches):
-    return [[s for s in steps if s != f"W{microbatches - 1}"] for steps in schedule.zb_h1(ranks, microbatches)]
+    return [
+        [s for s in steps if s != f"W{microbatches - 1}"]
+        for steps in schedule.zb_h1(ranks, microbatches)
+    ]
 
 
 def w_before_b(ranks, microbatches):
     swap = {"B": "W", "W": "B", "F": "F"}
-    return [[swap[s[0]] + s[1:] for s in steps] for steps in schedule.zb_h1(ranks, microbatches)]
+    return [
+        [swap[s[0]] + s[1:] for s in steps] for steps in schedule.zb_h1(ranks, microbatches)
+    ]
 
 
 def last_rank_first(ranks, microbatches):
@@ -106,7 +125,11 @@ def always(ranks, microbatches):
 
 FOLD = schedule.zb_v(2, 3)
 ONE_MICROBATCH_AT_A_TIME = [
-    [f"{part[0]}{i}.{part[1]}" for i in range(3) for part in ("F0", "F1", "B1", "W1", "B0", "W0")]
+    [
+        f"{part[0]}{i}.{part[1]}"
+        for i in range(3)
+        for part in ("F0", "F1", "B1", "W1", "B0", "W0")
+    ]
 ] * 2
 
 
@@ -122,7 +145,11 @@ def greedy(seconds, ranks):
     counts, mean = [0] * ranks, sum(seconds) / ranks
     rank, filled = 0, 0.0
     for i, s in enumerate(seconds):
-        if counts[rank] and rank < ranks - 1 and (filled + s > mean or len(seconds) - i <= ranks - 1 - rank):
+        if (
+            counts[rank]
+            and rank < ranks - 1
+            and (filled + s > mean or len(seconds) - i <= ranks - 1 - rank)
+        ):
             rank, filled = rank + 1, 0.0
         counts[rank] += 1
         filled += s
@@ -155,14 +182,22 @@ WRONG = {
         (one_transfer, "gradients travel back", "half-the-work-counted"),
         (a_hop_too_many, "in front of the last one", "off-by-one"),
         (right_for_four, "ranks=1", "right-for-one-case"),
-        (transfers_as_work, "0.5455 (a share) is 0.75x what we expect. How long", "wrong-denominator"),
+        (
+            transfers_as_work,
+            "0.5455 (a share) is 0.75x what we expect. How long",
+            "wrong-denominator",
+        ),
         (lambda p, m, f, b, t: 3 / 11, "is not what we expect", "hard-coded"),
         (
             lambda p, m, f, b, t: bubble(p, m, f, b, t) if m > 1 else None,
             "a number (a share), got nothing",
             "zero-never-happens",
         ),
-        (lambda p, m, f, b, t: f"{100 / m:.0f} %", "expected a number", "result-of-another-kind"),
+        (
+            lambda p, m, f, b, t: f"{100 / m:.0f} %",
+            "expected a number",
+            "result-of-another-kind",
+        ),
     ],
     "14.3": [
         (
@@ -173,18 +208,38 @@ WRONG = {
         (by_hand(ONE_AT_A_TIME), "Over time", "works-in-turns"),
         (changed(0, "F0 F1 B0 F2 B1 F3 B2 F4 B3 B4"), "Over time", "works-in-turns"),
         (by_hand([GOOD[0], GOOD[0], GOOD[2]]), "Over time", "works-in-turns"),
-        (by_hand([ONE_MORE, ONE_MORE, GOOD[2]]), "rank 0 holds 4 micro-batches at once, 1 more", "it-will-fit"),
-        (changed(1, "B0 F0 F1 F2 B1 F3 B2 F4 B3 B4"), "Rank 1 does B0 before F0", "order-is-free"),
+        (
+            by_hand([ONE_MORE, ONE_MORE, GOOD[2]]),
+            "rank 0 holds 4 micro-batches at once, 1 more",
+            "it-will-fit",
+        ),
+        (
+            changed(1, "B0 F0 F1 F2 B1 F3 B2 F4 B3 B4"),
+            "Rank 1 does B0 before F0",
+            "order-is-free",
+        ),
         (changed(1, "F0 F1 B0 F2 B1 F3 B2 B3 B4"), "F4", "other-formula"),
         (changed(0, "F0 F1 F2 B0 F3 B1 F4 B2 B3"), "never does B4", "other-formula"),
         (changed(0, "F0 F1 F2 F2 B0 F3 B1 F4 B2 B3 B4"), "twice", "other-formula"),
-        (changed(0, "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4", schedule.gpipe(3, 5)), "deadlock", "order-is-free"),
-        (by_hand(schedule.one_f_one_b(3, 4)), "4 micro-batches, but 5", "result-of-another-kind"),
+        (
+            changed(0, "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4", schedule.gpipe(3, 5)),
+            "deadlock",
+            "order-is-free",
+        ),
+        (
+            by_hand(schedule.one_f_one_b(3, 4)),
+            "4 micro-batches, but 5",
+            "result-of-another-kind",
+        ),
         (by_hand(schedule.one_f_one_b(4, 5)), "4 ranks, but 3", "result-of-another-kind"),
         (by_hand(WITH_W), "There is a W", "result-of-another-kind"),
         (by_hand(PIECES), "leave out the dot", "result-of-another-kind"),
         (changed(0, "F0 F1 F2 B0 F3 B1 X4 B2 B3 B4"), "X4", "result-of-another-kind"),
-        (by_hand([" ".join(steps) for steps in GOOD]), "list of steps", "result-of-another-kind"),
+        (
+            by_hand([" ".join(steps) for steps in GOOD]),
+            "list of steps",
+            "result-of-another-kind",
+        ),
         (by_hand(GOOD, transfer_s=-1.0), "transfer_s", "result-of-another-kind"),
         (by_hand(GOOD, transfer_s="fast"), "transfer_s", "result-of-another-kind"),
         (GOOD, "Expected a dict", "result-of-another-kind"),
@@ -203,20 +258,42 @@ WRONG = {
         (by_rule(last_rank_first), "deadlock", "order-is-free"),
         (by_rule(always), "but 2 were asked for", "right-for-one-case"),
         (by_rule(schedule.zb_h1(4, 8)), "Expected a function", "result-of-another-kind"),
-        (by_rule(lambda p, m: schedule.zb_h1(p, m - 1)), "7 micro-batches, but 8", "off-by-one"),
-        (by_rule(lambda p, m: schedule.zb_h1(p, m) if m > 2 else None), "Is there a return", "zero-never-happens"),
-        (by_rule(lambda p, m: 1 / (p - 5) and schedule.zb_h1(p, m)), "ZeroDivisionError", "zero-never-happens"),
+        (
+            by_rule(lambda p, m: schedule.zb_h1(p, m - 1)),
+            "7 micro-batches, but 8",
+            "off-by-one",
+        ),
+        (
+            by_rule(lambda p, m: schedule.zb_h1(p, m) if m > 2 else None),
+            "Is there a return",
+            "zero-never-happens",
+        ),
+        (
+            by_rule(lambda p, m: 1 / (p - 5) and schedule.zb_h1(p, m)),
+            "ZeroDivisionError",
+            "zero-never-happens",
+        ),
         (schedule.zb_h1, "Expected a dict", "result-of-another-kind"),
     ],
     "14.5b": [
-        (ONE_MICROBATCH_AT_A_TIME, "Rank 0 idles before F0.1, as long as 2 of its steps take", "works-in-turns"),
         (
-            refolded(0, "F0.0 F1.0 F0.1 B0.1 W0.1 F2.0 F1.1 B1.1 W1.1 B0.0 W0.0 F2.1 B2.1 W2.1 B1.0 W1.0 B2.0 W2.0"),
+            ONE_MICROBATCH_AT_A_TIME,
+            "Rank 0 idles before F0.1, as long as 2 of its steps take",
+            "works-in-turns",
+        ),
+        (
+            refolded(
+                0,
+                "F0.0 F1.0 F0.1 B0.1 W0.1 F2.0 F1.1 B1.1 W1.1 B0.0 W0.0 F2.1 B2.1 W2.1 B1.0 W1.0 B2.0 W2.0",
+            ),
             "idles",
             "works-in-turns",
         ),
         (
-            refolded(1, "F0.0 F0.1 F1.0 F1.1 F2.0 F2.1 B0.1 B0.0 B1.1 B1.0 B2.1 B2.0 W0.1 W0.0 W1.1 W1.0 W2.1 W2.0"),
+            refolded(
+                1,
+                "F0.0 F0.1 F1.0 F1.1 F2.0 F2.1 B0.1 B0.0 B1.1 B1.0 B2.1 B2.0 W0.1 W0.0 W1.1 W1.0 W2.1 W2.0",
+            ),
             "rank 1 holds 3 micro-batches at once, 1 more than the 2 allowed. A W frees half of one",
             "it-will-fit",
         ),
@@ -224,10 +301,18 @@ WRONG = {
         (FOLD[::-1], "deadlock", "order-is-free"),
         (schedule.zb_v(2, 4), "4 micro-batches, but 3", "result-of-another-kind"),
         (schedule.interleaved(2, 4, 2), "deadlock", "order-is-free"),
-        ([[s for s in steps if s[0] != "W"] for steps in FOLD], "There is no W", "backward-is-one-step"),
+        (
+            [[s for s in steps if s[0] != "W"] for steps in FOLD],
+            "There is no W",
+            "backward-is-one-step",
+        ),
         (schedule.zb_h1(2, 3), "two chunks here", "result-of-another-kind"),
         (schedule.zb_v(3, 3), "3 ranks, but 2", "result-of-another-kind"),
-        (refolded(0, " ".join(FOLD[0]).replace("W2.0", "")), "never does W2.0", "other-formula"),
+        (
+            refolded(0, " ".join(FOLD[0]).replace("W2.0", "")),
+            "never does W2.0",
+            "other-formula",
+        ),
         ([" ".join(steps) for steps in FOLD], "list of steps", "result-of-another-kind"),
         ({"order": FOLD}, "list of steps for each rank", "result-of-another-kind"),
     ],
@@ -237,10 +322,22 @@ WRONG = {
         (cuts(best=max), "has a slowest stage of", "other-formula"),
         (cuts(value=lambda a, b: b), "Each belongs to one stage", "other-formula"),
         (cuts(value=lambda a, b: (a, b)), "whole number of layers", "result-of-another-kind"),
-        (lambda seconds, ranks: [len(seconds)], "each of the 2 ranks", "result-of-another-kind"),
-        (lambda seconds, ranks: [len(seconds)] + [0] * (ranks - 1), "without a layer", "other-formula"),
+        (
+            lambda seconds, ranks: [len(seconds)],
+            "each of the 2 ranks",
+            "result-of-another-kind",
+        ),
+        (
+            lambda seconds, ranks: [len(seconds)] + [0] * (ranks - 1),
+            "without a layer",
+            "other-formula",
+        ),
         (lambda seconds, ranks: [1] * ranks, "Each belongs to one stage", "rest-left-out"),
-        (lambda seconds, ranks: sum(seconds) / ranks, "expected a list", "result-of-another-kind"),
+        (
+            lambda seconds, ranks: sum(seconds) / ranks,
+            "expected a list",
+            "result-of-another-kind",
+        ),
         (
             lambda seconds, ranks: even(seconds, ranks) if seconds.sort() is None else None,
             "slowest stage",

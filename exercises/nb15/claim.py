@@ -1,4 +1,6 @@
-"""The words of the verdicts on C28 and C32: what combining gives, and whether the largest models need a cluster."""
+"""The words of the verdicts on C28 and C32: what combining gives, and whether the
+largest models need a cluster.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,41 @@ _LONG = 10  # years
 
 
 def needs(found: Mapping[str, str], *steps: Step) -> str:
-    """What a verdict on steps needs, with what was calculated; empty where published runs are like all of them."""
-    reasons = "; ".join(dict.fromkeys(reason for step in steps for reason in step.outside))
+    """What a verdict on steps needs, with what was calculated; empty where published
+    runs are like all of them.
+    """
+    reasons = "; ".join(
+        dict.fromkeys(reason for step in steps for reason in step.outside)
+    )
     calculated = ", ".join(f"{name}: {value}" for name, value in found.items())
-    return f"measured runs, since {reasons}. Calculated alone: {calculated}" if reasons else ""
+    return (
+        f"measured runs, since {reasons}. Calculated alone: {calculated}"
+        if reasons
+        else ""
+    )
 
 
-def because(years_on_one: float, device: str, years: Mapping[str, Sequence[float]]) -> str:
-    """What was calculated: years on one device at its peak, and of each cluster (estimate, least, most) in years."""
-    spans = ", ".join(f"{mid:.1f} ({least:.1f} to {most:.1f})" for mid, least, most in years.values())
-    return f"calculated: {years_on_one:,.0f} years on one {device} at its peak; on {', '.join(years)}: {spans}"
+def because(
+    years_on_one: float, device: str, years: Mapping[str, Sequence[float]]
+) -> str:
+    """What was calculated: years on one device at its peak, and of each cluster
+    (estimate, least, most) in years.
+    """
+    spans = ", ".join(
+        f"{mid:.1f} ({least:.1f} to {most:.1f})" for mid, least, most in years.values()
+    )
+    return (
+        f"calculated: {years_on_one:,.0f} years on one {device} at its peak; on"
+        f" {', '.join(years)}: {spans}"
+    )
 
 
 def condition(weak: Sequence[float], outside: Sequence[str] = ()) -> str:
-    """What of the claim holds, by the years (estimate, least, most) that four times as many weak GPUs would take.
+    """What of the claim holds, by the years (estimate, least, most) that four times as
+    many weak GPUs would take.
 
-    `outside` is what no published run is like in those years; strong GPUs aren't judged then.
+    `outside` is what no published run is like in those years; strong GPUs aren't judged
+    then.
     """
     _, least, most = weak
     if outside:

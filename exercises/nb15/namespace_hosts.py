@@ -1,9 +1,12 @@
-"""Two hosts in one computer: Linux network namespaces, each with its own address, joined by a cable of a chosen rate.
+"""Two hosts in one computer: Linux network namespaces, each with its own address,
+joined by a cable of a chosen rate.
 
-Each host has its own interfaces, host name and /etc/hosts; processor, memory and files are shared. What runs in them
-finds its peer the way it would on two machines, and every byte between them goes through the kernel's TCP and a token
-bucket (tc-tbf(8)) that limits the bits per second in each direction. Needs Linux, root, and the tools of iproute2.
-torchrun's store has no password, but only root can enter a host: no other user reaches its ports.
+Each host has its own interfaces, host name and /etc/hosts; processor, memory and files
+are shared. What runs in them finds its peer the way it would on two machines, and every
+byte between them goes through the kernel's TCP and a token bucket (tc-tbf(8)) that
+limits the bits per second in each direction. Needs Linux, root, and the tools of
+iproute2. torchrun's store has no password, but only root can enter a host: no other
+user reaches its ports.
 """
 
 from __future__ import annotations
@@ -34,18 +37,33 @@ ADDRESSES = ("10.203.0.1", "10.203.0.2")
 _GRACE_S = 10.0  # how long the other host has to notice that its peer is gone
 _POLL_S = 0.02
 _counter = itertools.count()
-# `ip netns exec` gives a command mounts of its own, so that it sees the host's /etc/hosts; unshare --uts, its name.
-_ENTER = 'mount --bind "$1" /etc/hosts; echo "$2" >/proc/sys/kernel/hostname; shift 2; exec "$@"'
-# Waits until its input ends, also because the kernel was killed; then ends what runs in the namespaces, and removes
-# them and a folder. A process that can't be killed is not waited for.
+# `ip netns exec` gives a command mounts of its own, so that it sees the host's
+# /etc/hosts; unshare --uts, its name.
+_ENTER = (
+    'mount --bind "$1" /etc/hosts; echo "$2" >/proc/sys/kernel/hostname; shift 2; exec'
+    ' "$@"'
+)
+# Waits until its input ends, also because the kernel was killed; then ends what runs in
+# the namespaces, and removes them and a folder. A process that can't be killed is not
+# waited for.
 _TIDY = """cat; for host; do
-    for _ in $(seq 50); do pids=$(ip netns pids "$host") && test "$pids" || break; kill -9 $pids; sleep 0.02; done
+    for _ in $(seq 50); do
+        pids=$(ip netns pids "$host") && test "$pids" || break
+        kill -9 $pids
+        sleep 0.02
+    done
     ip netns delete "$host"
 done 2>/dev/null; rm -rf "$0"
 """
-_ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: .+)?)$", re.MULTILINE)
-_NOISE = re.compile(r"\[/\S+\.cc:\d+\] |This is typically caused by a remote worker .*")  # of gloo's messages
-_OF_THE_PEER = re.compile(r"by peer|broken pipe|connection (?:refused|reset|closed)|timed out", re.IGNORECASE)
+_ERROR = re.compile(
+    r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: .+)?)$",
+    re.MULTILINE,
+)
+# of gloo's messages
+_NOISE = re.compile(r"\[/\S+\.cc:\d+\] |This is typically caused by a remote worker .*")
+_OF_THE_PEER = re.compile(
+    r"by peer|broken pipe|connection (?:refused|reset|closed)|timed out", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -62,31 +80,51 @@ class HostCommand:
 
 
 class Hosts:
-    """Two running hosts, "host-a" and "host-b": run a function in both with torchrun."""
+    """Two running hosts, "host-a" and "host-b": run a function in both
+    with torchrun.
+    """
 
     def __init__(self, namespaces: tuple[str, str], folder: Path) -> None:
-        self.namespaces, self.folder = namespaces, folder
+        self.namespaces = namespaces
+        self.folder = folder
         self.started: list[HostCommand] = []
         self._etc_hosts = folder / "hosts"
-        lines = (f"{address} {name}\n" for name, address in zip(NAMES, ADDRESSES, strict=True))
-        self._etc_hosts.write_text("127.0.0.1 localhost\n" + "".join(lines), encoding="ascii")
+        lines = (
+            f"{address} {name}\n"
+            for name, address in zip(NAMES, ADDRESSES, strict=True)
+        )
+        self._etc_hosts.write_text(
+            "127.0.0.1 localhost\n" + "".join(lines), encoding="ascii"
+        )
 
     @checked
-    def launch(self, fn: Callable[..., object], *args: Any, nproc: Count = 1, timeout_s: Positive = 60.0) -> list[Any]:
-        """Run a function on `nproc` ranks of each host with torchrun; what each rank returned, by rank.
+    def launch(
+        self,
+        fn: Callable[..., object],
+        *args: Any,
+        nproc: Count = 1,
+        timeout_s: Positive = 60.0,
+    ) -> list[Any]:
+        """Run a function on `nproc` ranks of each host with torchrun; what each rank
+        returned, by rank.
 
-        The files are those that `as_script` writes. The function initialises its process group itself, with
-        "gloo", and sees no GPU. Raises RankFailed if a host ends with an error or runs longer than `timeout_s` seconds,
-        and BadArgument for a function that can't be written to a file. Afterwards nothing runs any more.
+        The files are those that `as_script` writes. The function initialises its
+        process group itself, with "gloo", and sees no GPU. Raises RankFailed if a host
+        ends with an error or runs longer than `timeout_s` seconds, and BadArgument for
+        a function that can't be written to a file. Afterwards nothing runs any more.
         """
         where = f"{NAMES[0]}:{PORT}"
-        scripts = as_script(fn, self.folder, *args, nproc=nproc, nnodes=2, rendezvous=where)
+        scripts = as_script(
+            fn, self.folder, *args, nproc=nproc, nnodes=2, rendezvous=where
+        )
         outputs = self._run(["bash", str(scripts.torchrun)], timeout_s)
         found = dict(pair for output in outputs for pair in returned(output))
         return [found.get(rank) for rank in range(2 * nproc)]
 
     def _run(self, command: Sequence[str], timeout_s: float) -> tuple[str, ...]:
-        """Run a command in both hosts at once; the output of each. Raises RankFailed as `launch` does."""
+        """Run a command in both hosts at once; the output of each. Raises RankFailed as
+        `launch` does.
+        """
         commands = [self._start(host, command) for host in (0, 1)]
         deadline = time.monotonic() + timeout_s
         ended: list[HostCommand] = []
@@ -105,13 +143,25 @@ class Hosts:
         if late := [one for one in commands if one not in ended]:
             names = " and ".join(one.host for one in late)
             raise RankFailed(
-                f"{names} did not end within {timeout_s:g} s and was stopped. Last words: {last_words(late[0].text())}"
+                f"{names} did not end within {timeout_s:g} s and was stopped. Last"
+                f" words: {last_words(late[0].text())}"
             )
         return tuple(one.text() for one in commands)
 
     def _start(self, host: int, command: Sequence[str]) -> HostCommand:
         """Start a command in host 0 or 1."""
-        enter = ["ip", "netns", "exec", self.namespaces[host], "unshare", "--uts", "sh", "-ec", _ENTER, "enter"]
+        enter = [
+            "ip",
+            "netns",
+            "exec",
+            self.namespaces[host],
+            "unshare",
+            "--uts",
+            "sh",
+            "-ec",
+            _ENTER,
+            "enter",
+        ]
         output = self.folder / f"output-{len(self.started)}"
         with open(output, "wb") as file:
             process = subprocess.Popen(
@@ -120,7 +170,8 @@ class Hosts:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a notebook's Stop is for the kernel, which ends what it started
+                # a notebook's Stop is for the kernel, which ends what it started
+                start_new_session=True,
             )
         self.started.append(HostCommand(NAMES[host], process, output))
         return self.started[-1]
@@ -129,33 +180,50 @@ class Hosts:
         """Kill all that runs in both hosts, as a power cut would."""
         for command in self.started:
             if command.process.poll() is None:
-                command.process.kill()  # it may not have entered the namespace yet, where the next line looks
+                # it may not have entered the namespace yet, where the next line looks
+                command.process.kill()
         for namespace in self.namespaces:
             end_all(namespace)
 
 
 def rank_environment() -> dict[str, str]:
-    """The environment of ranks on this machine: its torchrun, a thread for each, no GPU."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    return {"OMP_NUM_THREADS": "1", **os.environ, "PATH": path, "CUDA_VISIBLE_DEVICES": ""}
+    """The environment of ranks on this machine: its torchrun, a thread for each, no
+    GPU.
+    """
+    path = (
+        f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    )
+    return {
+        "OMP_NUM_THREADS": "1",
+        **os.environ,
+        "PATH": path,
+        "CUDA_VISIBLE_DEVICES": "",
+    }
 
 
 @checked
 @contextmanager
 def two_hosts(
-    rate_bits_per_s: Annotated[float, Number(least=10**6, most=10**12, advice="A megabit per second is 1e6.")] = 1e9,
+    rate_bits_per_s: Annotated[
+        float, Number(least=10**6, most=10**12, advice="A megabit per second is 1e6.")
+    ] = 1e9,
 ) -> Iterator[Hosts]:
-    """Two hosts and a cable of `rate_bits_per_s` in each direction; both are gone at the end, whatever happens.
+    """Two hosts and a cable of `rate_bits_per_s` in each direction; both are gone at
+    the end, whatever happens.
 
-    Raises LabError if this computer can't have them (no Linux, no root, no iproute2, or a container that forbids it),
-    and BadArgument for a rate below 1e6.
+    Raises LabError if this computer can't have them (no Linux, no root, no iproute2, or
+    a container that forbids it), and BadArgument for a rate below 1e6.
     """
     # The rate includes the headers of TCP and IP.
     _check_possible()
     stem = f"labkit-{os.getpid()}-{next(_counter)}"
     namespaces = (f"{stem}-a", f"{stem}-b")
     folder = tempfile.mkdtemp(prefix="labkit-hosts-")
-    tidy = subprocess.Popen(["sh", "-c", _TIDY, folder, *namespaces], stdin=subprocess.PIPE, start_new_session=True)
+    tidy = subprocess.Popen(
+        ["sh", "-c", _TIDY, folder, *namespaces],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
     hosts = Hosts(namespaces, Path(folder))
     try:
         _connect(namespaces, int(rate_bits_per_s))
@@ -178,19 +246,28 @@ def hosts_missing() -> str:
 
 def _check_possible() -> None:
     if sys.platform != "linux":
-        raise LabError(f"Two hosts in one computer need Linux's network namespaces; this is {sys.platform}.")
-    if os.geteuid() != 0:
-        raise LabError("Two hosts in one computer need root, which this process doesn't have. Start Jupyter as root.")
-    if missing := [name for name in ("ip", "tc", "unshare") if shutil.which(name) is None]:
         raise LabError(
-            f"Two hosts in one computer need the commands ip, tc and unshare; missing: {', '.join(missing)}. "
-            "Install the packages iproute2 and util-linux."
+            "Two hosts in one computer need Linux's network namespaces; this is"
+            f" {sys.platform}."
+        )
+    if os.geteuid() != 0:
+        raise LabError(
+            "Two hosts in one computer need root, which this process doesn't have."
+            " Start Jupyter as root."
+        )
+    if missing := [
+        name for name in ("ip", "tc", "unshare") if shutil.which(name) is None
+    ]:
+        raise LabError(
+            "Two hosts in one computer need the commands ip, tc and unshare; missing:"
+            f" {', '.join(missing)}. Install the packages iproute2 and util-linux."
         )
 
 
 def _connect(namespaces: tuple[str, str], bits_per_s: int) -> None:
     """Make both namespaces and the cable between them."""
-    burst = max(65536, bits_per_s // 8 // 1000)  # bytes: a millisecond, or one piece as TCP hands it over
+    # bytes: a millisecond, or one piece as TCP hands it over
+    burst = max(65536, bits_per_s // 8 // 1000)
     for namespace in namespaces:
         _tool(f"ip netns add {namespace}")
     first, second = namespaces
@@ -199,21 +276,32 @@ def _connect(namespaces: tuple[str, str], bits_per_s: int) -> None:
         _tool(f"ip -n {namespace} address add {address}/24 dev cable")
         for device in ("lo", "cable"):
             _tool(f"ip -n {namespace} link set {device} up")
-        _tool(f"tc -n {namespace} qdisc add dev cable root tbf rate {bits_per_s}bit burst {burst} latency 100ms")
+        _tool(
+            f"tc -n {namespace} qdisc add dev cable root tbf rate {bits_per_s}bit burst"
+            f" {burst} latency 100ms"
+        )
 
 
 def _tool(command: str) -> str:
     """Run one of iproute2's commands; its output. LabError quotes its error."""
-    done = subprocess.run(command.split(), capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(
+        command.split(), capture_output=True, text=True, check=False, timeout=20
+    )
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split()) or f"exit status {done.returncode}"
-        raise LabError(f"This computer can't have two hosts: {command!r} failed: {cut(said, 200)}")
+        said = (
+            " ".join((done.stderr or done.stdout).split())
+            or f"exit status {done.returncode}"
+        )
+        raise LabError(
+            f"This computer can't have two hosts: {command!r} failed: {cut(said, 200)}"
+        )
     return done.stdout
 
 
 def end_all(namespace: str) -> None:
     """Kill every process of a namespace, and those that they start meanwhile."""
-    for _ in range(50):  # a second in all; a process that can't be killed must not hang the notebook
+    # a second in all; a process that can't be killed must not hang the notebook
+    for _ in range(50):
         try:
             running = [int(pid) for pid in _tool(f"ip netns pids {namespace}").split()]
         except LabError:  # there is none of that name
@@ -227,16 +315,27 @@ def end_all(namespace: str) -> None:
 
 
 def _why(failed: Sequence[HostCommand]) -> str:
-    """What went wrong: a host that failed for its own reason comes before one that lost its peer."""
-    first, *others = sorted(failed, key=lambda command: bool(_OF_THE_PEER.search(last_words(command.text()))))
-    told = [f"{first.host} {_how(first)}", *(f"then {other.host} {_how(other)}" for other in others)]
+    """What went wrong: a host that failed for its own reason comes before one that lost
+    its peer.
+    """
+    first, *others = sorted(
+        failed,
+        key=lambda command: bool(_OF_THE_PEER.search(last_words(command.text()))),
+    )
+    told = [
+        f"{first.host} {_how(first)}",
+        *(f"then {other.host} {_how(other)}" for other in others),
+    ]
     return "; ".join(told) + ". Nothing is left running in either host."
 
 
 def _how(command: HostCommand) -> str:
     status = command.process.returncode
     if status < 0:
-        return f"was killed by {signal_name(-status)} (last words: {last_words(command.text())})"
+        return (
+            f"was killed by {signal_name(-status)} (last words:"
+            f" {last_words(command.text())})"
+        )
     return f"failed with exit status {status}: {last_words(command.text())}"
 
 

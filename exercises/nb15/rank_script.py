@@ -1,4 +1,6 @@
-"""Write a notebook's function to files that run without it: under torchrun, Slurm, Kubernetes or Ray Train."""
+"""Write a notebook's function to files that run without it: under torchrun, Slurm,
+Kubernetes or Ray Train.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _RETURNED = re.compile(r"^rank (\d+) returned (.*)$", re.MULTILINE)
 
 
 class Scripts(NamedTuple):
-    """Where the files are: the program, and how torchrun, Slurm, Kubernetes (with JobSet) and Ray Train start it."""
+    """Where the files are: the program, and how torchrun, Slurm, Kubernetes (with
+    JobSet) and Ray Train start it.
+    """
 
     train: Path
     torchrun: Path
@@ -47,36 +51,63 @@ def as_script(
     restarts: Size = 0,
     gpus: bool = True,
 ) -> Scripts:
-    """Write train.py and what starts it to `folder`; it does what `lab.launch(fn, nproc, *args)` does.
+    """Write train.py and what starts it to `folder`; it does what `lab.launch(fn,
+    nproc, *args)` does.
 
-    train.py is the function with the imports of the modules that it uses; it calls it with `args`, and prints what each
-    rank returned. torchrun.sh starts `nproc` ranks on one machine. With `nnodes` above 1, run it on each of them: they
-    meet at `rendezvous`, "host:port" of one, or without it at $RENDEZVOUS. job.slurm, jobset.yaml and ray_train.py ask
-    for `nnodes` machines with `nproc` GPUs each (with `gpus` False, for none), the first two for `hours`; they need no
-    rendezvous. If a rank fails, all start again, up to `restarts` times: the function loads its last save itself.
-    Raises BadArgument for a function that uses names of the notebook, and for arguments that can't be written as text;
-    DataError where files can't be.
+    train.py is the function with the imports of the modules that it uses; it calls it
+    with `args`, and prints what each rank returned. torchrun.sh starts `nproc` ranks on
+    one machine. With `nnodes` above 1, run it on each of them: they meet at
+    `rendezvous`, "host:port" of one, or without it at $RENDEZVOUS. job.slurm,
+    jobset.yaml and ray_train.py ask for `nnodes` machines with `nproc` GPUs each (with
+    `gpus` False, for none), the first two for `hours`; they need no rendezvous. If a
+    rank fails, all start again, up to `restarts` times: the function loads its last
+    save itself. Raises BadArgument for a function that uses names of the notebook, and
+    for arguments that can't be written as text; DataError where files can't be.
 
-    Run these files only in a network of machines whose users you trust. torchrun's store listens on every network
-    interface and has no password (--standalone too), and gloo and NCCL don't encrypt: whoever reaches their ports can
-    read what ranks send, change it or join as a rank, and run code as you, since all_gather_object unpickles what it
-    receives. A private network or a firewall is what keeps others out. On one machine `lab.launch` needs no such trust.
+    Run these files only in a network of machines whose users you trust. torchrun's
+    store listens on every network interface and has no password (--standalone too), and
+    gloo and NCCL don't encrypt: whoever reaches their ports can read what ranks send,
+    change it or join as a rank, and run code as you, since all_gather_object unpickles
+    what it receives. A private network or a firewall is what keeps others out. On one
+    machine `lab.launch` needs no such trust.
     """
     if not is_plain_function(fn):
         raise BadArgument(f"Expected a function made with def, got {brief_repr(fn)}.")
-    imports, source = with_imports(fn, advice="Make it inside the function, or pass it as an argument.")
+    imports, source = with_imports(
+        fn, advice="Make it inside the function, or pass it as an argument."
+    )
     marks = _meeting(nnodes, rendezvous)
-    marks |= {"imports": imports, "source": source, "name": fn.__name__, "arguments": _literals(fn, args)}
+    marks |= {
+        "imports": imports,
+        "source": source,
+        "name": fn.__name__,
+        "arguments": _literals(fn, args),
+    }
     minutes = math.ceil(hours * 60)
-    marks |= {"time": f"{minutes // 60:02d}:{minutes % 60:02d}:00", "seconds": 60 * minutes}  # Slurm reads HH:MM:SS
-    marks |= {"nproc": nproc, "nnodes": nnodes, "ranks": nproc * nnodes, "restarts": restarts}
+    # Slurm reads HH:MM:SS
+    marks |= {
+        "time": f"{minutes // 60:02d}:{minutes % 60:02d}:00",
+        "seconds": 60 * minutes,
+    }
+    marks |= {
+        "nproc": nproc,
+        "nnodes": nnodes,
+        "ranks": nproc * nnodes,
+        "restarts": restarts,
+    }
     program = filled("train.py", gpus, marks)
-    marks |= {"train": indent(program.rstrip(), " " * 4), "dns": _dns_name(fn), "port": PORT}
+    marks |= {
+        "train": indent(program.rstrip(), " " * 4),
+        "dns": _dns_name(fn),
+        "port": PORT,
+    }
     paths = Scripts(*(Path(folder, name) for name in _NAMES))
     for path in paths:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(filled(path.name, gpus, marks), encoding="utf-8", newline="\n")
+            path.write_text(
+                filled(path.name, gpus, marks), encoding="utf-8", newline="\n"
+            )
     return paths
 
 
@@ -86,7 +117,8 @@ def returned(output: str) -> Iterator[tuple[int, Any]]:
     for rank, text in _RETURNED.findall(output):
         try:
             yield int(rank), ast.literal_eval(text)
-        except (ValueError, SyntaxError):  # not a literal, such as a tensor: keep its text
+        except (ValueError, SyntaxError):
+            # not a literal, such as a tensor: keep its text
             yield int(rank), text
 
 
@@ -96,34 +128,55 @@ def _meeting(nnodes: int, rendezvous: str | None) -> dict[str, object]:
     # Strictly, since it becomes a part of a shell script.
     if rendezvous is not None and not (endpoint and 0 < int(endpoint[2]) < 65536):
         raise BadArgument(
-            f"Expected rendezvous to be 'host:port', such as 'node1:{PORT}', got {brief_repr(rendezvous)}."
+            f"Expected rendezvous to be 'host:port', such as 'node1:{PORT}', got"
+            f" {brief_repr(rendezvous)}."
         )
     if nnodes == 1:
         return {"where": "On this machine", "rendezvous": "", "meeting": "--standalone"}
-    asked = f': "${{RENDEZVOUS:?set it to host:port of one of the machines, such as node1:{PORT}}}"'
+    asked = (
+        ': "${RENDEZVOUS:?set it to host:port of one of the machines, such as'
+        f' node1:{PORT}}}"'
+    )
     line = f"RENDEZVOUS={rendezvous}" if rendezvous else asked
-    meeting = f'--nnodes={nnodes} --rdzv-backend=c10d --rdzv-id=labkit --rdzv-endpoint="$RENDEZVOUS"'
-    return {"where": f"On each of the {nnodes} machines", "rendezvous": line, "meeting": meeting}
+    meeting = (
+        f"--nnodes={nnodes} --rdzv-backend=c10d --rdzv-id=labkit"
+        ' --rdzv-endpoint="$RENDEZVOUS"'
+    )
+    return {
+        "where": f"On each of the {nnodes} machines",
+        "rendezvous": line,
+        "meeting": meeting,
+    }
 
 
 def filled(name: str, gpus: bool, marks: Mapping[str, object]) -> str:
-    """A file of jobs/ with its @marks@ filled in, and without `gpus` none of the lines that ask for GPUs."""
+    """A file of jobs/ with its @marks@ filled in, and without `gpus` none of the lines
+    that ask for GPUs.
+    """
     lines = (_JOBS / f"{name}.in").read_text(encoding="utf-8").splitlines(keepends=True)
     text = "".join(line for line in lines if gpus or "gpu" not in line)
     return re.sub(r"@(\w+)@", lambda found: str(marks[found[1]]), text)
 
 
 def _dns_name(fn: Callable[..., object]) -> str:
-    """A name of Kubernetes for the job: letters, digits and hyphens, short enough for what JobSet appends."""
-    return "train-" + (re.sub(r"[^a-z0-9]+", "-", fn.__name__.lower())[:40].strip("-") or "job")
+    """A name of Kubernetes for the job: letters, digits and hyphens, short enough for
+    what JobSet appends.
+    """
+    return "train-" + (
+        re.sub(r"[^a-z0-9]+", "-", fn.__name__.lower())[:40].strip("-") or "job"
+    )
 
 
 def _literals(fn: Callable[..., object], args: tuple[Any, ...]) -> str:
-    """The arguments as source text; BadArgument if the function doesn't take them, or one isn't a literal."""
+    """The arguments as source text; BadArgument if the function doesn't take them, or
+    one isn't a literal.
+    """
     try:
         inspect.signature(fn).bind(*args)
     except TypeError as error:
-        raise BadArgument(f"{fn.__name__} can't be called with these {len(args)} arguments: {error}.") from error
+        raise BadArgument(
+            f"{fn.__name__} can't be called with these {len(args)} arguments: {error}."
+        ) from error
     for arg in args:
         try:
             same = bool(ast.literal_eval(repr(arg)) == arg)
@@ -131,7 +184,7 @@ def _literals(fn: Callable[..., object], args: tuple[Any, ...]) -> str:
             same = False
         if not same:
             raise BadArgument(
-                "Expected arguments that can be written in a program (numbers, text, lists of them), "
-                f"got {brief_repr(arg)}. Make it inside the function."
+                "Expected arguments that can be written in a program (numbers, text,"
+                f" lists of them), got {brief_repr(arg)}. Make it inside the function."
             )
     return ", ".join(map(repr, args))

@@ -29,14 +29,18 @@ def hops(inner, outer):
 
 
 def whole_tensor_between(n_bytes, nodes, per_node, inside, between):
-    within = (per_node - 1) * inside.alpha_s + (per_node - 1) / per_node * n_bytes / inside.bytes_per_s
+    within = (per_node - 1) * inside.alpha_s + (
+        per_node - 1
+    ) / per_node * n_bytes / inside.bytes_per_s
     across = (nodes - 1) * between.alpha_s + (nodes - 1) / nodes * n_bytes / between.bytes_per_s
     return 2 * within + 2 * across
 
 
 def without_the_all_gather(n_bytes, nodes, per_node, inside, between):
     part = n_bytes / per_node
-    within = (per_node - 1) * inside.alpha_s + (per_node - 1) / per_node * n_bytes / inside.bytes_per_s
+    within = (per_node - 1) * inside.alpha_s + (
+        per_node - 1
+    ) / per_node * n_bytes / inside.bytes_per_s
     across = (nodes - 1) * between.alpha_s + (nodes - 1) / nodes * part / between.bytes_per_s
     return within + 2 * across
 
@@ -52,7 +56,9 @@ def one_ring(n_bytes, nodes, per_node, inside, between):
 
 def without_edges(n_bytes, nodes, per_node, inside, between):
     within = 2 * (inside.alpha_s * (per_node - 1) + n_bytes / inside.bytes_per_s)
-    return within + 2 * (between.alpha_s * (nodes - 1) + n_bytes / per_node / between.bytes_per_s)
+    return within + 2 * (
+        between.alpha_s * (nodes - 1) + n_bytes / per_node / between.bytes_per_s
+    )
 
 
 def for_eight(n_bytes, nodes, per_node, inside, between):
@@ -101,8 +107,16 @@ WRONG = {
         (levels(inner=0), "inside the node are missing", "other-formula"),
         (levels(outer=0), "between the nodes is missing", "other-formula"),
         (bytes_alone, "Every hop costs alpha_s", "latency-is-free"),
-        (hops(lambda n: 1 - n, lambda n: 0), "inside the node costs alpha_s", "latency-is-free"),
-        (hops(lambda n: 0, lambda n: 1 - n), "between the nodes costs alpha_s", "latency-is-free"),
+        (
+            hops(lambda n: 1 - n, lambda n: 0),
+            "inside the node costs alpha_s",
+            "latency-is-free",
+        ),
+        (
+            hops(lambda n: 0, lambda n: 1 - n),
+            "between the nodes costs alpha_s",
+            "latency-is-free",
+        ),
         (hops(lambda n: 1, lambda n: 1), "n - 1 hops", "off-by-one"),
         (levels(swap=True), "The links are exchanged", "other-formula"),
         (one_ring, "one ring through all GPUs", "whole-tensor-travels"),
@@ -111,12 +125,24 @@ WRONG = {
         (hierarchical_all_reduce_s, "each phase is a ring", "other-formula"),
         (in_milliseconds, "Add up", "wrong-unit"),
         (both_at_once, "the times of all three add up", "in-turn-or-at-once"),
-        (lambda n_bytes, nodes, per_node, inside, between: n_bytes / inside.bytes_per_s, "s ", "other-formula"),
+        (
+            lambda n_bytes, nodes, per_node, inside, between: n_bytes / inside.bytes_per_s,
+            "s ",
+            "other-formula",
+        ),
     ],
     "15.4": [
         (Layout(data=64), "split it, and ZeRO", "it-will-fit"),
-        (Layout(tensor=16, data=4, zero=1), "tensor communication", "any-link-carries-anything"),
-        (Layout(data=8, tensor=4, pipeline=2, zero=3), "data communication", "any-link-carries-anything"),
+        (
+            Layout(tensor=16, data=4, zero=1),
+            "tensor communication",
+            "any-link-carries-anything",
+        ),
+        (
+            Layout(data=8, tensor=4, pipeline=2, zero=3),
+            "data communication",
+            "any-link-carries-anything",
+        ),
         (Layout(pipeline=64), "kept for the backward pass", "it-will-fit"),
         (
             Layout(data=8, tensor=4, pipeline=2, zero=1, sequence_parallel=False),
@@ -124,10 +150,18 @@ WRONG = {
             "it-will-fit",
         ),
         (Layout(data=64, zero=1), "split it, and ZeRO", "it-will-fit"),
-        (Layout(data=64, zero=3, micro_batch=2, recompute="full"), "times the fastest layout's", "other-formula"),
+        (
+            Layout(data=64, zero=3, micro_batch=2, recompute="full"),
+            "times the fastest layout's",
+            "other-formula",
+        ),
         (Layout(tensor=8, pipeline=8), "times the fastest layout's", "other-formula"),
         (Layout(data=32, tensor=2, pipeline=1), "split it, and ZeRO", "it-will-fit"),
-        (Layout(data=8, tensor=8, pipeline=2), "Expected data x tensor x pipeline = 64 GPUs", "result-of-another-kind"),
+        (
+            Layout(data=8, tensor=8, pipeline=2),
+            "Expected data x tensor x pipeline = 64 GPUs",
+            "result-of-another-kind",
+        ),
         (
             Layout(data=4, tensor=4, pipeline=4, zero=1, micro_batch=3),
             "Expected a batch that",
@@ -148,18 +182,30 @@ WRONG = {
             "Expected the default for schedule",
             "result-of-another-kind",
         ),
-        (OneMicroBatch(data=8, tensor=4, pipeline=2, zero=1), "Expected a lab.cluster.Layout", "goes-round-the-tool"),
+        (
+            OneMicroBatch(data=8, tensor=4, pipeline=2, zero=1),
+            "Expected a lab.cluster.Layout",
+            "goes-round-the-tool",
+        ),
         ((8, 4, 2), "Expected a lab.cluster.Layout", "result-of-another-kind"),
     ],
     "15.6": [
         (as_if_one_gpu, "failures come more often", "failures-dont-add-up"),
         (hours_for_seconds, "is in hours, the rest in seconds", "wrong-unit"),
         (daly, "That is Daly's formula", "other-formula"),
-        (lambda *given: interval()(*given) + given[0], "the save itself isn't work", "other-formula"),
+        (
+            lambda *given: interval()(*given) + given[0],
+            "the save itself isn't work",
+            "other-formula",
+        ),
         (interval(factor=1.0), "where is the 2?", "other-formula"),
         (interval(factor=0.5), "Set the derivative to 0", "other-formula"),
         (interval(root=False), "take the root", "other-formula"),
-        (lambda save_s, gpus, hours: hours * 3600 / gpus, "Saving that rarely", "other-formula"),
+        (
+            lambda save_s, gpus, hours: hours * 3600 / gpus,
+            "Saving that rarely",
+            "other-formula",
+        ),
         (lambda save_s, gpus, hours: 600.0, "x what we expect", "hard-coded"),
         (
             lambda save_s, gpus, hours: math.sqrt(2 * save_s * hours * 3600 * gpus),

@@ -1,4 +1,6 @@
-"""Checks of notebook 16, the ladder of techniques. That of the search within a budget is in search_budget."""
+"""Checks of notebook 16, the ladder of techniques. That of the search within a budget
+is in search_budget.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,16 @@ from labkit.lesson.checks import NotYet, close, mapping, over_cases
 Pair = tuple[Sequence[float], Sequence[float]]
 Subset = frozenset[str]
 Guesses = Sequence[tuple[float, float]]
-_MEAN = "It is the geometric mean, over all orders, of the seconds before it over those after it."
+_MEAN = (
+    "It is the geometric mean, over all orders, of the seconds before it over those"
+    " after it."
+)
 
 
 def kept(answer: object) -> str:
-    """The sign test on pairs of seconds: 4 to 20 seeds, ties, and seeds that never reached the accuracy."""
+    """The sign test on pairs of seconds: 4 to 20 seeds, ties, and seeds that never
+    reached the accuracy.
+    """
     draw = random.Random(1602)
     cases = {
         "5 seeds, all a little faster": _pairs([0.99] * 5),
@@ -31,10 +38,17 @@ def kept(answer: object) -> str:
         "10 seeds, 8 faster": _pairs([0.2] * 8 + [1.01] * 2),
         "8 seeds, one as fast as before": _pairs([0.9] * 7 + [1.0]),
         "8 seeds, all as fast as before": _pairs([1.0] * 8),
-        "6 seeds, one of which never arrived with the rung": _pairs([0.5] * 5 + [math.inf]),
-        "20 seeds, one of which never arrived with the rung": _pairs([0.5] * 19 + [math.inf]),
-        "6 seeds, one of which never arrived without the rung": ([5.0, 6.0, 7.0, 8.0, 9.0, math.inf], [4.0] * 6),
-        "8 seeds of which each is faster, though most are slower than another seed was": (
+        "6 seeds, one of which never arrived with the rung": _pairs(
+            [0.5] * 5 + [math.inf]
+        ),
+        "20 seeds, one of which never arrived with the rung": _pairs(
+            [0.5] * 19 + [math.inf]
+        ),
+        "6 seeds, one of which never arrived without the rung": (
+            [5.0, 6.0, 7.0, 8.0, 9.0, math.inf],
+            [4.0] * 6,
+        ),
+        "8 seeds, each of which is faster, though most are slower than others were": (
             [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
             [0.9, 1.9, 2.9, 3.9, 4.9, 5.9, 6.9, 7.9],
         ),
@@ -42,13 +56,20 @@ def kept(answer: object) -> str:
     for _ in range(12):
         n = draw.randrange(4, 21)
         faster = draw.randrange(n // 2, n + 1)
-        cases[f"{n} seeds, {faster} faster"] = _pairs([0.8] * faster + [1.2] * (n - faster), draw)
+        cases[f"{n} seeds, {faster} faster"] = _pairs(
+            [0.8] * faster + [1.2] * (n - faster), draw
+        )
     over_cases(answer, cases, _kept, _judge_kept)
-    return "Right for 4 to 20 seeds, for ties, and for seeds that never reached the accuracy."
+    return (
+        "Right for 4 to 20 seeds, for ties, and for seeds that never reached the"
+        " accuracy."
+    )
 
 
 def _pairs(ratios: Sequence[float], draw: random.Random | None = None) -> Pair:
-    """Seconds without and with a rung, whose ratios are those given, for seeds that differ widely."""
+    """Seconds without and with a rung, whose ratios are those given, for seeds that
+    differ widely.
+    """
     draw = draw or random.Random(len(ratios))
     ratios = draw.sample(ratios, len(ratios))
     before = [draw.uniform(1, 10) for _ in ratios]
@@ -64,39 +85,65 @@ def _kept(below_s: Sequence[float], rung_s: Sequence[float]) -> bool:
     return all(map(math.isfinite, rung_s)) and _by_chance(len(rung_s), faster) < 0.05
 
 
-def _judge_kept(got: Any, right: bool, given: str, below_s: Sequence[float], rung_s: Sequence[float]) -> None:
+def _judge_kept(
+    got: Any, right: bool, given: str, below_s: Sequence[float], rung_s: Sequence[float]
+) -> None:
     if getattr(got, "item", lambda: got)() not in (True, False):
         raise NotYet(f"For {given}: expected True or False, got {brief_repr(got)}.")
     if bool(got) == right:
         return
     if not all(map(math.isfinite, rung_s)):
-        raise NotYet(f"For {given}: a rung with which a seed misses the accuracy can't stay, however fast it is.")
-    n, faster = len(rung_s), sum(rung < below for below, rung in zip(below_s, rung_s, strict=True))
+        raise NotYet(
+            f"For {given}: a rung with which a seed misses the accuracy can't stay,"
+            " however fast it is."
+        )
+    n = len(rung_s)
+    faster = sum(rung < below for below, rung in zip(below_s, rung_s, strict=True))
     word = "stays" if right else "goes"
     raise NotYet(
-        f"For {given}: {faster} of {n} seeds are faster than the same seed without the rung. Of the 2**{n} equally "
-        f"likely patterns of faster and slower, {100 * _by_chance(n, faster):.1f} % have as many or more, so the rung "
-        f"{word}."
+        f"For {given}: {faster} of {n} seeds are faster than the same seed without the"
+        f" rung. Of the 2**{n} equally likely patterns of faster and slower,"
+        f" {100 * _by_chance(n, faster):.1f} % have as many or more, so the rung"
+        f" {word}."
     )
 
 
 def fair_gains(answer: object) -> str:
-    """Geometric means over all orders, for one to four techniques with and without interplay."""
+    """Geometric means over all orders, for one to four techniques with and without
+    interplay.
+    """
     draw = random.Random(1604)
     cases = {}
     for names in ("a", "ab", "abc", "abcd", "abc", "xyz"):
         seconds = {on: draw.uniform(1, 10) for on in _subsets(names)}
-        cases[f"{len(names)} techniques and seconds of {len(seconds)} sets"] = (seconds,)
+        cases[f"{len(names)} techniques and seconds of {len(seconds)} sets"] = (
+            seconds,
+        )
     factors = {"cache": 4.0, "batch": 2.0, "threads": 0.8}
-    apart = {on: 12 / math.prod(factors[name] for name in on) for on in _subsets(factors)}
-    replaced = {on: 2.0 if "cache" in on else 4.0 if "workers" in on else 8.0 for on in _subsets(("workers", "cache"))}
-    cases |= {"techniques that don't affect each other": (apart,), "a cache that replaces workers": (replaced,)}
+    apart = {
+        on: 12 / math.prod(factors[name] for name in on) for on in _subsets(factors)
+    }
+    replaced = {
+        on: 2.0 if "cache" in on else 4.0 if "workers" in on else 8.0
+        for on in _subsets(("workers", "cache"))
+    }
+    cases |= {
+        "techniques that don't affect each other": (apart,),
+        "a cache that replaces workers": (replaced,),
+    }
     over_cases(answer, cases, _fair, _judge_fair)
-    return "Right for one to four techniques, also where one replaces another; the factors multiply to the whole."
+    return (
+        "Right for one to four techniques, also where one replaces another; the factors"
+        " multiply to the whole."
+    )
 
 
 def _subsets(names: Any) -> list[Subset]:
-    return [frozenset(some) for n in range(len(names) + 1) for some in itertools.combinations(sorted(names), n)]
+    return [
+        frozenset(some)
+        for n in range(len(names) + 1)
+        for some in itertools.combinations(sorted(names), n)
+    ]
 
 
 def _fair(seconds: Mapping[Subset, float]) -> dict[str, float]:
@@ -104,61 +151,96 @@ def _fair(seconds: Mapping[Subset, float]) -> dict[str, float]:
     orders = list(itertools.permutations(names))
     return {
         name: statistics.geometric_mean(
-            seconds[frozenset(order[: order.index(name)])] / seconds[frozenset(order[: order.index(name) + 1])]
+            seconds[frozenset(order[: order.index(name)])]
+            / seconds[frozenset(order[: order.index(name) + 1])]
             for order in orders
         )
         for name in names
     }
 
 
-def _judge_fair(got: object, right: dict[str, float], given: str, seconds: Mapping[Subset, float]) -> None:
+def _judge_fair(
+    got: object, right: dict[str, float], given: str, seconds: Mapping[Subset, float]
+) -> None:
     found = mapping(got, dict.fromkeys(right, "its gain"))
     every = frozenset(right)
     for name, gain in right.items():
-        alone, last = seconds[frozenset()] / seconds[frozenset({name})], seconds[every - {name}] / seconds[every]
+        alone = seconds[frozenset()] / seconds[frozenset({name})]
+        last = seconds[every - {name}] / seconds[every]
         told = {
             1 / gain: "That is its inverse: seconds before over seconds after.",
             alone: "That is its gain alone, on top of nothing.",
             last: "That is its gain on top of all others, the last in every order.",
-            gain ** math.factorial(len(right)): "That is the product over all orders: take the root.",
+            gain
+            ** math.factorial(
+                len(right)
+            ): "That is the product over all orders: take the root.",
         }
         where = f"{given}: technique {name!r}"
-        close("x", hint=lambda value, told=told: mistake(value, told, _MEAN))(found[name], gain, where)
+        close("x", hint=lambda value, told=told: mistake(value, told, _MEAN))(
+            found[name], gain, where
+        )
 
 
 def calibrated(answer: object) -> str:
-    """Share within a factor of 2 and the median ratio, for one guess, an even and an odd number of them."""
+    """Share within a factor of 2 and the median ratio, for one guess, an even and an
+    odd number of them.
+    """
     draw = random.Random(1606)
     cases = {
         "guesses off by exactly 2": ([(10.0, 20.0), (10.0, 5.0), (10.0, 21.0)],),
         "one guess": ([(3.0, 12.0)],),
-        "guesses in seconds and in FLOP": ([(1e-6, 2.5e-6), (4e12, 1e12), (2.0, 2.0), (1.0, 30.0)],),
+        "guesses in seconds and in FLOP": (
+            [(1e-6, 2.5e-6), (4e12, 1e12), (2.0, 2.0), (1.0, 30.0)],
+        ),
     }
     for n in (4, 5, 12, 31):
         guesses = [10 ** draw.uniform(-3, 6) for _ in range(n)]
-        cases[f"{n} drawn guesses"] = ([(guess, guess * 10 ** draw.gauss(0.2, 0.4)) for guess in guesses],)
+        cases[f"{n} drawn guesses"] = (
+            [(guess, guess * 10 ** draw.gauss(0.2, 0.4)) for guess in guesses],
+        )
     over_cases(answer, cases, _calibrated, _judge_calibrated)
     return "Right for one guess and for many, of very different sizes."
 
 
 def _calibrated(pairs: Guesses) -> tuple[float, float]:
     ratios = [measured / guess for guess, measured in pairs]
-    return sum(0.5 <= ratio <= 2 for ratio in ratios) / len(ratios), statistics.median(ratios)
+    return sum(0.5 <= ratio <= 2 for ratio in ratios) / len(ratios), statistics.median(
+        ratios
+    )
 
 
 def _judge_calibrated(
-    got: object, right: tuple[float, float], given: str, pairs: Sequence[tuple[float, float]]
+    got: object,
+    right: tuple[float, float],
+    given: str,
+    pairs: Sequence[tuple[float, float]],
 ) -> None:
     ratios = [measured / guess for guess, measured in pairs]
-    below = sum(guess <= measured <= 2 * guess for guess, measured in pairs) / len(pairs)
-    shares = {100 * right[0]: "A share is from 0 to 1.", below: "A guess that is twice the measurement counts as well."}
-    middles = {
-        statistics.median(1 / ratio for ratio in ratios): "That is guess / measured: turn it round.",
-        statistics.fmean(ratios): "That is the mean, which one wild guess decides: take the median.",
-        statistics.median(m for _, m in pairs) / statistics.median(g for g, _ in pairs): "Take each guess's own ratio.",
+    below = sum(guess <= measured <= 2 * guess for guess, measured in pairs) / len(
+        pairs
+    )
+    shares = {
+        100 * right[0]: "A share is from 0 to 1.",
+        below: "A guess that is twice the measurement counts as well.",
     }
-    factor = "Within a factor of 2 is from half the guess to twice the guess, both included."
-    told = ("(no unit)", shares, factor), ("(no unit)", middles, "The median of the ratios measured / guess.")
+    middles = {
+        statistics.median(
+            1 / ratio for ratio in ratios
+        ): "That is guess / measured: turn it round.",
+        statistics.fmean(
+            ratios
+        ): "That is the mean, which one wild guess decides: take the median.",
+        statistics.median(m for _, m in pairs)
+        / statistics.median(g for g, _ in pairs): "Take each guess's own ratio.",
+    }
+    factor = (
+        "Within a factor of 2 is from half the guess to twice the guess, both included."
+    )
+    told = (
+        ("(no unit)", shares, factor),
+        ("(no unit)", middles, "The median of the ratios measured / guess."),
+    )
     judge_pair(got, right, given, "(share, middle ratio)", told)
 
 

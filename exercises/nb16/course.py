@@ -1,4 +1,6 @@
-"""The course as a whole: what became of every claim, and how good the reader's guesses are."""
+"""The course as a whole: what became of every claim, and how good the reader's guesses
+are.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,21 @@ from labkit.measure import published
 from labkit.measure.machine import machine
 
 _WRAPPER = textwrap.TextWrapper(  # of what a terminal shows; an address stays whole
-    110, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    110,
+    initial_indent="  ",
+    subsequent_indent="    ",
+    break_long_words=False,
+    break_on_hyphens=False,
 )
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim under test: the verdicts of this machine and of recorded ones, and what others published about it.
+    """A claim under test: the verdicts of this machine and of recorded ones, and what
+    others published about it.
 
-    `evidence` are rows of the published table "claims_evidence"; `needs` is what a verdict needs beyond two cores.
+    `evidence` are rows of the published table "claims_evidence"; `needs` is what a
+    verdict needs beyond two cores.
     """
 
     id: str
@@ -39,7 +47,9 @@ class Claim:
 
     @property
     def judged(self) -> bool:
-        """Whether this machine gave a verdict: a claim that was "not measured" has none."""
+        """Whether this machine gave a verdict: a claim that was "not measured" has
+        none.
+        """
         return any(verdict.verdict != "not measured" for verdict in self.here)
 
     @property
@@ -48,18 +58,26 @@ class Claim:
         if self.judged:
             return ""
         needs = dict.fromkeys(v.because.removeprefix("needs ") for v in self.here)
-        return "; ".join(needs) or f"notebook {self.notebooks.replace(' ', ', ')}" + (self.needs and f", {self.needs}")
+        return "; ".join(needs) or f"notebook {self.notebooks.replace(' ', ', ')}" + (
+            self.needs and f", {self.needs}"
+        )
 
 
 @dataclass(frozen=True, repr=False)
 class Claims(ShownAsTable):
-    """All claims: as a table in a notebook, and claim by claim, with machines and reasons, as text."""
+    """All claims: as a table in a notebook, and claim by claim, with machines and
+    reasons, as text.
+    """
 
     claims: tuple[Claim, ...]
 
     def _count(self) -> str:
-        judged, backed = sum(c.judged for c in self.claims), sum(bool(c.evidence) for c in self.claims)
-        return f"This machine has judged {judged} of {len(self.claims)} claims; {backed} have published evidence."
+        judged = sum(c.judged for c in self.claims)
+        backed = sum(bool(c.evidence) for c in self.claims)
+        return (
+            f"This machine has judged {judged} of {len(self.claims)} claims; {backed}"
+            " have published evidence."
+        )
 
     def table(self) -> Table:
         """A row for each claim."""
@@ -67,39 +85,81 @@ class Claims(ShownAsTable):
             (
                 f"{c.id} {c.text}",
                 "; ".join(f"{v.verdict} ({v.section})" for v in c.here),
-                "; ".join(dict.fromkeys(f"{v.verdict} ({v.section})" for v in c.elsewhere)),
-                "; ".join("{supports}: {finding} ({device}, {source})".format(**e) for e in c.evidence),
+                "; ".join(
+                    dict.fromkeys(f"{v.verdict} ({v.section})" for v in c.elsewhere)
+                ),
+                "; ".join(
+                    "{supports}: {finding} ({device}, {source})".format(**e)
+                    for e in c.evidence
+                ),
                 c.missing,
             )
             for c in self.claims
         )
-        head = ("claim", "here", "recorded runs", "published: does it support the claim?", "a verdict here needs")
+        head = (
+            "claim",
+            "here",
+            "recorded runs",
+            "published: does it support the claim?",
+            "a verdict here needs",
+        )
         return Table(rows, head, notes=(self._count(),))
 
     def __str__(self) -> str:
         parts = [self._count()]
         for c in self.claims:
             lines = [f"here, {v.verdict} ({v.section}): {v.because}" for v in c.here]
-            lines += [f"{v.machine}, {v.verdict} ({v.section}): {v.because}" for v in c.elsewhere]
-            lines += ["published, {supports}: {finding} ({device}; {source}, {link})".format(**e) for e in c.evidence]
+            lines += [
+                f"{v.machine}, {v.verdict} ({v.section}): {v.because}"
+                for v in c.elsewhere
+            ]
+            lines += [
+                "published, {supports}: {finding} ({device}; {source}, {link})".format(
+                    **e
+                )
+                for e in c.evidence
+            ]
             lines += [f"a verdict here needs {c.missing}"] if c.missing else []
             parts.append("\n".join([f"{c.id} {c.text}", *map(_WRAPPER.fill, lines)]))
         return "\n\n".join(parts)
 
 
 def claims() -> Claims:
-    """Collect the 32 claims with their verdicts and evidence. Raises DataError for a damaged table."""
-    here, evidence = machine().name, published.table("claims_evidence")
-    own = [e for e in results.results().entries() if isinstance(e, Verdict) and e.machine == here]
-    recorded = [e for path in sorted(RECORDED.glob("*.jsonl")) for e in results.read(path)[0] if isinstance(e, Verdict)]
+    """Collect the 32 claims with their verdicts and evidence. Raises DataError for a
+    damaged table.
+    """
+    here = machine().name
+    evidence = published.table("claims_evidence")
+    own = [
+        e
+        for e in results.results().entries()
+        if isinstance(e, Verdict) and e.machine == here
+    ]
+    recorded = [
+        e
+        for path in sorted(RECORDED.glob("*.jsonl"))
+        for e in results.read(path)[0]
+        if isinstance(e, Verdict)
+    ]
 
     def about(claim: str, verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
         """The last verdict of each machine and section."""
-        return tuple({(v.machine, v.section): v for v in verdicts if v.claim == claim}.values())
+        return tuple(
+            {(v.machine, v.section): v for v in verdicts if v.claim == claim}.values()
+        )
 
     def claim(row: TableRow) -> Claim:
-        name, text = row["id"], journal.claims()[row["id"]]
+        name = row["id"]
+        text = journal.claims()[row["id"]]
         others = tuple(row for row in evidence if row["claim"] == name)
-        return Claim(name, text, row["notebooks"], row["needs"], about(name, own), about(name, recorded), others)
+        return Claim(
+            name,
+            text,
+            row["notebooks"],
+            row["needs"],
+            about(name, own),
+            about(name, recorded),
+            others,
+        )
 
     return Claims(tuple(read_table(DATA / "claims.csv", claim, DataError)))

@@ -49,7 +49,10 @@ def by_medians(below_s, rung_s):
 
 
 def sorted_first(below_s, rung_s):
-    return arrived(rung_s) and at_least(len(rung_s), count([min(below_s)] * len(rung_s), rung_s)) < 0.05
+    return (
+        arrived(rung_s)
+        and at_least(len(rung_s), count([min(below_s)] * len(rung_s), rung_s)) < 0.05
+    )
 
 
 def ties_count(below_s, rung_s):
@@ -69,7 +72,9 @@ def names_of(seconds):
 
 
 def each_alone(seconds):
-    return {name: seconds[frozenset()] / seconds[frozenset({name})] for name in names_of(seconds)}
+    return {
+        name: seconds[frozenset()] / seconds[frozenset({name})] for name in names_of(seconds)
+    }
 
 
 def each_last(seconds):
@@ -82,7 +87,9 @@ def averaged(average, order_of=itertools.permutations):
         ratios = {name: [] for name in names_of(seconds)}
         for order in order_of(names_of(seconds)):
             for i, name in enumerate(order):
-                ratios[name].append(seconds[frozenset(order[:i])] / seconds[frozenset(order[: i + 1])])
+                ratios[name].append(
+                    seconds[frozenset(order[:i])] / seconds[frozenset(order[: i + 1])]
+                )
         return {name: average(values) for name, values in ratios.items()}
 
     return fair_gains
@@ -98,7 +105,9 @@ def over_sets(seconds):
     gains = {}
     for name in every:
         without = [on for on in seconds if name not in on]
-        gains[name] = statistics.geometric_mean(seconds[on] / seconds[on | {name}] for on in without)
+        gains[name] = statistics.geometric_mean(
+            seconds[on] / seconds[on | {name}] for on in without
+        )
     return gains
 
 
@@ -142,7 +151,11 @@ def climb(techniques, seconds, budget_s, seeds=(0, 1, 2), heeds=True, fresh=Fals
 
 
 def every_set(techniques, seconds, budget_s):
-    sets = [some for n in range(len(techniques) + 1) for some in itertools.combinations(techniques, n)]
+    sets = [
+        some
+        for n in range(len(techniques) + 1)
+        for some in itertools.combinations(techniques, n)
+    ]
     tried = {some: seconds(list(some), 0) for some in sets}
     return list(min((some for some in sets if tried[some][1]), key=lambda some: tried[some][0]))
 
@@ -191,7 +204,9 @@ def stops_at_the_first(techniques, seconds, budget_s):
 
 def calibration(within, middle):
     def calibrated(pairs):
-        return sum(within(guess, measured) for guess, measured in pairs) / len(pairs), middle(pairs)
+        return sum(within(guess, measured) for guess, measured in pairs) / len(pairs), middle(
+            pairs
+        )
 
     return calibrated
 
@@ -216,7 +231,11 @@ WRONG = {
         (both_sides, STAYS, "other-formula"),
         (more_than_seen, GOES, "off-by-one"),
         (exactly_as_many, GOES, "other-formula"),
-        (ignores_inf, "a rung with which a seed misses the accuracy can't stay", "missed-target-is-fast"),
+        (
+            ignores_inf,
+            "a rung with which a seed misses the accuracy can't stay",
+            "missed-target-is-fast",
+        ),
         (by_medians, GOES, "pairs-mixed-up"),
         (sorted_first, STAYS, "pairs-mixed-up"),
         (ties_count, GOES, "off-by-one"),
@@ -230,8 +249,16 @@ WRONG = {
         (each_last, "the last in every order", "gain-has-no-order"),
         (averaged(statistics.fmean), "geometric mean", "averaged-at-the-wrong-place"),
         (averaged(math.prod), "product over all orders", "other-formula"),
-        (averaged(lambda values: 1 / statistics.geometric_mean(values)), "its inverse", "upside-down"),
-        (averaged(statistics.geometric_mean, lambda names: [names]), "That is its gain alone", "gain-has-no-order"),
+        (
+            averaged(lambda values: 1 / statistics.geometric_mean(values)),
+            "its inverse",
+            "upside-down",
+        ),
+        (
+            averaged(statistics.geometric_mean, lambda names: [names]),
+            "That is its gain alone",
+            "gain-has-no-order",
+        ),
         (averaged(statistics.median), "geometric mean", "averaged-at-the-wrong-place"),
         (alone_and_last, "geometric mean", "gain-has-no-order"),
         (over_sets, "geometric mean", "mean-of-unequal-parts"),
@@ -243,7 +270,11 @@ WRONG = {
         (nothing, "nothing was tried", "does-less-work"),
         (everything, "is in the result, and with it no training", "missed-target-is-fast"),
         (best_alone, "is missing", "gain-has-no-order"),
-        (those_that_help_alone, "try each technique on top of what you keep", "gain-has-no-order"),
+        (
+            those_that_help_alone,
+            "try each technique on top of what you keep",
+            "gain-has-no-order",
+        ),
         (climb, "try each technique on top of what you keep", "gain-has-no-order"),
         (lambda *given: climb(*given, fresh=True), "times as long as with", "pairs-mixed-up"),
         (every_set, "with a budget of", "other-formula"),
@@ -256,20 +287,36 @@ WRONG = {
         (stops_at_the_first, "is missing", "other-formula"),
     ],
     "16.6": [
-        (calibration(lambda g, m: m <= 2 * g, median_ratio), "from half the guess to twice the guess", "other-formula"),
+        (
+            calibration(lambda g, m: m <= 2 * g, median_ratio),
+            "from half the guess to twice the guess",
+            "other-formula",
+        ),
         (
             calibration(lambda g, m: g <= m <= 2 * g, median_ratio),
             "A guess that is twice the measurement",
             "other-formula",
         ),
-        (calibration(lambda g, m: g / 2 < m < 2 * g, median_ratio), "both included", "off-by-one"),
-        (calibration(lambda g, m: abs(m - g) <= g, median_ratio), "from half the guess", "other-formula"),
+        (
+            calibration(lambda g, m: g / 2 < m < 2 * g, median_ratio),
+            "both included",
+            "off-by-one",
+        ),
+        (
+            calibration(lambda g, m: abs(m - g) <= g, median_ratio),
+            "from half the guess",
+            "other-formula",
+        ),
         (
             lambda pairs: (100 * calibration(half_to_twice, median_ratio)(pairs)[0], 1.0),
             "A share is from 0 to 1",
             "wrong-unit",
         ),
-        (calibration(half_to_twice, lambda pairs: 1 / median_ratio(pairs)), "turn it round", "upside-down"),
+        (
+            calibration(half_to_twice, lambda pairs: 1 / median_ratio(pairs)),
+            "turn it round",
+            "upside-down",
+        ),
         (
             calibration(half_to_twice, lambda pairs: statistics.fmean(ratios(pairs))),
             "take the median",
@@ -282,7 +329,10 @@ WRONG = {
         ),
         (
             calibration(
-                half_to_twice, lambda p: statistics.median(m for _, m in p) / statistics.median(g for g, _ in p)
+                half_to_twice,
+                lambda p: (
+                    statistics.median(m for _, m in p) / statistics.median(g for g, _ in p)
+                ),
             ),
             "own ratio",
             "pairs-mixed-up",

@@ -1,4 +1,6 @@
-"""The cases of notebook 17: what is broken in each, drawn from a seed; the causes and mends to choose from."""
+"""The cases of notebook 17: what is broken in each, drawn from a seed; the causes and
+mends to choose from.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from exercises.nb17 import health
-from exercises.nb17.settings import COMM_S, LAYERS, RANKS, SIDE_WORK, STEP_S, Fault, Job, rows_of
+from exercises.nb17.settings import (
+    COMM_S,
+    LAYERS,
+    RANKS,
+    SIDE_WORK,
+    STEP_S,
+    Fault,
+    Job,
+    rows_of,
+)
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
 from labkit.core.errors import nearest
@@ -17,24 +28,35 @@ from labkit.lesson.checks import NotYet
 
 _RESTART_MINUTES = 10
 _HEALTHY = "The run was repeated with your mend, and is healthy."
-_COUNTS = {"rank": RANKS, "layer": LAYERS, "step": 24}  # what a name in variants.csv is drawn from
+# what a name in variants.csv is drawn from
+_COUNTS = {"rank": RANKS, "layer": LAYERS, "step": 24}
 _HARMLESS = {
-    "loader_workers": 3, "time_limit_minutes": 12.0, "learning_rate": 0.101, "precision": "bfloat16",
-    "allocator": "expandable segments", "clip_norm": 1000.0,
-}  # fmt: skip
+    "loader_workers": 3,
+    "time_limit_minutes": 12.0,
+    "learning_rate": 0.101,
+    "precision": "bfloat16",
+    "allocator": "expandable segments",
+    "clip_norm": 1000.0,
+}
 
-CAUSES = {row["cause"]: row["shows"] for row in rows_of("causes")}  # cause -> where it shows
+# cause -> where it shows
+CAUSES = {row["cause"]: row["shows"] for row in rows_of("causes")}
 SETTINGS = {row["setting"]: row for row in rows_of("settings")}
-ALARM_OF = {number: row["alarm"] for row in rows_of("alarms") for number in row["cases"].split()}
+ALARM_OF = {
+    number: row["alarm"] for row in rows_of("alarms") for number in row["cases"].split()
+}
 _SAYS = {row["alarm"]: row["says"] for row in rows_of("alarms")}
-VARIANTS: dict[tuple[str, str], list[dict[str, str]]] = {}  # (cause, alarm) -> its rows of variants.csv
+# (cause, alarm) -> its rows of variants.csv
+VARIANTS: dict[tuple[str, str], list[dict[str, str]]] = {}
 for _row in rows_of("variants"):
     VARIANTS.setdefault((_row["cause"], _row["alarm"]), []).append(_row)
 
 
 @dataclass(frozen=True)
 class BrokenRun:
-    """One broken training: the job's settings, what is broken, what that is called, and the alarm that it raises."""
+    """One broken training: the job's settings, what is broken, what that is called, and
+    the alarm that it raises.
+    """
 
     causes: tuple[str, ...]
     job: Job
@@ -52,23 +74,40 @@ class BrokenRun:
         return _SAYS[self.kind].format(times=times, minutes=self.job.time_limit_minutes)
 
     def judge(self, cause: object, mend: object) -> tuple[str, int]:
-        """The sentence of a right answer and its minutes; NotYet, with the minutes it costs, says what is wrong."""
+        """The sentence of a right answer and its minutes; NotYet, with the minutes it
+        costs, says what is wrong.
+        """
         listed = cause if isinstance(cause, list | tuple | set) else [cause]
         named = {one if isinstance(one, str) else brief_repr(one) for one in listed}
         if unknown := [one for one in named if one not in CAUSES]:
-            raise NotYet(f"There is no cause {brief_repr(unknown[0])}; did you mean {_nearest(unknown[0], CAUSES)}?")
+            raise NotYet(
+                f"There is no cause {brief_repr(unknown[0])}; did you mean"
+                f" {_nearest(unknown[0], CAUSES)}?"
+            )
         job = mended(self.job, mend, len(self.causes))
         replay = health.run(job, self.fault)
         wrong = health.complaints(replay, job, self.job, self.fault)
-        minutes = _RESTART_MINUTES + sum(int(SETTINGS[name]["minutes"]) for name in mend)  # type: ignore[attr-defined, misc]
-        outcome = f"The run was repeated with your mend, and isn't healthy. {' '.join(wrong)}" if wrong else _HEALTHY
+        minutes = _RESTART_MINUTES + sum(
+            int(SETTINGS[name]["minutes"]) for name in mend
+        )  # type: ignore[attr-defined, misc]
+        outcome = (
+            f"The run was repeated with your mend, and isn't healthy. {' '.join(wrong)}"
+            if wrong
+            else _HEALTHY
+        )
         if named != {*self.causes}:
-            wrongly = sorted(named - {*self.causes})[: len(self.causes)]  # a list of all would be told all
-            shows = [f"The cause isn't {one!r}: that would show in {CAUSES[one]}." for one in wrongly]
+            # a list of all would be told all
+            wrongly = sorted(named - {*self.causes})[: len(self.causes)]
+            shows = [
+                f"The cause isn't {one!r}: that would show in {CAUSES[one]}."
+                for one in wrongly
+            ]
             outcome = " ".join([*(shows or ["That isn't all of the cause."]), outcome])
         if wrong or named != {*self.causes}:
             minutes += health.steps(replay)
-            raise NotYet(f"{outcome} This answer costs {minutes} minutes.", minutes=minutes)
+            raise NotYet(
+                f"{outcome} This answer costs {minutes} minutes.", minutes=minutes
+            )
         return f"The cause is right. {outcome}", minutes
 
 
@@ -81,7 +120,11 @@ def choices(setting: str) -> str:
     values = json.loads(SETTINGS[setting]["values"])
     if isinstance(values, dict):
         return f"{values['from']:g} to {values['to']:g}"
-    return f"{values[0]} to {values[-1]}" if len(values) > 3 else " or ".join(map(repr, values))
+    return (
+        f"{values[0]} to {values[-1]}"
+        if len(values) > 3
+        else " or ".join(map(repr, values))
+    )
 
 
 def _allows(setting: str, value: object) -> bool:
@@ -97,37 +140,74 @@ def mended(job: Job, mend: object, most: int = 1) -> Job:
     """The job with at most so many settings changed; NotYet for what isn't a mend."""
     if not isinstance(mend, dict) or not 1 <= len(mend) <= most:
         number = "one setting" if most == 1 else f"at most {most} settings"
-        raise NotYet(f"Expected a mend that changes {number}, such as {{'rows': 16}}, got {brief_repr(mend)}.")
+        raise NotYet(
+            f"Expected a mend that changes {number}, such as {{'rows': 16}}, got"
+            f" {brief_repr(mend)}."
+        )
     for name, value in mend.items():
         if name not in SETTINGS:
-            raise NotYet(f"There is no setting {brief_repr(name)}; did you mean {_nearest(name, SETTINGS)}?")
+            raise NotYet(
+                f"There is no setting {brief_repr(name)}; did you mean"
+                f" {_nearest(name, SETTINGS)}?"
+            )
         if not _allows(name, value):
-            raise NotYet(f"Expected {name} to be {choices(name)}, got {brief_repr(value)}.")
+            raise NotYet(
+                f"Expected {name} to be {choices(name)}, got {brief_repr(value)}."
+            )
         if name == "on_all_ranks":
-            value = tuple(work for work in SIDE_WORK if work in (*job.on_all_ranks, value))
+            value = tuple(
+                work for work in SIDE_WORK if work in (*job.on_all_ranks, value)
+            )
         job = replace(job, **{name: value})
     return job
 
 
 def broken(number: str, seed: int) -> BrokenRun:
-    """The case of exercise `number`, as `seed` draws it: one of the causes of its alarm, in 17.6 two at once."""
+    """The case of exercise `number`, as `seed` draws it: one of the causes of its
+    alarm, in 17.6 two at once.
+    """
     draw = random.Random(f"case {number} {seed}")
     alarms = ("slow", "worse") if number == "17.6" else (ALARM_OF[number],)
-    return drawn({draw.choice([cause for cause, alarm in VARIANTS if alarm == one]): one for one in alarms}, draw)
+    return drawn(
+        {
+            draw.choice([cause for cause, alarm in VARIANTS if alarm == one]): one
+            for one in alarms
+        },
+        draw,
+    )
 
 
 def drawn(picked: dict[str, str], draw: random.Random) -> BrokenRun:
-    """A run that breaks for these causes, each with its alarm, beside three harmless changes; the first is reported."""
+    """A run that breaks for these causes, each with its alarm, beside three harmless
+    changes; the first is reported.
+    """
     changes: dict[str, Any] = dict(draw.sample(sorted(_HARMLESS.items()), 3))
     job: dict[str, Any] = {}
-    fault: dict[str, Any] = {"noise": draw.randrange(999), "times": draw.randrange(18, 36) / 10}
+    fault: dict[str, Any] = {
+        "noise": draw.randrange(999),
+        "times": draw.randrange(18, 36) / 10,
+    }
     for pair in picked.items():
         variant = draw.choice(VARIANTS[pair])
-        job |= {name: _filled(value, draw) for name, value in json.loads(variant["job"]).items()}
-        fault |= {name: _filled(value, draw) for name, value in json.loads(variant["fault"]).items()}
-    heal = {"precision", "allocator"} if "capacity_mib" in fault else {"clip_norm"} if "learning_rate" in job else ()
+        job |= {
+            name: _filled(value, draw)
+            for name, value in json.loads(variant["job"]).items()
+        }
+        fault |= {
+            name: _filled(value, draw)
+            for name, value in json.loads(variant["fault"]).items()
+        }
+    heal = (
+        {"precision", "allocator"}
+        if "capacity_mib" in fault
+        else {"clip_norm"}
+        if "learning_rate" in job
+        else ()
+    )
     job = {name: changes[name] for name in changes if name not in heal} | job
-    return BrokenRun(tuple(picked), Job(**job), Fault(**fault), next(iter(picked.values())))
+    return BrokenRun(
+        tuple(picked), Job(**job), Fault(**fault), next(iter(picked.values()))
+    )
 
 
 def _filled(value: Any, draw: random.Random) -> Any:

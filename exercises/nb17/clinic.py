@@ -1,4 +1,6 @@
-"""The clinic: a broken training, what can be looked at for a price in minutes, an answer, and how sure it is."""
+"""The clinic: a broken training, what can be looked at for a price in minutes, an
+answer, and how sure it is.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,16 @@ from labkit.lesson.checks import NotYet, Todo
 
 @dataclass(eq=False, repr=False)
 class Case(Shown):
-    """A case of the clinic, as a reader works on it: what was looked at, what was answered, and the minutes."""
+    """A case of the clinic, as a reader works on it: what was looked at, what was
+    answered, and the minutes.
+    """
 
     number: str
     seed: int
     broken: BrokenRun
     asked: dict[str, int] = field(default_factory=dict)
-    answered: dict[str, tuple[int, float, bool]] = field(default_factory=dict)  # minutes, how sure, whether right
+    # minutes, how sure, whether right
+    answered: dict[str, tuple[int, float, bool]] = field(default_factory=dict)
 
     @property
     def solved(self) -> bool:
@@ -36,7 +41,9 @@ class Case(Shown):
     @property
     def minutes(self) -> int:
         """What looks, answers and their mends have cost so far."""
-        return sum(self.asked.values()) + sum(minutes for minutes, *_ in self.answered.values())
+        return sum(self.asked.values()) + sum(
+            minutes for minutes, *_ in self.answered.values()
+        )
 
     def __str__(self) -> str:
         return f"Case {self.number}, seed {self.seed}. {self.broken.alarm()}"
@@ -44,26 +51,51 @@ class Case(Shown):
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        display(Table(((self.broken.alarm(),),), title=f"Case {self.number}, seed {self.seed}"))
-        display(Note(f"Looked at: {_listed(self.asked)}. ask(...) shows more, by the names in clinic.looks()."))
+        display(
+            Table(
+                ((self.broken.alarm(),),), title=f"Case {self.number}, seed {self.seed}"
+            )
+        )
+        display(
+            Note(
+                f"Looked at: {_listed(self.asked)}. ask(...) shows more, by the names"
+                " in clinic.looks()."
+            )
+        )
 
     def ask(self, *names: object) -> None:
-        """Show pieces of evidence, for their minutes; a second look and a wrong name cost nothing."""
+        """Show pieces of evidence, for their minutes; a second look and a wrong name
+        cost nothing.
+        """
         from IPython.display import display
 
         for name in names:
             if not isinstance(name, str) or name not in LOOKS:
                 near = " or ".join(nearest(str(name), list(LOOKS)))
-                display(Note(f"There is no look {brief_repr(name)}, and it costs nothing; did you mean {near}?"))
+                display(
+                    Note(
+                        f"There is no look {brief_repr(name)}, and it costs nothing;"
+                        f" did you mean {near}?"
+                    )
+                )
                 continue
             if not self.solved:
                 self.asked.setdefault(name, int(LOOKS[name]["minutes"]))
             display(Note(f"{name}: {LOOKS[name]['shows']}"))
             display(evidence.show(self.broken, name))
-        display(Note(f"Looked at: {_listed(self.asked)}. Minutes in all so far: {self.minutes}."))
+        display(
+            Note(
+                f"Looked at: {_listed(self.asked)}. Minutes in all so far:"
+                f" {self.minutes}."
+            )
+        )
 
-    def answer(self, *, cause: object = ..., mend: object = ..., sure: object = ...) -> Answer:
-        """What `lab.check` judges: a cause, a mend as {setting: value}, how sure, 0 to 1; `...` leaves them open."""
+    def answer(
+        self, *, cause: object = ..., mend: object = ..., sure: object = ...
+    ) -> Answer:
+        """What `lab.check` judges: a cause, a mend as {setting: value}, how sure, 0 to
+        1; `...` leaves them open.
+        """
         return Answer(self, cause, mend, sure)
 
 
@@ -84,10 +116,15 @@ class NoCase(BadArgument):
 
 
 def case(number: object, seed: object = 0) -> Case:
-    """The case of an exercise such as "17.3a", as it stands: each seed draws another. NoCase where there is none."""
+    """The case of an exercise such as "17.3a", as it stands: each seed draws another.
+    NoCase where there is none.
+    """
     if number not in list(ALARM_OF) or not (isinstance(seed, int) and seed >= 0):
         given = f"{brief_repr(number)}, seed {brief_repr(seed)}"
-        raise NoCase(f"Expected one of the cases {', '.join(ALARM_OF)} and a seed of 0 or more, got {given}.")
+        raise NoCase(
+            f"Expected one of the cases {', '.join(ALARM_OF)} and a seed of 0 or more,"
+            f" got {given}."
+        )
     return _opened(number, seed)
 
 
@@ -97,35 +134,62 @@ def _opened(number: str, seed: int) -> Case:
 
 
 def judge(number: str, answer: object) -> str:
-    """The check of a case: charge an answer's minutes once, and say at the end what the case has cost."""
+    """The check of a case: charge an answer's minutes once, and say at the end what the
+    case has cost.
+    """
     if not isinstance(answer, Answer) or answer.case.number != number:
-        raise NotYet(f"Expected what the answer(...) of case {number} returns, got {brief_repr(answer)}.")
-    case, sure = answer.case, as_float(answer.sure)
+        raise NotYet(
+            f"Expected what the answer(...) of case {number} returns, got"
+            f" {brief_repr(answer)}."
+        )
+    case = answer.case
+    sure = as_float(answer.sure)
     if ... in (answer.cause, answer.mend, answer.sure):
-        raise Todo("Look at the evidence, then replace the dots with a cause, a mend and how sure you are.")
+        raise Todo(
+            "Look at the evidence, then replace the dots with a cause, a mend and how"
+            " sure you are."
+        )
     if sure is None or not 0 <= sure <= 1:
-        raise NotYet(f"Expected sure to be a probability from 0 to 1, got {brief_repr(answer.sure)}.")
+        raise NotYet(
+            "Expected sure to be a probability from 0 to 1, got"
+            f" {brief_repr(answer.sure)}."
+        )
     try:
-        (praise, minutes), right = case.broken.judge(answer.cause, answer.mend), True
+        praise, minutes = case.broken.judge(answer.cause, answer.mend)
+        right = True
     except NotYet as wrong:
-        praise, minutes, right = str(wrong), int(str(wrong.details.get("minutes", 0))), False
+        praise = str(wrong)
+        minutes = int(str(wrong.details.get("minutes", 0)))
+        right = False
     if minutes and not case.solved:
-        case.answered.setdefault(f"{answer.cause} {answer.mend}", (minutes, sure, right))
+        case.answered.setdefault(
+            f"{answer.cause} {answer.mend}", (minutes, sure, right)
+        )
     if not right:
         raise NotYet(praise)
     rest = case.minutes - sum(case.asked.values())
-    return f"{praise} It cost {case.minutes} minutes: {_listed(case.asked)}; answers and mends {rest}."
+    return (
+        f"{praise} It cost {case.minutes} minutes: {_listed(case.asked)}; answers and"
+        f" mends {rest}."
+    )
 
 
 def rerun(case: Case, guard: Callable[..., object]) -> Table:
-    """How each rank ends when a case's training is run once more, with a guard before each collective."""
+    """How each rank ends when a case's training is run once more, with a guard before
+    each collective.
+    """
     launched = health.run(case.broken.job, case.broken.fault, guard=guard)
-    rows = ((f"rank {i}", end or "is done") for i, end in health.ends(launched, case.broken.job).items())
+    rows = (
+        (f"rank {i}", end or "is done")
+        for i, end in health.ends(launched, case.broken.job).items()
+    )
     return Table(tuple(rows), title=f"After {health.steps(launched)} steps")
 
 
 def _listed(asked: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {minutes}" for name, minutes in asked.items()) or "nothing"
+    return (
+        ", ".join(f"{name} {minutes}" for name, minutes in asked.items()) or "nothing"
+    )
 
 
 def causes() -> Table:
@@ -134,21 +198,31 @@ def causes() -> Table:
 
 
 def mends() -> Table:
-    """The settings that a mend may change, their values, and the minutes that it takes beside a restart."""
-    rows = tuple((name, row["is"], choices(name), row["minutes"]) for name, row in SETTINGS.items())
+    """The settings that a mend may change, their values, and the minutes that it takes
+    beside a restart.
+    """
+    rows = tuple(
+        (name, row["is"], choices(name), row["minutes"])
+        for name, row in SETTINGS.items()
+    )
     return Table(rows, ("setting", "is", "may be", "minutes"))
 
 
 def looks() -> Table:
     """What can be asked for, its minutes, and who documents it."""
-    rows = tuple((name, row["shows"], row["minutes"], row["source"]) for name, row in LOOKS.items())
+    rows = tuple(
+        (name, row["shows"], row["minutes"], row["source"])
+        for name, row in LOOKS.items()
+    )
     return Table(rows, ("case.ask(...)", "shows", "minutes", "documented by"))
 
 
 @checked
 @dataclass(frozen=True, repr=False)
 class Score(ShownAsTable):
-    """Minutes by case, of those that are solved, and how far the player's probabilities were from what came true."""
+    """Minutes by case, of those that are solved, and how far the player's probabilities
+    were from what came true.
+    """
 
     cases: Annotated[Sequence[Case], Items(1)]
 
@@ -159,16 +233,39 @@ class Score(ShownAsTable):
 
     @property
     def brier(self) -> float | None:
-        """The mean square of how sure minus right (1) or wrong (0), over all answers; always saying 0.5 gives 0.25."""
-        said = [(sure - right) ** 2 for case in self.cases for _, sure, right in case.answered.values()]
+        """The mean square of how sure minus right (1) or wrong (0), over all answers;
+        always saying 0.5 gives 0.25.
+        """
+        said = [
+            (sure - right) ** 2
+            for case in self.cases
+            for _, sure, right in case.answered.values()
+        ]
         return sum(said) / len(said) if said else None
 
     def table(self) -> Table:
         """A row for each case, then the sum."""
         rows = []
         for c in self.cases:
-            said = ", ".join(f"{sure:.0%} {'right' if right else 'wrong'}" for _, sure, right in c.answered.values())
-            rows.append((f"{c.number}, seed {c.seed}", _listed(c.asked), said, str(c.minutes) if c.solved else "open"))
+            said = ", ".join(
+                f"{sure:.0%} {'right' if right else 'wrong'}"
+                for _, sure, right in c.answered.values()
+            )
+            rows.append(
+                (
+                    f"{c.number}, seed {c.seed}",
+                    _listed(c.asked),
+                    said,
+                    str(c.minutes) if c.solved else "open",
+                )
+            )
         brier = "none yet" if self.brier is None else f"Brier score {self.brier:.2f}"
-        rows.append(("solved", "", brier, "none yet" if self.minutes is None else str(self.minutes)))
+        rows.append(
+            (
+                "solved",
+                "",
+                brier,
+                "none yet" if self.minutes is None else str(self.minutes),
+            )
+        )
         return Table(tuple(rows), ("case", "looked at", "said and was", "minutes"))

@@ -1,4 +1,6 @@
-"""Run notebook 17's training, once for each job and fault, and say what is wrong with a run."""
+"""Run notebook 17's training, once for each job and fault, and say what is wrong with a
+run.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,36 @@ from labkit.core.units import format_seconds
 from labkit.measure.dist import launch
 from ranks import Launched
 
-_ELSEWHERE = 0.04  # of the way from the first to the last weights: rounding to bfloat16 makes 0.013 of it, faults 0.06
-_SLOWER, _MORE_TRAFFIC, _HOLES, _DRIVER_CALLS, _GROWS = 1.25, 1.5, 0.15, 2, 1.25
+# of the way from the first to the last weights: rounding to bfloat16 makes 0.013 of it,
+# faults 0.06
+_ELSEWHERE = 0.04
+_SLOWER = 1.25
+_MORE_TRAFFIC = 1.5
+_HOLES = 0.15
+_DRIVER_CALLS = 2
+_GROWS = 1.25
 _RECOMPUTED = 1.4  # times longer: what a model may cost that fits in no other way
-_WORSE, _TOO_HIGH = 1.1, 0.2  # times the held-out loss of last week's run, where the rate itself was wrong
-_TOO_LARGE, _PIECES = 760, 960  # MiB: a GPU with less can't hold the model; it needs nearly all of less
+# times the held-out loss of last week's run, where the rate itself was wrong
+_WORSE = 1.1
+_TOO_HIGH = 0.2
+# MiB: a GPU with less can't hold the model; it needs nearly all of less
+_TOO_LARGE = 760
+_PIECES = 960
 
 
 @functools.cache
-def run(job: Job, fault: Fault, ranks: int = RANKS, guard: Callable[..., object] | None = None) -> Launched:
+def run(
+    job: Job,
+    fault: Fault,
+    ranks: int = RANKS,
+    guard: Callable[..., object] | None = None,
+) -> Launched:
     """What the ranks leave: a RankEvidence each."""
     try:
         return launch(train, ranks, job, fault, guard, timeout_s=120.0)
-    except RankFailed:  # what is broken on purpose is evidence and never raised; a launch on a busy machine may fail
+    except RankFailed:
+        # what is broken on purpose is evidence and never raised; a launch on a busy
+        # machine may fail
         return launch(train, ranks, job, fault, guard, timeout_s=120.0)
 
 
@@ -46,19 +65,28 @@ def losses(launched: Launched) -> list[float]:
     ranks = of(launched)
     done = min(len(rank.losses) for rank in ranks)
     return [
-        sum(r.losses[i] * r.images[i] for r in ranks) / max(1, sum(r.images[i] for r in ranks)) for i in range(done)
+        sum(r.losses[i] * r.images[i] for r in ranks)
+        / max(1, sum(r.images[i] for r in ranks))
+        for i in range(done)
     ]
 
 
 def step_s(launched: Launched) -> float:
-    """Seconds of a step: those that the slowest rank takes for itself, and those of the network."""
+    """Seconds of a step: those that the slowest rank takes for itself, and those of the
+    network.
+    """
     ranks = (rank for rank in of(launched) if rank.gpu_s)
-    return max(sum(rank.gpu_s + rank.cpu_s + rank.loader_s + rank.comm_s) / len(rank.gpu_s) for rank in ranks)
+    return max(
+        sum(rank.gpu_s + rank.cpu_s + rank.loader_s + rank.comm_s) / len(rank.gpu_s)
+        for rank in ranks
+    )
 
 
 def first_nan(launched: Launched) -> int | None:
     """The first step whose loss isn't finite; None if all are."""
-    return next((i for i, loss in enumerate(losses(launched)) if not math.isfinite(loss)), None)
+    return next(
+        (i for i, loss in enumerate(losses(launched)) if not math.isfinite(loss)), None
+    )
 
 
 def steps(launched: Launched) -> int:
@@ -69,15 +97,25 @@ def steps(launched: Launched) -> int:
 def ends(launched: Launched, job: Job) -> dict[int, str]:
     """By rank: how it ended; empty for a rank that has done all steps."""
     waited = f"it waited {job.time_limit_minutes:g} minutes for others in a collective"
-    return {i: waited if rank.lost_peer else rank.error.rstrip(".") for i, rank in enumerate(of(launched))}
+    return {
+        i: waited if rank.lost_peer else rank.error.rstrip(".")
+        for i, rank in enumerate(of(launched))
+    }
 
 
 def complaints(launched: Launched, job: Job, was: Job, fault: Fault) -> list[str]:
-    """All that is wrong with a run of `job`, which `was` another before the mend; empty for a healthy run."""
+    """All that is wrong with a run of `job`, which `was` another before the mend; empty
+    for a healthy run.
+    """
     ranks = of(launched)
     if any(rank.error for rank in ranks):
-        first = min(range(len(ranks)), key=lambda i: (not ranks[i].error, ranks[i].lost_peer))
-        return [f"It ends after {steps(launched)} of {STEPS} steps (rank {first}: {ends(launched, job)[first]})."]
+        first = min(
+            range(len(ranks)), key=lambda i: (not ranks[i].error, ranks[i].lost_peer)
+        )
+        return [
+            f"It ends after {steps(launched)} of {STEPS} steps (rank {first}:"
+            f" {ends(launched, job)[first]})."
+        ]
     of_learning = _of_learning(launched, job, was)
     return of_learning + _of_speed(launched, fault) + _of_memory(ranks, fault)
 
@@ -93,7 +131,10 @@ def _of_learning(launched: Launched, job: Job, was: Job) -> list[str]:
     trained = sum(sum(rank.images) for rank in ranks)
     asked = sum(sum(rank.images) for rank in right)
     if trained != asked:
-        sentences.append(f"It trains on {trained:,} images in place of {asked:,}, so it is another training.")
+        sentences.append(
+            f"It trains on {trained:,} images in place of {asked:,}, so it is another"
+            " training."
+        )
     changed = min(rank.changed for rank in ranks)
     if changed < STEPS:
         sentences.append(f"{STEPS - changed} of {STEPS} steps change no weights.")
@@ -103,11 +144,17 @@ def _of_learning(launched: Launched, job: Job, was: Job) -> list[str]:
         loss = max(rank.held_out_loss for rank in ranks)
         right_loss = max(rank.held_out_loss for rank in right)
         if not loss <= _WORSE * right_loss:  # NaN is worse, too
-            sentences.append(f"The held-out loss is {loss:.2f}; last week's run reached {right_loss:.2f}.")
+            sentences.append(
+                f"The held-out loss is {loss:.2f}; last week's run reached"
+                f" {right_loss:.2f}."
+            )
         return sentences
     distance = _elsewhere(ranks, right)
     if not distance <= _ELSEWHERE:
-        sentences.append(f"The weights end elsewhere than on one GPU, by {distance:.0%} of what training moves them.")
+        sentences.append(
+            f"The weights end elsewhere than on one GPU, by {distance:.0%} of what"
+            " training moves them."
+        )
     return sentences
 
 
@@ -119,16 +166,23 @@ def _of_speed(launched: Launched, fault: Fault) -> list[str]:
     if step_s(launched) > slowdown * step_s(healthy()):
         slow = format_seconds(step_s(launched))
         usual = format_seconds(step_s(healthy()))
-        sentences.append(f"A step takes {slow} of the slowest rank's time; healthy is {usual}.")
+        sentences.append(
+            f"A step takes {slow} of the slowest rank's time; healthy is {usual}."
+        )
     sent_bytes = of(launched)[0].sent_bytes
     right_bytes = of(healthy())[0].sent_bytes
     if sent_bytes > _MORE_TRAFFIC * right_bytes:
-        sentences.append(f"It sends {sent_bytes / right_bytes:.1f} times as many bytes in every step, for good.")
+        sentences.append(
+            f"It sends {sent_bytes / right_bytes:.1f} times as many bytes in every"
+            " step, for good."
+        )
     return sentences
 
 
 def _elsewhere(ranks: Sequence[RankEvidence], right: Sequence[RankEvidence]) -> float:
-    """The largest distance of a rank's weights from the healthy run's, as a share of what training moved these."""
+    """The largest distance of a rank's weights from the healthy run's, as a share of
+    what training moved these.
+    """
     moved = math.dist(right[0].weights, right[0].first_weights)
     ways = [math.dist(rank.weights, right[0].weights) / moved for rank in ranks]
     return max(ways, key=lambda way: math.inf if math.isnan(way) else way)
@@ -136,18 +190,27 @@ def _elsewhere(ranks: Sequence[RankEvidence], right: Sequence[RankEvidence]) -> 
 
 def _of_memory(ranks: Sequence[RankEvidence], fault: Fault) -> list[str]:
     """What is wrong with the memory of a job that has little to spare."""
-    holes = max((r.memory.most_reserved - r.memory.most_used) / r.memory.capacity for r in ranks)
+    holes = max(
+        (r.memory.most_reserved - r.memory.most_used) / r.memory.capacity for r in ranks
+    )
     calls = max(rank.memory.driver_calls for rank in ranks) / STEPS
     grown = [(sum(rank.used[10:15]) / 5, sum(rank.used[-5:]) / 5) for rank in ranks]
     if any(late > _GROWS * early for early, late in grown):
         early, late = max(grown, key=lambda one: one[1])
         return [
-            f"The memory in use still grows, from {early / MIB:,.0f} to {late / MIB:,.0f} MiB in {STEPS - 15} steps."
+            f"The memory in use still grows, from {early / MIB:,.0f} to"
+            f" {late / MIB:,.0f} MiB in {STEPS - 15} steps."
         ]
     if fault.capacity_mib >= _PIECES:
         return []
     if calls > _DRIVER_CALLS:
-        return [f"It takes memory from the driver {calls:.0f} times in every step, and the GPU waits each time."]
+        return [
+            f"It takes memory from the driver {calls:.0f} times in every step, and the"
+            " GPU waits each time."
+        ]
     if holes > _HOLES and fault.capacity_mib >= _TOO_LARGE:
-        return [f"{holes:.0%} of the memory lies in holes that no request fits: longer batches end it again."]
+        return [
+            f"{holes:.0%} of the memory lies in holes that no request fits: longer"
+            " batches end it again."
+        ]
     return []

@@ -1,7 +1,8 @@
-"""What notebook 17's training is told and what it leaves: its settings, what is broken, the evidence of a rank.
+"""What notebook 17's training is told and what it leaves: its settings, what is broken,
+the evidence of a rank.
 
-Its tables stand beside it: what breaks runs (variants.csv), causes, alarms, settings, looks, and the lines of logs with
-their sources (lines.csv).
+Its tables stand beside it: what breaks runs (variants.csv), causes, alarms, settings,
+looks, and the lines of logs with their sources (lines.csv).
 """
 
 from __future__ import annotations
@@ -13,19 +14,34 @@ from pathlib import Path
 
 from exercises.nb17.device_memory import DeviceMemory
 
-RANKS, STEPS, ROWS, LAYERS = 4, 30, 32, 4
-STEP_S, COMM_S, CORES = 0.008, 0.001, 4  # of the machine that each rank has for itself
+RANKS = 4
+STEPS = 30
+ROWS = 32
+LAYERS = 4
+# of the machine that each rank has for itself
+STEP_S = 0.008
+COMM_S = 0.001
+CORES = 4
 MINUTE_S = 0.3  # of this run, for each minute that a rank may wait in a collective
 SIDE_WORK = ("evaluation", "checkpoint", "logging")
 NEWEST_DRIVER = 580
 # docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
 _LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
-_FIRST_CUDA = {"A100 SXM4 80GB": (11, 0), "H100 SXM5 80GB": (11, 8), "B200 SXM": (12, 8)}  # that has code for this GPU
+# that has code for this GPU
+_FIRST_CUDA = {
+    "A100 SXM4 80GB": (11, 0),
+    "H100 SXM5 80GB": (11, 8),
+    "B200 SXM": (12, 8),
+}
 
 
 def rows_of(table: str) -> list[dict[str, str]]:
     """The rows of a table beside this file."""
-    with Path(__file__).with_name(f"{table}.csv").open(encoding="utf-8", newline="") as file:
+    with (
+        Path(__file__)
+        .with_name(f"{table}.csv")
+        .open(encoding="utf-8", newline="") as file
+    ):
         return list(csv.DictReader(file))
 
 
@@ -59,12 +75,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is broken, beside the job's settings; -1 stands for no rank, no layer, no step."""
+    """What is broken, beside the job's settings; -1 stands for no rank, no layer, no
+    step.
+    """
 
-    gain: tuple[int, float] = (-1, 1.0)  # a layer's output is so many times larger, and made smaller again after it
+    # a layer's output is so many times larger, and made smaller again after it
+    gain: tuple[int, float] = (-1, 1.0)
     stale_rank: int = -1  # found no checkpoint, and starts anew
     unreduced_layer: int = -1
-    bad_images: tuple[int, int] = (-1, -1)  # the rank whose copies are damaged, and the step with an infinite pixel
+    # the rank whose copies are damaged, and the step with an infinite pixel
+    bad_images: tuple[int, int] = (-1, -1)
     times: float = 1.0  # how many times longer what is slow takes
     slow_rank: int = -1
     slow_link: int = -1
@@ -75,20 +95,25 @@ class Fault:
     capacity_mib: int = 4096
     side_rank: int = 0  # does what not all ranks do beside the training
     side_first: int = 0  # which of the three kinds of work comes first
-    noise: int = 0  # seed of what is harmless: temperatures, warnings and changes of settings
+    # seed of what is harmless: temperatures, warnings and changes of settings
+    noise: int = 0
 
 
 def runs_on(torch_cuda: str, driver: int, gpu: str) -> bool:
-    """Whether PyTorch built for a CUDA version finds this GPU: by the driver's least version, and the GPU's first CUDA.
+    """Whether PyTorch built for a CUDA version finds this GPU: by the driver's least
+    version, and the GPU's first CUDA.
 
-    Within one major version a newer CUDA runs on an older driver: NVIDIA's minor version compatibility.
+    Within one major version a newer CUDA runs on an older driver: NVIDIA's minor
+    version compatibility.
     """
     version = tuple(map(int, torch_cuda.split(".")))
     return driver >= _LEAST_DRIVER[version[0]] and version >= _FIRST_CUDA[gpu]
 
 
 def batch_s(workers: int, decode_s: float) -> float:
-    """Seconds from batch to batch of a rank's loader: more processes than cores wait for each other, in this game."""
+    """Seconds from batch to batch of a rank's loader: more processes than cores wait
+    for each other, in this game.
+    """
     crowded = max(1.0, workers / CORES)
     return decode_s * crowded**2 / workers
 
@@ -99,19 +124,26 @@ class RankEvidence:
 
     log: list[str] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
-    own_norms: list[float] = field(default_factory=list)  # of this rank's gradients, before the all-reduce
+    # of this rank's gradients, before the all-reduce
+    own_norms: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)  # of those that change the weights
     checksums: list[str] = field(default_factory=list)
-    activations: list[list[float]] = field(default_factory=list)  # by step: the largest of each layer
+    # by step: the largest of each layer
+    activations: list[list[float]] = field(default_factory=list)
     images: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
-    pixels: list[float] = field(default_factory=list)  # the least and the largest of each step's images
+    # the least and the largest of each step's images
+    pixels: list[float] = field(default_factory=list)
     gpu_s: list[float] = field(default_factory=list)  # that the GPU computed
-    cpu_s: list[float] = field(default_factory=list)  # that the CPU computed in its place
-    loader_s: list[float] = field(default_factory=list)  # that the rank waited for its images
+    # that the CPU computed in its place
+    cpu_s: list[float] = field(default_factory=list)
+    # that the rank waited for its images
+    loader_s: list[float] = field(default_factory=list)
     comm_s: list[float] = field(default_factory=list)  # of the all-reduce itself
-    used: list[int] = field(default_factory=list)  # bytes of the GPU's memory after each step
-    calls: list[str] = field(default_factory=list)  # the last records of torch's flight recorder
+    # bytes of the GPU's memory after each step
+    used: list[int] = field(default_factory=list)
+    # the last records of torch's flight recorder
+    calls: list[str] = field(default_factory=list)
     sent_bytes: int = 0
     changed: int = 0  # steps that changed the weights
     error: str = ""

@@ -9,19 +9,41 @@ from exercises.nb17.clinic import case
 
 HIDDEN, GUESSED, KIND = "symptom-for-cause", "alarm-names-the-cause", "result-of-another-kind"
 OTHER, UNEQUAL = "changes-the-training", "mean-of-unequal-parts"
-SEEDS = {"17.2": 3, "17.3a": 1, "17.3b": 1, "17.4a": 4, "17.4c": 5, "17.5a": 3, "17.5b": 0, "17.6": 2}
+SEEDS = {
+    "17.2": 3,
+    "17.3a": 1,
+    "17.3b": 1,
+    "17.4a": 4,
+    "17.4c": 5,
+    "17.5a": 3,
+    "17.5b": 0,
+    "17.6": 2,
+}
 
 
 def answers(number, cause, *mends, causes=(), others=()):
     """The right cause with mends that don't mend, then other causes with mends that may."""
-    pairs = [(cause, *mend) for mend in mends] + [(c, m, words, GUESSED) for c, m, words in causes]
+    pairs = [(cause, *mend) for mend in mends] + [
+        (c, m, words, GUESSED) for c, m, words in causes
+    ]
     one = case(number, SEEDS[number])
-    return [*((one.answer(cause=c, mend=m, sure=0.5), words, name) for c, m, words, name in pairs), *others]
+    return [
+        *((one.answer(cause=c, mend=m, sure=0.5), words, name) for c, m, words, name in pairs),
+        *others,
+    ]
 
 
-NAN, COUNT, DRIFT = "float16 overflows", "the loss is divided by a wrong count", "ranks have different weights"
+NAN, COUNT, DRIFT = (
+    "float16 overflows",
+    "the loss is divided by a wrong count",
+    "ranks have different weights",
+)
 HANG, MEMORY, CPU = "a rank calls another collective", "memory is in pieces", "the CPU computes"
-SLOW, LOADER, RATE = "one GPU is slow", "the loader is too slow", "the learning rate is too high"
+SLOW, LOADER, RATE = (
+    "one GPU is slow",
+    "the loader is too slow",
+    "the learning rate is too high",
+)
 IMAGES, NET, LARGE = "bad images", "the network is slow", "the model is too large for the GPU"
 SUM = {"divide_by": "images of all ranks"}
 
@@ -69,7 +91,9 @@ def knows_its_calls(call, gather):
     """Takes a tensor of a size that it doesn't know for a mistake."""
     calls = gather(call)
     usual = Counter(calls).most_common(1)[0][0]
-    odd = [rank for rank, one in enumerate(calls) if one != usual or one[1] not in ((7019,), ())]
+    odd = [
+        rank for rank, one in enumerate(calls) if one != usual or one[1] not in ((7019,), ())
+    ]
     if odd:
         raise RuntimeError(f"ranks {odd} differ")
 

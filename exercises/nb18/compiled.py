@@ -1,4 +1,6 @@
-"""What compilers make of this notebook's kernels: compiled here where they are installed, and recorded otherwise."""
+"""What compilers make of this notebook's kernels: compiled here where they are
+installed, and recorded otherwise.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,24 @@ from labkit.measure.machine import machine
 NEEDS = "a CUDA GPU and Triton"
 RECORDED = DATA / "tile_code.csv"  # scripts/tile_code.py
 _VECTORS = {"ld.global.v4.b32": 4, "ld.global.v2.b32": 2, "ld.global.b32": 1}
-_SHOWN = ("mma.sync", "wgmma", "tcgen05", "ldmatrix", "cp.async", "TMA (cp.async.bulk)", "mbarrier", "bar.sync")
+_SHOWN = (
+    "mma.sync",
+    "wgmma",
+    "tcgen05",
+    "ldmatrix",
+    "cp.async",
+    "TMA (cp.async.bulk)",
+    "mbarrier",
+    "bar.sync",
+)
 _OTHER = {"setmaxnreg": "setmaxnreg", "cluster": "barrier.cluster"}
 _WHAT = ("threads", "registers", "B of shared memory", "numbers a load")
 CUTILE_TEXT = (
-    "@ct.kernel" + Path(__file__).with_name("cutile_matmul.py").read_text(encoding="utf-8").split("@ct.kernel")[1]
+    "@ct.kernel"
+    + Path(__file__)
+    .with_name("cutile_matmul.py")
+    .read_text(encoding="utf-8")
+    .split("@ct.kernel")[1]
 )
 
 
@@ -44,17 +59,26 @@ def launches() -> bool:
 
 @checked
 def race(
-    board: SpeedBoard, ways: Mapping[str, Callable[[], object]], yours: Callable[[], object] | None, **timing: Any
+    board: SpeedBoard,
+    ways: Mapping[str, Callable[[], object]],
+    yours: Callable[[], object] | None,
+    **timing: Any,
 ) -> Comparison:
-    """Time ways in turn on a board, the reader's kernel among them where it is solved and can be launched."""
+    """Time ways in turn on a board, the reader's kernel among them where it is solved
+    and can be launched.
+    """
     if not launches():
         board.absent("yours", NEEDS)
-    return board.compare({**ways, **({"yours": yours} if yours and launches() else {})}, **timing)
+    return board.compare(
+        {**ways, **({"yours": yours} if yours and launches() else {})}, **timing
+    )
 
 
 @dataclass(frozen=True, repr=False)
 class Code(Shown):
-    """A compiled kernel: how often families of instructions stand in its PTX, and what a program of it takes."""
+    """A compiled kernel: how often families of instructions stand in its PTX, and what
+    a program of it takes.
+    """
 
     name: str
     capability: int
@@ -76,24 +100,40 @@ class Code(Shown):
         return f"{self.name} for {self.capability / 10:.1f}: {found} ({self.origin})"
 
 
-def code(name: str, kernel: Any, *args: Any, capability: int = 90, **constants: Any) -> Code:
-    """A kernel of the notebook, compiled by Triton for these arguments, or as it was recorded under `name`.
+def code(
+    name: str, kernel: Any, *args: Any, capability: int = 90, **constants: Any
+) -> Code:
+    """A kernel of the notebook, compiled by Triton for these arguments, or as it was
+    recorded under `name`.
 
-    `capability` is 80, 90 or 100; num_warps, num_stages and num_ctas are Triton's options. KernelError for what was not
-    recorded, where Triton is not installed.
+    `capability` is 80, 90 or 100; num_warps, num_stages and num_ctas are Triton's
+    options. KernelError for what was not recorded, where Triton is not installed.
     """
     if with_triton():
         made = tiles.compile(kernel, *args, capability=capability, **constants)
-        return Code(name, capability, counted(made), f"compiled here by Triton {tiles.triton.__version__}")
+        return Code(
+            name,
+            capability,
+            counted(made),
+            f"compiled here by Triton {tiles.triton.__version__}",
+        )
     wanted = name, str(capability)
-    if not (rows := [row for row in recorded() if (row["name"], row["capability"]) == wanted]):
-        raise KernelError(f"{name!r} wasn't recorded for {capability / 10:.1f}: compiling it needs Triton, on Linux.")
+    if not (
+        rows := [
+            row for row in recorded() if (row["name"], row["capability"]) == wanted
+        ]
+    ):
+        raise KernelError(
+            f"{name!r} wasn't recorded for {capability / 10:.1f}: compiling it needs"
+            " Triton, on Linux."
+        )
     counts = {row["what"]: int(row["value"]) for row in rows}
     return Code(name, capability, counts, f"recorded, by {rows[0]['compiler']}")
 
 
 def generations(pointers: Any, descriptors: Any, **shape: int) -> list[Code]:
-    """The notebook's two matmuls for float16: with pointers, and with descriptors in three ways.
+    """The notebook's two matmuls for float16: with pointers, and with descriptors in
+    three ways.
 
     These are plain, with specialised warps, and in clusters of two blocks.
     """
@@ -107,7 +147,9 @@ def generations(pointers: Any, descriptors: Any, **shape: int) -> list[Code]:
         ("in pairs", descriptors, {"SPECIAL": False, "num_ctas": 2}, (90, 100)),
     ]
     return [
-        code(name, kernel, half, half, half, 4096, capability=each, **constants, **shape)
+        code(
+            name, kernel, half, half, half, 4096, capability=each, **constants, **shape
+        )
         for name, kernel, constants, capabilities in versions
         for each in capabilities
     ]
@@ -115,60 +157,108 @@ def generations(pointers: Any, descriptors: Any, **shape: int) -> list[Code]:
 
 def counted(made: tiles.TileCode) -> dict[str, int]:
     """The counts of a compiled kernel, by what was counted."""
-    found = made.instructions | {what: made.ptx.count(text) for what, text in _OTHER.items()}
+    found = made.instructions | {
+        what: made.ptx.count(text) for what, text in _OTHER.items()
+    }
     vector = max((n for text, n in _VECTORS.items() if text in made.ptx), default=0)
     threads = int(made.ptx.split(".reqntid ")[1].split()[0].rstrip(","))
-    sizes = zip(_WHAT, (threads, made.registers, made.shared_bytes, vector), strict=True)
+    sizes = zip(
+        _WHAT, (threads, made.registers, made.shared_bytes, vector), strict=True
+    )
     return {what: n for what, n in (*found.items(), *sizes) if n}
 
 
 def table(codes: Sequence[Code]) -> Table:
-    """A column for each compiled kernel, a row for each family of instructions that copy, multiply or wait."""
-    there = [what for what in (*_SHOWN, *_OTHER, *_WHAT[:-1]) if any(what in one.counts for one in codes)]
-    rows = tuple((what, *(f"{one.counts[what]:,}" if what in one.counts else "" for one in codes)) for what in there)
-    headings = ("instructions", *(f"{one.name} {one.capability / 10:.1f}" for one in codes))
-    return Table(rows, headings, notes=tuple(dict.fromkeys(one.origin for one in codes)))
+    """A column for each compiled kernel, a row for each family of instructions that
+    copy, multiply or wait.
+    """
+    there = [
+        what
+        for what in (*_SHOWN, *_OTHER, *_WHAT[:-1])
+        if any(what in one.counts for one in codes)
+    ]
+    rows = tuple(
+        (
+            what,
+            *(f"{one.counts[what]:,}" if what in one.counts else "" for one in codes),
+        )
+        for what in there
+    )
+    headings = (
+        "instructions",
+        *(f"{one.name} {one.capability / 10:.1f}" for one in codes),
+    )
+    return Table(
+        rows, headings, notes=tuple(dict.fromkeys(one.origin for one in codes))
+    )
 
 
 def cutile() -> Table:
-    """What cuTile's compiler makes of the same matmul for three generations: the size of the program for the GPU."""
+    """What cuTile's compiler makes of the same matmul for three generations: the size
+    of the program for the GPU.
+    """
     if by := cutile_version():
-        sizes = {str(capability): cutile_bytes(capability) for capability in (80, 90, 100)}
+        sizes = {
+            str(capability): cutile_bytes(capability) for capability in (80, 90, 100)
+        }
         origin = f"compiled here by {by}"
     else:
         found = [row for row in recorded() if row["what"] == "B of cubin"]
         sizes = {row["capability"]: int(row["value"]) for row in found}
         origin = f"recorded, by {found[0]['compiler']}"
-    rows = tuple((f"{int(capability) / 10:.1f}", format_bytes(n)) for capability, n in sizes.items())
-    return Table(rows, ("compute capability", "compiled, without a GPU"), notes=(origin,))
+    rows = tuple(
+        (f"{int(capability) / 10:.1f}", format_bytes(n))
+        for capability, n in sizes.items()
+    )
+    return Table(
+        rows, ("compute capability", "compiled, without a GPU"), notes=(origin,)
+    )
 
 
 def cutile_version() -> str:
-    """The names and versions of cuTile and of its compiler; empty where one of them isn't installed."""
+    """The names and versions of cuTile and of its compiler; empty where one of them
+    isn't installed.
+    """
     try:
-        return f"cuda-tile {version('cuda-tile')}, tileiras {version('nvidia-cuda-tileiras')}"
+        return (
+            f"cuda-tile {version('cuda-tile')}, tileiras"
+            f" {version('nvidia-cuda-tileiras')}"
+        )
     except PackageNotFoundError:
         return ""
 
 
 def cutile_bytes(capability: int) -> int:
-    """Bytes of the program that cuTile's compiler makes of `cutile_matmul.py` for 80, 90 or 100."""
+    """Bytes of the program that cuTile's compiler makes of `cutile_matmul.py` for 80,
+    90 or 100.
+    """
     ct: Any = importlib.import_module("cuda.tile")
     ways: Any = importlib.import_module("cuda.tile.compilation")
     matmul = importlib.import_module("exercises.nb18.cutile_matmul").matmul
     matrix = ways.ArrayConstraint(
-        ct.float16, 2, index_dtype=ct.int32, stride_lower_bound_incl=0, alias_groups=(), may_alias_internally=False,
-        stride_constant=(None, 1), stride_divisible_by=(16, 1), base_addr_divisible_by=16,
-    )  # fmt: skip
+        ct.float16,
+        2,
+        index_dtype=ct.int32,
+        stride_lower_bound_incl=0,
+        alias_groups=(),
+        may_alias_internally=False,
+        stride_constant=(None, 1),
+        stride_divisible_by=(16, 1),
+        base_addr_divisible_by=16,
+    )
     convention = ways.CallingConvention.cutile_python_v1()
     signature = ways.KernelSignature([matrix, matrix, matrix, 128, 64], convention)
     made = io.BytesIO()
-    ways.export_kernel(matmul, [signature], made, gpu_code=f"sm_{capability}", output_format="cubin")
+    ways.export_kernel(
+        matmul, [signature], made, gpu_code=f"sm_{capability}", output_format="cubin"
+    )
     return len(made.getvalue())
 
 
 def recorded() -> list[TableRow]:
-    """Rows of the table that scripts/tile_code.py wrote. Raises DataError for a damaged file."""
+    """Rows of the table that scripts/tile_code.py wrote. Raises DataError for a damaged
+    file.
+    """
     return read_table(RECORDED, _row, DataError)
 
 

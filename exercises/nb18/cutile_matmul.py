@@ -8,7 +8,8 @@ import cuda.tile as ct
 
 @ct.kernel
 def matmul(a, b, c, TILE: ct.Constant[int], DEPTH: ct.Constant[int]):
-    row, column = ct.bid(0), ct.bid(1)
+    row = ct.bid(0)
+    column = ct.bid(1)
     total = ct.full((TILE, TILE), 0, ct.float32)
     for k in range(ct.num_tiles(a, axis=1, shape=(TILE, DEPTH))):
         part_a = ct.load(a, index=(row, k), shape=(TILE, DEPTH))

@@ -67,7 +67,9 @@ def loads_three_times(x, out, columns, BLOCK: tl.constexpr):
     inside = column < columns
     top = tl.max(tl.load(x + here, mask=inside, other=-float("inf")), 0)
     total = tl.sum(tl.exp(tl.load(x + here, mask=inside, other=-float("inf")) - top), 0)
-    tl.store(out + here, tl.exp(tl.load(x + here, mask=inside, other=0.0) - top) / total, mask=inside)
+    tl.store(
+        out + here, tl.exp(tl.load(x + here, mask=inside, other=0.0) - top) / total, mask=inside
+    )
 
 
 @triton.jit
@@ -190,7 +192,11 @@ def the_largest_of_the_tile(top, total, mixed, scores, values):
 @triton.jit
 def without_a_top(top, total, mixed, scores, values):
     weights = tl.exp(scores)
-    return top * 0.0, total + tl.sum(weights, 1), tl.dot(weights.to(values.dtype), values, mixed)
+    return (
+        top * 0.0,
+        total + tl.sum(weights, 1),
+        tl.dot(weights.to(values.dtype), values, mixed),
+    )
 
 
 @triton.jit
@@ -335,7 +341,9 @@ def later_keys_count(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.
 
 
 @triton.jit
-def masked_scores_are_zero(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
+def masked_scores_are_zero(
+    q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr
+):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
     top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
@@ -377,7 +385,9 @@ def queries_in_every_turn(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE
 
 
 @triton.jit
-def steps_as_wide_as_a_head(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
+def steps_as_wide_as_a_head(
+    q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr
+):
     """Right while a head is as wide as a tile is long."""
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
@@ -392,7 +402,9 @@ def steps_as_wide_as_a_head(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TI
 
 
 @triton.jit
-def a_softmax_for_each_tile(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
+def a_softmax_for_each_tile(
+    q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr
+):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
     mixed = tl.zeros((TILE, WIDTH), tl.float32)

@@ -1,4 +1,6 @@
-"""The small GPT of notebook 19 with a switch for each technique; without any it is what tutorials have."""
+"""The small GPT of notebook 19 with a switch for each technique; without any it is what
+tutorials have.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
-from torch.nn.functional import cross_entropy, relu, rms_norm, scaled_dot_product_attention
+from torch.nn.attention.flex_attention import (
+    BlockMask,
+    create_block_mask,
+    flex_attention,
+)
+from torch.nn.functional import (
+    cross_entropy,
+    relu,
+    rms_norm,
+    scaled_dot_product_attention,
+)
 from torch.utils.checkpoint import checkpoint
 
 from labkit.measure.machine import machine, pick
@@ -27,7 +38,8 @@ class Switches:
     parts: int = 1  # of a batch, whose gradients are added up
     gathered: bool = False  # cut all windows of a batch at once
     one_call: bool = False  # attention in one call into torch
-    flex: bool = False  # FlexAttention, which torch compiles; on a CPU it has no backward pass
+    # FlexAttention, which torch compiles; on a CPU it has no backward pass
+    flex: bool = False
     fused: bool = False  # AdamW for all weights in one call
     read: bool = True  # loss and norm of the gradient, after every step
     bf16: bool = False  # products in bfloat16
@@ -35,7 +47,8 @@ class Switches:
     compiled: str = ""  # torch.compile's backend
     threads: int = 1
     rate: float = 1e-3  # AdamW's; Muon's is 0.02
-    mup: int = 0  # the width that `rate` was found at; muP makes of it the rates of this width
+    # the width that `rate` was found at; muP makes of it the rates of this width
+    mup: int = 0
     warmup: int = 1  # steps until the full rate
     decay: int = 0  # steps in which the rate falls to a tenth; 0: it stays
     zero: bool = False  # projections that add to the residual start at zero
@@ -54,7 +67,9 @@ class _Attention(nn.Module):
 
     def __init__(self, qkv: nn.Linear, out: nn.Linear, on: Switches) -> None:
         super().__init__()
-        self.qkv, self.out, self.on = qkv, out, on
+        self.qkv = qkv
+        self.out = out
+        self.on = on
 
     def forward(self, x: Tensor) -> Tensor:
         parts = self.qkv(x).unflatten(2, (3, self.on.heads, -1)).permute(2, 0, 3, 1, 4)
@@ -64,7 +79,11 @@ class _Attention(nn.Module):
         if self.on.flex:
             mixed = _flex()(q, k, v, block_mask=_causal(q.shape[2], q.device))
         else:
-            mixed = scaled_dot_product_attention(q, k, v, is_causal=True) if self.on.one_call else _by_hand(q, k, v)
+            mixed = (
+                scaled_dot_product_attention(q, k, v, is_causal=True)
+                if self.on.one_call
+                else _by_hand(q, k, v)
+            )
         joined: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
         return joined
 
@@ -77,13 +96,17 @@ def _by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 @functools.cache
 def _flex() -> Any:
-    return torch.compile(flex_attention) if torch.cuda.is_available() else flex_attention
+    return (
+        torch.compile(flex_attention) if torch.cuda.is_available() else flex_attention
+    )
 
 
 @functools.cache
 def _causal(length: int, device: torch.device) -> BlockMask:
     """Which tokens each of so many sees: itself and those before."""
-    return create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length, device=device)
+    return create_block_mask(
+        lambda b, h, i, j: i >= j, None, None, length, length, device=device
+    )
 
 
 class _Squared(nn.Module):
@@ -93,9 +116,13 @@ class _Squared(nn.Module):
 
 def new_model(on: Switches) -> SmallGPT:
     """SmallGPT with the parts that the switches ask for."""
-    model = SmallGPT(on.rows, layers=on.layers, heads=on.heads, width=on.width, context=on.context)
+    model = SmallGPT(
+        on.rows, layers=on.layers, heads=on.heads, width=on.width, context=on.context
+    )
     if on.mup:
-        model.norm.register_forward_hook(lambda module, given, x: x * (on.mup / on.width))
+        model.norm.register_forward_hook(
+            lambda module, given, x: x * (on.mup / on.width)
+        )
     blocks: Any = model.blocks
     for block in blocks:
         block.attention = _Attention(block.attention.qkv, block.attention.out, on)
@@ -105,14 +132,18 @@ def new_model(on: Switches) -> SmallGPT:
             for part in (block.attention, block.mlp):
                 nn.init.zeros_(part.out.weight)
         if on.recompute:
-            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+            block.forward = functools.partial(
+                checkpoint, block.forward, use_reentrant=False
+            )
     for weight in hidden(model) if on.mup else ():
         weight.data *= math.sqrt(on.mup / on.width)
     return model.to(on.device)
 
 
 def hidden(model: SmallGPT) -> list[nn.Parameter]:
-    """The matrices of the blocks: of what a wider network has more, all but the embedding's rows."""
+    """The matrices of the blocks: of what a wider network has more, all but the
+    embedding's rows.
+    """
     return [weight for weight in model.blocks.parameters() if weight.dim() == 2]
 
 
@@ -124,20 +155,29 @@ def network(on: Switches, model: SmallGPT) -> nn.Module:
 def new_optimizers(on: Switches, model: SmallGPT) -> list[optim.Optimizer]:
     """AdamW for all weights, or for all but the blocks' matrices, which Muon then has.
 
-    muP divides their rate by the factor in width, as new_model their variance and the logits: G. Yang et al., Tensor
-    programs V: tuning large neural networks via zero-shot hyperparameter transfer (2022), table 8.
+    muP divides their rate by the factor in width, as new_model their variance and the
+    logits: G. Yang et al., Tensor programs V: tuning large neural networks via
+    zero-shot hyperparameter transfer (2022), table 8.
     """
     matrices = hidden(model)
     rest = [p for p in model.parameters() if all(p is not other for other in matrices)]
     groups: list[dict[str, Any]] = [{"params": rest}]
     if not on.muon:
-        groups.append({"params": matrices, "lr": on.rate * (on.mup / on.width if on.mup else 1)})
+        groups.append(
+            {"params": matrices, "lr": on.rate * (on.mup / on.width if on.mup else 1)}
+        )
     adam = optim.AdamW(groups, lr=on.rate, fused=on.fused, foreach=False)
-    return [adam, optim.Muon(matrices, lr=0.02, weight_decay=0.0)] if on.muon else [adam]
+    return (
+        [adam, optim.Muon(matrices, lr=0.02, weight_decay=0.0)] if on.muon else [adam]
+    )
 
 
-def schedules(on: Switches, optimizers: list[optim.Optimizer]) -> list[optim.lr_scheduler.LRScheduler]:
-    """For each optimizer, what raises its rate in `warmup` steps, and lowers it in `decay` steps."""
+def schedules(
+    on: Switches, optimizers: list[optim.Optimizer]
+) -> list[optim.lr_scheduler.LRScheduler]:
+    """For each optimizer, what raises its rate in `warmup` steps, and lowers it in
+    `decay` steps.
+    """
 
     def share(step: int) -> float:
         falling = max(0.1, 1 - step / on.decay) if on.decay else 1.0
@@ -157,6 +197,8 @@ def windows(on: Switches, text: Tensor, starts: Tensor) -> Tensor:
 
 
 def loss_of(net: nn.Module, rows: Tensor) -> Tensor:
-    """Mean loss, in nats a token, of each token of the windows after the first; -100 is padding."""
+    """Mean loss, in nats a token, of each token of the windows after the first; -100 is
+    padding.
+    """
     logits = net(rows[:, :-1].clamp(min=0)).float()
     return cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())

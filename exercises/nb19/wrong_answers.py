@@ -56,7 +56,9 @@ right_factors = averaged(statistics.geometric_mean)
 
 def seconds_and_tokens(below, rung):
     _, learning = right_factors(below, rung)
-    return statistics.geometric_mean(a[0] / b[0] for a, b in zip(below, rung, strict=True)), learning
+    return statistics.geometric_mean(
+        a[0] / b[0] for a, b in zip(below, rung, strict=True)
+    ), learning
 
 
 def seconds_times_tokens(below, rung):
@@ -145,7 +147,11 @@ WRONG = {
         (bits_of_a_byte, "A byte isn't taken apart", "wrong-unit"),
         (tokens_are_bytes, "unrounded", "rounding-is-cosmetic"),
         (lambda loss, tokens, n_bytes: None, "got nothing", "result-of-another-kind"),
-        (lambda loss, tokens, n_bytes: 3.58, "Bits of the whole text over its bytes", "hard-coded"),
+        (
+            lambda loss, tokens, n_bytes: 3.58,
+            "Bits of the whole text over its bytes",
+            "hard-coded",
+        ),
     ],
     "19.4a": [
         (seconds_and_tokens, "divide seconds by tokens first", "gain-has-no-order"),
@@ -155,7 +161,11 @@ WRONG = {
         (averaged(statistics.fmean), "geometric mean", "averaged-at-the-wrong-place"),
         (averaged(statistics.median), "geometric mean", "averaged-at-the-wrong-place"),
         (of_sums, "Take each seed's own ratio", "pairs-mixed-up"),
-        (one_gain, "expected (gain in seconds a token, gain in tokens)", "result-of-another-kind"),
+        (
+            one_gain,
+            "expected (gain in seconds a token, gain in tokens)",
+            "result-of-another-kind",
+        ),
         (lambda below, rung: (1.0, 1.0), "geometric mean", "hard-coded"),
     ],
     "19.4b": [
@@ -165,26 +175,58 @@ WRONG = {
         (iterated(scaled=False), "divided by its norm first", "right-for-one-case"),
         (by_zero, "may that be 0", "zero-never-happens"),
         (left_transposed, "of the gradient's shape", "axes-swapped"),
-        (lambda gradient: iterated()(gradient.bfloat16()), "use float32", "low-precision-is-enough"),
+        (
+            lambda gradient: iterated()(gradient.bfloat16()),
+            "use float32",
+            "low-precision-is-enough",
+        ),
         (signs, "singular values from", "other-formula"),
         (other_product, "singular values from", "other-formula"),
         (rows_of_length_one, "singular values from", "other-formula"),
-        (lambda gradient: torch.linalg.svdvals(gradient), "of the gradient's shape", "result-of-another-kind"),
+        (
+            lambda gradient: torch.linalg.svdvals(gradient),
+            "of the gradient's shape",
+            "result-of-another-kind",
+        ),
         (lambda gradient: None, "expected a tensor", "result-of-another-kind"),
     ],
     "19.6": [
-        (bytes_read(lambda w, kept, layers, batch: w), "the cache is missing", "half-the-work-counted"),
-        (bytes_read(lambda w, kept, layers, batch: w + kept * batch), "a key and a value", "half-the-work-counted"),
-        (bytes_read(lambda w, kept, layers, batch: w + 2 * kept), "a cache of its own", "what-grows-with-batch"),
-        (bytes_read(lambda w, kept, layers, batch: (w + 2 * kept) * batch), "share one read", "what-grows-with-batch"),
+        (
+            bytes_read(lambda w, kept, layers, batch: w),
+            "the cache is missing",
+            "half-the-work-counted",
+        ),
+        (
+            bytes_read(lambda w, kept, layers, batch: w + kept * batch),
+            "a key and a value",
+            "half-the-work-counted",
+        ),
+        (
+            bytes_read(lambda w, kept, layers, batch: w + 2 * kept),
+            "a cache of its own",
+            "what-grows-with-batch",
+        ),
+        (
+            bytes_read(lambda w, kept, layers, batch: (w + 2 * kept) * batch),
+            "share one read",
+            "what-grows-with-batch",
+        ),
         (
             bytes_read(lambda w, kept, layers, batch: w + 2 * kept * batch / layers),
             "Each layer has a cache",
             "half-the-work-counted",
         ),
-        (lambda w, n, d, t, b, each, rate: (w + 2 * n * d * t * b) / rate, "Numbers aren't bytes", "wrong-unit"),
+        (
+            lambda w, n, d, t, b, each, rate: (w + 2 * n * d * t * b) / rate,
+            "Numbers aren't bytes",
+            "wrong-unit",
+        ),
         (lambda w, n, d, t, b, each, rate: 2 * w * b / rate, "Those are FLOP", "other-formula"),
-        (lambda w, n, d, t, b, each, rate: rate / ((w + 2 * n * d * t * b) * each), "steps a second", "upside-down"),
+        (
+            lambda w, n, d, t, b, each, rate: rate / ((w + 2 * n * d * t * b) * each),
+            "steps a second",
+            "upside-down",
+        ),
         (lambda w, n, d, t, b, each, rate: 1e-3, "All that is read", "hard-coded"),
         (lambda w, n, d, t, b, each, rate: None, "got nothing", "result-of-another-kind"),
     ],

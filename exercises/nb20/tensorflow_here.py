@@ -1,4 +1,6 @@
-"""TensorFlow beside torch, if it is installed: on the same device, with as many threads, and without what it logs."""
+"""TensorFlow beside torch, if it is installed: on the same device, with as many
+threads, and without what it logs.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,20 @@ from steptime.chrome_trace import quiet_profiler
 
 @functools.cache
 def tensorflow() -> Any:
-    """TensorFlow with torch's number of threads and the CPU as two devices, CPU:0 and CPU:1; None where it is missing.
+    """TensorFlow with torch's number of threads and the CPU as two devices, CPU:0 and
+    CPU:1; None where it is missing.
 
-    Where torch has a GPU, it takes one too, and its memory bit by bit; neither rounds products to TF32 then.
-    TensorFlow raises RuntimeError where it is in use already with other settings.
+    Where torch has a GPU, it takes one too, and its memory bit by bit; neither rounds
+    products to TF32 then. TensorFlow raises RuntimeError where it is in use already
+    with other settings.
     """
     import torch
 
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read at the import: errors only
+    # read at the import: errors only
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
-        with quiet_profiler(), warnings.catch_warnings():  # what it says before it has read that level
+        # what it says before it has read that level
+        with quiet_profiler(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tf: Any = importlib.import_module("tensorflow")
     except ImportError:
@@ -31,10 +37,13 @@ def tensorflow() -> Any:
     gpus = tf.config.list_physical_devices("GPU") if torch.cuda.is_available() else []
     tf.config.set_visible_devices(gpus, "GPU")
     for gpu in gpus:
-        tf.config.experimental.set_memory_growth(gpu, True)  # without it, nothing would be left for torch
+        # without it, nothing would be left for torch
+        tf.config.experimental.set_memory_growth(gpu, True)
     tf.config.experimental.enable_tensor_float_32_execution(False)
     torch.backends.cudnn.allow_tf32 = False
     tf.config.threading.set_intra_op_parallelism_threads(torch.get_num_threads())
     two = [tf.config.LogicalDeviceConfiguration()] * 2
-    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], two
+    )
     return tf

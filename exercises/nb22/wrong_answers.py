@@ -67,7 +67,9 @@ def by_column(weights, bits):
 # 22.4
 
 _NAMES = tagged_cells("22", "design")
-ProcessingElement, Module, Signal, signed = (_NAMES[n] for n in ("ProcessingElement", "Module", "Signal", "signed"))
+ProcessingElement, Module, Signal, signed = (
+    _NAMES[n] for n in ("ProcessingElement", "Module", "Signal", "signed")
+)
 
 
 class FirstTooEarly(ProcessingElement):
@@ -96,7 +98,12 @@ class DelayedSum(ProcessingElement):
 
     def accumulate(self, m, product, first):
         early, late = Signal(signed(32)), Signal()
-        m.d.sync += [late.eq(first), self.total.eq(early), early.eq(early + product), self.out.eq(self.below)]
+        m.d.sync += [
+            late.eq(first),
+            self.total.eq(early),
+            early.eq(early + product),
+            self.out.eq(self.below),
+        ]
         with m.If(first):
             m.d.sync += early.eq(product)
         with m.If(late):
@@ -125,7 +132,12 @@ class SumTooNarrow(ProcessingElement):
     def accumulate(self, m, product, first):
         kept, late, total = Signal(signed(16)), Signal(), Signal(signed(24))
         m.d.comb += self.total.eq(total)
-        m.d.sync += [kept.eq(product), late.eq(first), total.eq(total + kept), self.out.eq(self.below)]
+        m.d.sync += [
+            kept.eq(product),
+            late.eq(first),
+            total.eq(total + kept),
+            self.out.eq(self.below),
+        ]
         with m.If(late):
             m.d.sync += [total.eq(kept), self.out.eq(total)]
 
@@ -147,7 +159,12 @@ class NeighboursLate(ProcessingElement):
 class BelowLate(ProcessingElement):
     def accumulate(self, m, product, first):
         kept, late, below = Signal(signed(16)), Signal(), Signal(signed(32))
-        m.d.sync += [kept.eq(product), late.eq(first), below.eq(self.below), self.total.eq(self.total + kept)]
+        m.d.sync += [
+            kept.eq(product),
+            late.eq(first),
+            below.eq(self.below),
+            self.total.eq(self.total + kept),
+        ]
         m.d.sync += self.out.eq(below)
         with m.If(late):
             m.d.sync += [self.total.eq(kept), self.out.eq(self.total)]
@@ -162,12 +179,19 @@ class Nothing(ProcessingElement):
 
 
 def sized(
-    passes=lambda classes, n: -(-classes // n), images=lambda n: n, unit=1e6, fits=None, pick=None, fit=operator.le
+    passes=lambda classes, n: -(-classes // n),
+    images=lambda n: n,
+    unit=1e6,
+    fits=None,
+    pick=None,
+    fit=operator.le,
 ):
     def best_size(placed, classes, inputs, luts, multipliers):
         inside = fits or (lambda r: fit(r.luts, luts) and fit(r.multipliers, multipliers))
         rates = {
-            n: unit * r.fmax_mhz * images(n) / (inputs * passes(classes, n)) for n, r in placed.items() if inside(r)
+            n: unit * r.fmax_mhz * images(n) / (inputs * passes(classes, n))
+            for n, r in placed.items()
+            if inside(r)
         }
         return max(rates.items(), key=pick or (lambda found: found[1])) if rates else None
 
@@ -182,29 +206,49 @@ WRONG = {
     "22.2": [
         (at_once, "Row 1 begins at clock 1", "other-formula"),
         (last_first, "begins at clock", "other-formula"),
-        (lambda rows: skewed(rows).astype(np.uint8), "should get rows", "low-precision-is-enough"),
+        (
+            lambda rows: skewed(rows).astype(np.uint8),
+            "should get rows",
+            "low-precision-is-enough",
+        ),
         (lambda rows: abs(skewed(rows)), "should get rows", "other-formula"),
         (one_clock_late, "at clock 0, row 0 should get rows[0, 0]", "off-by-one"),
         (wrapped, "should get 0", "other-formula"),
-        (right_for_squares, "expected 4 clocks of 2 numbers, shape (4, 2), got (3, 2)", "right-for-one-case"),
+        (
+            right_for_squares,
+            "expected 4 clocks of 2 numbers, shape (4, 2), got (3, 2)",
+            "right-for-one-case",
+        ),
         (lambda rows: skewed(rows).T, "one line a row, not one a clock", "axes-swapped"),
         (lambda rows: rows.T, "When is the last row through", "axes-swapped"),
         (lambda rows: skewed(rows)[:-1], "expected 4 clocks", "off-by-one"),
         (lambda rows: None, "Is there a return", "result-of-another-kind"),
-        (lambda rows: [list(row) for row in rows] + [[0]], "each clock needs 2 numbers", "result-of-another-kind"),
+        (
+            lambda rows: [list(row) for row in rows] + [[0]],
+            "each clock needs 2 numbers",
+            "result-of-another-kind",
+        ),
         (skewed(np.ones((2, 2), int)), "Expected a function", "result-of-another-kind"),
     ],
     "22.3": [
         (one_scale, "as large as its largest weight needs", "one-scale-fits-all"),
         (by_column, "a scale for each row", "axes-swapped"),
         (rows_scaled(lambda bits: 2 ** (bits - 1)), "128 is beyond 127", "off-by-one"),
-        (rows_scaled(lambda bits: 2 ** (bits - 1) - 2), "as large as its largest weight needs", "off-by-one"),
+        (
+            rows_scaled(lambda bits: 2 ** (bits - 1) - 2),
+            "as large as its largest weight needs",
+            "off-by-one",
+        ),
         (rows_scaled(lambda bits: 2**bits - 1), "beyond 127", "other-formula"),
         (rows_scaled(most, torch.trunc), "steps away", "rounding-is-cosmetic"),
         (rows_scaled(most, torch.floor), "steps away", "rounding-is-cosmetic"),
         (rows_scaled(most, lambda x: x), "is not whole", "rounding-is-cosmetic"),
         (rows_scaled(most, size=lambda w: w.amax(dim=1)), "beyond", "other-formula"),
-        (rows_scaled(most, size=lambda w: 2 * w.abs().amax(dim=1)), "2 times as large", "one-scale-fits-all"),
+        (
+            rows_scaled(most, size=lambda w: 2 * w.abs().amax(dim=1)),
+            "2 times as large",
+            "one-scale-fits-all",
+        ),
         (lambda weights, bits: rows_scaled(most)(weights, 8), "beyond 7", "right-for-one-case"),
         (
             lambda weights, bits: rows_scaled(most)(weights, bits)[::-1],
@@ -219,10 +263,22 @@ WRONG = {
     ],
     "22.4": [
         (ProcessingElement, "After clock", "does-less-work"),
-        (FirstTooEarly, "now a clock later, with the product that `first` belongs to", "register-anywhere"),
-        (RegistersBeforeTheProduct, "a path still leads through the multiplier and the adder", "register-anywhere"),
+        (
+            FirstTooEarly,
+            "now a clock later, with the product that `first` belongs to",
+            "register-anywhere",
+        ),
+        (
+            RegistersBeforeTheProduct,
+            "a path still leads through the multiplier and the adder",
+            "register-anywhere",
+        ),
         (ConnectedAtOnce, "After clock", "register-anywhere"),
-        (DelayedSum, "a path still leads through the multiplier and the adder", "register-anywhere"),
+        (
+            DelayedSum,
+            "a path still leads through the multiplier and the adder",
+            "register-anywhere",
+        ),
         (TooNarrow, "total should be", "low-precision-is-enough"),
         (OneBitTooNarrow, "total should be", "low-precision-is-enough"),
         (SumTooNarrow, "32 for a sum", "low-precision-is-enough"),
@@ -234,8 +290,16 @@ WRONG = {
     ],
     "22.5": [
         (sized(pick=lambda found: found[0]), "gives", "bigger-is-better"),
-        (sized(passes=lambda classes, n: 1), "Each group of images enters once for every n classes", "other-formula"),
-        (sized(passes=lambda classes, n: classes / n), "1.2x what we expect", "rounding-is-cosmetic"),
+        (
+            sized(passes=lambda classes, n: 1),
+            "Each group of images enters once for every n classes",
+            "other-formula",
+        ),
+        (
+            sized(passes=lambda classes, n: classes / n),
+            "1.2x what we expect",
+            "rounding-is-cosmetic",
+        ),
         (
             sized(passes=lambda classes, n: max(classes // n, 1)),
             "once for every n classes, or part",
@@ -252,6 +316,10 @@ WRONG = {
             "expected (n, images a second)",
             "result-of-another-kind",
         ),
-        (lambda placed, *rest: max(placed.items(), key=lambda found: found[1].fmax_mhz), "gives", "bigger-is-better"),
+        (
+            lambda placed, *rest: max(placed.items(), key=lambda found: found[1].fmax_mhz),
+            "gives",
+            "bigger-is-better",
+        ),
     ],
 }

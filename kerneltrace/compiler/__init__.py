@@ -1,4 +1,6 @@
-"""Compile CUDA C++ and numba kernels on a machine without a GPU, and read what the compiler made of them."""
+"""Compile CUDA C++ and numba kernels on a machine without a GPU, and read what the
+compiler made of them.
+"""
 
 from kerneltrace.compiler.compiled import Compiled, KernelResources
 from kerneltrace.compiler.cplusplus import compile_cuda

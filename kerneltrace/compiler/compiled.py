@@ -1,4 +1,6 @@
-"""Read a compiler's output: registers, spills and memory from its log and object file; PTX instructions."""
+"""Read a compiler's output: registers, spills and memory from its log and object file;
+PTX instructions.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,14 @@ from kerneltrace.errors import BadArgument, CompileError
 from kerneltrace.tables import ShownAsTable, Table
 
 _MAX_BLOCK = 1024  # threads, on every GPU since compute capability 2.0
-_RESERVED_SHARED_BYTES = 1024  # a block: the object file counts what the system reserves from capability 9.0 on
-_FUNCTION = re.compile(r"Function properties for (\S+)\n(.*?)(?=Function properties for|\Z)", re.DOTALL)
-_OPCODE = re.compile(r"(?:@!?%\w+\s+)?([a-z][a-z0-9_]*(?:(?:\.|::)[a-z0-9_]+)*)(?:\s|$)")
+# a block: the object file counts what the system reserves from capability 9.0 on
+_RESERVED_SHARED_BYTES = 1024
+_FUNCTION = re.compile(
+    r"Function properties for (\S+)\n(.*?)(?=Function properties for|\Z)", re.DOTALL
+)
+_OPCODE = re.compile(
+    r"(?:@!?%\w+\s+)?([a-z][a-z0-9_]*(?:(?:\.|::)[a-z0-9_]+)*)(?:\s|$)"
+)
 _DIRECTIVE_LINE = re.compile(r"^\s*\.(?:loc|file|section|pragma)\b.*$", re.MULTILINE)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\((.*?)\)([^{;]*)\{", re.DOTALL)
 
@@ -26,8 +33,9 @@ _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\((.*?)\)([^{;]*)\{", re.DOTALL)
 class KernelResources:
     """What one thread and one block of a kernel use, as the assembler reports it.
 
-    `registers`, stack and spills are for one thread; `shared_bytes`, without dynamic shared memory, for one block.
-    `constant_bytes` are those of `__constant__` variables and tables; `max_threads` what launch bounds allow, or 1,024.
+    `registers`, stack and spills are for one thread; `shared_bytes`, without dynamic
+    shared memory, for one block. `constant_bytes` are those of `__constant__` variables
+    and tables; `max_threads` what launch bounds allow, or 1,024.
     """
 
     registers: int
@@ -43,7 +51,8 @@ class KernelResources:
 class Compiled(ShownAsTable):
     """A compiled module: its PTX, and the resources of each kernel by name.
 
-    `compute_capability` is what it was compiled for, and `why` says how that was chosen.
+    `compute_capability` is what it was compiled for, and `why` says how that was
+    chosen.
     """
 
     ptx: str
@@ -60,45 +69,80 @@ class Compiled(ShownAsTable):
         """The resources of the only kernel; BadArgument where there are several."""
         if len(self.kernels) != 1:
             raise BadArgument(
-                f"Expected one kernel, got {len(self.kernels)}: {', '.join(self.kernels)}. "
-                "Name one: result.kernels[name]."
+                f"Expected one kernel, got {len(self.kernels)}:"
+                f" {', '.join(self.kernels)}. Name one: result.kernels[name]."
             )
         return next(iter(self.kernels.values()))
 
     @property
     def registers(self) -> int:
-        """Registers a thread of the only kernel; BadArgument where there are several."""
+        """Registers a thread of the only kernel; BadArgument where
+        there are several.
+        """
         return self.only.registers
 
     def instructions(self, pattern: str = "*") -> dict[str, int]:
-        """Count the module's PTX instructions by opcode, most frequent first: {"fma.rn.f32": 32, "ld.global.f32": 2}.
+        """Count the module's PTX instructions by opcode, most frequent first:
+        {"fma.rn.f32": 32, "ld.global.f32": 2}.
 
-        `pattern` selects opcodes: "*" is any text, so "ld.*" are the loads. Instructions are counted as written, not
-        as executed: a loop's body counts once, unless the compiler unrolled it. PTX has no registers assigned yet, so
-        a register cap shows in `kernels`, not here. Source: PTX ISA, "Instruction Statements".
+        `pattern` selects opcodes: "*" is any text, so "ld.*" are the loads.
+        Instructions are counted as written, not as executed: a loop's body counts once,
+        unless the compiler unrolled it. PTX has no registers assigned yet, so a
+        register cap shows in `kernels`, not here. Source: PTX ISA, "Instruction
+        Statements".
         """
-        found = Counter(code for code in _opcodes(self.ptx) if fnmatchcase(code, text("pattern", pattern, BadArgument)))
+        found = Counter(
+            code
+            for code in _opcodes(self.ptx)
+            if fnmatchcase(code, text("pattern", pattern, BadArgument))
+        )
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
     def table(self) -> Table:
         """A row for each kernel."""
-        headings = ("kernel", "registers", "spill stores", "spill loads", "stack", "shared", "constant", "max threads")
-        sizes = ("spill_store_bytes", "spill_load_bytes", "stack_bytes", "shared_bytes", "constant_bytes")
+        headings = (
+            "kernel",
+            "registers",
+            "spill stores",
+            "spill loads",
+            "stack",
+            "shared",
+            "constant",
+            "max threads",
+        )
+        sizes = (
+            "spill_store_bytes",
+            "spill_load_bytes",
+            "stack_bytes",
+            "shared_bytes",
+            "constant_bytes",
+        )
         rows = tuple(
-            (kernel, str(one.registers), *(f"{getattr(one, name)} B" for name in sizes), str(one.max_threads))
+            (
+                kernel,
+                str(one.registers),
+                *(f"{getattr(one, name)} B" for name in sizes),
+                str(one.max_threads),
+            )
             for kernel, one in self.kernels.items()
         )
         major, minor = self.compute_capability
         note = f" ({self.why})" if self.why else ""
-        return Table(rows, headings, f"Compiled for compute capability {major}.{minor}{note}")
+        return Table(
+            rows, headings, f"Compiled for compute capability {major}.{minor}{note}"
+        )
 
 
-def compiled(ptx: str, log: str, cubin: bytes, *, compute_capability: tuple[int, int], why: str) -> Compiled:
-    """Read a compiler's output into a Compiled; CompileError for a log that leaves out a kernel.
+def compiled(
+    ptx: str, log: str, cubin: bytes, *, compute_capability: tuple[int, int], why: str
+) -> Compiled:
+    """Read a compiler's output into a Compiled; CompileError for a log that leaves out
+    a kernel.
 
-    Registers, stack and spills come from the assembler's log (option -v); shared and constant memory from the object
-    file's sections, since the log leaves out what is declared outside of a kernel. Source: CUDA Binary Utilities,
-    and `cuobjdump --dump-resource-usage`, which shows the same numbers.
+    Registers, stack and spills come from the assembler's log (option -v); shared and
+    constant memory from the object file's sections, since the log leaves out what is
+    declared outside of a kernel. Source: CUDA Binary Utilities, and `cuobjdump
+    --dump-resource-usage`, which shows the same numbers.
     """
     entries = {match[1]: match[3] for match in _ENTRY.finditer(ptx)}
     sizes = dict(_sections(cubin))
@@ -114,14 +158,22 @@ def compiled(ptx: str, log: str, cubin: bytes, *, compute_capability: tuple[int,
             spill_load_bytes=_number(r"(\d+) bytes spill loads", said),
             stack_bytes=_number(r"(\d+) bytes stack frame", said),
             shared_bytes=max(0, sizes.get(f".nv.shared.{symbol}", 0) - reserved),
-            constant_bytes=sizes.get(".nv.constant3", 0) + sizes.get(f".nv.constant2.{symbol}", 0),
-            max_threads=math.prod(map(int, bound[1].split(","))) if bound else _MAX_BLOCK,
+            constant_bytes=sizes.get(".nv.constant3", 0)
+            + sizes.get(f".nv.constant2.{symbol}", 0),
+            max_threads=(
+                math.prod(map(int, bound[1].split(","))) if bound else _MAX_BLOCK
+            ),
         )
     if set(found) != set(entries):
         missing = ", ".join(sorted(set(entries) - set(found)))
-        raise CompileError(f"Expected the assembler's log to report on each kernel, got nothing on {missing}: {log}")
+        raise CompileError(
+            "Expected the assembler's log to report on each kernel, got nothing on"
+            f" {missing}: {log}"
+        )
     short = _short_names(tuple(found))
-    return Compiled(ptx, compute_capability, {short.get(s, s): r for s, r in found.items()}, why)
+    return Compiled(
+        ptx, compute_capability, {short.get(s, s): r for s, r in found.items()}, why
+    )
 
 
 def _number(pattern: str, text: str) -> int:
@@ -132,11 +184,15 @@ def _number(pattern: str, text: str) -> int:
 
 
 def _short_names(symbols: tuple[str, ...]) -> dict[str, str]:
-    """The plain function name for each C++ symbol such as _Z4copyPfi, where no two symbols share it."""
+    """The plain function name for each C++ symbol such as _Z4copyPfi, where no two
+    symbols share it.
+    """
     short = {}
     for symbol in symbols:
         match = re.match(r"_Z(\d+)", symbol)
-        short[symbol] = symbol[match.end() : match.end() + int(match[1])] if match else symbol
+        short[symbol] = (
+            symbol[match.end() : match.end() + int(match[1])] if match else symbol
+        )
     counts = Counter(short.values())
     return {symbol: name for symbol, name in short.items() if counts[name] == 1}
 
@@ -149,12 +205,19 @@ def _opcodes(ptx: str) -> Iterator[str]:
 
 
 def _sections(cubin: bytes) -> Iterator[tuple[str, int]]:
-    """Name and size in bytes of each section of a 64-bit little-endian ELF file. Source: ELF-64 Object File Format."""
+    """Name and size in bytes of each section of a 64-bit little-endian ELF file.
+    Source: ELF-64 Object File Format.
+    """
     if cubin[:6] != b"\x7fELF\x02\x01":
-        raise CompileError(f"Expected a 64-bit ELF file from the compiler, got one that starts with {cubin[:6]!r}.")
+        raise CompileError(
+            "Expected a 64-bit ELF file from the compiler, got one that starts with"
+            f" {cubin[:6]!r}."
+        )
     (table,) = struct.unpack_from("<Q", cubin, 40)
     width, count, names_at = struct.unpack_from("<HHH", cubin, 58)
-    headers = [struct.unpack_from("<IIQQQQ", cubin, table + width * i) for i in range(count)]
+    headers = [
+        struct.unpack_from("<IIQQQQ", cubin, table + width * i) for i in range(count)
+    ]
     names = headers[names_at][4]
     for name, _, _, _, _, size in headers:
         start = names + name

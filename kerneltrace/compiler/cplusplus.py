@@ -15,56 +15,105 @@ from kerneltrace.errors import BadArgument, CompileError
 
 _FILE = "kernel.cu"
 _ERROR = re.compile(rf"{re.escape(_FILE)}\((\d+)\): (?:catastrophic )?error\S*:? (.*)")
-_NUMBERS = "".join(f"using cuda::std::{u}int{bits}_t;\n" for u in ("", "u") for bits in (8, 16, 32, 64))
+_NUMBERS = "".join(
+    f"using cuda::std::{u}int{bits}_t;\n" for u in ("", "u") for bits in (8, 16, 32, 64)
+)
 _HOST_HEADERS = {
     "float": "#include <cuda/std/cfloat>\n",
     "limits": "#include <cuda/std/climits>\n",
     "stdint": f"#include <cuda/std/cstdint>\n{_NUMBERS}",
-    "math": "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fffffff)\n"
-    "#define M_PI 3.14159265358979323846\n",
-    **dict.fromkeys(("assert", "stddef", "stdio", "stdlib", "string", "time"), ""),  # NVRTC knows what kernels use
+    "math": (
+        "#define INFINITY __int_as_float(0x7f800000)\n#define NAN"
+        " __int_as_float(0x7fffffff)\n#define M_PI 3.14159265358979323846\n"
+    ),
+    # NVRTC knows what kernels use
+    **dict.fromkeys(("assert", "stddef", "stdio", "stdlib", "string", "time"), ""),
 }
 """C's own headers, which NVRTC has not, as far as kernels use them."""
-_HEADERS = {name: text for one, text in _HOST_HEADERS.items() for name in (f"{one}.h", f"c{one}")} | {"iostream": ""}
+_HEADERS = {
+    name: text
+    for one, text in _HOST_HEADERS.items()
+    for name in (f"{one}.h", f"c{one}")
+} | {"iostream": ""}
 
 
 def compile_cuda(
-    source: str, *, compute_capability: tuple[int, int] | None = None, options: Sequence[str] = ()
+    source: str,
+    *,
+    compute_capability: tuple[int, int] | None = None,
+    options: Sequence[str] = (),
 ) -> Compiled:
     """Compile the text of a CUDA C++ file with NVRTC, which needs no GPU and no driver.
 
-    `compute_capability` defaults to that of this machine's GPU, or (8, 0) without one; the result says which.
-    `options` are NVRTC's, such as "--use_fast_math" or "--maxrregcount=32". Kernels marked `extern "C"` keep their
-    names; a template's instance has its function's name where it is the only one. Raises CompileError with the
-    compiler's message and line, MissingCompiler without NVRTC. Source: NVRTC documentation, "Supported Compile
-    Options".
+    `compute_capability` defaults to that of this machine's GPU, or (8, 0) without one;
+    the result says which. `options` are NVRTC's, such as "--use_fast_math" or
+    "--maxrregcount=32". Kernels marked `extern "C"` keep their names; a template's
+    instance has its function's name where it is the only one. Raises CompileError with
+    the compiler's message and line, MissingCompiler without NVRTC. Source: NVRTC
+    documentation, "Supported Compile Options".
     """
-    source = text("source", source, BadArgument, advice="Read a file with Path(...).read_text().")
+    source = text(
+        "source", source, BadArgument, advice="Read a file with Path(...).read_text()."
+    )
     if not source.strip():
-        raise BadArgument("Expected the text of a CUDA C++ file, got none. Read it with Path(...).read_text().")
-    if not issubclass(type(options), list | tuple) or not all(issubclass(type(option), str) for option in options):
         raise BadArgument(
-            f"Expected options to be a list of text, got {brief_repr(options)}. Write options=['--use_fast_math']."
+            "Expected the text of a CUDA C++ file, got none. Read it with"
+            " Path(...).read_text()."
+        )
+    if not issubclass(type(options), list | tuple) or not all(
+        issubclass(type(option), str) for option in options
+    ):
+        raise BadArgument(
+            f"Expected options to be a list of text, got {brief_repr(options)}. Write"
+            " options=['--use_fast_math']."
         )
     compute_capability, why = target(compute_capability)
     architecture = "sm_{}{}".format(*compute_capability)
-    command = [f"--gpu-architecture={architecture}", "--ptxas-options=-v", "--generate-line-info", *options]
+    command = [
+        f"--gpu-architecture={architecture}",
+        "--ptxas-options=-v",
+        "--generate-line-info",
+        *options,
+    ]
     command += [f"--include-path={folder}" for folder in header_folders()]
     api = bindings("nvrtc", "nvrtcVersion", "NVRTC, CUDA's compiler for C++,")
-    made = compiled(*_run(api, source, architecture, command), compute_capability=compute_capability, why=why)
+    made = compiled(
+        *_run(api, source, architecture, command),
+        compute_capability=compute_capability,
+        why=why,
+    )
     return replace(made, source=dict(enumerate(source.splitlines(), 1)))
 
 
-def _run(api: ModuleType, source: str, architecture: str, command: list[str]) -> tuple[str, str, bytes]:
-    """Compile to PTX, log and machine code. Each function of NVRTC returns its status first."""
-    headers = [text.encode() for text in _HEADERS.values()], [name.encode() for name in _HEADERS]
-    program = _value(api.nvrtcCreateProgram(source.encode(), _FILE.encode(), len(_HEADERS), *headers))
+def _run(
+    api: ModuleType, source: str, architecture: str, command: list[str]
+) -> tuple[str, str, bytes]:
+    """Compile to PTX, log and machine code. Each function of NVRTC returns its status
+    first.
+    """
+    headers = (
+        [text.encode() for text in _HEADERS.values()],
+        [name.encode() for name in _HEADERS],
+    )
+    program = _value(
+        api.nvrtcCreateProgram(source.encode(), _FILE.encode(), len(_HEADERS), *headers)
+    )
     try:
-        (status,) = api.nvrtcCompileProgram(program, len(command), [option.encode() for option in command])
-        log = _text(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program).decode(errors="replace").strip("\0 \n")
+        (status,) = api.nvrtcCompileProgram(
+            program, len(command), [option.encode() for option in command]
+        )
+        log = (
+            _text(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program)
+            .decode(errors="replace")
+            .strip("\0 \n")
+        )
         if status:
             raise _rejected(api, source, architecture, log, status)
-        ptx = _text(api.nvrtcGetPTXSize, api.nvrtcGetPTX, program).decode().rstrip("\0 \n")
+        ptx = (
+            _text(api.nvrtcGetPTXSize, api.nvrtcGetPTX, program)
+            .decode()
+            .rstrip("\0 \n")
+        )
         return ptx, log, _text(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN, program)
     finally:
         api.nvrtcDestroyProgram(program)
@@ -73,7 +122,8 @@ def _run(api: ModuleType, source: str, architecture: str, command: list[str]) ->
 def _value(answer: tuple[Any, ...]) -> Any:
     if answer[0]:
         raise CompileError(
-            f"NVRTC failed with {answer[0]}. Restart the kernel; if that does not help, reinstall NVRTC."
+            f"NVRTC failed with {answer[0]}. Restart the kernel; if that does not help,"
+            " reinstall NVRTC."
         )
     return answer[1] if len(answer) > 1 else None
 
@@ -84,7 +134,9 @@ def _text(size: Any, get: Any, program: Any) -> bytes:
     return text
 
 
-def _rejected(api: ModuleType, source: str, architecture: str, log: str, status: Any) -> CompileError:
+def _rejected(
+    api: ModuleType, source: str, architecture: str, log: str, status: Any
+) -> CompileError:
     """The error for NVRTC's log, with the line of the source that it refers to."""
     found = _ERROR.search(log)
     if found:
@@ -93,8 +145,9 @@ def _rejected(api: ModuleType, source: str, architecture: str, log: str, status:
         text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
         more = len(_ERROR.findall(log)) - 1
         also = f" ({more} more: they often follow from the first.)" if more else ""
-        host = " NVRTC compiles no host code: put it between #ifndef __CUDACC_RTC__ and #endif." * (
-            "host f" in found[2]
+        host = (
+            " NVRTC compiles no host code: put it between #ifndef __CUDACC_RTC__ and"
+            " #endif." * ("host f" in found[2])
         )
         return CompileError(
             f"NVRTC rejected line {number}, `{text}`: {found[2].strip()}.{also}{host} "
@@ -104,8 +157,10 @@ def _rejected(api: ModuleType, source: str, architecture: str, log: str, status:
     if architecture.removeprefix("sm_").rstrip("af") not in known:
         version = ".".join(str(part) for part in api.nvrtcVersion()[1:])
         return CompileError(
-            f"NVRTC {version} doesn't compile for {architecture}. It knows sm_{', sm_'.join(known)}: pass one of these."
+            f"NVRTC {version} doesn't compile for {architecture}. It knows"
+            f" sm_{', sm_'.join(known)}: pass one of these."
         )
     return CompileError(
-        f"NVRTC rejected the source or its options: {log or status}. Check the spelling of each option."
+        f"NVRTC rejected the source or its options: {log or status}. Check the spelling"
+        " of each option."
     )

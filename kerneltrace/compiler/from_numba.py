@@ -14,7 +14,8 @@ from kerneltrace.compiler.toolchain import is_missing, link, missing, target
 from kerneltrace.errors import BadArgument, CompileError
 from kerneltrace.source.front_end import is_simulator, pretended_device
 
-_KEPT = ("fastmath", "launch_bounds")  # options of @cuda.jit that change the code of a launch
+# options of @cuda.jit that change the code of a launch
+_KEPT = ("fastmath", "launch_bounds")
 
 
 def compile_numba(
@@ -25,31 +26,50 @@ def compile_numba(
     max_registers: int | None = None,
     fastmath: bool = False,
 ) -> Compiled:
-    """Compile a kernel written for numba.cuda, without running it; needs no GPU and no driver.
+    """Compile a kernel written for numba.cuda, without running it; needs no GPU and no
+    driver.
 
-    `kernel` is what @cuda.jit returns, or the plain function. `signature` is a tuple of numba types, or of example
-    arguments. `compute_capability` defaults to that of this machine's GPU, or (8, 0) without one; the result says
-    which. `max_registers` a thread and `fastmath` add to the options of @cuda.jit. The code is linked as numba links it
-    at a launch. Raises CompileError with the compiler's message, or where numba.cuda is its simulator; MissingCompiler
-    without numba-cuda, NVVM or nvJitLink. Source: numba-cuda documentation, `cuda.compile`.
+    `kernel` is what @cuda.jit returns, or the plain function. `signature` is a tuple of
+    numba types, or of example arguments. `compute_capability` defaults to that of this
+    machine's GPU, or (8, 0) without one; the result says which. `max_registers` a
+    thread and `fastmath` add to the options of @cuda.jit. The code is linked as numba
+    links it at a launch. Raises CompileError with the compiler's message, or where
+    numba.cuda is its simulator; MissingCompiler without numba-cuda, NVVM or nvJitLink.
+    Source: numba-cuda documentation, `cuda.compile`.
     """
     function, jit_options = _function(kernel)
     if max_registers is not None:
         max_registers = whole("max_registers", max_registers, BadArgument, least=1)
     fastmath = flag("fastmath", fastmath, BadArgument)
     capability, why = target(compute_capability)
-    options = {name: jit_options[name] for name in _KEPT if jit_options.get(name)} | {"lineinfo": True}
+    options = {name: jit_options[name] for name in _KEPT if jit_options.get(name)} | {
+        "lineinfo": True
+    }
     ltoir = _compile_to_ltoir(
-        function, _types(signature, function), capability, options | ({"fastmath": True} if fastmath else {})
+        function,
+        _types(signature, function),
+        capability,
+        options | ({"fastmath": True} if fastmath else {}),
     )
-    linked = link(ltoir, "sm_{}{}".format(*capability), max_registers or jit_options.get("max_registers"))
+    linked = link(
+        ltoir,
+        "sm_{}{}".format(*capability),
+        max_registers or jit_options.get("max_registers"),
+    )
     made = compiled(*linked, compute_capability=capability, why=why)
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    return replace(made, kernels={function.__name__: made.only}, source=_source(function), parameters=names)
+    return replace(
+        made,
+        kernels={function.__name__: made.only},
+        source=_source(function),
+        parameters=names,
+    )
 
 
 def _source(function: Any) -> dict[int, str]:
-    """The lines of a function's source by their numbers; none where there is no source to read."""
+    """The lines of a function's source by their numbers; none where there is no source
+    to read.
+    """
     try:
         lines, first = inspect.getsourcelines(function)
     except OSError:
@@ -58,21 +78,33 @@ def _source(function: Any) -> dict[int, str]:
 
 
 def _compile_to_ltoir(
-    function: Any, types: tuple[Any, ...], capability: tuple[int, int], options: dict[str, Any]
+    function: Any,
+    types: tuple[Any, ...],
+    capability: tuple[int, int],
+    options: dict[str, Any],
 ) -> bytes:
     """Compile to the link-time code (LTO IR) of NVVM."""
     if is_simulator():
         raise CompileError(
-            "numba.cuda is its simulator here, which has no compiler. Restart with NUMBA_ENABLE_CUDASIM=0."
+            "numba.cuda is its simulator here, which has no compiler. Restart with"
+            " NUMBA_ENABLE_CUDASIM=0."
         )
     cuda: Any = importlib.import_module("numba.cuda")
     rejected: Any = importlib.import_module("numba.core.errors").NumbaError
-    if getattr(cuda, "implementation", "") != "NVIDIA":  # the numba.cuda that numba itself ships
+    # the numba.cuda that numba itself ships
+    if getattr(cuda, "implementation", "") != "NVIDIA":
         raise missing("numba-cuda, which compiles for GPUs,")
-    known = inspect.signature(cuda.compile).parameters  # older versions know fewer options
+    # older versions know fewer options
+    known = inspect.signature(cuda.compile).parameters
     options = {name: value for name, value in options.items() if name in known}
-    # As for a launch: numba's own calling convention, and code that is optimised when it is linked.
-    target_options = {"device": False, "cc": capability, "abi": "numba", "output": "ltoir"}
+    # As for a launch: numba's own calling convention, and code that is optimised when
+    # it is linked.
+    target_options = {
+        "device": False,
+        "cc": capability,
+        "abi": "numba",
+        "output": "ltoir",
+    }
     try:
         with pretended_device(capability):
             ltoir, _ = cuda.compile(function, types, **target_options, **options)
@@ -80,45 +112,56 @@ def _compile_to_ltoir(
         if is_missing(error):
             raise missing("NVVM, the compiler that numba needs,") from error
         if isinstance(error, rejected):
-            kind, advice = "numba rejected", "Correct that line, then compile again."
+            kind = "numba rejected"
+            advice = "Correct that line, then compile again."
         else:
             kind = f"{type(error).__name__} while numba compiled"
             advice = "Check that this CUDA still supports the compute capability."
         code = function.__code__
         place = f"line {code.co_firstlineno} of {os.path.basename(code.co_filename)}"  # noqa: PTH119 - may be <stdin>
         raise CompileError(
-            f"{kind} {function.__name__} ({place}) for ({', '.join(map(str, types))}): {error}\n{advice}"
+            f"{kind} {function.__name__} ({place}) for ({', '.join(map(str, types))}):"
+            f" {error}\n{advice}"
         ) from error
     return bytes(ltoir)
 
 
 def _function(kernel: Any) -> tuple[Any, dict[str, Any]]:
     """The Python function of a kernel, and the options it was given in @cuda.jit."""
-    function = getattr(kernel, "py_func", None) or getattr(kernel, "fn", None) or kernel  # compiled, simulated, plain
+    # compiled, simulated, plain
+    function = getattr(kernel, "py_func", None) or getattr(kernel, "fn", None) or kernel
     if not inspect.isfunction(function):
         raise BadArgument(
-            f"Expected a @cuda.jit kernel or a Python function, got {brief_repr(kernel)}. Pass it without [...]."
+            "Expected a @cuda.jit kernel or a Python function, got"
+            f" {brief_repr(kernel)}. Pass it without [...]."
         )
     options = dict(getattr(kernel, "targetoptions", {}) or {})
     if options.get("device") or getattr(kernel, "_device", False):
         raise BadArgument(
-            f"Expected a kernel, got the device function {function.__name__}: compile the kernel that calls it."
+            f"Expected a kernel, got the device function {function.__name__}: compile"
+            " the kernel that calls it."
         )
     return function, options
 
 
 def _types(signature: Any, function: Any) -> tuple[Any, ...]:
-    """Numba's types for a signature of types or example arguments; BadArgument if they don't fit the function."""
+    """Numba's types for a signature of types or example arguments; BadArgument if they
+    don't fit the function.
+    """
     given = getattr(signature, "args", signature)
     if not isinstance(given, tuple | list):
         raise BadArgument(
-            f"Expected the signature as a tuple of numba types or of arguments, got {brief_repr(signature)}. "
-            "Write (numba.float32[::1], numba.int32), or (array, n)."
+            "Expected the signature as a tuple of numba types or of arguments, got"
+            f" {brief_repr(signature)}. Write (numba.float32[::1], numba.int32), or"
+            " (array, n)."
         )
     wanted = function.__code__.co_argcount
     if len(given) != wanted:
         names = ", ".join(function.__code__.co_varnames[:wanted])
-        raise BadArgument(f"Expected {wanted} types for {function.__name__}({names}), got {len(given)}.")
+        raise BadArgument(
+            f"Expected {wanted} types for {function.__name__}({names}), got"
+            f" {len(given)}."
+        )
     return tuple(map(_type, given))
 
 
@@ -130,6 +173,6 @@ def _type(value: Any) -> Any:
         return numba.typeof(value)
     except ValueError as error:
         raise BadArgument(
-            f"Expected numba types, arrays or numbers in the signature, got {brief_repr(value)}: "
-            "numba has no type for it."
+            "Expected numba types, arrays or numbers in the signature, got"
+            f" {brief_repr(value)}: numba has no type for it."
         ) from error

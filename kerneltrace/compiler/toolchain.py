@@ -1,4 +1,6 @@
-"""Find and load CUDA's compiler libraries, from wheels or a toolkit; none of them needs a driver or a GPU."""
+"""Find and load CUDA's compiler libraries, from wheels or a toolkit; none of them needs
+a driver or a GPU.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,28 @@ from kerneltrace.arguments import whole_pair
 from kerneltrace.errors import BadArgument, CompileError, MissingCompiler
 from kerneltrace.source.front_end import DEFAULT_CAPABILITY, is_simulator
 
-_HEADERS = ("cuda_fp16.h", "nv/target", "crt/mma.h", "cuda/std/version")  # one of each folder that is needed
+# one of each folder that is needed
+_HEADERS = ("cuda_fp16.h", "nv/target", "crt/mma.h", "cuda/std/version")
 _NOT_LOADED = ("DynamicLibNotFoundError", "NvvmSupportError")
 
 
 def target(compute_capability: tuple[int, int] | None) -> tuple[tuple[int, int], str]:
-    """The compute capability to compile for, and why: as asked, that of this machine's GPU, or the default."""
+    """The compute capability to compile for, and why: as asked, that of this machine's
+    GPU, or the default.
+    """
     if compute_capability is None:
         own = gpu_capability()
-        return (own, "this machine's GPU") if own else (DEFAULT_CAPABILITY, "the default, since there is no GPU here")
-    return whole_pair("compute_capability", compute_capability, BadArgument, example="(8, 0)"), "as asked"
+        return (
+            (own, "this machine's GPU")
+            if own
+            else (DEFAULT_CAPABILITY, "the default, since there is no GPU here")
+        )
+    return (
+        whole_pair(
+            "compute_capability", compute_capability, BadArgument, example="(8, 0)"
+        ),
+        "as asked",
+    )
 
 
 def gpu_capability() -> tuple[int, int] | None:
@@ -43,29 +57,45 @@ def gpu_capability() -> tuple[int, int] | None:
 
 
 def missing(what: str) -> MissingCompiler:
-    """The error for a compiler library that isn't there, with the command that installs it."""
+    """The error for a compiler library that isn't there, with the command that installs
+    it.
+    """
     if sys.platform == "darwin":
         return MissingCompiler(
-            f"{what} is missing: NVIDIA has none for macOS. Use Linux, Windows or Binder for this cell."
+            f"{what} is missing: NVIDIA has none for macOS. Use Linux, Windows or"
+            " Binder for this cell."
         )
-    return MissingCompiler(f"{what} is missing. Install it, no GPU needed: pip install '{_requirement()}'")
+    return MissingCompiler(
+        f"{what} is missing. Install it, no GPU needed: pip install '{_requirement()}'"
+    )
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether an error, or one of its causes, says that a library of CUDA could not be loaded."""
+    """Whether an error, or one of its causes, says that a library of CUDA could not be
+    loaded.
+    """
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, ImportError) or type(seen).__name__ in _NOT_LOADED:
             return True
-        if re.search(r"lib(nvrtc|nvvm|nvJitLink|device)\S* (cannot|can't|could not) be|No such file: lib", str(seen)):
+        if re.search(
+            r"lib(nvrtc|nvvm|nvJitLink|device)\S* (cannot|can't|could not) be|No such"
+            r" file: lib",
+            str(seen),
+        ):
             return True
         seen = seen.__cause__ or seen.__context__
     return False
 
 
 def _requirement() -> str:
-    """The requirement that matches the CUDA version of CUDA's bindings or of torch; CUDA 12 without either."""
-    for package, pattern in (("cuda-bindings", r"(1[23])\."), ("torch", r".*\+cu(1[23])")):
+    """The requirement that matches the CUDA version of CUDA's bindings or of torch;
+    CUDA 12 without either.
+    """
+    for package, pattern in (
+        ("cuda-bindings", r"(1[23])\."),
+        ("torch", r".*\+cu(1[23])"),
+    ):
         with suppress(importlib.metadata.PackageNotFoundError):
             match = re.match(pattern, importlib.metadata.version(package))
             if match:
@@ -74,9 +104,11 @@ def _requirement() -> str:
 
 
 def bindings(name: str, version: str, what: str) -> Any:
-    """A module of CUDA's Python bindings; MissingCompiler, which names `what`, where its library doesn't load.
+    """A module of CUDA's Python bindings; MissingCompiler, which names `what`, where
+    its library doesn't load.
 
-    `version` names a function of the module: the library is loaded by the first call, not by the import.
+    `version` names a function of the module: the library is loaded by the first call,
+    not by the import.
     """
     try:
         module = importlib.import_module(f"cuda.bindings.{name}")
@@ -87,33 +119,52 @@ def bindings(name: str, version: str, what: str) -> Any:
 
 
 def header_folders() -> list[str]:
-    """Folders with CUDA's own headers, such as cuda_fp16.h and mma.h, and those that they include, if there are any."""
+    """Folders with CUDA's own headers, such as cuda_fp16.h and mma.h, and those that
+    they include, if there are any.
+    """
     wheels = [_wheel_headers(library) for library in ("cudart", "cccl", "nvcc", "crt")]
     found = [folder and folder / tail for folder in wheels for tail in ("", "cccl")]
-    toolkits = [Path(os.environ[name]) for name in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(name)]
+    toolkits = [
+        Path(os.environ[name])
+        for name in ("CUDA_PATH", "CUDA_HOME")
+        if os.environ.get(name)
+    ]
     compiler = shutil.which("nvcc")
     toolkits += [Path(compiler).resolve().parents[1]] if compiler else []
     toolkits += [Path("/usr/local/cuda")]
     found += [folder / "include" / tail for folder in toolkits for tail in ("", "cccl")]
     cupy = importlib.util.find_spec("cupy")
-    for place in (cupy.submodule_search_locations if cupy else None) or ():  # CuPy carries its own copy
-        found.append(Path(place) / "_core" / "include" / "cupy" / "_cccl" / "libcudacxx")
-    first = [next((f for f in found if f and (f / name).is_file()), None) for name in _HEADERS]
+    # CuPy carries its own copy
+    for place in (cupy.submodule_search_locations if cupy else None) or ():
+        found.append(
+            Path(place) / "_core" / "include" / "cupy" / "_cccl" / "libcudacxx"
+        )
+    first = [
+        next((f for f in found if f and (f / name).is_file()), None)
+        for name in _HEADERS
+    ]
     return list(dict.fromkeys(str(folder) for folder in first if folder))
 
 
 def _wheel_headers(library: str) -> Path | None:
-    with suppress(Exception):  # an older cuda-pathfinder raises for a library that it doesn't know
-        folder = importlib.import_module("cuda.pathfinder").find_nvidia_header_directory(library)
+    # an older cuda-pathfinder raises for a library that it doesn't know
+    with suppress(Exception):
+        folder = importlib.import_module(
+            "cuda.pathfinder"
+        ).find_nvidia_header_directory(library)
         return Path(folder) if folder else None
     return None
 
 
-def link(ltoir: bytes, architecture: str, max_registers: int | None) -> tuple[str, str, bytes]:
-    """Link NVVM's link-time code with nvJitLink; returns PTX, the assembler's log, and machine code.
+def link(
+    ltoir: bytes, architecture: str, max_registers: int | None
+) -> tuple[str, str, bytes]:
+    """Link NVVM's link-time code with nvJitLink; returns PTX, the assembler's log, and
+    machine code.
 
-    `architecture` is such as "sm_80". Linking at this level optimises and assembles the whole program at once, as numba
-    does at a launch; from PTX, nvJitLink would assemble each part as callable from others, which takes more registers.
+    `architecture` is such as "sm_80". Linking at this level optimises and assembles the
+    whole program at once, as numba does at a launch; from PTX, nvJitLink would assemble
+    each part as callable from others, which takes more registers.
     """
     cap = [f"-maxrregcount={max_registers}"] if max_registers else []
     options = [f"-arch={architecture}", "-lto", *cap]
@@ -123,18 +174,26 @@ def link(ltoir: bytes, architecture: str, max_registers: int | None) -> tuple[st
 
 
 def _linked(ltoir: bytes, options: list[str], output: str) -> tuple[bytes, str]:
-    handle, api = None, bindings("nvjitlink", "version", "nvJitLink, CUDA's linker,")
+    handle = None
+    api = bindings("nvjitlink", "version", "nvJitLink, CUDA's linker,")
     try:
         handle = api.create(len(options), options)
         api.add_data(handle, api.InputType.LTOIR, ltoir, len(ltoir), "kernel")
         api.complete(handle)
         made = _read(api, f"linked_{output}", handle)
-        return made, _read(api, "info_log", handle).decode(errors="replace").rstrip("\0 \n")
+        return made, _read(api, "info_log", handle).decode(errors="replace").rstrip(
+            "\0 \n"
+        )
     except api.nvJitLinkError as error:
-        said = _read(api, "error_log", handle).decode(errors="replace").strip("\0 \n") if handle else ""
+        said = (
+            _read(api, "error_log", handle).decode(errors="replace").strip("\0 \n")
+            if handle
+            else ""
+        )
         raise CompileError(
-            f"nvJitLink can't make code with {' '.join(options)}: {said or error}. An unsupported architecture needs a "
-            "newer nvJitLink, an undefined name a simpler kernel."
+            f"nvJitLink can't make code with {' '.join(options)}: {said or error}. An"
+            " unsupported architecture needs a newer nvJitLink, an undefined name a"
+            " simpler kernel."
         ) from error
     finally:
         if handle:

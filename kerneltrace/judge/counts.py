@@ -1,4 +1,6 @@
-"""Group the accesses of a run into the requests of warps, and count what they ask of memory and compute."""
+"""Group the accesses of a run into the requests of warps, and count what they ask of
+memory and compute.
+"""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -9,16 +11,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltrace.log.event_log import SITES
-from kerneltrace.log.events import BANK_BYTES, BANKS, LINE_BYTES, SECTOR_BYTES, Events, in_order, starts
+from kerneltrace.log.events import (
+    BANK_BYTES,
+    BANKS,
+    LINE_BYTES,
+    SECTOR_BYTES,
+    Events,
+    in_order,
+    starts,
+)
 from kerneltrace.log.grid import WARP
 from kerneltrace.log.program import Operations, Program
 from kerneltrace.log.traced_memory import Array
 from kerneltrace.tables import Shown
 
 HEADINGS = (
-    "reads", "writes", "requests", "sectors", "a request", "asked/moved", "bank ways", "rounds", "collisions",
+    "reads",
+    "writes",
+    "requests",
+    "sectors",
+    "a request",
+    "asked/moved",
+    "bank ways",
+    "rounds",
+    "collisions",
     "at one address",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,30 +49,43 @@ class Counts(Shown):
     requests: int
     """Instructions of warps, of at most 32 accesses each."""
     bytes_asked: int
-    """Bytes that requests ask for in global or constant memory, each byte once a request, however many lanes share it;
-    the next three are of such memory, too."""
+    """Bytes that requests ask for in global or constant memory, each byte once a
+    request, however many lanes share it; the next three are of such memory, too.
+    """
     memory_requests: int
     sectors: int
     """32-byte sectors moved between global memory (or its caches) and the warps."""
     changed: int
     """Of the sectors, those that atomics touch: they are read, and written back."""
     footprint_bytes: int
-    """Bytes of the distinct sectors touched: what has to move if a cache keeps everything."""
+    """Bytes of the distinct sectors touched: what has to move if a cache keeps
+    everything.
+    """
     wavefronts: int
-    """Passes that shared memory needs: one a request (two for 8-byte accesses, four for 16-byte ones) without bank
-    conflicts. A GPU may need fewer for such wide accesses where neighbouring lanes read the same address. Atomics of
-    several lanes on one word take a pass each."""
+    """Passes that shared memory needs: one a request (two for 8-byte accesses, four for
+    16-byte ones) without bank conflicts. A GPU may need fewer for such wide accesses
+    where neighbouring lanes read the same address. Atomics of several lanes on one word
+    take a pass each.
+    """
     ways: int
-    """The most distinct words, or atomics, that one bank had to serve for a request: 1 is conflict-free."""
+    """The most distinct words, or atomics, that one bank had to serve for a request: 1
+    is conflict-free.
+    """
     rounds: int
-    """Steps that the requests take one after another: the wavefronts of shared memory, and of each other request 1, or
-    for atomics the most lanes at one address, or for constant memory its distinct addresses (CUDA C++ Programming
-    Guide, "SIMT Architecture" and "Device Memory Accesses": both are serialized)."""
+    """Steps that the requests take one after another: the wavefronts of shared memory,
+    and of each other request 1, or for atomics the most lanes at one address, or for
+    constant memory its distinct addresses (CUDA C++ Programming Guide, "SIMT
+    Architecture" and "Device Memory Accesses": both are serialized).
+    """
     collisions: int
-    """Atomics that find another lane of their request at the same address: all but one at each address."""
+    """Atomics that find another lane of their request at the same address: all but one
+    at each address.
+    """
     hottest: int
-    """The most atomics at one address, whichever warps they come from: these are done one after another, too. In shared
-    memory, where each block has addresses of its own, the most in one block."""
+    """The most atomics at one address, whichever warps they come from: these are done
+    one after another, too. In shared memory, where each block has addresses of its own,
+    the most in one block.
+    """
 
     @property
     def bytes_moved(self) -> int:
@@ -63,20 +94,34 @@ class Counts(Shown):
 
     @property
     def efficiency(self) -> float:
-        """Coalescing efficiency: bytes asked for, each once a request, per byte of the sectors.
+        """Coalescing efficiency: bytes asked for, each once a request, per byte of the
+        sectors.
 
         1 is perfect, and the most. NaN where nothing was moved.
         """
-        return self.bytes_asked / (self.sectors * SECTOR_BYTES) if self.sectors else float("nan")
+        return (
+            self.bytes_asked / (self.sectors * SECTOR_BYTES)
+            if self.sectors
+            else float("nan")
+        )
 
     @property
     def sectors_per_request(self) -> float:
-        """Sectors a request to global memory: 4 is perfect for 4-byte elements and a full warp, 32 is the worst."""
-        return self.sectors / self.memory_requests if self.memory_requests else float("nan")
+        """Sectors a request to global memory: 4 is perfect for 4-byte elements and a
+        full warp, 32 is the worst.
+        """
+        return (
+            self.sectors / self.memory_requests
+            if self.memory_requests
+            else float("nan")
+        )
 
     def cells(self) -> tuple[str, ...]:
-        """The counts as the cells of a row under HEADINGS, empty where one says nothing here."""
-        memory, serial = self.sectors > 0, self.wavefronts or self.rounds > self.requests or self.hottest
+        """The counts as the cells of a row under HEADINGS, empty where one says nothing
+        here.
+        """
+        memory = self.sectors > 0
+        serial = self.wavefronts or self.rounds > self.requests or self.hottest
         return (
             f"{self.reads:,}",
             f"{self.writes:,}",
@@ -91,26 +136,42 @@ class Counts(Shown):
         )
 
     def __str__(self) -> str:
-        parts = [f"{self.reads:,} reads, {self.writes:,} writes in {self.requests:,} requests"]
+        parts = [
+            f"{self.reads:,} reads, {self.writes:,} writes in {self.requests:,}"
+            " requests"
+        ]
         if self.sectors:
-            parts.append(f"{self.sectors:,} sectors ({self.sectors_per_request:.3g} a request)")
+            parts.append(
+                f"{self.sectors:,} sectors ({self.sectors_per_request:.3g} a request)"
+            )
             parts.append(f"{self.efficiency:.0%} of the bytes moved were asked for")
         if self.wavefronts:
-            parts.append(f"{self.wavefronts:,} wavefronts, up to {self.ways}-way bank conflicts")
+            parts.append(
+                f"{self.wavefronts:,} wavefronts, up to {self.ways}-way bank conflicts"
+            )
         if self.hottest:
-            parts.append(f"{self.collisions:,} collisions of atomics, up to {self.hottest:,} atomics at one address")
+            parts.append(
+                f"{self.collisions:,} collisions of atomics, up to {self.hottest:,}"
+                " atomics at one address"
+            )
         return "; ".join(parts)
 
 
 def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
     """Counts of the requests that `mask` selects."""
     picked = np.flatnonzero(mask)
-    kind, lanes = accesses.log.kinds[requests.site[picked]], requests.lanes[picked]
+    kind = accesses.log.kinds[requests.site[picked]]
+    lanes = requests.lanes[picked]
     outer = requests.sectors > 0
     place = accesses.only(requests.order[np.repeat(mask & outer, requests.lanes)]).place
-    begin, end = (place >> 3) // SECTOR_BYTES, ((place >> 3) + (1 << (place & 7)) - 1) // SECTOR_BYTES
+    begin = (place >> 3) // SECTOR_BYTES
+    end = ((place >> 3) + (1 << (place & 7)) - 1) // SECTOR_BYTES
     changing = mask & (accesses.log.kinds == 3)[requests.site]
-    changed = requests.order[np.repeat(changing, requests.lanes)] if changing.any() else slice(0, 0)
+    changed = (
+        requests.order[np.repeat(changing, requests.lanes)]
+        if changing.any()
+        else slice(0, 0)
+    )
     return Counts(
         reads=int(lanes[kind != 2].sum()),
         writes=int(lanes[kind > 1].sum()),
@@ -124,7 +185,11 @@ def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
         ways=int(requests.ways[picked].max(initial=0)),
         rounds=int(requests.rounds[picked].sum()),
         collisions=int(requests.collisions[picked].sum()),
-        hottest=int(np.unique(accesses.only(changed).memory, return_counts=True)[1].max(initial=0)),
+        hottest=int(
+            np.unique(accesses.only(changed).memory, return_counts=True)[1].max(
+                initial=0
+            )
+        ),
     )
 
 
@@ -140,11 +205,15 @@ def _distinct(begin: Array, end: Array) -> int:
 
 @dataclass(frozen=True, repr=False)
 class Branches(Shown):
-    """Branches of warps: an `if`, a turn of a `while`, or a `for` entered, by at least one lane of a warp."""
+    """Branches of warps: an `if`, a turn of a `while`, or a `for` entered, by at least
+    one lane of a warp.
+    """
 
     total: int
     divergent: int
-    """Branches at which lanes of a warp part: some take it and some do not, or they loop different numbers of times."""
+    """Branches at which lanes of a warp part: some take it and some do not, or they
+    loop different numbers of times.
+    """
 
     def __str__(self) -> str:
         return f"{self.divergent:,} of {self.total:,} branches of warps diverge"
@@ -153,12 +222,22 @@ class Branches(Shown):
 def branches(events: Events, wanted: Array) -> Branches:
     """Count branches at the sites that a mask selects."""
     some = events.only(wanted[events.site])
-    key, value, warp = some.key, some.value, some.warp
+    key = some.key
+    value = some.value
+    warp = some.warp
     order = in_order(warp, key)
-    value, first = value[order], starts(key[order], warp[order])
+    value = value[order]
+    first = starts(key[order], warp[order])
     if not len(first):
         return Branches(0, 0)
-    return Branches(len(first), int((np.maximum.reduceat(value, first) != np.minimum.reduceat(value, first)).sum()))
+    return Branches(
+        len(first),
+        int(
+            (
+                np.maximum.reduceat(value, first) != np.minimum.reduceat(value, first)
+            ).sum()
+        ),
+    )
 
 
 def operations(events: Events, program: Program) -> Operations:
@@ -174,11 +253,13 @@ def operations(events: Events, program: Program) -> Operations:
 
 @dataclass(frozen=True)
 class Requests:
-    """What warps ask of memory: a request is one instruction of one warp, for all its lanes that execute it together.
+    """What warps ask of memory: a request is one instruction of one warp, for all its
+    lanes that execute it together.
 
-    Each column has a value for each request: the site, the warp, the number of lanes that take part, the bytes that
-    they ask for (a byte counts once) and the sectors of memory that these touch, the wavefronts (passes that shared
-    memory needs), the most words that one bank has to give (`ways`), the rounds, and the collisions.
+    Each column has a value for each request: the site, the warp, the number of lanes
+    that take part, the bytes that they ask for (a byte counts once) and the sectors of
+    memory that these touch, the wavefronts (passes that shared memory needs), the most
+    words that one bank has to give (`ways`), the rounds, and the collisions.
     """
 
     site: Array
@@ -190,10 +271,13 @@ class Requests:
     wavefronts: Array
     ways: Array
     rounds: Array
-    """Wavefronts of shared memory; of atomics on global memory the most lanes at one address, of constant memory the
-    distinct addresses, of other requests 1."""
+    """Wavefronts of shared memory; of atomics on global memory the most lanes at one
+    address, of constant memory the distinct addresses, of other requests 1.
+    """
     collisions: Array
-    """Atomics at an address that another lane of the request changes, too: all but one at each address."""
+    """Atomics at an address that another lane of the request changes, too: all but one
+    at each address.
+    """
     order: Array
     """Access numbers, request by request; those of request r start at first[r]."""
 
@@ -202,32 +286,63 @@ class Requests:
         """Group accesses of the same warp with the same key."""
         order = in_order(accesses.warp, accesses.key)
         accesses = accesses.only(order)
-        key, warp = accesses.key, accesses.warp
+        key = accesses.key
+        warp = accesses.warp
         first = starts(key, warp)
-        key, warp = key[first], warp[first]
+        key = key[first]
+        warp = warp[first]
         lanes = np.diff(np.append(first, len(order)))
         request = np.repeat(np.arange(len(first), dtype="i4"), lanes)
-        shared, constant, atomic = accesses.shared, accesses.constant, accesses.atomic
-        asked, sectors = _bytes_and_sectors(request[~shared], accesses.only(~shared), len(first))
+        shared = accesses.shared
+        constant = accesses.constant
+        atomic = accesses.atomic
+        asked, sectors = _bytes_and_sectors(
+            request[~shared], accesses.only(~shared), len(first)
+        )
         wavefronts, ways = _banks(request[shared], accesses.only(shared), len(first))
-        most, distinct = _same_address(request[atomic], accesses.only(atomic), len(first))
-        separate = _same_address(request[constant], accesses.only(constant), len(first))[1]
-        rounds = np.maximum.reduce([wavefronts, most, separate, (sectors > 0).astype("i4")])
+        most, distinct = _same_address(
+            request[atomic], accesses.only(atomic), len(first)
+        )
+        separate = _same_address(
+            request[constant], accesses.only(constant), len(first)
+        )[1]
+        rounds = np.maximum.reduce(
+            [wavefronts, most, separate, (sectors > 0).astype("i4")]
+        )
         collisions = np.where(most, lanes - distinct, 0)
         return cls(
-            (key % SITES).astype("i2"), warp, first, lanes, asked, sectors, wavefronts, ways, rounds, collisions, order
+            (key % SITES).astype("i2"),
+            warp,
+            first,
+            lanes,
+            asked,
+            sectors,
+            wavefronts,
+            ways,
+            rounds,
+            collisions,
+            order,
         )
 
 
-def _bytes_and_sectors(request: Array, accesses: Events, count: int) -> tuple[Array, Array]:
-    """Distinct bytes and distinct sectors of each request to global or constant memory."""
+def _bytes_and_sectors(
+    request: Array, accesses: Events, count: int
+) -> tuple[Array, Array]:
+    """Distinct bytes and distinct sectors of each request to global or
+    constant memory.
+    """
     places = accesses.place
-    places -= int(places.min()) // (8 * LINE_BYTES) * (8 * LINE_BYTES) if len(places) else 0
-    bits = (int(places.max(initial=8 * SECTOR_BYTES)) + 8 * LINE_BYTES).bit_length() - 3  # of an address
+    places -= (
+        int(places.min()) // (8 * LINE_BYTES) * (8 * LINE_BYTES) if len(places) else 0
+    )
+    # of an address
+    bits = (int(places.max(initial=8 * SECTOR_BYTES)) + 8 * LINE_BYTES).bit_length() - 3
     places |= request.astype("i8") << bits + 3
     places.sort()  # in the order of requests and addresses
-    places, size = places >> 3, 1 << (places & 7)
-    # An access reaches up to the next one, which is further off where it belongs to another request.
+    size = 1 << (places & 7)
+    places = places >> 3
+    # An access reaches up to the next one, which is further off where it belongs to
+    # another request.
     asked = np.minimum(size, np.diff(places, append=places[-1:] + size[-1:]))
     found = np.bincount(places >> bits, asked, count).astype("i8")
     last = (places + size - 1) // SECTOR_BYTES
@@ -236,15 +351,19 @@ def _bytes_and_sectors(request: Array, accesses: Events, count: int) -> tuple[Ar
     if over.any():
         places = _unique(np.concatenate([places, last[over]]))
     sectors = places[starts(places)] if len(places) else places
-    return found, np.bincount(sectors >> bits - SECTOR_BYTES.bit_length() + 1, minlength=count)
+    return found, np.bincount(
+        sectors >> bits - SECTOR_BYTES.bit_length() + 1, minlength=count
+    )
 
 
 def _same_address(request: Array, accesses: Events, count: int) -> tuple[Array, Array]:
     """The most lanes at one address of each request, and the distinct addresses."""
-    most, distinct = np.zeros(count, "i4"), np.zeros(count, "i4")
+    most = np.zeros(count, "i4")
+    distinct = np.zeros(count, "i4")
     if len(request):
         order = in_order(request, accesses.address - int(accesses.address.min()))
-        request, address = request[order], accesses.address[order]
+        request = request[order]
+        address = accesses.address[order]
         first = starts(request, address)
         np.maximum.at(most, request[first], np.diff(np.append(first, len(request))))
         np.add.at(distinct, request[first], 1)
@@ -254,28 +373,39 @@ def _same_address(request: Array, accesses: Events, count: int) -> tuple[Array, 
 def _banks(request: Array, accesses: Events, count: int) -> tuple[Array, Array]:
     """Wavefronts and the worst bank's words of each request to shared memory.
 
-    A request of 8-byte accesses is served half a warp at a time, of 16-byte ones a quarter at a time: each such part
-    takes as many wavefronts as the bank with most distinct words has words. A word serves all lanes that load or store
-    it, and the atomics of several lanes on it one after another.
+    A request of 8-byte accesses is served half a warp at a time, of 16-byte ones a
+    quarter at a time: each such part takes as many wavefronts as the bank with most
+    distinct words has words. A word serves all lanes that load or store it, and the
+    atomics of several lanes on it one after another.
     """
     words = np.maximum(accesses.size // BANK_BYTES, 1)  # of 4 bytes, an access
-    wide, atomic = int(words.max(initial=1)), accesses.atomic
+    wide = int(words.max(initial=1))
+    atomic = accesses.atomic
     part = request.astype("i8") * 4 + (accesses.lane * words // WARP if wide > 1 else 0)
     pair = part << 28 | accesses.address // BANK_BYTES
     one_by_one = pair[atomic]
-    pair, words = pair[~atomic], words[~atomic]
-    pair = _unique(pair if wide == 1 else np.concatenate([(pair + k)[words > k] for k in range(wide)]))
+    pair = pair[~atomic]
+    words = words[~atomic]
+    pair = _unique(
+        pair
+        if wide == 1
+        else np.concatenate([(pair + k)[words > k] for k in range(wide)])
+    )
     pair = np.concatenate([pair, one_by_one]) if len(one_by_one) else pair
     # Words of each bank, by part of a request.
     part = (pair >> 28) * BANKS + pair % BANKS
     part.sort()
     first = starts(part)
     most = np.zeros((count, 4), "i4")
-    np.maximum.at(most.reshape(-1), part[first] // BANKS, np.diff(first, append=len(part)))
+    np.maximum.at(
+        most.reshape(-1), part[first] // BANKS, np.diff(first, append=len(part))
+    )
     return most.sum(axis=1), most.max(axis=1, initial=0)
 
 
 def _unique(values: Array) -> Array:
-    """Sorted distinct values of an array, which is sorted in place: like np.unique, without its copies."""
+    """Sorted distinct values of an array, which is sorted in place: like np.unique,
+    without its copies.
+    """
     values.sort()
     return values[starts(values)]

@@ -1,4 +1,6 @@
-"""What a block of a traced launch asks of a multiprocessor and of memory, before any device is named."""
+"""What a block of a traced launch asks of a multiprocessor and of memory, before any
+device is named.
+"""
 
 from __future__ import annotations
 
@@ -9,34 +11,62 @@ import numpy as np
 
 from kerneltrace.judge.atomics import atomic_clocks
 from kerneltrace.judge.counts import Requests, operations
-from kerneltrace.judge.footprints import Footprint, footprints, packed, pairs, sectors_of, stored_in_part
+from kerneltrace.judge.footprints import (
+    Footprint,
+    footprints,
+    packed,
+    pairs,
+    sectors_of,
+    stored_in_part,
+)
 from kerneltrace.log.address_space import DYNAMIC_SHARED
 from kerneltrace.log.event_log import SITES
-from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, Events, in_order, largest, starts
+from kerneltrace.log.events import (
+    LINE_BYTES,
+    SECTOR_BYTES,
+    Events,
+    in_order,
+    largest,
+    starts,
+)
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.grid import WARP, Dim3
 from kerneltrace.log.traced_memory import Array
 
 FIRST_TOUCH = 2.5
-"""Clocks of the load and store units for a line that a warp loads for the first time; later ones take 1. Fitted to
-"matmul, coalesced" (RTX A6000, 3090, 4090) and "float32 transpose, coalesced writes" (RTX 2080 Ti)."""
+"""Clocks of the load and store units for a line that a warp loads for the first time;
+later ones take 1. Fitted to "matmul, coalesced" (RTX A6000, 3090, 4090) and "float32
+transpose, coalesced writes" (RTX 2080 Ti).
+"""
 SLICE_BYTES = 64
-"""Bytes a clock of an L2 slice ("NVIDIA A100 Tensor Core GPU Architecture", L2 cache), used or not."""
+"""Bytes a clock of an L2 slice ("NVIDIA A100 Tensor Core GPU Architecture", L2 cache),
+used or not.
+"""
 PART_BYTES = 104
-"""Bytes of the L2 cache's rate that a store of a part of a sector takes, which is read and written back. Fitted to
-"transpose, not coalesced" (H100) and "transpose, coalesced reads" of both types (RTX 2080 Ti)."""
+"""Bytes of the L2 cache's rate that a store of a part of a sector takes, which is read
+and written back. Fitted to "transpose, not coalesced" (H100) and "transpose, coalesced
+reads" of both types (RTX 2080 Ti).
+"""
 WIDEST = 16
-"""Bytes that one load of a thread can bring (PTX ISA, "ld": vectors of up to four 4-byte elements)."""
+"""Bytes that one load of a thread can bring (PTX ISA, "ld": vectors of up to four
+4-byte elements).
+"""
 PACKED = 2
-"""Least clocks of such a load from shared memory, which returns a register of all lanes a clock, and two where lanes
-read the same (Greg Smith of NVIDIA, forums.developer.nvidia.com/t/77228)."""
+"""Least clocks of such a load from shared memory, which returns a register of all lanes
+a clock, and two where lanes read the same (Greg Smith of NVIDIA,
+forums.developer.nvidia.com/t/77228).
+"""
 IN_FLIGHT = 4
-"""Turns of a loop whose loads are taken to be under way together, as if the compiler unrolled it four times."""
+"""Turns of a loop whose loads are taken to be under way together, as if the compiler
+unrolled it four times.
+"""
 
 
 @dataclass(frozen=True)
 class Demands:
-    """Means over the blocks of a launch. Instructions are those of warps; waits are on the longest path of a block."""
+    """Means over the blocks of a launch. Instructions are those of warps; waits are on
+    the longest path of a block.
+    """
 
     kernel: str
     grid: Dim3
@@ -49,34 +79,46 @@ class Demands:
     """Of the local arrays of a thread."""
     instructions: float
     arithmetic: float
-    """Instructions on numbers; those on float64, and divisions and functions of float32, are in the next two."""
+    """Instructions on numbers; those on float64, and divisions and functions of
+    float32, are in the next two.
+    """
     double: float
     special: float
     tensor: float
     """FLOP of matrix instructions, as Operations counts them."""
     passes: Array
-    """For each request of all blocks: to shared memory its wavefronts (for atomics clocks), to other memory clocks to
-    look up its lines."""
+    """For each request of all blocks: to shared memory its wavefronts (for atomics
+    clocks), to other memory clocks to look up its lines.
+    """
     weights: Array
-    """The part that each is of an instruction of a block, since a compiler merges loads of neighbouring words."""
+    """The part that each is of an instruction of a block, since a compiler merges loads
+    of neighbouring words.
+    """
     is_shared: Array
     shuffles: float
     load_bytes: float
     """Bytes that loads ask of the L1 cache, in whole sectors."""
     l1_miss_bytes: float
-    """Bytes for the distinct sectors loaded: what the L2 cache has to give, if L1 keeps them for the block."""
+    """Bytes for the distinct sectors loaded: what the L2 cache has to give, if L1 keeps
+    them for the block.
+    """
     store_bytes: float
-    """Bytes of the sectors stored, twice for atomics and where a store leaves a part of its sector."""
+    """Bytes of the sectors stored, twice for atomics and where a store leaves a part of
+    its sector.
+    """
     footprints: tuple[Footprint, ...]
     global_waits: float
     near_waits: float
     """For shared memory and at barriers."""
     barriers: float
     hottest: float
-    """Clocks that a slice of the L2 cache does the atomics on its ATOMIC_SPAN bytes, the busiest ones, for a block."""
+    """Clocks that a slice of the L2 cache does the atomics on its ATOMIC_SPAN bytes,
+    the busiest ones, for a block.
+    """
 
     def load_store_clocks(self, lanes: int, shared_bytes: int) -> float:
-        """Clocks that a block keeps the load and store units busy, which take `lanes` lanes a clock.
+        """Clocks that a block keeps the load and store units busy, which take `lanes`
+        lanes a clock.
 
         Shared memory gives `shared_bytes` a clock.
         """
@@ -89,20 +131,31 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
 
     `requests` are its accesses', `names` says which array each goes to.
     """
-    blocks, warps = math.prod(run.settings.grid), -(-run.settings.block_size // WARP)
+    blocks = math.prod(run.settings.grid)
+    warps = -(-run.settings.block_size // WARP)
     accesses = run.accesses.only(requests.order)
-    kind, head = accesses.log.kinds[requests.site], accesses.only(requests.first)
-    outer, load = ~head.shared, kind == 1
+    kind = accesses.log.kinds[requests.site]
+    head = accesses.only(requests.first)
+    outer = ~head.shared
+    load = kind == 1
     looping = _in_long_loop(run, head, outer & load, outer & ~load)
     times = np.where(looping, longer, 1.0) / blocks
     per_block = (longer if looping.any() else 1.0) / blocks
     weights, vectors = _weights(requests, accesses, head, times)
-    spread = len(kind) * WARP / max(int(requests.lanes.sum()), 1)  # a warp with few lanes takes as long
+    # a warp with few lanes takes as long
+    spread = len(kind) * WARP / max(int(requests.lanes.sum()), 1)
     done, branching = _operations(run, spread)
     global_waits, near_waits, barriers = _waits(run, head, outer, load, times)
     shuffles = run.log.shuffles / blocks
-    # A request to global memory takes an instruction for its address, a branch one for its comparison.
-    others = weights[~outer].sum() + 2 * times[outer].sum() + 2 * per_block * branching + shuffles + barriers * warps
+    # A request to global memory takes an instruction for its address, a branch one for
+    # its comparison.
+    others = (
+        weights[~outer].sum()
+        + 2 * times[outer].sum()
+        + 2 * per_block * branching
+        + shuffles
+        + barriers * warps
+    )
     moved = SECTOR_BYTES * requests.sectors
     owner, sectors = pairs(*sectors_of(requests, accesses, outer))
     clocks, hottest = atomic_clocks(run, requests, accesses, times)
@@ -121,14 +174,29 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
         double=per_block * done[3],
         special=per_block * done[4],
         tensor=per_block * done[5] * WARP,
-        passes=np.where(~head.shared, lookups, np.where(kind == 3, clocks, np.maximum(requests.wavefronts, vectors))),
+        passes=np.where(
+            ~head.shared,
+            lookups,
+            np.where(kind == 3, clocks, np.maximum(requests.wavefronts, vectors)),
+        ),
         weights=weights,
         is_shared=head.shared,
         shuffles=shuffles,
         load_bytes=float((moved * times)[outer & load].sum()),
-        l1_miss_bytes=_missed_bytes(head.block, times, owner[load[owner]], sectors[load[owner]]),
+        l1_miss_bytes=_missed_bytes(
+            head.block, times, owner[load[owner]], sectors[load[owner]]
+        ),
         store_bytes=float((stored * times)[outer & ~load].sum()),
-        footprints=footprints(run.settings.grid, names, sectors, head.block, kind, times * blocks, owner, alone),
+        footprints=footprints(
+            run.settings.grid,
+            names,
+            sectors,
+            head.block,
+            kind,
+            times * blocks,
+            owner,
+            alone,
+        ),
         global_waits=global_waits,
         near_waits=near_waits,
         barriers=barriers,
@@ -136,13 +204,18 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
     )
 
 
-def _waits(run: Execution, head: Events, outer: Array, load: Array, times: Array) -> tuple[float, float, float]:
-    """Waits of a block for global memory, for shared memory and at barriers, and its barriers; of its slowest warp.
+def _waits(
+    run: Execution, head: Events, outer: Array, load: Array, times: Array
+) -> tuple[float, float, float]:
+    """Waits of a block for global memory, for shared memory and at barriers, and its
+    barriers; of its slowest warp.
 
-    Loads of one place in the source wait IN_FLIGHT turns at a time, of shared memory all, and those of different places
-    together. A load that needs others waits after them, and one that needs what it brought waits in each turn.
+    Loads of one place in the source wait IN_FLIGHT turns at a time, of shared memory
+    all, and those of different places together. A load that needs others waits after
+    them, and one that needs what it brought waits in each turn.
     """
-    waits, waited = np.array([site.waits for site in run.sites])[head.site], []
+    waits = np.array([site.waits for site in run.sites])[head.site]
+    waited = []
     for chosen, at_once in ((outer & load, IN_FLIGHT), (~outer & load, len(load))):
         reading = np.flatnonzero(chosen)
         step = packed(head.phase, waits[:, 0])[reading]
@@ -151,61 +224,88 @@ def _waits(run: Execution, head: Events, outer: Array, load: Array, times: Array
         turns = np.where(waits[reading[first], 1], turns, np.ceil(turns / at_once))
         waited.append(float(largest(step[first], turns * times[reading[first]]).sum()))
     most = largest(head.phase, times)
-    barriers = run.log.barriers * (float(most.mean()) if len(most) else 1 / math.prod(run.settings.grid))
+    barriers = run.log.barriers * (
+        float(most.mean()) if len(most) else 1 / math.prod(run.settings.grid)
+    )
     return waited[0], waited[1] + barriers, barriers
 
 
 def _operations(run: Execution, spread: float) -> tuple[list[float], int]:
     """Operations of warps, by the fields of Operations, and their branches.
 
-    The condition of a branch is worked out once for all lanes of a warp. Of all else the threads are counted, and
-    `spread` says how many lanes take as long as one that takes part.
+    The condition of a branch is worked out once for all lanes of a warp. Of all else
+    the threads are counted, and `spread` says how many lanes take as long as one that
+    takes part.
     """
     others = run.others
     order = in_order(others.warp, others.key)
     once = others.only(order[starts(others.key[order], others.warp[order])])
-    straight, both = (operations(events, run.program) for events in (others.only(slice(0)), once))
-    done = [n * spread / WARP + total - n for n, total in zip(straight, both, strict=True)]
-    return done, int(np.array([site.kind == "branch" for site in run.sites])[once.site].sum())
+    straight, both = (
+        operations(events, run.program) for events in (others.only(slice(0)), once)
+    )
+    done = [
+        n * spread / WARP + total - n for n, total in zip(straight, both, strict=True)
+    ]
+    return done, int(
+        np.array([site.kind == "branch" for site in run.sites])[once.site].sum()
+    )
 
 
 def _in_long_loop(run: Execution, head: Events, loads: Array, stores: Array) -> Array:
-    """Which requests are in a loop that goes through global memory: one that loads, and does not store if one doesn't.
+    """Which requests are in a loop that goes through global memory: one that loads, and
+    does not store if one doesn't.
 
     The loop meant is the outermost one around a request.
     """
     outermost = np.zeros(run.log.fresh // SITES + 1, "i8")
     for key, contexts in run.log.contexts_by_key.items():
         site = key % SITES
-        outer = outermost[key // SITES] or (site if run.sites[site].kind in ("for", "while") else 0)
+        outer = outermost[key // SITES] or (
+            site if run.sites[site].kind in ("for", "while") else 0
+        )
         outermost[np.array(contexts) // SITES] = outer
     of = outermost[head.key // SITES]
-    reading, writing = set(of[loads].tolist()) - {0}, set(of[stores].tolist())
+    reading = set(of[loads].tolist()) - {0}
+    writing = set(of[stores].tolist())
     return np.isin(of, list(reading - writing or reading))
 
 
-def _weights(requests: Requests, accesses: Events, head: Events, times: Array) -> tuple[Array, Array]:
-    """The instructions of a block that each request is, and the clocks that it takes at least if that loads a vector.
+def _weights(
+    requests: Requests, accesses: Events, head: Events, times: Array
+) -> tuple[Array, Array]:
+    """The instructions of a block that each request is, and the clocks that it takes at
+    least if that loads a vector.
 
-    A block makes each so many `times`. Loads from shared memory are parts of an instruction where a compiler merges
-    them.
+    A block makes each so many `times`. Loads from shared memory are parts of an
+    instruction where a compiler merges them.
 
-    Between two barriers it loads the same words once, and neighbouring words of up to 16 bytes, which begin at a
-    multiple of that, together. (LLVM's load/store vectorizer does; it shows in the machine code of published kernels.)
-    It merges none from dynamic shared memory, whose rows may begin anywhere.
+    Between two barriers it loads the same words once, and neighbouring words of up to
+    16 bytes, which begin at a multiple of that, together. (LLVM's load/store vectorizer
+    does; it shows in the machine code of published kernels.) It merges none from
+    dynamic shared memory, whose rows may begin anywhere.
     """
-    weights, vectors = times.copy(), np.zeros(len(times))
+    weights = times.copy()
+    vectors = np.zeros(len(times))
     of_fixed_size = head.shared & (head.address < DYNAMIC_SHARED)
     chosen = np.flatnonzero(of_fixed_size & (accesses.log.kinds[requests.site] == 1))
     if not len(chosen):
         return weights, vectors
-    first, last = head.only(chosen), accesses.only((requests.first + requests.lanes - 1)[chosen])
+    first = head.only(chosen)
+    last = accesses.only((requests.first + requests.lanes - 1)[chosen])
     span = last.address - first.address
-    _, who = np.unique(packed(packed(first.phase, first.warp), first.site), return_inverse=True)
+    _, who = np.unique(
+        packed(packed(first.phase, first.warp), first.site), return_inverse=True
+    )
     _, who = np.unique(packed(who, span - span.min()), return_inverse=True)
     place = packed(who, first.address)
-    _, at, again, repeats = np.unique(place, return_index=True, return_inverse=True, return_counts=True)
-    _, group, members = np.unique(packed(who[at], first.address[at] // WIDEST), return_inverse=True, return_counts=True)
+    _, at, again, repeats = np.unique(
+        place, return_index=True, return_inverse=True, return_counts=True
+    )
+    _, group, members = np.unique(
+        packed(who[at], first.address[at] // WIDEST),
+        return_inverse=True,
+        return_counts=True,
+    )
     full = (members[group] * int(first.size.min()) == WIDEST) & (span[at] % WIDEST == 0)
     weights[chosen] /= (repeats * np.where(full, members[group], 1))[again]
     vectors[chosen] = PACKED * (full & (members[group] > 1))[again]
@@ -213,16 +313,21 @@ def _weights(requests: Requests, accesses: Events, head: Events, times: Array) -
 
 
 def _missed_bytes(block: Array, times: Array, owner: Array, sectors: Array) -> float:
-    """Bytes that the L2 cache spends on a block's sectors: SLICE_BYTES on one that comes alone of its line."""
+    """Bytes that the L2 cache spends on a block's sectors: SLICE_BYTES on one that
+    comes alone of its line.
+    """
     first = np.unique(packed(block[owner], sectors), return_index=True)[1]
-    owner, sectors = owner[first], sectors[first]
+    owner = owner[first]
+    sectors = sectors[first]
     line = packed(block[owner], sectors * SECTOR_BYTES // LINE_BYTES)
     _, of, n = np.unique(line, return_inverse=True, return_counts=True)
     return float(times[owner] @ np.maximum(SECTOR_BYTES, SLICE_BYTES / n[of]))
 
 
 def _lines(requests: Requests, load: Array, owner: Array, lines: Array) -> Array:
-    """Clocks to look up the lines of each request, which is the `owner` of those in `lines`."""
+    """Clocks to look up the lines of each request, which is the `owner` of those in
+    `lines`.
+    """
     owner, lines = pairs(owner, lines)
     first = np.unique(packed(requests.warp[owner], lines), return_index=True)[1]
     first = first[load[owner[first]]]

@@ -1,13 +1,17 @@
-"""Calculate the time that a traced kernel would take on a GPU of the catalogue: by parts, and what limits it.
+"""Calculate the time that a traced kernel would take on a GPU of the catalogue: by
+parts, and what limits it.
 
-The blocks that an SM holds together are customers in a closed queueing network: each needs its SM and its share of
-memory, and waits for latencies in between; other blocks use what one leaves idle. Mean value analysis (Reiser and
-Lavenberg 1980) gives their throughput, so that occupancy hides latency as far as it does, and no more. The warps of a
-block use arithmetic, load and store units and the L2 cache side by side. They start together, wait together for what
-they share in L1 and at barriers, and leave room for the next block when the last of them is done.
+The blocks that an SM holds together are customers in a closed queueing network: each
+needs its SM and its share of memory, and waits for latencies in between; other blocks
+use what one leaves idle. Mean value analysis (Reiser and Lavenberg 1980) gives their
+throughput, so that occupancy hides latency as far as it does, and no more. The warps of
+a block use arithmetic, load and store units and the L2 cache side by side. They start
+together, wait together for what they share in L1 and at barriers, and leave room for
+the next block when the last of them is done.
 
-Rates are in data/compute_capabilities.csv. Constants that were fitted name the rows of data/published/kernel_times.csv
-that they were fitted to: never one that is held out there.
+Rates are in data/compute_capabilities.csv. Constants that were fitted name the rows of
+data/published/kernel_times.csv that they were fitted to: never one that is held out
+there.
 """
 
 from __future__ import annotations
@@ -27,53 +31,93 @@ if TYPE_CHECKING:
     from kerneltrace.judge.demands import Demands
     from kerneltrace.log.grid import Dim3
 
-L1_CLOCKS, L2_CLOCKS, MEMORY_CLOCKS = 40, 295, 690
-"""Latencies: medians of what github.com/markdewing/AI_kernels measured on seven GPUs, V100 to B200."""
+L1_CLOCKS = 40
+L2_CLOCKS = 295
+MEMORY_CLOCKS = 690
+"""Latencies: medians of what github.com/markdewing/AI_kernels measured on seven GPUs,
+V100 to B200.
+"""
 SHARED_CLOCKS = 30
-"""Latency of shared memory: 29 to 30 on A100, H100 and RTX 4090 (Luo et al. 2024, arXiv:2402.13499)."""
+"""Latency of shared memory: 29 to 30 on A100, H100 and RTX 4090 (Luo et al. 2024,
+arXiv:2402.13499).
+"""
 MEMORY_SHARE = 0.91
-"""Of the data sheet's bandwidth: BabelStream's triad on V100 and H200 (data/published/memcpy_bandwidth.csv)."""
+"""Of the data sheet's bandwidth: BabelStream's triad on V100 and H200
+(data/published/memcpy_bandwidth.csv).
+"""
 SCATTERED_SHARE = 0.67
-"""The same for memory that is touched in short pieces, most of them on a DRAM page of their own. Fitted to transposes
-on H100 (padded, 2 and more a thread), RTX A6000 (tiles of 16) and RTX 2080 Ti (float64)."""
+"""The same for memory that is touched in short pieces, most of them on a DRAM page of
+their own. Fitted to transposes on H100 (padded, 2 and more a thread), RTX A6000 (tiles
+of 16) and RTX 2080 Ti (float64).
+"""
 LAUNCH_S = 1e-6
-"""From one short kernel to the next, without a graph ("Getting Started with CUDA Graphs", developer.nvidia.com)."""
+"""From one short kernel to the next, without a graph ("Getting Started with CUDA
+Graphs", developer.nvidia.com).
+"""
 REGISTERS = 32
-"""Registers a thread if the caller does not say, besides those of local arrays; 64 warps of an SM have as many."""
+"""Registers a thread if the caller does not say, besides those of local arrays; 64
+warps of an SM have as many.
+"""
 ARRAY_REGISTERS = 12
-"""More of them in a kernel with local arrays, which are unrolled: "matmul, 8 a thread" compiles to 44 (Boehm) and 54
-(Mao), "matmul, 8 x 8 a thread" to 128 (Boehm) for compute capability 8.6."""
+"""More of them in a kernel with local arrays, which are unrolled: "matmul, 8 a thread"
+compiles to 44 (Boehm) and 54 (Mao), "matmul, 8 x 8 a thread" to 128 (Boehm) for compute
+capability 8.6.
+"""
 SHARED = ("memory",)
 """What all SMs share."""
 FLOAT32_SHARE = 0.6
-"""Of the data sheet's float32 rate where it takes every issue slot (128 results a clock): cuBLAS has 0.60 of it on an
-RTX A6000, 0.69 on an RTX 3090 and 0.58 on an RTX 4090, in the sources of "matmul"; but 0.98 on an A100, which has half
-as many units (github.com/yencal/gpu-gemm)."""
-BARRIER_CLOCKS, WARP_CLOCKS = 80, 40
-"""Of a barrier, and of a warp to start before the block's first one. Fitted, with FIRST_TOUCH of demands.py, to all
-rows that are not held out; sums in shared memory (RTX A6000, RTX 3080) and padded transposes (H100) decide."""
+"""Of the data sheet's float32 rate where it takes every issue slot (128 results a
+clock): cuBLAS has 0.60 of it on an RTX A6000, 0.69 on an RTX 3090 and 0.58 on an RTX
+4090, in the sources of "matmul"; but 0.98 on an A100, which has half as many units
+(github.com/yencal/gpu-gemm).
+"""
+BARRIER_CLOCKS = 80
+WARP_CLOCKS = 40
+"""Of a barrier, and of a warp to start before the block's first one. Fitted, with
+FIRST_TOUCH of demands.py, to all rows that are not held out; sums in shared memory (RTX
+A6000, RTX 3080) and padded transposes (H100) decide.
+"""
 DEPENDENT_CLOCKS = 4
-"""From an operation to one that needs its result: 4 on Volta (Jia et al. 2018, arXiv:1804.06826)."""
-CLASSES = {"memory": "memory", "L2 cache": "memory", "latency": "latency", "launch": "latency", "atomics": "atomics"}
+"""From an operation to one that needs its result: 4 on Volta (Jia et al. 2018,
+arXiv:1804.06826).
+"""
+CLASSES = {
+    "memory": "memory",
+    "L2 cache": "memory",
+    "latency": "latency",
+    "launch": "latency",
+    "atomics": "atomics",
+}
 """The class of a limit; all others are arithmetic."""
-INTERVALS = {"arithmetic": (0.7, 1.19), "atomics": (0.73, 1.76), "latency": (0.55, 1.52), "memory": (0.92, 1.22)}
-"""Published over calculated time, by class: what contains 90 % of the rows that are left out source by source
-(scripts/kernel_times.py calculates it from those that are not held out)."""
-TESTED_CAPABILITIES, TESTED_S = ("6.0", "7.5", "8.0", "8.6", "8.9", "9.0"), 1.8e-4
+INTERVALS = {
+    "arithmetic": (0.7, 1.19),
+    "atomics": (0.73, 1.76),
+    "latency": (0.55, 1.52),
+    "memory": (0.92, 1.22),
+}
+"""Published over calculated time, by class: what contains 90 % of the rows that are
+left out source by source (scripts/kernel_times.py calculates it from those that are not
+held out).
+"""
+TESTED_CAPABILITIES = ("6.0", "7.5", "8.0", "8.6", "8.9", "9.0")
+TESTED_S = 1.8e-4
 """Compute capabilities of those rows, and about the shortest of their times."""
 _UNKNOWN = (
-    "Not known: how the caches replace lines, how far the compiler unrolls loops and reorders loads, the clock under "
-    "load."
+    "Not known: how the caches replace lines, how far the compiler unrolls loops and"
+    " reorders loads, the clock under load."
 )
 
 
 @dataclass(frozen=True, repr=False)
 class Estimate(ShownAsTable):
-    """A calculated time in seconds, with the interval that published times support, and its parts.
+    """A calculated time in seconds, with the interval that published times support, and
+    its parts.
 
-    `parts` are the seconds that each resource of an SM is busy, or that nothing is, for latency; they overlap, so that
-    `seconds` is less than their sum. `assumed` says in sentences what the trace left open, `untested` why no published
-    time is comparable: it is empty where some are. `occupancy` is of the SMs' room for warps, 0 to 1, in this launch.
+    `parts` are the seconds that each resource of an SM is busy, or that nothing is, for
+    latency; they overlap, so that `seconds` is less than their sum. `assumed` says in
+    sentences what the trace left open, `untested` why no published time is comparable:
+    it is empty where some are. `occupancy` is of the SMs' room for warps, 0 to 1, in
+    this launch.
     """
 
     kernel: str
@@ -84,7 +128,9 @@ class Estimate(ShownAsTable):
     assumed: tuple[str, ...]
     untested: tuple[str, ...] = ()
     span: tuple[float, float] | None = None
-    """Published over calculated time between which the interval lies; None for that of the limit's class."""
+    """Published over calculated time between which the interval lies; None for that of
+    the limit's class.
+    """
 
     @property
     def limit(self) -> str:
@@ -93,46 +139,82 @@ class Estimate(ShownAsTable):
 
     @property
     def interval_s(self) -> tuple[float, float]:
-        """Seconds between which the time is expected, as often as INTERVALS says, or within `span`."""
+        """Seconds between which the time is expected, as often as INTERVALS says, or
+        within `span`.
+        """
         low, high = self.span or INTERVALS[CLASSES.get(self.limit, "arithmetic")]
         return low * self.seconds, high * self.seconds
 
     def table(self) -> Table:
         """What a cell shows."""
         low, high = map(format_seconds, self.interval_s)
-        rows = tuple((part, format_seconds(s), "limits" * (part == self.limit)) for part, s in self.parts.items())
-        title = f"{self.kernel} on {self.device}: {format_seconds(self.seconds)} ({low} to {high}), calculated"
+        rows = tuple(
+            (part, format_seconds(s), "limits" * (part == self.limit))
+            for part, s in self.parts.items()
+        )
+        title = (
+            f"{self.kernel} on {self.device}: {format_seconds(self.seconds)} ({low} to"
+            f" {high}), calculated"
+        )
         notes = f"{100 * self.occupancy:.3g}% occupancy.", *self.untested, *self.assumed
         return Table(rows, ("if alone", "time", ""), title, notes)
 
 
-def estimate(asks: Demands, device: str | Device, *, grid: Dim3, registers: int | None, warm: bool = False) -> Estimate:
-    """The time of a launch of `grid` blocks on a device; UnknownDevice for one whose rates are unknown.
+def estimate(
+    asks: Demands,
+    device: str | Device,
+    *,
+    grid: Dim3,
+    registers: int | None,
+    warm: bool = False,
+) -> Estimate:
+    """The time of a launch of `grid` blocks on a device; UnknownDevice for one whose
+    rates are unknown.
 
-    Without `registers` a thread, 32 and those that local arrays need are assumed. `warm` launches find in the L2 cache
-    what they find room for there.
+    Without `registers` a thread, 32 and those that local arrays need are assumed.
+    `warm` launches find in the L2 cache what they find room for there.
     """
-    chip, assumed = named(device), [_UNKNOWN]
+    chip = named(device)
+    assumed = [_UNKNOWN]
     sm = rates(chip)
     if registers is None:
         arrays = ARRAY_REGISTERS + asks.local_bytes // 4 if asks.local_bytes else 0
         registers = min(REGISTERS + arrays, MAX_REGISTERS)
-        assumed.append(f"{registers} registers a thread are assumed; pass registers if the compiler says otherwise.")
-    if alone := [axis for axis, traced, full in zip("xyz", asks.grid, grid, strict=True) if traced == 1 < full]:
-        assumed.append(f"Blocks are taken to share no data along {', '.join(alone)}: trace two or more there.")
+        assumed.append(
+            f"{registers} registers a thread are assumed; pass registers if the"
+            " compiler says otherwise."
+        )
+    if alone := [
+        axis
+        for axis, traced, full in zip("xyz", asks.grid, grid, strict=True)
+        if traced == 1 < full
+    ]:
+        assumed.append(
+            f"Blocks are taken to share no data along {', '.join(alone)}: trace two or"
+            " more there."
+        )
     needs = {"registers": registers, "shared_bytes": asks.shared_bytes}
     room = occupancy(asks.threads, **needs, compute_capability=capability(chip))
-    sms, hz, bandwidth = chip.sms or 0, chip.boost_hz or 0.0, chip.bandwidth_bytes_per_s or 0.0
+    sms = chip.sms or 0
+    hz = chip.boost_hz or 0.0
+    bandwidth = chip.bandwidth_bytes_per_s or 0.0
     total = math.prod(grid)
-    active, together = min(sms, total), min(room.blocks_per_sm * sms, total)
+    active = min(sms, total)
+    together = min(room.blocks_per_sm * sms, total)
     loaded, moved = _memory_bytes(asks, grid, together, chip.l2_bytes or 0.0, warm)
     services = _services(asks, sm, MEMORY_SHARE * bandwidth / active / hz, moved)
     if asks.tensor:
         services["tensor cores"] = tensor_clocks(asks.tensor, "float16", chip)
     missed = asks.l1_miss_bytes / max(asks.load_bytes, 1.0)
     far = min(loaded / max(asks.l1_miss_bytes, 1.0), 1.0)
-    wait = L1_CLOCKS + missed * (L2_CLOCKS - L1_CLOCKS + far * (MEMORY_CLOCKS - L2_CLOCKS))
-    latency = asks.global_waits * wait + asks.near_waits * SHARED_CLOCKS + _dependent_clocks(asks)
+    wait = L1_CLOCKS + missed * (
+        L2_CLOCKS - L1_CLOCKS + far * (MEMORY_CLOCKS - L2_CLOCKS)
+    )
+    latency = (
+        asks.global_waits * wait
+        + asks.near_waits * SHARED_CLOCKS
+        + _dependent_clocks(asks)
+    )
     if asks.barriers:
         latency += asks.barriers * BARRIER_CLOCKS + asks.warps * WARP_CLOCKS
     apart = _side_by_side(services, asks.warps)
@@ -145,31 +227,53 @@ def estimate(asks: Demands, device: str | Device, *, grid: Dim3, registers: int 
     )
     blocks_an_sm = -(-total // sms)
     parts = {name: blocks_an_sm * busy / hz for name, busy in services.items()}
-    parts["latency"] = blocks_an_sm * latency / min(room.blocks_per_sm, blocks_an_sm) / hz
+    parts["latency"] = (
+        blocks_an_sm * latency / min(room.blocks_per_sm, blocks_an_sm) / hz
+    )
     parts |= {"atomics": asks.hottest * total / hz, "launch": LAUNCH_S}
     seconds = max(clocks / hz, parts["atomics"]) + LAUNCH_S
     known = {part: busy_s for part, busy_s in parts.items() if busy_s}
     filled = min(room.fraction, total * asks.warps / (sms * sm.max_warps_per_sm))
-    return Estimate(asks.kernel, chip.name, seconds, known, filled, tuple(assumed), _untested(chip, seconds, total))
+    return Estimate(
+        asks.kernel,
+        chip.name,
+        seconds,
+        known,
+        filled,
+        tuple(assumed),
+        _untested(chip, seconds, total),
+    )
 
 
 def _untested(chip: Device, seconds: float, blocks: int) -> tuple[str, ...]:
     """Why no published time that was compared is like this one."""
     reasons = {
-        f"of compute capability {chip.compute_capability}": str(chip.compute_capability) not in TESTED_CAPABILITIES,
+        f"of compute capability {chip.compute_capability}": (
+            str(chip.compute_capability) not in TESTED_CAPABILITIES
+        ),
         f"below {format_seconds(TESTED_S)}": seconds < TESTED_S,
         "with fewer blocks than SMs": blocks < (chip.sms or 0),
     }
-    return tuple(f"Untested: no published time {reason} was compared." for reason, holds in reasons.items() if holds)
+    return tuple(
+        f"Untested: no published time {reason} was compared."
+        for reason, holds in reasons.items()
+        if holds
+    )
 
 
 def _dependent_clocks(asks: Demands) -> float:
-    """Clocks in which a warp waits for results of its own arithmetic: each number in a local array is a chain."""
+    """Clocks in which a warp waits for results of its own arithmetic: each number in a
+    local array is a chain.
+    """
     return DEPENDENT_CLOCKS * asks.arithmetic / asks.warps / (1 + asks.local_bytes // 4)
 
 
-def _services(asks: Demands, sm: Limits, memory_per_clock: float, moved: float) -> dict[str, float]:
-    """Clocks that a block keeps each resource busy; `moved` are its bytes from and to memory."""
+def _services(
+    asks: Demands, sm: Limits, memory_per_clock: float, moved: float
+) -> dict[str, float]:
+    """Clocks that a block keeps each resource busy; `moved` are its bytes from and to
+    memory.
+    """
     share = FLOAT32_SHARE if sm.float32_per_clock == WARP * sm.sub_partitions else 1.0
     return {
         "arithmetic": max(
@@ -178,36 +282,54 @@ def _services(asks: Demands, sm: Limits, memory_per_clock: float, moved: float) 
             asks.double * WARP / sm.float64_per_clock,
             asks.special * WARP / sm.special_per_clock,
         ),
-        "load and store": asks.load_store_clocks(sm.load_store_lanes, sm.shared_bytes_per_clock),
+        "load and store": asks.load_store_clocks(
+            sm.load_store_lanes, sm.shared_bytes_per_clock
+        ),
         "L2 cache": (asks.l1_miss_bytes + asks.store_bytes) / sm.l2_bytes_per_clock,
         "memory": moved / memory_per_clock,
     }
 
 
 def _side_by_side(services: Mapping[str, float], warps: int) -> dict[str, float]:
-    """The services of a block whose warps use what an SM has, and the L2 cache, side by side."""
+    """The services of a block whose warps use what an SM has, and the L2 cache, side by
+    side.
+    """
     inside = [busy for name, busy in services.items() if name != "memory"]
-    return {"SM": max(inside) + (sum(inside) - max(inside)) / warps, "memory": services["memory"]}
+    return {
+        "SM": max(inside) + (sum(inside) - max(inside)) / warps,
+        "memory": services["memory"],
+    }
 
 
 def rates(chip: Device) -> Limits:
-    """The rates of a device's SMs; UnknownDevice where the catalogue lacks something."""
+    """The rates of a device's SMs; UnknownDevice where the catalogue
+    lacks something.
+    """
     facts = ("compute_capability", "sms", "boost_hz", "bandwidth_bytes_per_s")
     missing = [fact for fact in facts if not getattr(chip, fact)]
     if not missing and (sm := limits(capability(chip))).load_store_lanes:
         return sm
-    missing = missing or [f"the load and store units of compute capability {chip.compute_capability}"]
-    raise UnknownDevice(f"{chip.name} has no time for a kernel: unknown are {', '.join(missing)}. Take another GPU.")
+    missing = missing or [
+        f"the load and store units of compute capability {chip.compute_capability}"
+    ]
+    raise UnknownDevice(
+        f"{chip.name} has no time for a kernel: unknown are {', '.join(missing)}. Take"
+        " another GPU."
+    )
 
 
 def tensor_clocks(flop: float, dtype: str, chip: Device) -> float:
-    """The least clocks of an SM for `flop` of matrix instructions (mma) on a dtype: the data sheet's dense rate.
+    """The least clocks of an SM for `flop` of matrix instructions (mma) on a dtype: the
+    data sheet's dense rate.
 
     UnknownDevice where the catalogue has no such rate.
     """
     rate = chip.tensor_flop_per_s.get(dtype)
     if not (rate and chip.sms and chip.boost_hz):
-        raise UnknownDevice(f"{chip.name} has no known rate of tensor cores for {dtype}. Take another GPU or dtype.")
+        raise UnknownDevice(
+            f"{chip.name} has no known rate of tensor cores for {dtype}. Take another"
+            " GPU or dtype."
+        )
     return flop * chip.sms * chip.boost_hz / rate
 
 
@@ -217,12 +339,16 @@ def capability(chip: Device) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _memory_bytes(asks: Demands, grid: Dim3, together: int, l2_bytes: float, warm: bool) -> tuple[float, float]:
+def _memory_bytes(
+    asks: Demands, grid: Dim3, together: int, l2_bytes: float, warm: bool
+) -> tuple[float, float]:
     """Bytes a block that loads bring from memory, and those with what it stores.
 
-    Blocks start along x first. Those that run together share what they have in common, and all do if L2 holds it.
+    Blocks start along x first. Those that run together share what they have in common,
+    and all do if L2 holds it.
     """
-    columns, rows = min(together, grid.x), min(-(-together // grid.x), grid.y)
+    columns = min(together, grid.x)
+    rows = min(-(-together // grid.x), grid.y)
     wave = columns, rows, min(-(-together // (grid.x * grid.y)), grid.z)
     fits = sum(each.of_blocks(grid) for each in asks.footprints) <= l2_bytes
     if fits and warm:
@@ -236,11 +362,14 @@ def _memory_bytes(asks: Demands, grid: Dim3, together: int, l2_bytes: float, war
     return by_kind[True], sum(by_kind.values())
 
 
-def throughput(services: Mapping[str, float], latency: float, blocks: int, sms: int) -> float:
+def throughput(
+    services: Mapping[str, float], latency: float, blocks: int, sms: int
+) -> float:
     """Blocks that an SM finishes a clock with so many resident.
 
-    A block keeps each station busy for `services` clocks; those in SHARED serve all `sms` SMs, a block of each at a
-    time. It spends `latency` clocks outside of them. Approximate mean value analysis (Schweitzer 1979).
+    A block keeps each station busy for `services` clocks; those in SHARED serve all
+    `sms` SMs, a block of each at a time. It spends `latency` clocks outside of them.
+    Approximate mean value analysis (Schweitzer 1979).
     """
     queues = dict.fromkeys(services, blocks / len(services))
     rate = 0.0
@@ -248,7 +377,8 @@ def throughput(services: Mapping[str, float], latency: float, blocks: int, sms: 
         times = {}
         for name, busy in services.items():
             of_sms = sms if name in SHARED else 1
-            seen = 1 / of_sms + queues[name] * (1 - 1 / (blocks * of_sms))  # itself, and those that it meets
+            # itself, and those that it meets
+            seen = 1 / of_sms + queues[name] * (1 - 1 / (blocks * of_sms))
             times[name] = busy * seen
         rate = blocks / (latency + sum(times.values()))
         queues = {name: rate * time for name, time in times.items()}

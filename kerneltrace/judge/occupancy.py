@@ -1,4 +1,6 @@
-"""Calculate how many blocks of a kernel fit on one SM, and which resource runs out first."""
+"""Calculate how many blocks of a kernel fit on one SM, and which resource runs out
+first.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,16 @@ _DEFAULT_SHARED_BYTES = 48 * 1024  # a block; more needs an opt-in at the launch
 
 @dataclass(frozen=True)
 class Limits:
-    """The resources of one SM of a compute capability, and the granularity at which it allocates them.
+    """The resources of one SM of a compute capability, and the granularity at which it
+    allocates them.
 
-    Registers are allocated to warps, `register_granularity` at a time, from the register file of the warp's
-    sub-partition. Shared memory is allocated to blocks, `reserved_shared_bytes_per_block` more than asked for.
-    `shared_bytes_per_block` is the most that a block may opt in to; without that it is 48 KiB.
+    Registers are allocated to warps, `register_granularity` at a time, from the
+    register file of the warp's sub-partition. Shared memory is allocated to blocks,
+    `reserved_shared_bytes_per_block` more than asked for. `shared_bytes_per_block` is
+    the most that a block may opt in to; without that it is 48 KiB.
 
-    The last six are rates a clock: results of a kind, lanes of load and store units, bytes. 0 is unknown.
+    The last six are rates a clock: results of a kind, lanes of load and store units,
+    bytes. 0 is unknown.
     """
 
     max_warps_per_sm: int
@@ -52,7 +57,8 @@ class Limits:
 class Occupancy(Shown):
     """Blocks and warps that one SM holds at the same time.
 
-    `allows` holds, for each resource, the blocks that would fit if it alone were the limit; `limited_by` the smallest.
+    `allows` holds, for each resource, the blocks that would fit if it alone were the
+    limit; `limited_by` the smallest.
     """
 
     blocks_per_sm: int
@@ -68,64 +74,96 @@ class Occupancy(Shown):
 
     @property
     def limited_by(self) -> tuple[str, ...]:
-        """The resources that run out first, of "warps", "blocks", "registers" and "shared memory"."""
-        return tuple(name for name, blocks in self.allows.items() if blocks == self.blocks_per_sm)
+        """The resources that run out first, of "warps", "blocks", "registers" and
+        "shared memory".
+        """
+        return tuple(
+            name for name, blocks in self.allows.items() if blocks == self.blocks_per_sm
+        )
 
     def __str__(self) -> str:
         each = ", ".join(f"{name} {blocks}" for name, blocks in self.allows.items())
         major, minor = self.compute_capability
         return (
-            f"{self.fraction:.0%} occupancy: {self.blocks_per_sm} block{'s' * (self.blocks_per_sm != 1)}, "
-            f"{self.warps_per_sm} of {self.max_warps_per_sm} warps an SM (compute capability {major}.{minor}). "
-            f"Limited by {' and '.join(self.limited_by)}. Blocks allowed by each: {each}."
+            f"{self.fraction:.0%} occupancy: {self.blocks_per_sm}"
+            f" block{'s' * (self.blocks_per_sm != 1)}, {self.warps_per_sm} of"
+            f" {self.max_warps_per_sm} warps an SM (compute capability"
+            f" {major}.{minor}). Limited by {' and '.join(self.limited_by)}. Blocks"
+            f" allowed by each: {each}."
         )
 
 
 @functools.cache
 def capabilities() -> dict[tuple[int, int], Limits]:
-    """The limits of every compute capability in data/compute_capabilities.csv; DamagedTable if it can't be read."""
+    """The limits of every compute capability in data/compute_capabilities.csv;
+    DamagedTable if it can't be read.
+    """
     return dict(read_table(CAPABILITIES, _limits_of_row))
 
 
 def _limits_of_row(row: TableRow) -> tuple[tuple[int, int], Limits]:
     major, minor = row["compute_capability"].split(".")
-    return (int(major), int(minor)), Limits(*(int(row[field.name]) for field in dataclasses.fields(Limits)))
+    return (int(major), int(minor)), Limits(
+        *(int(row[field.name]) for field in dataclasses.fields(Limits))
+    )
 
 
 def limits(compute_capability: tuple[int, int]) -> Limits:
-    """The limits of one compute capability such as (8, 0); BadArgument with the known ones for another."""
-    pair = whole_pair("compute_capability", compute_capability, BadArgument, example="(8, 0)")
+    """The limits of one compute capability such as (8, 0); BadArgument with the known
+    ones for another.
+    """
+    pair = whole_pair(
+        "compute_capability", compute_capability, BadArgument, example="(8, 0)"
+    )
     known = capabilities()
     if pair not in known:
-        raise BadArgument(f"Expected a compute capability out of {', '.join(map(str, known))}; got {pair}.")
+        raise BadArgument(
+            f"Expected a compute capability out of {', '.join(map(str, known))}; got"
+            f" {pair}."
+        )
     return known[pair]
 
 
 def occupancy(
-    block: int | tuple[int, ...], *, registers: int, shared_bytes: int = 0, compute_capability: tuple[int, int]
+    block: int | tuple[int, ...],
+    *,
+    registers: int,
+    shared_bytes: int = 0,
+    compute_capability: tuple[int, int],
 ) -> Occupancy:
-    """Count the blocks of `block` threads (a number, or up to three extents) that one SM holds at the same time.
+    """Count the blocks of `block` threads (a number, or up to three extents) that one
+    SM holds at the same time.
 
-    `registers` a thread, `shared_bytes` a block, static and dynamic together. BadArgument for what can't be
-    launched: over 1,024 threads, 255 registers a thread, the registers of an SM, or the shared memory of a block.
-    Source: cuda_occupancy.h of CUDA 13.0, with shared memory carved out at its largest and one barrier a block;
+    `registers` a thread, `shared_bytes` a block, static and dynamic together.
+    BadArgument for what can't be launched: over 1,024 threads, 255 registers a thread,
+    the registers of an SM, or the shared memory of a block. Source: cuda_occupancy.h of
+    CUDA 13.0, with shared memory carved out at its largest and one barrier a block;
     CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
     """
-    sm, threads = limits(compute_capability), _threads(block)
+    sm = limits(compute_capability)
+    threads = _threads(block)
     registers = whole("registers", registers, BadArgument, least=1)
-    shared_bytes = whole("shared_bytes", shared_bytes, BadArgument, least=0, advice="It is in bytes.")
+    shared_bytes = whole(
+        "shared_bytes", shared_bytes, BadArgument, least=0, advice="It is in bytes."
+    )
     _check(threads, registers, shared_bytes, sm)
     warps = math.ceil(threads / WARP)
     registers_a_warp = _round_up(registers * WARP, sm.register_granularity)
-    # A launch is checked as if registers came from all sub-partitions alike, so it counts warps in groups of four.
+    # A launch is checked as if registers came from all sub-partitions alike, so it
+    # counts warps in groups of four.
     needed = registers_a_warp * _round_up(warps, sm.sub_partitions)
     if needed > sm.registers_per_sm:
         raise BadArgument(
-            f"A block of {threads} threads with {registers} registers each takes {needed:,} registers, and an SM has "
-            f"{sm.registers_per_sm:,}: the launch fails. Use fewer threads, or compile with a register cap."
+            f"A block of {threads} threads with {registers} registers each takes"
+            f" {needed:,} registers, and an SM has {sm.registers_per_sm:,}: the launch"
+            " fails. Use fewer threads, or compile with a register cap."
         )
-    warps_by_registers = sm.registers_per_sm // sm.sub_partitions // registers_a_warp * sm.sub_partitions
-    shared = _round_up(shared_bytes + sm.reserved_shared_bytes_per_block, sm.shared_granularity_bytes)
+    warps_by_registers = (
+        sm.registers_per_sm // sm.sub_partitions // registers_a_warp * sm.sub_partitions
+    )
+    shared = _round_up(
+        shared_bytes + sm.reserved_shared_bytes_per_block, sm.shared_granularity_bytes
+    )
     allows = {
         "warps": sm.max_warps_per_sm // warps,
         "blocks": sm.max_blocks_per_sm,
@@ -135,32 +173,47 @@ def occupancy(
         allows["shared memory"] = sm.shared_bytes_per_sm // shared
     blocks = min(allows.values())
     major, minor = compute_capability
-    return Occupancy(blocks, blocks * warps, sm.max_warps_per_sm, allows, (major, minor))
+    return Occupancy(
+        blocks, blocks * warps, sm.max_warps_per_sm, allows, (major, minor)
+    )
 
 
 def _threads(block: int | tuple[int, ...]) -> int:
     if not issubclass(type(block), tuple | list):
         if not is_whole(block) or int(block) < 1:  # type: ignore[arg-type]
-            raise BadArgument(f"Expected block to be a whole number of at least 1 or a list, got {brief_repr(block)}.")
+            raise BadArgument(
+                "Expected block to be a whole number of at least 1 or a list, got"
+                f" {brief_repr(block)}."
+            )
         return int(block)  # type: ignore[arg-type]
     extents: list[int] = list(block)  # type: ignore[arg-type]
     if not 1 <= len(extents) <= 3:
-        raise BadArgument(f"Expected a block of one to three extents, got {brief_repr(block)}.")
-    return math.prod(whole(f"block[{i}]", extent, BadArgument, least=1) for i, extent in enumerate(extents))
+        raise BadArgument(
+            f"Expected a block of one to three extents, got {brief_repr(block)}."
+        )
+    return math.prod(
+        whole(f"block[{i}]", extent, BadArgument, least=1)
+        for i, extent in enumerate(extents)
+    )
 
 
 def _check(threads: int, registers: int, shared_bytes: int, sm: Limits) -> None:
     """Raise BadArgument for what can't be launched even on an idle SM."""
     if threads > MAX_BLOCK:
-        raise BadArgument(f"Expected a block of at most {MAX_BLOCK:,} threads, got {threads:,}. Launch more blocks.")
+        raise BadArgument(
+            f"Expected a block of at most {MAX_BLOCK:,} threads, got {threads:,}."
+            " Launch more blocks."
+        )
     if registers > MAX_REGISTERS:
         raise BadArgument(
-            f"Expected at most {MAX_REGISTERS} registers a thread, got {registers}: no compiler gives more."
+            f"Expected at most {MAX_REGISTERS} registers a thread, got {registers}: no"
+            " compiler gives more."
         )
     if shared_bytes > sm.shared_bytes_per_block:
         raise BadArgument(
-            f"Expected at most {sm.shared_bytes_per_block:,} B of shared memory a block ({_DEFAULT_SHARED_BYTES:,} B "
-            f"unless the launch opts in), got {shared_bytes:,} B. Use a smaller tile."
+            f"Expected at most {sm.shared_bytes_per_block:,} B of shared memory a block"
+            f" ({_DEFAULT_SHARED_BYTES:,} B unless the launch opts in), got"
+            f" {shared_bytes:,} B. Use a smaller tile."
         )
 
 

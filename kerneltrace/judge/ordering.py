@@ -1,4 +1,6 @@
-"""What fences, atomics, barriers of some lanes and mbarriers put in order, beside the barriers of a block."""
+"""What fences, atomics, barriers of some lanes and mbarriers put in order, beside the
+barriers of a block.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +17,37 @@ NEVER = np.iinfo("i8").max
 
 
 def _letter(site: Site) -> str:
-    """What a site orders: f and b are fences of all and of the block, s syncwarps, r and a atomics, r if it's used.
+    """What a site orders: f and b are fences of all and of the block, s syncwarps, r
+    and a atomics, r if it's used.
 
-    Volatile and relaxed accesses are like atomics; m and w arrive at an mbarrier and wait there.
+    Volatile and relaxed accesses are like atomics; m and w arrive at an mbarrier and
+    wait there.
     """
     if site.kind == "atomic" or site.call in ("relaxed", "volatile", "polled"):
         return "r" if site.used and site.kind != "store" else "a"
     return _LETTERS.get(site.call, "")
 
 
-_LETTERS = {"threadfence": "f", "threadfence_system": "f", "threadfence_block": "b", "syncwarp": "s", "arrive": "m",
-            "wait": "w"}  # fmt: skip
+_LETTERS = {
+    "threadfence": "f",
+    "threadfence_system": "f",
+    "threadfence_block": "b",
+    "syncwarp": "s",
+    "arrive": "m",
+    "wait": "w",
+}
 
 
 def follow(those: Events, events: Events) -> Array:
-    """Which events one of `those` precedes in its own thread, or before a barrier or a syncwarp of its whole warp."""
+    """Which events one of `those` precedes in its own thread, or before a barrier or a
+    syncwarp of its whole warp.
+    """
     found = np.zeros(len(events), bool)
     if not len(those):
         return found
     of_those, of_events = (
-        ((one.thread, one.at), (one.block, one.phase), (one.warp, one.step)) for one in (those, events)
+        ((one.thread, one.at), (one.block, one.phase), (one.warp, one.step))
+        for one in (those, events)
     )
     for (group, since), (its_group, when) in zip(of_those, of_events, strict=True):
         groups, number = np.unique(group, return_inverse=True)
@@ -46,12 +59,15 @@ def follow(those: Events, events: Events) -> Array:
 
 
 class Ordering:
-    """What fences, atomics and syncwarps of a part of a warp put in order, beside barriers and whole syncwarps.
+    """What fences, atomics and syncwarps of a part of a warp put in order, beside
+    barriers and whole syncwarps.
 
-    A thread that fences and then changes an address by an atomic hands on what it knows to every thread that later
-    reads that address by an atomic whose result it uses. What a thread knows are its own accesses and, after a barrier
-    or a syncwarp, those of the others. A fence of `threadfence_block` works within its block. (CUDA C++ Programming
-    Guide, "Memory Fence Functions"; release and acquire patterns in the PTX ISA, "Memory Consistency Model".)
+    A thread that fences and then changes an address by an atomic hands on what it knows
+    to every thread that later reads that address by an atomic whose result it uses.
+    What a thread knows are its own accesses and, after a barrier or a syncwarp, those
+    of the others. A fence of `threadfence_block` works within its block. (CUDA C++
+    Programming Guide, "Memory Fence Functions"; release and acquire patterns in the PTX
+    ISA, "Memory Consistency Model".)
     """
 
     def __init__(self, events: Callable[[], Events], sites: list[Site]) -> None:
@@ -73,18 +89,34 @@ class Ordering:
             return found
         # The lanes that meet at a syncwarp log it one after another, when they go on.
         end = NEVER if "s" in self._letters else int(later.at.max()) + 1
-        events = self._synced.only(slice(*np.searchsorted(self._synced.at, [first.at[0], end])))
-        letter, at = self._letters[events.site], events.at
-        everywhere = np.unique(events.memory, return_inverse=True)[1]  # a number for each address, or partial syncwarp
-        in_block = np.unique(np.stack([events.memory, events.block]), axis=1, return_inverse=True)[1]
+        events = self._synced.only(
+            slice(*np.searchsorted(self._synced.at, [first.at[0], end]))
+        )
+        letter = self._letters[events.site]
+        at = events.at
+        # a number for each address, or partial syncwarp
+        everywhere = np.unique(events.memory, return_inverse=True)[1]
+        in_block = np.unique(
+            np.stack([events.memory, events.block]), axis=1, return_inverse=True
+        )[1]
         know = follow(first, events)
-        if first.atomic[0]:  # who later changes the same element by an atomic comes after it
-            drawn = (letter == "r") & events.atomic & (events.memory == first.memory[0]) & (at > first.at[0])
+        # who later changes the same element by an atomic comes after it
+        if first.atomic[0]:
+            drawn = (
+                (letter == "r")
+                & events.atomic
+                & (events.memory == first.memory[0])
+                & (at > first.at[0])
+            )
             know |= follow(events.only(drawn), events)
             found |= follow(events.only(drawn), later)
         while True:
-            new = (letter == "s") & np.isin(everywhere, everywhere[know & (letter == "s")])
-            new |= (letter == "w") & np.isin(everywhere, everywhere[know & (letter == "m")])
+            new = (letter == "s") & np.isin(
+                everywhere, everywhere[know & (letter == "s")]
+            )
+            new |= (letter == "w") & np.isin(
+                everywhere, everywhere[know & (letter == "m")]
+            )
             for fences, place in (["f"], everywhere), (["f", "b"], in_block):
                 fenced = events.only(know & np.isin(letter, fences))
                 released = np.isin(letter, ["r", "a"]) & follow(fenced, events)

@@ -1,4 +1,6 @@
-"""Place the arrays of a launch in its address spaces: global, constant, shared and local."""
+"""Place the arrays of a launch in its address spaces: global, constant, shared and
+local.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,17 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.errors import KernelError
-from kerneltrace.log.traced_memory import Add, Array, Load, Store, TracedArray, TracedTuple
+from kerneltrace.log.traced_memory import (
+    Add,
+    Array,
+    Load,
+    Store,
+    TracedArray,
+    TracedTuple,
+)
 
-# Each space has a range of its own, so that an address alone tells the space of an access.
+# Each space has a range of its own, so that an address alone tells the space of an
+# access.
 SHARED_END = 1 << 30
 """Lower addresses lie in shared memory, and are the same in every block."""
 DYNAMIC_SHARED = 1 << 29
@@ -22,9 +32,13 @@ DYNAMIC_SHARED = 1 << 29
 CONSTANT = SHARED_END
 GLOBAL = 1 << 31
 ALIGNMENT = 256
-"""Bytes to which cudaMalloc aligns (CUDA C++ Programming Guide, "Device Memory Accesses")."""
+"""Bytes to which cudaMalloc aligns (CUDA C++ Programming Guide, "Device Memory
+Accesses").
+"""
 MAX_STATIC_SHARED = 48 * 1024
-"""Bytes a block of shared memory with a fixed shape (CUDA C++ Programming Guide, "Shared Memory")."""
+"""Bytes a block of shared memory with a fixed shape (CUDA C++ Programming Guide,
+"Shared Memory").
+"""
 
 
 @dataclass(frozen=True)
@@ -45,27 +59,39 @@ class Region:
         return int(low) + start, int(high) + start
 
     def element(self, number: int) -> str:
-        """The element with a flat number (C order) as its source would name it: `a[3, 4]`."""
-        return f"{self.name}[{', '.join(str(int(i)) for i in np.unravel_index(number, self.array.shape))}]"
+        """The element with a flat number (C order) as its source would name it: `a[3,
+        4]`.
+        """
+        indices = np.unravel_index(number, self.array.shape)
+        return f"{self.name}[{', '.join(str(int(i)) for i in indices)}]"
 
     def elements(self, addresses: Array) -> Array:
-        """For each address the flat number (C order) of the element it lies in, -1 for none."""
-        shape, strides = self.array.shape, self.array.strides
+        """For each address the flat number (C order) of the element it lies in, -1 for
+        none.
+        """
+        shape = self.array.shape
+        strides = self.array.strides
         rest = addresses - self.span[0]
-        found, inside = np.zeros(len(addresses), "i8"), rest >= 0 if self.array.size else np.zeros(len(addresses), bool)
-        # Peel off the axes from the largest stride to the smallest, whatever their order and direction.
+        found = np.zeros(len(addresses), "i8")
+        inside = rest >= 0 if self.array.size else np.zeros(len(addresses), bool)
+        # Peel off the axes from the largest stride to the smallest, whatever their
+        # order and direction.
         several = [axis for axis, n in enumerate(shape) if n > 1 and strides[axis]]
         for axis in sorted(several, key=lambda axis: -abs(strides[axis])):
             at = rest // abs(strides[axis])
             rest = rest - at * abs(strides[axis])
             inside &= at < shape[axis]
-            found += (at if strides[axis] > 0 else shape[axis] - 1 - at) * math.prod(shape[axis + 1 :])
+            found += (at if strides[axis] > 0 else shape[axis] - 1 - at) * math.prod(
+                shape[axis + 1 :]
+            )
         numbers: Array = np.where(inside & (rest < self.array.itemsize), found, -1)
         return numbers
 
 
 def owner_bounds(array: Array) -> tuple[int, int]:
-    """First address, and the one after the last, of the memory that an array is a view of."""
+    """First address, and the one after the last, of the memory that an array is a view
+    of.
+    """
     owner: Any = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
@@ -76,14 +102,24 @@ def owner_bounds(array: Array) -> tuple[int, int]:
 
 
 class AddressSpace:
-    """Global and constant memory of a launch, and its local arrays, whose accesses are not logged."""
+    """Global and constant memory of a launch, and its local arrays, whose accesses are
+    not logged.
+    """
 
     def __init__(
-        self, add: Add, out_of_bounds: Callable[..., Any], unset_local: Callable[..., None], watch: Any = None
+        self,
+        add: Add,
+        out_of_bounds: Callable[..., Any],
+        unset_local: Callable[..., None],
+        watch: Any = None,
     ) -> None:
-        """`out_of_bounds` and `unset_local` report mistakes; `watch` is told each access that is logged."""
+        """`out_of_bounds` and `unset_local` report mistakes; `watch` is told each
+        access that is logged.
+        """
         self.regions: list[Region] = []
-        self._add, self._out_of_bounds, self._watch = add, out_of_bounds, watch
+        self._add = add
+        self._out_of_bounds = out_of_bounds
+        self._watch = watch
         self._unset_local = unset_local
         self._next = {"global": GLOBAL, "constant": CONSTANT}
         self._starts: dict[int, int] = {}
@@ -92,9 +128,13 @@ class AddressSpace:
         """Bytes a thread of each local array."""
 
     def argument(self, value: Any, name: str) -> Any:
-        """An argument as the kernel takes it: arrays, also those in a tuple, at their addresses."""
+        """An argument as the kernel takes it: arrays, also those in a tuple, at their
+        addresses.
+        """
         if isinstance(value, TracedTuple):
-            return TracedTuple(self.argument(part, f"{name}[{i}]") for i, part in enumerate(value))
+            return TracedTuple(
+                self.argument(part, f"{name}[{i}]") for i, part in enumerate(value)
+            )
         return self.place(value, name) if isinstance(value, np.ndarray) else value
 
     def place(self, array: Array, name: str, space: str = "global") -> TracedArray:
@@ -105,7 +145,9 @@ class AddressSpace:
             self._next[space] += -(-max(high - low, 1) // ALIGNMENT) * ALIGNMENT
         base = self._starts[low] + array.__array_interface__["data"][0] - low
         self.regions.append(Region(name, space, base, array))
-        return TracedArray(array, base, name, space, self._add, self._out_of_bounds, self._watch)
+        return TracedArray(
+            array, base, name, space, self._add, self._out_of_bounds, self._watch
+        )
 
     def constant(self, array: Any, name: str) -> TracedArray:
         """An array compiled into the kernel; writing to it raises."""
@@ -117,7 +159,9 @@ class AddressSpace:
         return self._constants[id(array)]
 
     def local(self, shape: Any, dtype: np.dtype[Any], name: str) -> TracedArray:
-        """Memory of one thread: bounds-checked, not logged, and filled with NaN or 0xCD before it is written."""
+        """Memory of one thread: bounds-checked, not logged, and filled with NaN or 0xCD
+        before it is written.
+        """
         array = blank(shape, dtype)
         self.local_bytes[name] = array.nbytes
         watch = _FirstWrites(array, self._unset_local) if dtype.names is None else None
@@ -125,21 +169,31 @@ class AddressSpace:
 
     def shared(self, array: Array, base: int, name: str) -> TracedArray:
         """A shared array at its offset."""
-        return TracedArray(array, base, name, "shared", self._add, self._out_of_bounds, self._watch)
+        return TracedArray(
+            array, base, name, "shared", self._add, self._out_of_bounds, self._watch
+        )
 
 
 class _FirstWrites:
     """Watches a local array for reads of elements that nobody has written."""
 
     def __init__(self, array: Array, report: Callable[..., None]) -> None:
-        self._blank, self._report = set(range(0, array.nbytes, array.itemsize)), report
+        self._blank = set(range(0, array.nbytes, array.itemsize))
+        self._report = report
 
     def __call__(self, traced: TracedArray, ld: Load, st: Store) -> tuple[Load, Store]:
         """Accessors that look out for them, of the array or of a view of it."""
-        blank, strides = self._blank, traced.array.strides
+        blank = self._blank
+        strides = traced.array.strides
 
         def address(index: Any) -> Any:
-            return traced.base + sum(map(operator.mul, index if isinstance(index, tuple) else (index,), strides))
+            return traced.base + sum(
+                map(
+                    operator.mul,
+                    index if isinstance(index, tuple) else (index,),
+                    strides,
+                )
+            )
 
         def loaded(index: Any, key: int) -> Any:
             value = ld(index, key)
@@ -149,14 +203,17 @@ class _FirstWrites:
 
         def stored(index: Any, value: Any, key: int) -> None:
             st(index, value, key)
-            with contextlib.suppress(TypeError):  # a slice was stored element by element
+            # a slice was stored element by element
+            with contextlib.suppress(TypeError):
                 blank.discard(address(index))
 
         return loaded, stored
 
 
 class SharedLayout:
-    """The shared arrays of a kernel: their addresses, the same in every block, and the bytes they take."""
+    """The shared arrays of a kernel: their addresses, the same in every block, and the
+    bytes they take.
+    """
 
     def __init__(self, dynamic_bytes: int) -> None:
         self.dynamic_bytes = dynamic_bytes
@@ -165,50 +222,72 @@ class SharedLayout:
         self._next = ALIGNMENT
 
     def address(self, site: int, name: str, array: Array) -> int:
-        """Where the array of `site` starts: at multiples of 256 bytes, so that each starts in bank 0."""
+        """Where the array of `site` starts: at multiples of 256 bytes, so that each
+        starts in bank 0.
+        """
         if site not in self.regions:
             self.regions[site] = Region(name, "shared", self._next, array)
             self._next += -(-max(array.nbytes, 1) // ALIGNMENT) * ALIGNMENT
-            self.static_bytes = -(-self.static_bytes // array.itemsize) * array.itemsize + array.nbytes
+            self.static_bytes = (
+                -(-self.static_bytes // array.itemsize) * array.itemsize + array.nbytes
+            )
             if self.static_bytes > MAX_STATIC_SHARED:
                 raise KernelError(
-                    f"{name} brings a block's shared memory to {self.static_bytes:,} bytes, and shared arrays of fixed"
-                    f" shape have {MAX_STATIC_SHARED:,} at most. Use smaller ones, or dynamic shared memory (shape 0)."
+                    f"{name} brings a block's shared memory to {self.static_bytes:,}"
+                    " bytes, and shared arrays of fixed shape have"
+                    f" {MAX_STATIC_SHARED:,} at most. Use smaller ones, or dynamic"
+                    " shared memory (shape 0)."
                 )
         return self.regions[site].base
 
 
 class SharedMemory:
-    """The shared arrays of one block. Dynamic ones all start at the same address, as in numba."""
+    """The shared arrays of one block. Dynamic ones all start at the same address, as in
+    numba.
+    """
 
     def __init__(self, layout: SharedLayout, space: AddressSpace) -> None:
-        self._layout, self._space = layout, space
+        self._layout = layout
+        self._space = space
         self._made: dict[int, TracedArray] = {}
         self._dynamic: Array | None = None
 
-    def array(self, site: int, name: str, shape: Any, dtype: np.dtype[Any]) -> TracedArray:
-        """The array allocated at `site`: made by the first thread that comes, shared with the others."""
+    def array(
+        self, site: int, name: str, shape: Any, dtype: np.dtype[Any]
+    ) -> TracedArray:
+        """The array allocated at `site`: made by the first thread that comes, shared
+        with the others.
+        """
         if site not in self._made:
             self._made[site] = self._new(site, name, shape, dtype)
         return self._made[site]
 
-    def _new(self, site: int, name: str, shape: Any, dtype: np.dtype[Any]) -> TracedArray:
+    def _new(
+        self, site: int, name: str, shape: Any, dtype: np.dtype[Any]
+    ) -> TracedArray:
         if shape in (0, (0,)):
             if not self._layout.dynamic_bytes:
                 raise KernelError(
-                    f"{name} is dynamic shared memory (its shape is 0), but the launch gives none: pass shared_bytes."
+                    f"{name} is dynamic shared memory (its shape is 0), but the launch"
+                    " gives none: pass shared_bytes."
                 )
             if self._dynamic is None:
                 self._dynamic = blank(self._layout.dynamic_bytes, np.dtype("u1"))
-            array = self._dynamic[: self._dynamic.nbytes // dtype.itemsize * dtype.itemsize].view(dtype)
-            self._layout.regions.setdefault(site, Region(name, "shared", DYNAMIC_SHARED, array))
+            array = self._dynamic[
+                : self._dynamic.nbytes // dtype.itemsize * dtype.itemsize
+            ].view(dtype)
+            self._layout.regions.setdefault(
+                site, Region(name, "shared", DYNAMIC_SHARED, array)
+            )
             return self._space.shared(array, DYNAMIC_SHARED, name)
         array = blank(shape, dtype)
         return self._space.shared(array, self._layout.address(site, name, array), name)
 
 
 def blank(shape: Any, dtype: np.dtype[Any]) -> Array:
-    """Memory that nobody has written: NaN, or 0xCD in every byte, which stand out in results."""
+    """Memory that nobody has written: NaN, or 0xCD in every byte, which stand out in
+    results.
+    """
     array = np.empty(shape, dtype)
     if dtype.kind in "fc":
         array.fill(np.nan)

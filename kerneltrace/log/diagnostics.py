@@ -1,4 +1,6 @@
-"""Collect what goes wrong while a kernel runs: each kind of mistake once a line, with its first example and a count."""
+"""Collect what goes wrong while a kernel runs: each kind of mistake once a line, with
+its first example and a count.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,14 @@ from typing import Any
 
 ENDINGS = ("raised", "deadlock", "endless")
 """Kinds of mistakes with which a run ends."""
-NOT_MET = "the mask {:#x} names {} lanes that don't come here (the first: lane {}). Name those that do: {:#x}."
+NOT_MET = (
+    "the mask {:#x} names {} lanes that don't come here (the first: lane {}). Name"
+    " those that do: {:#x}."
+)
 OUTSIDER = "{}, lane {}, is not in the mask that it passes itself."
-ABSENT_LANE = "{} reads the value of lane {}, which does not take part: it is undefined."
+ABSENT_LANE = (
+    "{} reads the value of lane {}, which does not take part: it is undefined."
+)
 
 
 @dataclass
@@ -25,8 +32,18 @@ class Diagnostics:
     found: dict[tuple[str, int, str], list[Any]] = field(default_factory=dict)
     """By kind, line and array: how often, the words and the thread of the first."""
 
-    def add(self, kind: str, line: int, words: str, *, array: str = "", thread: int | None = None) -> None:
-        """Count a mistake; the words and thread of the first of its kind, line and array are kept."""
+    def add(
+        self,
+        kind: str,
+        line: int,
+        words: str,
+        *,
+        array: str = "",
+        thread: int | None = None,
+    ) -> None:
+        """Count a mistake; the words and thread of the first of its kind, line and
+        array are kept.
+        """
         thread = self.current_thread() if thread is None else thread
         self.found.setdefault((kind, line, array), [0, words, thread])[0] += 1
 
@@ -36,14 +53,28 @@ class Diagnostics:
         return any(kind in ENDINGS for kind, *_ in self.found)
 
     def out_of_bounds(self, traced: Any, index: Any, key: int, *, writing: bool) -> Any:
-        """Report an access out of bounds, which is not performed; a read gives NaN, or 0 for integers."""
+        """Report an access out of bounds, which is not performed; a read gives NaN, or
+        0 for integers.
+        """
         shape = traced.array.shape
-        size = f"{shape[0]} elements, 0 to {shape[0] - 1}" if len(shape) == 1 else f"the shape {tuple(shape)}"
+        size = (
+            f"{shape[0]} elements, 0 to {shape[0] - 1}"
+            if len(shape) == 1
+            else f"the shape {tuple(shape)}"
+        )
         size = size if traced.array.size else "no elements"
-        negative = any(part < 0 for part in (index if isinstance(index, tuple) else (index,)))
-        after = " A negative index counts from the end in numba and reads before the array in CUDA C++." * negative
+        negative = any(
+            part < 0 for part in (index if isinstance(index, tuple) else (index,))
+        )
+        after = (
+            " A negative index counts from the end in numba and reads before the array"
+            " in CUDA C++." * negative
+        )
         verb = "writes to" if writing else "reads"
-        words = f"{self._here()} {verb} {traced.name}[{_in_brackets(index)}], but {traced.name} has {size}.{after}"
+        words = (
+            f"{self._here()} {verb} {traced.name}[{_in_brackets(index)}], but"
+            f" {traced.name} has {size}.{after}"
+        )
         self.add("outside", self.line_of(key), words, array=traced.name)
         return traced.array.dtype.type("nan" if traced.array.dtype.kind in "fc" else 0)
 
@@ -53,12 +84,20 @@ class Diagnostics:
 
     def divided_by_zero(self, key: int, dividend: int) -> None:
         """Report an integer division by zero."""
-        words = f"{self._here()} divides the integer {dividend} by zero: numba's code gives 0 and goes on."
+        words = (
+            f"{self._here()} divides the integer {dividend} by zero: numba's code gives"
+            " 0 and goes on."
+        )
         self.add("division", self.line_of(key), words)
 
     def unset_local(self, traced: Any, index: Any, key: int) -> None:
-        """Report the read of an element of local memory that the thread has not written."""
-        words = f"{self._here()} reads {traced.name}[{_in_brackets(index)}] before it wrote it."
+        """Report the read of an element of local memory that the thread has not
+        written.
+        """
+        words = (
+            f"{self._here()} reads {traced.name}[{_in_brackets(index)}] before it"
+            " wrote it."
+        )
         self.add("unset", self.line_of(key), words, array=traced.name)
 
     def _here(self) -> str:
@@ -66,4 +105,6 @@ class Diagnostics:
 
 
 def _in_brackets(index: Any) -> str:
-    return ", ".join(str(part) for part in (index if isinstance(index, tuple) else (index,)))
+    return ", ".join(
+        str(part) for part in (index if isinstance(index, tuple) else (index,))
+    )

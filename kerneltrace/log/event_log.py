@@ -1,10 +1,12 @@
-"""Log what the threads of a traced kernel do, in the order in which they do it: one or two 64-bit words an event.
+"""Log what the threads of a traced kernel do, in the order in which they do it: one or
+two 64-bit words an event.
 
-An event is a *key* and a *value*. The key names a place in the kernel's source (a site, the low 12 bits) and the
-loop iterations and calls that led there (a context, the other bits): two lanes of a warp that log the same key execute
-the same instruction together. The value of a memory access is eight times its address plus the base-2 logarithm of its
-size in bytes; the value of a loop is its number of iterations. A branch is one negative word, -2 * key for "not taken"
-and one less for "taken".
+An event is a *key* and a *value*. The key names a place in the kernel's source (a site,
+the low 12 bits) and the loop iterations and calls that led there (a context, the other
+bits): two lanes of a warp that log the same key execute the same instruction together.
+The value of a memory access is eight times its address plus the base-2 logarithm of its
+size in bytes; the value of a loop is its number of iterations. A branch is one negative
+word, -2 * key for "not taken" and one less for "taken".
 """
 
 from __future__ import annotations
@@ -21,38 +23,57 @@ from kerneltrace.units import format_bytes
 
 Array = np.ndarray[Any, Any]
 SITES = 1 << 12  # a power of 2, so that a key is a context plus a site
-BYTES_PER_EVENT = 100  # 16 for the event itself; the rest is what counting it needs for a moment
-EAGER = 1 << 16  # iterations; shorter loops get all their contexts before they run, for speed
+# 16 for the event itself; the rest is what counting it needs for a moment
+BYTES_PER_EVENT = 100
+# iterations; shorter loops get all their contexts before they run, for speed
+EAGER = 1 << 16
 
 
 class EndlessLoop(Exception):
-    """A loop exceeded `max_steps`; its arguments are the loop's key and the iterations done."""
+    """A loop exceeded `max_steps`; its arguments are the loop's key and the iterations
+    done.
+    """
 
 
 def too_large(words: str, max_events: int) -> TraceTooLarge:
-    """The error for a trace that would outgrow its budget; `words` say what needs too much."""
+    """The error for a trace that would outgrow its budget; `words` say what needs too
+    much.
+    """
     budget = format_bytes(max_events * BYTES_PER_EVENT)
     return TraceTooLarge(
-        f"{words} more than the trace's budget of {budget}. Trace a smaller problem: counts for a few blocks say the"
-        " same as counts for thousands. Or raise memory_bytes if this machine has the memory."
+        f"{words} more than the trace's budget of {budget}. Trace a smaller problem:"
+        " counts for a few blocks say the same as counts for thousands. Or raise"
+        " memory_bytes if this machine has the memory."
     )
 
 
 class EventLog:
-    """Events, the stretches of them that each belong to one thread, and the contexts of loops and calls."""
+    """Events, the stretches of them that each belong to one thread, and the contexts of
+    loops and calls.
+    """
 
     def __init__(self, max_events: int, max_steps: int) -> None:
         self.words = array("q")
         self.add = self.words.append
-        # Stretches of words by one thread: where they start, whose they are, and earlier syncwarps of its warp.
-        self.starts, self.threads, self.warp_epochs = array("q"), array("i"), array("i")
-        self.phases = array("i")  # of stretches: a block enters a new phase when it starts and at each barrier
-        self.shuffles = self.barriers = self.partial_syncs = 0  # those of warps, of blocks, and of some lanes of a warp
-        self.max_events, self.max_steps = max_events, max_steps
+        # Stretches of words by one thread: where they start, whose they are, and
+        # earlier syncwarps of its warp.
+        self.starts = array("q")
+        self.threads = array("i")
+        self.warp_epochs = array("i")
+        # of stretches: a block enters a new phase when it starts and at each barrier
+        self.phases = array("i")
+        # those of warps, of blocks, and of some lanes of a warp
+        self.shuffles = self.barriers = self.partial_syncs = 0
+        self.max_events = max_events
+        self.max_steps = max_steps
         self.contexts_by_key: dict[int, list[int]] = {}
-        """The contexts of each loop's turns, or of a call: outer loops come before those inside."""
+        """The contexts of each loop's turns, or of a call: outer loops come before
+        those inside.
+        """
         self.opened_by: dict[int, tuple[int, int]] = {}
-        """For each phase that a barrier began, the phase of its block before, and the barrier's key."""
+        """For each phase that a barrier began, the phase of its block before, and the
+        barrier's key.
+        """
         self.fresh = self._phase = 0  # the largest context so far, the newest phase
 
     def current_thread(self) -> int:
@@ -60,14 +81,20 @@ class EventLog:
         return self.threads[len(self.starts) - 1]
 
     def new_phase(self) -> int:
-        """The number of a phase that a block enters: larger than all before, and no other block's."""
+        """The number of a phase that a block enters: larger than all before, and no
+        other block's.
+        """
         self._phase += 1
         return self._phase
 
     def check(self) -> None:
-        """Raise TraceTooLarge when the events would need more memory than the budget."""
+        """Raise TraceTooLarge when the events would need more memory
+        than the budget.
+        """
         if 8 * len(self.words) + 16 * len(self.starts) > 16 * self.max_events:
-            raise too_large(f"{len(self.words) // 2:,} logged accesses need", self.max_events)
+            raise too_large(
+                f"{len(self.words) // 2:,} logged accesses need", self.max_events
+            )
 
     def inside(self, key: int) -> int:
         """The context of a call made at `key`."""
@@ -94,8 +121,16 @@ class EventLog:
         ids = self.contexts_by_key.setdefault(key, [])
         return chain(ids, self._grower(key, ids, pauses=False))
 
-    def add_stretches(self, words: Array, begin: Array, threads: Array, phases: Array, barriers: list[int]) -> None:
-        """Add words and the stretches they consist of, with their phases, which count from 0.
+    def add_stretches(
+        self,
+        words: Array,
+        begin: Array,
+        threads: Array,
+        phases: Array,
+        barriers: list[int],
+    ) -> None:
+        """Add words and the stretches they consist of, with their phases, which count
+        from 0.
 
         Each block has a phase more than `barriers`, the keys of those that it came to.
         """
@@ -110,7 +145,9 @@ class EventLog:
                 self.opened_by[self._phase] = self._phase - 1, barriers[inside - 1]
 
     def steps(self, key: int) -> Iterator[int]:
-        """Contexts of a `while` loop, endless; now and then a 0, for a pause in which other threads can go on."""
+        """Contexts of a `while` loop, endless; now and then a 0, for a pause in which
+        other threads can go on.
+        """
         self.check()
         ids = self.contexts_by_key.setdefault(key, [])
         return chain(ids, self._grower(key, ids, pauses=True))
@@ -120,7 +157,9 @@ class EventLog:
         self.fresh += SITES * (n - len(ids))
         ids.extend(range(first, self.fresh + 1, SITES))
 
-    def _grower(self, key: int, ids: list[int], *, pauses: bool) -> Generator[int, None, None]:
+    def _grower(
+        self, key: int, ids: list[int], *, pauses: bool
+    ) -> Generator[int, None, None]:
         n = len(ids)
         while True:
             n += 1

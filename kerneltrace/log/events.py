@@ -1,4 +1,6 @@
-"""Read the log of a run as columns: what each thread accessed, when, and between which barriers."""
+"""Read the log of a run as columns: what each thread accessed, when, and between which
+barriers.
+"""
 
 # mypy: disable-error-code="no-any-return"
 # An indexed NumPy array is Any to mypy, and most properties here index one.
@@ -16,16 +18,24 @@ from kerneltrace.log.program import Site
 from kerneltrace.log.traced_memory import Array
 
 KINDS = ("load", "store", "atomic")
-SECTOR_BYTES, LINE_BYTES = 32, 128
-"""A GPU moves memory in sectors of 32 bytes, four of which share a line of its caches (CUDA C++ Best Practices Guide,
-"Coalesced Access to Global Memory"; Nsight Compute's documentation, "Memory Tables")."""
-BANKS, BANK_BYTES = 32, 4
-"""Shared memory gives one 4-byte word from each of 32 banks at a time (CUDA C++ Programming Guide, "Shared Memory")."""
+SECTOR_BYTES = 32
+LINE_BYTES = 128
+"""A GPU moves memory in sectors of 32 bytes, four of which share a line of its caches
+(CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute's
+documentation, "Memory Tables").
+"""
+BANKS = 32
+BANK_BYTES = 4
+"""Shared memory gives one 4-byte word from each of 32 banks at a time (CUDA C++
+Programming Guide, "Shared Memory").
+"""
 
 
 @dataclass(frozen=True)
 class LogColumns:
-    """A finished log, and for each stretch of its words the thread, the phase and the warp epoch."""
+    """A finished log, and for each stretch of its words the thread, the phase and the
+    warp epoch.
+    """
 
     words: Array
     threads: Array
@@ -40,9 +50,11 @@ class LogColumns:
 
 @dataclass(frozen=True)
 class Events:
-    """Events in the order in which they were logged: the numbers of their first words, and of their stretches.
+    """Events in the order in which they were logged: the numbers of their first words,
+    and of their stretches.
 
-    Everything else is looked up in the log when asked for, so that an event takes 8 bytes here.
+    Everything else is looked up in the log when asked for, so that an event takes 8
+    bytes here.
     """
 
     log: LogColumns
@@ -54,32 +66,49 @@ class Events:
     @classmethod
     def of(cls, event_log: EventLog, sites: list[Site], block_size: int) -> Events:
         """All events of a log."""
-        words, starts = np.frombuffer(event_log.words, "i8"), np.frombuffer(event_log.starts, "i8")
+        words = np.frombuffer(event_log.words, "i8")
+        starts = np.frombuffer(event_log.starts, "i8")
         threads = np.frombuffer(event_log.threads, "i4")[: len(starts)]
         epochs = np.frombuffer(event_log.warp_epochs, "i4")[: len(starts)]
         phases = np.frombuffer(event_log.phases, "i4")[: len(starts)]
-        kinds = np.array([KINDS.index(site.kind) + 1 if site.kind in KINDS else 0 for site in sites], "i1")
+        kinds = np.array(
+            [KINDS.index(site.kind) + 1 if site.kind in KINDS else 0 for site in sites],
+            "i1",
+        )
         first = np.ones(len(words), bool)
         first[np.flatnonzero(words >= 0)[1::2]] = False  # the second word of an event
         at = np.flatnonzero(first).astype("i4" if len(words) < 2**31 else "i8")
         stretch = np.repeat(
-            np.arange(len(starts), dtype="i4"), np.diff(np.searchsorted(at, np.append(starts, len(words))))
+            np.arange(len(starts), dtype="i4"),
+            np.diff(np.searchsorted(at, np.append(starts, len(words)))),
         )
-        warps = threads // block_size * -(-block_size // WARP) + threads % block_size // WARP
-        return cls(LogColumns(words, threads, warps, phases, epochs, kinds, block_size), at, stretch)
+        warps = (
+            threads // block_size * -(-block_size // WARP)
+            + threads % block_size // WARP
+        )
+        return cls(
+            LogColumns(words, threads, warps, phases, epochs, kinds, block_size),
+            at,
+            stretch,
+        )
 
     def only(self, mask: Array | slice) -> Events:
         """The events that a boolean mask, an array of numbers, or a slice selects."""
         offset = None if self.offset is None else self.offset[mask]
-        return replace(self, at=self.at[mask], stretch=self.stretch[mask], offset=offset)
+        return replace(
+            self, at=self.at[mask], stretch=self.stretch[mask], offset=offset
+        )
 
     def in_pieces(self, regions: list[Region]) -> Events:
-        """The same accesses, cut into pieces no larger than an array's elements and the smallest access to it."""
+        """The same accesses, cut into pieces no larger than an array's elements and the
+        smallest access to it.
+        """
         size = self.size
         items = min((region.array.itemsize for region in regions), default=1)
         if not len(size) or size.min() == size.max() <= items:
             return self
-        address, piece = self.address, size.copy()
+        address = self.address
+        piece = size.copy()
         for region in regions:
             low, high = region.span
             mine = (address >= low) & (address < high)
@@ -89,11 +118,14 @@ class Events:
             return self
         of = np.repeat(np.arange(len(size)), times)
         number = np.arange(len(of)) - np.repeat(times.cumsum() - times, times)
-        return replace(self, at=self.at[of], stretch=self.stretch[of], offset=number * piece[of])
+        return replace(
+            self, at=self.at[of], stretch=self.stretch[of], offset=number * piece[of]
+        )
 
     def reaching(self, region: Region) -> tuple[Events, Array]:
         """The accesses to elements of an array, and the elements' flat numbers."""
-        address, (low, high) = self.address, region.span
+        address = self.address
+        low, high = region.span
         near = self.only((address >= low) & (address < high))
         element = region.elements(near.address)
         inside = element >= 0  # a column of a matrix spans its other columns too
@@ -108,47 +140,85 @@ class Events:
         word = self.log.words[self.at]
         return np.where(word < 0, -word >> 1, word) if (word < 0).any() else word
 
-    site = property(lambda self: (self.key & SITES - 1).astype("i2"), doc="Number of the site in the source.")
+    site = property(
+        lambda self: (self.key & SITES - 1).astype("i2"),
+        doc="Number of the site in the source.",
+    )
 
     @property
     def value(self) -> Array:
         """The second word; for a branch 1 (taken) or 0."""
         word = self.log.words[self.at]
-        return np.where(word < 0, -word & 1, self.log.words[np.minimum(self.at + 1, len(self.log.words) - 1)])
+        return np.where(
+            word < 0,
+            -word & 1,
+            self.log.words[np.minimum(self.at + 1, len(self.log.words) - 1)],
+        )
 
     @property
     def place(self) -> Array:
-        """Eight times the address of an access, plus the base-2 logarithm of its size."""
+        """Eight times the address of an access, plus the base-2
+        logarithm of its size.
+        """
         found = self.log.words[self.at + 1]
         return found if self.offset is None else found + 8 * self.offset
 
-    address = property(lambda self: self.place >> 3, doc="Address of an access, in bytes.")
+    address = property(
+        lambda self: self.place >> 3, doc="Address of an access, in bytes."
+    )
 
     @property
     def memory(self) -> Array:
-        """A number for each address that an access can reach: one of shared memory is another in each block."""
-        address, shared = self.address, self.shared
+        """A number for each address that an access can reach: one of shared memory is
+        another in each block.
+        """
+        address = self.address
+        shared = self.shared
         address[shared] += self.block[shared].astype("i8") + 1 << 40
         return address
 
-    size = property(lambda self: (1 << (self.place & 7)).astype("i4"), doc="Size of an access, in bytes.")
-    thread = property(lambda self: self.log.threads[self.stretch], doc="Thread, counted over the whole grid.")
-    lane = property(lambda self: self.thread % self.log.block_size % WARP, doc="Lane in the warp, 0 to 31.")
-    warp = property(lambda self: self.log.warps[self.stretch], doc="Warp, counted over the whole grid.")
-    block = property(lambda self: self.thread // self.log.block_size, doc="Block, counted over the whole grid.")
+    size = property(
+        lambda self: (1 << (self.place & 7)).astype("i4"),
+        doc="Size of an access, in bytes.",
+    )
+    thread = property(
+        lambda self: self.log.threads[self.stretch],
+        doc="Thread, counted over the whole grid.",
+    )
+    lane = property(
+        lambda self: self.thread % self.log.block_size % WARP,
+        doc="Lane in the warp, 0 to 31.",
+    )
+    warp = property(
+        lambda self: self.log.warps[self.stretch],
+        doc="Warp, counted over the whole grid.",
+    )
+    block = property(
+        lambda self: self.thread // self.log.block_size,
+        doc="Block, counted over the whole grid.",
+    )
     phase = property(
         lambda self: self.log.phases[self.stretch],
         doc="A number for the time between two barriers of a block, rising with time.",
     )
     step = property(
         lambda self: self.phase.astype("i8") << 32 | self.log.warp_epochs[self.stretch],
-        doc="A number that rises for the lanes of a warp at each barrier, and at each syncwarp of the whole warp.",
+        doc=(
+            "A number that rises for the lanes of a warp at each barrier, and at each"
+            " syncwarp of the whole warp."
+        ),
     )
-    write = property(lambda self: self.log.kinds[self.site] > 1, doc="Whether an access writes.")
+    write = property(
+        lambda self: self.log.kinds[self.site] > 1, doc="Whether an access writes."
+    )
     atomic = property(
-        lambda self: self.log.kinds[self.site] == 1 + KINDS.index("atomic"), doc="Whether an access is atomic."
+        lambda self: self.log.kinds[self.site] == 1 + KINDS.index("atomic"),
+        doc="Whether an access is atomic.",
     )
-    shared = property(lambda self: self.address < SHARED_END, doc="Whether an access goes to shared memory.")
+    shared = property(
+        lambda self: self.address < SHARED_END,
+        doc="Whether an access goes to shared memory.",
+    )
 
     @property
     def constant(self) -> Array:
@@ -158,10 +228,12 @@ class Events:
 
 
 def in_order(major: Array, minor: Array) -> Array:
-    """Indices that sort by two columns of non-negative integers, in the order of time where both are equal.
+    """Indices that sort by two columns of non-negative integers, in the order of time
+    where both are equal.
 
-    Like np.lexsort, but ten times as fast where both columns and the index fit into one word: NumPy sorts numbers with
-    the vector instructions of the CPU, and indices without.
+    Like np.lexsort, but ten times as fast where both columns and the index fit into one
+    word: NumPy sorts numbers with the vector instructions of the CPU, and indices
+    without.
     """
     low, high = (int(column.max(initial=0)).bit_length() for column in (minor, major))
     shift = len(major).bit_length()
@@ -175,7 +247,9 @@ def in_order(major: Array, minor: Array) -> Array:
 
 
 def starts(*columns: Array) -> Array:
-    """Where each group of rows with the same values begins, in sorted columns of the same length."""
+    """Where each group of rows with the same values begins, in sorted columns of the
+    same length.
+    """
     new = np.ones(len(columns[0]), bool)
     new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
     return np.flatnonzero(new)

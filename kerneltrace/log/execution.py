@@ -1,4 +1,6 @@
-"""One run of a kernel: what its blocks share while they run, and what they leave behind."""
+"""One run of a kernel: what its blocks share while they run, and what they leave
+behind.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class LaunchSettings:
     max_events: int
     max_steps: int
     pauses: bool = False
-    """Whether a thread pauses before each access to memory, so that others can come in between."""
+    """Whether a thread pauses before each access to memory, so that others can come in
+    between.
+    """
     undefined: int = 0
     """What a shuffle gives from a lane that does not take part."""
 
@@ -38,15 +42,23 @@ class LaunchSettings:
         return math.prod(self.block)
 
     def where(self, thread: int) -> str:
-        """Name a thread, counted over the whole grid, as messages do: `thread 3 of block (0, 1)`."""
+        """Name a thread, counted over the whole grid, as messages do: `thread 3 of
+        block (0, 1)`.
+        """
         block, inside = divmod(thread, self.block_size)
         own = f"thread {place_name(place(inside, self.block), self.block)}"
-        return own if math.prod(self.grid) == 1 else f"{own} of block {place_name(place(block, self.grid), self.grid)}"
+        return (
+            own
+            if math.prod(self.grid) == 1
+            else f"{own} of block {place_name(place(block, self.grid), self.grid)}"
+        )
 
 
 @dataclass(frozen=True)
 class Execution:
-    """One run of a kernel, from its blocks' shared state to its log and the addresses in it."""
+    """One run of a kernel, from its blocks' shared state to its log and the addresses
+    in it.
+    """
 
     settings: LaunchSettings
     log: EventLog
@@ -72,16 +84,26 @@ class Execution:
 
     @cached_property
     def _parts(self) -> tuple[Events, Events, Events]:
-        events, issued = self.events, np.array([site.call == "issue" for site in self.sites])
+        events = self.events
+        issued = np.array([site.call == "issue" for site in self.sites])
         accessing = events.log.kinds[events.site] > 0
-        return events.only(accessing & ~issued[events.site]), events.only(~accessing), events.only(accessing)
+        return (
+            events.only(accessing & ~issued[events.site]),
+            events.only(~accessing),
+            events.only(accessing),
+        )
 
-    accesses = property(lambda self: self._parts[0], doc="The events that access memory.")
-    others = property(lambda self: self._parts[1], doc="All other events: branches, loops, fences.")
+    accesses = property(
+        lambda self: self._parts[0], doc="The events that access memory."
+    )
+    others = property(
+        lambda self: self._parts[1], doc="All other events: branches, loops, fences."
+    )
 
     @cached_property
     def pieces(self) -> Events:
-        """The accesses, those of several sizes to one array in pieces of one size, so that they can be compared.
+        """The accesses, those of several sizes to one array in pieces of one size, so
+        that they can be compared.
 
         With them the beginnings of asynchronous copies, which may write from then on.
         """
@@ -94,7 +116,9 @@ class Execution:
         return [*self.memory.regions, *self.layout.regions.values()]
 
     def region_of(self, address: int) -> tuple[Region | None, str]:
-        """The array that an address lies in, and the element as its source would name it: `a[3, 4]`."""
+        """The array that an address lies in, and the element as its source would name
+        it: `a[3, 4]`.
+        """
         for region in self.regions:
             number = int(region.elements(np.array([address]))[0])
             if number >= 0:

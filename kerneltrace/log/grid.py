@@ -21,13 +21,23 @@ class Dim3(NamedTuple):
 
 
 def place(number: Any, shape: Dim3) -> Dim3:
-    """The place of the thread or block with a number, counted in a shape with x fastest."""
-    return Dim3(number % shape.x, number // shape.x % shape.y, number // (shape.x * shape.y))
+    """The place of the thread or block with a number, counted in a shape with x
+    fastest.
+    """
+    return Dim3(
+        number % shape.x, number // shape.x % shape.y, number // (shape.x * shape.y)
+    )
 
 
 def place_name(at: Dim3, shape: Dim3) -> str:
-    """A place as a message quotes it: x alone where the shape has one dimension, else (x, y) or (x, y, z)."""
-    return str(at.x) if shape.y == shape.z == 1 else str(tuple(at[:2] if shape.z == 1 else at))
+    """A place as a message quotes it: x alone where the shape has one dimension, else
+    (x, y) or (x, y, z).
+    """
+    return (
+        str(at.x)
+        if shape.y == shape.z == 1
+        else str(tuple(at[:2] if shape.z == 1 else at))
+    )
 
 
 MAX_THREADS = 1024
@@ -37,19 +47,31 @@ MAX_GRID = Dim3(2**31 - 1, 65535, 65535)
 
 
 def as_dim3(name: str, given: Any, largest: Dim3) -> Dim3:
-    """A grid or block, given as an integer or a tuple of up to three, as a Dim3; KernelError for anything else."""
+    """A grid or block, given as an integer or a tuple of up to three, as a Dim3;
+    KernelError for anything else.
+    """
     parts = tuple(given) if isinstance(given, tuple | list) else (given,)
     if not 1 <= len(parts) <= 3 or not all(is_whole(part) for part in parts):
-        raise KernelError(f"Expected {name} to be a whole number or a tuple of up to three, got {brief_repr(given)}.")
+        raise KernelError(
+            f"Expected {name} to be a whole number or a tuple of up to three, got"
+            f" {brief_repr(given)}."
+        )
     full = Dim3(*(int(part) for part in (*parts, 1, 1)[:3]))
     for part, limit, axis in zip(full, largest, "xyz", strict=True):
         if not 1 <= part <= limit:
-            hint = " Nothing would run; is the number of blocks rounded down? Use -(-n // block)." if part == 0 else ""
-            raise KernelError(f"Expected {name}.{axis} to be 1 to {limit:,}, got {part:,}.{hint}")
+            hint = (
+                " Nothing would run; is the number of blocks rounded down? Use -(-n //"
+                " block)."
+                if part == 0
+                else ""
+            )
+            raise KernelError(
+                f"Expected {name}.{axis} to be 1 to {limit:,}, got {part:,}.{hint}"
+            )
     if name == "block" and math.prod(full) > MAX_THREADS:
         sizes = " x ".join(str(part) for part in full if part > 1)
         raise KernelError(
-            f"A block has at most {MAX_THREADS:,} threads; {sizes} are {math.prod(full):,}."
-            " Use a smaller block and more blocks."
+            f"A block has at most {MAX_THREADS:,} threads; {sizes} are"
+            f" {math.prod(full):,}. Use a smaller block and more blocks."
         )
     return full

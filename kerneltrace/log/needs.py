@@ -4,9 +4,13 @@ from collections import defaultdict
 from collections.abc import Hashable
 
 Needs = defaultdict[Hashable, set[Hashable]]
-"""The names and loads that each name and each load of a function needs, whatever their order."""
+"""The names and loads that each name and each load of a function needs, whatever their
+order.
+"""
 Waits = tuple[int, bool]
-"""Loads, one after another, before a load, and whether it needs what it brought in the turn before."""
+"""Loads, one after another, before a load, and whether it needs what it brought in the
+turn before.
+"""
 
 
 def chained(target: Hashable, needs: Needs) -> bool:

@@ -1,7 +1,8 @@
-"""Replace the types, constants and mathematical functions that a kernel uses by ones that compute as numba does.
+"""Replace the types, constants and mathematical functions that a kernel uses by ones
+that compute as numba does.
 
-numba computes literals and Python floats in float64, integers in 64 bits, and `math` functions in the type of their
-argument; Python has one float and one unbounded integer.
+numba computes literals and Python floats in float64, integers in 64 bits, and `math`
+functions in the type of their argument; Python has one float and one unbounded integer.
 """
 
 from __future__ import annotations
@@ -17,29 +18,42 @@ from kerneltrace.errors import KernelError
 from kerneltrace.log.traced_memory import TracedTuple, wrapped
 
 # Functions of `math` that NumPy calls differently.
-_NUMPY_NAMES = {"pow": "power", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2"}
+_NUMPY_NAMES = {
+    "pow": "power",
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "atan2": "arctan2",
+}
 _NUMPY_NAMES |= {"asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}
 
 
 class IntegerType:
-    """An integer type: calling it casts as C does, to a Python integer of that range."""
+    """An integer type: calling it casts as C does, to a Python integer
+    of that range.
+    """
 
     def __init__(self, dtype: Any) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
 
     def __call__(self, value: Any = 0) -> int:
-        """`value` without its fraction: an integer wrapped into the type's range, a fraction cut to it, and NaN 0.
+        """`value` without its fraction: an integer wrapped into the type's range, a
+        fraction cut to it, and NaN 0.
 
-        So does PTX's cvt (PTX ISA, "cvt"); what a CPU makes of a fraction beyond the range isn't defined.
+        So does PTX's cvt (PTX ISA, "cvt"); what a CPU makes of a fraction beyond the
+        range isn't defined.
         """
         if isinstance(value, float | np.floating):
-            least, most = np.iinfo(self.dtype).min, np.iinfo(self.dtype).max
+            least = np.iinfo(self.dtype).min
+            most = np.iinfo(self.dtype).max
             value = 0 if np.isnan(value) else min(max(value, least), most)
         return int(wrapped(int(value), self.dtype))
 
 
 def as_dtype(given: Any) -> np.dtype[Any]:
-    """The NumPy type that a kernel names by a numba type, a NumPy type, or an IntegerType."""
+    """The NumPy type that a kernel names by a numba type, a NumPy type, or an
+    IntegerType.
+    """
     if isinstance(given, IntegerType):
         return given.dtype
     if type(given).__module__.startswith("numba"):
@@ -51,7 +65,9 @@ def as_dtype(given: Any) -> np.dtype[Any]:
 
 
 def stand_in(value: Any) -> Any:
-    """What replaces a global `value` in a traced kernel; `value` itself where it can stay."""
+    """What replaces a global `value` in a traced kernel; `value` itself where it can
+    stay.
+    """
     if type(value) is float:
         return np.float64(value)
     if isinstance(value, np.integer | np.bool_):
@@ -64,7 +80,9 @@ def stand_in(value: Any) -> Any:
         return np.float64 if value is float else IntegerType(np.int64)
     if isinstance(value, type) and issubclass(value, np.integer):
         return IntegerType(value)
-    if type(value).__module__.startswith("numba.core.types") and hasattr(value, "bitwidth"):
+    if type(value).__module__.startswith("numba.core.types") and hasattr(
+        value, "bitwidth"
+    ):
         dtype = as_dtype(value)
         return IntegerType(dtype) if dtype.kind in "iu" else dtype.type
     module = getattr(value, "__module__", None) or ""
@@ -74,7 +92,9 @@ def stand_in(value: Any) -> Any:
 
 
 def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A `math` function that returns its argument's type, and NaN or infinity where `math` would raise."""
+    """A `math` function that returns its argument's type, and NaN or infinity where
+    `math` would raise.
+    """
     name = function.__name__
     if name in ("floor", "ceil", "trunc"):
         return lambda x: int(function(float(x)))
@@ -84,7 +104,9 @@ def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
     if name == "ldexp":
         return np.ldexp
     if isinstance(ufunc, np.ufunc):
-        return lambda *xs: ufunc(*(np.float64(x) if isinstance(x, int | float) else x for x in xs))
+        return lambda *xs: ufunc(
+            *(np.float64(x) if isinstance(x, int | float) else x for x in xs)
+        )
 
     def scalar(x: Any) -> Any:
         kind = type(x) if isinstance(x, np.floating) else np.float64
@@ -97,22 +119,37 @@ def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _libdevice(function: Any) -> Callable[..., Any]:
-    """A function of numba.cuda.libdevice on floating-point numbers: those whose names end in f take float32."""
+    """A function of numba.cuda.libdevice on floating-point numbers: those whose names
+    end in f take float32.
+    """
     name = function.__name__.removeprefix("fast_")
     short = name.endswith("f") and name != "erf"
-    plain, kind = name.removesuffix("f") if short else name, np.float32 if short else np.float64
-    own: Any = {"rsqrt": lambda x: 1 / np.sqrt(x), "fma": lambda a, b, c: np.float64(a) * b + np.float64(c)}
-    known = own.get(plain) or getattr(np, _NUMPY_NAMES.get(plain, plain), None) or getattr(math, plain, None)
+    plain = name.removesuffix("f") if short else name
+    kind = np.float32 if short else np.float64
+    own: Any = {
+        "rsqrt": lambda x: 1 / np.sqrt(x),
+        "fma": lambda a, b, c: np.float64(a) * b + np.float64(c),
+    }
+    known = (
+        own.get(plain)
+        or getattr(np, _NUMPY_NAMES.get(plain, plain), None)
+        or getattr(math, plain, None)
+    )
     if known is None:
         raise KernelError(
-            f"libdevice.{function.__name__} is not supported by kerneltrace. Write operators and functions of math,"
-            " which numba compiles to libdevice where it needs to."
+            f"libdevice.{function.__name__} is not supported by kerneltrace. Write"
+            " operators and functions of math, which numba compiles to libdevice where"
+            " it needs to."
         )
     return lambda *xs: kind(known(*map(kind, xs)))
 
 
-def arithmetic_helpers(divided_by_zero: Callable[[int, int], None]) -> dict[str, Callable[..., int]]:
-    """Arithmetic on integers as numba's code does it, where Python's differs; `divided_by_zero` reports a division."""
+def arithmetic_helpers(
+    divided_by_zero: Callable[[int, int], None],
+) -> dict[str, Callable[..., int]]:
+    """Arithmetic on integers as numba's code does it, where Python's differs;
+    `divided_by_zero` reports a division.
+    """
 
     def divided(function: Callable[[int, int], int]) -> Callable[[int, int, int], int]:
         def divide(a: int, b: int, key: int) -> int:

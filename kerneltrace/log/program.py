@@ -1,4 +1,6 @@
-"""What a traced kernel and its device functions are made of: places in their source that report, and counters."""
+"""What a traced kernel and its device functions are made of: places in their source
+that report, and counters.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +18,45 @@ from kerneltrace.log.needs import Waits
 
 
 class Operations(NamedTuple):
-    """Numbers of operations, and of the machine instructions that they are expected to become."""
+    """Numbers of operations, and of the machine instructions that they are expected to
+    become.
+    """
 
     flop: int = 0
     integer: int = 0
     instructions: int = 0
-    """A product and the sum it goes into are one. Arithmetic on indices is none: most of it is part of an address."""
+    """A product and the sum it goes into are one. Arithmetic on indices is none: most
+    of it is part of an address.
+    """
     double: int = 0
     """Of the instructions, those on float64."""
     special: int = 0
     """Of the instructions, divisions and mathematical functions of float32."""
     tensor: int = 0
-    """FLOP of matrix instructions, as float16 takes as long for: 1 of TF32 counts as 2, and 2 of 8 bits as 1."""
+    """FLOP of matrix instructions, as float16 takes as long for: 1 of TF32 counts as 2,
+    and 2 of 8 bits as 1.
+    """
 
     def plus(self, other: Operations, times: int = 1) -> Operations:
         """These and `times` as many as `other` has."""
-        return Operations(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
+        return Operations(
+            *(mine + times * theirs for mine, theirs in zip(self, other, strict=True))
+        )
 
 
 def issues(block: Any, warp: Any) -> Any:
-    """How many threads execute something, in how many warps, and in how few those of each block would fit.
+    """How many threads execute something, in how many warps, and in how few those of
+    each block would fit.
 
     `block` and `warp` are the numbers of theirs, ascending.
     """
-    return np.array([len(warp), np.count_nonzero(np.diff(warp, prepend=-1)), (-(-np.bincount(block) // WARP)).sum()])
+    return np.array(
+        [
+            len(warp),
+            np.count_nonzero(np.diff(warp, prepend=-1)),
+            (-(-np.bincount(block) // WARP)).sum(),
+        ]
+    )
 
 
 @dataclass(frozen=True)
@@ -56,7 +73,9 @@ class Site:
     operations: Operations
     """Operations done each time the site logs: those of a branch's condition."""
     call: str = ""
-    """The function of `cuda` that is called here, whatever name it has in the source: atomic.add, shfl_sync."""
+    """The function of `cuda` that is called here, whatever name it has in the source:
+    atomic.add, shfl_sync.
+    """
     used: bool = True
     """Whether the source uses what that call returns."""
     waits: Waits = (0, False)
@@ -66,28 +85,41 @@ class Program:
     """A kernel and the device functions it calls, instrumented for one run."""
 
     def __init__(
-        self, log: EventLog, constant: Callable[[Any, str], Any], divided_by_zero: Callable[[int, int], None]
+        self,
+        log: EventLog,
+        constant: Callable[[Any, str], Any],
+        divided_by_zero: Callable[[int, int], None],
     ) -> None:
-        """`constant(array, name)` places an array that the kernel takes from its surroundings in constant memory.
+        """`constant(array, name)` places an array that the kernel takes from its
+        surroundings in constant memory.
 
         `divided_by_zero(key, dividend)` reports a division of integers.
         """
-        self.log, self.constant, self.divided_by_zero = log, constant, divided_by_zero
-        self.sites = [Site("none", 0, "", "", Operations())]  # numbers start at 1: a key of 0 means a paused thread
+        self.log = log
+        self.constant = constant
+        self.divided_by_zero = divided_by_zero
+        # numbers start at 1: a key of 0 means a paused thread
+        self.sites = [Site("none", 0, "", "", Operations())]
         self.counters: list[Any] = []
-        """How often threads executed each straight run of statements, warps did, and as few warps as possible would."""
+        """How often threads executed each straight run of statements, warps did, and as
+        few warps as possible would.
+        """
         self.counted: list[Operations] = []
         """Operations of each such run."""
         self.counted_at: list[tuple[str, int]] = []  # the function and the line of each
         self.files: set[str] = set()
         self.functions: dict[Any, Callable[..., Any] | None] = {}
-        """Instrumented functions by their Python function and types; None while one is being instrumented."""
+        """Instrumented functions by their Python function and types; None while one is
+        being instrumented.
+        """
         self.float64: dict[int, str] = {}
         """Lines that compute in float64, and the first such expression of each."""
         self.names_float64 = False
         """Whether a function of the kernel names the type float64."""
         self.is_typed = True
-        """Whether numba typed the functions, without which operations are not counted."""
+        """Whether numba typed the functions, without which operations
+        are not counted.
+        """
         self.lanes: Any = None
         """The threads, where they run in lockstep."""
         self.pauses = False
@@ -96,27 +128,57 @@ class Program:
         """Whether a barrier of the kernel carries a predicate."""
 
     def site(
-        self, kind: str, node: ast.AST, function: str, operations: Operations, text: str = "", call: str = "",
+        self,
+        kind: str,
+        node: ast.AST,
+        function: str,
+        operations: Operations,
+        text: str = "",
+        call: str = "",
         used: bool = True,
-    ) -> int:  # fmt: skip
-        """The number of a new site at `node`; `text` describes it where the source does not."""
+    ) -> int:
+        """The number of a new site at `node`; `text` describes it where the source does
+        not.
+        """
         if len(self.sites) == SITES:
-            raise KernelError(f"The kernel has over {SITES} accesses and branches in its source. Trace a part of it.")
-        line, waits = getattr(node, "lineno", 0), getattr(node, "waits", (0, False))
-        self.sites.append(Site(kind, line, function, text or ast.unparse(node), operations, call, used, waits))
+            raise KernelError(
+                f"The kernel has over {SITES} accesses and branches in its source."
+                " Trace a part of it."
+            )
+        line = getattr(node, "lineno", 0)
+        waits = getattr(node, "waits", (0, False))
+        self.sites.append(
+            Site(
+                kind,
+                line,
+                function,
+                text or ast.unparse(node),
+                operations,
+                call,
+                used,
+                waits,
+            )
+        )
         return len(self.sites) - 1
 
     def counter(self, operations: Operations, function: str, line: int) -> int:
-        """The number of a new counter, for a run of statements that are executed together and begin in that line."""
+        """The number of a new counter, for a run of statements that are executed
+        together and begin in that line.
+        """
         self.counters.append(np.zeros(3, int))
         self.counted.append(operations)
         self.counted_at.append((function, line))
         return len(self.counters) - 1
 
     def count_block(self, times: list[list[int]]) -> None:
-        """Count what the threads of a block executed, each `times` for each counter, lanes together where they can."""
+        """Count what the threads of a block executed, each `times` for each counter,
+        lanes together where they can.
+        """
         by_thread = np.array(times)
-        by_warp, total = np.maximum.reduceat(by_thread, np.arange(0, len(times), WARP)), by_thread.sum(axis=0)
+        by_warp = np.maximum.reduceat(by_thread, np.arange(0, len(times), WARP))
+        total = by_thread.sum(axis=0)
         fewest = np.maximum(by_thread.max(axis=0), -(-total // WARP))
-        for counter, *more in zip(self.counters, total, by_warp.sum(axis=0), fewest, strict=True):
+        for counter, *more in zip(
+            self.counters, total, by_warp.sum(axis=0), fewest, strict=True
+        ):
             counter += more

@@ -1,8 +1,10 @@
-"""Arrays as a traced kernel sees them: every access is bounds-checked, performed, and logged with its address.
+"""Arrays as a traced kernel sees them: every access is bounds-checked, performed, and
+logged with its address.
 
-Addresses are like those of a GPU: each separate piece of memory starts on a 256-byte boundary, as with cudaMalloc, and
-views of it keep their offsets. Integers are read as Python integers (numba computes in 64 bits), floating-point
-numbers as NumPy scalars of their own type, so that float16 and float32 round as they do on a GPU.
+Addresses are like those of a GPU: each separate piece of memory starts on a 256-byte
+boundary, as with cudaMalloc, and views of it keep their offsets. Integers are read as
+Python integers (numba computes in 64 bits), floating-point numbers as NumPy scalars of
+their own type, so that float16 and float32 round as they do on a GPU.
 """
 
 from __future__ import annotations
@@ -34,16 +36,42 @@ class TracedTuple(tuple[Any, ...]):
 
 
 class TracedArray:
-    """An array inside a kernel. `ld(index, key)` and `st(index, value, key)` are made for its shape, for speed."""
+    """An array inside a kernel. `ld(index, key)` and `st(index, value, key)` are made
+    for its shape, for speed.
+    """
 
-    __slots__ = ("add", "array", "base", "ld", "name", "out_of_bounds", "space", "st", "watch")
+    __slots__ = (
+        "add",
+        "array",
+        "base",
+        "ld",
+        "name",
+        "out_of_bounds",
+        "space",
+        "st",
+        "watch",
+    )
 
     def __init__(
-        self, array: Array, base: int, name: str, space: str, add: Add | None, out_of_bounds: Any, watch: Any = None
+        self,
+        array: Array,
+        base: int,
+        name: str,
+        space: str,
+        add: Add | None,
+        out_of_bounds: Any,
+        watch: Any = None,
     ) -> None:
-        """`base` is the address in bytes of element 0; `out_of_bounds(array, index, key)` handles a wrong index."""
-        self.array, self.base, self.name, self.space = array, base, name, space
-        self.add, self.out_of_bounds, self.watch = add, out_of_bounds, watch
+        """`base` is the address in bytes of element 0; `out_of_bounds(array, index,
+        key)` handles a wrong index.
+        """
+        self.array = array
+        self.base = base
+        self.name = name
+        self.space = space
+        self.add = add
+        self.out_of_bounds = out_of_bounds
+        self.watch = watch
         self.ld, self.st = _accessors(self)
         if watch is not None:
             self.ld, self.st = watch(self, self.ld, self.st)
@@ -62,17 +90,22 @@ class TracedArray:
 
     def __iter__(self) -> Any:
         raise TypeError(
-            f"count with `for i in range({self.name}.size)` and index {self.name}, so that each read is seen"
+            f"count with `for i in range({self.name}.size)` and index {self.name}, so"
+            " that each read is seen"
         )
 
     def view(self, array: Array) -> TracedArray:
         """A part of this array, under the same name and at its own address."""
         here = self.array.__array_interface__["data"][0]
         base = self.base + array.__array_interface__["data"][0] - here
-        return TracedArray(array, base, self.name, self.space, self.add, self.out_of_bounds, self.watch)
+        return TracedArray(
+            array, base, self.name, self.space, self.add, self.out_of_bounds, self.watch
+        )
 
     def unlogged(self, array: Array) -> TracedArray:
-        """The array that an access out of bounds gives: memory of its own, whose accesses are not logged."""
+        """The array that an access out of bounds gives: memory of its own, whose
+        accesses are not logged.
+        """
         return TracedArray(array, 0, self.name, "local", None, self.out_of_bounds)
 
     def field(self, name: str) -> TracedArray:
@@ -80,14 +113,23 @@ class TracedArray:
         return self.view(self.array[name])
 
     def place(self, index: Any) -> tuple[int, ...] | None:
-        """`index` as a full tuple of integers, None if out of bounds; IndexError for a wrong number of them."""
+        """`index` as a full tuple of integers, None if out of bounds; IndexError for a
+        wrong number of them.
+        """
         if type(index) is int and self.array.ndim == 1:  # the usual case, twice as fast
             return (index,) if 0 <= index < self.array.shape[0] else None
         parts = index if isinstance(index, tuple) else (index,)
         full = tuple(operator.index(part) for part in parts)
         if len(full) != self.array.ndim:
-            raise IndexError(f"{self.name} has {self.array.ndim} dimensions and is indexed with {len(full)} numbers")
-        return full if all(0 <= i < n for i, n in zip(full, self.array.shape, strict=True)) else None
+            raise IndexError(
+                f"{self.name} has {self.array.ndim} dimensions and is indexed with"
+                f" {len(full)} numbers"
+            )
+        return (
+            full
+            if all(0 <= i < n for i, n in zip(full, self.array.shape, strict=True))
+            else None
+        )
 
     def report(self, place: tuple[int, ...], key: int) -> None:
         """Log an access to the element at `place`."""
@@ -96,8 +138,12 @@ class TracedArray:
             self.add(key)
             self.add(8 * address + self.array.itemsize.bit_length() - 1)
 
-    def exchange(self, place: tuple[int, ...], change: Callable[[Any], Any], key: int) -> Any:
-        """Replace the element at `place` by `change(old)`, log one access, and return the old value."""
+    def exchange(
+        self, place: tuple[int, ...], change: Callable[[Any], Any], key: int
+    ) -> Any:
+        """Replace the element at `place` by `change(old)`, log one access, and return
+        the old value.
+        """
         old = self.array[place]
         old = old.item() if self.array.dtype.kind in "iub" else old
         self.report(place, key)
@@ -106,12 +152,15 @@ class TracedArray:
 
 
 class Record:
-    """One record of a structured array: taking the record reads nothing, taking a field reads memory."""
+    """One record of a structured array: taking the record reads nothing, taking a field
+    reads memory.
+    """
 
     __slots__ = ("array", "place")
 
     def __init__(self, array: TracedArray, place: tuple[int, ...]) -> None:
-        self.array, self.place = array, place
+        self.array = array
+        self.place = place
 
     def ld(self, field: str, key: int) -> Any:
         """Read a field of the record."""
@@ -123,7 +172,9 @@ class Record:
 
 
 def wrapped(value: Any, dtype: np.dtype[Any]) -> Any:
-    """`value` wrapped into the range of an integer type, as a cast in C does; other types are left as they are."""
+    """`value` wrapped into the range of an integer type, as a cast in C does; other
+    types are left as they are.
+    """
     if dtype.kind in "iu" and isinstance(value, int | np.integer):
         bits = 8 * dtype.itemsize
         rest = int(value) & ((1 << bits) - 1)
@@ -132,26 +183,44 @@ def wrapped(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def flat_view(array: Array) -> Array | None:
-    """The memory of `array` from its element 0 on, as one dimension; None where its strides do not allow it."""
+    """The memory of `array` from its element 0 on, as one dimension; None where its
+    strides do not allow it.
+    """
     size = array.itemsize
-    if array.dtype.kind not in "fiubc" or any(s < 0 or s % size for s in array.strides) or not array.size:
+    if (
+        array.dtype.kind not in "fiubc"
+        or any(s < 0 or s % size for s in array.strides)
+        or not array.size
+    ):
         return None
-    span = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // size + 1
+    span = (
+        sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True))
+        // size
+        + 1
+    )
     return np.lib.stride_tricks.as_strided(array, (span,), (size,))
 
 
 def _accessors(traced: TracedArray) -> tuple[Load, Store]:
-    """The pair (ld, st) for an array: fast for up to three dimensions of plain numbers, general for all else."""
-    flat, general = flat_view(traced.array), _general(traced)
+    """The pair (ld, st) for an array: fast for up to three dimensions of plain numbers,
+    general for all else.
+    """
+    flat = flat_view(traced.array)
+    general = _general(traced)
     if flat is None or not 1 <= traced.array.ndim <= 3:
         return general
     size = traced.array.itemsize
-    # A memoryview gives Python integers and is twice as fast; floating-point numbers keep their own type.
-    read: Callable[[int], Any] = (memoryview(flat.data) if flat.dtype.kind in "iub" else flat).__getitem__
+    # A memoryview gives Python integers and is twice as fast; floating-point numbers
+    # keep their own type.
+    read: Callable[[int], Any] = (
+        memoryview(flat.data) if flat.dtype.kind in "iub" else flat
+    ).__getitem__
     add = traced.add or (lambda _: None)  # local memory is not logged
     steps = tuple(s // size for s in traced.array.strides)
     base = 8 * traced.base + size.bit_length() - 1
-    return _makers(traced.array.ndim)(*traced.array.shape, *steps, read, _writer(flat), add, base, 8 * size, *general)
+    return _makers(traced.array.ndim)(
+        *traced.array.shape, *steps, read, _writer(flat), add, base, 8 * size, *general
+    )
 
 
 def _writer(flat: Array) -> Callable[[int, Any], None]:
@@ -168,8 +237,9 @@ def _writer(flat: Array) -> Callable[[int, Any], None]:
     return write
 
 
-# Both access before they log, so that an access that fails leaves no event. What is no plain index is left to the
-# general accessors: a slice, a field's name, too few numbers.
+# Both access before they log, so that an access that fails leaves no event. What is no
+# plain index is left to the general accessors: a slice, a field's name, too few
+# numbers.
 _MAKER = """
 def make({sizes}, {steps}, read, write, add, base, size, ld_any, st_any):
     def ld(index, key):
@@ -206,15 +276,23 @@ def make({sizes}, {steps}, read, write, add, base, size, ld_any, st_any):
 def _makers(ndim: int) -> Callable[..., tuple[Load, Store]]:
     """The function that makes accessors for arrays of so many dimensions."""
     patterns = {"sizes": ("n{}", ", "), "steps": ("s{}", ", "), "parts": ("i{}", ", ")}
-    patterns |= {"inside": ("0 <= i{0} < n{0}", " and "), "place": ("i{0} * s{0}", " + ")}
-    made = {name: between.join(part.format(axis) for axis in range(ndim)) for name, (part, between) in patterns.items()}
+    patterns |= {
+        "inside": ("0 <= i{0} < n{0}", " and "),
+        "place": ("i{0} * s{0}", " + "),
+    }
+    made = {
+        name: between.join(part.format(axis) for axis in range(ndim))
+        for name, (part, between) in patterns.items()
+    }
     names: dict[str, Any] = {}
     exec(_MAKER.format(**made), names)
     return names["make"]  # type: ignore[no-any-return]
 
 
 def _general(traced: TracedArray) -> tuple[Load, Store]:
-    """Accessors for any shape, for slices, for records, and for what the fast ones can't handle."""
+    """Accessors for any shape, for slices, for records, and for what the fast ones
+    can't handle.
+    """
     return _general_load(traced), _general_store(traced)
 
 
@@ -239,7 +317,11 @@ def _general_load(traced: TracedArray) -> Load:
         place = traced.place(parts)
         if place is None:
             value = traced.out_of_bounds(traced, index, key, writing=False)
-            return Record(traced.unlogged(np.zeros(1, array.dtype)), (0,)) if array.dtype.names else value
+            return (
+                Record(traced.unlogged(np.zeros(1, array.dtype)), (0,))
+                if array.dtype.names
+                else value
+            )
         if array.dtype.names:
             return Record(traced, place)
         traced.report(place, key)
@@ -260,7 +342,9 @@ def _general_store(traced: TracedArray) -> Store:
                 view.st(place if len(place) > 1 else place[0], value, key)
             return
         if isinstance(value, Record):
-            raise TypeError("a whole record can't be copied at once here: copy it field by field")
+            raise TypeError(
+                "a whole record can't be copied at once here: copy it field by field"
+            )
         element = traced.place(parts)
         if element is None:
             traced.out_of_bounds(traced, index, key, writing=True)
@@ -272,14 +356,21 @@ def _general_store(traced: TracedArray) -> Store:
 
 
 def _slice(traced: TracedArray, parts: tuple[Any, ...], key: int) -> TracedArray:
-    """The view that a partial index or a slice gives. Integers in it are bounds-checked, slices are clipped."""
+    """The view that a partial index or a slice gives. Integers in it are
+    bounds-checked, slices are clipped.
+    """
     if len(parts) > traced.array.ndim:
-        raise IndexError(f"{traced.name} has {traced.array.ndim} dimensions and is indexed with {len(parts)} numbers")
+        raise IndexError(
+            f"{traced.name} has {traced.array.ndim} dimensions and is indexed with"
+            f" {len(parts)} numbers"
+        )
     for part, n in zip(parts, traced.array.shape, strict=False):
         if not isinstance(part, slice) and not 0 <= part < n:
             traced.out_of_bounds(traced, parts, key, writing=False)
             inside = tuple(p if isinstance(p, slice) else 0 for p in parts)
             return traced.unlogged(
-                np.zeros_like(traced.array[inside]) if 0 not in traced.array.shape else traced.array[:0]
+                np.zeros_like(traced.array[inside])
+                if 0 not in traced.array.shape
+                else traced.array[:0]
             )
     return traced.view(traced.array[parts])

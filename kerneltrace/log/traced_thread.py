@@ -17,19 +17,32 @@ from kerneltrace.log.numba_types import as_dtype, stand_in
 from kerneltrace.log.traced_memory import Record, TracedArray, TracedTuple, wrapped
 
 FULL = 0xFFFFFFFF
-SWAPS = 8  # of a thread, before which the others run; a kernel that gives up does so sooner
+# of a thread, before which the others run; a kernel that gives up does so sooner
+SWAPS = 8
 ANY_LANES = -1  # the mask of an operation that waits for no lane in particular
 
 VALUES = ("threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize")
 """Attributes of `cuda` that a kernel reads."""
 
 PLAIN = (
-    "grid", "gridsize", "popc", "clz", "ffs", "brev", "fma", "selp", "cbrt", "nanosleep", "lanemask_lt",
-)  # fmt: skip
+    "grid",
+    "gridsize",
+    "popc",
+    "clz",
+    "ffs",
+    "brev",
+    "fma",
+    "selp",
+    "cbrt",
+    "nanosleep",
+    "lanemask_lt",
+)
 """Functions of `cuda` that leave no trace."""
 
 BITS = ("popc", "clz", "ffs", "brev")
-"""Those of them whose result depends on the number of bits of their argument, which they take last."""
+"""Those of them whose result depends on the number of bits of their argument, which
+they take last.
+"""
 
 ATOMICS: dict[str, Callable[..., Any]] = {
     "add": lambda old, value: old + value,
@@ -49,18 +62,32 @@ ATOMICS: dict[str, Callable[..., Any]] = {
 """What an atomic writes, given the old value and its arguments."""
 
 _SHUFFLES = ("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync")
-_VOTES = ("all_sync", "any_sync", "eq_sync", "ballot_sync", "match_any_sync", "match_all_sync")
+_VOTES = (
+    "all_sync",
+    "any_sync",
+    "eq_sync",
+    "ballot_sync",
+    "match_any_sync",
+    "match_all_sync",
+)
 KEYED = {
-    **dict.fromkeys(("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or"), "barrier"),
+    **dict.fromkeys(
+        ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or"),
+        "barrier",
+    ),
     **dict.fromkeys(("syncwarp", "activemask", *_SHUFFLES, *_VOTES), "warp"),
-    **dict.fromkeys(("threadfence", "threadfence_system", "threadfence_block"), "fence"),
+    **dict.fromkeys(
+        ("threadfence", "threadfence_system", "threadfence_block"), "fence"
+    ),
     **dict.fromkeys(("shared.array", "local.array", "const.array_like"), "array"),
     **{f"atomic.{op}": "atomic" for op in ATOMICS},
 }
 """Functions of `cuda` that report, and the kind of their sites."""
 
 WAITING = ("barrier", "warp")
-"""Kinds of functions at which a thread waits for others: generators, called with `yield from`."""
+"""Kinds of functions at which a thread waits for others: generators, called with `yield
+from`.
+"""
 
 Wait = Generator[int, None, Any]
 
@@ -80,10 +107,15 @@ def _warp_vote(answer: Callable[[dict[int, Any]], Any]) -> Callable[..., Wait]:
 
 
 def _shuffle(source: Callable[[int, int], int]) -> Callable[..., Wait]:
-    """The value of the lane `source(own lane, argument)`; the thread's own where the warp has no such lane."""
+    """The value of the lane `source(own lane, argument)`; the thread's own where the
+    warp has no such lane.
+    """
 
-    def shuffled(self: TracedThread, key: int, mask: int, value: Any, argument: int) -> Wait:
-        lanes, lane = (yield from self.wait("warp", key, mask & FULL, value)), source(self.laneid, argument)
+    def shuffled(
+        self: TracedThread, key: int, mask: int, value: Any, argument: int
+    ) -> Wait:
+        lanes = yield from self.wait("warp", key, mask & FULL, value)
+        lane = source(self.laneid, argument)
         lane = lane if 0 <= lane < WARP else self.laneid
         if lane in lanes:
             return lanes[lane]
@@ -94,25 +126,53 @@ def _shuffle(source: Callable[[int, int], int]) -> Callable[..., Wait]:
 
 
 class TracedThread:
-    """One thread. Its methods are those of `cuda`; those in KEYED take the key of their site first."""
+    """One thread. Its methods are those of `cuda`; those in KEYED take the key of their
+    site first.
+    """
 
     warpsize = WARP
     __slots__ = (
-        "_block", "answer", "blockDim", "blockIdx", "brought", "generator", "gridDim", "in_grid", "key", "kind",
-        "laneid", "mask", "swaps", "threadIdx", "times", "warp",
-    )  # fmt: skip
+        "_block",
+        "answer",
+        "blockDim",
+        "blockIdx",
+        "brought",
+        "generator",
+        "gridDim",
+        "in_grid",
+        "key",
+        "kind",
+        "laneid",
+        "mask",
+        "swaps",
+        "threadIdx",
+        "times",
+        "warp",
+    )
 
     def __init__(self, block: Any, index: Dim3, number: int) -> None:
-        """`number` counts the threads of the block, x fastest; `block` is its ThreadBlock."""
-        self._block, self.threadIdx = block, index
-        self.blockIdx, self.blockDim, self.gridDim = block.index, block.dim, block.grid
+        """`number` counts the threads of the block, x fastest; `block` is its
+        ThreadBlock.
+        """
+        self._block = block
+        self.threadIdx = index
+        self.blockIdx = block.index
+        self.blockDim = block.dim
+        self.gridDim = block.grid
         self.in_grid = block.first + number
-        self.laneid, self.warp = number % WARP, number // WARP
+        self.laneid = number % WARP
+        self.warp = number // WARP
         self.generator: Any = None  # runs the thread, where its kernel can wait
-        self.key, self.kind, self.mask = 0, "barrier", 0
-        """Where it waits (0: it only pauses, -1: it has returned), at what kind of site, and with which lanes."""
+        self.key = 0
+        self.kind = "barrier"
+        self.mask = 0
+        """Where it waits (0: it only pauses, -1: it has returned), at what kind of
+        site, and with which lanes.
+        """
         self.brought: Any = None
-        """What it brings to a barrier, a warp operation or a pause (an access's key); `answer` is what it gets back."""
+        """What it brings to a barrier, a warp operation or a pause (an access's key);
+        `answer` is what it gets back.
+        """
         self.answer: Any = None
         self.times = [0] * len(block.program.counters)
         """How often it has executed what each counter of the program counts."""
@@ -120,14 +180,21 @@ class TracedThread:
         """How often it has come to a compare-and-swap whose result is used."""
 
     def detach(self) -> None:
-        """Drop the references that form a cycle with the block, which nobody collects during a trace."""
+        """Drop the references that form a cycle with the block, which nobody collects
+        during a trace.
+        """
         self._block = self.generator = None
 
     # -- position
 
     def grid(self, ndim: int) -> Any:
         """The thread's place in the whole grid: an integer, or a tuple of 2 or 3."""
-        places = [b * d + t for b, d, t in zip(self.blockIdx, self.blockDim, self.threadIdx, strict=True)]
+        places = [
+            b * d + t
+            for b, d, t in zip(
+                self.blockIdx, self.blockDim, self.threadIdx, strict=True
+            )
+        ]
         return places[0] if ndim == 1 else TracedTuple(places[:ndim])
 
     def gridsize(self, ndim: int) -> Any:
@@ -138,25 +205,35 @@ class TracedThread:
     # -- waiting
 
     def wait(self, kind: str, key: int, mask: int, brought: Any) -> Wait:
-        """Wait for the block or for the lanes in `mask`; what the waiting threads bring."""
-        self.kind, self.mask, self.brought = kind, mask, brought
+        """Wait for the block or for the lanes in `mask`; what the waiting threads
+        bring.
+        """
+        self.kind = kind
+        self.mask = mask
+        self.brought = brought
         yield key
-        self.kind, self.brought = "barrier", None
+        self.kind = "barrier"
+        self.brought = None
         return self.answer
 
     def pause(self, key: int) -> int:
-        """Note the access that comes next, and return the 0 of a thread that only pauses."""
+        """Note the access that comes next, and return the 0 of a thread that only
+        pauses.
+        """
         self.brought = key
         return 0
 
-    # What a vote answers, given the predicates of the block, or of the lanes by their numbers.
+    # What a vote answers, given the predicates of the block, or of the lanes by their
+    # numbers.
     syncthreads_count = _block_vote(lambda votes: sum(map(bool, votes)))
     syncthreads_and = _block_vote(lambda votes: int(all(votes)))
     syncthreads_or = _block_vote(lambda votes: int(any(votes)))
     all_sync = _warp_vote(lambda votes: int(all(votes.values())))
     any_sync = _warp_vote(lambda votes: int(any(votes.values())))
     eq_sync = _warp_vote(lambda values: int(len(set(values.values())) == 1))
-    ballot_sync = _warp_vote(lambda votes: sum(1 << lane for lane, vote in votes.items() if vote))
+    ballot_sync = _warp_vote(
+        lambda votes: sum(1 << lane for lane, vote in votes.items() if vote)
+    )
 
     def syncwarp(self, key: int, mask: int = FULL) -> Wait:
         """Wait for the lanes of the warp that `mask` names."""
@@ -166,7 +243,9 @@ class TracedThread:
             self._block.log.add(8 * number)
 
     def activemask(self, key: int) -> Wait:
-        """The lanes of the warp that are here together: all that come this way, since the trace keeps them in step."""
+        """The lanes of the warp that are here together: all that come this way, since
+        the trace keeps them in step.
+        """
         lanes = yield from self.wait("warp", key, ANY_LANES, None)
         return sum(1 << lane for lane in lanes)
 
@@ -199,29 +278,52 @@ class TracedThread:
 
     threadfence_system = threadfence_block = threadfence
 
-    def shared_array(self, key: int, shape: Any, dtype: Any, alignment: int | None = None) -> TracedArray:
-        """Memory that the threads of a block share; a shape of 0 is the launch's dynamic shared memory."""
+    def shared_array(
+        self, key: int, shape: Any, dtype: Any, alignment: int | None = None
+    ) -> TracedArray:
+        """Memory that the threads of a block share; a shape of 0 is the launch's
+        dynamic shared memory.
+        """
         site = key % SITES
-        return self._block.shared.array(site, self._block.program.sites[site].text, shape, as_dtype(dtype))
+        return self._block.shared.array(
+            site, self._block.program.sites[site].text, shape, as_dtype(dtype)
+        )
 
-    def local_array(self, key: int, shape: Any, dtype: Any, alignment: int | None = None) -> TracedArray:
+    def local_array(
+        self, key: int, shape: Any, dtype: Any, alignment: int | None = None
+    ) -> TracedArray:
         """Memory of the thread alone."""
-        return self._block.execution.memory.local(shape, as_dtype(dtype), self._block.program.sites[key % SITES].text)
+        return self._block.execution.memory.local(
+            shape, as_dtype(dtype), self._block.program.sites[key % SITES].text
+        )
 
     def const_array_like(self, key: int, array: Any) -> TracedArray:
         """An array that numba compiled into constant memory."""
         return self._block.execution.memory.constant(array, "constant")
 
     def attribute(self, owner: Any, name: str, key: int) -> Any:
-        """A field of a record, or of every record of an array; of anything else the plain attribute."""
-        if isinstance(owner, TracedArray) and name not in (owner.array.dtype.names or ()):
+        """A field of a record, or of every record of an array; of anything else the
+        plain attribute.
+        """
+        if isinstance(owner, TracedArray) and name not in (
+            owner.array.dtype.names or ()
+        ):
             raise KernelError(
-                f"{owner.name}.{name} is not supported by kerneltrace. Write a loop over the elements of {owner.name}."
+                f"{owner.name}.{name} is not supported by kerneltrace. Write a loop"
+                f" over the elements of {owner.name}."
             )
-        return owner.ld(name, key) if isinstance(owner, TracedArray | Record) else stand_in(getattr(owner, name))
+        return (
+            owner.ld(name, key)
+            if isinstance(owner, TracedArray | Record)
+            else stand_in(getattr(owner, name))
+        )
 
-    def atomic(self, op: str, key: int, array: TracedArray, index: Any, *values: Any) -> Any:
-        """Change an element in one indivisible step and return its old value; `op` is a key of ATOMICS."""
+    def atomic(
+        self, op: str, key: int, array: TracedArray, index: Any, *values: Any
+    ) -> Any:
+        """Change an element in one indivisible step and return its old value; `op` is a
+        key of ATOMICS.
+        """
         place = array.place(index)
         if place is None:
             return array.out_of_bounds(array, index, key, writing=True)
@@ -231,8 +333,9 @@ class TracedThread:
     def swap(self, key: int, *args: Any) -> Wait:
         """A compare-and-swap whose result is used.
 
-        In a changed order the other threads run between a thread's arguments and its first swaps, which then meet what
-        they have written: so the kernel shows what it does after swaps that fail.
+        In a changed order the other threads run between a thread's arguments and its
+        first swaps, which then meet what they have written: so the kernel shows what it
+        does after swaps that fail.
         """
         self.swaps += 1
         if self._block.is_reordered and self.swaps <= SWAPS:
@@ -242,9 +345,14 @@ class TracedThread:
     # -- bits and numbers
 
     popc = staticmethod(lambda x, bits=32: (int(x) & (1 << bits) - 1).bit_count())
-    clz = staticmethod(lambda x, bits=32: bits - (int(x) & (1 << bits) - 1).bit_length())
-    ffs = staticmethod(lambda x, bits=32: int(x & -x).bit_length())  # the place of the lowest 1 from 1 on, or 0
-    brev = staticmethod(lambda x, bits=32: int(f"{int(x) & (1 << bits) - 1:0{bits}b}"[::-1], 2))
+    clz = staticmethod(
+        lambda x, bits=32: bits - (int(x) & (1 << bits) - 1).bit_length()
+    )
+    # the place of the lowest 1 from 1 on, or 0
+    ffs = staticmethod(lambda x, bits=32: int(x & -x).bit_length())
+    brev = staticmethod(
+        lambda x, bits=32: int(f"{int(x) & (1 << bits) - 1:0{bits}b}"[::-1], 2)
+    )
 
     @staticmethod
     def fma(a: Any, b: Any, c: Any) -> Any:

@@ -1,6 +1,8 @@
-"""Asynchronous copies to shared memory, which arrive where they are waited for and no sooner, and barriers there.
+"""Asynchronous copies to shared memory, which arrive where they are waited for and no
+sooner, and barriers there.
 
-Source: NVIDIA, Parallel Thread Execution ISA, "cp.async", "cp.async.commit_group", "cp.async.wait_group", "mbarrier".
+Source: NVIDIA, Parallel Thread Execution ISA, "cp.async", "cp.async.commit_group",
+"cp.async.wait_group", "mbarrier".
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class Copy:
 
 @dataclass
 class Barrier:
-    """An mbarrier: how many arrivals its phase waits for, and the copies that arrive with it."""
+    """An mbarrier: how many arrivals its phase waits for, and the copies that arrive
+    with it.
+    """
 
     expected: int
     pending: int
@@ -51,27 +55,39 @@ class Barrier:
     phase: int = 0
     copies: list[Copy] = field(default_factory=list)
     done: list[Copy] = field(default_factory=list)
-    """Those of earlier phases, which arrive as soon as anybody finds the phase complete, and no sooner."""
+    """Those of earlier phases, which arrive as soon as anybody finds the phase
+    complete, and no sooner.
+    """
 
 
 class Copies:
-    """Makes the steps of asynchronous copies and of mbarriers, and keeps what has yet to arrive."""
+    """Makes the steps of asynchronous copies and of mbarriers, and keeps what has yet
+    to arrive.
+    """
 
     def __init__(self, decoder: Decoder, accesses: Accesses) -> None:
-        self._decoder, self._accesses, self._memory = decoder, accesses, decoder.memory
+        self._decoder = decoder
+        self._accesses = accesses
+        self._memory = decoder.memory
 
     def begin(self, threads: Threads) -> None:
         """Begin with some blocks."""
         self._copies: list[Copy] = []
-        self._barriers: dict[int, Barrier] = {}  # by their places in the shared memory of all blocks
+        # by their places in the shared memory of all blocks
+        self._barriers: dict[int, Barrier] = {}
         self._closed = np.zeros(threads.size, int)  # groups of each thread
 
     def step(self, one: Instruction) -> Step | None:
         """The step of an instruction; None where it is not known here."""
         parts = one.parts
         if one.name == "mbarrier" and "expect_tx" not in parts:
-            ways = {"init": self._init, "inval": self._init, "test_wait": self._wait, "try_wait": self._wait,
-                    "arrive": self._arrive}  # fmt: skip
+            ways = {
+                "init": self._init,
+                "inval": self._init,
+                "test_wait": self._wait,
+                "try_wait": self._wait,
+                "arrive": self._arrive,
+            }
             return ways[parts[0]](one) if parts[0] in ways else None
         if one.name != "cp" or parts[0] != "async" or "bulk" in parts:
             return None
@@ -87,25 +103,46 @@ class Copies:
     # -- copies
 
     def _issue(self, one: Instruction) -> Step:
-        size, decoder, memory = int(one.operands[2], 0), self._decoder, self._memory
-        (to, to_names), (of, names) = (self._accesses.address(word, size) for word in one.operands[:2])
+        size = int(one.operands[2], 0)
+        decoder = self._decoder
+        memory = self._memory
+        (to, to_names), (of, names) = (
+            self._accesses.address(word, size) for word in one.operands[:2]
+        )
         has_size = len(one.operands) > 3 + ("cache_hint" in one.parts)
         read = decoder.source(one.operands[3] if has_size else str(size), TYPES["u32"])
-        arrival, load = decoder.site("store", one), decoder.site("load", one)
+        arrival = decoder.site("store", one)
+        load = decoder.site("load", one)
 
         issue = decoder.site("store", one, "issue")
 
         def step(t: Threads) -> None:
             target = to(t)
-            with self._accesses.inside(t, one, issue, target, to_names, size, "writes to") as mine:
-                n, data = np.minimum(np.broadcast_to(read(t), t.n), size).astype(int), np.zeros((t.n, size), "u1")
+            with self._accesses.inside(
+                t, one, issue, target, to_names, size, "writes to"
+            ) as mine:
+                n = np.minimum(np.broadcast_to(read(t), t.n), size).astype(int)
+                data = np.zeros((t.n, size), "u1")
                 with t.only(n > 0) as some:
                     if some:
-                        data[n > 0] = self._accesses.load(t, one, load, of(t), names, "u1", size)
+                        data[n > 0] = self._accesses.load(
+                            t, one, load, of(t), names, "u1", size
+                        )
                 data[np.arange(size) >= n[:, None]] = 0
                 place = memory.bytes_at(t, target[mine])[1]
-                memory.arriving[place[:, None] + np.arange(size)] = memory.any_arriving = True
-                self._copies.append(Copy(t.numbers, target[mine], place, data, self._closed[t.at].copy(), arrival))
+                memory.arriving[place[:, None] + np.arange(size)] = (
+                    memory.any_arriving
+                ) = True
+                self._copies.append(
+                    Copy(
+                        t.numbers,
+                        target[mine],
+                        place,
+                        data,
+                        self._closed[t.at].copy(),
+                        arrival,
+                    )
+                )
 
         return step
 
@@ -115,11 +152,16 @@ class Copies:
         self._copies = [copy.only(~mask) for copy, mask in masks if not mask.all()]
         return [copy.only(mask) for copy, mask in masks if mask.any()]
 
-    def _arrived(self, t: Threads, copies: list[Copy], event: tuple[int, int] | None = None) -> None:
-        """Write the data of copies, and log an event after each: a site, and the number that it is for."""
+    def _arrived(
+        self, t: Threads, copies: list[Copy], event: tuple[int, int] | None = None
+    ) -> None:
+        """Write the data of copies, and log an event after each: a site, and the number
+        that it is for.
+        """
         for copy in copies:
             t.begin()
-            where, exponent = copy.place[:, None] + np.arange(copy.data.shape[1]), copy.data.shape[1].bit_length() - 1
+            where = copy.place[:, None] + np.arange(copy.data.shape[1])
+            exponent = copy.data.shape[1].bit_length() - 1
             with t.these(copy.threads):
                 t.add(copy.site + t.log.fresh, 8 * copy.address + exponent)
                 self._memory.bytes_at(t, copy.address)[0][where] = copy.data
@@ -132,11 +174,21 @@ class Copies:
         self._closed[t.at] += 1
 
     def _wait_for_groups(self, t: Threads, left: int, *, close: bool) -> None:
-        """Finish the copies of the threads that take part, but for those of the latest `left` groups."""
+        """Finish the copies of the threads that take part, but for those of the latest
+        `left` groups.
+        """
         if close:
             self._close(t)
-        last, numbers = self._closed - left, t.numbers
-        self._arrived(t, self._taken(lambda copy: np.isin(copy.threads, numbers) & (copy.group < last[copy.threads])))
+        last = self._closed - left
+        numbers = t.numbers
+        self._arrived(
+            t,
+            self._taken(
+                lambda copy: (
+                    np.isin(copy.threads, numbers) & (copy.group < last[copy.threads])
+                )
+            ),
+        )
 
     # -- barriers
 
@@ -145,9 +197,14 @@ class Copies:
         return lambda t: self._memory.bytes_at(t, at(t))[1].tolist()
 
     def _known(self, t: Threads, one: Instruction, places: list[int]) -> list[Barrier]:
-        lost = next((i for i, place in enumerate(places) if place not in self._barriers), None)
+        lost = next(
+            (i for i, place in enumerate(places) if place not in self._barriers), None
+        )
         if lost is not None:
-            words = f"{{}} comes to {one.opcode} on a barrier that nobody has initialised. The trace ends here."
+            words = (
+                f"{{}} comes to {one.opcode} on a barrier that nobody has initialised."
+                " The trace ends here."
+            )
             t.report("unset", one.line, words, t.numbers[lost])
             raise Ended
         return [self._barriers[place] for place in places]
@@ -157,7 +214,9 @@ class Copies:
         count = self._decoder.source((*one.operands, "0")[1], TYPES["u32"])
 
         def step(t: Threads) -> None:
-            for place, many in zip(places(t), np.broadcast_to(count(t), t.n).tolist(), strict=True):
+            for place, many in zip(
+                places(t), np.broadcast_to(count(t), t.n).tolist(), strict=True
+            ):
                 self._barriers[place] = Barrier(many, many, _new_number(t))
                 if one.parts[0] == "inval":
                     del self._barriers[place]
@@ -167,45 +226,65 @@ class Copies:
     def _arrive(self, one: Instruction) -> Step:
         """Arrive, or let the thread's own asynchronous copies arrive there."""
         which = next(i for i, word in enumerate(one.operands) if word[0] == "[")
-        places, write = self._places(one.operands[which]), self._decoder.result((*one.operands[:which], "_")[0])
+        places = self._places(one.operands[which])
+        write = self._decoder.result((*one.operands[:which], "_")[0])
         given = self._decoder.source((*one.operands[which + 1 :], "1")[0], TYPES["u32"])
-        of_copies, site = one.name == "cp", self._decoder.site("warp", one, "arrive")
+        of_copies = one.name == "cp"
+        site = self._decoder.site("warp", one, "arrive")
         arrives = not of_copies or "noinc" in one.parts
 
         def step(t: Threads) -> None:
             found = self._known(t, one, places(t))
-            tokens, numbers = np.zeros(t.n, "u8"), np.zeros(t.n, "i8")
-            for i, (barrier, value) in enumerate(zip(found, np.broadcast_to(given(t), t.n).tolist(), strict=True)):
-                tokens[i], numbers[i] = barrier.phase, barrier.number
+            tokens = np.zeros(t.n, "u8")
+            numbers = np.zeros(t.n, "i8")
+            for i, (barrier, value) in enumerate(
+                zip(found, np.broadcast_to(given(t), t.n).tolist(), strict=True)
+            ):
+                tokens[i] = barrier.phase
+                numbers[i] = barrier.number
                 if of_copies:
-                    barrier.copies += self._taken(lambda copy, number=t.numbers[i]: copy.threads == number)  # type: ignore[misc]
+                    barrier.copies += self._taken(
+                        lambda copy, number=t.numbers[i]: copy.threads == number
+                    )  # type: ignore[misc]
                 barrier.pending -= value * arrives
                 if barrier.pending <= 0:
-                    barrier.phase, barrier.pending = barrier.phase + 1, barrier.pending + barrier.expected
+                    barrier.phase = barrier.phase + 1
+                    barrier.pending = barrier.pending + barrier.expected
                     barrier.last, barrier.number = barrier.number, _new_number(t)
-                    barrier.done, barrier.copies = barrier.done + barrier.copies, []
+                    barrier.done = barrier.done + barrier.copies
+                    barrier.copies = []
             t.add(site + t.log.fresh, 8 * numbers)
             write(t, tokens)
 
         return step
 
     def _wait(self, one: Instruction) -> Step:
-        write, places = self._decoder.result(one.operands[0]), self._places(one.operands[1])
+        write = self._decoder.result(one.operands[0])
+        places = self._places(one.operands[1])
         by_parity = "parity" in one.parts
-        token = self._decoder.source(one.operands[2], TYPES["u32" if by_parity else "u64"])
-        site, arrival = self._decoder.site("warp", one, "wait"), self._decoder.site("warp", one, "arrive")
+        token = self._decoder.source(
+            one.operands[2], TYPES["u32" if by_parity else "u64"]
+        )
+        site = self._decoder.site("warp", one, "wait")
+        arrival = self._decoder.site("warp", one, "arrive")
 
         def step(t: Threads) -> None:
             t.write_log()  # what all did before comes before what any does from here on
             found = self._known(t, one, places(t))
-            phases, tokens = np.array([barrier.phase for barrier in found]), np.broadcast_to(token(t), t.n).astype(int)
+            phases = np.array([barrier.phase for barrier in found])
+            tokens = np.broadcast_to(token(t), t.n).astype(int)
             passed = phases % 2 != tokens % 2 if by_parity else phases > tokens
-            for barrier in {id(found[i]): found[i] for i in np.flatnonzero(passed)}.values():
+            for barrier in {
+                id(found[i]): found[i] for i in np.flatnonzero(passed)
+            }.values():
                 self._arrived(t, barrier.done, (arrival, barrier.last))
                 barrier.done = []
             with t.only(passed) as some:
                 if some:
-                    t.add(site + t.log.fresh, 8 * np.array([barrier.last for barrier in found])[passed])
+                    t.add(
+                        site + t.log.fresh,
+                        8 * np.array([barrier.last for barrier in found])[passed],
+                    )
             write(t, passed)
 
         return step

@@ -1,9 +1,12 @@
-"""The blocks of a kernel's code, in an order in which threads that part meet again as early as they can.
+"""The blocks of a kernel's code, in an order in which threads that part meet again as
+early as they can.
 
-Threads always run on at the earliest place where one is. In this order a place where paths meet comes after all of
-them, all of a loop comes before what follows the loop, and who begins a loop's next turn waits at a latch at its end
-for those who are still in this one: so threads meet again at the immediate post-dominator, as on a GPU (Fung et al.,
-Dynamic Warp Formation, 2007). Loops are found as F. Bourdoncle does (Efficient chaotic iteration strategies, 1993).
+Threads always run on at the earliest place where one is. In this order a place where
+paths meet comes after all of them, all of a loop comes before what follows the loop,
+and who begins a loop's next turn waits at a latch at its end for those who are still in
+this one: so threads meet again at the immediate post-dominator, as on a GPU (Fung et
+al., Dynamic Warp Formation, 2007). Loops are found as F. Bourdoncle does (Efficient
+chaotic iteration strategies, 1993).
 """
 
 from __future__ import annotations
@@ -23,13 +26,17 @@ _ENDS = ("bra", "brx", "ret", "exit", "bar", "barrier")
 
 @dataclass
 class Block:
-    """Instructions that are executed together, and where it goes on: places in the order of blocks, or EXIT."""
+    """Instructions that are executed together, and where it goes on: places in the
+    order of blocks, or EXIT.
+    """
 
     code: list[Instruction] = field(default_factory=list)
     end: Instruction | None = None
     """The branch, barrier or return at its end."""
     targets: list[int] = field(default_factory=list)
-    """The next place; after a conditional branch, that where it is taken comes first."""
+    """The next place; after a conditional branch, that where it is
+    taken comes first.
+    """
     latch_of: int | None = None
     """Where it is a latch, the place where the loop begins."""
     loops: tuple[int, ...] = ()
@@ -40,11 +47,17 @@ class Block:
 def blocks_of(function: Function) -> list[Block]:
     """The blocks of a function in the order of places; the first is where it begins."""
     blocks, labels = _split(function)
-    successors = [_successors(i, block, labels, function, len(blocks)) for i, block in enumerate(blocks)]
+    successors = [
+        _successors(i, block, labels, function, len(blocks))
+        for i, block in enumerate(blocks)
+    ]
     order: list[int] = []
 
     def arrange(nodes: set[int], around: tuple[int, ...]) -> None:
-        inner = {node: [s for s in successors[node] if s in nodes and s not in around] for node in nodes}
+        inner = {
+            node: [s for s in successors[node] if s in nodes and s not in around]
+            for node in nodes
+        }
         for part in _components(inner):
             head = part[0]
             order.append(head)
@@ -54,11 +67,16 @@ def blocks_of(function: Function) -> list[Block]:
                 arrange(set(part) - {head}, (*around, head))
                 order.append(len(blocks))
                 for node in part:
-                    successors[node] = [len(blocks) if s == head else s for s in successors[node]]
+                    successors[node] = [
+                        len(blocks) if s == head else s for s in successors[node]
+                    ]
                 blocks.append(Block(latch_of=head, loops=(*around, head)))
                 successors.append([head])
 
-    arrange(set(_postorder([0], lambda node: [s for s in successors[node] if s != EXIT])), ())
+    arrange(
+        set(_postorder([0], lambda node: [s for s in successors[node] if s != EXIT])),
+        (),
+    )
     place = {number: at for at, number in enumerate(order)} | {EXIT: EXIT}
     for number in order:
         block = blocks[number]
@@ -69,7 +87,8 @@ def blocks_of(function: Function) -> list[Block]:
 
 
 def _split(function: Function) -> tuple[list[Block], dict[str, int]]:
-    blocks, labels = [Block()], {}
+    blocks = [Block()]
+    labels = {}
     for item in function.code:
         if isinstance(item, str):
             if blocks[-1].code or blocks[-1].end:
@@ -86,8 +105,11 @@ def _split(function: Function) -> tuple[list[Block], dict[str, int]]:
     return blocks, labels
 
 
-def _successors(number: int, block: Block, labels: dict[str, int], function: Function, many: int) -> list[int]:
-    end, after = block.end, number + 1 if number + 1 < many else EXIT
+def _successors(
+    number: int, block: Block, labels: dict[str, int], function: Function, many: int
+) -> list[int]:
+    end = block.end
+    after = number + 1 if number + 1 < many else EXIT
     if end is None or end.name in ("bar", "barrier"):
         return [after]
     if end.name == "brx":
@@ -96,7 +118,9 @@ def _successors(number: int, block: Block, labels: dict[str, int], function: Fun
     return [goes_to, after] if end.guard else [goes_to]
 
 
-def _postorder(begin: Iterable[int], following: Callable[[int], list[int]]) -> list[int]:
+def _postorder(
+    begin: Iterable[int], following: Callable[[int], list[int]]
+) -> list[int]:
     finished: list[int] = []
     seen: set[int] = set()
     for root in begin:
@@ -118,7 +142,9 @@ def _postorder(begin: Iterable[int], following: Callable[[int], list[int]]) -> l
 
 
 def _components(graph: dict[int, list[int]]) -> list[list[int]]:
-    """The strongly connected parts, each after those that lead to it, its first node at its head (Kosaraju)."""
+    """The strongly connected parts, each after those that lead to it, its first node at
+    its head (Kosaraju).
+    """
     order = _postorder(sorted(graph), graph.__getitem__)[::-1]
     back: dict[int, list[int]] = {node: [] for node in graph}
     for node, following in graph.items():
@@ -129,15 +155,21 @@ def _components(graph: dict[int, list[int]]) -> list[list[int]]:
     done: set[int] = set()
     for node in order:
         if node not in done:
-            part = _postorder([node], lambda one: [other for other in back[one] if other not in done])
+            part = _postorder(
+                [node], lambda one: [other for other in back[one] if other not in done]
+            )
             done.update(part)
             parts.append(sorted(part, key=rank.__getitem__))
     return parts
 
 
 def waits_of_loads(function: Function) -> dict[int, Waits]:
-    """What each load waits for, by the identity of its instruction; in a loop also for what decides on another turn."""
-    needs, depth, levels = Needs(set), Counter[Hashable](), dict[int, int]()
+    """What each load waits for, by the identity of its instruction; in a loop also for
+    what decides on another turn.
+    """
+    needs = Needs(set)
+    depth = Counter[Hashable]()
+    levels = dict[int, int]()
     labels = {one: i for i, one in enumerate(function.code) if isinstance(one, str)}
     for i, one in enumerate(function.code):
         if isinstance(one, str) or not one.operands:

@@ -24,8 +24,12 @@ from kerneltrace.ptx.machine import Machine
 from kerneltrace.ptx.memory import Memory, plain_name
 from kerneltrace.ptx.text import Function, inlined, read_ptx
 
-_TYPES = {"float": "f4", "double": "f8", **dict.fromkeys(("int", "unsigned", "unsigned int"), "i4"),
-          **dict.fromkeys(("long long", "unsigned long long"), "i8")}  # fmt: skip
+_TYPES = {
+    "float": "f4",
+    "double": "f8",
+    **dict.fromkeys(("int", "unsigned", "unsigned int"), "i4"),
+    **dict.fromkeys(("long long", "unsigned long long"), "i8"),
+}
 _IDENTIFIER = re.compile(r"(\w+)\s*(?:\[[^\]]*\]\s*)?(?:=[^,]*)?$")
 
 
@@ -33,68 +37,132 @@ class Kernel:
     """A kernel of a PTX text, and the source that it was compiled from."""
 
     def __init__(
-        self, ptx: str, name: str, source: Mapping[int, str], parameters: Sequence[str] = (), shared_bytes: int = 0,
-        hidden: int = 0, constants: Collection[str] = (),
-    ) -> None:  # fmt: skip
-        """`name` is the kernel's name in PTX or in C++; it may be empty where there is one kernel.
+        self,
+        ptx: str,
+        name: str,
+        source: Mapping[int, str],
+        parameters: Sequence[str] = (),
+        shared_bytes: int = 0,
+        hidden: int = 0,
+        constants: Collection[str] = (),
+    ) -> None:
+        """`name` is the kernel's name in PTX or in C++; it may be empty where there is
+        one kernel.
 
-        `parameters` are the names of those that a launch gives, if the source does not show them as C++ does. The
-        kernel needs dynamic `shared_bytes` whatever the launch gives, and its last `hidden` parameters are 0. Those in
-        `constants` were compiled in.
+        `parameters` are the names of those that a launch gives, if the source does not
+        show them as C++ does. The kernel needs dynamic `shared_bytes` whatever the
+        launch gives, and its last `hidden` parameters are 0. Those in `constants` were
+        compiled in.
         """
-        self.source, self.shared_bytes, self._hidden, self._constants = source, shared_bytes, hidden, constants
+        self.source = source
+        self.shared_bytes = shared_bytes
+        self._hidden = hidden
+        self._constants = constants
         module = read_ptx(ptx)
-        entries = [entry for entry in re.findall(r"\.entry\s+([\w$]+)", ptx) if entry in module.functions]
+        entries = [
+            entry
+            for entry in re.findall(r"\.entry\s+([\w$]+)", ptx)
+            if entry in module.functions
+        ]
         chosen = [entry for entry in entries if name in ("", entry)] or [
-            entry for entry in entries if entry.startswith("_Z") and f"{len(name)}{name}" in entry
+            entry
+            for entry in entries
+            if entry.startswith("_Z") and f"{len(name)}{name}" in entry
         ]
         if len(chosen) != 1:
             known = ", ".join(map(plain_name, entries)) or "no kernel"
-            raise KernelError(f"Expected name to be that of one of the kernels, got {name!r}. There is {known}.")
+            raise KernelError(
+                f"Expected name to be that of one of the kernels, got {name!r}. There"
+                f" is {known}."
+            )
         self._function: Function = inlined(module, chosen[0])
         words = set(self._function.words)
-        self._variables = (*(one for one in module.variables if one.name in words), *self._function.variables)
+        self._variables = (
+            *(one for one in module.variables if one.name in words),
+            *self._function.variables,
+        )
         self.name = name or plain_name(chosen[0])
-        self._declared: dict[str, str] = {}  # the types of the parameters in C++, where the source shows them
+        # the types of the parameters in C++, where the source shows them
+        self._declared: dict[str, str] = {}
         self._names = list(parameters) or self._names_in_source()
 
     def signature(self) -> types.FunctionType:
-        """A Python function with the kernel's name and parameters, which does nothing."""
+        """A Python function with the kernel's name and parameters,
+        which does nothing.
+        """
 
         def kernel() -> None:
             pass
 
         kernel.__name__ = self.name
-        # C++ may call an array `in`, which Python allows for a parameter that is given by its position.
-        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in self._names]
+        # C++ may call an array `in`, which Python allows for a parameter that is given
+        # by its position.
+        parameters = [
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY)
+            for name in self._names
+        ]
         kernel.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return kernel  # type: ignore[return-value]  # a nested function is one
 
     def _names_in_source(self) -> list[str]:
-        """The names of the parameters in C++, or in PTX where the source does not show them."""
-        text = re.sub(r"//[^\n]*|/\*.*?\*/", "", "\n".join(self.source.values()), flags=re.DOTALL)
+        """The names of the parameters in C++, or in PTX where the source does not show
+        them.
+        """
+        text = re.sub(
+            r"//[^\n]*|/\*.*?\*/", "", "\n".join(self.source.values()), flags=re.DOTALL
+        )
         for match in re.finditer(rf"\b{re.escape(self.name)}\s*\(([^()]*)\)", text):
             parts = [_IDENTIFIER.search(part.strip()) for part in match[1].split(",")]
             if len(parts) == len(self._function.parameters) and all(parts):
-                self._declared = {part[1]: " ".join(part.string[: part.start()].split()) for part in parts if part}
+                self._declared = {
+                    part[1]: " ".join(part.string[: part.start()].split())
+                    for part in parts
+                    if part
+                }
                 return list(self._declared)
         return list(self._function.parameters)
 
-    def run(self, settings: LaunchSettings, arguments: Any, order: Any = None, watch: Any = None) -> Execution:
-        """Run all threads of a launch. `arguments` has the `values` of the parameters by name.
+    def run(
+        self,
+        settings: LaunchSettings,
+        arguments: Any,
+        order: Any = None,
+        watch: Any = None,
+    ) -> Execution:
+        """Run all threads of a launch. `arguments` has the `values` of the parameters
+        by name.
 
-        An `order` puts the numbers of threads into the order of their atomics; there is nothing to `watch` here.
+        An `order` puts the numbers of threads into the order of their atomics; there is
+        nothing to `watch` here.
         """
         log = EventLog(settings.max_events, settings.max_steps)
-        diagnostics = Diagnostics(settings.where, lambda key: program.sites[key % SITES].line, log.current_thread)
-        space = AddressSpace(log.add, diagnostics.out_of_bounds, diagnostics.unset_local)
+        diagnostics = Diagnostics(
+            settings.where,
+            lambda key: program.sites[key % SITES].line,
+            log.current_thread,
+        )
+        space = AddressSpace(
+            log.add, diagnostics.out_of_bounds, diagnostics.unset_local
+        )
         program = Program(log, space.constant, diagnostics.divided_by_zero)
-        execution = Execution(settings, log, program, diagnostics, space, SharedLayout(settings.shared_bytes))
-        placed = {name: space.argument(value, name) for name, value in arguments.values.items()}
+        execution = Execution(
+            settings,
+            log,
+            program,
+            diagnostics,
+            space,
+            SharedLayout(settings.shared_bytes),
+        )
+        placed = {
+            name: space.argument(value, name)
+            for name, value in arguments.values.items()
+        }
         self._check(placed)
         parameters, pointers = self._parameters(placed)
         memory = Memory(execution, self._variables)
-        decoder = Decoder(execution, memory, self._function, parameters, pointers, self.source)
+        decoder = Decoder(
+            execution, memory, self._function, parameters, pointers, self.source
+        )
         Machine(decoder, stores_once=self._hidden > 0).run(
             order and (lambda numbers: np.array(order(numbers.tolist()), int))
         )
@@ -102,36 +170,70 @@ class Kernel:
         return execution
 
     def _check(self, placed: dict[str, Any]) -> None:
-        """KernelError for an array of other numbers than the kernel takes, or for a number in the place of one."""
+        """KernelError for an array of other numbers than the kernel takes, or for a
+        number in the place of one.
+        """
         for name, declared in self._declared.items():
-            known = _TYPES.get(re.sub(r"\b(const|volatile|__restrict__)\b|\*", "", declared).strip())
-            array = placed[name].array if isinstance(placed[name], TracedArray) else None
+            known = _TYPES.get(
+                re.sub(r"\b(const|volatile|__restrict__)\b|\*", "", declared).strip()
+            )
+            array = (
+                placed[name].array if isinstance(placed[name], TracedArray) else None
+            )
             letter = "" if array is None else array.dtype.kind.replace("u", "i")
             kind = "" if array is None else f"{letter}{array.itemsize}"
             if known and kind != known * ("*" in declared):
                 what = "a number" if array is None else f"an array of {array.dtype}"
-                raise KernelError(f"{self.name} takes {declared} for {name!r}, got {what}.")
+                raise KernelError(
+                    f"{self.name} takes {declared} for {name!r}, got {what}."
+                )
 
-    def _parameters(self, placed: dict[str, Any]) -> tuple[dict[str, bytes], dict[str, str]]:
-        """The bytes of each parameter, and the arrays to which the parameters at each offset point."""
+    def _parameters(
+        self, placed: dict[str, Any]
+    ) -> tuple[dict[str, bytes], dict[str, str]]:
+        """The bytes of each parameter, and the arrays to which the parameters at each
+        offset point.
+        """
         parameters = self._function.parameters
-        placed = {name: value for name, value in placed.items() if name not in self._constants}
-        flat = [pair for name, value in placed.items() for pair in _numba_parts(name, value)]
+        placed = {
+            name: value for name, value in placed.items() if name not in self._constants
+        }
+        flat = [
+            pair for name, value in placed.items() for pair in _numba_parts(name, value)
+        ]
         if len(parameters) != len(flat):  # C++ and Triton take an array as a pointer
-            flat = [*((name, _pointer(value)) for name, value in placed.items()), *[("", 0)] * self._hidden]
+            flat = [
+                *((name, _pointer(value)) for name, value in placed.items()),
+                *[("", 0)] * self._hidden,
+            ]
         if len(flat) != len(parameters):
-            raise KernelError(f"{self.name} takes {len(parameters)} parameters, got {len(placed)}.")
+            raise KernelError(
+                f"{self.name} takes {len(parameters)} parameters, got {len(placed)}."
+            )
         pointers = {
-            f"{parameter}+0": name for parameter, (name, value) in zip(parameters, flat, strict=True)
+            f"{parameter}+0": name
+            for parameter, (name, value) in zip(parameters, flat, strict=True)
             if isinstance(value, np.uint64) and name
-        }  # fmt: skip
+        }
         given = zip(parameters.items(), flat, strict=True)
-        made = {parameter: _bytes(name, value, *kind) for (parameter, kind), (name, value) in given}
-        bases = {value.base: value.name for value in _leaves(tuple(placed.values())) if isinstance(value, TracedArray)}
+        made = {
+            parameter: _bytes(name, value, *kind)
+            for (parameter, kind), (name, value) in given
+        }
+        bases = {
+            value.base: value.name
+            for value in _leaves(tuple(placed.values()))
+            if isinstance(value, TracedArray)
+        }
         for parameter, (_, value) in zip(parameters, flat, strict=True):
-            for at in range(0, len(made[parameter]) if isinstance(value, tuple) else 0, 8):  # pointers in a struct
+            # pointers in a struct
+            for at in range(
+                0, len(made[parameter]) if isinstance(value, tuple) else 0, 8
+            ):
                 base = int.from_bytes(made[parameter][at : at + 8], "little")
-                pointers.update({f"{parameter}+{at}": bases[base]} if base in bases else {})
+                pointers.update(
+                    {f"{parameter}+{at}": bases[base]} if base in bases else {}
+                )
         return made, pointers
 
 
@@ -144,11 +246,19 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _struct(value: tuple[Any, ...], size: int) -> bytes | None:
-    """A struct by value, with numbers of 4 bytes where these give its size, else of 8; None where neither does."""
+    """A struct by value, with numbers of 4 bytes where these give its size, else of 8;
+    None where neither does.
+    """
     for whole, real in itertools.product("48", repeat=2):
         made = b""
         for part in map(_pointer, _leaves(value)):
-            kind = f"i{whole}" if isinstance(part, int) else f"f{real}" if isinstance(part, np.float64) else part.dtype
+            kind = (
+                f"i{whole}"
+                if isinstance(part, int)
+                else f"f{real}"
+                if isinstance(part, np.float64)
+                else part.dtype
+            )
             item = np.array(part).astype(kind).tobytes()
             made += bytes(-len(made) % len(item)) + item
         if -(-len(made) // 4) * 4 == size or -(-len(made) // 8) * 8 == size:
@@ -161,15 +271,29 @@ def _pointer(value: Any) -> Any:
 
 
 def _numba_parts(name: str, value: Any) -> list[tuple[str, Any]]:
-    """An argument as numba's kernels take it: of an array its owner, sizes, address, shape and strides."""
+    """An argument as numba's kernels take it: of an array its owner, sizes, address,
+    shape and strides.
+    """
     if isinstance(value, tuple):
-        return [pair for i, part in enumerate(value) for pair in _numba_parts(f"{name}[{i}]", part)]
+        return [
+            pair
+            for i, part in enumerate(value)
+            for pair in _numba_parts(f"{name}[{i}]", part)
+        ]
     if isinstance(value, np.complexfloating | complex):
         return [(name, value.real), (name, value.imag)]
     if not isinstance(value, TracedArray):
         return [(name, value)]
     array = value.array
-    parts = [0, 0, array.size, array.itemsize, np.uint64(value.base), *array.shape, *array.strides]
+    parts = [
+        0,
+        0,
+        array.size,
+        array.itemsize,
+        np.uint64(value.base),
+        *array.shape,
+        *array.strides,
+    ]
     return [(value.name, part) for part in parts]
 
 
@@ -183,7 +307,13 @@ def _bytes(name: str, value: Any, kind: str, size: int) -> bytes:
         return value.tobytes()
     if isinstance(value, tuple) and (made := _struct(value, size)) is not None:
         return made
-    words = f"The kernel takes {size} bytes ({kind}) for {name!r}, which {brief_repr(value)} is not."
+    words = (
+        f"The kernel takes {size} bytes ({kind}) for {name!r}, which"
+        f" {brief_repr(value)} is not."
+    )
     if kind[0] == "b" and size > 1:
-        words += " A struct is a tuple of its numbers and arrays, or a scalar of np.dtype([...], align=True)."
+        words += (
+            " A struct is a tuple of its numbers and arrays, or a scalar of"
+            " np.dtype([...], align=True)."
+        )
     raise KernelError(words)

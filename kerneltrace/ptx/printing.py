@@ -1,6 +1,7 @@
 """What a kernel prints.
 
-Source: CUDA C++ Programming Guide, "Formatted Output"; PTX Writer's Guide to Interoperability, "System Calls".
+Source: CUDA C++ Programming Guide, "Formatted Output"; PTX Writer's Guide to
+Interoperability, "System Calls".
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ import numpy as np
 from kerneltrace.ptx.memory import Memory
 from kerneltrace.ptx.threads import Threads
 
-_PLACE = re.compile(r"%([-+ #0]*(?:\*|\d*)(?:\.(?:\*|\d+))?)(hh|h|ll|l|z|j|t)?([diouxXcsfFeEgGaAp%])")
+_PLACE = re.compile(
+    r"%([-+ #0]*(?:\*|\d*)(?:\.(?:\*|\d+))?)(hh|h|ll|l|z|j|t)?([diouxXcsfFeEgGaAp%])"
+)
 
 
 def printed(memory: Memory, t: Threads, text: int, arguments: int) -> str:
-    """What printf makes of the text at an address and the arguments at another, for the one thread that takes part."""
-    at, values = arguments, list[int | float | str]()
+    """What printf makes of the text at an address and the arguments at another, for the
+    one thread that takes part.
+    """
+    at = arguments
+    values = list[int | float | str]()
 
     def next_one(kind: str) -> Any:
         nonlocal at
@@ -38,7 +44,13 @@ def printed(memory: Memory, t: Threads, text: int, arguments: int) -> str:
         if what not in "spaA":
             values.append(value)
             return f"%{form}{what}"
-        values.append(memory.text_at(t, value) if what == "s" else hex(value) if what == "p" else value.hex())
+        values.append(
+            memory.text_at(t, value)
+            if what == "s"
+            else hex(value)
+            if what == "p"
+            else value.hex()
+        )
         return f"%{form}s"
 
     return _PLACE.sub(shown, memory.text_at(t, text)) % tuple(values)

@@ -1,4 +1,6 @@
-"""Lead the threads of some blocks through a kernel's code: branches, loops and barriers."""
+"""Lead the threads of some blocks through a kernel's code: branches, loops and
+barriers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from kerneltrace.ptx.flow import EXIT, Block
 from kerneltrace.ptx.threads import Threads
 
 PATIENCE = 64
-"""Turns of a loop that waits for other threads, after which these go on; fewer where they have to."""
+"""Turns of a loop that waits for other threads, after which these go on; fewer where
+they have to.
+"""
 
 
 class Ended(Exception):
@@ -38,25 +42,40 @@ class Code:
     site: int = 0
     """Of the branch, the barrier or the loop."""
     returns: bool = False
-    """Whether there is a `return` in the branch's line of the source, or in the next."""
+    """Whether there is a `return` in the branch's line of the source,
+    or in the next.
+    """
     doubles: dict[int, str] = field(default_factory=dict)
-    """Lines that compute in float64, which count once they are executed: few ways through sinf do."""
+    """Lines that compute in float64, which count once they are executed: few ways
+    through sinf do.
+    """
     patience: int = 0
-    """Of the latch of a loop that may wait for other threads, the turns after which these go on."""
+    """Of the latch of a loop that may wait for other threads, the turns after which
+    these go on.
+    """
 
 
 class Running:
     """Where the threads of some blocks are: places in the code, or barriers."""
 
     def __init__(self, run: Execution, threads: Threads, code: list[Code]) -> None:
-        self._run, self._t, self._code = run, threads, code
+        self._run = run
+        self._t = threads
+        self._code = code
         self._ready: dict[int, list[Any]] = {0: [np.arange(threads.size)]}
-        self._held = np.full(threads.size, -1)  # the place of the barrier where a thread waits
+        # the place of the barrier where a thread waits
+        self._held = np.full(threads.size, -1)
         self._keys = np.zeros(threads.size, "i8")  # in the log, of that barrier
-        self._brought = np.zeros(threads.size, bool)  # the predicate that each brings there
-        self._returning = np.zeros(threads.size, bool)  # whether its latest branch stands in a line with a `return`
+        # the predicate that each brings there
+        self._brought = np.zeros(threads.size, bool)
+        # whether its latest branch stands in a line with a `return`
+        self._returning = np.zeros(threads.size, bool)
         self._turns: dict[int, int] = {}  # of loops, by the place of their latch
-        self._latches = {one.block.latch_of: i for i, one in enumerate(code) if one.block.latch_of is not None}
+        self._latches = {
+            one.block.latch_of: i
+            for i, one in enumerate(code)
+            if one.block.latch_of is not None
+        }
         self._turning = -1  # the place of the loop whose turn begins
 
     def to_the_end(self) -> None:
@@ -68,21 +87,34 @@ class Running:
                 continue
             place = min(self._ready)
             code = self._code[place]
-            if code.patience and self._turns.get(place, 0) % code.patience == code.patience - 1:
+            if (
+                code.patience
+                and self._turns.get(place, 0) % code.patience == code.patience - 1
+            ):
                 is_released = self._release()
                 self._turns[place] += 1
                 others = sorted(self._ready.keys() - {place})
-                if not (others or is_released) and code.patience < PATIENCE < self._turns[place]:
+                if (
+                    not (others or is_released)
+                    and code.patience < PATIENCE < self._turns[place]
+                ):
                     self._report_alone(code)
-                place = others[self._turns[place] // code.patience % len(others)] if others else place
+                place = (
+                    others[self._turns[place] // code.patience % len(others)]
+                    if others
+                    else place
+                )
                 code = self._code[place]
             parts = self._ready.pop(place)
             numbers = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
-            self._t.take(slice(None) if len(numbers) == self._t.size else numbers, len(numbers))
+            self._t.take(
+                slice(None) if len(numbers) == self._t.size else numbers, len(numbers)
+            )
             self._execute(place, code, numbers)
 
     def _execute(self, place: int, code: Code, numbers: Array) -> None:
-        t, block = self._t, code.block
+        t = self._t
+        block = code.block
         if block.latch_of is not None:
             self._turn(place, code, numbers)
             return
@@ -92,12 +124,15 @@ class Running:
         t.loop = self._loop_contexts(block)
         t.begin()
         self._run.program.float64 |= code.doubles
-        self._run.program.counters[code.counter] += issues(t.those(t.block), t.those(t.warp))
+        self._run.program.counters[code.counter] += issues(
+            t.those(t.block), t.those(t.warp)
+        )
         for step in code.steps:
             step(t)
         test = None if code.test is None else np.broadcast_to(code.test(t), t.n)
         if block.end is not None and block.end.name in ("bar", "barrier"):
-            self._held[numbers], self._keys[numbers] = place, code.site + self._run.log.fresh
+            self._held[numbers] = place
+            self._keys[numbers] = code.site + self._run.log.fresh
             if test is not None:
                 self._brought[numbers] = test
         elif test is None:
@@ -130,8 +165,14 @@ class Running:
         head = code.block.targets[0]
         if turns > self._run.log.max_steps:
             line = code.block.last_line or self._code[head].block.last_line
-            words = f"{{}} is still in this loop after {turns - 1:,} turns, and the trace ends here."
-            words += " Does it wait for a thread that can't go on, or for a later block?" * bool(code.patience)
+            words = (
+                f"{{}} is still in this loop after {turns - 1:,} turns, and the trace"
+                " ends here."
+            )
+            words += (
+                " Does it wait for a thread that can't go on, or for a later block?"
+                * bool(code.patience)
+            )
             self._t.report("endless", line, words, numbers[0])
             raise Ended
         self._turning = head
@@ -139,40 +180,56 @@ class Running:
 
     def _report_alone(self, code: Code) -> None:
         thread = self._ready[min(self._ready)][0][0]
-        words = "{} waits in this loop at an mbarrier, and no thread is left that could arrive there."
-        self._t.report("deadlock", self._code[code.block.targets[0]].block.last_line, words, thread)
+        words = (
+            "{} waits in this loop at an mbarrier, and no thread is left that could"
+            " arrive there."
+        )
+        self._t.report(
+            "deadlock", self._code[code.block.targets[0]].block.last_line, words, thread
+        )
         raise Ended
 
     def _loop_contexts(self, block: Block) -> list[int] | None:
         """The list of the contexts of the outermost loop around a block."""
         if not block.loops:
             return None
-        return self._run.log.contexts_by_key.setdefault(self._code[self._latches[block.loops[0]]].site, [])
+        return self._run.log.contexts_by_key.setdefault(
+            self._code[self._latches[block.loops[0]]].site, []
+        )
 
     # -- barriers
 
     def _release(self) -> bool:
-        """Let those blocks go on of which all threads that are left wait at a barrier; whether there are any."""
-        t, held = self._t, self._held
+        """Let those blocks go on of which all threads that are left wait at a barrier;
+        whether there are any.
+        """
+        t = self._t
+        held = self._held
         waiting = (held >= 0).reshape(t.blocks, -1)
-        opened = waiting.any(axis=1) & (waiting == t.alive.reshape(t.blocks, -1)).all(axis=1)
+        opened = waiting.any(axis=1) & (waiting == t.alive.reshape(t.blocks, -1)).all(
+            axis=1
+        )
         if not opened.any():
             return False
         going = np.flatnonzero(opened[t.block] & (held >= 0))
         wrong = opened & (
             np.where(waiting, held.reshape(t.blocks, -1), -1).max(axis=1)
-            != np.where(waiting, held.reshape(t.blocks, -1), len(self._code)).min(axis=1)
+            != np.where(waiting, held.reshape(t.blocks, -1), len(self._code)).min(
+                axis=1
+            )
         )
         wrong |= opened & t.passed_by.reshape(t.blocks, -1).any(axis=1)
         for number in np.flatnonzero(wrong):
             self._report_partial(int(number))
         for number in np.flatnonzero(opened):
-            key, before = int(self._keys[going[t.block[going] == number][0]]), int(t.phase[number])
+            key = int(self._keys[going[t.block[going] == number][0]])
+            before = int(t.phase[number])
             t.phase[number] = new = self._run.log.new_phase()
             self._run.log.opened_by[new] = before, key
         self._run.log.barriers += int(opened.sum())
         for place in np.unique(held[going]).tolist():
-            code, mine = self._code[place], going[held[going] == place]
+            code = self._code[place]
+            mine = going[held[going] == place]
             if code.result:
                 self._vote(code, mine)
             self._leave(code.block.targets[0], mine)
@@ -185,12 +242,16 @@ class Running:
         t.take(numbers, len(numbers))
         first = np.flatnonzero(np.diff(t.block[numbers], prepend=-1))
         brought = self._brought[numbers]
-        votes = code.vote.reduceat(brought.astype("u4") if code.vote is np.add else brought, first)
+        votes = code.vote.reduceat(
+            brought.astype("u4") if code.vote is np.add else brought, first
+        )
         assert code.result is not None
         code.result(t, votes.repeat(np.diff(np.append(first, len(numbers)))))
 
     def _report_partial(self, number: int) -> None:
-        """Report a barrier that some threads of a block pass by: a GPU may hang, or go on with wrong data."""
+        """Report a barrier that some threads of a block pass by: a GPU may hang, or go
+        on with wrong data.
+        """
         t = self._t
         mine = np.flatnonzero(t.block == number)
         lines: dict[int, list[int]] = {}
@@ -198,14 +259,24 @@ class Running:
             end = self._code[self._held[thread]].block.end
             lines.setdefault(end.line if end else 0, []).append(thread)
         (line, here), *others = lines.items()
-        words = f"{{}} and {len(here) - 1:,} others wait here" if len(here) > 1 else "{} waits here"
+        words = (
+            f"{{}} and {len(here) - 1:,} others wait here"
+            if len(here) > 1
+            else "{} waits here"
+        )
         for other, threads in others:
             words += f", {len(threads):,} threads wait at line {other} instead"
         gone = mine[t.passed_by[mine]]
         if len(gone):
             have = "has" if len(gone) == 1 else "have"
             where = self._run.settings.where(t.first + int(gone[0]))
-            words += f", but {len(gone):,} of the block's {len(mine):,} threads {have} come to the kernel's end"
+            words += (
+                f", but {len(gone):,} of the block's {len(mine):,} threads {have} come"
+                " to the kernel's end"
+            )
             words += f" without it (the first: {where})"
-        words += ". All threads of a block that have not returned have to reach the same __syncthreads()."
+        words += (
+            ". All threads of a block that have not returned have to reach the same"
+            " __syncthreads()."
+        )
         t.report("barrier", line, words, here[0])

@@ -1,4 +1,6 @@
-"""The threads of some blocks: their registers, which of them take part in what is executed now, and what they log."""
+"""The threads of some blocks: their registers, which of them take part in what is
+executed now, and what they log.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,25 @@ Order = Callable[[Array], Array]
 
 
 class Threads:
-    """The threads of blocks `first` to `first + blocks - 1`; those in `at` take part in what is executed now."""
+    """The threads of blocks `first` to `first + blocks - 1`; those in `at` take part in
+    what is executed now.
+    """
 
     at: Any
     """Their numbers, to index with: a slice for all."""
     n: int
     _drawn: Array | None
 
-    def __init__(self, execution: Execution, first: int, blocks: int, order: Order | None) -> None:
+    def __init__(
+        self, execution: Execution, first: int, blocks: int, order: Order | None
+    ) -> None:
         settings = execution.settings
-        self.execution, self.log, self.diagnostics = execution, execution.log, execution.diagnostics
-        self.of_block, self.blocks, self.order = settings.block_size, blocks, order
+        self.execution = execution
+        self.log = execution.log
+        self.diagnostics = execution.diagnostics
+        self.of_block = settings.block_size
+        self.blocks = blocks
+        self.order = order
         self.size = blocks * self.of_block
         self.first = first * self.of_block
         inside = np.tile(np.arange(self.of_block), blocks)
@@ -37,22 +47,32 @@ class Threads:
         self.lane = inside % WARP
         self.warp = self.block * -(-self.of_block // WARP) + inside // WARP
         """The warp of each, counted from the first of `first`."""
-        self.epoch = np.zeros(int(self.warp[-1]) + 1, "i4")  # syncwarps of whole warps, warp by warp
+        # syncwarps of whole warps, warp by warp
+        self.epoch = np.zeros(int(self.warp[-1]) + 1, "i4")
         self.alive = np.ones(self.size, bool)
-        self.passed_by = np.zeros(self.size, bool)  # has come to the kernel's end without a `return`
+        # has come to the kernel's end without a `return`
+        self.passed_by = np.zeros(self.size, bool)
         self.phase = np.array([self.log.new_phase() for _ in range(blocks)], "i4")
-        self.registers: dict[str, Any] = _kept_by_gpu(settings, inside, self.block + first, self.lane)
+        self.registers: dict[str, Any] = _kept_by_gpu(
+            settings, inside, self.block + first, self.lane
+        )
         self.loop: list[int] | None = None
         """The contexts of the loop that is executed now."""
-        self._columns: list[tuple[Any, Any]] = []  # what all that take part log: site, second word or None
+        # what all that take part log: site, second word or None
+        self._columns: list[tuple[Any, Any]] = []
         self.take(slice(None), self.size)
 
     def take(self, at: Any, n: int) -> None:
         """Let these threads take part."""
-        self.at, self.n, self.all, self._drawn = at, n, n == self.size, None
+        self.at = at
+        self.n = n
+        self.all = n == self.size
+        self._drawn = None
 
     def drawn(self) -> Array:
-        """Those that take part, counted from 0, in the order in which they change memory by atomics, and log it."""
+        """Those that take part, counted from 0, in the order in which they change
+        memory by atomics, and log it.
+        """
         if self._drawn is None:
             numbers = np.arange(self.n)
             self._drawn = self.order(numbers) if self.order else numbers
@@ -60,7 +80,9 @@ class Threads:
 
     @contextmanager
     def only(self, mask: Array) -> Iterator[bool]:
-        """Let those go on for which the mask is true, of those that take part; whether there are any."""
+        """Let those go on for which the mask is true, of those that take part; whether
+        there are any.
+        """
         chosen = int(np.count_nonzero(mask))
         if chosen == self.n:
             yield True
@@ -86,7 +108,9 @@ class Threads:
     # -- registers
 
     def get(self, name: str) -> Any:
-        """A register of the threads that take part, or one value for all of them; 0 where nobody wrote it."""
+        """A register of the threads that take part, or one value for all of them; 0
+        where nobody wrote it.
+        """
         value = self.registers.get(name)
         if value is None:
             return np.zeros((), "u8")
@@ -96,7 +120,8 @@ class Threads:
         """Write a register, in its type."""
         value = np.asarray(value)
         if self.all:
-            self.registers[name] = value.copy()  # what is written for some threads later must not reach another one
+            # what is written for some threads later must not reach another one
+            self.registers[name] = value.copy()
             return
         old = self.registers.get(name)
         if old is None or not old.ndim or old.dtype != value.dtype:
@@ -113,7 +138,9 @@ class Threads:
     # -- the log
 
     def add(self, site: Any, value: Any) -> None:
-        """Log an event of each thread that takes part: its second word, None for a branch, whose site is its word."""
+        """Log an event of each thread that takes part: its second word, None for a
+        branch, whose site is its word.
+        """
         self._columns.append((site, value))
 
     def begin(self) -> None:
@@ -128,34 +155,62 @@ class Threads:
             self._columns.clear()
             return
         columns, self._columns = self._columns, []
-        words = np.empty((self.n, sum(1 if value is None else 2 for _, value in columns)), "i8")
+        words = np.empty(
+            (self.n, sum(1 if value is None else 2 for _, value in columns)), "i8"
+        )
         at = 0
         for site, value in columns:
             words[:, at] = site
             if value is not None:
                 words[:, at + 1] = value
             at += 1 if value is None else 2
-        drawn, width = self.drawn() if self.order else slice(None), words.shape[1]
-        words, log, thread = words[drawn], self.log, (self.first + self.numbers[drawn]).astype("i4")
+        drawn = self.drawn() if self.order else slice(None)
+        width = words.shape[1]
+        words = words[drawn]
+        log = self.log
+        thread = (self.first + self.numbers[drawn]).astype("i4")
         log.starts.frombytes((len(log.words) + width * np.arange(self.n)).tobytes())
         log.words.frombytes(words.tobytes())
         log.threads.frombytes(thread.tobytes())
         log.phases.frombytes(self.phase[self.those(self.block)][drawn].tobytes())
         log.warp_epochs.frombytes(self.epoch[self.those(self.warp)][drawn].tobytes())
         if len(log.words) > 2 * log.max_events:
-            raise too_large(f"{len(log.words) // 2:,} logged accesses need", log.max_events)
+            raise too_large(
+                f"{len(log.words) // 2:,} logged accesses need", log.max_events
+            )
 
-    def report(self, kind: str, line: int, words: str, thread: int, array: str = "", times: int = 1) -> None:
-        """Report a mistake; `thread` is the number of the first that makes it, whom "{}" stands for."""
+    def report(
+        self,
+        kind: str,
+        line: int,
+        words: str,
+        thread: int,
+        array: str = "",
+        times: int = 1,
+    ) -> None:
+        """Report a mistake; `thread` is the number of the first that makes it, whom
+        "{}" stands for.
+        """
         where = self.execution.settings.where(self.first + int(thread))
-        self.diagnostics.add(kind, line, words.replace("{}", where, 1), array=array, thread=self.first + int(thread))
+        self.diagnostics.add(
+            kind,
+            line,
+            words.replace("{}", where, 1),
+            array=array,
+            thread=self.first + int(thread),
+        )
         self.diagnostics.found[kind, line, array][0] += times - 1
 
 
-def _kept_by_gpu(settings: Any, inside: Array, block: Array, lane: Array) -> dict[str, Any]:
+def _kept_by_gpu(
+    settings: Any, inside: Array, block: Array, lane: Array
+) -> dict[str, Any]:
     """The registers that say where a thread is, such as %tid.x."""
     kept = {}
-    places = {"tid": place(inside, settings.block), "ctaid": place(block, settings.grid)}
+    places = {
+        "tid": place(inside, settings.block),
+        "ctaid": place(block, settings.grid),
+    }
     extents = {"ntid": settings.block, "nctaid": settings.grid}
     for name, parts in (places | extents).items():
         for axis, part in zip("xyz", parts, strict=True):
@@ -165,9 +220,15 @@ def _kept_by_gpu(settings: Any, inside: Array, block: Array, lane: Array) -> dic
     masks |= {"ge": ~masks["lt"], "gt": ~masks["le"]}
     kept |= {f"%lanemask_{name}": mask for name, mask in masks.items()}
     kept |= {name: np.zeros((), "u8") for name in ("%clock64", "%globaltimer")}
-    kept |= {name: np.zeros((), "u4") for name in ("%clock", "%smid", "%clock_hi", "%globaltimer_lo")}
+    kept |= {
+        name: np.zeros((), "u4")
+        for name in ("%clock", "%smid", "%clock_hi", "%globaltimer_lo")
+    }
     dynamic = np.array(settings.shared_bytes, "u4")
     return kept | {
-        "%laneid": lane.astype("u4"), "%warpid": (inside // WARP).astype("u4"), "%nsmid": np.ones((), "u4"),
-        "%dynamic_smem_size": dynamic, "WARP_SZ": np.array(WARP, "u4"),
-    }  # fmt: skip
+        "%laneid": lane.astype("u4"),
+        "%warpid": (inside // WARP).astype("u4"),
+        "%nsmid": np.ones((), "u4"),
+        "%dynamic_smem_size": dynamic,
+        "WARP_SZ": np.array(WARP, "u4"),
+    }

@@ -17,7 +17,9 @@ from kerneltrace.ptx.launch import Kernel
 _CAPABILITY = 80
 """8.0: later tensor cores have instructions that are not run here."""
 _HIDDEN = 2
-"""Pointers that Triton adds to a kernel's parameters, to memory that these kernels don't use."""
+"""Pointers that Triton adds to a kernel's parameters, to memory that these kernels
+don't use.
+"""
 _TYPES = {"f2": "fp16", "f4": "fp32", "f8": "fp64", "b1": "i1"} | {
     f"{kind}{n}": f"{kind}{8 * n}" for kind in "iu" for n in (1, 2, 4, 8)
 }
@@ -28,47 +30,84 @@ def is_triton(kernel: Any) -> bool:
     return type(kernel).__module__.startswith("triton.")
 
 
-def compile_triton(kernel: Any, args: tuple[Any, ...], constants: Mapping[str, Any], threads: int) -> Kernel:
-    """A Triton kernel as PTX of compute capability 8.0, for these arguments and `threads` in a block.
+def compile_triton(
+    kernel: Any, args: tuple[Any, ...], constants: Mapping[str, Any], threads: int
+) -> Kernel:
+    """A Triton kernel as PTX of compute capability 8.0, for these arguments and
+    `threads` in a block.
 
-    `constants` are its parameters of the type tl.constexpr. KernelError for a wrong number of arguments, for threads
-    that are no power of two of warps, and in Triton's words for what it can't compile.
+    `constants` are its parameters of the type tl.constexpr. KernelError for a wrong
+    number of arguments, for threads that are no power of two of warps, and in Triton's
+    words for what it can't compile.
     """
     names = [name for name in kernel.arg_names if name not in constants]
     if len(names) != len(args) or threads % WARP or (threads // WARP).bit_count() != 1:
         raise KernelError(
-            f"{kernel.__name__} takes {', '.join(names)} and 32, 64, 128, ... threads a block; got {len(args)}"
-            f" arguments and {threads} threads. Pass what is tl.constexpr in constants={{...}}."
+            f"{kernel.__name__} takes {', '.join(names)} and 32, 64, 128, ... threads a"
+            f" block; got {len(args)} arguments and {threads} threads. Pass what is"
+            " tl.constexpr in constants={...}."
         )
     compiled = triton_code(kernel, args, constants, _CAPABILITY, threads // WARP)
     lines, first = inspect.getsourcelines(kernel.fn)
-    source, ones = dict(enumerate(map(str.rstrip, lines), first)), _ones(kernel, names, args)
-    entry, shared_bytes = compiled.metadata.name, compiled.metadata.shared
-    return Kernel(compiled.asm["ptx"], entry, source, names, shared_bytes, hidden=_HIDDEN, constants=ones)
+    source = dict(enumerate(map(str.rstrip, lines), first))
+    ones = _ones(kernel, names, args)
+    entry = compiled.metadata.name
+    shared_bytes = compiled.metadata.shared
+    return Kernel(
+        compiled.asm["ptx"],
+        entry,
+        source,
+        names,
+        shared_bytes,
+        hidden=_HIDDEN,
+        constants=ones,
+    )
 
 
 def _ones(kernel: Any, names: Sequence[str], args: Sequence[Any]) -> set[str]:
-    """The parameters that a launch makes constants: numbers that are 1, such as the stride of a matrix's columns."""
-    varying = {parameter.name for parameter in kernel.params if parameter.do_not_specialize}
+    """The parameters that a launch makes constants: numbers that are 1, such as the
+    stride of a matrix's columns.
+    """
+    varying = {
+        parameter.name for parameter in kernel.params if parameter.do_not_specialize
+    }
     given = zip(names, args, strict=True)
-    return {name for name, value in given if type(value) is int and value == 1 and name not in varying}
+    return {
+        name
+        for name, value in given
+        if type(value) is int and value == 1 and name not in varying
+    }
 
 
 def triton_code(
-    kernel: Any, args: tuple[Any, ...], constants: Mapping[str, Any], capability: int, warps: int, stages: int = 0,
+    kernel: Any,
+    args: tuple[Any, ...],
+    constants: Mapping[str, Any],
+    capability: int,
+    warps: int,
+    stages: int = 0,
     ctas: int = 1,
-) -> Any:  # fmt: skip
-    """What Triton makes of a kernel for a compute capability (80 is 8.0), for clusters of `ctas` blocks.
+) -> Any:
+    """What Triton makes of a kernel for a compute capability (80 is 8.0), for clusters
+    of `ctas` blocks.
 
-    As at a launch, numbers that are 1 become constants. `stages` are those of loads in loops, 0 for Triton's own.
+    As at a launch, numbers that are 1 become constants. `stages` are those of loads in
+    loops, 0 for Triton's own.
     """
     triton: Any = importlib.import_module("triton")
     backend: Any = importlib.import_module("triton.backends.compiler")
     names = [name for name in kernel.arg_names if name not in constants]
     if len(names) != len(args):
-        raise KernelError(f"{kernel.__name__} takes {', '.join(names)}; got {len(args)} arguments besides constants.")
+        raise KernelError(
+            f"{kernel.__name__} takes {', '.join(names)}; got {len(args)} arguments"
+            " besides constants."
+        )
     ones = _ones(kernel, names, args)
-    types = {name: _type(name, value) for name, value in zip(names, args, strict=True) if name not in ones}
+    types = {
+        name: _type(name, value)
+        for name, value in zip(names, args, strict=True)
+        if name not in ones
+    }
     # A pointer or number that 16 divides lets Triton load vectors, as at a launch.
     aligned = {
         (kernel.arg_names.index(name),): [["tt.divisibility", 16]]
@@ -76,11 +115,15 @@ def triton_code(
         if hasattr(value, "shape") or (isinstance(value, int) and value % 16 == 0)
     }
     signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
-    source = triton.compiler.ASTSource(kernel, signature, {**constants, **dict.fromkeys(ones, 1)}, aligned)
+    source = triton.compiler.ASTSource(
+        kernel, signature, {**constants, **dict.fromkeys(ones, 1)}, aligned
+    )
     options = {"num_warps": warps, "num_ctas": ctas, "enable_fp_fusion": True}
     options |= {"num_stages": stages} if stages else {}
     try:
-        return triton.compile(source, target=backend.GPUTarget("cuda", capability, WARP), options=options)
+        return triton.compile(
+            source, target=backend.GPUTarget("cuda", capability, WARP), options=options
+        )
     except Exception as error:
         raise KernelError(f"Triton can't compile {kernel.__name__}: {error}") from error
 
@@ -88,9 +131,15 @@ def triton_code(
 def _type(name: str, value: Any) -> str:
     if getattr(value, "shape", ()) or hasattr(value, "data_ptr"):
         kind = str(value.dtype)
-        return "*bf16" if "bfloat16" in kind else "*" + _TYPES[np.dtype(kind.removeprefix("torch.")).str[1:]]
+        return (
+            "*bf16"
+            if "bfloat16" in kind
+            else "*" + _TYPES[np.dtype(kind.removeprefix("torch.")).str[1:]]
+        )
     if isinstance(value, bool | int):
         return "i32" if -(2**31) <= value < 2**31 else "i64"
     if isinstance(value, float):
         return "fp32"
-    raise KernelError(f"A Triton kernel takes arrays and numbers; {name!r} is {brief_repr(value)}.")
+    raise KernelError(
+        f"A Triton kernel takes arrays and numbers; {name!r} is {brief_repr(value)}."
+    )

@@ -20,31 +20,47 @@ from kerneltrace.source.instrument import instrumented
 
 
 def prepared(settings: LaunchSettings, watch: Any = None) -> Execution:
-    """The log and the memory of a run, and what it reports to; `watch` is told each access."""
+    """The log and the memory of a run, and what it reports to; `watch` is told each
+    access.
+    """
     log = EventLog(settings.max_events, settings.max_steps)
-    diagnostics = Diagnostics(settings.where, lambda key: program.sites[key % SITES].line, log.current_thread)
+    diagnostics = Diagnostics(
+        settings.where, lambda key: program.sites[key % SITES].line, log.current_thread
+    )
     watching = None if watch is None else watch(log)
-    memory = AddressSpace(log.add, diagnostics.out_of_bounds, diagnostics.unset_local, watching)
+    memory = AddressSpace(
+        log.add, diagnostics.out_of_bounds, diagnostics.unset_local, watching
+    )
     program = Program(log, memory.constant, diagnostics.divided_by_zero)
     program.pauses = settings.pauses
-    return Execution(settings, log, program, diagnostics, memory, SharedLayout(settings.shared_bytes))
+    return Execution(
+        settings, log, program, diagnostics, memory, SharedLayout(settings.shared_bytes)
+    )
 
 
 def execute(
-    settings: LaunchSettings, arguments: LaunchArguments, order: Order | None = None, watch: Any = None
+    settings: LaunchSettings,
+    arguments: LaunchArguments,
+    order: Order | None = None,
+    watch: Any = None,
 ) -> Execution:
     """Run every block and its threads; `watch` is told each access.
 
-    Without an `order` one block runs after the other: CUDA promises no more ("in any order, in parallel or in series",
-    CUDA C++ Programming Guide, "Thread Hierarchy"), and a block that waits for a later one waits forever. With one, a
-    block that seems to wait lets the next ones start.
+    Without an `order` one block runs after the other: CUDA promises no more ("in any
+    order, in parallel or in series", CUDA C++ Programming Guide, "Thread Hierarchy"),
+    and a block that waits for a later one waits forever. With one, a block that seems
+    to wait lets the next ones start.
     """
     execution = prepared(settings, watch)
     kernel = instrumented(execution.program, settings.fn, arguments.types)
-    args = tuple(execution.memory.argument(value, name) for name, value in arguments.values.items())
+    args = tuple(
+        execution.memory.argument(value, name)
+        for name, value in arguments.values.items()
+    )
     blocks = math.prod(settings.grid)
     collecting = gc.isenabled()
-    gc.disable()  # a trace makes millions of objects, and each block breaks the cycles it makes
+    # a trace makes millions of objects, and each block breaks the cycles it makes
+    gc.disable()
     try:
         with np.errstate(all="ignore"):
             waiting: list[Iterator[None]] = []
@@ -55,7 +71,9 @@ def execute(
                         waiting.append(running)
                         break
             while waiting:
-                waiting = [running for running in waiting if next(running, waiting) is None]
+                waiting = [
+                    running for running in waiting if next(running, waiting) is None
+                ]
     except Stopped:
         pass  # the diagnostics say why, and the counts up to here are kept
     finally:

@@ -20,7 +20,9 @@ from kerneltrace.log.traced_memory import Array, TracedTuple
 
 @dataclass(frozen=True)
 class LaunchArguments:
-    """The arguments of a launch as the traced kernel takes them: host arrays and numbers, by parameter name."""
+    """The arguments of a launch as the traced kernel takes them: host arrays and
+    numbers, by parameter name.
+    """
 
     values: dict[str, Any]
     types: tuple[Any, ...]
@@ -29,14 +31,24 @@ class LaunchArguments:
     """Functions that copy results back to the GPU's arrays."""
 
     def copy(self) -> LaunchArguments:
-        """The same with copied memory; arrays that overlap in memory overlap in the copy."""
+        """The same with copied memory; arrays that overlap in memory overlap in the
+        copy.
+        """
         copies: dict[int, Array] = {}
-        return LaunchArguments({name: _copied(value, copies) for name, value in self.values.items()}, self.types, ())
+        return LaunchArguments(
+            {name: _copied(value, copies) for name, value in self.values.items()},
+            self.types,
+            (),
+        )
 
     @property
     def arrays(self) -> dict[str, Array]:
         """The arguments that are arrays."""
-        return {name: value for name, value in self.values.items() if isinstance(value, np.ndarray)}
+        return {
+            name: value
+            for name, value in self.values.items()
+            if isinstance(value, np.ndarray)
+        }
 
 
 def _copied(value: Any, copies: dict[int, Array]) -> Any:
@@ -46,62 +58,92 @@ def _copied(value: Any, copies: dict[int, Array]) -> Any:
         return value
     low, high = owner_bounds(value)
     if low not in copies:
-        copies[low] = np.ctypeslib.as_array((ctypes.c_ubyte * (high - low)).from_address(low)).copy()
+        copies[low] = np.ctypeslib.as_array(
+            (ctypes.c_ubyte * (high - low)).from_address(low)
+        ).copy()
     offset = value.__array_interface__["data"][0] - low
     return np.ndarray(value.shape, value.dtype, copies[low].data, offset, value.strides)
 
 
 def launch_arguments(fn: types.FunctionType, args: tuple[Any, ...]) -> LaunchArguments:
-    """Match `args` to the parameters of `fn`; KernelError for a wrong number of them or a type that no kernel takes."""
+    """Match `args` to the parameters of `fn`; KernelError for a wrong number of them or
+    a type that no kernel takes.
+    """
     parameters = list(inspect.signature(fn).parameters.values())
-    names, least = [p.name for p in parameters], sum(p.default is p.empty for p in parameters)
+    names = [p.name for p in parameters]
+    least = sum(p.default is p.empty for p in parameters)
     if not least <= len(args) <= len(parameters):
         many = "s" * (len(names) != 1)
-        raise KernelError(f"{fn.__name__}({', '.join(names)}) takes {len(names)} argument{many}, got {len(args)}.")
+        raise KernelError(
+            f"{fn.__name__}({', '.join(names)}) takes {len(names)} argument{many}, got"
+            f" {len(args)}."
+        )
     back: list[Callable[[], object]] = []
-    values = {name: _value(name, arg, back) for name, arg in zip(names, args, strict=False)}
+    values = {
+        name: _value(name, arg, back) for name, arg in zip(names, args, strict=False)
+    }
     given = [*args, *(p.default for p in parameters[len(args) :])]
     kinds = map(_type, names, [*values.values(), *given[len(args) :]], given)
     return LaunchArguments(values, tuple(kinds), tuple(back))
 
 
 def _type(name: str, value: Any, arg: Any) -> Any:
-    """Numba's type of an argument, given as `arg` and converted to `value`: an integer keeps its own number of bits."""
+    """Numba's type of an argument, given as `arg` and converted to `value`: an integer
+    keeps its own number of bits.
+    """
     import numba
 
     if isinstance(value, TracedTuple):
-        return numba.types.Tuple([_type(name, part, own) for part, own in zip(value, arg, strict=True)])
+        return numba.types.Tuple(
+            [_type(name, part, own) for part, own in zip(value, arg, strict=True)]
+        )
     given = value if isinstance(value, np.ndarray) else arg
     try:
-        if type(given) is int and given < -(2**63):  # numba takes the first ones below as unsigned
+        # numba takes the first ones below as unsigned
+        if type(given) is int and given < -(2**63):
             raise ValueError
         return numba.typeof(given)
     except (ValueError, numba.errors.NumbaError):
-        what = f"an array of the type {given.dtype}" if isinstance(given, np.ndarray) else brief_repr(given)
-        words = f"A kernel takes numbers of at most 64 bits, and arrays of them; {name!r} is {what}."
+        what = (
+            f"an array of the type {given.dtype}"
+            if isinstance(given, np.ndarray)
+            else brief_repr(given)
+        )
+        words = (
+            f"A kernel takes numbers of at most 64 bits, and arrays of them; {name!r}"
+            f" is {what}."
+        )
         raise KernelError(f"{words} Convert it: np.float64({name}).") from None
 
 
 def _value(name: str, arg: Any, back: list[Callable[[], object]]) -> Any:
     if isinstance(arg, bool | np.bool_):
         return bool(arg)
-    if not getattr(arg, "shape", ()) and not isinstance(arg, np.ndarray) and is_whole(arg):
+    if (
+        not getattr(arg, "shape", ())
+        and not isinstance(arg, np.ndarray)
+        and is_whole(arg)
+    ):
         return int(arg)
     if isinstance(arg, np.floating | np.complexfloating | complex | np.void):
         return arg
     if isinstance(arg, float):
         return np.float64(arg)
     if isinstance(arg, tuple):
-        return TracedTuple(_value(f"{name}[{i}]", part, back) for i, part in enumerate(arg))
+        return TracedTuple(
+            _value(f"{name}[{i}]", part, back) for i, part in enumerate(arg)
+        )
     array = _host_array(name, arg, back)
     if array is None:
         raise KernelError(
-            f"A kernel takes arrays and numbers; {name!r} is {brief_repr(arg)}. Make it an array: np.array(...)."
+            f"A kernel takes arrays and numbers; {name!r} is {brief_repr(arg)}. Make it"
+            " an array: np.array(...)."
         )
     if array.dtype.kind not in "fiubcV" or array.dtype.hasobject:
         kind = "Python objects" if array.dtype.hasobject else f"the type {array.dtype}"
         raise KernelError(
-            f"{name!r} is an array of {kind}, which no GPU computes with. Convert it: {name}.astype(np.float32)."
+            f"{name!r} is an array of {kind}, which no GPU computes with. Convert it:"
+            f" {name}.astype(np.float32)."
         )
     return array
 
@@ -115,7 +157,8 @@ def _host_array(name: str, arg: Any, back: list[Callable[[], object]]) -> Array 
         return arg
     if type(arg).__module__.startswith("torch"):
         return _torch_array(name, arg.detach(), back)
-    for download, upload in (("copy_to_host", "copy_to_device"), ("get", "set")):  # numba's arrays, CuPy's
+    # numba's arrays, CuPy's
+    for download, upload in (("copy_to_host", "copy_to_device"), ("get", "set")):
         if hasattr(arg, download) and hasattr(arg, upload):
             host = np.asarray(getattr(arg, download)())
             back.append(functools.partial(getattr(arg, upload), host))
@@ -124,16 +167,23 @@ def _host_array(name: str, arg: Any, back: list[Callable[[], object]]) -> Array 
 
 
 def _torch_array(name: str, tensor: Any, back: list[Callable[[], object]]) -> Array:
-    """A view of a tensor's memory whose base is the whole storage, so that its alignment shows; a GPU's is copied."""
+    """A view of a tensor's memory whose base is the whole storage, so that its
+    alignment shows; a GPU's is copied.
+    """
     import torch
 
     if tensor.dtype == torch.bfloat16:
-        raise KernelError(f"{name!r} is bfloat16, which NumPy does not have: {name}.float() converts it.")
+        raise KernelError(
+            f"{name!r} is bfloat16, which NumPy does not have: {name}.float()"
+            " converts it."
+        )
     if tensor.device.type != "cpu":
         host = tensor.cpu()
         back.append(lambda: tensor.copy_(host))
         tensor = host
-    storage = np.asarray(torch.tensor([], dtype=torch.uint8).set_(tensor.untyped_storage()).numpy())
+    storage = np.asarray(
+        torch.tensor([], dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
+    )
     plain = tensor.numpy()
     offset = tensor.storage_offset() * tensor.element_size()
     return np.ndarray(plain.shape, plain.dtype, storage.data, offset, plain.strides)

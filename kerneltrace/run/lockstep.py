@@ -1,9 +1,11 @@
-"""Run the threads of many blocks in lockstep, each statement for all of them at once, where their order can't matter.
+"""Run the threads of many blocks in lockstep, each statement for all of them at once,
+where their order can't matter.
 
-Single threads in Python need a microsecond for an access; NumPy does a thousand in a few. What this can't follow, or
-what may be a mistake, is left to the threads of thread_block.py, which take turns: an access out of bounds, a race, an
-atomic whose old value is used, a shuffle. So a kernel runs here first, on a copy of its arguments, and what it leaves
-counts only if nothing was found.
+Single threads in Python need a microsecond for an access; NumPy does a thousand in a
+few. What this can't follow, or what may be a mistake, is left to the threads of
+thread_block.py, which take turns: an access out of bounds, a race, an atomic whose old
+value is used, a shuffle. So a kernel runs here first, on a copy of its arguments, and
+what it leaves counts only if nothing was found.
 """
 
 from __future__ import annotations
@@ -28,45 +30,71 @@ from kerneltrace.run.lockstep_memory import LaneArray
 from kerneltrace.source.lockstep_source import LaneRange, NotInLockstep, of_lanes
 
 LANES = 4096
-"""Threads that run together, in whole blocks: enough that NumPy is fast, few enough that their events need little."""
+"""Threads that run together, in whole blocks: enough that NumPy is fast, few enough
+that their events need little.
+"""
 FEW = 32
-"""With fewer threads than this to each operation on average, single threads are faster."""
-_CHANGES = {"add": np.add, "sub": np.subtract, "max": np.maximum, "min": np.minimum, "and_": np.bitwise_and,
-            "or_": np.bitwise_or, "xor": np.bitwise_xor}  # fmt: skip
+"""With fewer threads than this to each operation on average, single
+threads are faster.
+"""
+_CHANGES = {
+    "add": np.add,
+    "sub": np.subtract,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and_": np.bitwise_and,
+    "or_": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
 
 
 class Lanes(LaneLog):
-    """The threads of some blocks, of which those in `mask` take part in what is executed now."""
+    """The threads of some blocks, of which those in `mask` take part in what is
+    executed now.
+    """
 
     warpsize = WARP
 
     def __init__(self, execution: Execution) -> None:
         settings = execution.settings
         super().__init__(execution.log, settings)
-        self._run, self.blockDim, self.gridDim = execution, settings.block, settings.grid
+        self._run = execution
+        self.blockDim = settings.block
+        self.gridDim = settings.grid
         self._operations = self._depth = 0
 
     def start(self, first: int, blocks: int) -> None:
         """Begin with some blocks, from number `first` on."""
-        self._first, self._blocks, self.size = first, blocks, blocks * self._of_block
+        self._first = first
+        self._blocks = blocks
+        self.size = blocks * self._of_block
         inside = np.tile(np.arange(self._of_block), blocks)
         self._block = np.repeat(np.arange(blocks), self._of_block)
-        self.threadIdx, self.blockIdx = place(inside, self.blockDim), place(self._block + first, self.gridDim)
+        self.threadIdx = place(inside, self.blockDim)
+        self.blockIdx = place(self._block + first, self.gridDim)
         self.laneid = inside % WARP
-        self.places = self._block, self._block * -(-self._of_block // WARP) + inside // WARP  # blocks and warps
+        # blocks and warps
+        self.places = (
+            self._block,
+            self._block * -(-self._of_block // WARP) + inside // WARP,
+        )
         self._begin()
         self._memory = SharedMemory(self._run.layout, self._run.memory)
         self._shared: dict[int, LaneArray] = {}
         self._open: list[tuple[Array, Array]] = []
-        self._partly: dict[str, Array] = {}  # names that only some threads have assigned, and which
-        self._away, self._broken, self._returned = (np.zeros(self.size, bool) for _ in range(3))
+        # names that only some threads have assigned, and which
+        self._partly: dict[str, Array] = {}
+        self._away, self._broken, self._returned = (
+            np.zeros(self.size, bool) for _ in range(3)
+        )
         self._given: Any = None
         self._only(np.ones(self.size, bool))
 
     # -- who takes part
 
     def _only(self, mask: Array) -> None:
-        self.mask, self.active = mask, int(np.count_nonzero(mask))
+        self.mask = mask
+        self.active = int(np.count_nonzero(mask))
         self._all = self.active == self.size
         self._known_at: Any = None
         self._operations += 1
@@ -81,7 +109,9 @@ class Lanes(LaneLog):
         return self._known_at
 
     def spread(self, values: Array) -> Array:
-        """The other way round: values of the threads that take part, with zeros for the others."""
+        """The other way round: values of the threads that take part, with zeros for the
+        others.
+        """
         if self._all:
             return values
         whole = np.zeros(self.size, values.dtype)
@@ -105,7 +135,9 @@ class Lanes(LaneLog):
 
     def get(self, name: str, value: Any) -> Any:
         """The value of a name, which all threads that take part must have assigned."""
-        if value is None or (name in self._partly and (self.mask & ~self._partly[name]).any()):
+        if value is None or (
+            name in self._partly and (self.mask & ~self._partly[name]).any()
+        ):
             raise NotInLockstep
         return value
 
@@ -113,7 +145,9 @@ class Lanes(LaneLog):
         return np.broadcast_to(np.asarray(test).astype(bool), self.size)
 
     def begins(self, test: Any, key: int) -> bool:
-        """Begin an `if`: those threads go on for which the test is true; whether there are any."""
+        """Begin an `if`: those threads go on for which the test is true; whether there
+        are any.
+        """
         test = self._true(test)
         self._open.append((self.mask, test))
         self._branch(test, key)
@@ -127,12 +161,18 @@ class Lanes(LaneLog):
         return self.active > 0
 
     def ends(self) -> None:
-        """End an `if`: all threads that began it go on, but for those that left its surroundings meanwhile."""
+        """End an `if`: all threads that began it go on, but for those that left its
+        surroundings meanwhile.
+        """
         self._only(self._open.pop()[0] & ~self._away)
 
     def _turns(self, key: int, counts: Any) -> Generator[tuple[int, int]]:
-        """The context and number of each turn of a loop, in which those threads take part that have not left it."""
-        outer, away, broken = self.mask, self._away, self._broken
+        """The context and number of each turn of a loop, in which those threads take
+        part that have not left it.
+        """
+        outer = self.mask
+        away = self._away
+        broken = self._broken
         self._broken = self._returned.copy()
         for number, context in enumerate(self._log.contexts(key)):
             self._away = self._broken | self._returned
@@ -141,7 +181,8 @@ class Lanes(LaneLog):
                 break
             self._only(going)
             yield context, number
-        self._away, self._broken = away | self._returned, broken
+        self._away = away | self._returned
+        self._broken = broken
         self._only(outer & ~self._returned)
 
     def turns(self, key: int) -> Iterator[int]:
@@ -150,7 +191,9 @@ class Lanes(LaneLog):
             yield context
 
     def goes_on(self, test: Any, key: int) -> bool:
-        """Go on with the threads for which the condition of a `while` loop is true; whether there are any."""
+        """Go on with the threads for which the condition of a `while` loop is true;
+        whether there are any.
+        """
         test = self._true(test)
         self._branch(test, key)
         self._broken |= self.mask & ~test
@@ -162,7 +205,14 @@ class Lanes(LaneLog):
         counts = over.counts if isinstance(over, LaneRange) else len(over)
         self.log(key, self.those(counts))
         for context, number in self._turns(key, counts):
-            yield context, over.start + number * over.step if isinstance(over, LaneRange) else over[number]
+            yield (
+                context,
+                (
+                    over.start + number * over.step
+                    if isinstance(over, LaneRange)
+                    else over[number]
+                ),
+            )
 
     def breaks(self) -> None:
         """Leave the loop."""
@@ -179,7 +229,11 @@ class Lanes(LaneLog):
         if isinstance(value, tuple | LaneArray) and self._given is not None:
             raise NotInLockstep
         if value is not None:
-            self._given = value if self._given is None else np.where(self.mask, value, self._given)
+            self._given = (
+                value
+                if self._given is None
+                else np.where(self.mask, value, self._given)
+            )
         self._returned |= self.mask
         self.continues()
 
@@ -187,8 +241,11 @@ class Lanes(LaneLog):
     def calls(self) -> Iterator[None]:
         """Call a function: who leaves it comes back to its caller."""
         kept = self.mask, self._away, self._broken, self._returned, self._given
-        self._away, self._broken, self._returned = (np.zeros(self.size, bool) for _ in range(3))
-        self._given, self._depth = None, self._depth + 1
+        self._away, self._broken, self._returned = (
+            np.zeros(self.size, bool) for _ in range(3)
+        )
+        self._given = None
+        self._depth = self._depth + 1
         yield
         mask, self._away, self._broken, self._returned, self._given = kept
         self._depth -= 1
@@ -200,7 +257,8 @@ class Lanes(LaneLog):
 
     def choose(self, test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
         """One of two values for each thread, each evaluated for those that need it."""
-        mask, test = self.mask, self._true(test)
+        mask = self.mask
+        test = self._true(test)
         found = []
         for side, value in ((mask & test, yes), (mask & ~test, no)):
             self._only(side)
@@ -218,7 +276,8 @@ class Lanes(LaneLog):
 
     # -- where they are: arrays of places, by the same sums
 
-    grid, gridsize = TracedThread.grid, TracedThread.gridsize
+    grid = TracedThread.grid
+    gridsize = TracedThread.gridsize
 
     # -- memory
 
@@ -226,23 +285,31 @@ class Lanes(LaneLog):
         """An argument as the kernel takes it."""
         if isinstance(value, TracedArray):
             return LaneArray(self, value)
-        if isinstance(value, tuple) and any(isinstance(part, tuple | TracedArray) for part in value):
+        if isinstance(value, tuple) and any(
+            isinstance(part, tuple | TracedArray) for part in value
+        ):
             raise NotInLockstep
         return np.int64(value) if type(value) is int else value
 
-    def shared_array(self, key: int, shape: Any, dtype: Any, alignment: int | None = None) -> LaneArray:
+    def shared_array(
+        self, key: int, shape: Any, dtype: Any, alignment: int | None = None
+    ) -> LaneArray:
         """Memory that the threads of a block share: a copy for each block."""
         name = self._run.sites[key % SITES].text
         one = self._memory.array(key % SITES, name, shape, as_dtype(dtype))
         if one.base not in self._shared:
             copies = np.tile(one.array.reshape(-1), self._blocks)
-            self._shared[one.base] = LaneArray(self, one, copies, self._block * one.size)
+            self._shared[one.base] = LaneArray(
+                self, one, copies, self._block * one.size
+            )
         if self._shared[one.base].dtype != one.dtype:
             raise NotInLockstep  # the dynamic shared memory under two names
         return self._shared[one.base]
 
     def const_array_like(self, key: int, array: LaneArray) -> LaneArray:
-        """An array that numba compiled into constant memory, as it did those that are named."""
+        """An array that numba compiled into constant memory, as it did those that are
+        named.
+        """
         return array
 
     def attribute(self, owner: Any, name: str, key: int) -> Any:
@@ -251,12 +318,23 @@ class Lanes(LaneLog):
             raise NotInLockstep
         return of_lanes(stand_in(getattr(owner, name)))
 
-    def local_array(self, key: int, shape: Any, dtype: Any, alignment: int | None = None) -> LaneArray:
+    def local_array(
+        self, key: int, shape: Any, dtype: Any, alignment: int | None = None
+    ) -> LaneArray:
         """Memory of each thread alone."""
-        one = self._run.memory.local(shape, as_dtype(dtype), self._run.sites[key % SITES].text)
-        return LaneArray(self, one, np.tile(one.array.reshape(-1), self.size), np.arange(self.size) * one.size)
+        one = self._run.memory.local(
+            shape, as_dtype(dtype), self._run.sites[key % SITES].text
+        )
+        return LaneArray(
+            self,
+            one,
+            np.tile(one.array.reshape(-1), self.size),
+            np.arange(self.size) * one.size,
+        )
 
-    def atomic(self, op: str, key: int, array: LaneArray, index: Any, *values: Any) -> None:
+    def atomic(
+        self, op: str, key: int, array: LaneArray, index: Any, *values: Any
+    ) -> None:
         """Change elements without anybody using their old values."""
         floats = array.dtype.kind not in "iu"
         if op not in _CHANGES or (floats and op not in ("add", "sub")):
@@ -267,7 +345,9 @@ class Lanes(LaneLog):
         """A barrier, to which all threads come that have not returned."""
         if self._depth > 1 or (self.mask == self._returned).any():
             raise NotInLockstep
-        self._next_phase(key, int(np.count_nonzero(self.mask.reshape(self._blocks, -1).any(axis=1))))
+        self._next_phase(
+            key, int(np.count_nonzero(self.mask.reshape(self._blocks, -1).any(axis=1)))
+        )
 
     def threadfence(self, key: int) -> None:
         """Log a fence."""
@@ -276,8 +356,15 @@ class Lanes(LaneLog):
     threadfence_system = threadfence_block = threadfence
 
 
-def run_in_lockstep(execution: Execution, kernel: Callable[..., Any], lanes: Lanes, args: tuple[Any, ...]) -> None:
-    """Run all blocks of a launch; NotInLockstep, or any error of Python, where they have to run thread by thread."""
+def run_in_lockstep(
+    execution: Execution,
+    kernel: Callable[..., Any],
+    lanes: Lanes,
+    args: tuple[Any, ...],
+) -> None:
+    """Run all blocks of a launch; NotInLockstep, or any error of Python, where they
+    have to run thread by thread.
+    """
     blocks = math.prod(execution.settings.grid)
     at_once = max(1, LANES // execution.settings.block_size)
     with np.errstate(all="ignore"):

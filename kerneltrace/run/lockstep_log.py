@@ -1,4 +1,6 @@
-"""Log what threads in lockstep do, in the order in which threads that take turns would have logged it."""
+"""Log what threads in lockstep do, in the order in which threads that take turns would
+have logged it.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,15 @@ class LaneLog:
     _blocks: int
 
     def __init__(self, log: EventLog, settings: LaunchSettings) -> None:
-        self._log, self._of_block, self._max_events = log, settings.block_size, settings.max_events
+        self._log = log
+        self._of_block = settings.block_size
+        self._max_events = settings.max_events
         self._logged = 0
 
     def _begin(self) -> None:
         self._events: list[tuple[Any, Any, Any, Array, int]] = []
-        self._words = [np.zeros(self.size, "i4")]  # that each thread has logged, barrier by barrier
+        # that each thread has logged, barrier by barrier
+        self._words = [np.zeros(self.size, "i4")]
         self._opened: list[int] = []  # the keys of the barriers
 
     def _next_phase(self, key: int, barriers: int) -> None:
@@ -40,13 +45,16 @@ class LaneLog:
         return value[self._at] if np.ndim(value) else value
 
     def log(self, key: Any, value: Any) -> None:
-        """Log an event of each thread that takes part: its first word and its second, None where it has no second."""
+        """Log an event of each thread that takes part: its first word and its second,
+        None where it has no second.
+        """
         if not self.active:
             return
         self._logged += self.active
         if self._logged > self._max_events:
             raise too_large(f"{self._logged:,} logged accesses need", self._max_events)
-        at, words = self._at, self._words[-1]
+        at = self._at
+        words = self._words[-1]
         self._events.append((key, value, at, words[at].copy(), len(self._words) - 1))
         words[at] += 1 if value is None else 2
 
@@ -54,8 +62,14 @@ class LaneLog:
         self.log(-2 * key - self.those(test), None)
 
     def finish(self) -> None:
-        """Write the log block by block, and between two barriers thread by thread, as if they had taken turns."""
-        by_block = np.stack(self._words).reshape(-1, self._blocks, self._of_block).swapaxes(0, 1)
+        """Write the log block by block, and between two barriers thread by thread, as
+        if they had taken turns.
+        """
+        by_block = (
+            np.stack(self._words)
+            .reshape(-1, self._blocks, self._of_block)
+            .swapaxes(0, 1)
+        )
         begin = (by_block.cumsum() - by_block.ravel()).reshape(by_block.shape)
         words = np.empty(int(by_block.sum()), np.int64)
         own = begin.swapaxes(0, 1).reshape(len(self._words), -1)
@@ -67,5 +81,7 @@ class LaneLog:
         used = np.flatnonzero(by_block)
         phases, inside = np.divmod(used, self._of_block)
         threads = (phases // len(self._words) + self._first) * self._of_block + inside
-        self._log.add_stretches(words, begin.ravel()[used], threads, phases, self._opened)
+        self._log.add_stretches(
+            words, begin.ravel()[used], threads, phases, self._opened
+        )
         self._events.clear()  # which would take memory as long as the trace is kept

@@ -1,4 +1,6 @@
-"""Arrays as threads in lockstep see them: an index is an array with a place for each thread, or one for all."""
+"""Arrays as threads in lockstep see them: an index is an array with a place for each
+thread, or one for all.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +13,45 @@ from kerneltrace.source.lockstep_source import NotInLockstep
 
 
 class LaneArray:
-    """An array inside a kernel; `ld` and `st` access it for the threads that take part."""
+    """An array inside a kernel; `ld` and `st` access it for the threads
+    that take part.
+    """
 
-    def __init__(self, lanes: Any, traced: TracedArray, memory: Any = None, offset: Any = None) -> None:
-        """`memory` holds copies of the array one after another, and `offset` says where that of each thread begins."""
+    def __init__(
+        self, lanes: Any, traced: TracedArray, memory: Any = None, offset: Any = None
+    ) -> None:
+        """`memory` holds copies of the array one after another, and `offset` says where
+        that of each thread begins.
+        """
         flat = flat_view(traced.array) if memory is None else memory
         if flat is None or flat.dtype == np.uint64:
             raise NotInLockstep
-        self.shape, self.size, self.ndim = TracedTuple(traced.array.shape), traced.array.size, traced.array.ndim
+        self.shape = TracedTuple(traced.array.shape)
+        self.size = traced.array.size
+        self.ndim = traced.array.ndim
         self.dtype = flat.dtype
-        self._lanes, self._memory, self._offset, self._is_logged = lanes, flat, offset, traced.add is not None
+        self._lanes = lanes
+        self._memory = flat
+        self._offset = offset
+        self._is_logged = traced.add is not None
         self._steps = [s // flat.itemsize for s in traced.array.strides]
-        self._base, self._wide = 8 * traced.base + flat.itemsize.bit_length() - 1, 8 * flat.itemsize
-        self._known = None if memory is None else np.zeros(len(flat), bool)  # which elements have been written
+        self._base = 8 * traced.base + flat.itemsize.bit_length() - 1
+        self._wide = 8 * flat.itemsize
+        # which elements have been written
+        self._known = None if memory is None else np.zeros(len(flat), bool)
 
     def __len__(self) -> int:
         return int(self.shape[0])
 
     def ld(self, index: Any, key: int) -> Any:
-        """The elements at `index`, for all threads; 0 for those that do not take part."""
+        """The elements at `index`, for all threads; 0 for those that do
+        not take part.
+        """
         at = self._places(index, key)
         found = self._memory[self._written(at)]
-        return self._lanes.spread(found.astype(np.int64) if found.dtype.kind in "iu" else found)
+        return self._lanes.spread(
+            found.astype(np.int64) if found.dtype.kind in "iu" else found
+        )
 
     def st(self, index: Any, value: Any, key: int) -> None:
         """Write the elements at `index`."""
@@ -42,9 +61,15 @@ class LaneArray:
         self._memory[at] = self._lanes.those(np.asarray(value)).astype(self.dtype)
 
     def change(self, function: np.ufunc, index: Any, value: Any, key: int) -> None:
-        """Change elements by a function of the old values and of `value`, thread after thread."""
+        """Change elements by a function of the old values and of `value`, thread after
+        thread.
+        """
         at = self._places(index, key)
-        function.at(self._memory, self._written(at), self._lanes.those(np.asarray(value)).astype(self.dtype))
+        function.at(
+            self._memory,
+            self._written(at),
+            self._lanes.those(np.asarray(value)).astype(self.dtype),
+        )
 
     def _written(self, at: Array) -> Array:
         if self._known is not None and not self._known[at].all():
@@ -52,7 +77,9 @@ class LaneArray:
         return at
 
     def _places(self, index: Any, key: int) -> Array:
-        """Where in memory the elements are that the threads ask for, which is logged."""
+        """Where in memory the elements are that the threads ask for,
+        which is logged.
+        """
         parts = index if isinstance(index, tuple) else (index,)
         if len(parts) != self.ndim:
             raise NotInLockstep  # a part of the array

@@ -1,4 +1,6 @@
-"""Run one block of threads: they take turns, and wait for each other at barriers and warp operations."""
+"""Run one block of threads: they take turns, and wait for each other at barriers and
+warp operations.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,18 @@ class ThreadBlock:
     """A block of threads: what they ask for, and whose turn it is."""
 
     def __init__(self, execution: Execution, number: int) -> None:
-        self.execution, self.log, self.program = execution, execution.log, execution.program
-        self.dim, self.grid = execution.settings.block, execution.settings.grid
+        self.execution = execution
+        self.log = execution.log
+        self.program = execution.program
+        self.dim = execution.settings.block
+        self.grid = execution.settings.grid
         self.index = place(number, self.grid)
-        self.first = number * len(execution.thread_places)  # its first thread, counted over the whole grid
-        self.threads = [TracedThread(self, index, i) for i, index in enumerate(execution.thread_places)]
+        # its first thread, counted over the whole grid
+        self.first = number * len(execution.thread_places)
+        self.threads = [
+            TracedThread(self, index, i)
+            for i, index in enumerate(execution.thread_places)
+        ]
         self.alive = self.threads
         self.warp_epochs = [0] * -(-len(self.threads) // WARP)
         self.phase = self.log.new_phase()
@@ -44,10 +53,13 @@ class ThreadBlock:
         """Whether the threads run in an order other than that of their numbers."""
         self.shared = SharedMemory(execution.layout, execution.memory)
 
-    def run(self, kernel: Callable[..., Any], args: tuple[Any, ...], order: Order | None) -> Iterator[None]:
+    def run(
+        self, kernel: Callable[..., Any], args: tuple[Any, ...], order: Order | None
+    ) -> Iterator[None]:
         """Run until every thread has returned; Stopped where that can't happen.
 
-        Pauses where it can only go on with loops that have gone round many times: they may wait for another block.
+        Pauses where it can only go on with loops that have gone round many times: they
+        may wait for another block.
         """
         self.is_reordered = order is not None and not self.program.pauses
         if inspect.isgeneratorfunction(kernel):
@@ -74,8 +86,11 @@ class ThreadBlock:
         for thread in self.threads:
             thread.detach()
 
-    def _turns(self, ready: list[TracedThread], turn: Callable[[TracedThread], int]) -> None:
-        starts, words = self.log.starts.append, self.log.words
+    def _turns(
+        self, ready: list[TracedThread], turn: Callable[[TracedThread], int]
+    ) -> None:
+        starts = self.log.starts.append
+        words = self.log.words
         self.log.check()
         self._log_turns(ready)
         thread = ready[0]
@@ -91,13 +106,16 @@ class ThreadBlock:
     def _log_turns(self, ready: list[TracedThread]) -> None:
         """Tell the log whose turns come next."""
         if ready is self.threads and not any(self.warp_epochs):
-            numbers = array("i", range(self.first, self.first + len(ready)))  # the usual case, three times as fast
+            # the usual case, three times as fast
+            numbers = array("i", range(self.first, self.first + len(ready)))
             self.log.threads.extend(numbers)
             self.log.warp_epochs.frombytes(bytes(4 * len(ready)))
             self.log.phases.extend(array("i", [self.phase]) * len(ready))
         else:
             self.log.threads.extend([thread.in_grid for thread in ready])
-            self.log.warp_epochs.extend([self.warp_epochs[thread.warp] for thread in ready])
+            self.log.warp_epochs.extend(
+                [self.warp_epochs[thread.warp] for thread in ready]
+            )
             self.log.phases.extend([self.phase] * len(ready))
 
     def _failed(self, thread: TracedThread, error: Exception) -> None:
@@ -105,36 +123,59 @@ class ThreadBlock:
         if isinstance(error, EndlessLoop):
             key, steps = error.args
             site = self.program.sites[key % SITES]
-            words = f"{who} is still in this loop after {steps:,} turns, and the trace ends here."
+            words = (
+                f"{who} is still in this loop after {steps:,} turns, and the trace ends"
+                " here."
+            )
             if site.kind == "while":
-                words += f" Does {site.text} ever become false? Or does it wait for a thread that can't go on?"
+                words += (
+                    f" Does {site.text} ever become false? Or does it wait for a thread"
+                    " that can't go on?"
+                )
                 if math.prod(self.grid) > 1:
-                    words += " For a later block? CUDA promises neither their order nor that they run side by side."
+                    words += (
+                        " For a later block? CUDA promises neither their order nor that"
+                        " they run side by side."
+                    )
             else:
                 words += " Trace a smaller problem, or raise max_steps."
             self.execution.diagnostics.add("endless", site.line, words)
         else:
             files = self.program.files
-            lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
+            lines = [
+                f.lineno
+                for f in traceback.extract_tb(error.__traceback__)
+                if f.filename in files
+            ]
             words = f"{who} raised {type(error).__name__}: {error}"
-            self.execution.diagnostics.add("raised", (lines[-1] if lines else 0) or 0, words)
+            self.execution.diagnostics.add(
+                "raised", (lines[-1] if lines else 0) or 0, words
+            )
         raise Stopped
 
     def _released(self) -> list[TracedThread]:
-        """The threads that can go on: all at a barrier together, else complete warps and paused threads."""
-        kinds, keys = {thread.kind for thread in self.alive}, {thread.key for thread in self.alive}
+        """The threads that can go on: all at a barrier together, else complete warps
+        and paused threads.
+        """
+        kinds = {thread.kind for thread in self.alive}
+        keys = {thread.key for thread in self.alive}
         if kinds == {"barrier"} and 0 not in keys:
             return self._open_barrier(keys)
         paused = [thread for thread in self.alive if not thread.key]
         return paused + self._complete_warps() if "warp" in kinds else paused
 
     def _open_barrier(self, keys: set[int]) -> list[TracedThread]:
-        # A barrier waits for the threads that have not returned (CUDA C++ Programming Guide, "Independent Thread
-        # Scheduling", for compute capability 7.0 and later). One that a thread passed by, in the other branch of an
-        # `if`, is a mistake: all threads have to come to it or none ("Synchronization Functions").
+        # A barrier waits for the threads that have not returned (CUDA C++ Programming
+        # Guide, "Independent Thread Scheduling", for compute capability 7.0 and later).
+        # One that a thread passed by, in the other branch of an `if`, is a mistake: all
+        # threads have to come to it or none ("Synchronization Functions").
         passed_by = []
         if len(self.alive) < len(self.threads):
-            passed_by = [thread for thread in self.threads if thread.key < 0 and thread.kind != RETURNED]
+            passed_by = [
+                thread
+                for thread in self.threads
+                if thread.key < 0 and thread.kind != RETURNED
+            ]
         if passed_by or len({key % SITES for key in keys}) > 1:
             self._partial_barrier(passed_by)
         if self.program.votes:
@@ -160,7 +201,9 @@ class ThreadBlock:
                 self._check_warp(mask, lanes)
                 if mask != ANY_LANES and mask & ~present:
                     self._check_mask(mask & ~present, lanes)
-                answer = self._synced(mask, lanes) or {t.laneid: t.brought for t in lanes}
+                answer = self._synced(mask, lanes) or {
+                    t.laneid: t.brought for t in lanes
+                }
                 for thread in lanes:
                     thread.answer = answer
                 ready += lanes
@@ -171,14 +214,29 @@ class ThreadBlock:
 
         Lanes may be at different lines with it (PTX ISA, "bar.warp.sync", "shfl.sync").
         """
-        sites, diagnostics = self.program.sites, self.execution.diagnostics
+        sites = self.program.sites
+        diagnostics = self.execution.diagnostics
         met = [sites[thread.key % SITES] for thread in lanes]
         apart = next((i for i, site in enumerate(met) if site.call != met[0].call), 0)
         if apart:
-            who = [f"{diagnostics.where(lanes[i].in_grid)} at line {met[i].line} ({met[i].text})" for i in (0, apart)]
-            words = f"lanes of a warp wait for each other at different warp operations: {who[0]}, {who[1]}."
+            who = [
+                f"{diagnostics.where(lanes[i].in_grid)} at line {met[i].line}"
+                f" ({met[i].text})"
+                for i in (0, apart)
+            ]
+            words = (
+                "lanes of a warp wait for each other at different warp operations:"
+                f" {who[0]}, {who[1]}."
+            )
             diagnostics.add("lane", met[0].line, words, thread=lanes[0].in_grid)
-        outsider = next((thread for thread in lanes if mask != ANY_LANES and not mask >> thread.laneid & 1), None)
+        outsider = next(
+            (
+                thread
+                for thread in lanes
+                if mask != ANY_LANES and not mask >> thread.laneid & 1
+            ),
+            None,
+        )
         if outsider is not None:
             where = diagnostics.where(outsider.in_grid)
             words = OUTSIDER.format(where, outsider.laneid)
@@ -188,28 +246,39 @@ class ThreadBlock:
             self.log.shuffles += 1 + wide
 
     def _check_mask(self, absent: int, lanes: list[TracedThread]) -> None:
-        """Report a mask that names lanes which come to the kernel's end without the operation, and by no `return`.
+        """Report a mask that names lanes which come to the kernel's end without the
+        operation, and by no `return`.
 
-        All lanes in a mask that have not returned execute the same operation (CUDA C++ Programming Guide, "Warp Shuffle
-        Functions").
+        All lanes in a mask that have not returned execute the same operation (CUDA C++
+        Programming Guide, "Warp Shuffle Functions").
         """
         warp = self.threads[lanes[0].warp * WARP :][:WARP]
-        gone = [thread for thread in warp if absent >> thread.laneid & 1 and thread.kind != RETURNED]
+        gone = [
+            thread
+            for thread in warp
+            if absent >> thread.laneid & 1 and thread.kind != RETURNED
+        ]
         if gone:
-            site, present = self.program.sites[lanes[0].key % SITES], sum(1 << thread.laneid for thread in lanes)
+            site = self.program.sites[lanes[0].key % SITES]
+            present = sum(1 << thread.laneid for thread in lanes)
             words = NOT_MET.format(lanes[0].mask, len(gone), gone[0].laneid, present)
-            self.execution.diagnostics.add("lane", site.line, words, thread=lanes[0].in_grid)
+            self.execution.diagnostics.add(
+                "lane", site.line, words, thread=lanes[0].in_grid
+            )
 
     def _synced(self, mask: int, lanes: list[TracedThread]) -> int:
-        """A number where lanes meet at a syncwarp that names only a part of their warp, else 0.
+        """A number where lanes meet at a syncwarp that names only a part of their warp,
+        else 0.
 
-        Only syncwarp orders memory accesses (CUDA C++ Programming Guide, "Warp Shuffle Functions"). That of a whole
-        warp starts an epoch, which the search for races sorts by; that of some lanes is rare, and logged by them.
+        Only syncwarp orders memory accesses (CUDA C++ Programming Guide, "Warp Shuffle
+        Functions"). That of a whole warp starts an epoch, which the search for races
+        sorts by; that of some lanes is rare, and logged by them.
         """
         if self.program.sites[lanes[0].key % SITES].call != "syncwarp":
             return 0
         warp = lanes[0].warp
-        whole = (1 << min(WARP, len(self.threads) - warp * WARP)) - 1  # fewer than 32 lanes only in the last warp
+        # fewer than 32 lanes only in the last warp
+        whole = (1 << min(WARP, len(self.threads) - warp * WARP)) - 1
         self.warp_epochs[warp] += mask & whole == whole
         self.log.partial_syncs += mask & whole != whole
         return self.log.partial_syncs if mask & whole != whole else 0
@@ -223,33 +292,55 @@ class ThreadBlock:
         return waiting
 
     def _partial_barrier(self, gone: list[TracedThread]) -> None:
-        """Report a barrier that some threads of the block pass by: a GPU may hang, or go on with wrong data."""
-        diagnostics, waiting = self.execution.diagnostics, self._waiting()
+        """Report a barrier that some threads of the block pass by: a GPU may hang, or
+        go on with wrong data.
+        """
+        diagnostics = self.execution.diagnostics
+        waiting = self._waiting()
         (line, _), here = next(iter(waiting.items()))
         who = diagnostics.where(here[0].in_grid)
-        words = f"{who} and {len(here) - 1:,} others wait here" if len(here) > 1 else f"{who} waits here"
+        words = (
+            f"{who} and {len(here) - 1:,} others wait here"
+            if len(here) > 1
+            else f"{who} waits here"
+        )
         for (other, _), threads in list(waiting.items())[1:]:
             words += f", {len(threads):,} threads wait at line {other} instead"
         if gone:
             have = "has" if len(gone) == 1 else "have"
-            words += f", but {len(gone):,} of the block's {len(self.threads):,} threads {have} come to the kernel's end"
+            words += (
+                f", but {len(gone):,} of the block's {len(self.threads):,} threads"
+                f" {have} come to the kernel's end"
+            )
             words += f" without it (the first: {diagnostics.where(gone[0].in_grid)})"
-        words += ". All threads of a block that have not returned have to reach the same syncthreads()."
+        words += (
+            ". All threads of a block that have not returned have to reach the same"
+            " syncthreads()."
+        )
         diagnostics.add("barrier", line, words, thread=here[0].in_grid)
 
     def _deadlock(self) -> None:
-        diagnostics, waiting = self.execution.diagnostics, self._waiting()
+        diagnostics = self.execution.diagnostics
+        waiting = self._waiting()
         groups = [
-            f"{len(threads):,} at line {line} ({text}; the first: {diagnostics.where(threads[0].in_grid)})"
+            f"{len(threads):,} at line {line} ({text}; the first:"
+            f" {diagnostics.where(threads[0].in_grid)})"
             for (line, text), threads in waiting.items()
         ]
-        words = f"no thread of the block can go on. They wait for each other: {'; '.join(groups)}."
-        diagnostics.add("deadlock", min(waiting)[0], words, thread=self.alive[0].in_grid)
+        words = (
+            "no thread of the block can go on. They wait for each other:"
+            f" {'; '.join(groups)}."
+        )
+        diagnostics.add(
+            "deadlock", min(waiting)[0], words, thread=self.alive[0].in_grid
+        )
         raise Stopped
 
 
 def _resume(thread: TracedThread) -> int:
-    """Run a thread to the next place where it waits; the key of that place, -1 for the end."""
+    """Run a thread to the next place where it waits; the key of that place, -1 for the
+    end.
+    """
     try:
         key: int = next(thread.generator)
     except StopIteration as end:
@@ -259,6 +350,8 @@ def _resume(thread: TracedThread) -> int:
     return key
 
 
-def _run_to_end(kernel: Callable[..., Any], args: tuple[Any, ...], thread: TracedThread) -> int:
+def _run_to_end(
+    kernel: Callable[..., Any], args: tuple[Any, ...], thread: TracedThread
+) -> int:
     kernel(thread, 0, *args)
     return -1

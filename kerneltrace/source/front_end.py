@@ -1,4 +1,6 @@
-"""Let numba.cuda type a function: the first half of its compiler, which needs no GPU, no driver and no NVVM."""
+"""Let numba.cuda type a function: the first half of its compiler, which needs no GPU,
+no driver and no NVVM.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,14 @@ def is_simulator() -> bool:
 
 @contextmanager
 def pretended_device(compute_capability: tuple[int, int]) -> Iterator[None]:
-    """Answer numba's query for the current GPU: it asks for each device function, even with a target given."""
+    """Answer numba's query for the current GPU: it asks for each device function, even
+    with a target given.
+    """
     dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
     kept = dispatcher.get_current_device
-    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=compute_capability)
+    dispatcher.get_current_device = lambda: SimpleNamespace(
+        compute_capability=compute_capability
+    )
     try:
         yield
     finally:
@@ -38,9 +44,12 @@ def _known_layout() -> Iterator[None]:
     kept = nvvm.NVVM
     try:
         nvvm.NVVM()
-    except Exception:  # which one it raises for a library that does not load depends on its version
+    except Exception:
+        # which one it raises for a library that does not load depends on its version
         layout = getattr(nvvm, "_datalayout", "") or nvvm._datalayout_i128
-        nvvm.NVVM = lambda: SimpleNamespace(data_layout=layout, get_ir_version=lambda: (2, 0, 3, 1))
+        nvvm.NVVM = lambda: SimpleNamespace(
+            data_layout=layout, get_ir_version=lambda: (2, 0, 3, 1)
+        )
     try:
         yield
     finally:
@@ -48,33 +57,65 @@ def _known_layout() -> Iterator[None]:
 
 
 def annotation(function: Any, types: tuple[Any, ...], *, kernel: bool) -> Any:
-    """Numba's annotation of a function, whose `blocks`, `typemap` and `calltypes` type each of its operations.
+    """Numba's annotation of a function, whose `blocks`, `typemap` and `calltypes` type
+    each of its operations.
 
-    `types` are numba's, one for each parameter; a kernel returns nothing. Raises numba's own error for what it rejects.
+    `types` are numba's, one for each parameter; a kernel returns nothing. Raises
+    numba's own error for what it rejects.
     """
     compiler: Any = importlib.import_module("numba.cuda.compiler")
     returned = importlib.import_module("numba").types.void if kernel else None
-    with pretended_device(DEFAULT_CAPABILITY), _known_layout(), warnings.catch_warnings():
+    with (
+        pretended_device(DEFAULT_CAPABILITY),
+        _known_layout(),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
-        return compiler.compile_cuda(function, returned, types, cc=DEFAULT_CAPABILITY).type_annotation
+        return compiler.compile_cuda(
+            function, returned, types, cc=DEFAULT_CAPABILITY
+        ).type_annotation
 
 
 _ADVICE = {
-    r"<class 'function'>": "A function that a kernel calls needs @cuda.jit(device=True) above it.",
-    r"name '(threadIdx|block|gridDim|shared|local|const|atomic|sync|shfl|vote|thread)": "Write it as a member of cuda.",
+    r"<class 'function'>": (
+        "A function that a kernel calls needs @cuda.jit(device=True) above it."
+    ),
+    (
+        r"name '(threadIdx|block|gridDim|shared|local|const|atomic|sync|shfl|vote"
+        r"|thread)"
+    ): "Write it as a member of cuda.",
     r"name '.*' is not defined": "Import or define it before the kernel.",
     r"Dim3": "threadIdx, blockIdx and the like have three parts: take .x of it.",
-    r"<ufunc|of (type )?[Mm]odule": "Of functions a kernel has those of math that CUDA has, such as math.sqrt.",
-    r"Untyped global": "From outside a kernel takes numbers, tuples, arrays and functions with @cuda.jit(device=True).",
-    r"(shared|local)\.array": "It takes a shape, which is a number in the source or a global one (0 for dynamic shared "
-    "memory), and a type such as float32.",
+    r"<ufunc|of (type )?[Mm]odule": (
+        "Of functions a kernel has those of math that CUDA has, such as math.sqrt."
+    ),
+    r"Untyped global": (
+        "From outside a kernel takes numbers, tuples, arrays and functions with"
+        " @cuda.jit(device=True)."
+    ),
+    r"(shared|local)\.array": (
+        "It takes a shape, which is a number in the source or a global one (0 for"
+        " dynamic shared memory), and a type such as float32."
+    ),
     r"syncthreads_\w+\(": "It takes an integer: int32(x > 0).",
-    r"index type float": "An index has to be a whole number: / gives a fraction, // does not.",
-    r"has no attribute 'dtype'": "Atomics take the array, the index, and the value: cuda.atomic.add(array, i, value).",
+    r"index type float": (
+        "An index has to be a whole number: / gives a fraction, // does not."
+    ),
+    r"has no attribute 'dtype'": (
+        "Atomics take the array, the index, and the value: cuda.atomic.add(array, i,"
+        " value)."
+    ),
     r"to none for": "A kernel returns nothing: write its results into an array.",
-    r"NRT|allocate|zeros|empty": "A kernel can't make arrays: write a loop over the elements, or use cuda.local.array.",
-    r">>>.*[( ]array\(.*[( ]array\(|>>> \w+\(array\([^)]*\)\)": "A kernel works on single elements: index the array.",
-    r"insert_unresolved_ref": "The kernel calls a function that calls itself: write that as a loop.",
+    r"NRT|allocate|zeros|empty": (
+        "A kernel can't make arrays: write a loop over the elements, or use"
+        " cuda.local.array."
+    ),
+    r">>>.*[( ]array\(.*[( ]array\(|>>> \w+\(array\([^)]*\)\)": (
+        "A kernel works on single elements: index the array."
+    ),
+    r"insert_unresolved_ref": (
+        "The kernel calls a function that calls itself: write that as a loop."
+    ),
 }
 """What to do about an error of numba, by a pattern in its message."""
 
@@ -85,14 +126,39 @@ def reason(error: Exception, file: str) -> tuple[int, str]:
     That is numba's own words, without its passes and candidates, and what to do.
     """
     frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
-    places = [getattr(held.get(name), "loc", None) for held in frames for name in ("constraint", "inst")]
-    lines = [place.line for place in (getattr(error, "loc", None), *places) if place and place.filename == file]
-    said = re.sub(r"\x1b\[[\d;]*m|Failed in .* mode .*\n|- Resolution failure .*\n", "", str(error)).strip()
-    named = r"(?:Function|Module)\(<(?:built-in function|function|intrinsic|class|module) '?([\w.]+).*?>\)"
+    places = [
+        getattr(held.get(name), "loc", None)
+        for held in frames
+        for name in ("constraint", "inst")
+    ]
+    lines = [
+        place.line
+        for place in (getattr(error, "loc", None), *places)
+        if place and place.filename == file
+    ]
+    said = re.sub(
+        r"\x1b\[[\d;]*m|Failed in .* mode .*\n|- Resolution failure .*\n",
+        "",
+        str(error),
+    ).strip()
+    named = (
+        r"(?:Function|Module)\(<(?:built-in function|function|intrinsic|class|module)"
+        r" '?([\w.]+).*?>\)"
+    )
     words = re.sub(named, r"\1", said.split("\n")[0])
     call = re.search(r">>> (.*)", said)
-    words = f"{words.removesuffix(' found for signature:')}: {call[1]}" if call else words
-    causes = re.findall(r"^ *\w*Error: +((?! *No implementation).*)", said, re.MULTILINE)
-    causes = [cause.strip() for cause in dict.fromkeys(causes) if cause.strip() not in words]
-    advice = next((advice for pattern, advice in _ADVICE.items() if re.search(pattern, said)), "")
-    return max(lines, default=0), f"{'. '.join(part.rstrip('.') for part in (words, *causes[:1]))}. {advice}".rstrip()
+    words = (
+        f"{words.removesuffix(' found for signature:')}: {call[1]}" if call else words
+    )
+    causes = re.findall(
+        r"^ *\w*Error: +((?! *No implementation).*)", said, re.MULTILINE
+    )
+    causes = [
+        cause.strip() for cause in dict.fromkeys(causes) if cause.strip() not in words
+    ]
+    advice = next(
+        (advice for pattern, advice in _ADVICE.items() if re.search(pattern, said)), ""
+    )
+    sentences = [part.rstrip(".") for part in (words, *causes[:1])]
+    message = f"{'. '.join(sentences)}. {advice}".rstrip()
+    return max(lines, default=0), message

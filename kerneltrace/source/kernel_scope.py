@@ -1,4 +1,6 @@
-"""Resolve the names that a kernel takes from its surroundings, and refuse what no kernel can have."""
+"""Resolve the names that a kernel takes from its surroundings, and refuse what no
+kernel can have.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,25 @@ from kerneltrace.errors import KernelError
 from kerneltrace.log.traced_thread import KEYED, PLAIN, VALUES
 
 MISSING = object()
-"""What `resolve` gives for a name that is not from the surroundings: None may be a value."""
+"""What `resolve` gives for a name that is not from the surroundings: None may be a
+value.
+"""
 
 
 def python_function(kernel: Any) -> types.FunctionType:
-    """The Python function behind a kernel: compiled, simulated, or plain. KernelError where there is none."""
-    for inner in (getattr(kernel, "py_func", None), getattr(kernel, "fn", None), kernel):
+    """The Python function behind a kernel: compiled, simulated, or plain. KernelError
+    where there is none.
+    """
+    for inner in (
+        getattr(kernel, "py_func", None),
+        getattr(kernel, "fn", None),
+        kernel,
+    ):
         if isinstance(inner, types.FunctionType):
             return inner
     raise KernelError(
-        f"Expected a kernel, a function written against numba's `cuda`, with or without @cuda.jit, or CUDA C++ as text;"
-        f" got {brief_repr(kernel)}."
+        "Expected a kernel, a function written against numba's `cuda`, with or without"
+        f" @cuda.jit, or CUDA C++ as text; got {brief_repr(kernel)}."
     )
 
 
@@ -36,74 +46,136 @@ class KernelScope:
         cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
         self.names: dict[str, Any] = {**vars(builtins), **fn.__globals__}
         self.names |= {name: cell.cell_contents for name, cell in cells}
-        stored = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        self._local = stored | {arg.arg for arg in ast.walk(tree.args) if isinstance(arg, ast.arg)}
+        stored = {
+            n.id
+            for n in ast.walk(tree)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+        self._local = stored | {
+            arg.arg for arg in ast.walk(tree.args) if isinstance(arg, ast.arg)
+        }
         self._imported = _members_of_cuda()
 
     def resolve(self, node: ast.expr) -> Any:
-        """The value of a name or dotted name from the surroundings; MISSING where there is none."""
+        """The value of a name or dotted name from the surroundings; MISSING where there
+        is none.
+        """
         if isinstance(node, ast.Name):
-            return MISSING if node.id in self._local else self.names.get(node.id, MISSING)
+            return (
+                MISSING if node.id in self._local else self.names.get(node.id, MISSING)
+            )
         if isinstance(node, ast.Attribute):
             owner = self.resolve(node.value)
-            return getattr(owner, node.attr, MISSING) if isinstance(owner, types.ModuleType | type) else MISSING
+            return (
+                getattr(owner, node.attr, MISSING)
+                if isinstance(owner, types.ModuleType | type)
+                else MISSING
+            )
         return MISSING
 
     def names_float64(self, tree: ast.FunctionDef) -> bool:
         """Whether a source asks for float64 by name."""
-        names = (node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute))
-        return any(str(getattr(value, "__name__", value)) == "float64" for value in map(self.resolve, names))
+        names = (
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name | ast.Attribute)
+        )
+        return any(
+            str(getattr(value, "__name__", value)) == "float64"
+            for value in map(self.resolve, names)
+        )
 
     def cuda_path(self, node: ast.expr) -> str:
-        """`atomic.add` for `cuda.atomic.add`, whatever name `cuda` or a part of it has here; empty for all else."""
+        """`atomic.add` for `cuda.atomic.add`, whatever name `cuda` or a part of it has
+        here; empty for all else.
+        """
         if isinstance(node, ast.Name):
             return self._imported.get(id(self.resolve(node)), "")
         if not isinstance(node, ast.Attribute):
             return ""
         owner = self.resolve(node.value)
-        if isinstance(owner, types.ModuleType) and owner.__name__ in ("numba.cuda", "numba.cuda.simulator"):
+        if isinstance(owner, types.ModuleType) and owner.__name__ in (
+            "numba.cuda",
+            "numba.cuda.simulator",
+        ):
             return node.attr if node.attr != "libdevice" else ""
         path = self.cuda_path(node.value)
         return f"{path}.{node.attr}" if path and path not in VALUES else ""
 
     def device_function(self, node: ast.expr) -> types.FunctionType | None:
-        """The Python function that a call inside the kernel runs; None for builtins, types and library functions."""
+        """The Python function that a call inside the kernel runs; None for builtins,
+        types and library functions.
+        """
         value = self.resolve(node)
         if value is MISSING or isinstance(value, type | types.BuiltinFunctionType):
             return None
         inner = getattr(value, "py_func", None) or getattr(value, "fn", None) or value
         library = ("numpy", "math", "numba", "numba_cuda")
-        if not isinstance(inner, types.FunctionType) or (inner.__module__ or "").split(".")[0] in library:
+        if (
+            not isinstance(inner, types.FunctionType)
+            or (inner.__module__ or "").split(".")[0] in library
+        ):
             return None
         return inner
 
 
 def _members_of_cuda() -> dict[int, str]:
-    """Dotted names of the members of numba.cuda, by identity: `from numba.cuda import ...` may rename them."""
+    """Dotted names of the members of numba.cuda, by identity: `from numba.cuda import
+    ...` may rename them.
+    """
     module = sys.modules.get("numba.cuda")
     found: dict[int, str] = {}
     for path in (*VALUES, *PLAIN, *KEYED, "shared", "local", "const", "atomic"):
         value: Any = module
         for part in path.split("."):
             value = getattr(value, part, None)
-        if value is not None and not isinstance(value, int):  # warpsize is an int, which others may share
+        # warpsize is an int, which others may share
+        if value is not None and not isinstance(value, int):
             found[id(value)] = path
     return found
 
 
 REFUSED: tuple[type[ast.AST], ...] = (
-    ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Try, ast.With, ast.ClassDef, ast.Yield,
-    ast.YieldFrom, ast.Await, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Delete, ast.FunctionDef,
-    ast.Dict, ast.Set, ast.Starred, ast.JoinedStr, ast.Match,
-)  # fmt: skip
+    ast.Lambda,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+    ast.Try,
+    ast.With,
+    ast.ClassDef,
+    ast.Yield,
+    ast.YieldFrom,
+    ast.Await,
+    ast.Import,
+    ast.ImportFrom,
+    ast.Global,
+    ast.Nonlocal,
+    ast.Delete,
+    ast.FunctionDef,
+    ast.Dict,
+    ast.Set,
+    ast.Starred,
+    ast.JoinedStr,
+    ast.Match,
+)
 _KNOWN = {*VALUES, *PLAIN, *KEYED}
 _SPACES = ("shared", "local", "const", "atomic")
 _ALTERNATIVES = {
-    "jit": "Call a function that stands outside the kernel, with @cuda.jit(device=True).",
+    "jit": (
+        "Call a function that stands outside the kernel, with @cuda.jit(device=True)."
+    ),
     "to_device": "Copy arrays before the launch, not in the kernel.",
-    "device_array": "Allocate before the launch and pass the array, or use cuda.local.array.",
-    "synchronize": "It belongs to the host; the threads of a block wait with cuda.syncthreads().",
-    "cg": "Cooperative groups are not traced: split the kernel where the whole grid has to wait.",
+    "device_array": (
+        "Allocate before the launch and pass the array, or use cuda.local.array."
+    ),
+    "synchronize": (
+        "It belongs to the host; the threads of a block wait with cuda.syncthreads()."
+    ),
+    "cg": (
+        "Cooperative groups are not traced: split the kernel where the whole grid has"
+        " to wait."
+    ),
     "fp16": "Use the operators, and functions of math, on float16 numbers.",
     "random": "Random numbers are not traced: pass an array of them.",
 }
@@ -111,26 +183,43 @@ _ALTERNATIVES = {
 
 def refusal(label: str, node: ast.AST, words: str) -> KernelError:
     """The error for a place in the function that `label` names."""
-    return KernelError(f"{label.removesuffix('()')}, line {getattr(node, 'lineno', '?')}: {words}")
+    return KernelError(
+        f"{label.removesuffix('()')}, line {getattr(node, 'lineno', '?')}: {words}"
+    )
 
 
 def refuse(tree: ast.FunctionDef, label: str, scope: KernelScope) -> None:
-    """Raise KernelError for the first part of a function's body that can't be traced."""
+    """Raise KernelError for the first part of a function's body that
+    can't be traced.
+    """
     nodes = [node for statement in tree.body for node in ast.walk(statement)]
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     for node in nodes:
-        if isinstance(node, REFUSED) or (isinstance(node, ast.List) and isinstance(node.ctx, ast.Load)):
+        if isinstance(node, REFUSED) or (
+            isinstance(node, ast.List) and isinstance(node.ctx, ast.Load)
+        ):
             text = ast.unparse(node).splitlines()[0]
-            words = "Memory of a thread is a cuda.local.array." if isinstance(node, ast.List) else ""
+            words = (
+                "Memory of a thread is a cuda.local.array."
+                if isinstance(node, ast.List)
+                else ""
+            )
             words = words or "Write loops, conditions, assignments."
             raise refusal(label, node, f"a kernel can't use {text!r}. {words}")
         if isinstance(node, ast.Name | ast.Attribute):
             path = scope.cuda_path(node)
             if path and path not in _KNOWN and path not in _SPACES:
-                raise refusal(label, node, f"cuda.{path} is not supported by kerneltrace. {_instead(path)}")
+                raise refusal(
+                    label,
+                    node,
+                    f"cuda.{path} is not supported by kerneltrace. {_instead(path)}",
+                )
             if path in _KNOWN and path not in VALUES and id(node) not in called:
                 raise refusal(
-                    label, node, f"cuda.{path} is a function, and is not called here. Write cuda.{path}(...)."
+                    label,
+                    node,
+                    f"cuda.{path} is a function, and is not called here. Write"
+                    f" cuda.{path}(...).",
                 )
 
 
@@ -139,5 +228,11 @@ def _instead(path: str) -> str:
     if hasattr(math, path):
         known = f"Write math.{path}, which numba compiles for GPUs."
     if re.match(r"(float|u?int|double|u?char|u?short|u?long)\w*\d$", path):
-        known = "Load the parts of a vector one by one, from an array with a dimension for them."
-    return known or f"The nearest it knows: {', '.join(f'cuda.{name}' for name in nearest(path, sorted(_KNOWN), n=2))}."
+        known = (
+            "Load the parts of a vector one by one, from an array with a dimension for"
+            " them."
+        )
+    if known:
+        return known
+    near = [f"cuda.{name}" for name in nearest(path, sorted(_KNOWN), n=2)]
+    return f"The nearest it knows: {', '.join(near)}."

@@ -1,7 +1,9 @@
-"""Rewrite a kernel's source so that all threads of many blocks execute it together, statement by statement.
+"""Rewrite a kernel's source so that all threads of many blocks execute it together,
+statement by statement.
 
-A name holds a NumPy array with a value for each thread, or one value for all. `if x:` becomes `if t.begins(x, c + 5):`,
-which narrows the threads that take part, and `v = x` becomes `v = t.put("v", x, v)`, which changes the value of these.
+A name holds a NumPy array with a value for each thread, or one value for all. `if x:`
+becomes `if t.begins(x, c + 5):`, which narrows the threads that take part, and `v = x`
+becomes `v = t.put("v", x, v)`, which changes the value of these.
 """
 
 # ruff: noqa: D102, N802 - the visit_ methods are ast.NodeTransformer's
@@ -24,7 +26,9 @@ from kerneltrace.source.rewriter import Rewriter, let
 
 
 class NotInLockstep(Exception):
-    """A kernel does something whose result depends on the order of its threads, or that only single threads can do."""
+    """A kernel does something whose result depends on the order of its threads, or that
+    only single threads can do.
+    """
 
 
 def _do(name: str, *args: ast.expr) -> ast.Call:
@@ -39,32 +43,64 @@ class LockstepRewriter(Rewriter):
     """Rewrites one function for threads in lockstep."""
 
     def body(self, tree: ast.FunctionDef) -> list[ast.stmt]:
-        """The rewritten body of a function; its names are None until they are assigned."""
+        """The rewritten body of a function; its names are None until
+        they are assigned.
+        """
         nodes = [node for part in tree.body for node in ast.walk(part)]
-        stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        self._own = stored - {arg.arg for arg in ast.walk(tree.args) if isinstance(arg, ast.arg)}
-        begin = [ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)) for name in sorted(self._own)]
+        stored = {
+            node.id
+            for node in nodes
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        self._own = stored - {
+            arg.arg for arg in ast.walk(tree.args) if isinstance(arg, ast.arg)
+        }
+        begin = [
+            ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None))
+            for name in sorted(self._own)
+        ]
         end = ast.Return(_do("given"))
-        inside = ast.With([ast.withitem(_do("calls"))], [*begin, *self.block(tree.body), end])
+        inside = ast.With(
+            [ast.withitem(_do("calls"))], [*begin, *self.block(tree.body), end]
+        )
         return [inside]
 
-    def _count(self, done: list[ast.stmt], begin: int, run: Operations, first: ast.stmt) -> None:
+    def _count(
+        self, done: list[ast.stmt], begin: int, run: Operations, first: ast.stmt
+    ) -> None:
         if any(run):
             done.insert(begin, ast.Expr(self._tick(run, first, ast.Constant(None))))
 
     def _put(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
-        """Assign a value, which may be evaluated several times, for the threads that take part."""
+        """Assign a value, which may be evaluated several times, for the threads that
+        take part.
+        """
         if isinstance(target, ast.Tuple | ast.List):
-            parts = (ast.Subscript(value, ast.Constant(i), ast.Load()) for i in range(len(target.elts)))
-            return [made for own, part in zip(target.elts, parts, strict=True) for made in self._put(own, part)]
+            parts = (
+                ast.Subscript(value, ast.Constant(i), ast.Load())
+                for i in range(len(target.elts))
+            )
+            return [
+                made
+                for own, part in zip(target.elts, parts, strict=True)
+                for made in self._put(own, part)
+            ]
         if not isinstance(target, ast.Name):
             return [self._store(target, value)]
         old = ast.Name(target.id, ast.Load())
-        return [ast.Assign([target], _do("put", ast.Constant(f"{self.label} {target.id}"), value, old))]
+        return [
+            ast.Assign(
+                [target],
+                _do("put", ast.Constant(f"{self.label} {target.id}"), value, old),
+            )
+        ]
 
     def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
-        self._target_name, held = ast.unparse(node.targets[0]), self._new_name("v")
-        stored = [made for target in node.targets for made in self._put(target, load(held))]
+        self._target_name = ast.unparse(node.targets[0])
+        held = self._new_name("v")
+        stored = [
+            made for target in node.targets for made in self._put(target, load(held))
+        ]
         return [let(held, self.visit(node.value)), *stored]
 
     def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
@@ -74,13 +110,22 @@ class LockstepRewriter(Rewriter):
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
         key = self._key("branch", node.test, self.arithmetic.operations(node.test))
-        begin = ast.If(_do("begins", self.visit(node.test), key), self.block(node.body), [])
-        return [begin, ast.If(_do("others"), self.block(node.orelse), []), ast.Expr(_do("ends"))]
+        begin = ast.If(
+            _do("begins", self.visit(node.test), key), self.block(node.body), []
+        )
+        return [
+            begin,
+            ast.If(_do("others"), self.block(node.orelse), []),
+            ast.Expr(_do("ends")),
+        ]
 
     def visit_For(self, node: ast.For) -> list[ast.stmt]:
-        saved, item = self._new_name("s"), self._new_name("k")
+        saved = self._new_name("s")
+        item = self._new_name("k")
         over = _do("loop", self._key("for", node.iter), self.visit(node.iter))
-        names: list[ast.expr] = [ast.Name(load(name).id, ast.Store()) for name in ("c", item)]
+        names: list[ast.expr] = [
+            ast.Name(load(name).id, ast.Store()) for name in ("c", item)
+        ]
         body = [*self._put(node.target, load(item)), *self.block(node.body)]
         loop = ast.For(ast.Tuple(names, ast.Store()), over, body, self._no_else(node))
         return [let(saved, load("c")), loop, let("c", load(saved))]
@@ -89,8 +134,12 @@ class LockstepRewriter(Rewriter):
         saved = self._new_name("s")
         turns = _do("turns", self._key("while", node.test))
         key = self._key("branch", node.test, self.arithmetic.operations(node.test))
-        body = ast.If(_do("goes_on", self.visit(node.test), key), self.block(node.body), [])
-        loop = ast.For(ast.Name(load("c").id, ast.Store()), turns, [body], self._no_else(node))
+        body = ast.If(
+            _do("goes_on", self.visit(node.test), key), self.block(node.body), []
+        )
+        loop = ast.For(
+            ast.Name(load("c").id, ast.Store()), turns, [body], self._no_else(node)
+        )
         return [let(saved, load("c")), loop, let("c", load(saved))]
 
     def _no_else(self, node: ast.For | ast.While) -> list[ast.stmt]:
@@ -120,16 +169,26 @@ class LockstepRewriter(Rewriter):
         self.generic_visit(node)
         made, *rest = node.values
         for value in rest:
-            made = _do("both" if isinstance(node.op, ast.And) else "either", made, _later(value))
+            made = _do(
+                "both" if isinstance(node.op, ast.And) else "either",
+                made,
+                _later(value),
+            )
         return made
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         if len(node.ops) == 1:
             return super().visit_Compare(node)
-        if not all(isinstance(part, ast.Name | ast.Constant) for part in node.comparators[:-1]):
+        if not all(
+            isinstance(part, ast.Name | ast.Constant) for part in node.comparators[:-1]
+        ):
             raise NotInLockstep
-        parts = zip([node.left, *node.comparators], node.ops, node.comparators, strict=False)
-        pairs: list[ast.expr] = [ast.Compare(copy.deepcopy(a), [op], [b]) for a, op, b in parts]
+        parts = zip(
+            [node.left, *node.comparators], node.ops, node.comparators, strict=False
+        )
+        pairs: list[ast.expr] = [
+            ast.Compare(copy.deepcopy(a), [op], [b]) for a, op, b in parts
+        ]
         return self.visit_BoolOp(ast.BoolOp(ast.And(), pairs))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
@@ -143,7 +202,9 @@ class LockstepRewriter(Rewriter):
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
         raise NotInLockstep
 
-    def _operator(self, node: Any, typed: Any, kind: type | None, left: Any, right: Any) -> ast.expr:
+    def _operator(
+        self, node: Any, typed: Any, kind: type | None, left: Any, right: Any
+    ) -> ast.expr:
         if typed is not None and np.uint64 in (typed.result, *typed.operands):
             raise NotInLockstep  # NumPy has no integers for int64 and uint64 together
         return super()._operator(node, typed, kind, left, right)
@@ -152,7 +213,9 @@ class LockstepRewriter(Rewriter):
         path = self.scope.cuda_path(node.func)
         if path == "syncthreads":
             return _do("barrier", self._key("barrier", node, call=path))
-        if KEYED.get(path) in ("barrier", "warp") or (KEYED.get(path) == "atomic" and node is not self._dropped):
+        if KEYED.get(path) in ("barrier", "warp") or (
+            KEYED.get(path) == "atomic" and node is not self._dropped
+        ):
             raise NotInLockstep
         return super().visit_Call(node)
 
@@ -199,8 +262,12 @@ def _rounded(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _integer(x: Any, dtype: Any = np.int64) -> Any:
-    values, info = np.asarray(x), np.iinfo(dtype)
-    if values.dtype.kind == "f" and not ((values >= info.min) & (values < info.max)).all():
+    values = np.asarray(x)
+    info = np.iinfo(dtype)
+    if (
+        values.dtype.kind == "f"
+        and not ((values >= info.min) & (values < info.max)).all()
+    ):
         raise NotInLockstep  # a single number is cut to the range
     return values.astype(dtype)
 
@@ -216,11 +283,15 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     math.ceil: _rounded(np.ceil),
     math.trunc: _rounded(np.trunc),
 }
-"""Functions of Python's that take arrays here. All others, of NumPy, take them anyway."""
+"""Functions of Python's that take arrays here. All others, of NumPy,
+take them anyway.
+"""
 
 
 def helpers(lanes: Any, counters: list[Any]) -> dict[str, Any]:
-    """What the rewritten source calls, where it differs from what single threads call."""
+    """What the rewritten source calls, where it differs from what
+    single threads call.
+    """
 
     def tick(lanes: Any, counter: int, value: Any) -> Any:
         counters[counter] += issues(*map(lanes.those, lanes.places))

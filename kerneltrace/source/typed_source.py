@@ -1,8 +1,11 @@
-"""Find the type that numba.cuda gives to each operation of a source, count them, and decide which need help to compute.
+"""Find the type that numba.cuda gives to each operation of a source, count them, and
+decide which need help to compute.
 
-An operation is an operator or a mathematical function of the source, not a machine instruction: a compiler may fuse
-`a * b + c` into one instruction, which by convention still counts as 2 FLOP. Python's integers have no end, and NumPy
-computes float32 with an integer in float32; numba computes integers in 64 bits, and float32 with an integer in float64.
+An operation is an operator or a mathematical function of the source, not a machine
+instruction: a compiler may fuse `a * b + c` into one instruction, which by convention
+still counts as 2 FLOP. Python's integers have no end, and NumPy computes float32 with
+an integer in float32; numba computes integers in 64 bits, and float32 with an integer
+in float64.
 """
 
 from __future__ import annotations
@@ -26,14 +29,18 @@ _NUMBERS = {str(np.dtype(code)): np.dtype(code) for code in "?bhilqBHILQefdFD"}
 
 @dataclass(frozen=True)
 class Typed:
-    """An operation: the types of its result and operands, None for what is no number, and numba's for a call."""
+    """An operation: the types of its result and operands, None for what is no number,
+    and numba's for a call.
+    """
 
     result: np.dtype[Any] | None
     operands: tuple[np.dtype[Any] | None, ...]
     arguments: tuple[Any, ...]
     """Numba's types to which the operands are converted before the operation."""
     is_steady: bool
-    """Whether the result stays in its type, and is not at once converted to another one."""
+    """Whether the result stays in its type, and is not at once converted to another
+    one.
+    """
 
     @property
     def converted(self) -> tuple[np.dtype[Any] | None, ...]:
@@ -49,19 +56,25 @@ class Typed:
 class TypedSource:
     """The types in one function, called with arguments of certain types."""
 
-    def __init__(self, blocks: Any = None, types_of: Any = None, calls: Any = None) -> None:
+    def __init__(
+        self, blocks: Any = None, types_of: Any = None, calls: Any = None
+    ) -> None:
         self._typed: dict[tuple[int, str], Typed] = {}
         self._variables: dict[str, set[Any]] = {}
         self.is_known = blocks is not None
         """Whether there are types: numba's simulator has none."""
         for name, kind in (types_of or {}).items():
             self._variables.setdefault(name.split(".")[0], set()).add(_number(kind))
-        for statement in (statement for block in (blocks or {}).values() for statement in block.body):
+        for statement in (
+            statement for block in (blocks or {}).values() for statement in block.body
+        ):
             value: Any = getattr(statement, "value", None)
             op = getattr(value, "op", "")
             signature = calls.get(value) if op in _OPERANDS else None
             # A condition has a call of bool() besides its own operator.
-            if signature is not None and not (op == "call" and re.match(r"\$?bool\d", value.func.name)):
+            if signature is not None and not (
+                op == "call" and re.match(r"\$?bool\d", value.func.name)
+            ):
                 kinds = [types_of[operand.name] for operand in _OPERANDS[op](value)]
                 result = _number(signature.return_type)
                 self._typed[statement.loc.line, "call" if op == "call" else ""] = Typed(
@@ -70,15 +83,21 @@ class TypedSource:
                 )  # fmt: skip
 
     def of(self, node: ast.AST) -> Typed | None:
-        """The types of an operator or a call; None for what numba computes while it compiles, and for all else."""
+        """The types of an operator or a call; None for what numba computes while it
+        compiles, and for all else.
+        """
         number = getattr(node, "number", 0)
         if not isinstance(node, ast.Call):
             return self._typed.get((number, ""))
         # Python notes the call of an attribute at the attribute.
-        return self._typed.get((number, "call")) or self._typed.get((getattr(node.func, "number", 0), "call"))
+        return self._typed.get((number, "call")) or self._typed.get(
+            (getattr(node.func, "number", 0), "call")
+        )
 
     def has_one_type(self, name: str) -> bool:
-        """Whether all values of a variable have one type: one that is 0 and then a fraction is a fraction to numba."""
+        """Whether all values of a variable have one type: one that is 0 and then a
+        fraction is a fraction to numba.
+        """
         return len(self._variables.get(name, {None})) == 1
 
 
@@ -88,34 +107,59 @@ _OPERANDS: dict[str, Any] = {
     "unary": lambda value: (value.value,),
     "call": lambda value: (*value.args, *(given for _, given in value.kws)),
 }
-_cache: weakref.WeakKeyDictionary[types.FunctionType, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_cache: weakref.WeakKeyDictionary[types.FunctionType, dict[Any, Any]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def numbered(tree: ast.FunctionDef) -> ast.FunctionDef:
-    """The same tree with a `number` for each node, by which TypedSource finds its types."""
+    """The same tree with a `number` for each node, by which TypedSource finds its
+    types.
+    """
     for number, node in enumerate(ast.walk(tree), 1):
         node.number = number  # type: ignore[attr-defined]  # ours
     return tree
 
 
-def typed_source(fn: types.FunctionType, tree: ast.FunctionDef, scope: KernelScope, kinds: Any, *, kernel: bool) -> Any:
-    """The types in `fn`, whose numbered source is `tree`, for arguments of the numba types `kinds`.
+def typed_source(
+    fn: types.FunctionType,
+    tree: ast.FunctionDef,
+    scope: KernelScope,
+    kinds: Any,
+    *,
+    kernel: bool,
+) -> Any:
+    """The types in `fn`, whose numbered source is `tree`, for arguments of the numba
+    types `kinds`.
 
-    They are found once for a function and its surroundings. Raises KernelError with numba's words for what it rejects.
+    They are found once for a function and its surroundings. Raises KernelError with
+    numba's words for what it rejects.
     """
     if kinds is None or is_simulator():
         return TypedSource()
-    outer = [scope.names.get(name) for name in (*fn.__code__.co_names, *fn.__code__.co_freevars)]
-    known, key = _cache.setdefault(fn, {}), (kinds, kernel, *map(id, outer))
+    outer = [
+        scope.names.get(name)
+        for name in (*fn.__code__.co_names, *fn.__code__.co_freevars)
+    ]
+    known = _cache.setdefault(fn, {})
+    key = (kinds, kernel, *map(id, outer))
     if key not in known:
-        known[key] = _typed(fn, tree, scope, kinds, kernel), outer  # kept, so that no other object gets its id
+        # kept, so that no other object gets its id
+        known[key] = _typed(fn, tree, scope, kinds, kernel), outer
     return known[key][0]
 
 
-def _typed(fn: types.FunctionType, tree: ast.FunctionDef, scope: KernelScope, kinds: Any, kernel: bool) -> TypedSource:
+def _typed(
+    fn: types.FunctionType,
+    tree: ast.FunctionDef,
+    scope: KernelScope,
+    kinds: Any,
+    kernel: bool,
+) -> TypedSource:
     # Numba keeps the line of each operation. So each node gets a line of its own.
     lined = copy.deepcopy(tree)
-    lined.decorator_list, lined.returns = [], None
+    lined.decorator_list = []
+    lined.returns = None
     node: Any
     for node in ast.walk(lined):
         if isinstance(node, ast.arg):
@@ -123,7 +167,8 @@ def _typed(fn: types.FunctionType, tree: ast.FunctionDef, scope: KernelScope, ki
         if hasattr(node, "lineno"):
             node.lineno = node.end_lineno = node.number
             node.col_offset = node.end_col_offset = 0
-    defaults, lined.args.defaults = fn.__defaults__, [ast.Constant(None) for _ in lined.args.defaults]
+    defaults = fn.__defaults__
+    lined.args.defaults = [ast.Constant(None) for _ in lined.args.defaults]
     names = dict(scope.names)
     module = ast.fix_missing_locations(ast.Module([lined], []))
     name = f"<types of {fn.__name__}>"
@@ -133,9 +178,14 @@ def _typed(fn: types.FunctionType, tree: ast.FunctionDef, scope: KernelScope, ki
         found = annotation(names[fn.__name__], kinds, kernel=kernel)
     except Exception as error:
         number, words = reason(error, name)
-        node = next((node for node in ast.walk(tree) if getattr(node, "number", 0) == number), tree)
+        node = next(
+            (node for node in ast.walk(tree) if getattr(node, "number", 0) == number),
+            tree,
+        )
         what = fn.__name__ if node is tree else ast.unparse(node).splitlines()[0]
-        raise refusal(fn.__name__, node, f"numba can't compile `{what}` for a GPU. {words}") from None
+        raise refusal(
+            fn.__name__, node, f"numba can't compile `{what}` for a GPU. {words}"
+        ) from None
     return TypedSource(found.blocks, found.typemap, found.calltypes)
 
 
@@ -146,31 +196,42 @@ def _number(kind: Any) -> np.dtype[Any] | None:
 
 RING = (ast.Add, ast.Sub, ast.Mult, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift)
 """Operators whose low 64 bits follow from the low 64 bits of their operands."""
-_COMPLEX_FLOP: dict[type, int] = {ast.Mult: 6}  # 4 products and 2 sums; all others count 2, as a sum does
+# 4 products and 2 sums; all others count 2, as a sum does
+_COMPLEX_FLOP: dict[type, int] = {ast.Mult: 6}
 _SAME_TYPE = (abs, min, max, pow, round, divmod)
 
 
 INTEGER_DIVISION = 20
-"""Instructions of a division of integers by what the compiler doesn't know (CUDA C++ Programming Guide, "Integer
-Arithmetic")."""
+"""Instructions of a division of integers by what the compiler doesn't know (CUDA C++
+Programming Guide, "Integer Arithmetic").
+"""
 
 
 class Arithmetic:
-    """The operations of one function, with the types that numba gives them; without types, it knows of none."""
+    """The operations of one function, with the types that numba gives them; without
+    types, it knows of none.
+    """
 
     def __init__(self, scope: KernelScope, types: TypedSource) -> None:
-        self._scope, self.types = scope, types
+        self._scope = scope
+        self.types = types
         self.float64: dict[int, str] = {}
         """As in Program."""
 
     def operations(self, root: ast.AST | None) -> Operations:
-        """Operations in `root`, each executed once, without those in its `conditional` parts."""
-        done, pending = Operations(), [(root, False)] if root is not None else []
+        """Operations in `root`, each executed once, without those in its `conditional`
+        parts.
+        """
+        done = Operations()
+        pending = [(root, False)] if root is not None else []
         while pending:
             node, in_index = pending.pop()
             found = self._of(node)
-            done = done.plus(found if in_index else found._replace(**self._instructions(node, found)))
-            apart, index = conditional(node), getattr(node, "slice", None)
+            done = done.plus(
+                found if in_index else found._replace(**self._instructions(node, found))
+            )
+            apart = conditional(node)
+            index = getattr(node, "slice", None)
             parts = (part for part in ast.iter_child_nodes(node) if part not in apart)
             pending += [(part, in_index or part is index) for part in parts]
         return done
@@ -178,31 +239,63 @@ class Arithmetic:
     def _instructions(self, node: ast.AST, found: Operations) -> dict[str, int]:
         """The instructions that an operation becomes, by the fields of Operations."""
         typed = self.types.of(node)
-        if typed is None or not (found.flop or found.integer) or self._is_constant(node):
+        if (
+            typed is None
+            or not (found.flop or found.integer)
+            or self._is_constant(node)
+        ):
             return {}
         op = getattr(node, "op", None)
         if found.integer:
             right: Any = getattr(node, "right", getattr(node, "value", None))
-            known = isinstance(right, ast.Constant) or isinstance(self._scope.resolve(right), int)
+            known = isinstance(right, ast.Constant) or isinstance(
+                self._scope.resolve(right), int
+            )
             slow = isinstance(op, ast.FloorDiv | ast.Mod) and not known
             return {"instructions": INTEGER_DIVISION if slow else 1}
         parts = [getattr(node, name, None) for name in ("left", "right", "value")]
-        products = [self.types.of(part) for part in parts if part and isinstance(getattr(part, "op", None), ast.Mult)]
-        if isinstance(op, ast.Add | ast.Sub) and any(one and one.result == typed.result for one in products):
+        products = [
+            self.types.of(part)
+            for part in parts
+            if part and isinstance(getattr(part, "op", None), ast.Mult)
+        ]
+        if isinstance(op, ast.Add | ast.Sub) and any(
+            one and one.result == typed.result for one in products
+        ):
             return {}  # fused with the product
-        slow = isinstance(op, ast.Div) or (isinstance(node, ast.Call) and self._is_function(node.func))
-        is_double = any(kind is not None and kind == np.float64 for kind in (typed.result, *typed.converted))
+        slow = isinstance(op, ast.Div) or (
+            isinstance(node, ast.Call) and self._is_function(node.func)
+        )
+        is_double = any(
+            kind is not None and kind == np.float64
+            for kind in (typed.result, *typed.converted)
+        )
         if is_double:
             self.float64.setdefault(node.lineno, ast.unparse(node))  # type: ignore[attr-defined]  # operations have it
-        return {"instructions": 1, "double": int(is_double), "special": int(slow and not is_double)}
+        return {
+            "instructions": 1,
+            "double": int(is_double),
+            "special": int(slow and not is_double),
+        }
 
     def _is_constant(self, node: ast.AST) -> bool:
-        """Whether the compiler works it out: an expression of literals and of names from outside the kernel."""
-        values = (self._scope.resolve(part) for part in ast.walk(node) if isinstance(part, ast.Name))
-        return not any(v is MISSING or str(getattr(v, "__name__", "")).startswith("numba.cuda") for v in values)
+        """Whether the compiler works it out: an expression of literals and of names
+        from outside the kernel.
+        """
+        values = (
+            self._scope.resolve(part)
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name)
+        )
+        return not any(
+            v is MISSING or str(getattr(v, "__name__", "")).startswith("numba.cuda")
+            for v in values
+        )
 
     def _is_function(self, function: ast.expr) -> bool:
-        """Whether a call is of a function such as exp, not of abs, min or fma, which are single instructions."""
+        """Whether a call is of a function such as exp, not of abs, min or fma, which
+        are single instructions.
+        """
         value = self._scope.resolve(function)
         return self._is_mathematical(value) and value not in _SAME_TYPE
 
@@ -216,57 +309,97 @@ class Arithmetic:
             case ast.UnaryOp(op=ast.USub() | ast.Invert()):
                 return _counted(typed.result, 1, 2)
             case ast.Call():
-                kinds = [kind for kind in (typed.result, *typed.operands) if kind is not None and kind.kind in "fc"]
-                return _counted(kinds[0] if kinds else typed.result, self._times(node.func), 2)
+                kinds = [
+                    kind
+                    for kind in (typed.result, *typed.operands)
+                    if kind is not None and kind.kind in "fc"
+                ]
+                return _counted(
+                    kinds[0] if kinds else typed.result, self._times(node.func), 2
+                )
         return Operations()
 
     def _times(self, function: ast.expr) -> int:
         """How many operations a call of `function` is."""
         path = self._scope.cuda_path(function)
         if path:
-            computes = path.startswith("atomic.") and path not in ("atomic.exch", "atomic.cas")
+            computes = path.startswith("atomic.") and path not in (
+                "atomic.exch",
+                "atomic.cas",
+            )
             return 2 if path == "fma" else int(computes or path == "cbrt")
         return int(self._is_mathematical(self._scope.resolve(function)))
 
     def _is_mathematical(self, value: Any) -> bool:
-        """Whether a global value is a function of `math` or of libdevice, or abs, min, max and the like."""
+        """Whether a global value is a function of `math` or of libdevice, or abs, min,
+        max and the like.
+        """
         if isinstance(value, np.ufunc):
             return True
         module = getattr(value, "__module__", None) or ""
-        return value in _SAME_TYPE if module == "builtins" else module == "math" or module.endswith("libdevice")
+        return (
+            value in _SAME_TYPE
+            if module == "builtins"
+            else module == "math" or module.endswith("libdevice")
+        )
 
     def is_signed(self, node: ast.expr, kind: np.dtype[Any] | None) -> bool:
         """Whether an operand of this type fits into int64."""
         return kind is not None and kind != np.uint64 and self._is_steady(node)
 
-    def conversion(self, typed: Typed | None, operands: list[ast.expr], *, compared: bool = False) -> type | None:
-        """The type to convert the left operand to, so that NumPy computes in the type that numba computes in."""
-        want = None if typed is None else typed.converted[0] if compared else typed.result
+    def conversion(
+        self, typed: Typed | None, operands: list[ast.expr], *, compared: bool = False
+    ) -> type | None:
+        """The type to convert the left operand to, so that NumPy computes in the type
+        that numba computes in.
+        """
+        want = (
+            None if typed is None else typed.converted[0] if compared else typed.result
+        )
         if typed is None or want is None or want.kind not in "fc":
             return None
-        kept = [kind for part, kind in zip(operands, typed.operands, strict=True) if kind and self._is_steady(part)]
+        kept = [
+            kind
+            for part, kind in zip(operands, typed.operands, strict=True)
+            if kind and self._is_steady(part)
+        ]
         floats = [kind for kind in kept if kind.kind in "fc"]
         return None if floats and np.result_type(*floats) == want else want.type
 
     def conversions(self, node: ast.Call) -> list[type | None]:
-        """The types to convert the arguments of a call to; None for those that can stay as they are."""
-        typed, function = self.types.of(node), self._scope.resolve(node.func)
+        """The types to convert the arguments of a call to; None for those that can stay
+        as they are.
+        """
+        typed = self.types.of(node)
+        function = self._scope.resolve(node.func)
         if typed is None or not self._is_mathematical(function):
             return [None] * len(node.args)
-        wanted = [typed.result] * len(node.args) if function in (min, max) else typed.converted
+        wanted = (
+            [typed.result] * len(node.args)
+            if function in (min, max)
+            else typed.converted
+        )
         pairs = zip(node.args, typed.operands, strict=False)
         fitting = (have if self._is_steady(part) else None for part, have in pairs)
         return [
-            want.type if want is not None and want.kind in "fc" and want != have else None
+            (
+                want.type
+                if want is not None and want.kind in "fc" and want != have
+                else None
+            )
             for have, want in zip(fitting, wanted, strict=False)
         ]
 
     def _is_steady(self, node: ast.expr) -> bool:
-        """Whether an expression has the type in the trace that numba gives it, and not only one that converts to it."""
+        """Whether an expression has the type in the trace that numba gives it, and not
+        only one that converts to it.
+        """
         if isinstance(node, ast.Name):
             return self.types.has_one_type(node.id)
         typed = self.types.of(node)
-        return not isinstance(node, ast.IfExp | ast.BoolOp | ast.NamedExpr) and (typed is None or typed.is_steady)
+        return not isinstance(node, ast.IfExp | ast.BoolOp | ast.NamedExpr) and (
+            typed is None or typed.is_steady
+        )
 
 
 def conditional(node: ast.AST) -> list[ast.expr]:

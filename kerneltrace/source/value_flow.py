@@ -9,7 +9,9 @@ from kerneltrace.log.needs import Needs, chained
 def mark_waits(tree: ast.FunctionDef) -> None:
     """Give each element of an array in the source `waits`, as Waits."""
     made = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Assign) and "local.array(" in ast.unparse(node.value)
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and "local.array(" in ast.unparse(node.value)
     ]
     flow = _Flow({ast.unparse(node.targets[0]) for node in made})
     flow.follow(tree.body, set(), set())
@@ -18,40 +20,73 @@ def mark_waits(tree: ast.FunctionDef) -> None:
 
 
 class _Flow:
-    """What statements need, in the order of the source: names, and elements of arrays in memory by their text."""
+    """What statements need, in the order of the source: names, and elements of arrays
+    in memory by their text.
+    """
 
     def __init__(self, local: set[str]) -> None:
-        self.needs, self.levels = Needs(set), dict[ast.Subscript, int]()
+        self.needs = Needs(set)
+        self.levels = dict[ast.Subscript, int]()
         self._local = local  # arrays in registers
-        self._depth: dict[str, int] = {}  # loads, one after another, until what was assigned last is known
+        # loads, one after another, until what was assigned last is known
+        self._depth: dict[str, int] = {}
 
     def follow(self, body: list[ast.stmt], tests: set[str], ends: set[str]) -> None:
-        """`tests` decide whether statements are reached, `ends` whether a loop takes another turn.
+        """`tests` decide whether statements are reached, `ends` whether a loop takes
+        another turn.
 
-        A load whose own value is tested can be made again in the next turn before that, unless that ends the loop.
+        A load whose own value is tested can be made again in the next turn before that,
+        unless that ends the loop.
         """
         for statement in body:
-            inside = [part for name in ("body", "orelse") for part in getattr(statement, name, ())]
-            own = [node for node in ast.iter_child_nodes(statement) if node not in inside]
-            if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+            inside = [
+                part
+                for name in ("body", "orelse")
+                for part in getattr(statement, name, ())
+            ]
+            own = [
+                node for node in ast.iter_child_nodes(statement) if node not in inside
+            ]
+            if isinstance(statement, ast.AugAssign) and isinstance(
+                statement.target, ast.Name
+            ):
                 own.append(ast.Name(statement.target.id, ast.Load()))
-            read, known = self._read(own), self._known(own, tests)
+            read = self._read(own)
+            known = self._known(own, tests)
             for node in self._elements(own):
                 text = ast.unparse(node)
                 self.needs[text] |= self._read([node.slice]) | tests - {text} | ends
-            for name in (node.id for node in _names(own) if isinstance(node.ctx, ast.Store) or node.id in self._local):
+            for name in (
+                node.id
+                for node in _names(own)
+                if isinstance(node.ctx, ast.Store) or node.id in self._local
+            ):
                 self.needs[name] |= read | tests | ends
                 self._depth[name] = known
             if isinstance(statement, ast.While | ast.For):
-                last = [node.test for part in inside for node in ast.walk(part) if isinstance(node, ast.If)
-                        and any(isinstance(leaving, ast.Break | ast.Return) for leaving in node.body)]  # fmt: skip
+                last = [
+                    node.test
+                    for part in inside
+                    for node in ast.walk(part)
+                    if isinstance(node, ast.If)
+                    and any(
+                        isinstance(leaving, ast.Break | ast.Return)
+                        for leaving in node.body
+                    )
+                ]
                 condition = [statement.test] if isinstance(statement, ast.While) else []
-                self.follow([*map(ast.Expr, condition), *inside], tests, ends | self._read([*last, *condition]))
+                self.follow(
+                    [*map(ast.Expr, condition), *inside],
+                    tests,
+                    ends | self._read([*last, *condition]),
+                )
             elif inside:
                 self.follow(inside, tests | read, ends)
 
     def _known(self, parts: Iterable[ast.AST], tests: set[str]) -> int:
-        """Loads, one after another, until the values of expressions are known that stand under `tests`."""
+        """Loads, one after another, until the values of expressions are known that
+        stand under `tests`.
+        """
         for node in self._elements(parts):
             under = set() if ast.unparse(node) in tests else tests
             before = max((self._depth.get(text, 0) for text in under), default=0)
@@ -60,7 +95,12 @@ class _Flow:
         return max((self._depth.get(text, 0) for text in self._read(parts)), default=0)
 
     def _elements(self, parts: Iterable[ast.AST]) -> list[ast.Subscript]:
-        found = (node for part in parts for node in ast.walk(part) if isinstance(node, ast.Subscript))
+        found = (
+            node
+            for part in parts
+            for node in ast.walk(part)
+            if isinstance(node, ast.Subscript)
+        )
         return [node for node in found if ast.unparse(node.value) not in self._local]
 
     def _read(self, parts: Iterable[ast.AST]) -> set[str]:
@@ -69,4 +109,6 @@ class _Flow:
 
 
 def _names(parts: Iterable[ast.AST]) -> list[ast.Name]:
-    return [node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)]
+    return [
+        node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)
+    ]

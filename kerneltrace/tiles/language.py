@@ -1,4 +1,5 @@
-"""`tl` as a traced kernel sees it: programs, loops, new tiles, their shapes and arithmetic; `transfers` adds memory.
+"""`tl` as a traced kernel sees it: programs, loops, new tiles, their shapes and
+arithmetic; `transfers` adds memory.
 
 Source: triton/language/core.py, math.py, semantic.py and standard.py of Triton 3.9.
 """
@@ -33,21 +34,40 @@ MAX_ELEMENTS = 2**20
 """Of a tile (TRITON_MAX_TENSOR_NUMEL)."""
 _SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
 _LEAST_K = {"int8": 32, "float16": 16, "bfloat16": 16, "float32": 8, "float64": 4}
-"""The least inner extent of tl.dot by the type of its operands (triton/backends/nvidia/compiler.py)."""
+"""The least inner extent of tl.dot by the type of its operands
+(triton/backends/nvidia/compiler.py).
+"""
 _ERF = np.frompyfunc(math.erf, 1, 1)
 _UNARY: dict[str, Callable[[Any], Any]] = {
-    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sin": np.sin, "cos": np.cos, "sqrt": np.sqrt,
-    "sqrt_rn": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "floor": np.floor, "ceil": np.ceil, "tanh": np.tanh,
-    "erf": lambda x: np.asarray(_ERF(x), np.float64), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-}  # fmt: skip
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "log": np.log,
+    "log2": np.log2,
+    "sin": np.sin,
+    "cos": np.cos,
+    "sqrt": np.sqrt,
+    "sqrt_rn": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "tanh": np.tanh,
+    "erf": lambda x: np.asarray(_ERF(x), np.float64),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+}
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
-    "sum": np.sum, "max": np.fmax.reduce, "min": np.fmin.reduce, "argmax": np.argmax, "argmin": np.argmin,
+    "sum": np.sum,
+    "max": np.fmax.reduce,
+    "min": np.fmin.reduce,
+    "argmax": np.argmax,
+    "argmin": np.argmin,
     "xor_sum": np.bitwise_xor.reduce,
-}  # fmt: skip
+}
 
 
 class Constexpr:
-    """A constant of the module that kernels may use, SIZE = tl.constexpr(64); parameters are marked with it, too."""
+    """A constant of the module that kernels may use, SIZE = tl.constexpr(64);
+    parameters are marked with it, too.
+    """
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -58,7 +78,8 @@ class Language:
 
     def __init__(self, run: Any = None) -> None:
         self.run = run
-        self.math = self.libdevice = self.extra = self.cuda = self  # functions have one name wherever they stand
+        # functions have one name wherever they stand
+        self.math = self.libdevice = self.extra = self.cuda = self
         self.constexpr: Any = Constexpr if run is None else lambda value: value
         self.tensor = Tile
 
@@ -81,37 +102,59 @@ def extents(shape: Any) -> tuple[int, ...]:
     shape = (*shape,) if isinstance(shape, tuple | list) else (shape,)
     for extent in shape:
         if isinstance(extent, Tile):
-            raise Refused("A tile's extents are constants: mark the parameter as tl.constexpr, and pass it by name.")
+            raise Refused(
+                "A tile's extents are constants: mark the parameter as tl.constexpr,"
+                " and pass it by name."
+            )
         if extent < 1 or extent & (extent - 1):
-            raise Refused(f"A tile's extents are powers of two, and {extent} is none: use triton.next_power_of_2.")
+            raise Refused(
+                f"A tile's extents are powers of two, and {extent} is none: use"
+                " triton.next_power_of_2."
+            )
     if math.prod(shape) > MAX_ELEMENTS:
-        raise Refused(f"A tile has at most {MAX_ELEMENTS:,} elements, and {shape} are {math.prod(shape):,}.")
+        raise Refused(
+            f"A tile has at most {MAX_ELEMENTS:,} elements, and {shape} are"
+            f" {math.prod(shape):,}."
+        )
     return tuple(shape)
 
 
 @as_function
 def _static_range(tl: Language, *bounds: Any, **_: Any) -> Any:
     if any(isinstance(bound, Tile) for bound in bounds):
-        raise Refused("tl.static_range takes constants: use range, or mark the parameter as tl.constexpr.")
+        raise Refused(
+            "tl.static_range takes constants: use range, or mark the parameter as"
+            " tl.constexpr."
+        )
     return range(*bounds)
 
 
 @as_function
 def _range(tl: Language, *bounds: Any, **_: Any) -> Iterator[Tile]:
-    """A loop's numbers; before each new turn the variables that it carries must have kept their types."""
+    """A loop's numbers; before each new turn the variables that it carries must have
+    kept their types.
+    """
     for bound in bounds:
         if isinstance(bound, Tile) and (bound.shape or bound.dtype.kind != 1):
             raise Refused(f"range takes whole numbers, got {kind_of(bound)}.")
-    dtype = max((constant(tl, bound).dtype for bound in bounds), key=lambda t: t.primitive_bitwidth)
+    dtype = max(
+        (constant(tl, bound).dtype for bound in bounds),
+        key=lambda t: t.primitive_bitwidth,
+    )
     before: dict[str, str] = {}
     for i in range(*map(int, bounds)):
         variables = sys._getframe(1).f_locals
-        now = {name: kind_of(value) for name, value in variables.items() if isinstance(value, Tile | int | float)}
+        now = {
+            name: kind_of(value)
+            for name, value in variables.items()
+            if isinstance(value, Tile | int | float)
+        }
         for name, kind in before.items():
             if now.get(name, kind) != kind:
                 raise Refused(
-                    f"{name} is {kind} before the loop and {now[name]} after a turn: a variable keeps its type and"
-                    " shape in a loop, so begin with tl.zeros or tl.full of that type, or cast with .to()."
+                    f"{name} is {kind} before the loop and {now[name]} after a turn: a"
+                    " variable keeps its type and shape in a loop, so begin with"
+                    " tl.zeros or tl.full of that type, or cast with .to()."
                 )
         before = before or now
         yield Tile(tl, i, dtype)
@@ -120,9 +163,14 @@ def _range(tl: Language, *bounds: Any, **_: Any) -> Iterator[Tile]:
 @as_function
 def _arange(tl: Language, start: Any, end: Any) -> Tile:
     if isinstance(start, Tile) or isinstance(end, Tile):
-        raise Refused("tl.arange takes constants: mark the parameter as tl.constexpr, and pass it by name.")
+        raise Refused(
+            "tl.arange takes constants: mark the parameter as tl.constexpr, and pass it"
+            " by name."
+        )
     if end <= start:
-        raise Refused(f"tl.arange's end must be above its start, got {start} and {end}.")
+        raise Refused(
+            f"tl.arange's end must be above its start, got {start} and {end}."
+        )
     extents(end - start)
     return Tile(tl, np.arange(start, end), INT32)
 
@@ -136,20 +184,33 @@ def broadcast(tl: Language, x: Any, shape: tuple[int, ...]) -> Tile:
     """A tile, or a number, in a shape."""
     tile = constant(tl, x)
     try:
-        return tile if tile.shape == shape else tile.reshaped(lambda data: np.broadcast_to(data, shape))
+        return (
+            tile
+            if tile.shape == shape
+            else tile.reshaped(lambda data: np.broadcast_to(data, shape))
+        )
     except ValueError:
-        raise Refused(f"A tile of shape {tile.shape} doesn't broadcast to {shape}.") from None
+        raise Refused(
+            f"A tile of shape {tile.shape} doesn't broadcast to {shape}."
+        ) from None
 
 
 def _given(shape: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+    return (
+        tuple(shape[0])
+        if len(shape) == 1 and isinstance(shape[0], tuple | list)
+        else shape
+    )
 
 
 @as_function
 def _reshape(tl: Language, x: Tile, *shape: Any, **_: Any) -> Tile:
     shape = extents(_given(shape))
     if math.prod(shape) != x.numel:
-        raise Refused(f"A tile of shape {x.shape} can't become {shape}, which has another number of elements.")
+        raise Refused(
+            f"A tile of shape {x.shape} can't become {shape}, which has another number"
+            " of elements."
+        )
     return x.reshaped(lambda data: data.reshape(shape))
 
 
@@ -160,8 +221,13 @@ def _where(tl: Language, condition: Any, x: Any, y: Any) -> Tile:
     try:
         out = Tile(tl, np.where(condition.data, x.data, y.data), x.dtype, x, y)
     except ValueError:
-        raise Refused(f"tl.where got shapes {condition.shape}, {x.shape} and {y.shape}, which don't fit.") from None
-    out.undefined = np.where(condition.data, x.undefined, y.undefined) | condition.undefined
+        raise Refused(
+            f"tl.where got shapes {condition.shape}, {x.shape} and {y.shape}, which"
+            " don't fit."
+        ) from None
+    out.undefined = (
+        np.where(condition.data, x.undefined, y.undefined) | condition.undefined
+    )
     return out
 
 
@@ -172,23 +238,42 @@ def _two(name: str, tl: Language, x: Any, y: Any, *_: Any, **__: Any) -> Tile:
 def _one(name: str, tl: Language, x: Any) -> Tile:
     x = constant(tl, x)
     if x.dtype.name not in ("float32", "float64"):
-        raise Refused(f"tl.{name} takes float32 or float64, got {x.dtype}: cast with .to(tl.float32).")
+        raise Refused(
+            f"tl.{name} takes float32 or float64, got {x.dtype}: cast with"
+            " .to(tl.float32)."
+        )
     out = Tile(tl, _UNARY[name](x.data), x.dtype, x)
     tl.run.computed(name, out, x, special=name not in ("floor", "ceil"))
     return out
 
 
 def _widened(name: str, x: Tile, dtype: Any) -> Tile:
-    """What a reduction takes for its operand: small types become 32 bits, but for sums of floats."""
-    if dtype is not None or x.dtype.primitive_bitwidth >= 32 or (name == "sum" and x.dtype.kind == 2):
+    """What a reduction takes for its operand: small types become 32 bits, but for sums
+    of floats.
+    """
+    if (
+        dtype is not None
+        or x.dtype.primitive_bitwidth >= 32
+        or (name == "sum" and x.dtype.kind == 2)
+    ):
         return x.to(dtype or x.dtype)
-    return x.to(FLOAT32 if x.dtype.kind == 2 else DTYPES["uint32" if x.dtype.numpy.kind == "u" else "int32"])
+    return x.to(
+        FLOAT32
+        if x.dtype.kind == 2
+        else DTYPES["uint32" if x.dtype.numpy.kind == "u" else "int32"]
+    )
 
 
 def _reduced(
-    name: str, tl: Language, x: Any, axis: Any = None, return_indices: bool = False, keep_dims: bool = False,
-    dtype: Any = None, **_: Any,
-) -> Any:  # fmt: skip
+    name: str,
+    tl: Language,
+    x: Any,
+    axis: Any = None,
+    return_indices: bool = False,
+    keep_dims: bool = False,
+    dtype: Any = None,
+    **_: Any,
+) -> Any:
     x = _widened(name, constant(tl, x), dtype)
     if axis is not None and not -len(x.shape) <= axis < len(x.shape):
         raise Refused(f"A tile of shape {x.shape} has no axis {axis}.")
@@ -197,11 +282,17 @@ def _reduced(
     out.undefined = np.asarray(x.undefined.any(axis=axis, keepdims=keep_dims))
     if x.dtype.kind == 2:
         tl.run.computed(name, out, x, flop=x.numel - out.numel)
-    return (out, _reduced(f"arg{name}", tl, x, axis, keep_dims=keep_dims)) if return_indices else out
+    return (
+        (out, _reduced(f"arg{name}", tl, x, axis, keep_dims=keep_dims))
+        if return_indices
+        else out
+    )
 
 
 @as_function
-def _cumsum(tl: Language, x: Tile, axis: int = 0, reverse: bool = False, dtype: Any = None) -> Tile:
+def _cumsum(
+    tl: Language, x: Tile, axis: int = 0, reverse: bool = False, dtype: Any = None
+) -> Tile:
     if reverse:
         return tl.flip(_cumsum(tl, tl.flip(x, axis), axis, dtype=dtype), axis)  # type: ignore[no-any-return]
     x = _widened("sum", x, dtype)
@@ -222,25 +313,46 @@ FUNCTIONS |= {
     "broadcast_to": lambda tl, x, *shape: broadcast(tl, x, _given(shape)),
     "view": _reshape,
     "ravel": lambda tl, x, **_: x.reshaped(np.ravel),
-    "expand_dims": lambda tl, x, axis: constant(tl, x).reshaped(lambda data: np.expand_dims(data, axis)),
-    "trans": lambda tl, x, *dims: x.reshaped(lambda data: np.transpose(data, _given(dims) or None)),
-    "permute": lambda tl, x, *dims: x.reshaped(lambda data: np.transpose(data, _given(dims))),
+    "expand_dims": (
+        lambda tl, x, axis: constant(tl, x).reshaped(
+            lambda data: np.expand_dims(data, axis)
+        )
+    ),
+    "trans": lambda tl, x, *dims: x.reshaped(
+        lambda data: np.transpose(data, _given(dims) or None)
+    ),
+    "permute": lambda tl, x, *dims: x.reshaped(
+        lambda data: np.transpose(data, _given(dims))
+    ),
     "flip": lambda tl, x, dim=-1: x.reshaped(lambda data: np.flip(data, dim)),
-    "split": lambda tl, x: tuple(x.reshaped(lambda data, i=i: data[..., i]) for i in (0, 1)),
-    "abs": lambda tl, x: Tile(tl, np.abs(constant(tl, x).data), constant(tl, x).dtype, constant(tl, x)),
+    "split": lambda tl, x: tuple(
+        x.reshaped(lambda data, i=i: data[..., i]) for i in (0, 1)
+    ),
+    "abs": lambda tl, x: Tile(
+        tl, np.abs(constant(tl, x).data), constant(tl, x).dtype, constant(tl, x)
+    ),
     "fma": lambda tl, x, y, z: x * y + z,
-    "clamp": lambda tl, x, low, high, **_: _two("minimum", tl, _two("maximum", tl, x, low), high),
+    "clamp": lambda tl, x, low, high, **_: _two(
+        "minimum", tl, _two("maximum", tl, x, low), high
+    ),
     "cdiv": lambda tl, x, y: (x + (y - 1)) // y,
     **{name: functools.partial(_two, name) for name in ARITHMETIC},
     **dict.fromkeys(("fdiv", "div_rn"), functools.partial(_two, "truediv")),
     **{name: functools.partial(_one, name) for name in _UNARY},
     **{name: functools.partial(_reduced, name) for name in _REDUCTIONS},
-    **dict.fromkeys(("multiple_of", "max_contiguous", "max_constancy"), lambda tl, x, values: x),
-    **dict.fromkeys(("debug_barrier", "assume", "static_print", "device_print", "print"), lambda tl, *_, **__: None),
+    **dict.fromkeys(
+        ("multiple_of", "max_contiguous", "max_constancy"), lambda tl, x, values: x
+    ),
+    **dict.fromkeys(
+        ("debug_barrier", "assume", "static_print", "device_print", "print"),
+        lambda tl, *_, **__: None,
+    ),
 }
 
 
-def _assert(tl: Language, condition: Any, message: str = "", *_: Any, **__: Any) -> None:
+def _assert(
+    tl: Language, condition: Any, message: str = "", *_: Any, **__: Any
+) -> None:
     if not np.all(constant(tl, condition).data):
         raise Refused(f"The assertion doesn't hold. {message}".rstrip())
 
@@ -250,26 +362,62 @@ FUNCTIONS["static_assert"] = FUNCTIONS["device_assert"] = _assert
 
 @as_function
 def _dot(
-    tl: Language, a: Tile, b: Tile, acc: Any = None, input_precision: Any = None, allow_tf32: Any = None,
-    max_num_imprecise_acc: Any = None, out_dtype: Any = None,
-) -> Tile:  # fmt: skip
-    if len(a.shape) != len(b.shape) or len(a.shape) not in (2, 3) or a.shape[-1] != b.shape[-2]:
-        raise Refused(f"tl.dot takes tiles of shapes (M, K) and (K, N), got {a.shape} and {b.shape}.")
+    tl: Language,
+    a: Tile,
+    b: Tile,
+    acc: Any = None,
+    input_precision: Any = None,
+    allow_tf32: Any = None,
+    max_num_imprecise_acc: Any = None,
+    out_dtype: Any = None,
+) -> Tile:
+    if (
+        len(a.shape) != len(b.shape)
+        or len(a.shape) not in (2, 3)
+        or a.shape[-1] != b.shape[-2]
+    ):
+        raise Refused(
+            f"tl.dot takes tiles of shapes (M, K) and (K, N), got {a.shape} and"
+            f" {b.shape}."
+        )
     if a.dtype != b.dtype or a.dtype.name not in _LEAST_K:
         some = ", ".join(_LEAST_K)
-        raise Refused(f"tl.dot takes two tiles of one type of {some}, got {a.dtype} and {b.dtype}: cast with .to().")
+        raise Refused(
+            f"tl.dot takes two tiles of one type of {some}, got {a.dtype} and"
+            f" {b.dtype}: cast with .to()."
+        )
     if a.shape[-1] < (least := _LEAST_K[a.dtype.name]):
-        raise Refused(f"tl.dot needs an inner extent of at least {least} for {a.dtype}, got {a.shape[-1]}.")
+        raise Refused(
+            f"tl.dot needs an inner extent of at least {least} for {a.dtype}, got"
+            f" {a.shape[-1]}."
+        )
     half = out_dtype or (FLOAT32 if acc is None else acc.dtype)
-    dtype = {"int8": INT32, "float64": a.dtype, "float16": half}.get(a.dtype.name, FLOAT32)
-    tf32 = a.dtype == FLOAT32 and input_precision in (None, "tf32") and allow_tf32 is not False
-    left, right = (x.data.astype(np.promote_types(dtype.numpy, "f4"), order="C") for x in (a, b))
-    product = np.matmul(to_tf32(left), to_tf32(right)) if tf32 else np.matmul(left, right)
+    dtype = {"int8": INT32, "float64": a.dtype, "float16": half}.get(
+        a.dtype.name, FLOAT32
+    )
+    tf32 = (
+        a.dtype == FLOAT32
+        and input_precision in (None, "tf32")
+        and allow_tf32 is not False
+    )
+    left, right = (
+        x.data.astype(np.promote_types(dtype.numpy, "f4"), order="C") for x in (a, b)
+    )
+    product = (
+        np.matmul(to_tf32(left), to_tf32(right)) if tf32 else np.matmul(left, right)
+    )
     if acc is not None and (acc.shape != product.shape or acc.dtype != dtype):
-        raise Refused(f"tl.dot adds to {dtype} of shape {product.shape}, and its accumulator is {kind_of(acc)}.")
+        raise Refused(
+            f"tl.dot adds to {dtype} of shape {product.shape}, and its accumulator is"
+            f" {kind_of(acc)}."
+        )
     accumulator = () if acc is None else (acc,)
     out = Tile(tl, product if acc is None else acc.data + product, dtype, *accumulator)
-    out.undefined = out.undefined | a.undefined.any(-1, keepdims=True) | b.undefined.any(-2, keepdims=True)
+    out.undefined = (
+        out.undefined
+        | a.undefined.any(-1, keepdims=True)
+        | b.undefined.any(-2, keepdims=True)
+    )
     staged = (a.numel + b.numel) * a.dtype.primitive_bitwidth // 8
     tl.run.dot_flop["tf32" if tf32 else a.dtype.name] += 2 * product.size * a.shape[-1]
     tl.run.staged = max(tl.run.staged, staged)

@@ -18,7 +18,9 @@ from kerneltrace.ptx.values import narrowed, widened
 
 
 class Refused(Exception):
-    """What Triton would not compile, in a learner's words; the run finds the line where none is given."""
+    """What Triton would not compile, in a learner's words; the run finds the line where
+    none is given.
+    """
 
     def __init__(self, words: str, line: int = 0) -> None:
         super().__init__(words)
@@ -27,7 +29,9 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class DType:
-    """A type of Triton: its name, and NumPy's type that holds it. float32 holds bfloat16."""
+    """A type of Triton: its name, and NumPy's type that holds it. float32 holds
+    bfloat16.
+    """
 
     name: str
     numpy: np.dtype[Any]
@@ -37,7 +41,11 @@ class DType:
     @property
     def kind(self) -> int:
         """0 for a mask, 1 for whole numbers, 2 for floats, 3 for pointers."""
-        return 3 if self.pointee else "biuf".index(self.numpy.kind) - (self.numpy.kind in "uf")
+        return (
+            3
+            if self.pointee
+            else "biuf".index(self.numpy.kind) - (self.numpy.kind in "uf")
+        )
 
     @property
     def element_ty(self) -> DType:
@@ -53,13 +61,29 @@ class DType:
         return self.name
 
 
-_CODES = {"int1": "?", "float16": "f2", "float32": "f4", "float64": "f8", "bfloat16": "f4"}
-_CODES |= {f"{sign}int{8 * size}": f"{'u' if sign else 'i'}{size}" for size in (1, 2, 4, 8) for sign in ("", "u")}
+_CODES = {
+    "int1": "?",
+    "float16": "f2",
+    "float32": "f4",
+    "float64": "f8",
+    "bfloat16": "f4",
+}
+_CODES |= {
+    f"{sign}int{8 * size}": f"{'u' if sign else 'i'}{size}"
+    for size in (1, 2, 4, 8)
+    for sign in ("", "u")
+}
 DTYPES = {
-    name: DType(name, np.dtype(code), {"int1": 1, "bfloat16": 16}.get(name, 8 * np.dtype(code).itemsize))
+    name: DType(
+        name,
+        np.dtype(code),
+        {"int1": 1, "bfloat16": 16}.get(name, 8 * np.dtype(code).itemsize),
+    )
     for name, code in _CODES.items()
 }
-INT1, INT32, INT64, FLOAT32 = (DTYPES[name] for name in ("int1", "int32", "int64", "float32"))
+INT1, INT32, INT64, FLOAT32 = (
+    DTYPES[name] for name in ("int1", "int32", "int64", "float32")
+)
 
 
 def pointer_to(element: DType) -> DType:
@@ -77,11 +101,23 @@ def number_type(value: Any) -> DType:
     if isinstance(value, bool):
         return INT1
     if isinstance(value, int):
-        return DTYPES[next((name for name in ("int32", "uint32", "int64") if in_range(value, DTYPES[name])), "uint64")]
+        return DTYPES[
+            next(
+                (
+                    name
+                    for name in ("int32", "uint32", "int64")
+                    if in_range(value, DTYPES[name])
+                ),
+                "uint64",
+            )
+        ]
     if isinstance(value, float):
         fits = value == 0 or 2**-126 <= abs(value) <= 3.5e38 or not np.isfinite(value)
         return FLOAT32 if fits else DTYPES["float64"]
-    raise Refused(f"Expected a tile or a number, got {type(value).__name__}: a kernel computes with tiles and numbers.")
+    raise Refused(
+        f"Expected a tile or a number, got {type(value).__name__}: a kernel computes"
+        " with tiles and numbers."
+    )
 
 
 def promoted(a: DType, b: DType, division: bool = False) -> DType:
@@ -93,31 +129,48 @@ def promoted(a: DType, b: DType, division: bool = False) -> DType:
         if division or "float32" in names or (a != b and "float16" not in names):
             return FLOAT32
         return DTYPES["float16" if "float16" in names else "bfloat16"]
-    if division and a.numpy.kind != b.numpy.kind and "b" not in (a.numpy.kind, b.numpy.kind):
-        raise Refused(f"/, // and % don't mix {a} and {b}: cast one of them with .to().")
-    return max(a, b, key=lambda t: (t.primitive_bitwidth, t.numpy.kind == "u"))  # of equal sizes the unsigned type
+    if (
+        division
+        and a.numpy.kind != b.numpy.kind
+        and "b" not in (a.numpy.kind, b.numpy.kind)
+    ):
+        raise Refused(
+            f"/, // and % don't mix {a} and {b}: cast one of them with .to()."
+        )
+    # of equal sizes the unsigned type
+    return max(a, b, key=lambda t: (t.primitive_bitwidth, t.numpy.kind == "u"))
 
 
 def rounded(data: Any, dtype: DType) -> Array:
-    """Numbers in a type, rounded to nearest; of a float to a whole number cut, as the GPU does."""
+    """Numbers in a type, rounded to nearest; of a float to a whole number cut, as the
+    GPU does.
+    """
     out: Array = np.asarray(data).astype(dtype.numpy, copy=False)
     return np.asarray(widened(narrowed(out))) if dtype.name == "bfloat16" else out
 
 
 class Tile:
-    """A tile, or with shape () one number, that a kernel computes with; made of the tiles that are its `sources`.
+    """A tile, or with shape () one number, that a kernel computes with; made of the
+    tiles that are its `sources`.
 
-    `undefined` marks the elements that no load gave a value; `wrapped` is the line in which whole numbers in it left
-    their type's range, or 0. `tl` is the language of the run, through which operators report themselves.
+    `undefined` marks the elements that no load gave a value; `wrapped` is the line in
+    which whole numbers in it left their type's range, or 0. `tl` is the language of the
+    run, through which operators report themselves.
     """
 
     __hash__ = None  # type: ignore[assignment]
     __array_ufunc__ = None  # np.exp and the like are none of Triton's
 
     def __init__(self, tl: Any, data: Any, dtype: DType, *sources: Tile) -> None:
-        self.tl, self.data, self.dtype, self.type = tl, rounded(data, dtype), dtype, dtype
-        self.shape, self.numel = tuple(self.data.shape), int(self.data.size)
-        undefined: Any = functools.reduce(operator.or_, (source.undefined for source in sources), np.False_)
+        self.tl = tl
+        self.data = rounded(data, dtype)
+        self.dtype = dtype
+        self.type = dtype
+        self.shape = tuple(self.data.shape)
+        self.numel = int(self.data.size)
+        undefined: Any = functools.reduce(
+            operator.or_, (source.undefined for source in sources), np.False_
+        )
         self.undefined: Array = np.broadcast_to(undefined, self.shape)
         self.wrapped: int = max((source.wrapped for source in sources), default=0)
 
@@ -127,48 +180,79 @@ class Tile:
         return self.reshaped(np.transpose)
 
     def reshaped(self, change: Callable[[Array], Array]) -> Tile:
-        """With its elements in other places: `change` is done to the numbers, and to what says which are undefined."""
+        """With its elements in other places: `change` is done to the numbers, and to
+        what says which are undefined.
+        """
         out = Tile(self.tl, change(self.data), self.dtype)
-        out.undefined, out.wrapped = change(self.undefined), self.wrapped
+        out.undefined = change(self.undefined)
+        out.wrapped = self.wrapped
         return out
 
     def to(self, dtype: DType, bitcast: bool = False, **_: Any) -> Tile:
         """Cast to another type, or the same bits read as another type."""
         if bitcast:
-            if "bfloat16" in (dtype.name, self.dtype.name) or dtype.primitive_bitwidth != self.dtype.primitive_bitwidth:
+            if (
+                "bfloat16" in (dtype.name, self.dtype.name)
+                or dtype.primitive_bitwidth != self.dtype.primitive_bitwidth
+            ):
                 raise Refused(f"The bits of {self.dtype} can't be read as {dtype}.")
-            return Tile(self.tl, np.ascontiguousarray(self.data).view(dtype.numpy).reshape(self.shape), dtype, self)
+            return Tile(
+                self.tl,
+                np.ascontiguousarray(self.data).view(dtype.numpy).reshape(self.shape),
+                dtype,
+                self,
+            )
         if self.dtype.pointee and dtype != self.dtype:
-            raise Refused(f"A {self.dtype} can't become {dtype}: pass the number in an array of that type.")
-        return Tile(self.tl, self.data != 0 if dtype == INT1 else self.data, dtype, self)
+            raise Refused(
+                f"A {self.dtype} can't become {dtype}: pass the number in an array of"
+                " that type."
+            )
+        return Tile(
+            self.tl, self.data != 0 if dtype == INT1 else self.data, dtype, self
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return functools.partial(getattr(self.tl, name), self)  # x.sum(0) is tl.sum(x, 0)
+        # x.sum(0) is tl.sum(x, 0)
+        return functools.partial(getattr(self.tl, name), self)
 
     def __getitem__(self, keys: Any) -> Tile:
         keys = keys if isinstance(keys, tuple) else (keys,)
         if self.dtype.pointee and not self.shape:
-            raise Refused("A pointer isn't indexed: read with tl.load(pointer + offsets).")
-        if not all(key is None or (isinstance(key, slice) and key == slice(None)) for key in keys):
-            raise Refused("A tile has no elements to pick, only x[:, None] and x[None, :]: use tl.where or masks.")
+            raise Refused(
+                "A pointer isn't indexed: read with tl.load(pointer + offsets)."
+            )
+        if not all(
+            key is None or (isinstance(key, slice) and key == slice(None))
+            for key in keys
+        ):
+            raise Refused(
+                "A tile has no elements to pick, only x[:, None] and x[None, :]: use"
+                " tl.where or masks."
+            )
         return self.reshaped(lambda data: data[keys])
 
     def __setitem__(self, keys: Any, value: Any) -> None:
-        raise Refused("Nothing is assigned to an element of a tile: make a new one with tl.where.")
+        raise Refused(
+            "Nothing is assigned to an element of a tile: make a new one with tl.where."
+        )
 
     def __iter__(self) -> Any:
-        raise Refused("A tile isn't looped over: operators work on all of its elements at once.")
+        raise Refused(
+            "A tile isn't looped over: operators work on all of its elements at once."
+        )
 
     def __len__(self) -> int:
-        raise Refused("A tile has no len(): its extents are tl.constexpr, such as BLOCK.")
+        raise Refused(
+            "A tile has no len(): its extents are tl.constexpr, such as BLOCK."
+        )
 
     def __bool__(self) -> bool:
         if self.numel > 1:
             raise Refused(
-                f"Python's if, while, and, or, not decide by one number, and this is a tile of shape {self.shape}:"
-                " use tl.where, and &, | and ~ for masks."
+                "Python's if, while, and, or, not decide by one number, and this is a"
+                f" tile of shape {self.shape}: use tl.where, and &, | and ~ for masks."
             )
         self.tl.run.decided()
         return bool(self.data)
@@ -181,17 +265,26 @@ class Tile:
 
     def __index__(self) -> int:
         if self.shape or self.dtype.kind > 1:
-            raise Refused(f"Expected one whole number, got a tile of {self.dtype} and shape {self.shape}.")
+            raise Refused(
+                f"Expected one whole number, got a tile of {self.dtype} and shape"
+                f" {self.shape}."
+            )
         return int(self.data)
 
 
 def kind_of(value: Any) -> str:
     """Type and shape in words."""
-    return f"{value.dtype} of shape {value.shape}" if isinstance(value, Tile) else f"{number_type(value)} of shape ()"
+    return (
+        f"{value.dtype} of shape {value.shape}"
+        if isinstance(value, Tile)
+        else f"{number_type(value)} of shape ()"
+    )
 
 
 def paired(tl: Any, a: Any, b: Any, division: bool = False) -> tuple[Tile, Tile]:
-    """Two operands in the type in which they meet; of a number of Python beside a tile the kind alone counts."""
+    """Two operands in the type in which they meet; of a number of Python beside a tile
+    the kind alone counts.
+    """
     left, right = (x.dtype if isinstance(x, Tile) else number_type(x) for x in (a, b))
     if 3 in (left.kind, right.kind):
         if left != right:
@@ -216,13 +309,29 @@ def constant(tl: Any, value: Any, dtype: DType | None = None) -> Tile:
 
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "mod": np.fmod,
-    "floordiv": lambda a, b: (a - np.fmod(a, b)) // b, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift, "lt": np.less, "le": np.less_equal,
-    "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "maximum": np.fmax,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "truediv": np.true_divide,
+    "mod": np.fmod,
+    "floordiv": lambda a, b: (a - np.fmod(a, b)) // b,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "lshift": np.left_shift,
+    "rshift": np.right_shift,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "maximum": np.fmax,
     "minimum": np.fmin,
-}  # fmt: skip
-"""Operators and functions of two operands, by the names of Python's methods; // cuts, as C does."""
+}
+"""Operators and functions of two operands, by the names of Python's methods; // cuts,
+as C does.
+"""
 _WHOLE = ("floordiv", "and", "or", "xor", "lshift", "rshift")
 _COMPARED = ("lt", "le", "gt", "ge", "eq", "ne")
 
@@ -230,17 +339,24 @@ _COMPARED = ("lt", "le", "gt", "ge", "eq", "ne")
 def binary(name: str, tl: Any, a: Any, b: Any) -> Tile:
     """The result of an operator; `name` is one of ARITHMETIC."""
     try:
-        if name in ("add", "sub") and any(isinstance(x, Tile) and x.dtype.pointee for x in (a, b)):
+        if name in ("add", "sub") and any(
+            isinstance(x, Tile) and x.dtype.pointee for x in (a, b)
+        ):
             return _moved(name, tl, constant(tl, a), constant(tl, b))
         a, b = paired(tl, a, b, name in ("truediv", "floordiv", "mod"))
         dtype = INT1 if name in _COMPARED else a.dtype
         if name == "truediv" and dtype.kind < 2:
-            a, b, dtype = a.to(FLOAT32), b.to(FLOAT32), FLOAT32
+            a = a.to(FLOAT32)
+            b = b.to(FLOAT32)
+            dtype = FLOAT32
         if (name in _WHOLE and a.dtype.kind > 1) or (a.dtype.pointee and dtype != INT1):
             raise Refused(f"{name} takes whole numbers, got {a.dtype}.")
         out = Tile(tl, ARITHMETIC[name](a.data, b.data), dtype, a, b)
     except ValueError:
-        raise Refused(f"Shapes {a.shape} and {b.shape} don't fit: extents must be equal, or one of them 1.") from None
+        raise Refused(
+            f"Shapes {a.shape} and {b.shape} don't fit: extents must be equal, or one"
+            " of them 1."
+        ) from None
     if dtype.kind == 2:
         tl.run.computed(name, out, a, b)
     elif dtype == INT32 and name in ("add", "sub", "mul"):
@@ -255,7 +371,9 @@ def _moved(name: str, tl: Any, a: Tile, b: Tile) -> Tile:
     pointer, offset = (a, b) if a.dtype.pointee else (b, a)
     if offset.dtype.kind > 1 or (name == "sub" and pointer is b):
         raise Refused(f"A pointer moves by whole numbers, got {offset.dtype}.")
-    step = offset.data.astype("i8") * (pointer.dtype.element_ty.primitive_bitwidth + 7 >> 3)
+    step = offset.data.astype("i8") * (
+        pointer.dtype.element_ty.primitive_bitwidth + 7 >> 3
+    )
     return Tile(tl, ARITHMETIC[name](pointer.data, step), pointer.dtype, a, b)
 
 

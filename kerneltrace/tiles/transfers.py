@@ -1,4 +1,5 @@
-"""Loads, stores and atomics of `tl`, with what Triton asks of pointers, masks and values.
+"""Loads, stores and atomics of `tl`, with what Triton asks of pointers, masks and
+values.
 
 Source: triton/language/semantic.py of Triton 3.9, "Memory Operators" and "atomic".
 """
@@ -16,18 +17,29 @@ from kerneltrace.tiles.tensors import INT1, Refused, Tile, constant, kind_of
 
 
 def _masked(tl: Language, pointer: Any, mask: Any, what: str) -> tuple[Tile, Array]:
-    """Pointers, undefined where their mask is, and which of them take part, in one shape."""
+    """Pointers, undefined where their mask is, and which of them take part, in one
+    shape.
+    """
     if not isinstance(pointer, Tile) or not pointer.dtype.pointee:
-        raise Refused(f"tl.{what} takes pointers, such as x + offsets, got {kind_of(pointer)}.")
+        raise Refused(
+            f"tl.{what} takes pointers, such as x + offsets, got {kind_of(pointer)}."
+        )
     mask = constant(tl, True if mask is None else mask)
     if mask.dtype != INT1:
-        raise Refused(f"A mask is made by comparisons such as offsets < n, got {mask.dtype}.")
+        raise Refused(
+            f"A mask is made by comparisons such as offsets < n, got {mask.dtype}."
+        )
     if mask.shape and not pointer.shape:
-        raise Refused(f"One pointer takes one mask, got a mask of shape {mask.shape}: add tl.arange to the pointer.")
+        raise Refused(
+            f"One pointer takes one mask, got a mask of shape {mask.shape}: add"
+            " tl.arange to the pointer."
+        )
     try:
         data, active = np.broadcast_arrays(pointer.data, mask.data)
     except ValueError:
-        raise Refused(f"Pointers of shape {pointer.shape} and a mask of {mask.shape} don't fit.") from None
+        raise Refused(
+            f"Pointers of shape {pointer.shape} and a mask of {mask.shape} don't fit."
+        ) from None
     out = Tile(tl, data, pointer.dtype, pointer, mask)
     out.wrapped = pointer.wrapped
     return out, active
@@ -35,11 +47,20 @@ def _masked(tl: Language, pointer: Any, mask: Any, what: str) -> tuple[Tile, Arr
 
 @as_function
 def _load(
-    tl: Language, pointer: Any, mask: Any = None, other: Any = None, *, cache_modifier: str = "",
-    eviction_policy: str = "", volatile: bool = False,
-) -> Tile:  # fmt: skip
+    tl: Language,
+    pointer: Any,
+    mask: Any = None,
+    other: Any = None,
+    *,
+    cache_modifier: str = "",
+    eviction_policy: str = "",
+    volatile: bool = False,
+) -> Tile:
     if mask is None and other is not None:
-        raise Refused("`other` is for lanes that a mask leaves out: pass mask too, or leave `other` out.")
+        raise Refused(
+            "`other` is for lanes that a mask leaves out: pass mask too, or leave"
+            " `other` out."
+        )
     pointer, active = _masked(tl, pointer, mask, "load")
     dtype = pointer.dtype.element_ty
     data = np.zeros(pointer.shape, dtype.numpy)
@@ -47,33 +68,58 @@ def _load(
         data[...] = constant(tl, other).to(dtype).data
     data[active] = tl.run.access("load", pointer, active)
     out = Tile(tl, data, dtype)
-    out.undefined = pointer.undefined if other is not None else pointer.undefined | ~active
+    out.undefined = (
+        pointer.undefined if other is not None else pointer.undefined | ~active
+    )
     return out
 
 
-def _stored(tl: Language, pointer: Any, value: Any, mask: Any, what: str) -> tuple[Tile, Tile, Array]:
-    """Pointers, the values for them, undefined where the pointers are, and which of them take part."""
+def _stored(
+    tl: Language, pointer: Any, value: Any, mask: Any, what: str
+) -> tuple[Tile, Tile, Array]:
+    """Pointers, the values for them, undefined where the pointers are, and which of
+    them take part.
+    """
     shape = getattr(pointer, "shape", ())
     pointer, active = _masked(tl, pointer, mask, what)
     value = constant(tl, value).to(pointer.dtype.element_ty)
-    if shape != pointer.shape or (value.shape and np.broadcast_shapes(shape, value.shape) != shape):
+    if shape != pointer.shape or (
+        value.shape and np.broadcast_shapes(shape, value.shape) != shape
+    ):
         raise Refused(
-            f"tl.{what} has pointers of shape {shape} and values of {value.shape}: the pointers' shape counts."
+            f"tl.{what} has pointers of shape {shape} and values of {value.shape}: the"
+            " pointers' shape counts."
         )
-    return pointer, Tile(tl, broadcast(tl, value, shape).data, value.dtype, value, pointer), active
+    return (
+        pointer,
+        Tile(tl, broadcast(tl, value, shape).data, value.dtype, value, pointer),
+        active,
+    )
 
 
 @as_function
 def _store(
-    tl: Language, pointer: Any, value: Any, mask: Any = None, *, cache_modifier: str = "", eviction_policy: str = ""
-) -> None:  # fmt: skip
+    tl: Language,
+    pointer: Any,
+    value: Any,
+    mask: Any = None,
+    *,
+    cache_modifier: str = "",
+    eviction_policy: str = "",
+) -> None:
     pointer, value, active = _stored(tl, pointer, value, mask, "store")
     tl.run.access("store", pointer, active, value)
 
 
 def _atomic(
-    name: str, tl: Language, pointer: Any, value: Any, mask: Any = None, sem: Any = None, scope: Any = None
-) -> Tile:  # fmt: skip
+    name: str,
+    tl: Language,
+    pointer: Any,
+    value: Any,
+    mask: Any = None,
+    sem: Any = None,
+    scope: Any = None,
+) -> Tile:
     pointer, value, active = _stored(tl, pointer, value, mask, f"atomic_{name}")
     data = np.zeros(pointer.shape, value.dtype.numpy)
     data[active] = tl.run.access("atomic", pointer, active, value, _CHANGES[name], sem)
@@ -83,9 +129,20 @@ def _atomic(
 
 
 @as_function
-def _atomic_cas(tl: Language, pointer: Any, expected: Any, value: Any, sem: Any = None, scope: Any = None) -> Tile:
+def _atomic_cas(
+    tl: Language,
+    pointer: Any,
+    expected: Any,
+    value: Any,
+    sem: Any = None,
+    scope: Any = None,
+) -> Tile:
     pointer, value, active = _stored(tl, pointer, value, None, "atomic_cas")
-    wanted = iter(broadcast(tl, constant(tl, expected).to(value.dtype), pointer.shape).data.ravel())
+    wanted = iter(
+        broadcast(
+            tl, constant(tl, expected).to(value.dtype), pointer.shape
+        ).data.ravel()
+    )
 
     def changed(old: Any, new: Any) -> Any:
         return new if old == next(wanted) else old
@@ -95,12 +152,19 @@ def _atomic_cas(tl: Language, pointer: Any, expected: Any, value: Any, sem: Any 
 
 
 def _no_box(tl: Language, *_: Any, **__: Any) -> None:
-    raise Refused("Block pointers and tensor descriptors aren't traced: use pointers and masks.")
+    raise Refused(
+        "Block pointers and tensor descriptors aren't traced: use pointers and masks."
+    )
 
 
 _CHANGES = {
-    "add": np.add, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "xchg": lambda old, new: new,
-}  # fmt: skip
+    "add": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "xchg": lambda old, new: new,
+}
 FUNCTIONS |= {f"atomic_{name}": functools.partial(_atomic, name) for name in _CHANGES}
 FUNCTIONS["make_block_ptr"] = FUNCTIONS["make_tensor_descriptor"] = _no_box

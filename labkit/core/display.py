@@ -1,4 +1,6 @@
-"""What a cell shows: values by their words instead of their fields, and tables of text."""
+"""What a cell shows: values by their words instead of their fields, and
+tables of text.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,17 @@ _CODE = re.compile(r"`([^`\n]+)`")
 
 
 def linked_html(text: str) -> str:
-    """What `as_html` makes of a text, with each https address as a link that shows its host, and `code` as such."""
+    """What `as_html` makes of a text, with each https address as a link that shows its
+    host, and `code` as such.
+    """
     linked = _LINK.sub(r'<a href="\g<0>" target="_blank">\1</a>', as_html(text))
     return _CODE.sub(r"<code>\1</code>", linked)
 
 
 def signal_name(number: int) -> str:
-    """The name of a signal, such as SIGKILL; "signal 40" where it has none, as most real-time signals."""
+    """The name of a signal, such as SIGKILL; "signal 40" where it has none, as most
+    real-time signals.
+    """
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -46,13 +52,19 @@ class Note(Shown):
         return self.text
 
     def _repr_html_(self) -> str:  # plain text would be broken in the middle of a word
-        return f"<div class='{LITERAL}' style='max-width:48em'>{linked_html(self.text)}</div>".replace("\n", "<br>")
+        return (
+            f"<div class='{LITERAL}'"
+            f" style='max-width:48em'>{linked_html(self.text)}</div>".replace(
+                "\n", "<br>"
+            )
+        )
 
 
 @checked
 @dataclass(frozen=True, repr=False)
 class Table(tables.Table):
-    """Rows of text under a title and headings, both of which may be missing; `notes` stand below as sentences.
+    """Rows of text under a title and headings, both of which may be missing; `notes`
+    stand below as sentences.
 
     Raises BadArgument for rows of different lengths.
     """
@@ -61,6 +73,12 @@ class Table(tables.Table):
 
     def __post_init__(self) -> None:
         # Else text would lose cells, and HTML would shift them.
-        lengths = [len(line) for line in ((self.headings,) if self.headings else ()) + self.rows]
+        lengths = [
+            len(line)
+            for line in ((self.headings,) if self.headings else ()) + self.rows
+        ]
         if len(set(lengths)) > 1:
-            raise BadArgument(f"Expected rows to be as long as the headings and each other, got {lengths[:20]} cells.")
+            raise BadArgument(
+                "Expected rows to be as long as the headings and each other, got"
+                f" {lengths[:20]} cells."
+            )

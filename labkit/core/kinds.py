@@ -1,4 +1,6 @@
-"""What an annotation takes: its Kind judges a value, and converts it to what the function gets."""
+"""What an annotation takes: its Kind judges a value, and converts it to what the
+function gets.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,10 @@ from labkit.core.arguments import as_number, brief_repr
 from labkit.core.errors import nearest
 from trainplan.arguments import Refused
 
-# Beyond these no quantity here has a meaning, and a product of a few of them would leave the floats.
-_LEAST, _MOST = 1e-30, 1e30
+# Beyond these no quantity here has a meaning, and a product of a few of them would
+# leave the floats.
+_LEAST = 1e-30
+_MOST = 1e30
 _MOST_ITEMS = _MOST_CHARACTERS = 1_000_000
 # how to make what was expected
 _MAKERS = {
@@ -31,7 +35,8 @@ _MAKERS = {
 
 
 class Number(NamedTuple):
-    """Bounds of a number. Without `finite` infinity and all sizes are taken, and NaN if there are no bounds.
+    """Bounds of a number. Without `finite` infinity and all sizes are taken, and NaN if
+    there are no bounds.
 
     `advice` ends the message.
     """
@@ -50,7 +55,9 @@ class Items(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """`convert` returns what the function gets, or raises; then `words` say what is taken, and `advice` what to do."""
+    """`convert` returns what the function gets, or raises; then `words` say what is
+    taken, and `advice` what to do.
+    """
 
     words: str
     convert: Callable[[Any], Any]
@@ -67,26 +74,35 @@ class Kind(NamedTuple):
 
 
 def kind_of(hint: Any, mark: Any = None) -> Kind:
-    """The Kind of a resolved annotation, with its mark if it has one; what can't be judged by its type is anything."""
-    origin, parts = get_origin(hint), get_args(hint)
+    """The Kind of a resolved annotation, with its mark if it has one; what can't be
+    judged by its type is anything.
+    """
+    origin = get_origin(hint)
+    parts = get_args(hint)
     if isinstance(mark, Kind):  # it replaces what the type says, as that of Array does
         return mark
     if origin is Annotated:  # marks of other packages' doors are theirs to read
-        return kind_of(parts[0], parts[1] if isinstance(parts[1], Kind | Number | Items) else None)
+        return kind_of(
+            parts[0], parts[1] if isinstance(parts[1], Kind | Number | Items) else None
+        )
     if hint in (int, float):
         return _number(mark or Number(), whole=hint is int)
     if origin is Literal:
         return _choice(parts)
     if origin in (Union, types.UnionType):
         # Where a path may come, text is one: the function gets a Path from both.
-        return _union([kind_of(part) for part in parts if part is not str or Path not in parts])
+        return _union(
+            [kind_of(part) for part in parts if part is not str or Path not in parts]
+        )
     if origin is collections.abc.Callable:
         return _function(len(parts[0]) if isinstance(parts[0], list) else None)
     if origin in (tuple, list, Sequence, Iterable):
         return _items(origin, parts, mark or Items())
     if origin in (dict, Mapping):
         return _mapping(kind_of(parts[0]), kind_of(parts[1]), mark or Items())
-    return _SIMPLE.get(hint) or (_instance(origin or hint) if isinstance(origin or hint, type) else ANYTHING)
+    return _SIMPLE.get(hint) or (
+        _instance(origin or hint) if isinstance(origin or hint, type) else ANYTHING
+    )
 
 
 def _require(good: bool) -> None:
@@ -100,7 +116,11 @@ def _number(bounds: Number, *, whole: bool) -> Kind:
     words = "a whole number" if whole else "a finite number" if finite else "a number"
     limits = ((" of at least", least), (" above", above), (" of at most", most))
     texts = [f"{word} {limit:,}" for word, limit in limits if math.isfinite(limit)]
-    words += f" from {least:,} to {most:,}" if math.isfinite(least + most) else " and".join(texts)
+    words += (
+        f" from {least:,} to {most:,}"
+        if math.isfinite(least + most)
+        else " and".join(texts)
+    )
 
     def convert(value: Any) -> Any:
         number: Any = as_number(value)
@@ -111,17 +131,21 @@ def _number(bounds: Number, *, whole: bool) -> Kind:
             _require(number < math.inf)
             if abs(number) > _MOST or (above == 0 and number < _LEAST):
                 raise Refused(words, value, "Its size has to be within 1e-30 and 1e30.")
-        return number if whole or abs(number) < 2**63 else float(number)  # NumPy has no larger integers
+        # NumPy has no larger integers
+        return number if whole or abs(number) < 2**63 else float(number)
 
     return Kind(words, convert, advice)
 
 
 def _choice(known: tuple[Any, ...]) -> Kind:
-    words = f"one of {', '.join(map(repr, known))}" if len(known) > 1 else repr(known[0])
+    words = (
+        f"one of {', '.join(map(repr, known))}" if len(known) > 1 else repr(known[0])
+    )
     texts = [one for one in known if isinstance(one, str)]
 
     def convert(value: Any) -> Any:
-        # What a subclass of str says of itself doesn't count; a bool is no choice, though it equals 0 or 1.
+        # What a subclass of str says of itself doesn't count; a bool is no choice,
+        # though it equals 0 or 1.
         plain = str.__str__(value) if issubclass(type(value), str) else as_number(value)
         if plain in known:
             return known[known.index(plain)]
@@ -147,21 +171,26 @@ def _bool(value: Any) -> bool:
 
 
 def _path(value: Any) -> Path:
-    # A path need not exist: only those are refused about which the system can't even be asked.
+    # A path need not exist: only those are refused about which the system can't even be
+    # asked.
     path = value if issubclass(type(value), Path) else Path(_text(value))
     if "\0" in str(path):
         raise Refused("a path without NUL", value)
     try:
         path.exists()
     except OSError as error:
-        raise Refused("a path that this system can have", value, f"It says: {error.strerror}.") from None
+        raise Refused(
+            "a path that this system can have", value, f"It says: {error.strerror}."
+        ) from None
     return path
 
 
 def _dtype(value: Any) -> str:
     if type(value) is type and value.__module__ == "numpy":
         return str(value.__name__)
-    return _text(str(value) if "dtype" in type(value).__name__.lower() else value).removeprefix("torch.")
+    return _text(
+        str(value) if "dtype" in type(value).__name__.lower() else value
+    ).removeprefix("torch.")
 
 
 def _array(value: Any) -> Any:
@@ -198,9 +227,13 @@ def _instance(cls: type) -> Kind:
     of_torch = cls.__module__ == "torch" and cls.__name__ == "Tensor"
 
     def convert(value: Any) -> Any:
-        _require(issubclass(type(value), cls))  # isinstance would believe what a value says of its class
+        # isinstance would believe what a value says of its class
+        _require(issubclass(type(value), cls))
         # A meta tensor has no values, and many operators don't take a sparse one.
-        _require(not of_torch or (value.device.type != "meta" and str(value.layout) == "torch.strided"))
+        _require(
+            not of_torch
+            or (value.device.type != "meta" and str(value.layout) == "torch.strided")
+        )
         return value
 
     words = "a dense tensor with values" if of_torch else f"a {cls.__name__}"
@@ -216,7 +249,8 @@ def _union(kinds: Sequence[Kind]) -> Kind:
             try:
                 return kind.take(value)
             except Refused as refused:
-                if refused.where or refused.words != kind.words:  # it says more than all the choices do
+                # it says more than all the choices do
+                if refused.where or refused.words != kind.words:
                     raise
                 advice = advice or refused.advice
         raise Refused(words, value, advice)
@@ -225,19 +259,27 @@ def _union(kinds: Sequence[Kind]) -> Kind:
 
 
 def _items(origin: Any, parts: Sequence[Any], mark: Items) -> Kind:
-    """A list, or anything else with items in an order. Those of a tuple of fixed length have a kind each."""
+    """A list, or anything else with items in an order. Those of a tuple of fixed length
+    have a kind each.
+    """
     fixed = origin is tuple and ... not in parts
     kinds = [kind_of(part) for part in parts if part is not ...]
-    words = f"({', '.join(kind.words for kind in kinds)})" if fixed else "a list" + _at_least(mark)
+    words = (
+        f"({', '.join(kind.words for kind in kinds)})"
+        if fixed
+        else "a list" + _at_least(mark)
+    )
 
     def convert(value: Any) -> Any:
         _require(not issubclass(type(value), str | bytes | bytearray | Mapping | set))
-        items = list(itertools.islice(iter(value), _MOST_ITEMS + 1))  # itertools.count() has no end
+        # itertools.count() has no end
+        items = list(itertools.islice(iter(value), _MOST_ITEMS + 1))
         if len(items) > _MOST_ITEMS:
             raise Refused(words, value, f"At most {_MOST_ITEMS:,} items are taken.")
         if len(items) < mark.least or (fixed and len(items) != len(kinds)):
             raise Refused(words, value)
-        # One kind is that of all items; a tuple of fixed length has as many kinds as items.
+        # One kind is that of all items; a tuple of fixed length has as many kinds as
+        # items.
         taken = map(_item, itertools.cycle(kinds), items, itertools.count())
         return list(taken) if origin is list else tuple(taken)
 
@@ -251,13 +293,18 @@ def _mapping(key: Kind, inner: Kind, mark: Items) -> Kind:
             keys = [key.take(name) for name in value]
         except Refused as refused:
             raise Refused(f"a dict whose keys are {key.words}", refused.value) from None
-        return {name: _item(inner, item, name) for name, item in zip(keys, value.values(), strict=True)}
+        return {
+            name: _item(inner, item, name)
+            for name, item in zip(keys, value.values(), strict=True)
+        }
 
     return Kind("a dict" + _at_least(mark), convert)
 
 
 def _at_least(mark: Items) -> str:
-    return f" of at least {mark.least} item{'s' * (mark.least != 1)}" if mark.least else ""
+    return (
+        f" of at least {mark.least} item{'s' * (mark.least != 1)}" if mark.least else ""
+    )
 
 
 def _item(kind: Kind, value: Any, where: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Folders and files that belong to this user alone, on a machine that others use too."""
+"""Folders and files that belong to this user alone, on a machine that
+others use too.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,20 @@ from pathlib import Path
 
 from labkit.core.errors import DataError
 
-# Neither a link nor a pipe that nobody writes to is opened in a file's place. Windows lacks these flags.
-AT_ONCE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+# Neither a link nor a pipe that nobody writes to is opened in a file's place. Windows
+# lacks these flags.
+AT_ONCE = sum(
+    getattr(os, name, 0)
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
+)
 
 
 def of_this_user(folder: Path) -> Path:
-    """`folder` itself, or a folder of this user's inside it where another user owns it or others may write to it.
+    """`folder` itself, or a folder of this user's inside it where another user owns it
+    or others may write to it.
 
-    So a class that shares one LABKIT_HOME has its results apart, and what `sudo` leaves behind is nobody else's.
-    Nothing is made.
+    So a class that shares one LABKIT_HOME has its results apart, and what `sudo` leaves
+    behind is nobody else's. Nothing is made.
     """
     with contextlib.suppress(OSError):  # what doesn't exist yet is nobody's
         if _not_ours_alone(folder.stat()):
@@ -28,19 +35,27 @@ def of_this_user(folder: Path) -> Path:
 
 
 def make_private(*folders: Path) -> None:
-    """Make folders that only this user can enter; OSError where one can't be made, or is another user's already."""
+    """Make folders that only this user can enter; OSError where one can't be made, or
+    is another user's already.
+    """
     for folder in folders:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except PermissionError as error:
-            advice = f"a folder for several users is made with chmod 1777 {folder.parent}"
-            raise PermissionError(error.errno, f"{error.strerror}; {advice}", str(folder)) from error
+            advice = (
+                f"a folder for several users is made with chmod 1777 {folder.parent}"
+            )
+            raise PermissionError(
+                error.errno, f"{error.strerror}; {advice}", str(folder)
+            ) from error
         if os.name == "posix":  # mkdir leaves a folder that exists as it is
             os.close(_own_folder(folder))
 
 
 def open_own(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a file that is this user's alone, in a folder that is; OSError, without waiting, for all else."""
+    """Open a file that is this user's alone, in a folder that is; OSError, without
+    waiting, for all else.
+    """
     if os.name != "posix":
         return os.open(path, flags | AT_ONCE, 0o600)
     folder = _own_folder(path.parent)
@@ -60,15 +75,25 @@ def _own(path: str, flags: int, folder: int | None = None) -> int:
     """The descriptor of a file or folder that is this user's alone."""
     file = os.open(path, flags | AT_ONCE, 0o600, dir_fd=folder)
     status = os.fstat(file)
-    if (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)) and not _not_ours_alone(status):
+    if (
+        stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    ) and not _not_ours_alone(status):
         return file
     os.close(file)
-    raise PermissionError(errno.EPERM, "another user owns it or may write to it, or it is no regular file", path)
+    raise PermissionError(
+        errno.EPERM,
+        "another user owns it or may write to it, or it is no regular file",
+        path,
+    )
 
 
 def _not_ours_alone(status: os.stat_result) -> bool:
-    """Whether another user owns a file or folder, or may write to it: a hub puts all users into one group."""
-    return os.name == "posix" and (status.st_uid != os.geteuid() or status.st_mode & 0o022 != 0)
+    """Whether another user owns a file or folder, or may write to it: a hub puts all
+    users into one group.
+    """
+    return os.name == "posix" and (
+        status.st_uid != os.geteuid() or status.st_mode & 0o022 != 0
+    )
 
 
 def has_space(path: str | Path) -> bool:
@@ -77,9 +102,15 @@ def has_space(path: str | Path) -> bool:
 
 
 @contextlib.contextmanager
-def writing(path: Path, advice: str = "Choose a folder that you can write to.") -> Iterator[None]:
-    """DataError, with what to do, where the block can't write to `path`: no permission, no space, read-only."""
+def writing(
+    path: Path, advice: str = "Choose a folder that you can write to."
+) -> Iterator[None]:
+    """DataError, with what to do, where the block can't write to `path`: no permission,
+    no space, read-only.
+    """
     try:
         yield
     except OSError as error:
-        raise DataError(f"{path} can't be written ({error.strerror or error}). {advice}") from error
+        raise DataError(
+            f"{path} can't be written ({error.strerror or error}). {advice}"
+        ) from error

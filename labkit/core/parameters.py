@@ -1,11 +1,13 @@
-"""The door of public functions: their annotations say what they take, and `checked` judges and converts by them.
+"""The door of public functions: their annotations say what they take, and `checked`
+judges and converts by them.
 
     @checked
-    def point_to_point_s(n_bytes: NonNegative, *, bytes_per_s: Positive, messages: Count = 1) -> float: ...
+    def transfer_s(n_bytes: NonNegative, *, bytes_per_s: Positive) -> float: ...
 
-Numbers of Python, NumPy and torch become int or float; lists, arrays and generators become lists or tuples. All else is
-refused with a sentence: a bool or NaN for a number, what is out of range, text for a function, a function of another
-number of arguments, a class in place of its instance.
+Numbers of Python, NumPy and torch become int or float; lists, arrays and generators
+become lists or tuples. All else is refused with a sentence: a bool or NaN for a number,
+what is out of range, text for a function, a function of another number of arguments, a
+class in place of its instance.
 """
 
 from __future__ import annotations
@@ -29,12 +31,17 @@ Count = Annotated[int, Number(least=1)]
 Size = Annotated[int, Number(least=0)]
 Positive = Annotated[float, Number(above=0)]
 NonNegative = Annotated[float, Number(least=0)]
-Share = Annotated[float, Number(least=0, most=1, advice="It is a share: write 0.97 for 97 %.")]
+Share = Annotated[
+    float, Number(least=0, most=1, advice="It is a share: write 0.97 for 97 %.")
+]
 AnyNumber = Annotated[float, Number(finite=False)]  # NaN and infinity too
-Dtype = Annotated[Any, DTYPE]  # a name or torch's or NumPy's dtype; the function gets the name
-Array = Annotated[Any, ARRAY]  # arrays, tensors and lists of numbers; the function gets a NumPy array
+# a name or torch's or NumPy's dtype; the function gets the name
+Dtype = Annotated[Any, DTYPE]
+# arrays, tensors and lists of numbers; the function gets a NumPy array
+Array = Annotated[Any, ARRAY]
 
-# unit of a number, by the end of its parameter's name: the first that fits, so bytes_per_s comes before _s
+# unit of a number, by the end of its parameter's name: the first that fits, so
+# bytes_per_s comes before _s
 _UNITS = {
     "bytes_per_s": "bytes a second",
     "bits_per_s": "bits a second",
@@ -56,23 +63,29 @@ def checked(fn: F) -> F: ...
 @overload
 def checked(*, error: type[Exception]) -> Callable[[F], F]: ...
 def checked(fn: Any = None, *, error: type[Exception] = BadArgument) -> Any:
-    """Judge and convert what a function, or the constructor of a class, is called with, by its annotations.
+    """Judge and convert what a function, or the constructor of a class, is called with,
+    by its annotations.
 
-    Raises `error` with the parameter, what it takes and what came. Defaults are not judged. What an annotation can't
-    say, such as that one size divides another, is left to the function, and so are parameters of type Any or object.
+    Raises `error` with the parameter, what it takes and what came. Defaults are not
+    judged. What an annotation can't say, such as that one size divides another, is left
+    to the function, and so are parameters of type Any or object.
     """
     if fn is None:
         return functools.partial(checked, error=error)
     if isinstance(fn, type):
-        # The class itself stays, so that isinstance, pickle and dataclasses.replace know it.
+        # The class itself stays, so that isinstance, pickle and dataclasses.replace
+        # know it.
         setattr(fn, "__init__", checked(error=error)(vars(fn)["__init__"]))  # noqa: B010
         return fn
     parameters = inspect.signature(fn).parameters.values()
     places = [one.name for one in parameters if one.kind < one.VAR_POSITIONAL]
-    further = next((one.name for one in parameters if one.kind is one.VAR_POSITIONAL), "")
+    further = next(
+        (one.name for one in parameters if one.kind is one.VAR_POSITIONAL), ""
+    )
     others = next((one.name for one in parameters if one.kind is one.VAR_KEYWORD), "")
 
-    @functools.cache  # by the first call, since annotations may name what is heavy to import
+    # by the first call, since annotations may name what is heavy to import
+    @functools.cache
     def kinds() -> dict[str, Kind]:
         hints = _hints(inspect.unwrap(fn))
         return {one.name: kind_of(hints.get(one.name, Any)) for one in parameters}
@@ -87,7 +100,10 @@ def checked(fn: Any = None, *, error: type[Exception] = BadArgument) -> Any:
     def door(*args: Any, **kwargs: Any) -> Any:
         # Too many arguments and unknown names are left to Python's own message.
         names = itertools.chain(places, itertools.repeat(further))
-        return fn(*map(judged, names, args), **{name: judged(name, value) for name, value in kwargs.items()})
+        return fn(
+            *map(judged, names, args),
+            **{name: judged(name, value) for name, value in kwargs.items()},
+        )
 
     return door
 
@@ -95,12 +111,21 @@ def checked(fn: Any = None, *, error: type[Exception] = BadArgument) -> Any:
 def _message(name: str, refused: Refused) -> str:
     units = (f"It is in {unit}." for end, unit in _UNITS.items() if name.endswith(end))
     advice = refused.advice or (next(units, "") if "number" in refused.words else "")
-    words = refused.words + (f" such as {_TEXTS[name]!r}" if name in _TEXTS and refused.words == "text" else "")
-    return f"Expected {name}{refused.where} to be {words}, got {brief_repr(refused.value)}. {advice}".rstrip()
+    words = refused.words + (
+        f" such as {_TEXTS[name]!r}"
+        if name in _TEXTS and refused.words == "text"
+        else ""
+    )
+    return (
+        f"Expected {name}{refused.where} to be {words}, got"
+        f" {brief_repr(refused.value)}. {advice}".rstrip()
+    )
 
 
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function; what its module imports for type checkers alone is imported now."""
+    """The annotations of a function; what its module imports for type checkers alone is
+    imported now.
+    """
     try:
         return get_type_hints(fn, include_extras=True)
     except NameError:
@@ -108,5 +133,8 @@ def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
         names = dict(vars(module))
         for node in ast.parse(inspect.getsource(module)).body:
             if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-                exec(compile(ast.Module(node.body, []), str(module.__file__), "exec"), names)
+                exec(
+                    compile(ast.Module(node.body, []), str(module.__file__), "exec"),
+                    names,
+                )
         return get_type_hints(fn, names, include_extras=True)

@@ -1,4 +1,6 @@
-"""The workbook's folders, which stand beside labkit in a clone; Colab, Binder and `pip install -e` use one too."""
+"""The workbook's folders, which stand beside labkit in a clone; Colab, Binder and `pip
+install -e` use one too.
+"""
 
 from pathlib import Path
 

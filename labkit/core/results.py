@@ -1,8 +1,11 @@
-"""Predictions, measurements, verdicts and attempts at exercises, kept one JSON object a line.
+"""Predictions, measurements, verdicts and attempts at exercises, kept one JSON object a
+line.
 
-A reader's lines go to `results.jsonl` in the state folder; a recorded run in data/recorded/ is the same format, so a
-recorded run *is* somebody's results file with a name. A damaged line is reported and skipped, never lost or fatal.
-So is a line of an unknown kind. Unknown fields are passed over, so a change of what one means needs a new kind of line.
+A reader's lines go to `results.jsonl` in the state folder; a recorded run in
+data/recorded/ is the same format, so a recorded run *is* somebody's results file with a
+name. A damaged line is reported and skipped, never lost or fatal. So is a line of an
+unknown kind. Unknown fields are passed over, so a change of what one means needs a new
+kind of line.
 """
 
 from __future__ import annotations
@@ -45,22 +48,27 @@ def _unit(value: Any) -> str:
     return str(value)
 
 
-Section = Annotated[str, Kind("text such as '00.3'", _section, "It is notebook.section.")]
+Section = Annotated[
+    str, Kind("text such as '00.3'", _section, "It is notebook.section.")
+]
 Unit = Annotated[str, Kind("text such as 'images/s'", _unit)]
 
 
 @checked(error=BadMeasurement)
 @dataclass(frozen=True, repr=False)
 class Measurement(Shown):
-    """A value (the median where there are samples) in `unit`, and everything needed to know what it means.
+    """A value (the median where there are samples) in `unit`, and everything needed to
+    know what it means.
 
-    `section` is notebook and section, "00.3"; `what` names the quantity within it. `predicted` is the
-    reader's guess in the same unit, if one was made before. `claims` are the ids of the claims it bears on. `size`
-    says what one call handled, "batch 64", and is empty where that isn't known; `dtype` is the number format; `items`
-    is what one call handled as a number, where a rate is counted in it (see `core.comparable`). Other programs took
-    the share `waited` of its time (0 to 1, None if unknown); `busy` says so if no verdict may rest on the number. A
-    published number has a `link` to its source, and for a machine who measured it, and on which device. A ratio has the
-    ends of its 95 % interval, `low` and `high`, where they are known.
+    `section` is notebook and section, "00.3"; `what` names the quantity within it.
+    `predicted` is the reader's guess in the same unit, if one was made before. `claims`
+    are the ids of the claims it bears on. `size` says what one call handled, "batch
+    64", and is empty where that isn't known; `dtype` is the number format; `items` is
+    what one call handled as a number, where a rate is counted in it (see
+    `core.comparable`). Other programs took the share `waited` of its time (0 to 1, None
+    if unknown); `busy` says so if no verdict may rest on the number. A published number
+    has a `link` to its source, and for a machine who measured it, and on which device.
+    A ratio has the ends of its 95 % interval, `low` and `high`, where they are known.
     """
 
     section: Section
@@ -86,40 +94,64 @@ class Measurement(Shown):
 
     @property
     def shows_no_difference(self) -> bool:
-        """Whether the interval of a ratio holds 1, so that nothing is known to be faster."""
+        """Whether the interval of a ratio holds 1, so that nothing is known to be
+        faster.
+        """
         has_interval = self.unit == "x" and not self.low is self.high is None
-        return has_interval and (self.low or 0.0) <= 1 <= (math.inf if self.high is None else self.high)
+        return has_interval and (self.low or 0.0) <= 1 <= (
+            math.inf if self.high is None else self.high
+        )
 
     @property
     def amount(self) -> str:
-        """The value in its unit, with its interval; "no difference seen" of a ratio whose interval holds 1."""
+        """The value in its unit, with its interval; "no difference seen" of a ratio
+        whose interval holds 1.
+        """
         value = format_quantity(self.value, self.unit)
         if self.low is self.high is None:
             return value
         top = " or more" if self.high is None else f" to {significant(self.high)}"
         interval = f"95 % interval {significant(self.low or 0.0)}{top}"
-        return f"no difference seen ({value}, {interval})" if self.shows_no_difference else f"{value} ({interval})"
+        return (
+            f"no difference seen ({value}, {interval})"
+            if self.shows_no_difference
+            else f"{value} ({interval})"
+        )
 
     @property
     def came_from(self) -> str:
-        """Origin and machine, "recorded on M" or "published: who, device": what a board writes beside the number."""
-        return f"{self.origin}: {self.machine}" if self.origin == "published" else f"{self.origin} on {self.machine}"
+        """Origin and machine, "recorded on M" or "published: who, device": what a board
+        writes beside the number.
+        """
+        return (
+            f"{self.origin}: {self.machine}"
+            if self.origin == "published"
+            else f"{self.origin} on {self.machine}"
+        )
 
     @property
     def key(self) -> str:
-        """Section and name, "00.3 all threads": what a prediction, a measurement and a recorded value share."""
+        """Section and name, "00.3 all threads": what a prediction, a measurement and a
+        recorded value share.
+        """
         return f"{self.section} {self.what}"
 
     def __str__(self) -> str:
-        source = self.came_from if self.origin in ("recorded", "published") else self.origin
-        known = "; ".join(part for part in (source, self.size, self.dtype, self.busy) if part)
+        source = (
+            self.came_from if self.origin in ("recorded", "published") else self.origin
+        )
+        known = "; ".join(
+            part for part in (source, self.size, self.dtype, self.busy) if part
+        )
         return f"{self.what}: {self.amount} ({known})"
 
 
 @checked(error=BadMeasurement)
 @dataclass(frozen=True)
 class Prediction:
-    """A number the reader wrote down; `blind` is False when the same thing had been measured here before."""
+    """A number the reader wrote down; `blind` is False when the same thing had been
+    measured here before.
+    """
 
     section: Section
     what: str
@@ -148,7 +180,8 @@ class Attempt:
     """A step at an exercise: an answer that was checked, or help that was asked for.
 
     `what` is the exercise's number, "10.6b"; `section` is notebook and section.
-    `answer` is the same for the same answer, `step` says which hint was shown, and `message` what the check replied.
+    `answer` is the same for the same answer, `step` says which hint was shown, and
+    `message` what the check replied.
     """
 
     section: Section
@@ -161,22 +194,44 @@ class Attempt:
 
 
 Entry = Measurement | Prediction | Verdict | Attempt
-_KINDS: dict[str, type[Entry]] = {cls.__name__.lower(): cls for cls in (Measurement, Prediction, Verdict, Attempt)}
+_KINDS: dict[str, type[Entry]] = {
+    cls.__name__.lower(): cls for cls in (Measurement, Prediction, Verdict, Attempt)
+}
 # What may differ between two entries on the same thing, of which the later one counts.
-_OUTCOME = {"value", "when", "samples", "predicted", "claims", "versions", "waited", "busy", "low", "high"}
+_OUTCOME = {
+    "value",
+    "when",
+    "samples",
+    "predicted",
+    "claims",
+    "versions",
+    "waited",
+    "busy",
+    "low",
+    "high",
+}
 _OUTCOME |= {"blind", "verdict", "because"}
-_LEFT_OUT = ("size", "dtype", "busy", "link", "answer", "step", "message")  # of a line, where they are empty or 0
-_FIELDS = {cls: [field.name for field in dataclasses.fields(cls)] for cls in _KINDS.values()}
-_SAME = {cls: [name for name in names if name not in _OUTCOME] for cls, names in _FIELDS.items()}
+# of a line, where they are empty or 0
+_LEFT_OUT = ("size", "dtype", "busy", "link", "answer", "step", "message")
+_FIELDS = {
+    cls: [field.name for field in dataclasses.fields(cls)] for cls in _KINDS.values()
+}
+_SAME = {
+    cls: [name for name in names if name not in _OUTCOME]
+    for cls, names in _FIELDS.items()
+}
 _SAME[Attempt] = _FIELDS[Attempt]  # each counts
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """("00.3", "all threads") of "00.3 all threads", spare spaces aside; BadMeasurement for anything else."""
+    """("00.3", "all threads") of "00.3 all threads", spare spaces aside; BadMeasurement
+    for anything else.
+    """
     match = _KEY.fullmatch(" ".join(key.split())) if isinstance(key, str) else None
     if match is None:
         raise BadMeasurement(
-            f"Expected a key like '00.3 all threads' (notebook.section and a name), got {brief_repr(key)}."
+            "Expected a key like '00.3 all threads' (notebook.section and a name), got"
+            f" {brief_repr(key)}."
         )
     return match[1], match[2]
 
@@ -187,10 +242,14 @@ def now() -> str:
 
 
 def to_line(entry: Entry) -> str:
-    """One line of JSON, without the line's end; samples to seven digits, more than any clock is good for."""
+    """One line of JSON, without the line's end; samples to seven digits, more than any
+    clock is good for.
+    """
     kind = next(name for name, cls in _KINDS.items() if isinstance(entry, cls))
     given = dataclasses.asdict(entry).items()
-    fields = {k: v for k, v in given if v not in (None, (), {}) and (v or k not in _LEFT_OUT)}
+    fields = {
+        k: v for k, v in given if v not in (None, (), {}) and (v or k not in _LEFT_OUT)
+    }
     if "samples" in fields:
         fields["samples"] = [float(f"{sample:.7g}") for sample in fields["samples"]]
     return json.dumps({"kind": kind, **fields}, ensure_ascii=False)
@@ -201,15 +260,25 @@ def from_line(line: str) -> Entry:
     try:
         fields: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise BadMeasurement(f"Expected a line of JSON, got {brief_repr(line)} ({error}).") from error
+        raise BadMeasurement(
+            f"Expected a line of JSON, got {brief_repr(line)} ({error})."
+        ) from error
     kind = fields.get("kind") if isinstance(fields, dict) else None
     if not isinstance(kind, str):
-        raise BadMeasurement(f"Expected a JSON object with a kind out of {', '.join(_KINDS)}, got {line.strip()[:60]}.")
+        raise BadMeasurement(
+            f"Expected a JSON object with a kind out of {', '.join(_KINDS)}, got"
+            f" {line.strip()[:60]}."
+        )
     if kind not in _KINDS:
-        raise BadMeasurement(f"Written by a newer labkit (kind {brief_repr(kind)}), and kept in the file.")
+        raise BadMeasurement(
+            f"Written by a newer labkit (kind {brief_repr(kind)}), and kept in the"
+            " file."
+        )
     cls: Any = _KINDS[kind]
     try:
-        entry: Entry = cls(**{name: fields[name] for name in _FIELDS[cls] if name in fields})
+        entry: Entry = cls(
+            **{name: fields[name] for name in _FIELDS[cls] if name in fields}
+        )
     except TypeError as error:
         raise BadMeasurement(f"Expected the fields of a {kind} ({error}).") from error
     return entry
@@ -218,8 +287,9 @@ def from_line(line: str) -> Entry:
 class Results:
     """A results file, and what could not be written to it.
 
-    Lines are appended whole and under a lock, so several kernels may share the file. Where the folder can't be
-    written, entries stay in memory, `note` says so, and the next append or probe tries again, in their order.
+    Lines are appended whole and under a lock, so several kernels may share the file.
+    Where the folder can't be written, entries stay in memory, `note` says so, and the
+    next append or probe tries again, in their order.
     """
 
     def __init__(self, path: Path) -> None:
@@ -227,15 +297,20 @@ class Results:
         self.note = ""
         self._lines = Lines(path, from_line, same, own=True)
         self._unsaved: list[Entry] = []
-        self._writing = threading.Lock()  # of this kernel's threads; between processes the file's own lock counts
+        # of this kernel's threads; between processes the file's own lock counts
+        self._writing = threading.Lock()
 
     def append(self, entry: Entry) -> None:
-        """Add an entry at the end of the file, or in memory when the file can't be written."""
+        """Add an entry at the end of the file, or in memory when the file can't be
+        written.
+        """
         self._unsaved.append(entry)
         self.probe()
 
     def probe(self) -> None:
-        """Write what could not be written before, and let `note` say whether the file can be written."""
+        """Write what could not be written before, and let `note` say whether the file
+        can be written.
+        """
         with self._writing:
             try:
                 if not self._unsaved:
@@ -245,29 +320,43 @@ class Results:
                     del self._unsaved[0]  # only now: the write may have raised
             except OSError as error:
                 self.note = (
-                    f"Results can't be written to {self.path} ({error.strerror or error}), so they stay in memory and "
-                    "are gone when this kernel stops. Set LABKIT_HOME to a folder of yours with free space."
+                    f"Results can't be written to {self.path}"
+                    f" ({error.strerror or error}), so they stay in memory and are gone"
+                    " when this kernel stops. Set LABKIT_HOME to a folder of yours"
+                    " with free space."
                 )
             else:
                 self.note = ""
 
     def entries(self) -> list[Entry]:
-        """Of the readable entries on the same thing the last, in the order of writing; then those kept in memory."""
-        saved = self._lines.read()[0]  # between two writes, an entry may be in the file and in memory
-        return [*(entry for entry in saved if entry not in self._unsaved), *self._unsaved]
+        """Of the readable entries on the same thing the last, in the order of writing;
+        then those kept in memory.
+        """
+        # between two writes, an entry may be in the file and in memory
+        saved = self._lines.read()[0]
+        return [
+            *(entry for entry in saved if entry not in self._unsaved),
+            *self._unsaved,
+        ]
 
     def damaged(self) -> list[str]:
-        """A sentence for each reason to skip lines: how many, and what is wrong. They stay in the file."""
+        """A sentence for each reason to skip lines: how many, and what is wrong. They
+        stay in the file.
+        """
         return self._lines.read()[1]
 
 
 def same(entry: Entry) -> tuple[object, ...]:
-    """What two entries have in common where the later one replaces the earlier: all but their outcome."""
+    """What two entries have in common where the later one replaces the earlier: all but
+    their outcome.
+    """
     return (type(entry), *(getattr(entry, name) for name in _SAME[type(entry)]))
 
 
 def read(path: Path) -> tuple[list[Entry], list[str]]:
-    """What `Results` reads of a file, whoever owns it: entries, and a sentence for each reason to skip lines."""
+    """What `Results` reads of a file, whoever owns it: entries, and a sentence for each
+    reason to skip lines.
+    """
     return _lines_at(path).read()
 
 
@@ -275,14 +364,19 @@ _lines_at = functools.cache(lambda path: Lines(path, from_line, same))
 
 
 def state_folder() -> Path:
-    """Where a reader's results and ceilings are kept: LABKIT_HOME, or the user's state folder. It may not exist yet.
+    """Where a reader's results and ceilings are kept: LABKIT_HOME, or the user's state
+    folder. It may not exist yet.
 
     Users who share one LABKIT_HOME have a folder each in it (see `of_this_user`).
     """
     import platformdirs
 
     home = os.environ.get("LABKIT_HOME")
-    return of_this_user(Path(home).expanduser() if home else platformdirs.user_state_path("labkit", appauthor=False))
+    return of_this_user(
+        Path(home).expanduser()
+        if home
+        else platformdirs.user_state_path("labkit", appauthor=False)
+    )
 
 
 def results() -> Results:
@@ -294,6 +388,8 @@ _results_at = functools.cache(Results)
 
 
 def profile() -> Profile:
-    """What LABKIT_PROFILE asks for: 'ci', the smallest sizes; 'smoke', these and the fewest readings; else 'full'."""
+    """What LABKIT_PROFILE asks for: 'ci', the smallest sizes; 'smoke', these and the
+    fewest readings; else 'full'.
+    """
     asked = os.environ.get("LABKIT_PROFILE")
     return asked if asked in ("smoke", "ci") else "full"  # type: ignore[return-value]  # mypy does not narrow by `in`

@@ -1,4 +1,6 @@
-"""What several notebooks' checks read from an answer: its parts, its whole numbers, the mistake that a number shows."""
+"""What several notebooks' checks read from an answer: its parts, its whole numbers, the
+mistake that a number shows.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,27 @@ from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, close
 
-Told = tuple[str, Mapping[float, str], str]  # the unit of a number, and what `mistake` takes
+# the unit of a number, and what `mistake` takes
+Told = tuple[str, Mapping[float, str], str]
 
 
 @contextmanager
 def about(given: str) -> Iterator[None]:
-    """Say for what a NotYet is that is raised inside the `with`: "For 7 images on 2 ranks: ..."."""
+    """Say for what a NotYet is that is raised inside the `with`: "For 7 images on 2
+    ranks: ...".
+    """
     try:
         yield
     except NotYet as wrong:
-        raise NotYet(f"For {given}: {str(wrong).replace('Expected', 'expected', 1)}") from wrong
+        raise NotYet(
+            f"For {given}: {str(wrong).replace('Expected', 'expected', 1)}"
+        ) from wrong
 
 
 def parts(answer: object, n: int, expected: str, given: str = "") -> tuple[Any, ...]:
-    """The n parts of a tuple or list; NotYet for anything else, which says what was `expected` (for which `given`)."""
+    """The n parts of a tuple or list; NotYet for anything else, which says what was
+    `expected` (for which `given`).
+    """
     if isinstance(answer, tuple | list) and len(answer) == n:
         return tuple(answer)
     raise NotYet(f"{_expected(given)} {expected}, got {brief_repr(answer)}.")
@@ -38,7 +47,9 @@ def _expected(given: str) -> str:
 
 
 def as_list(answer: Any) -> list[Any] | None:
-    """A list, tuple or range, or an array or tensor of one dimension or more, as a list; None for anything else."""
+    """A list, tuple or range, or an array or tensor of one dimension or more, as a
+    list; None for anything else.
+    """
     if isinstance(answer, list | tuple | range):
         return list(answer)
     listed = answer.tolist() if hasattr(answer, "tolist") else None
@@ -57,7 +68,9 @@ def array(answer: object, expected: str, given: str) -> NDArray[np.float64]:
 
 
 def whole_numbers(answer: object, expected: str, given: str = "") -> list[int]:
-    """The answer as a list of integers; NotYet for anything else, floats and booleans included."""
+    """The answer as a list of integers; NotYet for anything else, floats and booleans
+    included.
+    """
     listed = as_list(answer)
     if listed is None or not all(map(is_whole, listed)):
         dtype = f", {answer.dtype}" if hasattr(answer, "dtype") else ""
@@ -65,13 +78,34 @@ def whole_numbers(answer: object, expected: str, given: str = "") -> list[int]:
     return [int(number) for number in listed]
 
 
-def mistake(value: float, wrong: Mapping[float, str], otherwise: str, *, rel: float = 1e-6) -> str:
-    """What went wrong: the words of the first `wrong` result that `value` equals, within `rel`; else `otherwise`."""
-    return next((words for result, words in wrong.items() if math.isclose(value, result, rel_tol=rel)), otherwise)
+def mistake(
+    value: float, wrong: Mapping[float, str], otherwise: str, *, rel: float = 1e-6
+) -> str:
+    """What went wrong: the words of the first `wrong` result that `value` equals,
+    within `rel`; else `otherwise`.
+    """
+    return next(
+        (
+            words
+            for result, words in wrong.items()
+            if math.isclose(value, result, rel_tol=rel)
+        ),
+        otherwise,
+    )
 
 
-def judge_pair(got: object, right: tuple[float, float], given: str, expected: str, told: Sequence[Told]) -> None:
-    """NotYet unless the answer is two numbers, each close to the right one; else with what is told of that one."""
+def judge_pair(
+    got: object,
+    right: tuple[float, float],
+    given: str,
+    expected: str,
+    told: Sequence[Told],
+) -> None:
+    """NotYet unless the answer is two numbers, each close to the right one; else with
+    what is told of that one.
+    """
     pair = parts(as_list(got) or got, 2, expected, given)
     for value, wanted, (unit, wrong, otherwise) in zip(pair, right, told, strict=True):
-        close(unit, hint=lambda value, m=wrong, o=otherwise: mistake(value, m, o))(value, wanted, given)
+        close(unit, hint=lambda value, m=wrong, o=otherwise: mistake(value, m, o))(
+            value, wanted, given
+        )

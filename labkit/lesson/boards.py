@@ -1,4 +1,6 @@
-"""Boards that fill while a cell runs: bars of what is measured, and curves that grow."""
+"""Boards that fill while a cell runs: bars of what is measured, and
+curves that grow.
+"""
 
 from __future__ import annotations
 
@@ -29,41 +31,77 @@ T = TypeVar("T", Timing, Comparison)
 
 
 class SpeedBoard(Live):
-    """Bars of what is measured in one section: prediction, limit, measured with spread, values from elsewhere.
+    """Bars of what is measured in one section: prediction, limit, measured with spread,
+    values from elsewhere.
 
-    `section` is notebook and section, "00.3". A row's prediction is what `lab.predict("00.3 row", ...)`
-    noted. With `items` a row shows items per second in `unit`; without, seconds. What can't be shown or recorded
-    raises BadMeasurement before it is measured.
+    `section` is notebook and section, "00.3". A row's prediction is what
+    `lab.predict("00.3 row", ...)` noted. With `items` a row shows items per second in
+    `unit`; without, seconds. What can't be shown or recorded raises BadMeasurement
+    before it is measured.
 
-    `size` says what one call handles, such as f"batch {batch}", `dtype` in which number format; they end the title. A
-    row's recorded values are those under the same key that did the same work: unit, size, format, items and profile;
-    its published ones, those of the same unit, size and format. For others the text below the figure says what differs.
+    `size` says what one call handles, such as f"batch {batch}", `dtype` in which number
+    format; they end the title. A row's recorded values are those under the same key
+    that did the same work: unit, size, format, items and profile; its published ones,
+    those of the same unit, size and format. For others the text below the figure says
+    what differs.
     """
 
     @checked(error=BadMeasurement)
     def __init__(
-        self, section: Section, title: str, *, unit: Unit = "s", size: str = "", dtype: str = "", log: bool = False
+        self,
+        section: Section,
+        title: str,
+        *,
+        unit: Unit = "s",
+        size: str = "",
+        dtype: str = "",
+        log: bool = False,
     ) -> None:
-        self.section, self.unit, self.log = section, unit, log
+        self.section = section
+        self.unit = unit
+        self.log = log
         self._work = Work(unit, size, dtype, None, results.profile())
         self.title = ", ".join(part for part in (title, size, dtype) if part)
         self._bars: dict[str, plot.Bar] = {}
-        self._apart: dict[str, list[str]] = {}  # a row's recorded values that did other work, in sentences
+        # a row's recorded values that did other work, in sentences
+        self._apart: dict[str, list[str]] = {}
         self._calculated: dict[str, list[tuple[str, float]]] = {}
-        self._cited: dict[str, list[published.Cited]] = {}  # what others published that belongs to a row
-        self._newest: dict[str, tuple[Timing, float | None]] = {}  # timings and their items since the last frame
+        # what others published that belongs to a row
+        self._cited: dict[str, list[published.Cited]] = {}
+        # timings and their items since the last frame
+        self._newest: dict[str, tuple[Timing, float | None]] = {}
         self._busy: dict[str, Contention] = {}  # rows that give no verdict
-        self._stopped: dict[str, int] = {}  # readings of rows that an error or Ctrl-C ended
+        # readings of rows that an error or Ctrl-C ended
+        self._stopped: dict[str, int] = {}
         super().__init__()
 
     def draw(self, axes: Axes) -> str:
         """Draw every row there is."""
         while self._newest:
             self._fill(*self._newest.popitem()[1])
-        words = plot.speed_bars.on(axes, list(self._bars.values()), unit=self.unit, title=self.title, log=self.log)
-        cut = (f"{row}: stopped after {n} reading{'s' * (n != 1)}." for row, n in self._stopped.items())
-        sources = published.citations(one for each in self._cited.values() for one in each)
-        return " ".join([words, *cut, *self._in_words_busy(), *self._by_reason(self._apart), *sources])
+        words = plot.speed_bars.on(
+            axes,
+            list(self._bars.values()),
+            unit=self.unit,
+            title=self.title,
+            log=self.log,
+        )
+        cut = (
+            f"{row}: stopped after {n} reading{'s' * (n != 1)}."
+            for row, n in self._stopped.items()
+        )
+        sources = published.citations(
+            one for each in self._cited.values() for one in each
+        )
+        return " ".join(
+            [
+                words,
+                *cut,
+                *self._in_words_busy(),
+                *self._by_reason(self._apart),
+                *sources,
+            ]
+        )
 
     @checked(error=BadMeasurement)
     def limit(self, row: str, value: Positive) -> None:
@@ -74,19 +112,31 @@ class SpeedBoard(Live):
 
     @checked(error=BadMeasurement)
     def expect(self, row: str, calculated: Mapping[str, Positive]) -> None:
-        """Show beside a row what was calculated for it, by what for: "H200, at most", in the board's unit."""
-        self._calculated[row] = [(f"calculated: {what}", value) for what, value in calculated.items()]
+        """Show beside a row what was calculated for it, by what for: "H200, at most",
+        in the board's unit.
+        """
+        self._calculated[row] = [
+            (f"calculated: {what}", value) for what, value in calculated.items()
+        ]
         self._look_up([row], self._work)
 
     @checked(error=BadMeasurement)
-    def absent(self, row: str, needs: str, *, calculated: Mapping[str, Positive] | None = None) -> None:
-        """Show a row that can't be measured here: what it needs, and what was recorded, published or calculated.
+    def absent(
+        self, row: str, needs: str, *, calculated: Mapping[str, Positive] | None = None
+    ) -> None:
+        """Show a row that can't be measured here: what it needs, and what was recorded,
+        published or calculated.
 
-        `calculated` maps what a value was calculated for, such as "H200, at most", to the value in the board's unit.
+        `calculated` maps what a value was calculated for, such as "H200, at most", to
+        the value in the board's unit.
         """
         self.expect(row, calculated or {})
         bar = self._row(row)
-        guess = "" if bar.predicted is None else f"; your prediction: {format_quantity(bar.predicted, self.unit)}"
+        guess = (
+            ""
+            if bar.predicted is None
+            else f"; your prediction: {format_quantity(bar.predicted, self.unit)}"
+        )
         bar.note = f"not measured here: needs {needs}{guess}"
         self.show()
         self.finish()
@@ -101,9 +151,13 @@ class SpeedBoard(Live):
         claims: Sequence[str] = (),
         **timing: Any,
     ) -> Timing:
-        """`lab.time_call` whose row fills as it runs; the result is recorded. Ctrl-C keeps the row."""
+        """`lab.time_call` whose row fills as it runs; the result is recorded. Ctrl-C
+        keeps the row.
+        """
         timing |= {"label": row, "on_wait": self.say}
-        return self._measure([row], items, claims, lambda on: bench.time_call(fn, on_sample=on, **timing))
+        return self._measure(
+            [row], items, claims, lambda on: bench.time_call(fn, on_sample=on, **timing)
+        )
 
     @checked(error=BadMeasurement)
     def compare(
@@ -114,12 +168,26 @@ class SpeedBoard(Live):
         claims: Sequence[str] = (),
         **timing: Any,
     ) -> Comparison:
-        """`lab.compare` whose rows fill as they run, taken in turn; each is recorded under this section."""
+        """`lab.compare` whose rows fill as they run, taken in turn; each is recorded
+        under this section.
+        """
         timing["on_wait"] = self.say
-        return self._measure(list(rows), items, claims, lambda on: bench.compare(rows, on_sample=on, **timing))
+        return self._measure(
+            list(rows),
+            items,
+            claims,
+            lambda on: bench.compare(rows, on_sample=on, **timing),
+        )
 
     @checked(error=BadMeasurement)
-    def add(self, row: str, timing: Timing, *, items: Positive | None = None, simulated: bool = False) -> None:
+    def add(
+        self,
+        row: str,
+        timing: Timing,
+        *,
+        items: Positive | None = None,
+        simulated: bool = False,
+    ) -> None:
         """Show a timing that was taken elsewhere; nothing is recorded."""
         self._look_up([row], self._with(items))
         self._fill(timing, items, row=row)
@@ -152,8 +220,18 @@ class SpeedBoard(Live):
             result = run(on_sample)
             for timing in [result] if isinstance(result, Timing) else result.timings:
                 self._note_busy(timing.label, timing)
-                key, size, dtype = f"{self.section} {timing.label}", self._work.size, self._work.dtype
-                journal.record(key, timing, self.unit, items=items, size=size, dtype=dtype, claims=claims)
+                key = f"{self.section} {timing.label}"
+                size = self._work.size
+                dtype = self._work.dtype
+                journal.record(
+                    key,
+                    timing,
+                    self.unit,
+                    items=items,
+                    size=size,
+                    dtype=dtype,
+                    claims=claims,
+                )
         except BaseException:
             self._stopped.update(taken)
             for row in set(rows) - set(taken):
@@ -166,7 +244,8 @@ class SpeedBoard(Live):
 
     def _begin(self, row: str) -> None:
         bar = self._row(row)
-        bar.note, bar.simulated = plot.PENDING, False
+        bar.note = plot.PENDING
+        bar.simulated = False
         bar.measured = bar.low = bar.high = None
         self._stopped.pop(row, None)
         self._busy.pop(row, None)
@@ -177,58 +256,91 @@ class SpeedBoard(Live):
             self._busy[row] = timing.contention
 
     def _in_words_busy(self) -> list[str]:
-        """One sentence for all rows that were measured on a busy machine, with what was lost by the worst."""
+        """One sentence for all rows that were measured on a busy machine, with what was
+        lost by the worst.
+        """
         if not self._busy:
             return []
         why = max(self._busy.values(), key=lambda one: one.lost or 0.0).reason
-        rows = "" if len(self._busy) == len(self._bars) else f" while it measured {', '.join(map(repr, self._busy))}"
+        rows = (
+            ""
+            if len(self._busy) == len(self._bars)
+            else f" while it measured {', '.join(map(repr, self._busy))}"
+        )
         return [f"{why[0].upper()}{why[1:]}{rows}. Run the cell again when it is calm."]
 
     def _fill(self, timing: Timing, items: float | None, row: str = "") -> None:
         bar = self._row(row or timing.label)
         low_s, high_s = timing.quartiles_s
-        bar.low, bar.high = (low_s, high_s) if items is None else (items / high_s, items / low_s)
+        bar.low, bar.high = (
+            (low_s, high_s) if items is None else (items / high_s, items / low_s)
+        )
         bar.measured = timing.median_s if items is None else timing.rate(items)
 
     def _row(self, name: str) -> plot.Bar:
         if not isinstance(name, str) or not name.strip():
-            raise BadMeasurement(f"Expected a name for the row, got {brief_repr(name)}.")
+            raise BadMeasurement(
+                f"Expected a name for the row, got {brief_repr(name)}."
+            )
         if name not in self._bars:
-            self._bars[name] = plot.Bar(name, predicted=guesses.predicted(f"{self.section} {name}", self.unit))
+            self._bars[name] = plot.Bar(
+                name, predicted=guesses.predicted(f"{self.section} {name}", self.unit)
+            )
         return self._bars[name]
 
     def _with(self, items: float | None) -> Work:
-        """What one call does that handles `items`, which are checked against the board's unit."""
+        """What one call does that handles `items`, which are checked against the
+        board's unit.
+        """
         journal.check_items("The board", self.unit, items)
         return dataclasses.replace(self._work, items=as_float(items))
 
     def _look_up(self, rows: Sequence[str], work: Work) -> None:
-        """Put what others had of the same work beside the rows, and what differs in the rest below the figure."""
+        """Put what others had of the same work beside the rows, and what differs in the
+        rest below the figure.
+        """
         guesses.check_lock(self.section)
         others = published.cited(self.section)
         for row in rows:
             bar = self._row(row)
-            bar.predicted = guesses.predicted(f"{self.section} {row}", self.unit)  # it may be newer than the row
+            # it may be newer than the row
+            bar.predicted = guesses.predicted(f"{self.section} {row}", self.unit)
             of_row = [one for one in others if one.number.what == row]
             same = [one.number for one in of_row if one.relation == "same"]
             numbers, self._apart[row] = beside(f"{self.section} {row}", work, same)
-            self._cited[row] = [one for one in of_row if one.relation == "related" or one.number in numbers]
-            bar.others = [*((one.came_from, one.value) for one in numbers), *self._calculated.get(row, [])]
+            self._cited[row] = [
+                one
+                for one in of_row
+                if one.relation == "related" or one.number in numbers
+            ]
+            bar.others = [
+                *((one.came_from, one.value) for one in numbers),
+                *self._calculated.get(row, []),
+            ]
 
     def _by_reason(self, sentences: Mapping[str, Sequence[str]]) -> list[str]:
-        """Each of the rows' sentences once, after the names of its rows where those aren't all."""
+        """Each of the rows' sentences once, after the names of its rows where those
+        aren't all.
+        """
         rows: dict[str, list[str]] = {}
         for row, why in ((row, why) for row, each in sentences.items() for why in each):
             rows.setdefault(why, []).append(row)
-        return [why if len(by) == len(self._bars) else f"{', '.join(map(repr, by))}: {why}" for why, by in rows.items()]
+        return [
+            why if len(by) == len(self._bars) else f"{', '.join(map(repr, by))}: {why}"
+            for why, by in rows.items()
+        ]
 
 
 class Curves(Live):
-    """Lines that grow while a cell runs: `curves.add(loss=0.7)`; one colour and marker a name."""
+    """Lines that grow while a cell runs: `curves.add(loss=0.7)`; one colour and marker
+    a name.
+    """
 
     @checked
     def __init__(self, title: str, *, x: str = "step", y: str = "loss") -> None:
-        self.title, self.x, self.y = title, x, y
+        self.title = title
+        self.x = x
+        self.y = y
         self.series: dict[str, list[float]] = {}
         super().__init__()
 
@@ -238,7 +350,9 @@ class Curves(Live):
 
     @checked
     def add(self, **values: AnyNumber) -> None:
-        """Append a value to each named line, and redraw if the last frame is old enough."""
+        """Append a value to each named line, and redraw if the last frame is old
+        enough.
+        """
         self.show()
         for name, value in values.items():
             self.series.setdefault(name.replace("_", " "), []).append(value)

@@ -1,4 +1,6 @@
-"""What is wrong here? A wrong answer's code with four reasons, one of which is true; then what its check says of it."""
+"""What is wrong here? A wrong answer's code with four reasons, one of which is true;
+then what its check says of it.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,29 @@ from labkit.lesson.checks import judged
 from labkit.lesson.live import publish_question, spoken_html
 from labkit.lesson.notebook import attended
 
-_STYLE = "<style>.labkit-option{width:auto;max-width:48em;height:auto;white-space:normal;text-align:left}</style>"
+_STYLE = (
+    "<style>.labkit-option{width:auto;max-width:48em;height:auto;white-space:normal;"
+    "text-align:left}</style>"
+)
 
 
 @checked(error=DataError)
 def cards(notebook: str, seed: int = 0, count: Count = 3) -> Cards | Note:
-    """So many cards of a notebook ("04"); another `seed` draws others. Raises DataError for an unknown notebook."""
+    """So many cards of a notebook ("04"); another `seed` draws others. Raises DataError
+    for an unknown notebook.
+    """
     bank: Any = importlib.import_module("exercises.bank")
     if not (chosen := bank.cards(notebook, seed)[:count]):
-        return Note("There are no cards: they are made of short wrong answers, and there are none here.")
+        return Note(
+            "There are no cards: they are made of short wrong answers, and there are"
+            " none here."
+        )
     return Cards(chosen) if attended() else Note("\n\n".join(map(str, chosen)))
 
 
 class Cards(Shown):
-    """Cards one after another: `buttons` are the four reasons and the way on, `told` is what the reader is told.
+    """Cards one after another: `buttons` are the four reasons and the way on, `told` is
+    what the reader is told.
 
     The notebook keeps the questions without their answers.
     """
@@ -35,13 +46,18 @@ class Cards(Shown):
     def __init__(self, cards: Sequence[Any]) -> None:
         import ipywidgets as widgets
 
-        self.cards, self.right, self._at = cards, 0, 0
-        self.asked, self.told = widgets.HTML(), widgets.HTML()
+        self.cards = cards
+        self.right = 0
+        self._at = 0
+        self.asked = widgets.HTML()
+        self.told = widgets.HTML()
         self.buttons = [widgets.Button(description="Next card") for _ in range(5)]
         for i, button in enumerate(self.buttons):
             button.add_class("labkit-option")
             button.on_click(functools.partial(self._answer, i) if i < 4 else self._next)
-        self.box = widgets.VBox([self.asked, *self.buttons[:4], self.told, self.buttons[4]])
+        self.box = widgets.VBox(
+            [self.asked, *self.buttons[:4], self.told, self.buttons[4]]
+        )
         self._ask()
 
     def __str__(self) -> str:
@@ -51,19 +67,31 @@ class Cards(Shown):
         card = self.cards[self._at]
         head = f"Card {self._at + 1} of {len(self.cards)}. {card.question}"
         self.asked.value = _STYLE + spoken_html(head) + _code(card.code)
-        self.told.value, self.buttons[4].layout.display = "", "none"
+        self.told.value = ""
+        self.buttons[4].layout.display = "none"
         for option, button in zip(card.options, self.buttons, strict=False):
-            button.description, button.button_style, button.icon = option, "", ""
+            button.description = option
+            button.button_style = ""
+            button.icon = ""
 
     def _answer(self, chosen: int, _button: object) -> None:
-        """Mark the true reason and the chosen one, explain, and let the check judge the answer."""
-        if self.told.value:  # answered already; a disabled button would be pale, and lose the keyboard's focus
+        """Mark the true reason and the chosen one, explain, and let the check judge the
+        answer.
+        """
+        # answered already; a disabled button would be pale, and lose the keyboard's
+        # focus
+        if self.told.value:
             return
-        card, last = self.cards[self._at], self._at == len(self.cards) - 1
-        self.buttons[chosen].button_style, self.buttons[chosen].icon = "danger", "times"
-        self.buttons[card.right].button_style, self.buttons[card.right].icon = "success", "check"
+        card = self.cards[self._at]
+        last = self._at == len(self.cards) - 1
+        self.buttons[chosen].button_style = "danger"
+        self.buttons[chosen].icon = "times"
+        self.buttons[card.right].button_style = "success"
+        self.buttons[card.right].icon = "check"
         self.right += chosen == card.right
-        verdict = "Right." if chosen == card.right else f"No: {card.misconception.title}."
+        verdict = (
+            "Right." if chosen == card.right else f"No: {card.misconception.title}."
+        )
         self.told.value = spoken_html(f"{verdict} {card.misconception.explanation}")
         said = judged(card.number, card.answer).message  # after some seconds
         self.told.value += spoken_html(f"The check says: {said}")
@@ -76,8 +104,13 @@ class Cards(Shown):
         self._ask()
 
     def _ipython_display_(self) -> None:
-        publish_question(self.box, "".join(_code(str(card)) for card in self.cards), str(self))
+        publish_question(
+            self.box, "".join(_code(str(card)) for card in self.cards), str(self)
+        )
 
 
 def _code(text: str) -> str:
-    return f"<pre class='{LITERAL}' style='margin:0.5em 0;line-height:1.4'>{as_html(text)}</pre>"
+    return (
+        f"<pre class='{LITERAL}' style='margin:0.5em"
+        f" 0;line-height:1.4'>{as_html(text)}</pre>"
+    )

@@ -1,8 +1,10 @@
-"""Judge answers: `check` says todo, not yet or passed and why; `hint` helps in steps; `solution` shows one way.
+"""Judge answers: `check` says todo, not yet or passed and why; `hint` helps in steps;
+`solution` shows one way.
 
-The check of an exercise is in `exercises/nbNN/check.py`, built from the helpers at the end of this file. It takes an
-answer, returns the sentence of a pass, and raises `Todo` or `NotYet` otherwise. `check` turns all of that into an
-`Outcome`, also what the reader's own code raises: a wrong answer is a result and never a traceback.
+The check of an exercise is in `exercises/nbNN/check.py`, built from the helpers at the
+end of this file. It takes an answer, returns the sentence of a pass, and raises `Todo`
+or `NotYet` otherwise. `check` turns all of that into an `Outcome`, also what the
+reader's own code raises: a wrong answer is a result and never a traceback.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class Todo(LabError):
 
 
 class NotYet(LabError):
-    """The answer is wrong; the message says why, and `details` (name -> value) what a notebook goes on with."""
+    """The answer is wrong; the message says why, and `details` (name -> value) what a
+    notebook goes on with.
+    """
 
     def __init__(self, message: str, **details: object) -> None:
         super().__init__(message)
@@ -69,7 +73,10 @@ def judged(number: str, answer: object) -> Outcome:
         outcome = _judged(number, exercise(number).check, answer)
     if not kept.left:
         return outcome
-    advice = f"{outcome.message} Your answer changed {', '.join(kept.left)} for good: restart the kernel."
+    advice = (
+        f"{outcome.message} Your answer changed {', '.join(kept.left)} for good:"
+        " restart the kernel."
+    )
     return dataclasses.replace(outcome, message=advice)
 
 
@@ -82,20 +89,29 @@ def _judged(number: str, judge: Callable[[Any], str], answer: object) -> Outcome
         return Outcome(number, "todo", f"{todo} Stuck? lab.hint({number!r})")
     except NotYet as wrong:
         return Outcome(number, "not yet", str(wrong), wrong.details)
-    except (Exception, SystemExit) as error:  # whatever an answer does, it is a result; Ctrl-C still stops it
-        return Outcome(number, "not yet", f"Your answer could not be judged: {_said(error)}")
+    except (Exception, SystemExit) as error:
+        # whatever an answer does, it is a result; Ctrl-C still stops it
+        return Outcome(
+            number, "not yet", f"Your answer could not be judged: {_said(error)}"
+        )
 
 
 @checked
 def hint(number: str, step: Count | None = None) -> Text:
-    """The hint number `step` of an exercise; the first is a nudge, the last nearly the answer.
+    """The hint number `step` of an exercise; the first is a nudge, the last nearly the
+    answer.
 
-    Without a step it is the first, and each answer that has been checked since a hint leads to the next one.
+    Without a step it is the first, and each answer that has been checked since a hint
+    leads to the next one.
     """
     hints = exercise(number).hints
     step = min(step or outcomes.next_hint(number), len(hints))
     outcomes.note(number, "hint", step=step)
-    more = f"\n\nStill stuck: `lab.solution({number!r})`" if has_solutions(number[:2]) else ""
+    more = (
+        f"\n\nStill stuck: `lab.solution({number!r})`"
+        if has_solutions(number[:2])
+        else ""
+    )
     if step < len(hints):
         more = f"\n\nMore: `lab.hint({number!r}, {step + 1})`"
     return Text(f"**Hint {step} of {len(hints)}.** {hints[step - 1]}{more}")
@@ -106,70 +122,123 @@ def solution(number: str) -> Text:
     """One right answer, as code with its comments (exercises/nbNN/solution.py)."""
     exercise(number)
     if not has_solutions(number[:2]):
-        return Text(f"This copy of the workbook was made without solutions. `lab.hint({number!r})` helps in steps.")
+        return Text(
+            "This copy of the workbook was made without solutions."
+            f" `lab.hint({number!r})` helps in steps."
+        )
     outcomes.note(number, "solution")
-    return Text(f"One way to solve {number}:\n```python\n{solutions(number[:2])[number]}\n```")
+    return Text(
+        f"One way to solve {number}:\n```python\n{solutions(number[:2])[number]}\n```"
+    )
 
 
 # What checks are built from.
 
 
-def number_close(answer: object, expected: float, *, rel: float, unit: str, hint: str = "", given: str = "") -> str:
-    """Compare a number with the expected one; the factor between them is the diagnosis. `rel` is relative.
+def number_close(
+    answer: object,
+    expected: float,
+    *,
+    rel: float,
+    unit: str,
+    hint: str = "",
+    given: str = "",
+) -> str:
+    """Compare a number with the expected one; the factor between them is the diagnosis.
+    `rel` is relative.
 
-    Within 5 % the message says so, and that the answer was rounded where it is the expected one rounded.
+    Within 5 % the message says so, and that the answer was rounded where it is the
+    expected one rounded.
     """
     value = as_number(answer, unit, given)
-    if math.isclose(value, expected, rel_tol=rel, abs_tol=1e-12 if expected == 0 else 0.0):
-        return f"{significant(value, 4)} {unit} is right{f' for {given}' if given else ''}."
+    if math.isclose(
+        value, expected, rel_tol=rel, abs_tol=1e-12 if expected == 0 else 0.0
+    ):
+        return (
+            f"{significant(value, 4)} {unit} is"
+            f" right{f' for {given}' if given else ''}."
+        )
     where = f"For {given}: " if given else ""
     if expected == 0 or value == 0:
         raise NotYet(f"{where}{value:g} {unit} is not what we expect. {hint}".rstrip())
     if abs(value / expected - 1) < 0.05:
         got, right = _told_apart(value, expected)
-        advice = ": return it unrounded" * any(math.isclose(value, round(expected, n), rel_tol=1e-7) for n in range(13))
-        raise NotYet(f"{where}{got} {unit} is close, but {right} {unit} was expected{advice}. {hint}".rstrip())
-    raise NotYet(f"{where}{value:.4g} {unit} is {value / expected:.3g}x what we expect. {hint}".rstrip())
+        advice = ": return it unrounded" * any(
+            math.isclose(value, round(expected, n), rel_tol=1e-7) for n in range(13)
+        )
+        raise NotYet(
+            f"{where}{got} {unit} is close, but {right} {unit} was expected{advice}."
+            f" {hint}".rstrip()
+        )
+    words = f"{value:.4g} {unit} is {value / expected:.3g}x what we expect. {hint}"
+    raise NotYet(f"{where}{words}".rstrip())
 
 
 def as_number(answer: object, unit: str, given: str = "") -> float:
-    """The answer as a float: Python, NumPy and one-element torch numbers count; NotYet for anything else."""
+    """The answer as a float: Python, NumPy and one-element torch numbers count; NotYet
+    for anything else.
+    """
     where = f"For {given}: expected" if given else "Expected"
     unit = unit if unit.startswith(("(", "of ")) else f"in {unit}"
     if answer is None or answer is ...:
         raise NotYet(f"{where} a number {unit}, got nothing. Is there a return?")
     value = as_float(answer)
     if value is None and math.prod(getattr(answer, "shape", ())) != 1:
-        raise NotYet(f"{where} one number {unit}, got {type(answer).__name__} with several.")
+        raise NotYet(
+            f"{where} one number {unit}, got {type(answer).__name__} with several."
+        )
     if value is None:
         raise NotYet(f"{where} a number {unit}, got {brief_repr(answer)}.")
     if math.isnan(value):
-        raise NotYet(f"{where} a number {unit}, got NaN: 0 / 0, infinity / infinity, or a value that was never set.")
+        raise NotYet(
+            f"{where} a number {unit}, got NaN: 0 / 0, infinity / infinity, or a value"
+            " that was never set."
+        )
     return value
 
 
 def function(answer: object) -> Callable[..., Any]:
     """The answer as a function; Todo while it is a stub."""
     if not callable(answer):
-        raise NotYet(f"Expected a function, got {brief_repr(answer)}. Pass its name without brackets.")
+        raise NotYet(
+            f"Expected a function, got {brief_repr(answer)}. Pass its name without"
+            " brackets."
+        )
     if is_open(answer):
-        raise Todo(f"{getattr(answer, '__name__', 'It')} has no body yet: replace its dots.")
+        raise Todo(
+            f"{getattr(answer, '__name__', 'It')} has no body yet: replace its dots."
+        )
     return cast("Callable[..., Any]", answer)
 
 
 def is_open(fn: object) -> bool:
-    """Whether a function is still a stub: dots in its source outside of an index, or a docstring and nothing else.
+    """Whether a function is still a stub: dots in its source outside of an index, or a
+    docstring and nothing else.
 
-    False without source, as for builtins: such an answer is called, and judged by what it returns.
+    False without source, as for builtins: such an answer is called, and judged by what
+    it returns.
     """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(cast("Any", fn))))
     except (OSError, TypeError, SyntaxError):
         return False
-    indices = {id(part) for node in ast.walk(tree) if isinstance(node, ast.Subscript) for part in ast.walk(node.slice)}
-    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in indices)
+    indices = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript)
+        for part in ast.walk(node.slice)
+    }
+    constants = (
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and id(node) not in indices
+    )
     body = getattr(tree.body[0], "body", [])
-    only_docstring = len(body) == 1 and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    only_docstring = (
+        len(body) == 1
+        and isinstance(body[0], ast.Expr)
+        and isinstance(body[0].value, ast.Constant)
+    )
     return only_docstring or any(node.value is ... for node in constants)
 
 
@@ -181,15 +250,20 @@ def over_cases(
     *,
     given: str = "",
 ) -> None:
-    """Call the answer with each case's values, and compare(got, expected(*case), words, *case), which raises NotYet.
+    """Call the answer with each case's values, and compare(got, expected(*case), words,
+    *case), which raises NotYet.
 
-    The words say which case it is: the key where `cases` is a mapping; else `given`, a format string with the names of
-    expected's parameters, such as "{n:,} elements"; else those names and values, such as "n=64, element_bytes=4".
-    The answer works on copies, so that it can't change what the next case or `expected` sees. Todo for a stub.
+    The words say which case it is: the key where `cases` is a mapping; else `given`, a
+    format string with the names of expected's parameters, such as "{n:,} elements";
+    else those names and values, such as "n=64, element_bytes=4". The answer works on
+    copies, so that it can't change what the next case or `expected` sees. Todo for a
+    stub.
     """
     fn = function(answer)
     names = list(inspect.signature(expected).parameters)
-    described = cases.items() if isinstance(cases, Mapping) else (("", case) for case in cases)
+    described = (
+        cases.items() if isinstance(cases, Mapping) else (("", case) for case in cases)
+    )
     for words, case in described:
         values = dict(zip(names, case, strict=True))
         listed = ", ".join(f"{name}={_brief(value)}" for name, value in values.items())
@@ -197,11 +271,17 @@ def over_cases(
         compare(call(fn, *copy.deepcopy(case)), expected(*case), words, *case)
 
 
-def close(unit: str, *, rel: float = 1e-6, hint: str | Callable[..., str] = "") -> Callable[..., object]:
-    """A `compare` for over_cases, of numbers by number_close; the hint is text, or a function hint(value, *case)."""
+def close(
+    unit: str, *, rel: float = 1e-6, hint: str | Callable[..., str] = ""
+) -> Callable[..., object]:
+    """A `compare` for over_cases, of numbers by number_close; the hint is text, or a
+    function hint(value, *case).
+    """
 
     def compare(got: object, right: float, given: str, *case: Any) -> None:
-        words = hint if isinstance(hint, str) else hint(as_number(got, unit, given), *case)
+        words = (
+            hint if isinstance(hint, str) else hint(as_number(got, unit, given), *case)
+        )
         number_close(got, right, rel=rel, unit=unit, given=given, hint=words)
 
     return compare
@@ -214,7 +294,9 @@ def _brief(value: object) -> str:
 
 
 def call(fn: Callable[..., Any], *args: Any) -> Any:
-    """Call the reader's function; whatever it raises becomes a NotYet with the error and the arguments."""
+    """Call the reader's function; whatever it raises becomes a NotYet with the error
+    and the arguments.
+    """
     try:
         with KeptFunctions():  # so that an answer can't replace what judges it
             return fn(*args)
@@ -225,20 +307,32 @@ def call(fn: Callable[..., Any], *args: Any) -> Any:
 
 
 def remaining(faults: Sequence[str], *, of: int) -> str:
-    """How many faults are left, "1 of 6 faults remains:", and a line of words for each."""
+    """How many faults are left, "1 of 6 faults remains:", and a line of
+    words for each.
+    """
     verb = "remains" if len(faults) == 1 else "remain"
     listed = (f"({i}) {words}" for i, words in enumerate(faults, 1))
     return "\n".join([f"{len(faults)} of {of} faults {verb}:", *listed])
 
 
-def mapping(answer: object, keys: Mapping[str, str], *, more: bool = False) -> dict[str, Any]:
-    """The answer as a dict with these keys (key -> what it stands for), and `more` or no others; Todo for a `...`."""
+def mapping(
+    answer: object, keys: Mapping[str, str], *, more: bool = False
+) -> dict[str, Any]:
+    """The answer as a dict with these keys (key -> what it stands for), and `more` or
+    no others; Todo for a `...`.
+    """
     if not isinstance(answer, dict):
-        raise NotYet(f"Expected a dict with the keys {sorted(keys)}, got {brief_repr(answer)}.")
-    missing, extra = sorted(set(keys) - set(answer)), sorted(map(str, () if more else set(answer) - set(keys)))
+        raise NotYet(
+            f"Expected a dict with the keys {sorted(keys)}, got {brief_repr(answer)}."
+        )
+    missing = sorted(set(keys) - set(answer))
+    extra = sorted(map(str, () if more else set(answer) - set(keys)))
     if missing or extra:
         not_asked_for = brief_repr(extra) if extra else "none"
-        raise NotYet(f"Expected the keys {sorted(keys)}: missing {missing or 'none'}, not asked for {not_asked_for}.")
+        raise NotYet(
+            f"Expected the keys {sorted(keys)}: missing {missing or 'none'}, not asked"
+            f" for {not_asked_for}."
+        )
     still_open = [key for key, value in answer.items() if value is ...]
     if still_open:
         raise Todo(f"Still open: {', '.join(still_open)}.")

@@ -1,4 +1,6 @@
-"""Find an exercise's check, hints and solution: everything about those of notebook NN is in `exercises/nbNN`."""
+"""Find an exercise's check, hints and solution: everything about those of notebook NN
+is in `exercises/nbNN`.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,18 @@ _NUMBER = r"\d\d\.\d[a-z]?"  # "03.2": notebook and section
 
 @dataclass(frozen=True)
 class Exercise:
-    """A check (answer -> sentence of a pass; raises Todo or NotYet) and hints, from a nudge to nearly the answer."""
+    """A check (answer -> sentence of a pass; raises Todo or NotYet) and hints, from a
+    nudge to nearly the answer.
+    """
 
     check: Callable[[Any], str]
     hints: tuple[str, ...]
 
 
 def exercise(number: str) -> Exercise:
-    """The exercise "03.2" (notebook 03, section 2); UnknownExercise names the nearest ones."""
+    """The exercise "03.2" (notebook 03, section 2); UnknownExercise names the nearest
+    ones.
+    """
     if number not in numbers():
         near = ", ".join(nearest(str(number), numbers()))
         raise UnknownExercise(f"There is no exercise {number!r}; did you mean {near}?")
@@ -33,30 +39,48 @@ def exercise(number: str) -> Exercise:
 
 
 def numbers() -> list[str]:
-    """Every exercise's number, sorted; reads the hints and loads no check. DataError where there are no exercises."""
+    """Every exercise's number, sorted; reads the hints and loads no check. DataError
+    where there are no exercises.
+    """
     if not EXERCISES.is_dir():
-        raise DataError(f"Expected the workbook's exercises in {EXERCISES}. Work in a clone of the repository.")
-    return [number for folder in sorted(EXERCISES.glob("nb*")) for number in sorted(_hints(folder.name[2:]))]
+        raise DataError(
+            f"Expected the workbook's exercises in {EXERCISES}. Work in a clone of the"
+            " repository."
+        )
+    return [
+        number
+        for folder in sorted(EXERCISES.glob("nb*"))
+        for number in sorted(_hints(folder.name[2:]))
+    ]
 
 
 def _checks(notebook: str) -> dict[str, Callable[[Any], str]]:
     """Number -> check of one notebook's exercises."""
     try:
-        return cast("dict[str, Callable[[Any], str]]", importlib.import_module(f"exercises.nb{notebook}.check").CHECKS)
+        return cast(
+            "dict[str, Callable[[Any], str]]",
+            importlib.import_module(f"exercises.nb{notebook}.check").CHECKS,
+        )
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("exercises"):
             raise
         hiding = getattr(sys.modules.get("exercises"), "__file__", None)
         raise DataError(
-            f"A module of the same name hides the workbook's exercises: rename {hiding} and restart the kernel."
+            f"A module of the same name hides the workbook's exercises: rename {hiding}"
+            " and restart the kernel."
             if hiding
-            else f"Python can't import the exercises in {EXERCISES}: run pip install -e {ROOT} and restart the kernel."
+            else (
+                f"Python can't import the exercises in {EXERCISES}: run pip install -e"
+                f" {ROOT} and restart the kernel."
+            )
         ) from error
 
 
 @functools.cache
 def _hints(notebook: str) -> dict[str, tuple[str, ...]]:
-    """Number -> hints of one notebook's exercises, from the numbered lists in its hints.md."""
+    """Number -> hints of one notebook's exercises, from the numbered lists in its
+    hints.md.
+    """
     parts = re.split(rf"(?m)^## ({_NUMBER})\n", _text(notebook, "hints.md"))
     return {
         number: tuple(re.findall(r"(?m)^\d+\. (.*)$", text))
@@ -65,21 +89,31 @@ def _hints(notebook: str) -> dict[str, tuple[str, ...]]:
 
 
 def _text(notebook: str, name: str) -> str:
-    """One of the files of a notebook's exercises; DataError where the exercises are missing."""
+    """One of the files of a notebook's exercises; DataError where the exercises are
+    missing.
+    """
     try:
         return (EXERCISES / f"nb{notebook}" / name).read_text(encoding="utf-8")
     except OSError as error:
         raise DataError(
-            f"{name} of notebook {notebook}'s exercises can't be read ({error.strerror}). Fetch the repository again."
+            f"{name} of notebook {notebook}'s exercises can't be read"
+            f" ({error.strerror}). Fetch the repository again."
         ) from error
 
 
 def has_solutions(notebook: str) -> bool:
-    """Whether a notebook's solutions are here: the copy for a class (`make handout`) has none."""
+    """Whether a notebook's solutions are here: the copy for a class (`make handout`)
+    has none.
+    """
     return (EXERCISES / f"nb{notebook}" / "solution.py").exists()
 
 
 def solutions(notebook: str) -> dict[str, str]:
-    """Number -> code of each solution of a notebook ("03"), from its file's `# %% 03.2` blocks."""
+    """Number -> code of each solution of a notebook ("03"), from its file's `# %% 03.2`
+    blocks.
+    """
     parts = re.split(rf"(?m)^# %% ({_NUMBER})\n", _text(notebook, "solution.py"))
-    return {number: code.strip() for number, code in zip(parts[1::2], parts[2::2], strict=True)}
+    return {
+        number: code.strip()
+        for number, code in zip(parts[1::2], parts[2::2], strict=True)
+    }

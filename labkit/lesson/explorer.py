@@ -19,13 +19,16 @@ from labkit.lesson.live import FRAME_S, Live
 
 
 class Explorer(Live):
-    """Sliders over a pure function `draw(axes, **values) -> sentence`, redrawn at most five times a second.
+    """Sliders over a pure function `draw(axes, **values) -> sentence`, redrawn at most
+    five times a second.
 
-    Each keyword is a control: (low, high) or (low, high, step) makes a slider, a list a slider over its entries that
-    starts at the first of them, numbers in ascending order; a bool makes a tick box. `values` holds what they are set
-    to. Axes keep the widest limits so far, so that a line is seen to move, unless what is drawn would become too small.
-    If the function fails after a slider has moved, its error stands below the picture, which stays. Raises LabError for
-    any other control, and for a `draw` that can't be called.
+    Each keyword is a control: (low, high) or (low, high, step) makes a slider, a list a
+    slider over its entries that starts at the first of them, numbers in ascending
+    order; a bool makes a tick box. `values` holds what they are set to. Axes keep the
+    widest limits so far, so that a line is seen to move, unless what is drawn would
+    become too small. If the function fails after a slider has moved, its error stands
+    below the picture, which stays. Raises LabError for any other control, and for a
+    `draw` that can't be called.
     """
 
     height_in = 3.6
@@ -56,16 +59,26 @@ class Explorer(Live):
         axes.clear()
         sentence = self._draw(axes, **self.values)
         if not isinstance(sentence, str):
-            raise LabError(f"The function must return a sentence, got {brief_repr(sentence)}.")
+            raise LabError(
+                f"The function must return a sentence, got {brief_repr(sentence)}."
+            )
         if axes.axison:
             self._widen("x", axes.get_xlim(), axes.get_xscale(), axes.set_xlim)
             self._widen("y", axes.get_ylim(), axes.get_yscale(), axes.set_ylim)
         return sentence
 
-    def _widen(self, name: str, new: tuple[float, float], scale: str, put: Callable[[float, float], object]) -> None:
-        """Widen the new limits of an axis to the widest so far; begin anew where the new ones fill an eighth or less.
+    def _widen(
+        self,
+        name: str,
+        new: tuple[float, float],
+        scale: str,
+        put: Callable[[float, float], object],
+    ) -> None:
+        """Widen the new limits of an axis to the widest so far; begin anew where the
+        new ones fill an eighth or less.
 
-        Axes that run downwards are left as they are: they are rows, and the figure's height goes with their number.
+        Axes that run downwards are left as they are: they are rows, and the figure's
+        height goes with their number.
         """
         low, high = new
         if low < high:
@@ -78,20 +91,33 @@ class Explorer(Live):
             put(*wide)
 
     def _draw_or_say(self) -> None:
-        """Draw; an error of the function becomes the sentence, since a moved slider has no cell to show it in."""
+        """Draw; an error of the function becomes the sentence, since a moved slider has
+        no cell to show it in.
+        """
         self._waiting = False
         try:
             self.redraw()
         except Exception as error:
             values = ", ".join(f"{name}={value}" for name, value in self.values.items())
-            why = str(error) if isinstance(error, IN_WORDS) else f"{type(error).__name__}: {error}"
-            self.say(f"For {values} the function raised {why}" if why != str(error) else f"For {values}: {why}")
+            why = (
+                str(error)
+                if isinstance(error, IN_WORDS)
+                else f"{type(error).__name__}: {error}"
+            )
+            self.say(
+                f"For {values} the function raised {why}"
+                if why != str(error)
+                else f"For {values}: {why}"
+            )
             self._last_s = time.monotonic()
 
     def _changed(self, _change: object) -> None:
-        """Draw now, or the newest values once the frame's time has come, so that the last move is never lost."""
+        """Draw now, or the newest values once the frame's time has come, so that the
+        last move is never lost.
+        """
         wait_s = FRAME_S - (time.monotonic() - self._last_s)
-        with contextlib.suppress(RuntimeError):  # no event loop, as in a plain script: nothing to wait in
+        # no event loop, as in a plain script: nothing to wait in
+        with contextlib.suppress(RuntimeError):
             loop = asyncio.get_running_loop()
             if wait_s > 0:
                 if not self._waiting:
@@ -105,26 +131,48 @@ def _control(name: str, spec: Any) -> Any:
     """A widget for one keyword of an Explorer."""
     import ipywidgets as widgets
 
-    label = {"description": name.replace("_", " "), "style": {"description_width": "9em"}}
+    label = {
+        "description": name.replace("_", " "),
+        "style": {"description_width": "9em"},
+    }
     if isinstance(spec, bool):
         return widgets.Checkbox(value=spec, **label)
     layout = widgets.Layout(width="32em")
     if isinstance(spec, list) and spec:
-        values = sorted(spec) if all(isinstance(value, int | float) for value in spec) else spec
-        options = [(str(value), value) for value in values]  # ipywidgets would take pairs for (label, value)
-        return widgets.SelectionSlider(options=options, value=spec[0], layout=layout, **label)
+        values = (
+            sorted(spec)
+            if all(isinstance(value, int | float) for value in spec)
+            else spec
+        )
+        # ipywidgets would take pairs for (label, value)
+        options = [(str(value), value) for value in values]
+        return widgets.SelectionSlider(
+            options=options, value=spec[0], layout=layout, **label
+        )
     size = dict(zip(("min", "max", "step"), _range(name, spec), strict=False))
-    kind = widgets.IntSlider if all(isinstance(v, int) for v in spec) else widgets.FloatSlider
+    kind = (
+        widgets.IntSlider
+        if all(isinstance(v, int) for v in spec)
+        else widgets.FloatSlider
+    )
     return kind(value=spec[0], layout=layout, **size, **label)
 
 
 def _range(name: str, spec: Any) -> tuple[Any, ...]:
-    """The spec itself where it is (low, high) or (low, high, step); LabError says what a control can be."""
+    """The spec itself where it is (low, high) or (low, high, step); LabError says what
+    a control can be.
+    """
     numbers = [as_float(part) for part in spec] if isinstance(spec, tuple) else []
-    known = [number for number in numbers if number is not None and math.isfinite(number)]
-    if len(known) == len(numbers) in (2, 3) and known[0] < known[1] and (len(known) == 2 or known[2] > 0):
+    known = [
+        number for number in numbers if number is not None and math.isfinite(number)
+    ]
+    if (
+        len(known) == len(numbers) in (2, 3)
+        and known[0] < known[1]
+        and (len(known) == 2 or known[2] > 0)
+    ):
         return tuple(spec)
     raise LabError(
-        f"Expected (low, high) or (low, high, step) with low below high, a list of choices, or True or False "
-        f"for {name!r}, got {brief_repr(spec)}."
+        "Expected (low, high) or (low, high, step) with low below high, a list of"
+        f" choices, or True or False for {name!r}, got {brief_repr(spec)}."
     )

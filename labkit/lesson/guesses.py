@@ -1,7 +1,8 @@
-"""The reader's guess: asked for, judged and kept by `predict`, and set beside the number when that is measured.
+"""The reader's guess: asked for, judged and kept by `predict`, and set beside the
+number when that is measured.
 
-Boards and `record` call `check_lock` before they show a number, and `answer` after; the cell then ends with the guess
-and the number in one sentence.
+Boards and `record` call `check_lock` before they show a number, and `answer` after; the
+cell then ends with the guess and the number in one sentence.
 """
 
 from __future__ import annotations
@@ -26,54 +27,83 @@ from labkit.lesson.notebook import attended, shell
 from labkit.measure.machine import machine
 from labkit.plot.picture import Picture
 
-_LAST = 10  # guesses, of which the sentence below a measurement says how many were close
-_MOST = {"%": 100.0, "x": 1e6, "times": 1e6, "images/s": 1e9}  # that a guess may be, by unit
+# guesses, of which the sentence below a measurement says how many were close
+_LAST = 10
+# that a guess may be, by unit
+_MOST = {"%": 100.0, "x": 1e6, "times": 1e6, "images/s": 1e9}
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}([, ]\d{3})+(\.\d+)?")
-_open: dict[str, None] = {}  # keys of predictions that this kernel has asked for in vain, in their order
-_answered: dict[str, Measurement] = {}  # what the running cell has measured that the reader had guessed
+# keys of predictions that this kernel has asked for in vain, in their order
+_open: dict[str, None] = {}
+# what the running cell has measured that the reader had guessed
+_answered: dict[str, Measurement] = {}
 
 
 class GuessFirst(LabError):
-    """A cell would measure what the reader hasn't guessed yet, and LABKIT_LOCK=1 asks for the guess first."""
+    """A cell would measure what the reader hasn't guessed yet, and LABKIT_LOCK=1 asks
+    for the guess first.
+    """
 
-    def _render_traceback_(self) -> list[str]:  # of IPython: what a cell shows in place of a traceback
+    # of IPython: what a cell shows in place of a traceback
+    def _render_traceback_(self) -> list[str]:
         return [str(self)]
 
 
 @checked(error=BadMeasurement)
 def predict(
-    key: str, guess: object, unit: Unit, *, most: Positive | None = None, order: tuple[Positive, Positive] | None = None
+    key: str,
+    guess: object,
+    unit: Unit,
+    *,
+    most: Positive | None = None,
+    order: tuple[Positive, Positive] | None = None,
 ) -> Note | Question:
-    """Write down a guess before measuring, under a key such as "00.3 all threads"; `...` asks for it.
+    """Write down a guess before measuring, under a key such as "00.3 all threads";
+    `...` asks for it.
 
-    In a notebook that somebody reads, `...` shows a field for the number, or with `order`, the lowest and the highest
-    that make sense, a logarithmic slider. The guess is kept in the results file; boards and the closing table show it
-    beside the measurement. A guess that can't be is not kept, and the note says why: what is below 0, 0 for a time, a
-    rate or a ratio, more than `most` (or than the unit allows: 100 %), part of a thing that is counted. Raises
-    BadMeasurement for a malformed key or unit.
+    In a notebook that somebody reads, `...` shows a field for the number, or with
+    `order`, the lowest and the highest that make sense, a logarithmic slider. The guess
+    is kept in the results file; boards and the closing table show it beside the
+    measurement. A guess that can't be is not kept, and the note says why: what is below
+    0, 0 for a time, a rate or a ratio, more than `most` (or than the unit allows: 100
+    %), part of a thing that is counted. Raises BadMeasurement for a malformed key or
+    unit.
     """
     key = " ".join(results.split_key(key))
     if guess is not ...:
         return Note(_keep(key, guess, unit, most)[1])
-    text = f"todo: put a number in place of the dots ({unit}). A wrong guess teaches more than none."
+    text = (
+        f"todo: put a number in place of the dots ({unit}). A wrong guess teaches more"
+        " than none."
+    )
     former = predicted(key, unit)
     if former is None:
         _open[key] = None
     elif _is_measured(key):
-        return Note(f"{_yours(key, former, unit)} It has been measured since, so it can't be changed here.")
+        return Note(
+            f"{_yours(key, former, unit)} It has been measured since, so it can't be"
+            " changed here."
+        )
     else:
         text = f"{_yours(key, former, unit)} It can be changed until it is measured."
     return Question(key, unit, text, most, order) if attended() else Note(text)
 
 
 def predicted(key: str, unit: str | None = None) -> float | None:
-    """The reader's last guess under a key, or None; with `unit`, None too where it was made in another one."""
+    """The reader's last guess under a key, or None; with `unit`, None too where it was
+    made in another one.
+    """
     prediction = latest(results.results().entries(), key, Prediction)
-    return prediction.value if isinstance(prediction, Prediction) and unit in (None, prediction.unit) else None
+    return (
+        prediction.value
+        if isinstance(prediction, Prediction) and unit in (None, prediction.unit)
+        else None
+    )
 
 
 def _yours(key: str, guess: float, unit: str) -> str:
-    return f"Your guess: {format_quantity(guess, unit)} for {results.split_key(key)[1]}."
+    return (
+        f"Your guess: {format_quantity(guess, unit)} for {results.split_key(key)[1]}."
+    )
 
 
 def _is_measured(key: str) -> bool:
@@ -81,24 +111,42 @@ def _is_measured(key: str) -> bool:
 
 
 class Question(Shown):
-    """A field for a guess, or with `order` a logarithmic slider between these two; once it is kept, a sentence.
+    """A field for a guess, or with `order` a logarithmic slider between these two; once
+    it is kept, a sentence.
 
-    In the cell's output there are two parts, as in `lesson.live`: the text that the notebook keeps, and below it the
-    widget, which hides the text while it lives and gives way to it once there is a guess.
+    In the cell's output there are two parts, as in `lesson.live`: the text that the
+    notebook keeps, and below it the widget, which hides the text while it lives and
+    gives way to it once there is a guess.
     """
 
-    def __init__(self, key: str, unit: str, text: str, most: float | None, order: Sequence[float] | None) -> None:
+    def __init__(
+        self,
+        key: str,
+        unit: str,
+        text: str,
+        most: float | None,
+        order: Sequence[float] | None,
+    ) -> None:
         import ipywidgets as widgets
 
-        self._key, self._unit, self._most, self._text, self._id = key, unit, most, text, ""
+        self._key = key
+        self._unit = unit
+        self._most = most
+        self._text = text
+        self._id = ""
         label = f"Your guess for {results.split_key(key)[1]}, in {unit}"
         self.button = widgets.Button(description="Keep this guess")
         self.button.on_click(self._enter)
         self.told = widgets.HTML("" if text.startswith("todo") else spoken_html(text))
-        look: dict[str, Any] = {"description": label, "style": {"description_width": "initial"}}
+        look: dict[str, Any] = {
+            "description": label,
+            "style": {"description_width": "initial"},
+        }
         look["layout"] = widgets.Layout(width=f"{len(label) // 2 + 16}em")
         if order is None:  # the field changes with Enter, or when it is left
-            self.field = widgets.Text(continuous_update=False, placeholder="a number", **look)
+            self.field = widgets.Text(
+                continuous_update=False, placeholder="a number", **look
+            )
             self.field.observe(self._enter, names="value")
             row = [self.field, self.button]
         else:
@@ -106,33 +154,49 @@ class Question(Shown):
             look |= {"min": low, "max": high, "step": 0.05, "readout": False}
             self.field = widgets.FloatLogSlider(10 ** ((low + high) / 2), **look)
             shown = widgets.Label(format_quantity(self._guess(), unit))
-            self.field.observe(lambda _: setattr(shown, "value", format_quantity(self._guess(), unit)), names="value")
+            self.field.observe(
+                lambda _: setattr(shown, "value", format_quantity(self._guess(), unit)),
+                names="value",
+            )
             row = [self.field, shown, self.button]
-        self.box = widgets.VBox([widgets.HBox(row, layout=widgets.Layout(flex_flow="row wrap")), self.told])
+        self.box = widgets.VBox(
+            [widgets.HBox(row, layout=widgets.Layout(flex_flow="row wrap")), self.told]
+        )
 
     def __str__(self) -> str:
         return self._text
 
     def _guess(self) -> Any:
-        """The field's text, or the slider's value to two digits, more than a guess has."""
+        """The field's text, or the slider's value to two digits, more
+        than a guess has.
+        """
         value = self.field.value
         return value if isinstance(value, str) else float(f"{value:.2g}")
 
     def _enter(self, _event: object) -> None:
         """Judge the guess; where it is kept, the sentence takes the widget's place."""
-        if self.told in self.box.children[:1]:  # a click on the button leaves the field, which kept the guess already
+        # a click on the button leaves the field, which kept the guess already
+        if self.told in self.box.children[:1]:
             return
         former = predicted(self._key, self._unit)
         if former is not None and _is_measured(self._key):  # since the field was shown
-            kept, sentence = True, f"{_yours(self._key, former, self._unit)} It was measured before you changed it."
+            kept = True
+            sentence = (
+                f"{_yours(self._key, former, self._unit)} It was measured before you"
+                " changed it."
+            )
         else:
             kept, sentence = _keep(self._key, self._guess(), self._unit, self._most)
         self.told.value = spoken_html(sentence)
         if kept:
             self._text = sentence
-            self.box.children = [self.told]  # for a page that doesn't take the updates below
+            # for a page that doesn't take the updates below
+            self.box.children = [self.told]
             publish(f"{self._id}-live", {"text/html": "", "text/plain": ""})
-            publish(f"{self._id}-kept", {"text/html": spoken_html(sentence), "text/plain": sentence})
+            publish(
+                f"{self._id}-kept",
+                {"text/html": spoken_html(sentence), "text/plain": sentence},
+            )
 
     def _ipython_display_(self) -> None:
         self._id = publish_question(self.box, spoken_html(self._text), self._text)
@@ -143,20 +207,37 @@ def _keep(key: str, guess: object, unit: str, most: float | None) -> tuple[bool,
     value = _number(guess, unit)
     if value is None or (wrong := refusal(value, unit, most)):
         expected = f"a number in {unit}, such as 20" if value is None else wrong
-        return False, f"Expected {expected}, got {brief_repr(guess)}. Nothing was noted."
+        return (
+            False,
+            f"Expected {expected}, got {brief_repr(guess)}. Nothing was noted.",
+        )
     log = results.results()
     noted = latest(log.entries(), key, Prediction)
-    same = isinstance(noted, Prediction) and (noted.value, noted.unit, noted.blind) == (value, unit, True)
+    same = isinstance(noted, Prediction) and (noted.value, noted.unit, noted.blind) == (
+        value,
+        unit,
+        True,
+    )
     blind = same or not _is_measured(key)
     log.append(Prediction(*results.split_key(key), value, unit, results.now(), blind))
     _open.pop(key, None)
-    percent = " That is less than one percent; for 95 % write 95." if unit == "%" and 0 < value < 1 else ""
-    late = "" if blind else " It was measured here before this guess, so the closing table marks it."
+    percent = (
+        " That is less than one percent; for 95 % write 95."
+        if unit == "%" and 0 < value < 1
+        else ""
+    )
+    late = (
+        ""
+        if blind
+        else " It was measured here before this guess, so the closing table marks it."
+    )
     return True, f"{_yours(key, value, unit)}{percent}{late} {log.note}".rstrip()
 
 
 def _number(guess: object, unit: str) -> float | None:
-    """A guess as a number; text may have commas or spaces between thousands, and end with the unit."""
+    """A guess as a number; text may have commas or spaces between thousands, and end
+    with the unit.
+    """
     if not issubclass(type(guess), str):
         return as_float(guess)
     text = str(guess).strip().removesuffix(unit).strip()
@@ -169,47 +250,73 @@ def _number(guess: object, unit: str) -> float | None:
 
 
 def refusal(value: float, unit: str, most: float | None) -> str:
-    """What was expected in place of a number that can't be a guess; empty for one that can."""
+    """What was expected in place of a number that can't be a guess; empty for one that
+    can.
+    """
     most = _MOST.get(unit) if most is None else most
     can_be_0 = kind(unit) == "shares and others"
     if not 0 <= value < math.inf or (value == 0 and not can_be_0):
         return f"a number {'of at least' if can_be_0 else 'above'} 0 in {unit}"
     if most is not None and value > most:
         return f"at most {format_quantity(most, unit)}"
-    return f"a whole number of {unit}" if is_count(unit) and not value.is_integer() else ""
+    return (
+        f"a whole number of {unit}" if is_count(unit) and not value.is_integer() else ""
+    )
 
 
 def kind(unit: str) -> str:
-    """What a unit is of: "times", "rates" or "ratios", none of which is ever 0, or "shares and others"."""
+    """What a unit is of: "times", "rates" or "ratios", none of which is ever 0, or
+    "shares and others".
+    """
     if unit in ("s", "ms", "µs", "ns", "min", "h", "days", "years"):
         return "times"
-    return "rates" if unit.endswith("/s") else "ratios" if unit in ("x", "times", "FLOP/B") else "shares and others"
+    return (
+        "rates"
+        if unit.endswith("/s")
+        else "ratios"
+        if unit in ("x", "times", "FLOP/B")
+        else "shares and others"
+    )
 
 
 def check_lock(section: str) -> None:
-    """Raise GuessFirst where the reader has to guess first: with LABKIT_LOCK=1, if a guess in the section is open."""
+    """Raise GuessFirst where the reader has to guess first: with LABKIT_LOCK=1, if a
+    guess in the section is open.
+    """
     waiting = [repr(key[5:]) for key in _open if key.startswith(f"{section} ")]
     if waiting and os.environ.get("LABKIT_LOCK") == "1" and attended():
-        raise GuessFirst(f"Write your guess for {' and '.join(waiting)} first, then run this cell again.")
+        raise GuessFirst(
+            f"Write your guess for {' and '.join(waiting)} first, then run this cell"
+            " again."
+        )
 
 
-def latest(entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement) -> Entry | None:
+def latest(
+    entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement
+) -> Entry | None:
     """The last entry of a kind under a key, or None."""
     asked = results.split_key(key)
-    of_kind = (e for e in entries if isinstance(e, kind) and not isinstance(e, results.Verdict))
+    of_kind = (
+        e for e in entries if isinstance(e, kind) and not isinstance(e, results.Verdict)
+    )
     return next(reversed([e for e in of_kind if (e.section, e.what) == asked]), None)
 
 
 def answer(measured: Measurement) -> None:
-    """Let the running cell end with the reader's guess beside this number, if there was one."""
+    """Let the running cell end with the reader's guess beside this number, if there was
+    one.
+    """
     running = shell()
     if measured.predicted is not None and running is not None:
         _answered[measured.key] = measured
-        running.events.register("post_run_cell", _close_cell)  # a second time changes nothing
+        # a second time changes nothing
+        running.events.register("post_run_cell", _close_cell)
 
 
 def answered() -> tuple[Measurement, ...]:
-    """What the running cell has measured that the reader had guessed; it is for the caller to show from then on."""
+    """What the running cell has measured that the reader had guessed; it is for the
+    caller to show from then on.
+    """
     if _answered and (running := shell()) is not None:
         running.events.unregister("post_run_cell", _close_cell)
     measured = tuple(_answered.values())
@@ -225,59 +332,104 @@ def _close_cell(*_: object) -> None:
 
 
 def _drawn(measured: tuple[Measurement, ...]) -> Picture | None:
-    """Guesses beside their numbers, where no board draws them: timings have samples, and stand on boards."""
+    """Guesses beside their numbers, where no board draws them: timings have samples,
+    and stand on boards.
+    """
     bars = [
-        plot.Bar(cut(m.what, 34), m.value, m.low, m.high, predicted=m.predicted, simulated=m.origin != "measured")
+        plot.Bar(
+            cut(m.what, 34),
+            m.value,
+            m.low,
+            m.high,
+            predicted=m.predicted,
+            simulated=m.origin != "measured",
+        )
         for m in measured
     ]
     unit = measured[0].unit
     if any(m.samples or m.unit != unit or m.value < 0 for m in measured):
         return None
-    return dataclasses.replace(plot.speed_bars(bars, unit=unit, title="Your guess"), sentence=in_words(measured))
+    return dataclasses.replace(
+        plot.speed_bars(bars, unit=unit, title="Your guess"),
+        sentence=in_words(measured),
+    )
 
 
 def in_words(measured: tuple[Measurement, ...]) -> str:
-    """Guess and number of each measurement, and how many of the last guesses were close; "" for no measurement."""
-    sentences = [_said(m, f"For {m.what!r} you" if len(measured) > 1 else "You") for m in measured]
+    """Guess and number of each measurement, and how many of the last guesses were
+    close; "" for no measurement.
+    """
+    sentences = [
+        _said(m, f"For {m.what!r} you" if len(measured) > 1 else "You")
+        for m in measured
+    ]
     ratios = [m.value / guess for guess, m in before_measuring()[-_LAST:]]
     close = sum(0.5 <= ratio <= 2 for ratio in ratios)
     if measured and len(ratios) > 1:
-        sentences.append(f"Of your last {len(ratios)} guesses, {close} {'was' if close == 1 else 'were'} within 2x.")
+        sentences.append(
+            f"Of your last {len(ratios)} guesses, {close}"
+            f" {'was' if close == 1 else 'were'} within 2x."
+        )
     return " ".join(sentences)
 
 
 def _said(m: Measurement, you: str) -> str:
-    """`You said 2,000 images/s, it was 7,320 images/s: a factor of 3.7 more.` is one such sentence."""
+    """`You said 2,000 images/s, it was 7,320 images/s: a factor of 3.7 more.` is one
+    such sentence.
+    """
     assert m.predicted is not None
     guess = format_quantity(m.predicted, m.unit)
     if m.shows_no_difference:
         return f"{you} said {guess}: {m.amount}."
     origin = f" ({m.origin})" * (m.origin != "measured")
-    return f"{you} said {guess}, it was {m.amount}{origin}: {apart(m.value, m.predicted, m.unit)}."
+    return (
+        f"{you} said {guess}, it was {m.amount}{origin}:"
+        f" {apart(m.value, m.predicted, m.unit)}."
+    )
 
 
 def apart(value: float, guess: float, unit: str) -> str:
-    """How far a number is from its guess, in words: the factor, or the difference where one of them isn't above 0."""
+    """How far a number is from its guess, in words: the factor, or the difference where
+    one of them isn't above 0.
+    """
     more = "more" if value > guess else "less"
     if guess > 0 and value > 0:
         off = max(value / guess, guess / value)
-        return f"a factor of {significant(off, 2)} {more}" if off > 1.1 else "less than a tenth off"
+        return (
+            f"a factor of {significant(off, 2)} {more}"
+            if off > 1.1
+            else "less than a tenth off"
+        )
     off_by = format_quantity(abs(value - guess), "points" if unit == "%" else unit)
     return f"{off_by} {more}" if value != guess else "exactly that"
 
 
-def before_measuring(entries: Sequence[Entry] | None = None) -> list[tuple[float, Measurement]]:
-    """Each guess that was made before measuring, with what was found last, in the order of the findings.
+def before_measuring(
+    entries: Sequence[Entry] | None = None,
+) -> list[tuple[float, Measurement]]:
+    """Each guess that was made before measuring, with what was found last, in the order
+    of the findings.
 
-    Of somebody's `entries`; without them, of this reader's, and of what this machine found. Left out are measurements
-    on a busy machine, and guesses and numbers that aren't above 0: they have no ratio.
+    Of somebody's `entries`; without them, of this reader's, and of what this machine
+    found. Left out are measurements on a busy machine, and guesses and numbers that
+    aren't above 0: they have no ratio.
     """
     here = machine().name if entries is None else None
     entries = results.results().entries() if entries is None else entries
     guesses = {(e.section, e.what): e for e in entries if isinstance(e, Prediction)}
     last: dict[tuple[str, str], Measurement] = {}
-    for m in (e for e in entries if isinstance(e, Measurement) and here in (None, e.machine)):
+    for m in (
+        e for e in entries if isinstance(e, Measurement) and here in (None, e.machine)
+    ):
         last.pop((m.section, m.what), None)
         last[m.section, m.what] = m
-    pairs = [(guesses[key], m) for key, m in last.items() if key in guesses and m.value > 0 and not m.busy]
-    return [(guess.value, m) for guess, m in pairs if guess.value > 0 and guess.blind and guess.unit == m.unit]
+    pairs = [
+        (guesses[key], m)
+        for key, m in last.items()
+        if key in guesses and m.value > 0 and not m.busy
+    ]
+    return [
+        (guess.value, m)
+        for guess, m in pairs
+        if guess.value > 0 and guess.blind and guess.unit == m.unit
+    ]

@@ -1,4 +1,6 @@
-"""What the reader measures: `record` keeps a number, `verdict` judges a claim, `summary` closes a notebook."""
+"""What the reader measures: `record` keeps a number, `verdict` judges a claim,
+`summary` closes a notebook.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +46,17 @@ def record(
     claims: Sequence[str] = (),
     timed: bool = True,
 ) -> Measurement:
-    """Keep a measured number under a key, with its samples, this machine, its versions and the guess made before.
+    """Keep a measured number under a key, with its samples, this machine, its versions
+    and the guess made before.
 
-    A `Timing` is kept as seconds a call, or as `items` per second when `items` is given, and a `Ratio` with its
-    interval. `size` says what one call handled, such as f"batch {batch}", and `dtype` in which number format:
-    without a size, the number stands beside no other. A number that follows from data sheets alone has the origin
-    "calculated", one from a simulated device "simulated". On a busy machine the number is marked, unless `timed` is
-    False: an accuracy, a count, bytes.
-    Raises BadMeasurement, and records nothing, for a malformed key, unit, size or format, an unknown
-    claim or origin, and a value that isn't finite.
+    A `Timing` is kept as seconds a call, or as `items` per second when `items` is
+    given, and a `Ratio` with its interval. `size` says what one call handled, such as
+    f"batch {batch}", and `dtype` in which number format: without a size, the number
+    stands beside no other. A number that follows from data sheets alone has the origin
+    "calculated", one from a simulated device "simulated". On a busy machine the number
+    is marked, unless `timed` is False: an accuracy, a count, bytes. Raises
+    BadMeasurement, and records nothing, for a malformed key, unit, size or format, an
+    unknown claim or origin, and a value that isn't finite.
     """
     section, what = results.split_key(key)
     guesses.check_lock(section)
@@ -66,28 +70,52 @@ def record(
         check_items(repr(key), unit, items)
         number, samples = _of_timing(value, work.items)
     elif isinstance(value, Ratio):
-        number, low, high = (end if math.isfinite(end) else None for end in (value.value, value.low, value.high))
+        number, low, high = (
+            end if math.isfinite(end) else None
+            for end in (value.value, value.low, value.high)
+        )
     if number is None or not math.isfinite(number):
         raise BadMeasurement(
-            f"Expected a finite number in {unit} for {key!r}, got {brief_repr(value)}. Nothing was recorded."
+            f"Expected a finite number in {unit} for {key!r}, got {brief_repr(value)}."
+            " Nothing was recorded."
         )
-    here, lost = machine(), _taken_by_others(section, value, origin, timed)
+    here = machine()
+    lost = _taken_by_others(section, value, origin, timed)
     measurement = Measurement(
-        section, what, number, unit, origin, here.name, results.now(), samples, guesses.predicted(key, unit),
-        work.profile, tuple(claims), dict(here.versions), size, dtype, work.items, lost.lost, lost.reason,
-        low=low, high=high,
-    )  # fmt: skip
+        section,
+        what,
+        number,
+        unit,
+        origin,
+        here.name,
+        results.now(),
+        samples,
+        guesses.predicted(key, unit),
+        work.profile,
+        tuple(claims),
+        dict(here.versions),
+        size,
+        dtype,
+        work.items,
+        lost.lost,
+        lost.reason,
+        low=low,
+        high=high,
+    )
     results.results().append(measurement)
     _recorded_here[measurement.key] = measurement
     guesses.answer(measurement)
     return measurement
 
 
-def _taken_by_others(section: str, value: object, origin: OwnOrigin, timed: bool) -> Contention:
-    """What other programs took of a number's time: of its timing's, or of what may have measured it.
+def _taken_by_others(
+    section: str, value: object, origin: OwnOrigin, timed: bool
+) -> Contention:
+    """What other programs took of a number's time: of its timing's, or of what may have
+    measured it.
 
-    That is the cells since the last record and, since a ratio is often recorded a cell after its board, the timings
-    that this kernel recorded in the section.
+    That is the cells since the last record and, since a ratio is often recorded a cell
+    after its board, the timings that this kernel recorded in the section.
     """
     if not timed or origin == "calculated":
         return Contention()
@@ -96,36 +124,57 @@ def _taken_by_others(section: str, value: object, origin: OwnOrigin, timed: bool
         return value.contention or Contention()
     if isinstance(value, Ratio) and value.busy:
         return Contention(reason=value.busy)
-    rows = [m for m in _recorded_here.values() if m.section == section and m.samples and m.busy]
-    return cells if cells.reason or not rows else Contention(rows[-1].waited, rows[-1].busy)
+    rows = [
+        m
+        for m in _recorded_here.values()
+        if m.section == section and m.samples and m.busy
+    ]
+    return (
+        cells
+        if cells.reason or not rows
+        else Contention(rows[-1].waited, rows[-1].busy)
+    )
 
 
 def _check_printable(**texts: str) -> None:
     """Raise BadMeasurement for text that would break a table."""
     for name, text in texts.items():
         if not text.isprintable():
-            raise BadMeasurement(f"Expected {name} to be text that can be printed, got {brief_repr(text)}.")
+            raise BadMeasurement(
+                f"Expected {name} to be text that can be printed, got"
+                f" {brief_repr(text)}."
+            )
 
 
 def _of_timing(timing: Timing, items: float | None) -> tuple[float, tuple[float, ...]]:
-    """Value and samples of a timing: seconds, or items per second. BadMeasurement where a call took no time."""
+    """Value and samples of a timing: seconds, or items per second. BadMeasurement where
+    a call took no time.
+    """
     if items is None:
         return timing.median_s, timing.samples_s
     if not min(timing.samples_s) > 0:
         raise BadMeasurement(
-            f"Expected readings above 0 s for {timing.label!r}, "
-            f"got {brief_repr(timing.samples_s)}, which give no rate. Nothing was recorded."
+            f"Expected readings above 0 s for {timing.label!r}, got"
+            f" {brief_repr(timing.samples_s)}, which give no rate. Nothing was"
+            " recorded."
         )
     return timing.rate(items), tuple(items / seconds for seconds in timing.samples_s)
 
 
 @checked
 def check_items(what: str, unit: str, items: Positive | None) -> None:
-    """Raise BadMeasurement unless a timing can be shown in `unit`: a rate needs `items`, seconds must have none."""
+    """Raise BadMeasurement unless a timing can be shown in `unit`: a rate needs
+    `items`, seconds must have none.
+    """
     if unit == "s" and items is not None:
-        raise BadMeasurement(f"{what} is in s: leave items= out, or choose a unit such as 'images/s'.")
+        raise BadMeasurement(
+            f"{what} is in s: leave items= out, or choose a unit such as 'images/s'."
+        )
     if unit != "s" and items is None:
-        raise BadMeasurement(f"{what} is in {unit}: pass items=, the {unit.split('/')[0]} that one call handles.")
+        raise BadMeasurement(
+            f"{what} is in {unit}: pass items=, the {unit.split('/')[0]} that one call"
+            " handles."
+        )
 
 
 def check_claims(ids: Sequence[str]) -> None:
@@ -133,7 +182,9 @@ def check_claims(ids: Sequence[str]) -> None:
     for claim in ids:
         if claim not in (known := list(claims())):
             near = ", ".join(nearest(str(claim), known))
-            raise BadMeasurement(f"There is no claim {brief_repr(claim)}; did you mean {near}?")
+            raise BadMeasurement(
+                f"There is no claim {brief_repr(claim)}; did you mean {near}?"
+            )
 
 
 @functools.cache
@@ -154,50 +205,66 @@ def verdict(
     evidence: Ratio | bool | None,
     *,
     section: Section,
-    because: Annotated[str | Ratio | Sequence[object] | Mapping[str, object] | None, ANYTHING] = None,
+    because: Annotated[
+        str | Ratio | Sequence[object] | Mapping[str, object] | None, ANYTHING
+    ] = None,
     when: str = "",
     needs: str = "",
 ) -> Note:
-    """Judge a claim by its evidence and keep the verdict: a speed-up holds if its whole interval lies above 1.
+    """Judge a claim by its evidence and keep the verdict: a speed-up holds if its whole
+    interval lies above 1.
 
-    `evidence` is a Ratio, True or False, or None where the claim can't be measured here; `needs` then says what would
-    be needed. `because` replaces the evidence's own words: text, a Ratio, or a list or dict of them by name. `when`
-    narrows a claim that holds to a condition.
-    Nothing is judged that was measured on a busy machine: no such Ratio, and neither True nor False where a number is
-    marked that this kernel recorded in the section or for the claim, or if none, the cells since its last record.
-    The note ends with what others published about the claim, which the verdict doesn't rest on.
-    Raises BadMeasurement for other evidence and for an unknown claim.
+    `evidence` is a Ratio, True or False, or None where the claim can't be measured
+    here; `needs` then says what would be needed. `because` replaces the evidence's own
+    words: text, a Ratio, or a list or dict of them by name. `when` narrows a claim that
+    holds to a condition. Nothing is judged that was measured on a busy machine: no such
+    Ratio, and neither True nor False where a number is marked that this kernel recorded
+    in the section or for the claim, or if none, the cells since its last record. The
+    note ends with what others published about the claim, which the verdict doesn't rest
+    on. Raises BadMeasurement for other evidence and for an unknown claim.
     """
     check_claims([claim])
     if not isinstance(because, str | Ratio | Mapping | list | tuple | None):
         raise BadMeasurement(
-            f"Expected because to be text, a ratio, or a list or dict of them, got {brief_repr(because)}."
+            "Expected because to be text, a ratio, or a list or dict of them, got"
+            f" {brief_repr(because)}."
         )
     basis = _reason(because)
     lines = {"because": basis, "when": when, "needs": needs}
     _check_printable(**{name: text.replace("\n", "") for name, text in lines.items()})
     word: Literal["holds", "holds when", "does not hold", "not measured"]
     if evidence is None:
-        word, reason = "not measured", f"needs {needs}"
+        word = "not measured"
+        reason = f"needs {needs}"
     elif busy := _busy(claim, evidence, section):
-        word, reason = "not measured", f"{busy}. Run the cells again when it is calm"
+        word = "not measured"
+        reason = f"{busy}. Run the cells again when it is calm"
     else:
-        holds = evidence.verdict == "faster" if isinstance(evidence, Ratio) else evidence
+        holds = (
+            evidence.verdict == "faster" if isinstance(evidence, Ratio) else evidence
+        )
         word = ("holds when" if when else "holds") if holds else "does not hold"
         reason = ". ".join(part for part in (when, basis or str(evidence)) if part)
-    results.results().append(Verdict(claim, word, reason, section, machine().name, results.now()))
+    results.results().append(
+        Verdict(claim, word, reason, section, machine().name, results.now())
+    )
     rows = [row for row in published.table("claims_evidence") if row["claim"] == claim]
     others = [
-        f"Published evidence: {row['finding']} ({row['device']}; {_COMMIT.sub('', row['source'])}; {row['link']})."
+        f"Published evidence: {row['finding']} ({row['device']};"
+        f" {_COMMIT.sub('', row['source'])}; {row['link']})."
         for row in rows
     ]
     return Note("\n".join([f"{claim} ({claims()[claim]}): {word}: {reason}", *others]))
 
 
 def _reason(because: object, between: str = "; ") -> str:
-    """What a verdict rests on, in words: of several reasons one after another, of a dict each after its name."""
+    """What a verdict rests on, in words: of several reasons one after another, of a
+    dict each after its name.
+    """
     if isinstance(because, Mapping):
-        return between.join(f"{name}: {_reason(reason, ', ')}" for name, reason in because.items())
+        return between.join(
+            f"{name}: {_reason(reason, ', ')}" for name, reason in because.items()
+        )
     if isinstance(because, list | tuple):
         return between.join(map(_reason, because))
     if isinstance(because, float):
@@ -206,16 +273,24 @@ def _reason(because: object, between: str = "; ") -> str:
 
 
 def _busy(claim: str, evidence: Ratio | bool, section: str) -> str:
-    """How busy the machine was while the evidence was measured; empty where it may be judged."""
+    """How busy the machine was while the evidence was measured; empty where it may be
+    judged.
+    """
     if isinstance(evidence, Ratio):
         return evidence.busy
-    basis = [m.busy for m in _recorded_here.values() if m.section == section or claim in m.claims]
+    basis = [
+        m.busy
+        for m in _recorded_here.values()
+        if m.section == section or claim in m.claims
+    ]
     return next(filter(None, basis or [CELLS.worst().reason]), "")
 
 
 @dataclass(frozen=True, repr=False)
 class Summary(Shown):
-    """A notebook's predictions beside its measurements, the claims it tested, and what is done and comes next."""
+    """A notebook's predictions beside its measurements, the claims it tested, and what
+    is done and comes next.
+    """
 
     rows: tuple[tuple[str, str, str, str], ...]
     verdicts: tuple[Verdict, ...]
@@ -225,7 +300,10 @@ class Summary(Shown):
     def _tables(self) -> list[Table]:
         parts = [Table(self.rows, _HEAD, notes=self.notes)]
         if self.verdicts:
-            rows = tuple((v.claim, claims().get(v.claim, _UNLISTED), v.verdict, v.because) for v in self.verdicts)
+            rows = tuple(
+                (v.claim, claims().get(v.claim, _UNLISTED), v.verdict, v.because)
+                for v in self.verdicts
+            )
             parts.append(Table(rows, _CLAIMS_HEAD))
         return parts
 
@@ -233,45 +311,80 @@ class Summary(Shown):
         return "\n\n".join(map(str, [*self._tables(), self.closing]))
 
     def _repr_html_(self) -> str:
-        return "".join(table._repr_html_() for table in self._tables()) + Note(self.closing)._repr_html_()
+        return (
+            "".join(table._repr_html_() for table in self._tables())
+            + Note(self.closing)._repr_html_()
+        )
 
 
 _HEAD = ("what", "your guess", "measured", "measured / guess")
-_BUSY = "Machine busy: others took 5 % of the time, or a GPU was slowed. Run the row's cell again when it is calm."
+_BUSY = (
+    "Machine busy: others took 5 % of the time, or a GPU was slowed. Run the row's cell"
+    " again when it is calm."
+)
 _UNLISTED = "a claim no longer listed"
 _CLAIMS_HEAD = ("claim", "what is claimed", "on this machine", "because")
 
 
 @checked(error=BadMeasurement)
 def summary(notebook: str) -> Summary:
-    """The closing table of a notebook ("00"): the last measurement and guess of each quantity on this machine.
+    """The closing table of a notebook ("00"): the last measurement and guess of each
+    quantity on this machine.
 
-    A guess that was never measured has a row too. Raises BadMeasurement unless `notebook` is two digits.
+    A guess that was never measured has a row too. Raises BadMeasurement unless
+    `notebook` is two digits.
     """
     if re.fullmatch(r"\d\d", notebook) is None:
-        raise BadMeasurement(f'Expected a notebook\'s number such as "00", got {brief_repr(notebook)}.')
+        raise BadMeasurement(
+            f'Expected a notebook\'s number such as "00", got {brief_repr(notebook)}.'
+        )
     log = results.results()
     entries = [e for e in log.entries() if e.section.startswith(f"{notebook}.")]
     here = machine().name
-    measured = {e.key: e for e in entries if isinstance(e, Measurement) and e.machine == here}
+    measured = {
+        e.key: e for e in entries if isinstance(e, Measurement) and e.machine == here
+    }
     guesses = {f"{e.section} {e.what}": e for e in entries if isinstance(e, Prediction)}
-    verdicts = {e.claim: e for e in entries if isinstance(e, Verdict) and e.machine == here}
-    keys = sorted([*measured, *(key for key in guesses if key not in measured)], key=lambda key: key[:4])
+    verdicts = {
+        e.claim: e for e in entries if isinstance(e, Verdict) and e.machine == here
+    }
+    keys = sorted(
+        [*measured, *(key for key in guesses if key not in measured)],
+        key=lambda key: key[:4],
+    )
     rows = tuple(_row(key, measured.get(key), guesses.get(key)) for key in keys)
-    notes = [_BUSY] * any(m.busy for m in measured.values()) + ([log.note] if log.note else []) + log.damaged()
+    notes = (
+        [_BUSY] * any(m.busy for m in measured.values())
+        + ([log.note] if log.note else [])
+        + log.damaged()
+    )
     given = tuple(verdicts[claim] for claim in sorted(verdicts))
     return Summary(rows, given, tuple(notes), outline.closing(notebook))
 
 
-def _row(key: str, measurement: Measurement | None, guess: Prediction | None) -> tuple[str, str, str, str]:
+def _row(
+    key: str, measurement: Measurement | None, guess: Prediction | None
+) -> tuple[str, str, str, str]:
     guessed = "none" if guess is None else format_quantity(guess.value, guess.unit)
     if measurement is None:
         return key, guessed, "not measured here", ""
-    value = measurement.amount + f" ({measurement.origin})" * (measurement.origin != "measured")
+    value = measurement.amount + f" ({measurement.origin})" * (
+        measurement.origin != "measured"
+    )
     value += " (machine busy)" * bool(measurement.busy)
     if guess is None or guess.unit != measurement.unit:
         return key, "none", value, ""
     late = "" if guess.blind else " (made after measuring)"
     if guess.value == 0:  # there is no ratio
-        return key, guessed + late, value, guesses.apart(measurement.value, 0, guess.unit)
-    return key, guessed + late, value, f"{significant(measurement.value / guess.value, 2)}x"
+        return (
+            key,
+            guessed + late,
+            value,
+            guesses.apart(measurement.value, 0, guess.unit),
+        )
+    return (
+        key,
+        guessed + late,
+        value,
+        f"{significant(measurement.value / guess.value, 2)}x",
+    )

@@ -1,10 +1,12 @@
 """A figure that is redrawn while a cell runs, and stays in the notebook as a picture.
 
-In the cell's output there are two parts. The upper is the picture, which the notebook keeps. The lower is a widget
-whose image changes without flicker; while it lives, a style rule hides the picture. When the cell has ended, the
-widget gives way to the sentence that belongs below the picture. Where that never happens, because the kernel was
-killed or because a reader's sliders are to stay, other rules hide the widget once its kernel is gone.
-Drawing happens on the main thread, outside every measured interval, at most five times a second.
+In the cell's output there are two parts. The upper is the picture, which the notebook
+keeps. The lower is a widget whose image changes without flicker; while it lives, a
+style rule hides the picture. When the cell has ended, the widget gives way to the
+sentence that belongs below the picture. Where that never happens, because the kernel
+was killed or because a reader's sliders are to stay, other rules hide the widget once
+its kernel is gone. Drawing happens on the main thread, outside every measured interval,
+at most five times a second.
 """
 
 from __future__ import annotations
@@ -24,17 +26,33 @@ from labkit.plot.picture import TEXT, Frame, picture_data, sentence_data
 
 FRAME_S = 0.2
 _KEPT_S = 2.0  # between two pictures that the notebook keeps while a cell runs
-_LOOK = Path(__file__).with_name("widgets.html").read_text(encoding="utf-8")  # keys and sizes of all widgets
-_RULES = Path(__file__).with_name("kept.css").read_text(encoding="utf-8")  # which of the two parts is shown
+# keys and sizes of all widgets
+_LOOK = Path(__file__).with_name("widgets.html").read_text(encoding="utf-8")
+# which of the two parts is shown
+_RULES = Path(__file__).with_name("kept.css").read_text(encoding="utf-8")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 _MOVED = "The board goes on in the cell that added to it last."
-_ANEW = "The board was begun anew in the cell that made it. Run this cell to add to it again."
-# What stands in the notebook, by the cell and the title that it was made with: a cell that is run again makes it anew.
-_standing: weakref.WeakValueDictionary[tuple[str, str], Live] = weakref.WeakValueDictionary()
+_ANEW = (
+    "The board was begun anew in the cell that made it. Run this cell to add to it"
+    " again."
+)
+# What stands in the notebook, by the cell and the title that it was made with: a cell
+# that is run again makes it anew.
+_standing: weakref.WeakValueDictionary[tuple[str, str], Live] = (
+    weakref.WeakValueDictionary()
+)
 
 
-def publish(name: str, data: dict[str, Any], metadata: dict[str, Any] | None = None, *, update: bool = True) -> None:
-    """Show data in the running cell under a name, or with `update` in place of what was shown under it."""
+def publish(
+    name: str,
+    data: dict[str, Any],
+    metadata: dict[str, Any] | None = None,
+    *,
+    update: bool = True,
+) -> None:
+    """Show data in the running cell under a name, or with `update` in place of what was
+    shown under it.
+    """
     from IPython.display import publish_display_data
 
     if shell() is not None:
@@ -43,7 +61,9 @@ def publish(name: str, data: dict[str, Any], metadata: dict[str, Any] | None = N
 
 
 def publish_widget(name: str, box: Any, text: str) -> None:
-    """Show a widget in the running cell under a name; a front end that has no widgets shows `text` where it has any."""
+    """Show a widget in the running cell under a name; a front end that has no widgets
+    shows `text` where it has any.
+    """
     import ipywidgets as widgets
 
     if _LOOK not in [getattr(child, "value", "") for child in box.children]:
@@ -53,10 +73,15 @@ def publish_widget(name: str, box: Any, text: str) -> None:
 
 
 def publish_question(box: Any, kept: str, text: str) -> str:
-    """Show HTML that the notebook keeps, `text` in plain words, and a widget that hides it while it lives; its name."""
+    """Show HTML that the notebook keeps, `text` in plain words, and a widget that hides
+    it while it lives; its name.
+    """
     name = f"labkit-{uuid.uuid4().hex[:8]}"
     box.add_class(f"{name}-live")
-    html = f"<style>{_RULES.replace('NAME', name)}</style><div class='{name}-kept'>{kept}</div>"
+    html = (
+        f"<style>{_RULES.replace('NAME', name)}</style><div"
+        f" class='{name}-kept'>{kept}</div>"
+    )
     publish(f"{name}-kept", {"text/html": html, "text/plain": text}, update=False)
     publish_widget(f"{name}-live", box, "")
     return name
@@ -70,8 +95,9 @@ def spoken_html(text: str) -> str:
 class Live:
     """A picture with a sentence below it that can be redrawn while a cell runs.
 
-    Subclasses implement `draw(axes) -> sentence`. `show` displays it in the running cell; where it stood before, its
-    sentence stays. `finish` draws the last frame. Outside a notebook nothing is shown and nothing fails.
+    Subclasses implement `draw(axes) -> sentence`. `show` displays it in the running
+    cell; where it stood before, its sentence stays. `finish` draws the last frame.
+    Outside a notebook nothing is shown and nothing fails.
     """
 
     height_in = 3.2
@@ -89,8 +115,11 @@ class Live:
         self._last_s = self._kept_s = float("-inf")
         self._shown_in: int | None = None
         self._id = ""
-        self._ending = self._end  # IPython 7 finds a callback by its identity, which a method has none of
-        self._image = widgets.Image(format="png", layout=widgets.Layout(max_width="100%", height="auto"))
+        # IPython 7 finds a callback by its identity, which a method has none of
+        self._ending = self._end
+        self._image = widgets.Image(
+            format="png", layout=widgets.Layout(max_width="100%", height="auto")
+        )
         self._image.add_class("labkit-picture")
         self._caption = widgets.HTML()
         self.box = widgets.VBox([self._image, self._caption])
@@ -98,10 +127,16 @@ class Live:
 
     def _replace_former(self) -> None:
         """Take the place of what the same cell made when it was run before."""
-        cell = running.get_parent().get("metadata", {}).get("cellId") if (running := shell()) else None
+        cell = (
+            running.get_parent().get("metadata", {}).get("cellId")
+            if (running := shell())
+            else None
+        )
         if cell is not None:
             place = cell, getattr(self, "title", "")
-            if (former := _standing.get(place)) is not None and former._shown_in != running.execution_count:
+            if (
+                former := _standing.get(place)
+            ) is not None and former._shown_in != running.execution_count:
                 former._move_away(_ANEW)
             _standing[place] = self
 
@@ -132,7 +167,9 @@ class Live:
             self.redraw()
 
     def show(self) -> None:
-        """Display in the running cell, once a cell: a cell that is run again shows it again."""
+        """Display in the running cell, once a cell: a cell that is run again shows it
+        again.
+        """
         running = shell()
         if running is None or self._shown_in == running.execution_count:
             return
@@ -164,23 +201,42 @@ class Live:
         plot.drop_pixels(self._axes)
 
     def _move_away(self, where: str) -> None:
-        """Leave the sentence, and where the picture is now, in the place where it stands."""
+        """Leave the sentence, and where the picture is now, in the place where it
+        stands.
+        """
         if self._shown_in is not None:
             publish(f"{self._id}-kept", sentence_data(f"{self.sentence} {where}"))
             publish(f"{self._id}-live", {"text/html": "", "text/plain": ""})
 
     def _keep(self, *, live: bool = True, update: bool = True) -> None:
-        """Put the present picture where the notebook keeps it, with its sentence as long as the widget shows both."""
+        """Put the present picture where the notebook keeps it, with its sentence as
+        long as the widget shows both.
+        """
         self._kept_s = time.monotonic()
         if self._shown_in is None:
             return
         caption = f"{self.sentence} {self._dead}".rstrip() if live else ""
-        data, metadata = self.data(caption, _RULES.replace("NAME", self._id) if live else "", f"{self._id}-kept")
+        data, metadata = self.data(
+            caption,
+            _RULES.replace("NAME", self._id) if live else "",
+            f"{self._id}-kept",
+        )
         publish(f"{self._id}-kept", data, metadata, update=update)
 
-    def data(self, caption: str, css: str = "", name: str = "") -> tuple[dict[str, str], dict[str, Any]]:
-        """Data and metadata of what the notebook keeps: an element of the class `name`, with the rules `css`."""
-        picture = picture_data(self._png, self._frame.size, self.sentence, caption=caption, css=css, name=name)
+    def data(
+        self, caption: str, css: str = "", name: str = ""
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        """Data and metadata of what the notebook keeps: an element of the class `name`,
+        with the rules `css`.
+        """
+        picture = picture_data(
+            self._png,
+            self._frame.size,
+            self.sentence,
+            caption=caption,
+            css=css,
+            name=name,
+        )
         return picture[0] | {"text/plain": repr(self)}, picture[1]
 
     def _ipython_display_(self) -> None:

@@ -1,4 +1,6 @@
-"""Prepare the reader's notebook, and turn a memory error into one sentence, after which the next cell works."""
+"""Prepare the reader's notebook, and turn a memory error into one sentence, after which
+the next cell works.
+"""
 
 from __future__ import annotations
 
@@ -19,72 +21,121 @@ from labkit.measure.contention import CELLS
 from labkit.measure.machine import Machine, give_back_gpu_memory, machine
 
 # In the words of torch's allocators, of a GPU and of a CPU, and in NumPy's.
-_ASKED = re.compile(r"(?:[Tt]ried|Unable) to allocate ([\d.]+) (bytes|B|KiB|MiB|GiB|TiB|PiB|EiB)")
-# After these every call of the GPU fails. Source: CUDA Runtime API, cudaErrorIllegalAddress and its neighbours.
-_GPU_BROKEN = re.compile(r"(?i)cuda.*(illegal|misaligned|device-side assert|launch failure)")
-_RESTART = (
-    "A kernel on the GPU went wrong, and from now on every call of the GPU fails in this notebook. Restart the kernel "
-    "(menu Kernel), and run the cells from the top. The cell above may not be the one to blame: the GPU runs behind."
+_ASKED = re.compile(
+    r"(?:[Tt]ried|Unable) to allocate ([\d.]+) (bytes|B|KiB|MiB|GiB|TiB|PiB|EiB)"
 )
-_RUN_ABOVE = "If a cell above sets it, run that cell first, or all of them: menu Run, Run All Above Selected Cell."
-_SIZES = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB, "TiB": 2**40, "PiB": 2**50, "EiB": 2**60}
+# After these every call of the GPU fails. Source: CUDA Runtime API,
+# cudaErrorIllegalAddress and its neighbours.
+_GPU_BROKEN = re.compile(
+    r"(?i)cuda.*(illegal|misaligned|device-side assert|launch failure)"
+)
+_RESTART = (
+    "A kernel on the GPU went wrong, and from now on every call of the GPU fails in"
+    " this notebook. Restart the kernel (menu Kernel), and run the cells from the top."
+    " The cell above may not be the one to blame: the GPU runs behind."
+)
+_RUN_ABOVE = (
+    "If a cell above sets it, run that cell first, or all of them: menu Run, Run All"
+    " Above Selected Cell."
+)
+_SIZES = {
+    "bytes": 1,
+    "B": 1,
+    "KiB": 2**10,
+    "MiB": MIB,
+    "GiB": GIB,
+    "TiB": 2**40,
+    "PiB": 2**50,
+    "EiB": 2**60,
+}
 
 
 class OutOfMemory(LabError):
-    """A cell asked for more memory than was free: how much, how much was free, and what to change."""
+    """A cell asked for more memory than was free: how much, how much was free, and what
+    to change.
+    """
 
 
 def shell() -> Any:
     """The notebook's shell, or None outside one."""
-    ipython = sys.modules.get("IPython")  # a notebook's kernel has loaded it; nothing else should
+    # a notebook's kernel has loaded it; nothing else should
+    ipython = sys.modules.get("IPython")
     running = ipython.get_ipython() if ipython else None
-    return running if running is not None and getattr(running, "kernel", None) is not None else None
+    return (
+        running
+        if running is not None and getattr(running, "kernel", None) is not None
+        else None
+    )
 
 
 def attended() -> bool:
-    """Whether somebody can answer a question: nbclient and nbval, where nobody can, send a cell that may not ask."""
+    """Whether somebody can answer a question: nbclient and nbval, where nobody can,
+    send a cell that may not ask.
+    """
     running = shell()
-    return running is not None and bool(running.get_parent().get("content", {}).get("allow_stdin"))
+    return running is not None and bool(
+        running.get_parent().get("content", {}).get("allow_stdin")
+    )
 
 
 def start() -> Machine:
     """Prepare a notebook, and return the machine, which shows its card.
 
-    From here on memory errors are explained. In the ci profile torch uses one thread, so that the tests take
-    the same time on a busy machine; cells that compare numbers of threads set their own. Each cell's time that other
-    programs took is kept, for the numbers that it records.
+    From here on memory errors are explained. In the ci profile torch uses one thread,
+    so that the tests take the same time on a busy machine; cells that compare numbers
+    of threads set their own. Each cell's time that other programs took is kept, for the
+    numbers that it records.
     """
     import torch
 
     results.results().probe()
-    os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")  # small launches are meant to be small here
+    # small launches are meant to be small here
+    os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
     if results.profile() != "full":
         torch.set_num_threads(1)
     if (running := shell()) is not None:
-        running.set_custom_exc((torch.OutOfMemoryError, MemoryError, RuntimeError, NameError), _explain)
-        for event, call in (("pre_run_cell", CELLS.begin), ("post_run_cell", CELLS.end)):
+        running.set_custom_exc(
+            (torch.OutOfMemoryError, MemoryError, RuntimeError, NameError), _explain
+        )
+        for event, call in (
+            ("pre_run_cell", CELLS.begin),
+            ("post_run_cell", CELLS.end),
+        ):
             running.events.register(event, call)  # a second time changes nothing
     return machine()
 
 
 def asked_bytes(message: str) -> float | None:
-    """Bytes that an allocator's error message says were asked for, or None when it is about something else."""
+    """Bytes that an allocator's error message says were asked for, or None when it is
+    about something else.
+    """
     asked = _ASKED.search(message)
     return float(asked[1]) * _SIZES[asked[2]] if asked else None
 
 
 def explanation(asked: float | None, free: float, device: str) -> str:
-    """What happened and what to change, for `asked` (None: not known) and `free` bytes on a device."""
+    """What happened and what to change, for `asked` (None: not known) and `free` bytes
+    on a device.
+    """
     wanted = "more than there is" if asked is None else format_bytes(asked)
     return (
-        f"Out of memory on {device}: the cell asked for {wanted}, and {format_bytes(free)} is free. Make the batch, "
-        "the images or the model smaller, or use a smaller dtype such as torch.bfloat16, and run the cell again. "
-        "What the cell held has been given back, so the next cell works."
+        f"Out of memory on {device}: the cell asked for {wanted}, and"
+        f" {format_bytes(free)} is free. Make the batch, the images or the model"
+        " smaller, or use a smaller dtype such as torch.bfloat16, and run the cell"
+        " again. What the cell held has been given back, so the next cell works."
     )
 
 
-def _explain(self: Any, kind: type, error: BaseException, trace: TracebackType, tb_offset: Any = None) -> None:
-    """IPython's handler: explains memory errors and unknown names; every other error is shown as it always is."""
+def _explain(
+    self: Any,
+    kind: type,
+    error: BaseException,
+    trace: TracebackType,
+    tb_offset: Any = None,
+) -> None:
+    """IPython's handler: explains memory errors and unknown names; every other error is
+    shown as it always is.
+    """
     import torch
 
     asked = asked_bytes(str(error))
@@ -96,9 +147,12 @@ def _explain(self: Any, kind: type, error: BaseException, trace: TracebackType, 
             error.args = (f"{error}\n{_RUN_ABOVE}",)
         self.showtraceback((kind, error, trace), tb_offset=tb_offset)
         return
-    free = torch.cuda.mem_get_info()[0] if is_cuda else psutil.virtual_memory().available
+    free = (
+        torch.cuda.mem_get_info()[0] if is_cuda else psutil.virtual_memory().available
+    )
     text = explanation(asked, free, "the GPU" if is_cuda else "this machine")
-    traceback.clear_frames(trace)  # the frames' locals hold the tensors that filled the memory
+    # the frames' locals hold the tensors that filled the memory
+    traceback.clear_frames(trace)
     error.__traceback__ = None
     self.showtraceback((OutOfMemory, OutOfMemory(text), None))
     for name in ("last_exc", "last_value", "last_traceback"):

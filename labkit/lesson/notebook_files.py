@@ -1,4 +1,6 @@
-"""The numbered notebooks as files: where they are, and each exercise's blank replaced by its solution."""
+"""The numbered notebooks as files: where they are, and each exercise's blank replaced
+by its solution.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,17 @@ Notebook = dict[str, Any]
 
 
 def stub_number(source: str) -> str | None:
-    """The exercise whose blank a code cell is: its first line reads "# 03.2 ..."; None for any other cell."""
+    """The exercise whose blank a code cell is: its first line reads "# 03.2 ..."; None
+    for any other cell.
+    """
     stub = _STUB.match(source)
     return stub[1] if stub else None
 
 
 def stub_of(cell: Mapping[str, Any]) -> str | None:
-    """The exercise whose blank a cell (nbformat 4 JSON) is; None for any other cell, text too."""
+    """The exercise whose blank a cell (nbformat 4 JSON) is; None for any other cell,
+    text too.
+    """
     return stub_number("".join(cell["source"])) if cell["cell_type"] == "code" else None
 
 
@@ -33,11 +39,15 @@ def read(path: Path) -> Notebook:
 
 
 def solved(notebook: Notebook, solutions: Mapping[str, str]) -> Notebook:
-    """A copy of a notebook (nbformat 4 JSON) with each exercise's blank replaced by its solution."""
+    """A copy of a notebook (nbformat 4 JSON) with each exercise's blank replaced by its
+    solution.
+    """
     filled = copy.deepcopy(notebook)
     for cell in filled["cells"]:
         if (number := stub_of(cell)) is not None:
-            cell["source"] = f"{''.join(cell['source']).splitlines()[0]}\n{solutions[number]}"
+            cell["source"] = (
+                f"{''.join(cell['source']).splitlines()[0]}\n{solutions[number]}"
+            )
     return filled
 
 
@@ -47,7 +57,9 @@ def paths() -> list[Path]:
 
 
 def tagged_cells(number: str, tag: str, **given: Any) -> dict[str, Any]:
-    """The names that the cells of a notebook ("22") with a tag define, run in order after the names `given`."""
+    """The names that the cells of a notebook ("22") with a tag define, run in order
+    after the names `given`.
+    """
     names: dict[str, Any] = {"__name__": __name__, **given}
     for cell in read(next(NOTEBOOKS.glob(f"{number}_*.ipynb")))["cells"]:
         if tag in cell["metadata"].get("tags", []):

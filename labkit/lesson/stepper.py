@@ -9,7 +9,9 @@ from labkit.lesson.live import Live
 
 
 class Stepper(stepper.Stepper, Live):
-    """`kerneltrace.Stepper`, which runs a few threads step by step; the notebook keeps a table of all steps."""
+    """`kerneltrace.Stepper`, which runs a few threads step by step; the notebook keeps
+    a table of all steps.
+    """
 
     _stays = True
     _dead = "Run this cell to go through the steps yourself."
@@ -25,7 +27,14 @@ class Stepper(stepper.Stepper, Live):
         super().redraw()
         self._keep()
 
-    def data(self, caption: str, css: str = "", name: str = "") -> tuple[dict[str, str], dict[str, Any]]:
-        """Data and metadata of all steps, as an element of the class `name` with the rules `css`."""
+    def data(
+        self, caption: str, css: str = "", name: str = ""
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        """Data and metadata of all steps, as an element of the class `name` with the
+        rules `css`.
+        """
         html, text = self.all_steps(self._dead)
-        return {"text/html": f"<style>{css}</style><div class='{name}'>{html}</div>", "text/plain": text}, {}
+        return {
+            "text/html": f"<style>{css}</style><div class='{name}'>{html}</div>",
+            "text/plain": text,
+        }, {}

@@ -1,7 +1,9 @@
-"""Time callables: synchronised, the cold call kept apart, the spread reported, alternatives interleaved.
+"""Time callables: synchronised, the cold call kept apart, the spread reported,
+alternatives interleaved.
 
-The clock and `sync` are arguments, so that tests and lessons can time a simulated asynchronous device. By the real
-clock, notebooks on one machine measure in turn, and a timing knows how much of its time other programs took.
+The clock and `sync` are arguments, so that tests and lessons can time a simulated
+asynchronous device. By the real clock, notebooks on one machine measure in turn, and a
+timing knows how much of its time other programs took.
 """
 
 from __future__ import annotations
@@ -30,18 +32,27 @@ from labkit.measure.turns import turn
 
 _MOST_READINGS = 2000
 _MOST_RUNS = 1_000_000
-_OLD_DRIVER = "The GPU's driver is older than the compiler: update it, or do what `make doctor` says. The driver said: "
+_OLD_DRIVER = (
+    "The GPU's driver is older than the compiler: update it, or do what `make doctor`"
+    " says. The driver said: "
+)
 Budget = Annotated[float, Number(least=0, most=86_400)]
 
 
 @checked
 def sync_of(device: str) -> Callable[[], None]:
-    """Return a function that waits for all queued work of "cuda" or "cuda:1"; for other devices, `no_sync`."""
+    """Return a function that waits for all queued work of "cuda" or "cuda:1"; for other
+    devices, `no_sync`.
+    """
     if not device.startswith("cuda"):
         return no_sync
     import torch
 
-    return torch.cuda.synchronize if device == "cuda" else partial(torch.cuda.synchronize, device)
+    return (
+        torch.cuda.synchronize
+        if device == "cuda"
+        else partial(torch.cuda.synchronize, device)
+    )
 
 
 @checked
@@ -49,9 +60,10 @@ def sync_of(device: str) -> Callable[[], None]:
 class Timing(Shown):
     """Durations of one function's calls, in seconds, in the order taken.
 
-    `first_s` is the cold call: compilation, allocation, cache misses. Each sample is the mean of `repeats` calls
-    between two readings of the clock. `repeats` is 1 unless a call takes under 50 µs, or under 10 ms on a device that
-    has to be waited for. `contention` is what other programs took meanwhile, None if nobody looked.
+    `first_s` is the cold call: compilation, allocation, cache misses. Each sample is
+    the mean of `repeats` calls between two readings of the clock. `repeats` is 1 unless
+    a call takes under 50 µs, or under 10 ms on a device that has to be waited for.
+    `contention` is what other programs took meanwhile, None if nobody looked.
     """
 
     label: str
@@ -68,7 +80,9 @@ class Timing(Shown):
 
     @property
     def busy(self) -> str:
-        """How busy the machine was, if no verdict may rest on this timing; else empty."""
+        """How busy the machine was, if no verdict may rest on this
+        timing; else empty.
+        """
         return "" if self.contention is None else self.contention.reason
 
     @property
@@ -87,15 +101,18 @@ class Timing(Shown):
 
     @checked
     def rate(self, items: Positive) -> float:
-        """Items per second if one call handles `items` of them. Raises BadMeasurement if a call took no time."""
+        """Items per second if one call handles `items` of them. Raises BadMeasurement
+        if a call took no time.
+        """
         _check_took_time(self)
         return items / self.median_s
 
     def __str__(self) -> str:
         inside = f", {self.repeats} calls a reading" if self.repeats > 1 else ""
         return (
-            f"{self.label}: {format_seconds(self.median_s)} (the middle half of {len(self.samples_s)} readings spans "
-            f"{self.spread:.0%} of it{inside}; first call {format_seconds(self.first_s)})"
+            f"{self.label}: {format_seconds(self.median_s)} (the middle half of"
+            f" {len(self.samples_s)} readings spans {self.spread:.0%} of it{inside};"
+            f" first call {format_seconds(self.first_s)})"
             + (f"; {self.busy}" if self.busy else "")
         )
 
@@ -116,42 +133,71 @@ class Ratio(Shown):
 
     @property
     def verdict(self) -> str:
-        """'faster', 'slower', 'no difference seen' when the interval contains 1, or 'not judged' on a busy machine."""
+        """'faster', 'slower', 'no difference seen' when the interval contains 1, or
+        'not judged' on a busy machine.
+        """
         if self.busy:
             return "not judged"
-        return "faster" if self.low > 1 else "slower" if self.high < 1 else "no difference seen"
+        return (
+            "faster"
+            if self.low > 1
+            else "slower"
+            if self.high < 1
+            else "no difference seen"
+        )
 
     @property
     def inverse(self) -> Ratio:
-        """How many times faster the baseline is than `label`: how many times longer `label` takes."""
-        value, low, high = (1 / end if end else math.inf for end in (self.value, self.high, self.low))
+        """How many times faster the baseline is than `label`: how many times longer
+        `label` takes.
+        """
+        value, low, high = (
+            1 / end if end else math.inf for end in (self.value, self.high, self.low)
+        )
         return Ratio(self.baseline, self.label, value, low, high, self.busy)
 
     @checked
     def times(self, factor: Positive) -> Ratio:
-        """The ratio for unequal work: `factor` is the work of `label` over that of the baseline."""
-        return dataclasses.replace(self, **{end: factor * getattr(self, end) for end in ("value", "low", "high")})
+        """The ratio for unequal work: `factor` is the work of `label` over that of the
+        baseline.
+        """
+        return dataclasses.replace(
+            self,
+            **{end: factor * getattr(self, end) for end in ("value", "low", "high")},
+        )
 
     def __str__(self) -> str:
         value = f"{significant(self.value)}x"
         interval = f"95 % interval {significant(self.low)} to {significant(self.high)}"
         if self.busy:
-            return f"{self.label} against {self.baseline}: not judged, since {self.busy} ({value} seen)"
+            return (
+                f"{self.label} against {self.baseline}: not judged, since {self.busy}"
+                f" ({value} seen)"
+            )
         if self.verdict == "no difference seen":
-            return f"{self.label} against {self.baseline}: no difference seen ({value}, {interval})"
-        return f"{self.label} is {self.verdict} than {self.baseline}: {value} ({interval})"
+            return (
+                f"{self.label} against {self.baseline}: no difference seen ({value},"
+                f" {interval})"
+            )
+        return (
+            f"{self.label} is {self.verdict} than {self.baseline}: {value} ({interval})"
+        )
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Shown):
-    """Timings taken in turn (A B B A ...), the first being the baseline, and their ratios to it."""
+    """Timings taken in turn (A B B A ...), the first being the baseline, and their
+    ratios to it.
+    """
 
     timings: tuple[Timing, ...]
     ratios: tuple[Ratio, ...]
 
     def ratio(self, label: str) -> Ratio:
         """The ratio of the alternative called `label`."""
-        return lookup(label, {ratio.label: ratio for ratio in self.ratios}, "the alternative")
+        return lookup(
+            label, {ratio.label: ratio for ratio in self.ratios}, "the alternative"
+        )
 
     def __str__(self) -> str:
         return "\n".join(str(part) for part in (*self.timings, *self.ratios))
@@ -164,19 +210,24 @@ def time_call(
     label: str,
     sync: Callable[[], None] = no_sync,
     budget_s: Budget = 1.0,
-    min_runs: Annotated[int, Number(least=2, most=_MOST_RUNS, advice="Fewer have no spread.")] = 5,
+    min_runs: Annotated[
+        int, Number(least=2, most=_MOST_RUNS, advice="Fewer have no spread.")
+    ] = 5,
     repeats: Annotated[int, Number(least=1, most=10_000_000)] | None = None,
     clock: Clock = time.perf_counter,
     on_sample: Callable[[Timing], None] | None = None,
     on_wait: Callable[[str], object] | None = None,
 ) -> Timing:
-    """Time `fn` for `budget_s` seconds or 2,000 readings, whichever is less, but at least `min_runs` readings.
+    """Time `fn` for `budget_s` seconds or 2,000 readings, whichever is less, but at
+    least `min_runs` readings.
 
-    `sync` waits for queued device work. It is called before each reading of the clock, so that a GPU call is timed to
-    its end and not only to its launch. Short calls share a reading; `repeats` sets how many, by default as few as are
-    needed. `on_sample` gets the timing so far after each reading, outside the timed region; after Ctrl-C it has had all
-    readings, and KeyboardInterrupt reaches the caller. `on_wait` gets a sentence if another notebook measures first.
-    Raises BadArgument if `fn` can't be called, and for fewer than 2 runs, which have no spread.
+    `sync` waits for queued device work. It is called before each reading of the clock,
+    so that a GPU call is timed to its end and not only to its launch. Short calls share
+    a reading; `repeats` sets how many, by default as few as are needed. `on_sample`
+    gets the timing so far after each reading, outside the timed region; after Ctrl-C it
+    has had all readings, and KeyboardInterrupt reaches the caller. `on_wait` gets a
+    sentence if another notebook measures first. Raises BadArgument if `fn` can't be
+    called, and for fewer than 2 runs, which have no spread.
     """
     budget_s *= results.profile() != "smoke"  # which only asks whether the code runs
     with _race(sync, clock, on_wait) as watch:
@@ -191,59 +242,78 @@ def compare(
     *,
     sync: Callable[[], None] = no_sync,
     budget_s: Budget = 2.0,
-    min_runs: Annotated[int, Number(least=5, most=_MOST_RUNS, advice="Fewer give no interval.")] = 7,
+    min_runs: Annotated[
+        int, Number(least=5, most=_MOST_RUNS, advice="Fewer give no interval.")
+    ] = 7,
     clock: Clock = time.perf_counter,
     on_sample: Callable[[Timing], None] | None = None,
     on_wait: Callable[[str], object] | None = None,
 ) -> Comparison:
-    """Time two or more functions in turn, A B B A, and give each one's ratio to the first with a bootstrap interval.
+    """Time two or more functions in turn, A B B A, and give each one's ratio to the
+    first with a bootstrap interval.
 
-    Turns expose all of them equally to a drifting clock rate or a busy neighbour; every other round runs in reverse,
-    since each function leaves its traces in caches and memory. `budget_s` is the measured time of all together, and
-    `on_sample` gets the timing so far of the function just read, and `on_wait` a sentence if another notebook measures
-    first.
-    Raises BadArgument for fewer than two alternatives, for one that can't be called, and for fewer than 5 runs.
+    Turns expose all of them equally to a drifting clock rate or a busy neighbour; every
+    other round runs in reverse, since each function leaves its traces in caches and
+    memory. `budget_s` is the measured time of all together, and `on_sample` gets the
+    timing so far of the function just read, and `on_wait` a sentence if another
+    notebook measures first. Raises BadArgument for fewer than two alternatives, for one
+    that can't be called, and for fewer than 5 runs.
     """
     budget_s *= results.profile() != "smoke"  # which only asks whether the code runs
     with _race(sync, clock, on_wait) as watch:
         series = [Series(label, fn, sync, clock) for label, fn in alternatives.items()]
         chosen = [choose_repeats(one) for one in series]
-        # All get the same number: else a reading's fixed cost would be shared by more calls of one than of another.
-        # Where only the longest call has as many as it needs, so have the others: the cost is small in all readings.
-        affordable = budget_s / (min_runs * len(chosen) * max(call_s for _, call_s in chosen))
+        # All get the same number: else a reading's fixed cost would be shared by more
+        # calls of one than of another. Where only the longest call has as many as it
+        # needs, so have the others: the cost is small in all readings.
+        affordable = budget_s / (
+            min_runs * len(chosen) * max(call_s for _, call_s in chosen)
+        )
         common = max(1, min(max(n for n, _ in chosen), int(affordable)))
         enough = common >= min(n for n, _ in chosen)
         repeats = [max(n, common) if enough else common for n, _ in chosen]
         timings = _sampled(series, repeats, budget_s, min_runs, on_sample, watch)
-    return Comparison(timings, tuple(speedup(timings[0], other) for other in timings[1:]))
+    return Comparison(
+        timings, tuple(speedup(timings[0], other) for other in timings[1:])
+    )
 
 
 @checked
 def speedup(baseline: Timing, other: Timing) -> Ratio:
-    """How many times faster `other` is than `baseline`: the ratio of medians, with a 95 % interval.
+    """How many times faster `other` is than `baseline`: the ratio of medians, with a 95
+    % interval.
 
     Raises BadMeasurement if either has fewer than 5 readings.
     """
     for side in (baseline, other):
         _check_took_time(side)
     if min(len(baseline.samples_s), len(other.samples_s)) < 5:
-        raise BadMeasurement("A speed-up needs at least 5 readings on each side; take more with min_runs.")
+        raise BadMeasurement(
+            "A speed-up needs at least 5 readings on each side; take more with"
+            " min_runs."
+        )
     low, high = median_ratio_interval(baseline.samples_s, other.samples_s)
     value = baseline.median_s / other.median_s
-    return Ratio(other.label, baseline.label, value, low, high, baseline.busy or other.busy)
+    return Ratio(
+        other.label, baseline.label, value, low, high, baseline.busy or other.busy
+    )
 
 
 def _check_took_time(timing: Timing) -> None:
     if not timing.samples_s or not timing.median_s > 0:
         raise BadMeasurement(
-            f"Expected durations above 0 s for {timing.label!r}, got {brief_repr(timing.samples_s)}. "
-            "Does the clock advance while it runs?"
+            f"Expected durations above 0 s for {timing.label!r}, got"
+            f" {brief_repr(timing.samples_s)}. Does the clock advance while it runs?"
         )
 
 
 @contextmanager
-def _race(sync: Callable[[], None], clock: Clock, on_wait: Callable[[str], object] | None) -> Iterator[Watch | None]:
-    """Hold this machine's turn, and watch what others take of it; neither where the clock is simulated."""
+def _race(
+    sync: Callable[[], None], clock: Clock, on_wait: Callable[[str], object] | None
+) -> Iterator[Watch | None]:
+    """Hold this machine's turn, and watch what others take of it; neither where the
+    clock is simulated.
+    """
     if clock is not time.perf_counter:
         yield None
         return
@@ -264,10 +334,15 @@ def _sampled(
     on_sample: Callable[[Timing], None] | None,
     watch: Watch | None,
 ) -> tuple[Timing, ...]:
-    """Take readings in turn, every other round in reverse, until budget and `min_runs` are both used up."""
-    rows, spent_s, rounds = list(zip(series, repeats, strict=True)), 0.0, min(len(one.samples_s) for one in series)
+    """Take readings in turn, every other round in reverse, until budget and `min_runs`
+    are both used up.
+    """
+    rows = list(zip(series, repeats, strict=True))
+    spent_s = 0.0
+    rounds = min(len(one.samples_s) for one in series)
     for one in series:
-        del one.samples_s[rounds:]  # of a long call beside a short one: all have as many readings
+        # of a long call beside a short one: all have as many readings
+        del one.samples_s[rounds:]
     while rounds < min_runs or (spent_s < budget_s and rounds < _MOST_READINGS):
         for one, calls in (rows, rows[::-1])[rounds % 2]:
             one.samples_s.append(one.seconds(calls))
@@ -279,5 +354,14 @@ def _sampled(
     return tuple(_timing(one, calls, contention) for one, calls in rows)
 
 
-def _timing(series: Series, repeats: int, contention: Contention | None = None) -> Timing:
-    return unjudged(Timing, series.label, series.first_s, tuple(series.samples_s), repeats, contention)
+def _timing(
+    series: Series, repeats: int, contention: Contention | None = None
+) -> Timing:
+    return unjudged(
+        Timing,
+        series.label,
+        series.first_s,
+        tuple(series.samples_s),
+        repeats,
+        contention,
+    )

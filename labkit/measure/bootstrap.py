@@ -1,4 +1,6 @@
-"""The uncertainty of a ratio of two medians, or of a mean, by resampling (bootstrap)."""
+"""The uncertainty of a ratio of two medians, or of a mean, by
+resampling (bootstrap).
+"""
 
 from __future__ import annotations
 
@@ -9,38 +11,51 @@ from typing import Any
 _RESAMPLES = 2000
 
 
-def median_ratio_interval(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
-    """95 % expanded percentile bootstrap interval of median(a) / median(b), for at least 5 readings each.
+def median_ratio_interval(
+    a: Sequence[float], b: Sequence[float]
+) -> tuple[float, float]:
+    """95 % expanded percentile bootstrap interval of median(a) / median(b), for at
+    least 5 readings each.
 
-    Series of equal length are resampled in pairs, so that a disturbance common to both cancels. From 16 readings on,
-    blocks of neighbours are resampled, since a slow moment lasts for several readings; a disturbance longer than a
-    block still makes the interval too narrow.
-    Sources: Politis and Romano, A circular block-resampling procedure for stationary data (1992); Hesterberg, What
-    teachers should know about the bootstrap (2015), for the expansion that few readings need.
+    Series of equal length are resampled in pairs, so that a disturbance common to both
+    cancels. From 16 readings on, blocks of neighbours are resampled, since a slow
+    moment lasts for several readings; a disturbance longer than a block still makes the
+    interval too narrow. Sources: Politis and Romano, A circular block-resampling
+    procedure for stationary data (1992); Hesterberg, What teachers should know about
+    the bootstrap (2015), for the expansion that few readings need.
     """
     import numpy as np
 
-    generator = np.random.default_rng(0)  # fixed: the same readings give the same interval
+    # fixed: the same readings give the same interval
+    generator = np.random.default_rng(0)
     rows = _resampled_rows(len(a), generator)
     others = rows if len(a) == len(b) else _resampled_rows(len(b), generator)
-    ratios = np.median(np.asarray(a)[rows], axis=1) / np.median(np.asarray(b)[others], axis=1)
+    ratios = np.median(np.asarray(a)[rows], axis=1) / np.median(
+        np.asarray(b)[others], axis=1
+    )
     tail = 100 * _expanded_tail(min(len(a) // _block(len(a)), len(b) // _block(len(b))))
     low, high = np.percentile(ratios, [tail, 100 - tail])
     return float(low), float(high)
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % expanded percentile bootstrap interval of the mean of two or more independent values (Hesterberg, 2015)."""
+    """95 % expanded percentile bootstrap interval of the mean of two or more
+    independent values (Hesterberg, 2015).
+    """
     import numpy as np
 
-    rows = np.random.default_rng(0).integers(0, len(values), size=(_RESAMPLES, len(values)))
+    rows = np.random.default_rng(0).integers(
+        0, len(values), size=(_RESAMPLES, len(values))
+    )
     tail = 100 * _expanded_tail(len(values))
     low, high = np.percentile(np.asarray(values)[rows].mean(axis=1), [tail, 100 - tail])
     return float(low), float(high)
 
 
 def _resampled_rows(n: int, generator: Any) -> Any:
-    """Indices of resampled readings, in blocks of neighbours: an array (resamples, n)."""
+    """Indices of resampled readings, in blocks of neighbours: an array
+    (resamples, n).
+    """
     import numpy as np
 
     block = _block(n)
@@ -49,16 +64,25 @@ def _resampled_rows(n: int, generator: Any) -> Any:
 
 
 def _block(n: int) -> int:
-    """Readings in a block: about the square root of their number, or one for fewer than 16."""
+    """Readings in a block: about the square root of their number, or one for fewer than
+    16.
+    """
     return round(n**0.5) if n >= 16 else 1
 
 
 def _expanded_tail(blocks: int) -> float:
-    """The share to cut off on each side: below 2.5 %, by as much as Student's t is wider for so few blocks.
+    """The share to cut off on each side: below 2.5 %, by as much as Student's t is
+    wider for so few blocks.
 
-    Source of the approximation to t: Abramowitz and Stegun, Handbook of mathematical functions (1964), 26.7.5.
+    Source of the approximation to t: Abramowitz and Stegun, Handbook of mathematical
+    functions (1964), 26.7.5.
     """
-    normal, freedom = statistics.NormalDist(), blocks - 1
+    normal = statistics.NormalDist()
+    freedom = blocks - 1
     z = normal.inv_cdf(0.975)
-    t = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    t = (
+        z
+        + (z**3 + z) / (4 * freedom)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    )
     return normal.cdf(-t * (blocks / freedom) ** 0.5)

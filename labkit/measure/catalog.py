@@ -22,7 +22,16 @@ from labkit.core.errors import LabError
 from labkit.core.parameters import checked
 from labkit.core.units import format_si
 
-COLUMNS = ("name", "year", "memory_bytes", "bandwidth_bytes_per_s", "float32", "float16", "tdp_w", "launch_price_usd")
+COLUMNS = (
+    "name",
+    "year",
+    "memory_bytes",
+    "bandwidth_bytes_per_s",
+    "float32",
+    "float16",
+    "tdp_w",
+    "launch_price_usd",
+)
 
 _UNITS = {
     "boost_hz": "Hz",
@@ -33,8 +42,17 @@ _UNITS = {
     "tdp_w": "W",
     "launch_price_usd": "US$",
 } | dict.fromkeys(DTYPES, "FLOP/s")
-_HEADINGS = {"memory_bytes": "memory", "bandwidth_bytes_per_s": "bandwidth", "tdp_w": "power", "boost_hz": "boost"}
-_HEADINGS |= {"launch_price_usd": "launch price", "interconnect_bytes_per_s": "interconnect", "l2_bytes": "L2"}
+_HEADINGS = {
+    "memory_bytes": "memory",
+    "bandwidth_bytes_per_s": "bandwidth",
+    "tdp_w": "power",
+    "boost_hz": "boost",
+}
+_HEADINGS |= {
+    "launch_price_usd": "launch price",
+    "interconnect_bytes_per_s": "interconnect",
+    "l2_bytes": "L2",
+}
 
 
 def _cell(device: Device, column: str) -> str:
@@ -49,16 +67,29 @@ def _cell(device: Device, column: str) -> str:
 
 
 @checked
-def table(among: Iterable[Device | str] | None = None, columns: Sequence[str] = COLUMNS) -> Table:
-    """Table of devices, given as such or by name (by default all), with fields of Device or dtypes as `columns`.
+def table(
+    among: Iterable[Device | str] | None = None, columns: Sequence[str] = COLUMNS
+) -> Table:
+    """Table of devices, given as such or by name (by default all), with fields of
+    Device or dtypes as `columns`.
 
     A dtype's column has the device's `peak`. Raises LabError for other columns.
     """
-    known = dict.fromkeys([*(field.name for field in dataclasses.fields(Device)), *DTYPES])
+    known = dict.fromkeys(
+        [*(field.name for field in dataclasses.fields(Device)), *DTYPES]
+    )
     for column in columns:
         lookup(column, known, "a column", LabError)
     chosen = devices() if among is None else tuple(named(one) for one in among)
-    rows = tuple(tuple(_cell(device, column) for column in columns) for device in chosen)
+    rows = tuple(
+        tuple(_cell(device, column) for column in columns) for device in chosen
+    )
     starred = any(cell.endswith("*") for row in rows for cell in row)
-    note = "* recalled or derived, not read from a source. Peaks are dense." if starred else "Peaks are dense."
-    return Table(rows, tuple(_HEADINGS.get(column, column) for column in columns), notes=(note,))
+    note = (
+        "* recalled or derived, not read from a source. Peaks are dense."
+        if starred
+        else "Peaks are dense."
+    )
+    return Table(
+        rows, tuple(_HEADINGS.get(column, column) for column in columns), notes=(note,)
+    )

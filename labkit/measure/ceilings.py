@@ -1,4 +1,6 @@
-"""The ceilings of this machine, rates that no program here should beat: measured once, kept with their conditions."""
+"""The ceilings of this machine, rates that no program here should beat: measured once,
+kept with their conditions.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,31 @@ from labkit.core.units import format_si
 from labkit.measure import catalog, host
 from labkit.measure.contention import CELLS, Contention, Watch
 from labkit.measure.machine import Threads, machine, threads as using_threads
-from labkit.measure.probe import DTYPES, Ceiling, Probe, SelfCheck, peak_check, sizes_for
+from labkit.measure.probe import (
+    DTYPES,
+    Ceiling,
+    Probe,
+    SelfCheck,
+    peak_check,
+    sizes_for,
+)
 from labkit.measure.turns import turn
 
-_NO_FLOAT16 = "never timed on a CPU: where the hardware lacks it, a matmul takes hundreds of times float32's time."
+_NO_FLOAT16 = (
+    "never timed on a CPU: where the hardware lacks it, a matmul takes hundreds of"
+    " times float32's time."
+)
 
 
 @checked
 @dataclass(frozen=True, repr=False)
 class Ceilings(ShownAsTable):
-    """The highest rates measured on `device`: of a copy in B/s, and of a matmul in FLOP/s by dtype.
+    """The highest rates measured on `device`: of a copy in B/s, and of a matmul in
+    FLOP/s by dtype.
 
-    `peaks` are the data sheet's, in the same units, by 'copy' and dtype; None if unknown. `remarks` say why a rate is
-    missing or in doubt, `conditions` what it was measured under, `note` why it could not be kept. `threads` is None on
-    a GPU.
+    `peaks` are the data sheet's, in the same units, by 'copy' and dtype; None if
+    unknown. `remarks` say why a rate is missing or in doubt, `conditions` what it was
+    measured under, `note` why it could not be kept. `threads` is None on a GPU.
     """
 
     device: str
@@ -60,27 +73,47 @@ class Ceilings(ShownAsTable):
         return {dtype: ceiling.value for dtype, ceiling in self.matmul.items()}
 
     def _note_use(self) -> None:
-        """Mark numbers that the running cell derives from ceilings that were measured on a busy machine."""
+        """Mark numbers that the running cell derives from ceilings that were measured
+        on a busy machine.
+        """
         CELLS.note(Contention(None, self.remarks.get("busy", "")))
 
     @checked
     def limit(self, dtype: Dtype) -> float | None:
-        """FLOP/s that a matmul reached in `dtype` ('float32' or torch.float32); None if it wasn't measured."""
+        """FLOP/s that a matmul reached in `dtype` ('float32' or torch.float32); None if
+        it wasn't measured.
+        """
         return self.matmul_flop_per_s.get(_dtype_name(dtype))
 
     @checked
     def peak(self, what: Dtype) -> float | None:
-        """The data sheet's peak for a dtype, in FLOP/s, or for 'copy', in B/s; None if unknown."""
+        """The data sheet's peak for a dtype, in FLOP/s, or for 'copy', in B/s; None if
+        unknown.
+        """
         return self.peaks.get("copy" if what == "copy" else _dtype_name(what))
 
     def table(self) -> Table:
-        """A row for each ceiling, with quartiles and its share of the data sheet's peak; below, what is in doubt."""
-        with_threads = "" if self.threads is None else f", {self.threads} thread{'s' * (self.threads != 1)}"
+        """A row for each ceiling, with quartiles and its share of the data sheet's
+        peak; below, what is in doubt.
+        """
+        with_threads = (
+            ""
+            if self.threads is None
+            else f", {self.threads} thread{'s' * (self.threads != 1)}"
+        )
         rows = [("copy (read + write)", self.copy, self.peak("copy"))]
-        rows += [(f"matmul {dtype}", ceiling, self.peak(dtype)) for dtype, ceiling in self.matmul.items()]
-        open_too = (False, None) if self.threads is None else (False,)  # a CPU has no data sheet to check against
+        rows += [
+            (f"matmul {dtype}", ceiling, self.peak(dtype))
+            for dtype, ceiling in self.matmul.items()
+        ]
+        # a CPU has no data sheet to check against
+        open_too = (False, None) if self.threads is None else (False,)
         notes = [str(check) for check in self.checks if check.passed in open_too]
-        notes += [f"{what}: {why}" for what, why in self.remarks.items() if what not in DTYPES["cuda"]]
+        notes += [
+            f"{what}: {why}"
+            for what, why in self.remarks.items()
+            if what not in DTYPES["cuda"]
+        ]
         return Table(
             tuple((label, *_cells(ceiling, peak)) for label, ceiling, peak in rows),
             ("", "Ceiling", "Quartiles", "At", "Readings", "Data sheet"),
@@ -90,24 +123,32 @@ class Ceilings(ShownAsTable):
 
 
 @checked
-def measure_ceilings(*, threads: Threads | None = None, remeasure: bool = False) -> Ceilings:
-    """The ceilings of this machine's device: measured in a few seconds the first time, then kept on disk.
+def measure_ceilings(
+    *, threads: Threads | None = None, remeasure: bool = False
+) -> Ceilings:
+    """The ceilings of this machine's device: measured in a few seconds the first time,
+    then kept on disk.
 
-    `threads` selects the CPU with that many torch threads, even if there is a GPU. None selects the GPU, or the CPU
-    with torch's threads, but no more than usable_cores(). A change of torch, driver, device, threads, sizes, power
-    (its limit, mains or battery) or the data sheet's peaks, or `remeasure`, makes them be measured again; otherwise a
-    kernel always gets the same ones.
-    A failed self-check is shown, not raised. Raises BadArgument for fewer than 1 thread.
+    `threads` selects the CPU with that many torch threads, even if there is a GPU. None
+    selects the GPU, or the CPU with torch's threads, but no more than usable_cores(). A
+    change of torch, driver, device, threads, sizes, power (its limit, mains or battery)
+    or the data sheet's peaks, or `remeasure`, makes them be measured again; otherwise a
+    kernel always gets the same ones. A failed self-check is shown, not raised. Raises
+    BadArgument for fewer than 1 thread.
     """
     import torch
 
     here = machine()
     device = "cpu" if threads is not None else here.device
     if device == "cpu":
-        threads = min(torch.get_num_threads(), here.cores) if threads is None else threads
-        name, memory = here.cpu_name, here.memory_bytes
+        threads = (
+            min(torch.get_num_threads(), here.cores) if threads is None else threads
+        )
+        name = here.cpu_name
+        memory = here.memory_bytes
     else:
-        name, memory = here.gpus[0].name, here.gpus[0].memory_bytes
+        name = here.gpus[0].name
+        memory = here.gpus[0].memory_bytes
     sizes = sizes_for(device, memory_bytes=memory, profile=results.profile())
     peaks, remark = _peaks(device, name, memory)
     conditions = {
@@ -121,18 +162,36 @@ def measure_ceilings(*, threads: Threads | None = None, remeasure: bool = False)
     store = _store_at(results.state_folder() / "ceilings.jsonl")
     if not remeasure and (kept := store.find(conditions)):
         return kept
-    with turn(), using_threads(threads) if threads is not None else contextlib.nullcontext():
-        if not remeasure and (kept := store.find(conditions)):  # another notebook measured while this one waited
+    with (
+        turn(),
+        using_threads(threads) if threads is not None else contextlib.nullcontext(),
+    ):
+        # another notebook measured while this one waited
+        if not remeasure and (kept := store.find(conditions)):
             return kept
         copy, matmul, checks, remarks = measure(Probe(device, sizes), here.flags)
     checks = (*checks, peak_check({"copy": copy, **matmul}, peaks, remark))
-    return store.keep(Ceilings(name, threads, copy, matmul, checks, peaks, remarks, conditions, results.now()))
+    return store.keep(
+        Ceilings(
+            name,
+            threads,
+            copy,
+            matmul,
+            checks,
+            peaks,
+            remarks,
+            conditions,
+            results.now(),
+        )
+    )
 
 
 def measure(
     probe: Probe, flags: tuple[str, ...]
 ) -> tuple[Ceiling, dict[str, Ceiling], tuple[SelfCheck, ...], dict[str, str]]:
-    """Measure copy, matmul by dtype and doubling checks; the last dict says why one is missing or in doubt."""
+    """Measure copy, matmul by dtype and doubling checks; the last dict says why one is
+    missing or in doubt.
+    """
     watch = Watch(gpu=probe.device != "cpu")
     probe.settle()
     copy, copy_check = probe.copy()
@@ -149,64 +208,91 @@ def measure(
         elif (ceiling := probe.matmul(dtype)) is not None:
             matmul[dtype] = ceiling
         else:
-            remarks[dtype] = "the device has too little free memory for the smallest shape."
+            remarks[dtype] = (
+                "the device has too little free memory for the smallest shape."
+            )
     if probe.device == "cpu":
         remarks["float16"] = _NO_FLOAT16
     if "float32" in matmul:
         checks.append(probe.matmul_doubling(matmul["float32"].n))
     if probe.device != "cpu" and (state := host.gpu_state()):
         clock, most, power, limit, heat = (state[name] for name in host.GPU_STATE)
-        again = "Another clock has other ceilings: lab.measure_ceilings(remeasure=True)."
-        remarks["clock"] = f"{clock} of {most}, {power} of {limit}, {heat} °C at the end. {again}"
+        again = (
+            "Another clock has other ceilings: lab.measure_ceilings(remeasure=True)."
+        )
+        remarks["clock"] = (
+            f"{clock} of {most}, {power} of {limit}, {heat} °C at the end. {again}"
+        )
     if reason := watch.so_far().reason:
         remarks["busy"] = f"{reason}, so these ceilings may be too low."
     return copy, matmul, tuple(checks), remarks
 
 
 class Store:
-    """A file of ceilings, one a line, that several kernels share; in memory if the file can't be written.
+    """A file of ceilings, one a line, that several kernels share; in memory if the file
+    can't be written.
 
-    A kernel always gets the same ceilings for the same conditions, whatever other kernels measure meanwhile.
+    A kernel always gets the same ceilings for the same conditions, whatever other
+    kernels measure meanwhile.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self._given = path, list[Ceilings]()
+        self.path = path
+        self._given = list[Ceilings]()
         self._lines = Lines(path, _from_line, own=True)
 
     def find(self, conditions: dict[str, str]) -> Ceilings | None:
         """The latest ceilings measured under exactly these conditions, or None."""
         entries = [*self._given, *reversed(self._lines.read()[0])]
-        found = next((entry for entry in entries if entry.conditions == conditions), None)
+        found = next(
+            (entry for entry in entries if entry.conditions == conditions), None
+        )
         self._given[:0] = [found] if found else []
         return found
 
     def keep(self, new: Ceilings) -> Ceilings:
-        """Write new ceilings to the file, and give them from now on; their `note` says what went wrong."""
+        """Write new ceilings to the file, and give them from now on; their `note` says
+        what went wrong.
+        """
         notes = self._lines.read()[1]
         failed = any(check.passed is False for check in new.checks)
-        if reason := "the machine was busy" if "busy" in new.remarks else "a self-check failed" * failed:
-            notes.append(f"Not kept on disk, because {reason}: measured again in the next kernel.")
+        if reason := (
+            "the machine was busy"
+            if "busy" in new.remarks
+            else "a self-check failed" * failed
+        ):
+            notes.append(
+                f"Not kept on disk, because {reason}: measured again in the next"
+                " kernel."
+            )
         else:
             try:
                 append_line(self.path, json.dumps(dataclasses.asdict(new)))
             except OSError as error:
                 notes.append(
-                    f"Ceilings can't be written to {self.path} ({type(error).__name__}), so they stay in memory and "
-                    "are measured again in the next kernel. Set LABKIT_HOME to a folder you can write to."
+                    f"Ceilings can't be written to {self.path}"
+                    f" ({type(error).__name__}), so they stay in memory and are"
+                    " measured again in the next kernel. Set LABKIT_HOME to a folder"
+                    " you can write to."
                 )
         self._given.insert(0, kept := dataclasses.replace(new, note=" ".join(notes)))
         return kept
 
 
-_store_at = functools.cache(Store)  # one per file: it remembers what this kernel was given
+# one per file: it remembers what this kernel was given
+_store_at = functools.cache(Store)
 
 
 def _from_line(line: str) -> Ceilings:
-    """Ceilings from a line of JSON; raises ValueError if a field is missing or of a wrong type."""
+    """Ceilings from a line of JSON; raises ValueError if a field is missing or of a
+    wrong type.
+    """
     try:
         fields: dict[str, Any] = json.loads(line)
         fields["copy"] = Ceiling(**fields["copy"])
-        fields["matmul"] = {dtype: Ceiling(**ceiling) for dtype, ceiling in fields["matmul"].items()}
+        fields["matmul"] = {
+            dtype: Ceiling(**ceiling) for dtype, ceiling in fields["matmul"].items()
+        }
         fields["checks"] = tuple(SelfCheck(**check) for check in fields["checks"])
         ceilings = Ceilings(**fields)
     except (KeyError, TypeError, AttributeError) as error:
@@ -216,15 +302,26 @@ def _from_line(line: str) -> Ceilings:
     return ceilings
 
 
-def _peaks(device: str, name: str, memory_bytes: int) -> tuple[dict[str, float | None], str]:
+def _peaks(
+    device: str, name: str, memory_bytes: int
+) -> tuple[dict[str, float | None], str]:
     """The data sheet's peaks, and why there are none."""
     if device == "cpu":
         return {}, "The catalogue holds no CPUs, so no peak is known to compare with."
     try:
         row = catalog.find(name, memory_bytes)
     except UnknownDevice:
-        return {}, f"{name} is not in the catalogue, so its data-sheet peaks are unknown (None)."
-    peaks = {"copy": row.bandwidth_bytes_per_s, **{d: catalog.peak(row, d) for d in DTYPES["cuda"]}}
+        return (
+            {},
+            (
+                f"{name} is not in the catalogue, so its data-sheet peaks are unknown"
+                " (None)."
+            ),
+        )
+    peaks = {
+        "copy": row.bandwidth_bytes_per_s,
+        **{d: catalog.peak(row, d) for d in DTYPES["cuda"]},
+    }
     return peaks, f"The catalogue holds {name}, but none of these peaks."
 
 
@@ -233,6 +330,13 @@ def _dtype_name(dtype: str) -> str:
 
 
 def _cells(ceiling: Ceiling, peak: float | None) -> tuple[str, ...]:
-    value, low, high = (format_si(rate, ceiling.unit) for rate in (ceiling.value, ceiling.low, ceiling.high))
-    share = "unknown" if peak is None else f"{ceiling.value / peak:.0%} of {format_si(peak, ceiling.unit)}"
+    value, low, high = (
+        format_si(rate, ceiling.unit)
+        for rate in (ceiling.value, ceiling.low, ceiling.high)
+    )
+    share = (
+        "unknown"
+        if peak is None
+        else f"{ceiling.value / peak:.0%} of {format_si(peak, ceiling.unit)}"
+    )
     return value, f"{low} to {high}", ceiling.at, str(ceiling.runs), share

@@ -1,4 +1,6 @@
-"""One call on a loop of your own: what limits it, what a change gains, and which sections treat that."""
+"""One call on a loop of your own: what limits it, what a change gains, and which
+sections treat that.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ SECTIONS = {  # limit -> those that treat it
 
 
 def _read_on(limit: steptime.Limit) -> steptime.Limit:
-    return replace(limit, evidence=(*limit.evidence, f"Read on in sections {SECTIONS[limit.largest]}."))
+    return replace(
+        limit,
+        evidence=(*limit.evidence, f"Read on in sections {SECTIONS[limit.largest]}."),
+    )
 
 
 @checked
@@ -42,19 +47,38 @@ def diagnose(
     steps: int = 200,
     ceilings: Ceilings | None = None,
 ) -> steptime.Limit:
-    """What limits a training loop, what the changes gain that `steptime.diagnose` tries, and where to read on.
+    """What limits a training loop, what the changes gain that `steptime.diagnose`
+    tries, and where to read on.
 
-    `loop` is a step(batch) for `batches`, tried for about `budget_s` seconds, or a whole training without arguments, as
-    `trainer.train`, left after `steps` steps. Afterwards it is as before. `watch` watches a script's own loop.
+    `loop` is a step(batch) for `batches`, tried for about `budget_s` seconds, or a
+    whole training without arguments, as `trainer.train`, left after `steps` steps.
+    Afterwards it is as before. `watch` watches a script's own loop.
     """
-    options = {"steps": steps} if batches is None else {"budget_s": budget_s, "path": profiling.trace_path()}
+    options = (
+        {"steps": steps}
+        if batches is None
+        else {"budget_s": budget_s, "path": profiling.trace_path()}
+    )
     with turns.turn():
-        return _read_on(steptime.diagnose(loop, batches, **options, **profiling.on_this_machine(ceilings)))
+        return _read_on(
+            steptime.diagnose(
+                loop, batches, **options, **profiling.on_this_machine(ceilings)
+            )
+        )
 
 
-def watch(batches: Any, *, steps: int = 200, say: Callable[[steptime.Limit], object] = print) -> Any:
-    """`steptime.watch` with this machine's ceilings: `loader = lab.diagnose.watch(loader)` in a script."""
-    return steptime.watch(batches, steps=steps, say=lambda found: say(_read_on(found)), **profiling.on_this_machine())
+def watch(
+    batches: Any, *, steps: int = 200, say: Callable[[steptime.Limit], object] = print
+) -> Any:
+    """`steptime.watch` with this machine's ceilings: `loader =
+    lab.diagnose.watch(loader)` in a script.
+    """
+    return steptime.watch(
+        batches,
+        steps=steps,
+        say=lambda found: say(_read_on(found)),
+        **profiling.on_this_machine(),
+    )
 
 
 diagnose.watch = watch  # type: ignore[attr-defined]

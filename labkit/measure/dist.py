@@ -1,6 +1,8 @@
-"""`lab.dist`: launch ranks and see what other programs took meanwhile; time what all ranks of a group do together.
+"""`lab.dist`: launch ranks and see what other programs took meanwhile; time what all
+ranks of a group do together.
 
-What launches is the package `ranks`, whose names stand here too; what is added to it is labkit's measuring.
+What launches is the package `ranks`, whose names stand here too; what is added to it is
+labkit's measuring.
 """
 
 from __future__ import annotations
@@ -25,24 +27,43 @@ from ranks.launcher import agent, rank_failures
 from ranks.launcher.launching import MOST_RANKS
 
 __all__ = [
-    "Launched", "Report", "all_reduce_seconds", "backend", "interleaved", "launch", "report", "span",
+    "Launched",
+    "Report",
+    "all_reduce_seconds",
+    "backend",
+    "interleaved",
+    "launch",
+    "report",
+    "span",
     "sync_of",
-]  # fmt: skip
-Ranks = Annotated[int, Number(least=1, most=MOST_RANKS, advice="It is the number of ranks on this machine.")]
-# Ranks that use `lab.dist` find it imported, and what a rank waits in is told by the line that called labkit.
+]
+Ranks = Annotated[
+    int,
+    Number(
+        least=1, most=MOST_RANKS, advice="It is the number of ranks on this machine."
+    ),
+]
+# Ranks that use `lab.dist` find it imported, and what a rank waits in is told by the
+# line that called labkit.
 agent.PRELOADED += [__name__, "labkit.measure.standin"]
 rank_failures.NOT_THE_READERS.append(str(ROOT / "labkit"))
-_RUNS, _WARM = 9, 3  # an odd number of runs, whose median is one of them
+# an odd number of runs, whose median is one of them
+_RUNS = 9
+_WARM = 3
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Launched(ranks.Launched):
-    """What `ranks.launch` returns, with `contention`: what other programs took of the ranks' time."""
+    """What `ranks.launch` returns, with `contention`: what other programs took of the
+    ranks' time.
+    """
 
     contention: Contention = field(default=Contention())
 
     def __repr__(self) -> str:
-        return super().__repr__() + (self.contention.reason and f"; {self.contention.reason}")
+        return super().__repr__() + (
+            self.contention.reason and f"; {self.contention.reason}"
+        )
 
 
 @functools.wraps(ranks.launch)
@@ -55,7 +76,8 @@ def launch(fn: Callable[..., Any], nproc: int, *args: Any, **options: Any) -> La
 
 @checked
 def backend(nproc: Count | None = None) -> str:
-    """Name the backend for `nproc` ranks of this machine: "nccl" where each can have a GPU of its own, else "gloo".
+    """Name the backend for `nproc` ranks of this machine: "nccl" where each can have a
+    GPU of its own, else "gloo".
 
     Inside a rank `nproc` defaults to the number of ranks that run on this machine.
     """
@@ -63,11 +85,16 @@ def backend(nproc: Count | None = None) -> str:
     import torch.distributed as dist
 
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if nproc is None else nproc
-    return "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= here else "gloo"
+    return (
+        "nccl"
+        if dist.is_nccl_available() and torch.cuda.device_count() >= here
+        else "gloo"
+    )
 
 
 def together_s(work: Callable[[], object], sync: Callable[[], object]) -> float:
-    """Seconds of `work()`, which all ranks call, from when the last is ready until the last is done.
+    """Seconds of `work()`, which all ranks call, from when the last is ready until the
+    last is done.
 
     `sync` blocks until a device's queued work is done.
     """
@@ -78,19 +105,23 @@ def together_s(work: Callable[[], object], sync: Callable[[], object]) -> float:
     start_s = time.perf_counter()
     work()
     sync()
-    dist.barrier()  # or a rank that only sends would be done before its peers have received
+    # or a rank that only sends would be done before its peers have received
+    dist.barrier()
     return time.perf_counter() - start_s
 
 
 @checked
 def interleaved(
-    ways: Mapping[str, Callable[[], object]], rounds: Annotated[int, Number(least=2, advice="Fewer have no spread.")]
+    ways: Mapping[str, Callable[[], object]],
+    rounds: Annotated[int, Number(least=2, advice="Fewer have no spread.")],
 ) -> dict[str, Timing]:
-    """Time functions in turn, A B A B, `rounds` times each after a round to warm up: a disturbance hits all alike.
+    """Time functions in turn, A B A B, `rounds` times each after a round to warm up: a
+    disturbance hits all alike.
 
-    All ranks of a process group have to call it alike. A reading begins when the last rank is ready and ends when the
-    last one is done; every rank gets its own readings, in seconds, which know what other programs took meanwhile.
-    BadArgument for fewer than 2 rounds, and for what can't be called.
+    All ranks of a process group have to call it alike. A reading begins when the last
+    rank is ready and ends when the last one is done; every rank gets its own readings,
+    in seconds, which know what other programs took meanwhile. BadArgument for fewer
+    than 2 rounds, and for what can't be called.
     """
     sync = group_sync()
     watch = Watch(gpu=sync is not no_sync)
@@ -99,11 +130,16 @@ def interleaved(
         for name, way in ways.items():
             readings_s[name].append(together_s(way, sync))
     taken = watch.so_far()
-    return {name: Timing(name, first_s, tuple(rest), contention=taken) for name, (first_s, *rest) in readings_s.items()}
+    return {
+        name: Timing(name, first_s, tuple(rest), contention=taken)
+        for name, (first_s, *rest) in readings_s.items()
+    }
 
 
 def group_sync() -> Callable[[], None]:
-    """What blocks until the device that the process group uses is done: a GPU under NCCL, else nothing to wait for."""
+    """What blocks until the device that the process group uses is done: a GPU under
+    NCCL, else nothing to wait for.
+    """
     import torch.distributed as dist
 
     return sync_of("cuda" if dist.get_backend() == "nccl" else "cpu")
@@ -111,18 +147,25 @@ def group_sync() -> Callable[[], None]:
 
 @checked
 def all_reduce_seconds(
-    sizes: Annotated[Sequence[Count], Items(1)], nproc: Ranks, *, over: Literal["gloo", "nccl"] | None = None
+    sizes: Annotated[Sequence[Count], Items(1)],
+    nproc: Ranks,
+    *,
+    over: Literal["gloo", "nccl"] | None = None,
 ) -> dict[int, float]:
-    """Seconds that an all-reduce of each size, in bytes, takes between `nproc` ranks of this machine.
+    """Seconds that an all-reduce of each size, in bytes, takes between `nproc` ranks of
+    this machine.
 
-    For each size the median of 9 runs after 3 to warm up; of each run, which starts with a barrier, the slowest
-    rank's time. The sizes take turns, so a busy moment slows all of them. float32, so sizes are rounded up to 4 bytes.
-    `over` is "gloo", between processor cores, or "nccl", between GPUs; without it what `backend` says. BadArgument for
-    other sizes and backends.
+    For each size the median of 9 runs after 3 to warm up; of each run, which starts
+    with a barrier, the slowest rank's time. The sizes take turns, so a busy moment
+    slows all of them. float32, so sizes are rounded up to 4 bytes. `over` is "gloo",
+    between processor cores, or "nccl", between GPUs; without it what `backend` says.
+    BadArgument for other sizes and backends.
     """
     rounds = zip(*launch(_time_sizes, nproc, sizes, over, timeout_s=120.0), strict=True)
     slowest = [[max(size) for size in zip(*ranks, strict=True)] for ranks in rounds]
-    return dict(zip(sizes, map(statistics.median, zip(*slowest, strict=True)), strict=True))
+    return dict(
+        zip(sizes, map(statistics.median, zip(*slowest, strict=True)), strict=True)
+    )
 
 
 def _time_sizes(sizes: Sequence[int], over: str | None) -> list[list[float]]:

@@ -1,4 +1,6 @@
-"""Describe this machine (cores, memory, GPUs, versions), and choose sizes and threads for it."""
+"""Describe this machine (cores, memory, GPUs, versions), and choose sizes and threads
+for it.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,15 @@ from ranks.system import memory_bytes
 T = TypeVar("T")
 Threads = Annotated[int, Number(least=1, most=1024)]  # torch itself crashes far above
 
-_ROOM_BYTES = 6 * GIB  # that `pick` needs free for its sizes for a GPU: a card of 8 GB has them, with a desktop on it
-_FLAG_WORDS = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 BF16", "avx512f": "AVX-512", "avx2": "AVX2"}
+# that `pick` needs free for its sizes for a GPU: a card of 8 GB has them, with a
+# desktop on it
+_ROOM_BYTES = 6 * GIB
+_FLAG_WORDS = {
+    "amx_bf16": "AMX",
+    "avx512_bf16": "AVX-512 BF16",
+    "avx512f": "AVX-512",
+    "avx2": "AVX2",
+}
 
 
 @dataclass(frozen=True)
@@ -40,15 +49,20 @@ class Gpu:
 
     def __str__(self) -> str:
         major, minor = self.compute_capability
-        return f"{self.name}, {format_bytes(self.memory_bytes)}, compute capability {major}.{minor}"
+        return (
+            f"{self.name}, {format_bytes(self.memory_bytes)}, compute capability"
+            f" {major}.{minor}"
+        )
 
 
 @dataclass(frozen=True, repr=False)
 class Machine(ShownAsTable):
-    """The machine that runs this code. `cores` and `memory_bytes` are what this process may use.
+    """The machine that runs this code. `cores` and `memory_bytes` are what this process
+    may use.
 
-    `flags` are the instruction sets that matter to a matmul, empty except on x86 Linux. `versions` are those that
-    results depend on; `cuda` and `driver` are among them only with a GPU.
+    `flags` are the instruction sets that matter to a matmul, empty except on x86 Linux.
+    `versions` are those that results depend on; `cuda` and `driver` are among them only
+    with a GPU.
     """
 
     cpu: str
@@ -66,18 +80,26 @@ class Machine(ShownAsTable):
 
     @property
     def sync(self) -> Callable[[], None]:
-        """A function that waits for the device's queued work; on a CPU it does nothing."""
+        """A function that waits for the device's queued work; on a CPU
+        it does nothing.
+        """
         return sync_of(self.device)
 
     @property
     def cpu_name(self) -> str:
-        """The processor with its usable cores and best instruction set: '2-core Intel Xeon (AMX)'."""
-        best = next((word for flag, word in _FLAG_WORDS.items() if flag in self.flags), "")
+        """The processor with its usable cores and best instruction set: '2-core Intel
+        Xeon (AMX)'.
+        """
+        best = next(
+            (word for flag, word in _FLAG_WORDS.items() if flag in self.flags), ""
+        )
         return f"{self.cores}-core {self.cpu}" + (f" ({best})" if best else "")
 
     @property
     def name(self) -> str:
-        """A short name for labels: the GPU's, with the number of GPUs if there are several, else `cpu_name`."""
+        """A short name for labels: the GPU's, with the number of GPUs if there are
+        several, else `cpu_name`.
+        """
         if not self.gpus:
             return self.cpu_name
         first = self.gpus[0].name
@@ -85,31 +107,51 @@ class Machine(ShownAsTable):
 
     @property
     def slug(self) -> str:
-        """A short name for files: 'intel-xeon-2-cores', 'nvidia-h200', 'nvidia-h200-x8'."""
+        """A short name for files: 'intel-xeon-2-cores', 'nvidia-h200',
+        'nvidia-h200-x8'.
+        """
         if self.gpus:
-            words = self.gpus[0].name + (f" x{len(self.gpus)}" if len(self.gpus) > 1 else "")
+            words = self.gpus[0].name + (
+                f" x{len(self.gpus)}" if len(self.gpus) > 1 else ""
+            )
         else:
             words = f"{self.cpu} {self.cores} core{'s' * (self.cores > 1)}"
         return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
     def table(self) -> Table:
         """Hardware, versions, and where results are kept."""
-        cores = f"{self.cores} usable of {self.total_cores}" if self.cores != self.total_cores else f"{self.cores}"
+        cores = (
+            f"{self.cores} usable of {self.total_cores}"
+            if self.cores != self.total_cores
+            else f"{self.cores}"
+        )
         log = results.results()
         rows = (
-            ("Processor", self.cpu + (f" ({', '.join(self.flags)})" if self.flags else "")),
+            (
+                "Processor",
+                self.cpu + (f" ({', '.join(self.flags)})" if self.flags else ""),
+            ),
             ("Cores", cores),
             ("Memory", format_bytes(self.memory_bytes)),
             *[("GPU", str(gpu)) for gpu in self.gpus or ["none that torch can use"]],
-            ("Versions", ", ".join(f"{name} {version}" for name, version in self.versions.items())),
+            (
+                "Versions",
+                ", ".join(
+                    f"{name} {version}" for name, version in self.versions.items()
+                ),
+            ),
             ("Results kept in", log.note or str(log.path)),
             ("Profile", results.profile()),
         )
-        return Table(rows, title=f"This machine: {self.name}", notes=tuple(log.damaged()))
+        return Table(
+            rows, title=f"This machine: {self.name}", notes=tuple(log.damaged())
+        )
 
 
 def machine() -> Machine:
-    """Describe this machine, as the system and torch report it at this moment. Nothing is measured."""
+    """Describe this machine, as the system and torch report it at this moment. Nothing
+    is measured.
+    """
     gpus = _gpus()
     return Machine(
         cpu=host.cpu_model(),
@@ -123,9 +165,11 @@ def machine() -> Machine:
 
 
 def pick(*, ci: T, cpu: T, gpu: T) -> T:
-    """Choose a size: `ci` if LABKIT_PROFILE is ci or smoke, else `gpu` with a CUDA GPU that has room, else `cpu`.
+    """Choose a size: `ci` if LABKIT_PROFILE is ci or smoke, else `gpu` with a CUDA GPU
+    that has room, else `cpu`.
 
-    A GPU has room if 6 GiB of its memory were free when this process first asked: a notebook's sizes go together.
+    A GPU has room if 6 GiB of its memory were free when this process first asked: a
+    notebook's sizes go together.
     """
     if results.profile() != "full":
         return ci
@@ -140,8 +184,11 @@ def _free_at_first() -> int:
 
 
 def give_back_gpu_memory() -> None:
-    """Give the GPU memory that torch and CuPy keep for later back to the GPU; nothing happens without a GPU."""
-    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    """Give the GPU memory that torch and CuPy keep for later back to the GPU; nothing
+    happens without a GPU.
+    """
+    torch = sys.modules.get("torch")
+    cupy = sys.modules.get("cupy")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
         if cupy is not None:
@@ -153,8 +200,8 @@ def give_back_gpu_memory() -> None:
 def threads(n: Threads) -> Iterator[int]:
     """Let torch use `n` CPU threads within the block.
 
-    More than usable_cores() are allowed, to see what that costs. Raises BadArgument unless `n` is an integer of at
-    least 1.
+    More than usable_cores() are allowed, to see what that costs. Raises BadArgument
+    unless `n` is an integer of at least 1.
     """
     from steptime.machine import one_thread  # imports torch
 
@@ -167,24 +214,41 @@ def _gpus() -> tuple[Gpu, ...]:
 
     if not torch.cuda.is_available():
         return ()
-    properties = (torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count()))
+    properties = (
+        torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())
+    )
     gpus = (Gpu(p.name, (p.major, p.minor), p.total_memory) for p in properties)
-    # The device is "cuda", the first GPU, so those after one that can't be used can't either.
-    return tuple(itertools.takewhile(lambda gpu: has_code(gpu.compute_capability, torch.cuda.get_arch_list()), gpus))
+    # The device is "cuda", the first GPU, so those after one that can't be used can't
+    # either.
+    return tuple(
+        itertools.takewhile(
+            lambda gpu: has_code(gpu.compute_capability, torch.cuda.get_arch_list()),
+            gpus,
+        )
+    )
 
 
 def has_code(capability: tuple[int, int], built_for: Sequence[str]) -> bool:
-    """Whether code for these architectures ('sm_86', 'compute_90') runs on a GPU of this compute capability.
+    """Whether code for these architectures ('sm_86', 'compute_90') runs on a GPU of
+    this compute capability.
 
-    Machine code runs on its own major version from its minor version on, PTX on all that are newer.
-    Source: CUDA C++ Programming Guide, "Application Compatibility".
+    Machine code runs on its own major version from its minor version on, PTX on all
+    that are newer. Source: CUDA C++ Programming Guide, "Application Compatibility".
     """
-    codes = ((kind, int(a), int(b)) for kind, a, b in re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(built_for)))
-    return any(capability >= (a, b) and (kind == "compute" or capability[0] == a) for kind, a, b in codes)
+    codes = (
+        (kind, int(a), int(b))
+        for kind, a, b in re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(built_for))
+    )
+    return any(
+        capability >= (a, b) and (kind == "compute" or capability[0] == a)
+        for kind, a, b in codes
+    )
 
 
 def _versions(*, has_gpu: bool) -> dict[str, str]:
-    """Versions of Python and of installed packages, read without importing them; absent packages are left out."""
+    """Versions of Python and of installed packages, read without importing them; absent
+    packages are left out.
+    """
     versions = {"python": platform.python_version()}
     for package in ("torch", "numpy", "numba"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -192,5 +256,9 @@ def _versions(*, has_gpu: bool) -> dict[str, str]:
     if has_gpu:
         import torch
 
-        versions |= {k: v for k, v in (("cuda", torch.version.cuda), ("driver", host.nvidia_driver())) if v}
+        versions |= {
+            k: v
+            for k, v in (("cuda", torch.version.cuda), ("driver", host.nvidia_driver()))
+            if v
+        }
     return versions

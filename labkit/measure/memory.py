@@ -21,10 +21,12 @@ _ON_CPU = "every allocation that torch's profiler saw, summed in order"
 
 @dataclass(frozen=True, repr=False)
 class PeakMemory(Shown):
-    """The most bytes that a call held at once, the bytes at its end with its result alive, and how they were measured.
+    """The most bytes that a call held at once, the bytes at its end with its result
+    alive, and how they were measured.
 
-    Both are in addition to what was held before the call. Tensors and the workspace that libraries get from torch's
-    allocator count; the driver's context and memory that a library allocates itself don't, so a process holds more.
+    Both are in addition to what was held before the call. Tensors and the workspace
+    that libraries get from torch's allocator count; the driver's context and memory
+    that a library allocates itself don't, so a process holds more.
     """
 
     peak_bytes: int
@@ -34,30 +36,43 @@ class PeakMemory(Shown):
 
     def __str__(self) -> str:
         held = f"{format_bytes(self.held_bytes)} at the end"
-        return f"at most {format_bytes(self.peak_bytes)} at once on {self.device}, {held} ({self.how})"
+        return (
+            f"at most {format_bytes(self.peak_bytes)} at once on {self.device}, {held}"
+            f" ({self.how})"
+        )
 
 
 @checked
-def peak_memory(work: Callable[[], object], *, device: Literal["cpu", "cuda"] | None = None) -> PeakMemory:
-    """Run `work` once and measure the most bytes that its tensors held at once on `device`.
+def peak_memory(
+    work: Callable[[], object], *, device: Literal["cpu", "cuda"] | None = None
+) -> PeakMemory:
+    """Run `work` once and measure the most bytes that its tensors held at once on
+    `device`.
 
-    `device` is "cpu" or "cuda", by default this machine's. Only what `work` creates counts: let it build the model if
-    parameters should count. Raises BadArgument for another device and for "cuda" without a GPU, BadMeasurement if
-    nothing was allocated there.
+    `device` is "cpu" or "cuda", by default this machine's. Only what `work` creates
+    counts: let it build the model if parameters should count. Raises BadArgument for
+    another device and for "cuda" without a GPU, BadMeasurement if nothing was allocated
+    there.
     """
     import torch
 
     here = machine().device if device is None else device
     if here == "cuda" and not torch.cuda.is_available():
-        raise BadArgument("Expected a GPU that torch can use for device='cuda', found none. Pass device='cpu'.")
+        raise BadArgument(
+            "Expected a GPU that torch can use for device='cuda', found none. Pass"
+            " device='cpu'."
+        )
     gc.collect()  # garbage of earlier cells, freed during the work, would lower the sum
     if here == "cuda":
-        (peak_bytes, held_bytes), how = _on_gpu(work), "torch.cuda.max_memory_allocated"
+        peak_bytes, held_bytes = _on_gpu(work)
+        how = "torch.cuda.max_memory_allocated"
     else:
-        (peak_bytes, held_bytes), how = peak_and_end(trace_events(work)), _ON_CPU
+        peak_bytes, held_bytes = peak_and_end(trace_events(work))
+        how = _ON_CPU
     if peak_bytes <= 0:
         raise BadMeasurement(
-            f"Expected some memory to be allocated on {here}, got none. Does the work create its tensors there?"
+            f"Expected some memory to be allocated on {here}, got none. Does the work"
+            " create its tensors there?"
         )
     return PeakMemory(peak_bytes, held_bytes, here, how)
 
@@ -71,14 +86,23 @@ def _on_gpu(work: Callable[[], object]) -> tuple[int, int]:
     before = int(torch.cuda.memory_allocated())
     result = work()
     sync()
-    peak, held = int(torch.cuda.max_memory_allocated()), int(torch.cuda.memory_allocated())
+    peak = int(torch.cuda.max_memory_allocated())
+    held = int(torch.cuda.memory_allocated())
     del result  # alive until here, so that what it holds is in `held`
     return peak - before, held - before
 
 
 def peak_and_end(events: list[dict[str, Any]]) -> tuple[int, int]:
-    """Peak and final value, in bytes, of the running sum over a trace's "[memory]" events on the CPU."""
-    on_cpu = [e for e in events if e.get("name") == "[memory]" and e["args"].get("Device Type") == 0]
-    steps = (int(e["args"]["Bytes"]) for e in sorted(on_cpu, key=lambda e: float(e["ts"])))
+    """Peak and final value, in bytes, of the running sum over a trace's "[memory]"
+    events on the CPU.
+    """
+    on_cpu = [
+        e
+        for e in events
+        if e.get("name") == "[memory]" and e["args"].get("Device Type") == 0
+    ]
+    steps = (
+        int(e["args"]["Bytes"]) for e in sorted(on_cpu, key=lambda e: float(e["ts"]))
+    )
     sums = list(itertools.accumulate(steps, initial=0))
     return max(sums), sums[-1]

@@ -1,4 +1,6 @@
-"""steptime for notebooks: with this machine's ceilings and name, in turns, and with a watch on other programs."""
+"""steptime for notebooks: with this machine's ceilings and name, in turns, and with a
+watch on other programs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ from labkit.measure.bench import Timing
 from labkit.measure.ceilings import Ceilings, measure_ceilings
 from labkit.measure.contention import Watch
 from labkit.measure.machine import machine
-from labkit.measure.step_overhead import StepOverhead as StepOverhead, step_overhead as step_overhead
+from labkit.measure.step_overhead import (
+    StepOverhead as StepOverhead,
+    step_overhead as step_overhead,
+)
 from steptime import (
     PARTS as PARTS,
     Limit as Limit,
@@ -50,55 +55,84 @@ def profile_step(
     warmup: Annotated[int, Number(least=0, most=10_000)] = 2,
     path: Path | None = None,
 ) -> StepProfile:
-    """What `steptime.profile_step` finds on this machine, with a note if other programs took much of it meanwhile.
+    """What `steptime.profile_step` finds on this machine, with a note if other programs
+    took much of it meanwhile.
 
-    The Chrome trace goes to `path`, by default in the folder of your results, one file per rank.
+    The Chrome trace goes to `path`, by default in the folder of your results, one file
+    per rank.
     """
-    here, busy = machine(), watch_others()
+    here = machine()
+    busy = watch_others()
     path = trace_path() if path is None else path
-    profile = steptime.profile_step(step, batches, steps=steps, warmup=warmup, path=path, device=here.device)
+    profile = steptime.profile_step(
+        step, batches, steps=steps, warmup=warmup, path=path, device=here.device
+    )
     doubt = tuple(f"The times are in doubt: {reason}." for reason in [busy()] if reason)
     return replace(profile, device=here.name, notes=(*profile.notes, *doubt))
 
 
 @checked
 def find_bottleneck(
-    step: Callable[[Any], object], batches: object, *, budget_s: Positive = 8.0, ceilings: Ceilings | None = None
+    step: Callable[[Any], object],
+    batches: object,
+    *,
+    budget_s: Positive = 8.0,
+    ceilings: Ceilings | None = None,
 ) -> Limit:
-    """What `steptime.find_bottleneck` finds, compared with `ceilings`, by default this machine's.
+    """What `steptime.find_bottleneck` finds, compared with `ceilings`, by default this
+    machine's.
 
-    No other notebook measures meanwhile. The answer says how busy the machine was, if other programs took so much that
-    the shares are in doubt.
+    No other notebook measures meanwhile. The answer says how busy the machine was, if
+    other programs took so much that the shares are in doubt.
     """
     with turns.turn():
         return steptime.find_bottleneck(
-            step, batches, budget_s=budget_s, path=trace_path(), **on_this_machine(ceilings)
+            step,
+            batches,
+            budget_s=budget_s,
+            path=trace_path(),
+            **on_this_machine(ceilings),
         )
 
 
 @checked
 def utilization(
-    flop: Positive, seconds: Positive | Timing, *, dtype: Dtype = "float32", ceilings: Ceilings | None = None
+    flop: Positive,
+    seconds: Positive | Timing,
+    *,
+    dtype: Dtype = "float32",
+    ceilings: Ceilings | None = None,
 ) -> Utilization:
-    """What `steptime.utilization` says of a step of `flop` FLOP and of `seconds`, a number or a Timing (its median).
+    """What `steptime.utilization` says of a step of `flop` FLOP and of `seconds`, a
+    number or a Timing (its median).
 
-    `flop` is what the model needs, such as costs.training_step(...).flop. `ceilings` are by default this machine's.
-    Raises BadArgument for numbers that aren't above 0 and for an unknown dtype.
+    `flop` is what the model needs, such as costs.training_step(...).flop. `ceilings`
+    are by default this machine's. Raises BadArgument for numbers that aren't above 0
+    and for an unknown dtype.
     """
     median_s = seconds.median_s if isinstance(seconds, Timing) else seconds
     if not median_s > 0:
-        raise BadMeasurement(f"Expected seconds above 0, got a Timing of {median_s} s. Does its clock advance?")
-    return steptime.utilization(flop, median_s, dtype=dtype, ceilings=_rates(ceilings or measure_ceilings()))
+        raise BadMeasurement(
+            f"Expected seconds above 0, got a Timing of {median_s} s. Does its clock"
+            " advance?"
+        )
+    return steptime.utilization(
+        flop, median_s, dtype=dtype, ceilings=_rates(ceilings or measure_ceilings())
+    )
 
 
 @checked
 def wait_lines(work: Callable[[], object]) -> Table:
-    """The lines of your code at which Python waits for the GPU, or would: `steptime.wait_lines`, labkit's left out."""
+    """The lines of your code at which Python waits for the GPU, or would:
+    `steptime.wait_lines`, labkit's left out.
+    """
     return steptime.wait_lines(work, libraries=[ROOT / name for name in PACKAGES])
 
 
 def on_this_machine(ceilings: Ceilings | None = None) -> dict[str, Any]:
-    """What steptime's functions ask of a machine. Ceilings are measured with the threads that torch uses by then."""
+    """What steptime's functions ask of a machine. Ceilings are measured with the
+    threads that torch uses by then.
+    """
     rates = lambda: _rates(ceilings or measure_ceilings())  # noqa: E731
     return {"ceilings": rates, "device": machine().device, "watch": watch_others}
 
@@ -111,7 +145,9 @@ def _rates(ceilings: Ceilings) -> steptime.Ceilings:
         copy_bytes_per_s=ceilings.copy_bytes_per_s,
         threads=ceilings.threads,
         peaks=ceilings.peaks,
-        highest_flop_per_s={dtype: ceiling.high for dtype, ceiling in ceilings.matmul.items()},
+        highest_flop_per_s={
+            dtype: ceiling.high for dtype, ceiling in ceilings.matmul.items()
+        },
         remarks=ceilings.remarks,
     )
 
@@ -123,7 +159,9 @@ def watch_others() -> Callable[[], str]:
 
 
 def trace_path() -> Path:
-    """A file for each rank in the folder of results, which is made; DataError where it is not this user's alone."""
+    """A file for each rank in the folder of results, which is made; DataError where it
+    is not this user's alone.
+    """
     several = torch.distributed.is_available() and torch.distributed.is_initialized()
     name = f"step-rank{torch.distributed.get_rank()}.json" if several else "step.json"
     folder = of_this_user(results.state_folder() / "traces")

@@ -30,21 +30,35 @@ _NUMBERS = re.compile(
 @checked(error=DataError)
 @functools.cache
 def table(name: str) -> tuple[Mapping[str, str], ...]:
-    """Every row of data/published/<name>.csv that was read from its source, as text by column.
+    """Every row of data/published/<name>.csv that was read from its source, as text by
+    column.
 
-    Rows that were only recalled are left out. Raises DataError for an unknown name, with the nearest, and for a
-    damaged file.
+    Rows that were only recalled are left out. Raises DataError for an unknown name,
+    with the nearest, and for a damaged file.
     """
-    path = lookup(name, {path.stem: path for path in sorted(FOLDER.glob("*.csv"))}, "published table", DataError)
-    rows = [row for row in read_table(path, _checked_row, DataError) if row["confidence"] == _READ]
+    path = lookup(
+        name,
+        {path.stem: path for path in sorted(FOLDER.glob("*.csv"))},
+        "published table",
+        DataError,
+    )
+    rows = [
+        row
+        for row in read_table(path, _checked_row, DataError)
+        if row["confidence"] == _READ
+    ]
     return tuple(MappingProxyType(row) for row in rows)
 
 
 def _checked_row(row: TableRow) -> TableRow:
-    """The row; ValueError unless its numbers are some, and it says whether its source was read."""
+    """The row; ValueError unless its numbers are some, and it says whether its source
+    was read.
+    """
     if row["confidence"] not in _CONFIDENCES:
         known = " or ".join(map(repr, _CONFIDENCES))
-        raise ValueError(f"expected confidence to be {known}, got {brief_repr(row['confidence'])}")
+        raise ValueError(
+            f"expected confidence to be {known}, got {brief_repr(row['confidence'])}"
+        )
     for column, text in row.items():
         if text and _NUMBERS.fullmatch(column) and float(text) < 0:
             raise ValueError(f"expected {column} to be at least 0, got {text}")
@@ -53,7 +67,9 @@ def _checked_row(row: TableRow) -> TableRow:
 
 @dataclass(frozen=True, repr=False)
 class Bus(Shown):
-    """A link between main memory and a GPU, and the copy rate that `source` measured on it."""
+    """A link between main memory and a GPU, and the copy rate that `source` measured on
+    it.
+    """
 
     link: str
     gpu: str
@@ -62,12 +78,16 @@ class Bus(Shown):
 
     def __str__(self) -> str:
         rate = format_si(self.bytes_per_s, "B/s")
-        return f"{self.link} to {self.gpu}: {rate} from host to device (not measured here: {self.source})"
+        return (
+            f"{self.link} to {self.gpu}: {rate} from host to device (not measured here:"
+            f" {self.source})"
+        )
 
 
 @checked(error=DataError)
 def bus(gpu: str, link: str) -> Bus:
-    """The host-to-device copy rate published for a GPU on a link (table "memcpy_bandwidth").
+    """The host-to-device copy rate published for a GPU on a link (table
+    "memcpy_bandwidth").
 
     Raises DataError, with the pairs that were published, for any other.
     """
@@ -76,15 +96,19 @@ def bus(gpu: str, link: str) -> Bus:
         if (row["gpu"], row["link_or_memory"]) == (gpu, link):
             return Bus(link, gpu, float(row["bandwidth_gbs"]) * GIGA, row["source"])
     known = "; ".join(f"{row['gpu']} on {row['link_or_memory']}" for row in rows)
-    raise DataError(f"No copy rate was published for {gpu} on {link}. Published are: {known}.")
+    raise DataError(
+        f"No copy rate was published for {gpu} on {link}. Published are: {known}."
+    )
 
 
 @dataclass(frozen=True, repr=False)
 class Cited(Shown):
-    """Somebody's measurement of `what`, which belongs to the board that has its key's row.
+    """Somebody's measurement of `what`, which belongs to the board that has its key's
+    row.
 
-    It did the row's work ("same": a bar if size and format agree too), is a "ratio" of other work, or is "related":
-    another quantity or other work of its kind. `number` has the link, and says who measured it on which device.
+    It did the row's work ("same": a bar if size and format agree too), is a "ratio" of
+    other work, or is "related": another quantity or other work of its kind. `number`
+    has the link, and says who measured it on which device.
     """
 
     relation: str
@@ -97,31 +121,49 @@ class Cited(Shown):
 
 @checked(error=DataError)
 def cited(section: str) -> list[Cited]:
-    """What others published that belongs to a section, "04.6" (table "boards"). Raises DataError like `table`."""
+    """What others published that belongs to a section, "04.6" (table "boards"). Raises
+    DataError like `table`.
+    """
     numbers = []
     for row in table("boards"):
         key, what = split_key(row["key"])
         if key == section:
             number = Measurement(
-                key, what, float(row["value"]), row["unit"], "published", f"{row['who']}, {row['device']}", "",
-                size=row["size"], dtype=row["dtype"], link=row["link"], profile=profile(),
-            )  # fmt: skip
+                key,
+                what,
+                float(row["value"]),
+                row["unit"],
+                "published",
+                f"{row['who']}, {row['device']}",
+                "",
+                size=row["size"],
+                dtype=row["dtype"],
+                link=row["link"],
+                profile=profile(),
+            )
             numbers.append(Cited(row["relation"], row["what"], number))
     return numbers
 
 
 @checked(error=DataError)
 def ratios(section: str) -> dict[str, Measurement]:
-    """The ratios that others published and that belong to a section, by what was compared; for `lab.plot.ratios`."""
+    """The ratios that others published and that belong to a section, by what was
+    compared; for `lab.plot.ratios`.
+    """
     return {one.what: one.number for one in cited(section) if one.relation == "ratio"}
 
 
 @checked
 def citations(numbers: Iterable[Cited]) -> list[str]:
-    """A sentence for each source: its numbers, who measured them on which device, size, format and link."""
+    """A sentence for each source: its numbers, who measured them on which device, size,
+    format and link.
+    """
     grouped: dict[tuple[str, str], list[str]] = {}
     for one in numbers:
         how = (one.number.machine, one.number.size, one.number.dtype, one.number.link)
         begin = "Related, published" if one.relation == "related" else "Published"
         grouped.setdefault((begin, "; ".join(filter(None, how))), []).append(str(one))
-    return [f"{begin}: {', '.join(texts)} ({how})." for (begin, how), texts in grouped.items()]
+    return [
+        f"{begin}: {', '.join(texts)} ({how})."
+        for (begin, how), texts in grouped.items()
+    ]

@@ -1,4 +1,6 @@
-"""Readings of the clock around calls of a function: synchronised, and short calls several to a reading."""
+"""Readings of the clock around calls of a function: synchronised, and short calls
+several to a reading.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +13,44 @@ Clock = Callable[[], float]
 
 # Reading a clock costs about a microsecond, so shorter calls share one reading.
 SHORT_CALL_S = 50e-6
-# Launching work and waiting for it takes tens of microseconds on a GPU, and up to a millisecond through WSL2, so
-# shorter calls share one wait.
+# Launching work and waiting for it takes tens of microseconds on a GPU, and up to a
+# millisecond through WSL2, so shorter calls share one wait.
 SHORT_ASYNC_CALL_S = 10e-3
-LONG_CALL_S = 0.5  # warm after the cold call, so that the one that tells how long it takes is the first reading
+# warm after the cold call, so that the one that tells how long it takes is the first
+# reading
+LONG_CALL_S = 0.5
 _MOST_REPEATS = 1_000_000
 
 
 def no_sync() -> None:
-    """Return at once: the `sync` of a CPU, which finishes its work before a call returns."""
+    """Return at once: the `sync` of a CPU, which finishes its work before a call
+    returns.
+    """
 
 
 class Series:
-    """Synchronised readings of one function's calls; the constructor makes the cold call."""
+    """Synchronised readings of one function's calls; the constructor makes the cold
+    call.
+    """
 
-    def __init__(self, label: str, fn: Callable[[], object], sync: Callable[[], None], clock: Clock) -> None:
-        self.label, self.fn, self.sync, self.clock = label, fn, sync, clock
+    def __init__(
+        self,
+        label: str,
+        fn: Callable[[], object],
+        sync: Callable[[], None],
+        clock: Clock,
+    ) -> None:
+        self.label = label
+        self.fn = fn
+        self.sync = sync
+        self.clock = clock
         self.first_s = self.seconds(1)
         self.samples_s: list[float] = []
 
     def seconds(self, repeats: int) -> float:
         """Mean seconds of a call over `repeats` calls inside one reading."""
-        fn, sync = self.fn, self.sync
+        fn = self.fn
+        sync = self.sync
         sync()
         start = self.clock()
         for _ in range(repeats):
@@ -42,9 +60,13 @@ class Series:
 
 
 def choose_repeats(series: Series) -> tuple[int, float]:
-    """Return the calls per reading, 1 or as many as take 1 ms (10 ms on a GPU), and an estimate of a call's seconds."""
+    """Return the calls per reading, 1 or as many as take 1 ms (10 ms on a GPU), and an
+    estimate of a call's seconds.
+    """
     on_cpu = series.sync is no_sync
-    short_s, reading_s = (SHORT_CALL_S, 1e-3) if on_cpu else (SHORT_ASYNC_CALL_S, SHORT_ASYNC_CALL_S)
+    short_s, reading_s = (
+        (SHORT_CALL_S, 1e-3) if on_cpu else (SHORT_ASYNC_CALL_S, SHORT_ASYNC_CALL_S)
+    )
     for _ in range(3):  # a call after the cold one may still warm something up
         if (warm_s := series.seconds(1)) >= reading_s:
             series.samples_s += [warm_s] * (warm_s >= LONG_CALL_S)
@@ -55,7 +77,8 @@ def choose_repeats(series: Series) -> tuple[int, float]:
     while (total_s := series.seconds(repeats) * repeats) < reading_s:
         if repeats > _MOST_REPEATS:
             raise BadMeasurement(
-                f"{repeats:,} calls took {format_seconds(total_s)} by this clock: it does not advance."
+                f"{repeats:,} calls took {format_seconds(total_s)} by this clock: it"
+                " does not advance."
             )
         repeats = max(2 * repeats, int(repeats * reading_s / max(total_s, 1e-6)))
     return repeats, total_s / repeats

@@ -1,4 +1,6 @@
-"""A device that takes the time of a computation without doing it, so that 8 ranks can be 8 devices on two cores."""
+"""A device that takes the time of a computation without doing it, so that 8 ranks can
+be 8 devices on two cores.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,11 @@ from ranks.spans import SpanKind
 
 @functools.cache
 def oversleep_s() -> float:
-    """How much longer than asked a sleep takes, in seconds: the least of nine, and no more than the timer is late.
+    """How much longer than asked a sleep takes, in seconds: the least of nine, and no
+    more than the timer is late.
 
-    Linux lets a sleep end 50 µs late so that it can wake several sleepers at once: prctl(2), PR_SET_TIMERSLACK. More
-    than twice that is a busy machine.
+    Linux lets a sleep end 50 µs late so that it can wake several sleepers at once:
+    prctl(2), PR_SET_TIMERSLACK. More than twice that is a busy machine.
     """
     late_s = []
     for _ in range(9):
@@ -31,9 +34,11 @@ def oversleep_s() -> float:
 
 
 class StandIn:
-    """A device of `flop_per_s` that sleeps for as long as a computation would take. Its results are "simulated".
+    """A device of `flop_per_s` that sleeps for as long as a computation would take. Its
+    results are "simulated".
 
-    A sleeping process needs no core: 8 ranks compute at the same time on two. What they say to each other is real.
+    A sleeping process needs no core: 8 ranks compute at the same time on two. What they
+    say to each other is real.
     """
 
     @checked
@@ -41,10 +46,18 @@ class StandIn:
         self.flop_per_s = float(flop_per_s)
 
     @checked
-    def compute(self, flop: NonNegative, label: str = "", kind: SpanKind = "compute") -> None:
-        """Take the time of `flop` operations: a span of `kind`, unless inside a `lab.dist.span`, whose part it is."""
-        if flop > 3600 * self.flop_per_s:  # a mistake in a unit, and it would sleep on after its reader has gone
-            raise BadArgument(f"Expected flop to take at most an hour, got {flop:g} at {self.flop_per_s:g} FLOP/s.")
+    def compute(
+        self, flop: NonNegative, label: str = "", kind: SpanKind = "compute"
+    ) -> None:
+        """Take the time of `flop` operations: a span of `kind`, unless inside a
+        `lab.dist.span`, whose part it is.
+        """
+        # a mistake in a unit, and it would sleep on after its reader has gone
+        if flop > 3600 * self.flop_per_s:
+            raise BadArgument(
+                f"Expected flop to take at most an hour, got {flop:g} at"
+                f" {self.flop_per_s:g} FLOP/s."
+            )
         early_s = oversleep_s()
         start_s = time.monotonic()
         end_s = start_s + flop / self.flop_per_s
@@ -57,8 +70,14 @@ class StandIn:
                 rank.add_span(start_s - rank.start_s, rank.now_s(), kind, label)
 
     @checked
-    def layer(self, forward_flop: NonNegative, backward_flop: NonNegative | None = None, label: str = "") -> nn.Module:
-        """A module that passes its input on and takes the time of `forward_flop` forward, `backward_flop` backward.
+    def layer(
+        self,
+        forward_flop: NonNegative,
+        backward_flop: NonNegative | None = None,
+        label: str = "",
+    ) -> nn.Module:
+        """A module that passes its input on and takes the time of `forward_flop`
+        forward, `backward_flop` backward.
 
         Backward takes twice as many as forward unless given.
         """
@@ -80,15 +99,22 @@ class _Pass(torch.autograd.Function):
 
 
 class _StandInLayer(nn.Module):
-    """Identity that takes the time of a layer, forward and, where gradients are recorded, backward."""
+    """Identity that takes the time of a layer, forward and, where gradients are
+    recorded, backward.
+    """
 
-    def __init__(self, device: StandIn, forward_flop: float, backward_flop: float, label: str) -> None:
+    def __init__(
+        self, device: StandIn, forward_flop: float, backward_flop: float, label: str
+    ) -> None:
         super().__init__()
-        self.device, self.label = device, label
-        self.forward_flop, self.backward_flop = forward_flop, backward_flop
+        self.device = device
+        self.label = label
+        self.forward_flop = forward_flop
+        self.backward_flop = backward_flop
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled() and not x.requires_grad and x.is_floating_point():
-            x = x.detach().requires_grad_()  # so that the first layer's backward takes its time too
+            # so that the first layer's backward takes its time too
+            x = x.detach().requires_grad_()
         out: torch.Tensor = _Pass.apply(x, self)  # type: ignore[no-untyped-call]  # torch gives it no types
         return out

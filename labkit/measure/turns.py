@@ -1,4 +1,6 @@
-"""Notebooks on one machine take turns: while one measures, the others wait a moment instead of disturbing it."""
+"""Notebooks on one machine take turns: while one measures, the others wait a moment
+instead of disturbing it.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +21,30 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]  # there nobody takes turns, and what was disturbed is marked
 
-# As long as a reader waits without stopping the cell. A dozen notebooks that open together need it: each measures
-# ceilings and a comparison or two, some seconds each.
+# As long as a reader waits without stopping the cell. A dozen notebooks that open
+# together need it: each measures ceilings and a comparison or two, some seconds each.
 PATIENCE_S = 60.0
-QUIET_S = 10.0  # as long as half a dozen notebooks that are opened together need to load their packages
-_patience_s, _quiet_s = PATIENCE_S, QUIET_S
+# as long as half a dozen notebooks that are opened together need to load their packages
+QUIET_S = 10.0
+_patience_s = PATIENCE_S
+_quiet_s = QUIET_S
 _holding = False
 
 
 @contextlib.contextmanager
-def turn(on_wait: Callable[[str], object] | None = None, *, patience_s: float | None = None) -> Iterator[None]:
-    """Wait for this machine's turn, at most `patience_s` seconds (60), and hold it within the block.
+def turn(
+    on_wait: Callable[[str], object] | None = None, *, patience_s: float | None = None
+) -> Iterator[None]:
+    """Wait for this machine's turn, at most `patience_s` seconds (60), and hold it
+    within the block.
 
-    After that time the block runs without: what it measures is marked if the others disturbed it. After a turn that
-    never came, the next are waited for a tenth as long. Programs that take no turns, and what notebooks do between
-    theirs, are waited for too: 10 s at most, and a tenth as long after each time that they didn't pause.
-    `on_wait` gets a sentence when others are waited for; by default it is printed. A turn inside a turn is the same
-    one. None is taken by ranks and data workers, whose notebook has it, or where the system can't lock files.
+    After that time the block runs without: what it measures is marked if the others
+    disturbed it. After a turn that never came, the next are waited for a tenth as long.
+    Programs that take no turns, and what notebooks do between theirs, are waited for
+    too: 10 s at most, and a tenth as long after each time that they didn't pause.
+    `on_wait` gets a sentence when others are waited for; by default it is printed. A
+    turn inside a turn is the same one. None is taken by ranks and data workers, whose
+    notebook has it, or where the system can't lock files.
     """
     global _holding, _patience_s, _quiet_s
     ours = multiprocessing.parent_process() is None and "RANK" not in os.environ
@@ -46,33 +55,46 @@ def turn(on_wait: Callable[[str], object] | None = None, *, patience_s: float | 
     try:
         with contextlib.suppress(OSError):  # this file system has no locks
             limit_s = _patience_s if patience_s is None else patience_s
-            _holding = _wait(lambda: _lock(file), limit_s, tell, "another notebook on this machine, which is measuring")
+            _holding = _wait(
+                lambda: _lock(file),
+                limit_s,
+                tell,
+                "another notebook on this machine, which is measuring",
+            )
         _patience_s = PATIENCE_S if _holding else PATIENCE_S / 10
         if _holding and results.profile() != "smoke":
-            paused = _wait(quiet, _quiet_s, tell, "other programs on this machine to pause")
+            paused = _wait(
+                quiet, _quiet_s, tell, "other programs on this machine to pause"
+            )
             _quiet_s = QUIET_S if paused else _quiet_s / 10
         yield
     finally:
         _holding = False
         with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough: a data worker may have a copy of the file
+            # closing is not enough: a data worker may have a copy of the file
+            fcntl.flock(file, fcntl.LOCK_UN)
         os.close(file)
 
 
 def lock_path() -> Path:
-    """The file that is locked: in LABKIT_TURNS, which containers may share, else in /dev/shm: /tmp may be private."""
+    """The file that is locked: in LABKIT_TURNS, which containers may share, else in
+    /dev/shm: /tmp may be private.
+    """
     of_machine = "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()
     return Path(os.environ.get("LABKIT_TURNS") or of_machine) / "labkit-turn.lock"
 
 
 def _open(path: Path) -> int | None:
-    """The lock file, open; None where that can't be. It may be another user's, and is only read."""
+    """The lock file, open; None where that can't be. It may be another user's, and is
+    only read.
+    """
     # Anyone may have put a link or a pipe in its place.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with contextlib.suppress(FileExistsError):
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | flags, 0o444)
-            os.fchmod(descriptor, 0o444)  # whatever the umask is: others must be able to open it
+            # whatever the umask is: others must be able to open it
+            os.fchmod(descriptor, 0o444)
             return descriptor
         file = os.open(path, flags)
     except OSError:
@@ -91,22 +113,32 @@ def _lock(file: int) -> bool:
 
 
 def quiet() -> bool:
-    """Whether for 50 ms no other program needed one of this process's cores; True where the system doesn't say.
+    """Whether for 50 ms no other program needed one of this process's cores; True where
+    the system doesn't say.
 
     Source: proc_loadavg(5): how many threads could run now, on all cores.
     """
     others = (os.cpu_count() or 1) - usable_cores()
     with contextlib.suppress(OSError):
         for _ in range(5):
-            if int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]) > 1 + others:
+            if (
+                int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+                > 1 + others
+            ):
                 return False
             time.sleep(0.01)
     return True
 
 
-def _wait(ready: Callable[[], bool], limit_s: float, on_wait: Callable[[str], object], what: str) -> bool:
+def _wait(
+    ready: Callable[[], bool],
+    limit_s: float,
+    on_wait: Callable[[str], object],
+    what: str,
+) -> bool:
     """Whether it is ready within `limit_s` seconds."""
-    start_s, shown = time.monotonic(), False
+    start_s = time.monotonic()
+    shown = False
     while not ready():
         waited_s = time.monotonic() - start_s
         if waited_s >= limit_s:
@@ -114,6 +146,7 @@ def _wait(ready: Callable[[], bool], limit_s: float, on_wait: Callable[[str], ob
         if not shown and waited_s > 0.5:  # a shorter wait needs no words
             shown = True
             on_wait(f"Waiting for {what}.")
-        # Who has waited twice as long asks four times as often, and so is more likely to be next.
+        # Who has waited twice as long asks four times as often, and so is more likely
+        # to be next.
         time.sleep(min(0.2, 20 / (1 + waited_s) ** 2, limit_s - waited_s))
     return True

@@ -16,39 +16,67 @@ from labkit.plot.style import RECORDED
 
 @Drawing
 def images(ax: Axes, pixels: Array, labels: Array) -> FigureSpec:
-    """Images side by side with their labels below; `pixels` is (n, channels, height, width) in 0..1."""
+    """Images side by side with their labels below; `pixels` is (n, channels, height,
+    width) in 0..1.
+    """
     if pixels.ndim != 4 or not pixels.size or labels.shape != pixels.shape[:1]:
         raise BadArgument(
-            f"Expected pixels (n, channels, height, width) and n labels, got shapes {pixels.shape} and {labels.shape}."
+            "Expected pixels (n, channels, height, width) and n labels, got shapes"
+            f" {pixels.shape} and {labels.shape}."
         )
-    ax.imshow(np.concatenate([np.asarray(image).mean(axis=0) for image in pixels], axis=1), cmap="gray_r")
+    ax.imshow(
+        np.concatenate([np.asarray(image).mean(axis=0) for image in pixels], axis=1),
+        cmap="gray_r",
+    )
     width = pixels.shape[-1]
-    ax.set_xticks([width * (i + 0.5) for i in range(len(labels))], [str(int(label)) for label in labels])
+    ax.set_xticks(
+        [width * (i + 0.5) for i in range(len(labels))],
+        [str(int(label)) for label in labels],
+    )
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
     ax.set_xlabel("label")
-    return FigureSpec(f"{len(labels)} images of {width} x {pixels.shape[-2]} pixels with their labels.", height_in=1.6)
+    return FigureSpec(
+        f"{len(labels)} images of {width} x {pixels.shape[-2]} pixels with their"
+        " labels.",
+        height_in=1.6,
+    )
 
 
 @Drawing
 def grey_images(ax: Axes, named: Mapping[str, Array]) -> FigureSpec:
-    """Images (rows, columns) of one shape side by side, their names below; white is 0, black the largest value.
+    """Images (rows, columns) of one shape side by side, their names below; white is 0,
+    black the largest value.
 
     Raises BadArgument for images of different shapes.
     """
     shapes = {np.shape(image) for image in named.values()}
     if len(shapes) != 1 or len(shape := shapes.pop()) != 2:
-        raise BadArgument(f"Expected images (rows, columns) of one shape, got {[np.shape(i) for i in named.values()]}.")
+        raise BadArgument(
+            "Expected images (rows, columns) of one shape, got"
+            f" {[np.shape(i) for i in named.values()]}."
+        )
     rows, columns = shape
     gap = max(1, columns // 12)
     for i, image in enumerate(named.values()):
         left = i * (columns + gap)
         most = max(float(np.max(image, initial=0.0)), 1e-12)
-        ax.imshow(image, cmap="gray_r", vmin=0.0, vmax=most, extent=(left, left + columns, rows, 0))
-        ax.add_patch(Rectangle((left, 0), columns, rows, fill=False, edgecolor=RECORDED))
+        ax.imshow(
+            image,
+            cmap="gray_r",
+            vmin=0.0,
+            vmax=most,
+            extent=(left, left + columns, rows, 0),
+        )
+        ax.add_patch(
+            Rectangle((left, 0), columns, rows, fill=False, edgecolor=RECORDED)
+        )
     width = len(named) * (columns + gap) - gap
     ax.set(xlim=(-0.2, width + 0.2), ylim=(rows + 0.2, -0.2))
-    ax.set_xticks([i * (columns + gap) + columns / 2 for i in range(len(named))], tick_names(named))
+    ax.set_xticks(
+        [i * (columns + gap) + columns / 2 for i in range(len(named))],
+        tick_names(named),
+    )
     ax.set_yticks([])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)

@@ -1,4 +1,6 @@
-"""Lines: numbers by step, values over a size, and the bytes that ranks send by tokens."""
+"""Lines: numbers by step, values over a size, and the bytes that ranks
+send by tokens.
+"""
 
 from __future__ import annotations
 
@@ -21,60 +23,119 @@ Marks = Mapping[str, Positive]
 
 
 @Drawing
-def curves(ax: Axes, series: Mapping[str, Sequence[AnyNumber]], *, x: str = "step", y: str = "loss") -> FigureSpec:
-    """Lines over their index from 1, one a name, each with a marker at its end; from the eighth on they are dashed."""
+def curves(
+    ax: Axes,
+    series: Mapping[str, Sequence[AnyNumber]],
+    *,
+    x: str = "step",
+    y: str = "loss",
+) -> FigureSpec:
+    """Lines over their index from 1, one a name, each with a marker at its end; from
+    the eighth on they are dashed.
+    """
     for i, (name, values) in enumerate(series.items()):
         line = "-" if i < len(CYCLE) else "--"  # the colours begin again
-        ax.plot(range(1, len(values) + 1), values, line, markevery=[-1], label=name, **series_style(i))
+        ax.plot(
+            range(1, len(values) + 1),
+            values,
+            line,
+            markevery=[-1],
+            label=name,
+            **series_style(i),
+        )
     ax.set(xlabel=x, ylabel=y)
     ax.set_ylim(bottom=0)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ends = [f"{name} {significant(values[-1])} after {len(values)}" for name, values in series.items() if len(values)]
-    return FigureSpec(f"{y} by {x}: {'; '.join(ends)}." if ends else "Nothing drawn yet.")
+    ends = [
+        f"{name} {significant(values[-1])} after {len(values)}"
+        for name, values in series.items()
+        if len(values)
+    ]
+    return FigureSpec(
+        f"{y} by {x}: {'; '.join(ends)}." if ends else "Nothing drawn yet."
+    )
 
 
 @Drawing
 def scales(
-    ax: Axes, series: Mapping[str, Points], *, x: str, y: str, unit: str = "", marks: Marks | None = None
+    ax: Axes,
+    series: Mapping[str, Points],
+    *,
+    x: str,
+    y: str,
+    unit: str = "",
+    marks: Marks | None = None,
 ) -> FigureSpec:
     """Lines of a value in `unit` over a size, {name: {size: value}}.
 
-    An axis is logarithmic where its greatest number is ten times its least or more. `marks` are sizes with a name,
-    drawn as dashed lines. Values that aren't finite are left out.
+    An axis is logarithmic where its greatest number is ten times its least or more.
+    `marks` are sizes with a name, drawn as dashed lines. Values that aren't finite are
+    left out.
     """
-    sentences, drawn = [], []
+    sentences = []
+    drawn = []
     for i, (name, points) in enumerate(series.items()):
-        there = sorted((size, value) for size, value in points.items() if math.isfinite(value))
+        there = sorted(
+            (size, value) for size, value in points.items() if math.isfinite(value)
+        )
         if not there:
             sentences.append(f"{name}: nothing to draw")
             continue
         sizes, values = zip(*there, strict=True)
         drawn += there
         ax.plot(sizes, values, markersize=4, label=name, **series_style(i))
-        ends = [f"{format_quantity(v, unit)} at {_count(s)}" for s, v in (there[0], there[-1])]
+        ends = [
+            f"{format_quantity(v, unit)} at {_count(s)}"
+            for s, v in (there[0], there[-1])
+        ]
         sentences.append(f"{name}: {', '.join(dict.fromkeys(ends))}")
     ax.set(xlabel=x, ylabel=y)
     for name, numbers in zip("xy", zip(*drawn, strict=True), strict=False):
-        low, high, axis = min(numbers), max(numbers), getattr(ax, f"{name}axis")
+        low = min(numbers)
+        high = max(numbers)
+        axis = getattr(ax, f"{name}axis")
         if 0 < 10 * low <= high:
             ax.set(**{f"{name}scale": "log"})
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < {"x": 100, "y": 1000}[name] * low else (1,)))
+            axis.set_major_locator(
+                LogLocator(
+                    subs=(1, 2, 5) if high < {"x": 100, "y": 1000}[name] * low else (1,)
+                )
+            )
         else:
-            axis.set_major_locator(MaxNLocator(8, steps=(1, 2, 5, 10), integer=name == "x"))
+            axis.set_major_locator(
+                MaxNLocator(8, steps=(1, 2, 5, 10), integer=name == "x")
+            )
     for i, (name, at) in enumerate((marks or {}).items()):
         ax.axvline(at, color=LIMIT, linestyle="--", linewidth=1)
-        place: dict[str, Any] = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points"}
-        ax.annotate(name, (at, 0.97 - 0.09 * i), xytext=(4, 0), va="top", fontsize=8, bbox=ON_WHITE, **place)
+        place: dict[str, Any] = {
+            "xycoords": ax.get_xaxis_transform(),
+            "textcoords": "offset points",
+        }
+        ax.annotate(
+            name,
+            (at, 0.97 - 0.09 * i),
+            xytext=(4, 0),
+            va="top",
+            fontsize=8,
+            bbox=ON_WHITE,
+            **place,
+        )
     ax.xaxis.set_major_formatter(lambda value, _: _count(value))
     ax.yaxis.set_major_formatter(lambda value, _: format_quantity(value, unit))
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_minor_formatter(NullFormatter())
-    sentence = f"{y} by {x}: {'; '.join(sentences)}." if sentences else "Nothing drawn yet."
-    return FigureSpec(sentence, height_in=3.8, legend="below", columns=1 + (len(series) > 4))
+    sentence = (
+        f"{y} by {x}: {'; '.join(sentences)}." if sentences else "Nothing drawn yet."
+    )
+    return FigureSpec(
+        sentence, height_in=3.8, legend="below", columns=1 + (len(series) > 4)
+    )
 
 
 def _count(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 or float(value).is_integer() else f"{value:g}"
+    return (
+        f"{value:,.0f}" if value >= 100 or float(value).is_integer() else f"{value:g}"
+    )
 
 
 @Drawing
@@ -87,30 +148,54 @@ def bytes_by_tokens(
     hidden: Count,
     ranks: Count,
 ) -> FigureSpec:
-    """Bytes that a rank sends in a step of float32, by tokens of the global batch: lines predicted, dots counted.
+    """Bytes that a rank sends in a step of float32, by tokens of the global batch:
+    lines predicted, dots counted.
 
-    `counted` maps "FSDP" and "tensor parallel" to bytes by tokens. FSDP moves all `params` three times, (n - 1) / n of
-    them from each rank; tensor parallelism all-reduces tokens * hidden numbers four times a block by a ring.
+    `counted` maps "FSDP" and "tensor parallel" to bytes by tokens. FSDP moves all
+    `params` three times, (n - 1) / n of them from each rank; tensor parallelism
+    all-reduces tokens * hidden numbers four times a block by a ring.
     """
     share = (ranks - 1) / ranks * _ELEMENT_BYTES
-    lines = {"FSDP": (3 * share * params, 0.0), "tensor parallel": (0.0, 8 * share * blocks * hidden)}
+    lines = {
+        "FSDP": (3 * share * params, 0.0),
+        "tensor parallel": (0.0, 8 * share * blocks * hidden),
+    }
     equal = 3 * params / (8 * blocks * hidden)
     seen = [tokens for points in counted.values() for tokens in points]
     x = np.geomspace(min([equal, *seen]) / 2, max([equal, *seen]) * 2, 100)
     for i, (way, (fixed, slope)) in enumerate(lines.items()):
-        ax.plot(x, fixed + slope * x, color=CYCLE[i], linestyle=("-", "--")[i], label=f"{way}, predicted")
+        ax.plot(
+            x,
+            fixed + slope * x,
+            color=CYCLE[i],
+            linestyle=("-", "--")[i],
+            label=f"{way}, predicted",
+        )
         if points := counted.get(way):
-            ax.plot(list(points), list(points.values()), MARKERS[i], color=CYCLE[i], label=f"{way}, counted")
+            ax.plot(
+                list(points),
+                list(points.values()),
+                MARKERS[i],
+                color=CYCLE[i],
+                label=f"{way}, counted",
+            )
     ax.axvline(equal, color=LIMIT, linewidth=1, linestyle=":")
     ax.set_xscale("log", base=4)
     ax.set_yscale("log", base=4)
     ax.annotate(
-        f"equal at {equal:,.0f} tokens", (equal, ax.get_ylim()[0]), xytext=(6, 8), textcoords="offset points",
-        fontsize=9, bbox=ON_WHITE,
-    )  # fmt: skip
+        f"equal at {equal:,.0f} tokens",
+        (equal, ax.get_ylim()[0]),
+        xytext=(6, 8),
+        textcoords="offset points",
+        fontsize=9,
+        bbox=ON_WHITE,
+    )
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     ax.yaxis.set_major_formatter(lambda value, _: format_bytes(value))
     ax.minorticks_off()
     ax.set(xlabel="tokens of the global batch in a step", ylabel="bytes sent by a rank")
-    sentence = f"Left of {equal:,.0f} tokens tensor parallelism sends less, right of it FSDP does."
+    sentence = (
+        f"Left of {equal:,.0f} tokens tensor parallelism sends less, right of it FSDP"
+        " does."
+    )
     return FigureSpec(sentence, height_in=3.6, legend="right")

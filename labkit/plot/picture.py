@@ -20,18 +20,23 @@ from PIL import Image
 from labkit.core.display import LITERAL, as_html, linked_html, plain
 from labkit.core.parameters import checked
 
-PX_AN_INCH = 100  # as shown; drawn with twice as many, so that a figure is sharp on a high-density screen
+# as shown; drawn with twice as many, so that a figure is sharp on a high-density screen
+PX_AN_INCH = 100
 _SHARPER = 2
 DPI = _SHARPER * PX_AN_INCH
 _MARGIN_PX = 10
-_LONGEST, _MOST_LINES = 160, 4  # of a text in a figure
+# of a text in a figure
+_LONGEST = 160
+_MOST_LINES = 4
 
-# Figures are white in every theme. In JupyterLab's dark one they are dimmed, so that they don't glare.
+# Figures are white in every theme. In JupyterLab's dark one they are dimmed, so that
+# they don't glare.
 STYLE = (
     ".labkit-picture{background:#fff;border-radius:4px}"
     "[data-jp-theme-light='false'] .labkit-picture{filter:brightness(.85)}"
 )
-TEXT = "max-width:48em;line-height:1.4;margin:0.3em 0"  # of sentences for the reader: lines of a readable length
+# of sentences for the reader: lines of a readable length
+TEXT = "max-width:48em;line-height:1.4;margin:0.3em 0"
 
 
 def figure_of(ax: Axes) -> Figure:
@@ -43,7 +48,9 @@ def figure_of(ax: Axes) -> Figure:
 
 @dataclass
 class Frame:
-    """What is cut out of a figure, in pixels from its upper left corner. It only grows, so live frames don't jump."""
+    """What is cut out of a figure, in pixels from its upper left corner. It only grows,
+    so live frames don't jump.
+    """
 
     left: int = 10**6
     top: int = 10**6
@@ -63,53 +70,77 @@ class Frame:
     @property
     def size(self) -> tuple[int, int]:
         """Width and height as shown, in CSS pixels."""
-        return (self.right - self.left) // _SHARPER, (self.bottom - self.top) // _SHARPER
+        return (self.right - self.left) // _SHARPER, (
+            self.bottom - self.top
+        ) // _SHARPER
 
 
 @checked
 def to_png(ax: Axes, frame: Frame | None = None, *, again: bool = False) -> bytes:
-    """Draw the figure of these axes as PNG, cropped to what is drawn so that no label is cut, or to `frame` if larger.
+    """Draw the figure of these axes as PNG, cropped to what is drawn so that no label
+    is cut, or to `frame` if larger.
 
-    It is drawn once and cropped afterwards: bbox_inches="tight" would draw it twice, and live frames have 200 ms each.
-    `again` says that it will soon be drawn again: the canvas, with its pixels and the sizes of texts, is kept.
+    It is drawn once and cropped afterwards: bbox_inches="tight" would draw it twice,
+    and live frames have 200 ms each. `again` says that it will soon be drawn again: the
+    canvas, with its pixels and the sizes of texts, is kept.
     """
     figure = figure_of(ax)
-    canvas: Any = figure.canvas if isinstance(figure.canvas, FigureCanvasAgg) else FigureCanvasAgg(figure)
+    canvas: Any = (
+        figure.canvas
+        if isinstance(figure.canvas, FigureCanvasAgg)
+        else FigureCanvasAgg(figure)
+    )
     with rc_context({"text.parse_math": False}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # such a letter is drawn as a box
+        # such a letter is drawn as a box
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)
         _write_literally(figure)
         canvas.draw()
     pixels = np.asarray(canvas.buffer_rgba())
     frame = Frame() if frame is None else frame
-    frame.grow(pixels.view(np.uint32)[:, :, 0] != 0xFFFFFFFF)  # the four bytes of an opaque white pixel
-    right, bottom = max(frame.right, frame.left + 2), max(frame.bottom, frame.top + 2)
+    # the four bytes of an opaque white pixel
+    frame.grow(pixels.view(np.uint32)[:, :, 0] != 0xFFFFFFFF)
+    right = max(frame.right, frame.left + 2)
+    bottom = max(frame.bottom, frame.top + 2)
     whole = Image.frombuffer("RGBA", pixels.shape[1::-1], pixels, "raw", "RGBA", 0, 1)
     cropped = whole.crop((frame.left, frame.top, right, bottom))
-    if right > whole.width or bottom > whole.height:  # a figure that was larger before keeps its size
-        cropped = Image.alpha_composite(Image.new("RGBA", cropped.size, "white"), cropped)
+    # a figure that was larger before keeps its size
+    if right > whole.width or bottom > whole.height:
+        cropped = Image.alpha_composite(
+            Image.new("RGBA", cropped.size, "white"), cropped
+        )
     if not again:
         drop_pixels(ax)
-    few = cropped.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)  # a third in bytes
-    few.putpalette([255 if value >= 250 else value for value in few.getpalette() or ()])  # 254 would be no white
+    # a third in bytes
+    few = cropped.convert("RGB").quantize(
+        256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
+    )
+    # 254 would be no white
+    few.putpalette([255 if value >= 250 else value for value in few.getpalette() or ()])
     buffer = io.BytesIO()
     few.save(buffer, format="png", compress_level=1)
     return buffer.getvalue()
 
 
 def drop_pixels(ax: Axes) -> None:
-    """Free the pixels of the last drawing, some megabytes: a figure that a notebook holds has no need of them."""
+    """Free the pixels of the last drawing, some megabytes: a figure that a notebook
+    holds has no need of them.
+    """
     FigureCanvasAgg(figure_of(ax))
 
 
 def _write_literally(figure: Figure) -> None:
-    """Let no text be taken for a formula, which a price in US$ or a reader's own name may look like, and cut long ones.
+    """Let no text be taken for a formula, which a price in US$ or a reader's own name
+    may look like, and cut long ones.
 
-    The rest of the drawing makes tick labels anew, with rcParams that say the same. A logarithmic axis has formulas as
-    tick labels unless it was given others: it gets plain numbers.
+    The rest of the drawing makes tick labels anew, with rcParams that say the same. A
+    logarithmic axis has formulas as tick labels unless it was given others: it gets
+    plain numbers.
     """
     for text in figure.findobj(Text):
         text.set_parse_math(False)
-        text.set_text("\n".join(plain(text.get_text(), _LONGEST).split("\n")[:_MOST_LINES]))
+        text.set_text(
+            "\n".join(plain(text.get_text(), _LONGEST).split("\n")[:_MOST_LINES])
+        )
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         if isinstance(axis.get_major_formatter(), LogFormatterMathtext):
             axis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -129,27 +160,46 @@ class _MinorLabels(LogFormatter):
 
 
 def picture_data(
-    png: bytes, size: tuple[int, int], sentence: str, *, caption: str = "", css: str = "", name: str = ""
+    png: bytes,
+    size: tuple[int, int],
+    sentence: str,
+    *,
+    caption: str = "",
+    css: str = "",
+    name: str = "",
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Data and metadata of a cell's output that shows a figure `size` CSS pixels wide and high.
+    """Data and metadata of a cell's output that shows a figure `size` CSS pixels wide
+    and high.
 
-    It is there as HTML and as PNG: front ends and nbconvert's HTML prefer the first, which alone gives an image its
-    text alternative (JupyterLab renders none for PNG); GitHub and nbconvert's other formats have the second to fall
-    back on. `caption` stands below, `css` is added to the page, and `name` to the figure's classes.
+    It is there as HTML and as PNG: front ends and nbconvert's HTML prefer the first,
+    which alone gives an image its text alternative (JupyterLab renders none for PNG);
+    GitHub and nbconvert's other formats have the second to fall back on. `caption`
+    stands below, `css` is added to the page, and `name` to the figure's classes.
     """
-    image, (width, height) = base64.b64encode(png).decode(), size
-    below = f'<figcaption class="{LITERAL}" style="{TEXT}">{linked_html(caption)}</figcaption>' if caption else ""
+    image = base64.b64encode(png).decode()
+    width, height = size
+    below = (
+        f'<figcaption class="{LITERAL}"'
+        f' style="{TEXT}">{linked_html(caption)}</figcaption>'
+        if caption
+        else ""
+    )
     figure = (
-        f'<style>{STYLE}{css}</style><figure class="{name}" style="margin:0"><img class="labkit-picture" '
-        f'alt="{as_html(sentence)}" width="{width}" height="{height}" style="max-width:100%;height:auto" '
-        f'src="data:image/png;base64,{image}">{below}</figure>'
+        f'<style>{STYLE}{css}</style><figure class="{name}" style="margin:0"><img'
+        f' class="labkit-picture" alt="{as_html(sentence)}" width="{width}"'
+        f' height="{height}" style="max-width:100%;height:auto"'
+        f' src="data:image/png;base64,{image}">{below}</figure>'
     )
     data = {"text/html": figure, "image/png": image, "text/plain": "<figure>"}
-    return data, {"image/png": {"width": width, "height": height, "alt": plain(sentence)}}
+    return data, {
+        "image/png": {"width": width, "height": height, "alt": plain(sentence)}
+    }
 
 
 def sentence_data(sentence: str) -> dict[str, str]:
-    """Data of a cell's output that shows a sentence as it is, with nothing in it taken for Markdown or formulas."""
+    """Data of a cell's output that shows a sentence as it is, with nothing in it taken
+    for Markdown or formulas.
+    """
     html = f'<div class="{LITERAL}" style="{TEXT}">{linked_html(sentence)}</div>'
     return {"text/html": html, "text/plain": plain(sentence)}
 
@@ -166,14 +216,21 @@ class Picture:
         return plain(self.sentence)
 
     def data(self, more: str = "") -> tuple[dict[str, str], dict[str, Any]]:
-        """Data and metadata of one output with the figure and, below it, its sentence and `more`."""
-        png, caption = to_png(self.ax, self._frame), f"{self.sentence} {more}".rstrip()
-        data, metadata = picture_data(png, self._frame.size, self.sentence, caption=caption)
+        """Data and metadata of one output with the figure and, below it, its sentence
+        and `more`.
+        """
+        png = to_png(self.ax, self._frame)
+        caption = f"{self.sentence} {more}".rstrip()
+        data, metadata = picture_data(
+            png, self._frame.size, self.sentence, caption=caption
+        )
         return data | {"text/plain": plain(caption)}, metadata
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        data, metadata = picture_data(to_png(self.ax, self._frame), self._frame.size, self.sentence)
+        data, metadata = picture_data(
+            to_png(self.ax, self._frame), self._frame.size, self.sentence
+        )
         display(data, raw=True, metadata=metadata)
         display(sentence_data(self.sentence), raw=True)

@@ -1,4 +1,6 @@
-"""Figures of schedules: which rank did what when, simulated or measured; predicted against published throughput."""
+"""Figures of schedules: which rank did what when, simulated or measured; predicted
+against published throughput.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from labkit.plot.style import CYCLE, EDGES, ON_WHITE, patches_of
 from ranks import Span
 from trainplan.schedule import Overlap, Timetable
 
-# Name, colour and texture of each kind. A bar with room for a letter has no texture, which would hide the letter.
+# Name, colour and texture of each kind. A bar with room for a letter has no texture,
+# which would hide the letter.
 _KINDS: dict[str, tuple[str, str, str]] = {
     "F": ("F: forward", CYCLE[5], ""),
     "B": ("B: backward", CYCLE[1], "///"),
@@ -35,7 +38,8 @@ _KINDS: dict[str, tuple[str, str, str]] = {
 }
 _WIDTH_IN = 8.0
 _PIXELS = round(100 * _WIDTH_IN)
-_EDGED = 5 / _PIXELS  # of the width; narrower bars would be all edge, and no texture could be seen
+# of the width; narrower bars would be all edge, and no texture could be seen
+_EDGED = 5 / _PIXELS
 _MANY = 4000  # spans; more would be narrower than a pixel or two, and hide each other
 _MOST = 1_000_000  # spans that are drawn at all
 _HIGH = 0.42  # half a bar
@@ -43,14 +47,20 @@ _HIGH = 0.42  # half a bar
 
 @Drawing
 def gantt(
-    ax: Axes, ranks: Timetable | Overlap | Iterable[Span] | Any, *, until_s: NonNegative = 0.0, rows: Count = 1
+    ax: Axes,
+    ranks: Timetable | Overlap | Iterable[Span] | Any,
+    *,
+    until_s: NonNegative = 0.0,
+    rows: Count = 1,
 ) -> FigureSpec:
-    """A row for each rank, a bar for each span, with its kind as colour and as a letter or texture; white is idle.
+    """A row for each rank, a bar for each span, with its kind as colour and as a letter
+    or texture; white is idle.
 
-    Takes what `lab.schedule.simulate` and `overlap` return, what `lab.launch` returns, or spans. Where transfers run
-    beside compute, a rank's row has two halves; later chunks of a rank are paler. The axis ends at `until_s` or later,
-    and there is room for `rows` rows or more, so that two pictures can have the same axes. Thousands of spans are drawn
-    as one mixed colour a pixel. Raises BadArgument for no spans.
+    Takes what `lab.schedule.simulate` and `overlap` return, what `lab.launch` returns,
+    or spans. Where transfers run beside compute, a rank's row has two halves; later
+    chunks of a rank are paler. The axis ends at `until_s` or later, and there is room
+    for `rows` rows or more, so that two pictures can have the same axes. Thousands of
+    spans are drawn as one mixed colour a pixel. Raises BadArgument for no spans.
     """
     spans = _spans(ranks)
     zero_s = min(span.start_s for span in spans)
@@ -66,23 +76,35 @@ def gantt(
     ax.set_xlim(0, length_s)
     label_seconds(ax.xaxis, ticks=8)
     what = "time (simulated)" if isinstance(ranks, Timetable | Overlap) else "time"
-    ax.set_xlabel(what if many or not any(map(_chunk, spans)) else f"{what}; paler: a rank's later chunk")
+    ax.set_xlabel(
+        what
+        if many or not any(map(_chunk, spans))
+        else f"{what}; paler: a rank's later chunk"
+    )
     handles = patches_of(_legend({span.kind for span in spans}))
-    height_in, sentence = 1.35 + min(0.34 * high, 5.0), _in_words(ranks, spans, len(row_of), spent_s)
+    height_in = 1.35 + min(0.34 * high, 5.0)
+    sentence = _in_words(ranks, spans, len(row_of), spent_s)
     return FigureSpec(
-        sentence, title_pad=26, height_in=height_in, width_in=_WIDTH_IN, legend="above", handles=handles,
+        sentence,
+        title_pad=26,
+        height_in=height_in,
+        width_in=_WIDTH_IN,
+        legend="above",
+        handles=handles,
         columns=len(handles),
-    )  # fmt: skip
+    )
 
 
 def _spans(ranks: Any) -> list[Span]:
     spans: list[Span] = []
-    with contextlib.suppress(Exception):  # it may be anything: what is no list of spans is told below
+    # it may be anything: what is no list of spans is told below
+    with contextlib.suppress(Exception):
         spans = list(itertools.islice(getattr(ranks, "spans", ranks), _MOST))
     if not spans or not all(map(_is_span, spans)):
         raise BadArgument(
-            f"Expected the spans of ranks to draw, got {brief_repr(ranks)}. Pass what lab.schedule.simulate(...) or "
-            "lab.launch(...) returned; a launch has spans where its ranks compute on a stand-in or communicate."
+            f"Expected the spans of ranks to draw, got {brief_repr(ranks)}. Pass what"
+            " lab.schedule.simulate(...) or lab.launch(...) returned; a launch has"
+            " spans where its ranks compute on a stand-in or communicate."
         )
     return spans
 
@@ -90,29 +112,53 @@ def _spans(ranks: Any) -> list[Span]:
 def _is_span(value: Any) -> bool:
     """Whether a value has the fields of a Span, whichever package made it."""
     try:
-        texts, numbers = (value.kind, value.label), (value.start_s, value.end_s, value.seconds)
-        return type(value.rank) is int and {*map(type, texts)} == {str} and {*map(type, numbers)} <= {int, float}
+        texts = (value.kind, value.label)
+        numbers = (value.start_s, value.end_s, value.seconds)
+        return (
+            type(value.rank) is int
+            and {*map(type, texts)} == {str}
+            and {*map(type, numbers)} <= {int, float}
+        )
     except Exception:  # an object that refuses all questions
         return False
 
 
-def _draw_bars(ax: Axes, spans: Sequence[Span], rows: Mapping[int, int], zero_s: float, length_s: float) -> None:
-    """Draw a bar for each span, those of one look as one collection: a patch for each would take long."""
+def _draw_bars(
+    ax: Axes,
+    spans: Sequence[Span],
+    rows: Mapping[int, int],
+    zero_s: float,
+    length_s: float,
+) -> None:
+    """Draw a bar for each span, those of one look as one collection: a patch for each
+    would take long.
+    """
     looks: dict[tuple[str, int, bool], list[Any]] = defaultdict(list)
     halves = _halved(spans)
     for span in spans:
-        y, high = float(rows[span.rank]), _HIGH
+        y = float(rows[span.rank])
+        high = _HIGH
         if span.rank in halves:
-            y, high = (y + _HIGH / 2, _HIGH / 2) if span.kind == "communication" else (y - _HIGH / 2, _HIGH / 2)
+            y, high = (
+                (y + _HIGH / 2, _HIGH / 2)
+                if span.kind == "communication"
+                else (y - _HIGH / 2, _HIGH / 2)
+            )
         left = span.start_s - zero_s
         right = max(span.end_s - zero_s, left + length_s / _PIXELS)
         box = ((left, y - high), (left, y + high), (right, y + high), (right, y - high))
-        looks[span.kind, _chunk(span), _write(ax, span, (left + right) / 2, y, length_s)].append(box)
+        looks[
+            span.kind, _chunk(span), _write(ax, span, (left + right) / 2, y, length_s)
+        ].append(box)
     for (kind, chunk, named), boxes in looks.items():
         _, color, hatch = _look(kind)
         paler = [1 - (1 - c) * max(1 - 0.3 * chunk, 0.25) for c in to_rgb(color)]
         for wide in (True, False):
-            some = [box for box in boxes if (box[2][0] - box[0][0] > _EDGED * length_s) is wide]
+            some = [
+                box
+                for box in boxes
+                if (box[2][0] - box[0][0] > _EDGED * length_s) is wide
+            ]
             if some:
                 edge: dict[str, Any] = EDGES if wide else {**EDGES, "linewidth": 0.0}
                 texture = hatch if wide and not named else ""
@@ -126,10 +172,17 @@ def _look(kind: str) -> tuple[str, str, str]:
 
 def _halved(spans: Sequence[Span]) -> set[int]:
     """Ranks whose communication runs at the same time as something else."""
-    halved, until = set(), dict[int, tuple[float, str]]()
-    for span in sorted(span for span in spans if span.seconds > 0 and span.kind != "idle"):
+    halved = set()
+    until = dict[int, tuple[float, str]]()
+    for span in sorted(
+        span for span in spans if span.seconds > 0 and span.kind != "idle"
+    ):
         end_s, kind = until.get(span.rank, (span.start_s, span.kind))
-        if span.start_s < end_s - 1e-9 * abs(end_s) and "communication" in (kind, span.kind) and kind != span.kind:
+        if (
+            span.start_s < end_s - 1e-9 * abs(end_s)
+            and "communication" in (kind, span.kind)
+            and kind != span.kind
+        ):
             halved.add(span.rank)
         if span.end_s > end_s or span.rank not in until:
             until[span.rank] = (span.end_s, span.kind)
@@ -142,27 +195,52 @@ def _chunk(span: Span) -> int:
 
 
 def _write(ax: Axes, span: Span, x: float, y: float, length_s: float) -> bool:
-    """Write letter and micro-batch, or the letter alone, into a bar with room for them; True if it has its letter."""
+    """Write letter and micro-batch, or the letter alone, into a bar with room for them;
+    True if it has its letter.
+    """
     letter = span.kind if len(span.kind) == 1 else ""
     for text in (letter + span.label, letter + span.label.partition(".")[0], letter):
         for size, wide in ((7.5, 6.5), (6.0, 5.0)):  # points, pixels a letter
             if text and span.seconds * _PIXELS > (len(text) + 0.6) * wide * length_s:
-                behind = ON_WHITE if _look(span.kind)[2] and not letter else None  # words on a texture can't be read
-                ax.text(x, y, text, ha="center", va="center", fontsize=size, color="black", clip_on=True, bbox=behind)
+                # words on a texture can't be read
+                behind = ON_WHITE if _look(span.kind)[2] and not letter else None
+                ax.text(
+                    x,
+                    y,
+                    text,
+                    ha="center",
+                    va="center",
+                    fontsize=size,
+                    color="black",
+                    clip_on=True,
+                    bbox=behind,
+                )
                 return bool(letter)
     return False
 
 
-def _draw_mixed(ax: Axes, spans: Sequence[Span], rows: Mapping[int, int], zero_s: float, length_s: float) -> None:
-    """Draw pixels whose colour is mixed from those of their kinds and white, by the time that each takes of a pixel."""
+def _draw_mixed(
+    ax: Axes,
+    spans: Sequence[Span],
+    rows: Mapping[int, int],
+    zero_s: float,
+    length_s: float,
+) -> None:
+    """Draw pixels whose colour is mixed from those of their kinds and white, by the
+    time that each takes of a pixel.
+    """
     edges = np.linspace(zero_s, zero_s + length_s, _PIXELS + 1)
     image = np.ones((len(rows), _PIXELS, 3))
     groups: dict[tuple[int, str], list[Span]] = defaultdict(list)
     for span in spans:
         groups[rows[span.rank], span.kind].append(span)
     for (y, kind), some in groups.items():
-        times = np.array([time for span in sorted(some) for time in (span.start_s, span.end_s)])
-        spent = np.repeat(np.cumsum([0.0, *(span.seconds for span in sorted(some))]), 2)[1:-1]
+        times = np.array(
+            [time for span in sorted(some) for time in (span.start_s, span.end_s)]
+        )
+        spent = np.repeat(
+            np.cumsum([0.0, *(span.seconds for span in sorted(some))]), 2
+        )[1:-1]
         share = np.diff(np.interp(edges, times, spent)) * _PIXELS / length_s
         image[y] -= share[:, None] * (1 - np.array(to_rgb(_look(kind)[1])))
     extent = (0.0, length_s, len(rows) - 0.5, -0.5)
@@ -180,15 +258,34 @@ def _in_words(ranks: Any, spans: Sequence[Span], rows: int, spent_s: float) -> s
         return f"{str(ranks)[0].upper()}{str(ranks)[1:]}."
     if isinstance(ranks, Timetable):
         held = [f"{n:.3g}" for n in ranks.peak_activations]
-        alike = f"{held[0]} on each rank" if len(set(held)) == 1 else f"{', '.join(held)}, rank by rank"
-        most = alike if len(held) <= 8 else f"{significant(max(ranks.peak_activations))} at most on any rank"
+        alike = (
+            f"{held[0]} on each rank"
+            if len(set(held)) == 1
+            else f"{', '.join(held)}, rank by rank"
+        )
+        most = (
+            alike
+            if len(held) <= 8
+            else f"{significant(max(ranks.peak_activations))} at most on any rank"
+        )
         return (
-            f"Simulated: {format_seconds(ranks.makespan_s)} from the first step to the last; the bubble is "
-            f"{ranks.bubble:.1%} of the ranks' time. Activations held at once: {most}."
+            f"Simulated: {format_seconds(ranks.makespan_s)} from the first step to the"
+            f" last; the bubble is {ranks.bubble:.1%} of the ranks' time. Activations"
+            f" held at once: {most}."
         )
     parts: dict[str, float] = defaultdict(float)
     for span in spans:
         parts[_look(span.kind)[0].partition(": ")[2] or span.kind] += span.seconds
-    shares = sorted(((seconds / rows / spent_s, kind) for kind, seconds in parts.items() if seconds), reverse=True)
+    shares = sorted(
+        (
+            (seconds / rows / spent_s, kind)
+            for kind, seconds in parts.items()
+            if seconds
+        ),
+        reverse=True,
+    )
     words = ", ".join(f"{kind} {share:.1%}" for share, kind in shares)
-    return f"{format_seconds(spent_s)} from the first start to the last end. Of the ranks' time: {words or 'nothing'}."
+    return (
+        f"{format_seconds(spent_s)} from the first start to the last end. Of the ranks'"
+        f" time: {words or 'nothing'}."
+    )

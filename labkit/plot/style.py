@@ -8,22 +8,41 @@ from typing import Any
 from matplotlib.patches import Patch
 
 # Okabe and Ito's colours (2008), which colour-blind readers can tell apart.
-MEASURED, PREDICTED, LIMIT, RECORDED, ACCENT = "#0072B2", "#D55E00", "#000000", "#8a8a8a", "#009E73"
+MEASURED = "#0072B2"
+PREDICTED = "#D55E00"
+LIMIT = "#000000"
+RECORDED = "#8a8a8a"
+ACCENT = "#009E73"
 CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-HATCHED: dict[str, Any] = {"facecolor": "white", "edgecolor": RECORDED, "hatch": "//"}  # not measured here
+# not measured here
+HATCHED: dict[str, Any] = {"facecolor": "white", "edgecolor": RECORDED, "hatch": "//"}
+# the reader's prediction
 DIAMOND: dict[str, Any] = {
-    "marker": "D", "color": PREDICTED, "fillstyle": "none", "markeredgewidth": 2, "linestyle": "",
-}  # fmt: skip  # the reader's prediction
-ON_WHITE: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # for text on a line or a texture
+    "marker": "D",
+    "color": PREDICTED,
+    "fillstyle": "none",
+    "markeredgewidth": 2,
+    "linestyle": "",
+}
+# for text on a line or a texture
+ON_WHITE: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
 EDGES: dict[str, Any] = {"edgecolor": "#404040", "linewidth": 0.4}
 
 
 def series_style(i: int) -> dict[str, Any]:
-    """Colour and marker of the `i`-th series; after seven each colour comes again with another marker."""
-    return {"color": CYCLE[i % len(CYCLE)], "marker": MARKERS[(i + i // len(CYCLE)) % len(MARKERS)]}
+    """Colour and marker of the `i`-th series; after seven each colour comes again with
+    another marker.
+    """
+    return {
+        "color": CYCLE[i % len(CYCLE)],
+        "marker": MARKERS[(i + i // len(CYCLE)) % len(MARKERS)],
+    }
 
 
 def patches_of(looks: Mapping[str, tuple[str, str]]) -> list[Patch]:
     """What a legend shows for bars that differ in colour and texture, by name."""
-    return [Patch(facecolor=color, hatch=hatch, label=name, **EDGES) for name, (color, hatch) in looks.items()]
+    return [
+        Patch(facecolor=color, hatch=hatch, label=name, **EDGES)
+        for name, (color, hatch) in looks.items()
+    ]

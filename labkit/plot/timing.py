@@ -1,4 +1,6 @@
-"""Figures of times: readings and what they claim, how far a speed-up goes, and which costs pay off when."""
+"""Figures of times: readings and what they claim, how far a speed-up goes, and which
+costs pay off when.
+"""
 
 from __future__ import annotations
 
@@ -15,51 +17,119 @@ from labkit.core.parameters import NonNegative, Positive, Share
 from labkit.core.results import Measurement
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import Ratio, Timing
-from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_right_of
-from labkit.plot.style import CYCLE, LIMIT, MEASURED, ON_WHITE, PREDICTED, RECORDED, series_style
+from labkit.plot.core import (
+    Drawing,
+    FigureSpec,
+    label_seconds,
+    name_rows,
+    text_right_of,
+)
+from labkit.plot.style import (
+    CYCLE,
+    LIMIT,
+    MEASURED,
+    ON_WHITE,
+    PREDICTED,
+    RECORDED,
+    series_style,
+)
 from trainplan.costs import break_even_steps
 
-_STEPS, _SECONDS = (100, 1e8), (1.0, 1e6)  # where break_even's logarithmic axes begin and end
+# where break_even's logarithmic axes begin and end
+_STEPS = (100, 1e8)
+_SECONDS = (1.0, 1e6)
 
 
 @Drawing
 def readings(ax: Axes, timings: Annotated[Sequence[Timing], Items(1)]) -> FigureSpec:
-    """Each timing's readings as dots, its median as a line, its cold call as an open circle; seconds, logarithmic."""
+    """Each timing's readings as dots, its median as a line, its cold call as an open
+    circle; seconds, logarithmic.
+    """
     for y, timing in enumerate(timings):
         spread = np.linspace(-0.18, 0.18, len(timing.samples_s))
         style = series_style(y)
-        ax.plot(timing.samples_s, y + spread, linestyle="", markersize=4, alpha=0.6, **style)
+        ax.plot(
+            timing.samples_s, y + spread, linestyle="", markersize=4, alpha=0.6, **style
+        )
         ax.plot([timing.median_s] * 2, [y - 0.32, y + 0.32], color=LIMIT, linewidth=2)
-        ax.plot(timing.first_s, y, "o", color=style["color"], fillstyle="none", markersize=10)
+        ax.plot(
+            timing.first_s,
+            y,
+            "o",
+            color=style["color"],
+            fillstyle="none",
+            markersize=10,
+        )
     name_rows(ax, [timing.label for timing in timings])
     ax.set_xscale("log")
     label_seconds(ax.xaxis)
-    ax.set_xlabel("time of one call (dot: a reading, line: median, open circle: the first, cold call)")
-    each = [f"{t.label}: median {format_seconds(t.median_s)}, spread {t.spread:.0%}" for t in timings]
+    ax.set_xlabel(
+        "time of one call (dot: a reading, line: median, open circle: the first, cold"
+        " call)"
+    )
+    each = [
+        f"{t.label}: median {format_seconds(t.median_s)}, spread {t.spread:.0%}"
+        for t in timings
+    ]
     return FigureSpec("; ".join(each) + ".")
 
 
 @Drawing
-def ratios(ax: Axes, named: Annotated[Mapping[str, Ratio | Measurement], Items(1)]) -> FigureSpec:
-    """Speed-ups with their 95 % intervals, a row each; an interval that crosses the line at 1 shows nothing.
+def ratios(
+    ax: Axes, named: Annotated[Mapping[str, Ratio | Measurement], Items(1)]
+) -> FigureSpec:
+    """Speed-ups with their 95 % intervals, a row each; an interval that crosses the
+    line at 1 shows nothing.
 
     A ratio that somebody published is an open square with its origin.
     """
-    right = 1.25 * max([1.0, *(one.high if isinstance(one, Ratio) else one.value for one in named.values())])
+    right = 1.25 * max(
+        [
+            1.0,
+            *(
+                one.high if isinstance(one, Ratio) else one.value
+                for one in named.values()
+            ),
+        ]
+    )
     each = []
     for y, (name, ratio) in enumerate(named.items()):
         if isinstance(ratio, Measurement):
             words = f"{significant(ratio.value)}x, {ratio.came_from}"
-            ax.plot(ratio.value, y, "s", color=RECORDED, markerfacecolor="white", markersize=8)
+            ax.plot(
+                ratio.value,
+                y,
+                "s",
+                color=RECORDED,
+                markerfacecolor="white",
+                markersize=8,
+            )
             text_right_of(ax, ratio.value, y, words, xytext=(10, 0), bbox=ON_WHITE)
             each.append(f"{name}: {words} ({ratio.link})")
             continue
         words = f"{significant(ratio.value)}x, {ratio.verdict}"
         color = MEASURED if ratio.verdict in ("faster", "slower") else RECORDED
-        ax.plot([ratio.low, ratio.high], [y, y], color=color, linewidth=3, marker="|", markersize=10)
+        ax.plot(
+            [ratio.low, ratio.high],
+            [y, y],
+            color=color,
+            linewidth=3,
+            marker="|",
+            markersize=10,
+        )
         ax.plot(ratio.value, y, "o", color=color, markersize=8)
-        side, ha = (0, "center") if ratio.value > 0.15 * right else (-4, "left")  # else it would cross the axis
-        text_right_of(ax, ratio.value, y, words, xytext=(side, 10), ha=ha, va="baseline", bbox=ON_WHITE)
+        # else it would cross the axis
+        side, ha = (0, "center") if ratio.value > 0.15 * right else (-4, "left")
+        text_right_of(
+            ax,
+            ratio.value,
+            y,
+            words,
+            xytext=(side, 10),
+            ha=ha,
+            va="baseline",
+            bbox=ON_WHITE,
+        )
         each.append(f"{name}: {words}")
     ax.axvline(1.0, color=LIMIT, linewidth=2, zorder=1)
     name_rows(ax, list(named), above=0.7)
@@ -71,26 +141,41 @@ def ratios(ax: Axes, named: Annotated[Mapping[str, Ratio | Measurement], Items(1
 
 @Drawing
 def amdahl(ax: Axes, *, share: Share, factor: Positive) -> FigureSpec:
-    """Speed-up of the whole against the factor by which a share (0 to 1) of its time gets faster, with the limit.
+    """Speed-up of the whole against the factor by which a share (0 to 1) of its time
+    gets faster, with the limit.
 
-    Whole speed-up = 1 / ((1 - share) + share / factor), at most 1 / (1 - share). Source: G. M. Amdahl, Validity of
-    the single processor approach to achieving large scale computing capabilities, AFIPS spring joint conference (1967).
+    Whole speed-up = 1 / ((1 - share) + share / factor), at most 1 / (1 - share).
+    Source: G. M. Amdahl, Validity of the single processor approach to achieving large
+    scale computing capabilities, AFIPS spring joint conference (1967).
     """
     factors = np.geomspace(1, 1000, 200)
     whole = 1 / ((1 - share) + share / factor)
-    ax.plot(factors, 1 / ((1 - share) + share / factors), color=CYCLE[0], label=f"share {share:.0%}")
+    ax.plot(
+        factors,
+        1 / ((1 - share) + share / factors),
+        color=CYCLE[0],
+        label=f"share {share:.0%}",
+    )
     ax.plot(factor, whole, "o", color=CYCLE[1], markersize=9)
-    place: dict[str, Any] = {"xytext": (9, -9), "textcoords": "offset points", "va": "center"}
+    place: dict[str, Any] = {
+        "xytext": (9, -9),
+        "textcoords": "offset points",
+        "va": "center",
+    }
     ax.annotate(f"{significant(whole)}x", (factor, whole), **place)
     limit = "none" if share == 1 else f"{significant(1 / (1 - share))}x"
     if share < 1:
         ax.axhline(1 / (1 - share), color=LIMIT, linewidth=2, label=f"limit {limit}")
-    ax.set(xscale="log", yscale="log", ylim=(0.5, 1200))  # for any share: the limit's line moves, not the axis
+    # for any share: the limit's line moves, not the axis
+    ax.set(xscale="log", yscale="log", ylim=(0.5, 1200))
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(FixedLocator([1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]))
         axis.set_major_formatter(lambda value, _: f"{value:g}x")
         axis.set_minor_formatter(lambda value, _: "")
-    ax.set(xlabel="how many times faster that share gets", ylabel="the whole gets faster by")
+    ax.set(
+        xlabel="how many times faster that share gets",
+        ylabel="the whole gets faster by",
+    )
     sentence = (
         f"When {share:.0%} of the time gets {significant(factor)}x faster, "
         f"the whole gets {significant(whole)}x faster; limit: {limit}."
@@ -100,27 +185,46 @@ def amdahl(ax: Axes, *, share: Share, factor: Positive) -> FigureSpec:
 
 @Drawing
 def break_even(
-    ax: Axes, *, compile_s: NonNegative, eager_s: Positive, compiled_s: Positive, log: bool = False,
+    ax: Axes,
+    *,
+    compile_s: NonNegative,
+    eager_s: Positive,
+    compiled_s: Positive,
+    log: bool = False,
     without: str = "eager",
-) -> FigureSpec:  # fmt: skip
-    """Total time by steps, eager and compiled, calculated from seconds of compiling and of a step.
+) -> FigureSpec:
+    """Total time by steps, eager and compiled, calculated from seconds of compiling and
+    of a step.
 
-    `without` is the name of the way that isn't compiled. The axis ends at three times the steps that compiling needs to
-    pay, or where it never pays, at three times those that last as long as compiling. With `log` the axes are
-    logarithmic and the same for all times, for sliders: the lines move, not the axes. Raises BadArgument for negative
-    numbers or steps of no time.
+    `without` is the name of the way that isn't compiled. The axis ends at three times
+    the steps that compiling needs to pay, or where it never pays, at three times those
+    that last as long as compiling. With `log` the axes are logarithmic and the same for
+    all times, for sliders: the lines move, not the axes. Raises BadArgument for
+    negative numbers or steps of no time.
     """
     even = break_even_steps(compile_s, eager_s, compiled_s)
-    until = math.ceil(3 * even if 0 < even < math.inf else 3 * max(compile_s, eager_s) / eager_s)
+    until = math.ceil(
+        3 * even if 0 < even < math.inf else 3 * max(compile_s, eager_s) / eager_s
+    )
     x = np.geomspace(*_STEPS, 200) if log else np.array([0.0, float(until)])
     ax.plot(x, x * eager_s, color=MEASURED, linewidth=2, label=without)
-    ax.plot(x, compile_s + x * compiled_s, color=PREDICTED, linewidth=2, linestyle="--", label="compiled")
+    ax.plot(
+        x,
+        compile_s + x * compiled_s,
+        color=PREDICTED,
+        linewidth=2,
+        linestyle="--",
+        label="compiled",
+    )
     if 0 < even < math.inf:
         ax.plot(even, even * eager_s, "o", color=LIMIT, markersize=8)
         ax.annotate(
-            f"{_count(even)} steps", (even, even * eager_s), xytext=(8, -14), textcoords="offset points",
+            f"{_count(even)} steps",
+            (even, even * eager_s),
+            xytext=(8, -14),
+            textcoords="offset points",
             bbox=ON_WHITE | {"alpha": 0.8},
-        )  # fmt: skip
+        )
     ax.set_xlim(0, until)
     ax.set_ylim(0, None)
     if log:
@@ -129,12 +233,15 @@ def break_even(
     label_seconds(ax.yaxis)
     ax.set(xlabel="steps", ylabel="time from the start (calculated)")
     each = (
-        f"Compiling takes {format_seconds(compile_s)}, a step {format_seconds(eager_s)} ({without}) and "
-        f"{format_seconds(compiled_s)} (compiled): "
+        f"Compiling takes {format_seconds(compile_s)}, a step {format_seconds(eager_s)}"
+        f" ({without}) and {format_seconds(compiled_s)} (compiled): "
     )
     outcome = "it never pays, because a compiled step is no faster."
     if math.isfinite(even):
-        outcome = f"it has paid after {_count(even)} steps, which last {format_seconds(even * eager_s)}."
+        outcome = (
+            f"it has paid after {_count(even)} steps, which last"
+            f" {format_seconds(even * eager_s)}."
+        )
     return FigureSpec(each + outcome, height_in=3.4, legend="upper left")
 
 

@@ -1,7 +1,9 @@
-"""Trace a rank's communication: each call of torch.distributed as a span, and which call the rank is in now.
+"""Trace a rank's communication: each call of torch.distributed as a span, and which
+call the rank is in now.
 
-In a rank's process, and only there, the functions of torch.distributed are replaced by ones that note start and end.
-What C++ does by itself is not seen: DistributedDataParallel's own all-reduces, and DTensor's functional collectives.
+In a rank's process, and only there, the functions of torch.distributed are replaced by
+ones that note start and end. What C++ does by itself is not seen:
+DistributedDataParallel's own all-reduces, and DTensor's functional collectives.
 """
 
 from __future__ import annotations
@@ -27,22 +29,41 @@ from ranks.spans import Key
 
 # Those whose tensor has as many numbers, of one type, on all ranks of the group.
 _ALIKE = (
-    "all_gather", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_to_all_single", "broadcast",
-    "gather", "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
-)  # fmt: skip
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_single",
+    "all_reduce",
+    "all_to_all_single",
+    "broadcast",
+    "gather",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "reduce_scatter_tensor",
+    "scatter",
+)
 _COLLECTIVES = (
-    *_ALIKE, "all_gather_object", "all_to_all", "barrier", "broadcast_object_list", "gather_object",
-    "monitored_barrier", "scatter_object_list",
-)  # fmt: skip
+    *_ALIKE,
+    "all_gather_object",
+    "all_to_all",
+    "barrier",
+    "broadcast_object_list",
+    "gather_object",
+    "monitored_barrier",
+    "scatter_object_list",
+)
 _UNEVEN_ON_NCCL = ("all_gather", "reduce_scatter")
 _MOST_SIZES = 50_000  # calls of a group
-# Function -> its argument that names the peer. send_object_list is missing: it sends several messages, with no one key.
+# Function -> its argument that names the peer. send_object_list is missing: it sends
+# several messages, with no one key.
 _MESSAGES = {"send": "dst", "isend": "dst", "recv": "src", "irecv": "src"}
 
 
 @dataclass(frozen=True)
 class CommCall:
-    """One call of torch.distributed: its function, its tensor, and the key that its peers' calls have too."""
+    """One call of torch.distributed: its function, its tensor, and the key that its
+    peers' calls have too.
+    """
 
     name: str
     what: str = ""
@@ -64,14 +85,22 @@ class CommTracer:
 
     def __init__(self, context: RankContext, folder: str) -> None:
         self.context = context
-        self._sizes = os.open(f"{folder}/sizes-{context.rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self.open: dict[int, CommCall] = {}  # by thread: a function may communicate from several
+        self._sizes = os.open(
+            f"{folder}/sizes-{context.rank}",
+            os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+            0o600,
+        )
+        # by thread: a function may communicate from several
+        self.open: dict[int, CommCall] = {}
         self.last: CommCall | None = None
-        self._works: dict[int, CommCall] = {}  # by id: a later Work of the same id replaces an earlier one
+        # by id: a later Work of the same id replaces an earlier one
+        self._works: dict[int, CommCall] = {}
         self._counts: Counter[Key] = Counter()
 
     def install(self) -> None:
-        """Replace the functions, before the notebook's function is unpickled, which looks them up by name."""
+        """Replace the functions, before the notebook's function is unpickled, which
+        looks them up by name.
+        """
         for name in (*_COLLECTIVES, *_MESSAGES):
             self._replace(name)
         self._replace_init()
@@ -91,7 +120,8 @@ class CommTracer:
 
         @functools.wraps(original)
         def traced(*args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() in self.open:  # a part of a call that is traced as a whole
+            # a part of a call that is traced as a whole
+            if threading.get_ident() in self.open:
                 return original(*args, **kwargs)
             given = {**dict(zip(names, args, strict=False)), **kwargs}
             key, peer = self._key(name, given)
@@ -104,16 +134,28 @@ class CommTracer:
         _set(name, original, traced)
 
     def _note_size(self, name: str, given: dict[str, Any], key: Key | None) -> None:
-        """Write down what this rank passes to a call, at once: gloo ends a process whose tensor is too small."""
+        """Write down what this rank passes to a call, at once: gloo ends a process
+        whose tensor is too small.
+        """
         if key is None or key[-1] > _MOST_SIZES or name not in (*_ALIKE, *_MESSAGES):
             return
         split = given.get("input_split_sizes") or given.get("output_split_sizes")
-        if split or (name in _UNEVEN_ON_NCCL and dist.get_backend(given.get("group")) == "nccl"):
+        if split or (
+            name in _UNEVEN_ON_NCCL and dist.get_backend(given.get("group")) == "nccl"
+        ):
             return
         for value in (given.get("input_tensor"), given.get("input"), *given.values()):
             if isinstance(value, torch.Tensor):
                 dtype = str(value.dtype).removeprefix("torch.")
-                line = json.dumps([name, value.numel(), dtype, value.numel() * value.element_size(), *key])
+                line = json.dumps(
+                    [
+                        name,
+                        value.numel(),
+                        dtype,
+                        value.numel() * value.element_size(),
+                        *key,
+                    ]
+                )
                 os.write(self._sizes, line.encode() + b"\n")
                 return
 
@@ -129,14 +171,19 @@ class CommTracer:
             result = run()
         finally:
             del self.open[thread]
-        if isinstance(result, dist.Work):  # it goes on in the background, and is waited for later
+        # it goes on in the background, and is waited for later
+        if isinstance(result, dist.Work):
             self._works[id(result)] = call
         else:
-            self.context.add_span(start, self.context.stamp(), "communication", call.label, call.key)
+            self.context.add_span(
+                start, self.context.stamp(), "communication", call.label, call.key
+            )
         return result
 
     def _key(self, name: str, given: dict[str, Any]) -> tuple[Key | None, int | None]:
-        """What the peers' calls have in common with this one, and a message's peer; None where they aren't known."""
+        """What the peers' calls have in common with this one, and a message's peer;
+        None where they aren't known.
+        """
         group = given.get("group")
         if group is None and dist.is_initialized():
             group = dist.group.WORLD
@@ -151,26 +198,39 @@ class CommTracer:
             if peer is None and given.get(f"group_{side}") is not None:
                 peer = dist.get_global_rank(group, given[f"group_{side}"])
             if peer is None:
-                return None, None  # recv from any rank: the peer is not known before it has sent
-            ends = (self.context.rank, int(peer)) if side == "dst" else (int(peer), self.context.rank)
+                # recv from any rank: the peer is not known before it has sent
+                return None, None
+            ends = (
+                (self.context.rank, int(peer))
+                if side == "dst"
+                else (int(peer), self.context.rank)
+            )
             series = ("message", *ends, given.get("tag", 0))
         self._counts[series] += 1
         return (*series, self._counts[series]), peer
 
     def _replace_init(self) -> None:
-        """Replace init_process_group: no span, but a rank that hangs in it is seen there."""
+        """Replace init_process_group: no span, but a rank that hangs in it is seen
+        there.
+        """
         original = c10d.init_process_group
 
         @functools.wraps(original)
         def traced(*args: Any, **kwargs: Any) -> None:
             thread = threading.get_ident()
-            self.open[thread] = CommCall("init_process_group", start_s=self.context.now_s())
+            self.open[thread] = CommCall(
+                "init_process_group", start_s=self.context.now_s()
+            )
             over = kwargs.get("backend", args[0] if args else None) or "nccl"
             try:
-                # Over gloo a rank has no use for a GPU, whose context would take time and memory.
+                # Over gloo a rank has no use for a GPU, whose context would take time
+                # and memory.
                 if "nccl" in over and torch.cuda.device_count() > self.context.rank:
                     torch.cuda.set_device(self.context.rank)
-                    warnings.filterwarnings("ignore", r"barrier\(\): using the device", UserWarning)  # it is this one
+                    # it is this one
+                    warnings.filterwarnings(
+                        "ignore", r"barrier\(\): using the device", UserWarning
+                    )
                 original(*args, **kwargs)
             finally:
                 self.open.pop(thread, None)
@@ -187,8 +247,13 @@ def _set(name: str, original: Any, replacement: Any) -> None:
 
 
 def _what(given: dict[str, Any]) -> str:
-    """The first tensor among the arguments, as text that differs where the tensors of two ranks don't fit."""
+    """The first tensor among the arguments, as text that differs where the tensors of
+    two ranks don't fit.
+    """
     for value in given.values():
         if isinstance(value, torch.Tensor):
-            return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+            return (
+                f"{str(value.dtype).removeprefix('torch.')} of shape"
+                f" {tuple(value.shape)}"
+            )
     return ""

@@ -1,4 +1,6 @@
-"""Times of what runs on a GPU, in the seconds of the processor's clock, without making either wait for the other."""
+"""Times of what runs on a GPU, in the seconds of the processor's clock, without making
+either wait for the other.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,11 @@ import torch
 
 
 class GpuClock:
-    """Stamps are events in the current stream, which become seconds once the GPU has reached them.
+    """Stamps are events in the current stream, which become seconds once the GPU has
+    reached them.
 
-    The GPU's clock is set to the processor's once, at the start, when the GPU has nothing to do.
+    The GPU's clock is set to the processor's once, at the start, when the GPU has
+    nothing to do.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -31,7 +35,10 @@ class GpuClock:
         return event
 
     def seconds(self, stamp: Any) -> float:
-        """A stamp on the processor's clock; a float is in its seconds already, as a stand-in device's times are."""
+        """A stamp on the processor's clock; a float is in its seconds already, as a
+        stand-in device's times are.
+        """
         if isinstance(stamp, float):
             return stamp
-        return self._zero_s + float(self._zero.elapsed_time(stamp)) / 1e3  # elapsed_time is in milliseconds
+        # elapsed_time is in milliseconds
+        return self._zero_s + float(self._zero.elapsed_time(stamp)) / 1e3

@@ -1,4 +1,6 @@
-"""Imported once by the server that ranks are forked from, so that no rank has to import it again."""
+"""Imported once by the server that ranks are forked from, so that no rank has to import
+it again.
+"""
 
 import atexit
 import importlib
@@ -12,7 +14,9 @@ from ranks.system import adopt_orphans, end_descendants
 
 
 def _tidy(server: int) -> None:
-    """End the ranks and what they started, and remove multiprocessing's folder: a kernel that was killed can't."""
+    """End the ranks and what they started, and remove multiprocessing's folder: a
+    kernel that was killed can't.
+    """
     # Private, and the only way to know its socket.
     address = forkserver._forkserver._forkserver_address  # type: ignore[attr-defined]
     if os.getpid() == server:
@@ -23,14 +27,24 @@ def _tidy(server: int) -> None:
 
 # First of all, since a kernel can be killed while torch is imported.
 if hasattr(os, "setpgid"):
-    os.setpgid(0, 0)  # Jupyter kills a kernel with its whole process group; the server then ends by itself
+    # Jupyter kills a kernel with its whole process group; the server then ends by
+    # itself
+    os.setpgid(0, 0)
 atexit.register(_tidy, os.getpid())
 adopt_orphans()
-warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an adopted orphan's
-warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch's; nothing here needs it
+# an adopted orphan's
+warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
+# torch's; nothing here needs it
+warnings.filterwarnings("ignore", "Failed to initialize NumPy")
 
-# Optimisers and DistributedDataParallel import torch._dynamo when first made, which takes seconds in each rank.
-for name in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.optim"):
+# Optimisers and DistributedDataParallel import torch._dynamo when first made, which
+# takes seconds in each rank.
+for name in (
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.distributed.optim",
+    "torch.optim",
+):
     importlib.import_module(name)
 for name in ("packing", "inside.comm_trace", "inside.rank_groups", "inside.worker"):
     importlib.import_module(f"ranks.{name}")

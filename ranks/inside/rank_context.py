@@ -1,4 +1,6 @@
-"""What a process knows as a rank of a launch: its number, channel, clock and trace; and what a function tells it."""
+"""What a process knows as a rank of a launch: its number, channel, clock and trace; and
+what a function tells it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _MOST = 200_000  # spans and arrivals each, so that a long run doesn't fill the 
 
 @dataclass(frozen=True)
 class Report:
-    """What one rank told the notebook: `metrics` by name, at `at_s` seconds after the launch began."""
+    """What one rank told the notebook: `metrics` by name, at `at_s` seconds after the
+    launch began.
+    """
 
     rank: int
     at_s: float
@@ -39,25 +43,35 @@ class RankContext:
     channel: Channel
     start_s: float
     trace: RankTrace = field(default_factory=RankTrace)
-    gpu: GpuClock | None = None  # set where collectives run on a GPU, which the processor's clock doesn't see
-    pid: int = field(default_factory=os.getpid)  # a process that the rank forks has another
+    # set where collectives run on a GPU, which the processor's clock doesn't see
+    gpu: GpuClock | None = None
+    # a process that the rank forks has another
+    pid: int = field(default_factory=os.getpid)
     lock: threading.Lock = field(default_factory=threading.Lock)
     spans_open: threading.local = field(default_factory=threading.local)
 
     def now_s(self) -> float:
-        """Seconds since the launch began, on the clock that all processes of one computer share."""
+        """Seconds since the launch began, on the clock that all processes of one
+        computer share.
+        """
         return time.monotonic() - self.start_s
 
     def stamp(self) -> Any:
-        """The present moment: on the GPU's clock where there is one, else in seconds."""
+        """The present moment: on the GPU's clock where there is one,
+        else in seconds.
+        """
         return self.now_s() if self.gpu is None else self.gpu.stamp()
 
     def send(self, *message: Any) -> None:
-        """Send a message to the notebook, one thread at a time: what reports and what answers share the channel."""
+        """Send a message to the notebook, one thread at a time: what reports and what
+        answers share the channel.
+        """
         with self.lock:
             self.channel.send(message)
 
-    def add_span(self, start: Any, end: Any, kind: str, label: str = "", key: Key | None = None) -> None:
+    def add_span(
+        self, start: Any, end: Any, kind: str, label: str = "", key: Key | None = None
+    ) -> None:
         """Keep a span in the trace; those beyond 200,000 are dropped."""
         if len(self.trace.spans) < _MOST:
             self.trace.spans.append((start, end, kind, label, key))
@@ -68,13 +82,18 @@ class RankContext:
             self.trace.arrivals.append((key, at))
 
     def settle_trace(self) -> None:
-        """Turn the trace's stamps of the GPU's clock into seconds. Waits for the GPU."""
+        """Turn the trace's stamps of the GPU's clock into seconds.
+        Waits for the GPU.
+        """
         if self.gpu is None:
             return
         self.gpu.synchronize()
-        seconds, trace = self.gpu.seconds, self.trace
+        seconds = self.gpu.seconds
+        trace = self.trace
         # Tuples are made anew with the same fields.
-        trace.spans = [(seconds(start), seconds(end), *rest) for start, end, *rest in trace.spans]  # type: ignore[misc]
+        trace.spans = [
+            (seconds(start), seconds(end), *rest) for start, end, *rest in trace.spans
+        ]  # type: ignore[misc]
         trace.arrivals = [(key, seconds(at)) for key, at in trace.arrivals]
 
 
@@ -93,10 +112,12 @@ def set_current(context: RankContext) -> None:
 
 
 def report(**metrics: float) -> None:
-    """Send numbers from a rank to the process that launched it at once: `report(step=7, loss=0.3)`.
+    """Send numbers from a rank to the process that launched it at once: `report(step=7,
+    loss=0.3)`.
 
-    Inside `launch` they reach `on_report` while the ranks run, and `.reports` after. In any other process, such
-    as one that torchrun started, they are printed as one line. BadArgument for what is not a number.
+    Inside `launch` they reach `on_report` while the ranks run, and `.reports` after. In
+    any other process, such as one that torchrun started, they are printed as one line.
+    BadArgument for what is not a number.
     """
     numbers = {name: number(name, value) for name, value in metrics.items()}
     context = current()
@@ -108,9 +129,11 @@ def report(**metrics: float) -> None:
 
 
 def span(kind: SpanKind, label: str = "") -> AbstractContextManager[None]:
-    """Record what this rank does inside the `with` as a span of `kind`: one of Span's kinds.
+    """Record what this rank does inside the `with` as a span of `kind`: one of Span's
+    kinds.
 
-    Communication inside it is cut out of it. Outside a launch nothing is recorded. BadArgument for another kind.
+    Communication inside it is cut out of it. Outside a launch nothing is recorded.
+    BadArgument for another kind.
     """
     return _recorded(text("kind", kind, get_args(SpanKind)), text("label", label))
 

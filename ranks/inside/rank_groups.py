@@ -1,10 +1,13 @@
-"""How the ranks of a launch meet: by a file that no other user can open, over connections that no other user holds.
+"""How the ranks of a launch meet: by a file that no other user can open, over
+connections that no other user holds.
 
-`init_process_group()` finds a FileStore in the launch's private folder, in place of torchrun's TCPStore, which has no
-password. gloo, which listens on the loopback interface, takes whoever connects and says a peer's small number for that
-peer: so what it accepted is looked through once a group stands, before anything is sent, and a connection of another
-user's process ends the rank (on Linux, which tells whose it is). NCCL asks for a random number that travels through the
-store. What another user can still do is to make a launch fail.
+`init_process_group()` finds a FileStore in the launch's private folder, in place of
+torchrun's TCPStore, which has no password. gloo, which listens on the loopback
+interface, takes whoever connects and says a peer's small number for that peer: so what
+it accepted is looked through once a group stands, before anything is sent, and a
+connection of another user's process ends the rank (on Linux, which tells whose it is).
+NCCL asks for a random number that travels through the store. What another user can
+still do is to make a launch fail.
 """
 
 from __future__ import annotations
@@ -29,17 +32,29 @@ from ranks.errors import RanksError
 
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _MAPPED = "0000000000000000FFFF0000"  # begins an IPv4 address written as IPv6
-_LOOKS, _PAUSE_S = 21, 0.1  # one that a slow peer hasn't accepted yet, or is just closing, looks like another user's
-_numbers = itertools.count()  # a group that is made after another was destroyed meets at a file of its own
+# one that a slow peer hasn't accepted yet, or is just closing, looks like another
+# user's
+_LOOKS = 21
+_PAUSE_S = 0.1
+# a group that is made after another was destroyed meets at a file of its own
+_numbers = itertools.count()
 
 
 def install(folder: str) -> None:
-    """Make `env://`, which init_process_group uses unless told otherwise, lead to a FileStore in `folder`."""
+    """Make `env://`, which init_process_group uses unless told otherwise, lead to a
+    FileStore in `folder`.
+    """
 
-    def meet(url: str, timeout: timedelta | None = None, **_: Any) -> Iterator[tuple[Store, int, int]]:
+    def meet(
+        url: str, timeout: timedelta | None = None, **_: Any
+    ) -> Iterator[tuple[Store, int, int]]:
         asked = dict(parse_qsl(urlparse(url).query))
-        rank, size = (int(asked.get(name) or os.environ[name.upper()]) for name in ("rank", "world_size"))
-        store = FileStore(f"{folder}/store-{next(_numbers)}", -1)  # -1: it stays until the launch's end
+        rank, size = (
+            int(asked.get(name) or os.environ[name.upper()])
+            for name in ("rank", "world_size")
+        )
+        # -1: it stays until the launch's end
+        store = FileStore(f"{folder}/store-{next(_numbers)}", -1)
         if timeout is not None:
             store.set_timeout(timeout)
         yield store, rank, size
@@ -63,17 +78,22 @@ def check_peers() -> None:
         if not strangers:
             return
         time.sleep(_PAUSE_S)
-        strangers = {inode: user for inode, user in _strangers().items() if inode in strangers}
+        strangers = {
+            inode: user for inode, user in _strangers().items() if inode in strangers
+        }
     if strangers:
         users = ", ".join(sorted(set(strangers.values())))
         raise RanksError(
-            f"A process of another user of this machine (user id {users}) connected to this rank as if it were one of "
-            "its peers. Nothing was sent to it. Launch again; if it happens again, tell the machine's administrator."
+            f"A process of another user of this machine (user id {users}) connected to"
+            " this rank as if it were one of its peers. Nothing was sent to it. Launch"
+            " again; if it happens again, tell the machine's administrator."
         )
 
 
 def _strangers() -> dict[str, str]:
-    """The user at the other end of each connection to a peer that isn't this user's, by the connection's inode."""
+    """The user at the other end of each connection to a peer that isn't this user's, by
+    the connection's inode.
+    """
     ours = _of_peers()
     if not ours:
         return {}
@@ -82,17 +102,24 @@ def _strangers() -> dict[str, str]:
     for table in _TABLES:
         with suppress(OSError):
             for line in Path(table).read_text(encoding="ascii").splitlines()[1:]:
-                _, local, remote, state, _, _, _, user, _, inode, *_ = line.replace(_MAPPED, "").split()
+                _, local, remote, state, _, _, _, user, _, inode, *_ = line.replace(
+                    _MAPPED, ""
+                ).split()
                 if state == "01" and inode != "0":  # established, and held by a process
                     users[local, remote] = user
                     if inode in ours:
                         own[inode] = local, remote
-    other = {inode: users.get((remote, local), "unknown") for inode, (local, remote) in own.items()}
+    other = {
+        inode: users.get((remote, local), "unknown")
+        for inode, (local, remote) in own.items()
+    }
     return {inode: user for inode, user in other.items() if user != str(os.geteuid())}
 
 
 def _of_peers() -> set[str]:
-    """Inodes of this process's sockets that gloo uses for peers: on no others does it set a timeout (tcp/pair.cc)."""
+    """Inodes of this process's sockets that gloo uses for peers: on no others does it
+    set a timeout (tcp/pair.cc).
+    """
     inodes = set()
     with suppress(FileNotFoundError):
         for entry in Path("/proc/self/fd").iterdir():
@@ -100,7 +127,11 @@ def _of_peers() -> set[str]:
                 about = os.fstat(number := int(entry.name))
                 if stat.S_ISSOCK(about.st_mode):
                     with socket.socket(fileno=os.dup(number)) as sock:
-                        timeout = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16)
-                        if sock.family in (socket.AF_INET, socket.AF_INET6) and any(timeout):
+                        timeout = sock.getsockopt(
+                            socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16
+                        )
+                        if sock.family in (socket.AF_INET, socket.AF_INET6) and any(
+                            timeout
+                        ):
                             inodes.add(str(about.st_ino))
     return inodes

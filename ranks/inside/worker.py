@@ -1,4 +1,6 @@
-"""What a rank's process does: connect to the notebook, run the function, send back its result or why it failed."""
+"""What a rank's process does: connect to the notebook, run the function, send back its
+result or why it failed.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,12 @@ if TYPE_CHECKING:
 LEAVE_S = 3.0  # for threads that the function left behind
 _LONGEST = 20_000  # characters of a traceback
 _dismissed = threading.Event()
-# Files whose frames are no part of the reader's call: ours, and torch's logging of collectives.
-_WRAPPERS = (*(str(Path(__file__).with_name(name)) for name in ("comm_trace.py", "worker.py")), "c10d_logger.py")
+# Files whose frames are no part of the reader's call: ours, and torch's logging of
+# collectives.
+_WRAPPERS = (
+    *(str(Path(__file__).with_name(name)) for name in ("comm_trace.py", "worker.py")),
+    "c10d_logger.py",
+)
 
 
 @dataclass(frozen=True)
@@ -42,17 +48,22 @@ class Task:
     free_port: int  # where nothing of ours listens
     call: bytes  # cloudpickle of (function, arguments)
     environment: dict[str, str | None]  # None for what the notebook no longer has
-    sources: dict[str, str]  # the text of the notebook's cells, by the file name in their tracebacks
+    # the text of the notebook's cells, by the file name in their tracebacks
+    sources: dict[str, str]
     start_s: float  # on the shared monotonic clock
     threads: int
-    start_method: str | None  # of processes that a rank starts itself, such as a DataLoader's workers
+    # of processes that a rank starts itself, such as a DataLoader's workers
+    start_method: str | None
 
 
 @dataclass(frozen=True)
 class RankActivity:
-    """What a rank is doing: its stack, and the call of torch.distributed that it is in, or else its last one."""
+    """What a rank is doing: its stack, and the call of torch.distributed that it is in,
+    or else its last one.
+    """
 
-    frames: list[tuple[str, int, str, str]]  # file, line, function, text; innermost last
+    # file, line, function, text; innermost last
+    frames: list[tuple[str, int, str, str]]
     call: str = ""  # as a picture writes it: "send to 1"
     name: str = ""
     what: str = ""
@@ -62,7 +73,9 @@ class RankActivity:
 
 
 def main(rank: int, task: Task, messages: socket.socket, output: socket.socket) -> None:
-    """Run the task as `rank`, in a process of its own. Both sockets lead to the notebook."""
+    """Run the task as `rank`, in a process of its own. Both sockets lead to the
+    notebook.
+    """
     _end_with_parent()
     _set_environment(rank, task)
     context = rank_context.RankContext(rank, Channel(messages), task.start_s)
@@ -77,13 +90,15 @@ def main(rank: int, task: Task, messages: socket.socket, output: socket.socket) 
     threading.Thread(target=_listen, args=(context, tracer), daemon=True).start()
     try:
         result = _call(task, context)
-    except BaseException as error:  # SystemExit too: whoever leaves early has to be named
+    except BaseException as error:
+        # SystemExit too: whoever leaves early has to be named
         words = "".join(traceback.format_exception_only(error)).strip()[:_LONGEST]
         last = ""
         if call := tracer.last:
             last = f"{call.label} ({call.what})" if call.what else call.label
         context.send("failed", context.now_s(), words, _own_traceback(error), last)
-        threading.Event().wait()  # peers keep their connections, and so don't fail in turn, until all are ended
+        # peers keep their connections, and so don't fail in turn, until all are ended
+        threading.Event().wait()
     context.send("done", result, context.trace)
     _dismissed.wait()
 
@@ -97,7 +112,8 @@ def _call(task: Task, context: rank_context.RankContext) -> Any:
 
     torch.set_num_threads(task.threads)
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()  # a forked process starts with its parent's state
+        # a forked process starts with its parent's state
+        sys.modules["numpy"].random.seed()
     fn, args = pickle.loads(task.call)
     value = fn(*args)
     context.settle_trace()
@@ -106,8 +122,9 @@ def _call(task: Task, context: rank_context.RankContext) -> Any:
         result = pack(value)
     except Exception as error:
         raise TypeError(
-            f"what the rank returned, of type {type(value).__name__}, can't be sent to the notebook ({error}). "
-            "Return numbers, tensors, or lists and dicts of them"
+            f"what the rank returned, of type {type(value).__name__}, can't be sent to"
+            f" the notebook ({error}). Return numbers, tensors, or lists and dicts of"
+            " them"
         ) from None
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
@@ -118,16 +135,22 @@ def _call(task: Task, context: rank_context.RankContext) -> Any:
 
 def _own_traceback(error: BaseException) -> str:
     """The traceback without the frames of our and torch's wrappers."""
-    whole: traceback.TracebackException | None = traceback.TracebackException.from_exception(error)
+    whole: traceback.TracebackException | None = (
+        traceback.TracebackException.from_exception(error)
+    )
     part = whole
     while part is not None:
-        part.stack = traceback.StackSummary.from_list([f for f in part.stack if not f.filename.endswith(_WRAPPERS)])
+        part.stack = traceback.StackSummary.from_list(
+            [f for f in part.stack if not f.filename.endswith(_WRAPPERS)]
+        )
         part = part.__cause__ or part.__context__
     return "".join(whole.format()).strip()[-_LONGEST:] if whole is not None else ""
 
 
 def _end_with_parent() -> None:
-    """Arrange that this process ends with the notebook's kernel, even when the kernel is killed outright."""
+    """Arrange that this process ends with the notebook's kernel, even when the kernel
+    is killed outright.
+    """
     if sys.platform != "win32":
         os.setpgid(0, 0)  # a Stop goes to the kernel alone, which then ends all ranks
     if sys.platform == "linux":
@@ -137,7 +160,8 @@ def _end_with_parent() -> None:
         from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
         _prctl_pr_set_pdeathsig(signal.SIGKILL)
-        # The server that forked this process ends when nobody holds this end of a pipe: only the kernel may hold it.
+        # The server that forked this process ends when nobody holds this end of a pipe:
+        # only the kernel may hold it.
         server: Any = forkserver._forkserver
         if server._forkserver_alive_fd is not None:
             os.close(server._forkserver_alive_fd)
@@ -145,23 +169,42 @@ def _end_with_parent() -> None:
 
 
 def _set_environment(rank: int, task: Task) -> None:
-    """Give this process the notebook's environment, torchrun's variables, and the text of the notebook's cells."""
+    """Give this process the notebook's environment, torchrun's variables, and the text
+    of the notebook's cells.
+    """
     for name, value in task.environment.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    ours, all_ranks = str(rank), str(task.nproc)
-    # Last, since the notebook may itself run under torchrun. Source: LocalElasticAgent._start_workers of torch 2.13.
+    ours = str(rank)
+    all_ranks = str(task.nproc)
+    # Last, since the notebook may itself run under torchrun. Source:
+    # LocalElasticAgent._start_workers of torch 2.13.
     os.environ |= {
-        "RANK": ours, "LOCAL_RANK": ours, "ROLE_RANK": ours, "ROLE_NAME": "rank", "GROUP_RANK": "0",
-        "WORLD_SIZE": all_ranks, "LOCAL_WORLD_SIZE": all_ranks, "ROLE_WORLD_SIZE": all_ranks, "GROUP_WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(task.free_port), "TORCHELASTIC_USE_AGENT_STORE": "False",
-        "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": "ranks",
-        "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        "RANK": ours,
+        "LOCAL_RANK": ours,
+        "ROLE_RANK": ours,
+        "ROLE_NAME": "rank",
+        "GROUP_RANK": "0",
+        "WORLD_SIZE": all_ranks,
+        "LOCAL_WORLD_SIZE": all_ranks,
+        "ROLE_WORLD_SIZE": all_ranks,
+        "GROUP_WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(task.free_port),
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": "ranks",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get(
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"
+        ),
         "OMP_NUM_THREADS": str(task.threads),
-    }  # fmt: skip
-    multiprocessing.set_start_method(task.start_method or multiprocessing.get_all_start_methods()[0], force=True)
+    }
+    multiprocessing.set_start_method(
+        task.start_method or multiprocessing.get_all_start_methods()[0], force=True
+    )
     for name, text in task.sources.items():
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
@@ -174,7 +217,12 @@ def _redirect_output(output: socket.socket) -> None:
     os.dup2(output.fileno(), 2)
     output.close()
     sys.stdout, sys.stderr = (
-        io.TextIOWrapper(os.fdopen(number, "wb"), encoding="utf-8", errors="replace", line_buffering=True)
+        io.TextIOWrapper(
+            os.fdopen(number, "wb"),
+            encoding="utf-8",
+            errors="replace",
+            line_buffering=True,
+        )
         for number in (1, 2)
     )
     faulthandler.enable()  # a crash prints its stack, which the notebook quotes
@@ -204,7 +252,15 @@ def _activity(context: rank_context.RankContext, tracer: CommTracer) -> RankActi
     frames = [(f.filename, f.lineno or 0, f.name, f.line or "") for f in stack]
     own = max((i for i, f in enumerate(frames) if f[0] == __file__), default=-1)
     frames = [f for f in frames[own + 1 :] if not f[0].endswith(_WRAPPERS)]
-    call, last = tracer.open.get(main_thread), tracer.last
+    call = tracer.open.get(main_thread)
+    last = tracer.last
     if call is None:
         return RankActivity(frames, last="" if last is None else last.label)
-    return RankActivity(frames, call.label, call.name + call.root, call.what, call.key, context.now_s() - call.start_s)
+    return RankActivity(
+        frames,
+        call.label,
+        call.name + call.root,
+        call.what,
+        call.key,
+        context.now_s() - call.start_s,
+    )

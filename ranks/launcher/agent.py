@@ -1,4 +1,6 @@
-"""Start a process for each rank, as torchrun's agent does; watch them, and end them whatever happens."""
+"""Start a process for each rank, as torchrun's agent does; watch them, and end them
+whatever happens.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,23 @@ from ranks.launcher import rank_failures
 from ranks.launcher.coordinator import Coordinator, RankState
 from ranks.system import end_descendants, use_short_socket_paths
 
-# What the server that ranks are forked from imports, so that no rank has to. A package built on this one adds its own.
+# What the server that ranks are forked from imports, so that no rank has to. A package
+# built on this one adds its own.
 PRELOADED = ["ranks.inside.preload"]
 METHOD = "forkserver" if sys.platform == "linux" else "spawn"
-# After a failure, how long to wait for other ranks' messages. Where a rank has failed for its own reason, only for what
-# the others have sent already. Else for the rank that broke the connections: the system may report its end late.
-_LISTEN_S, _SEARCH_S = 0.05, 1.5
-_ANSWER_S = 2.0  # at most, for ranks to say what they are doing: on a busy machine they wait for a core
+# After a failure, how long to wait for other ranks' messages. Where a rank has failed
+# for its own reason, only for what the others have sent already. Else for the rank that
+# broke the connections: the system may report its end late.
+_LISTEN_S = 0.05
+_SEARCH_S = 1.5
+# at most, for ranks to say what they are doing: on a busy machine they wait for a core
+_ANSWER_S = 2.0
 
-_starting = threading.Lock()  # so that a launch that ends in one thread knows the ranks that another has started
-alone = threading.Lock()  # for what launches in several threads change for all: __main__, the environment, the server
+# so that a launch that ends in one thread knows the ranks that another has started
+_starting = threading.Lock()
+# for what launches in several threads change for all: __main__, the environment, the
+# server
+alone = threading.Lock()
 _ranks: set[int] = set()  # of all launches that run
 
 
@@ -45,11 +54,15 @@ class Agent:
         self.timed_out = False
 
     def run(self, task: worker.Task) -> None:
-        """Start the ranks and attend to them until all have returned, one has failed, or the time is over."""
+        """Start the ranks and attend to them until all have returned, one has failed,
+        or the time is over.
+        """
         self._start(task)
         end_s = self.coordinator.now_s() + self.timeout_s
         states = self.coordinator.states
-        while any(state.at_work for state in states) and not any(state.failure for state in states):
+        while any(state.at_work for state in states) and not any(
+            state.failure for state in states
+        ):
             if self.coordinator.now_s() >= end_s:
                 self.timed_out = True
                 break
@@ -66,23 +79,33 @@ class Agent:
         context = multiprocessing.get_context(METHOD)
         with alone, _without_main_module():
             for rank in range(task.nproc):
-                (messages, for_messages), (output, for_output) = socket.socketpair(), socket.socketpair()
-                with for_messages, for_output:  # once it has started, the rank has its own
+                messages, for_messages = socket.socketpair()
+                output, for_output = socket.socketpair()
+                # once it has started, the rank has its own
+                with for_messages, for_output:
                     ends = rank, task, for_messages, for_output
                     process = context.Process(target=worker.main, args=ends)  # type: ignore[attr-defined]  # each has it
                     # Known before it starts, so that a Stop in between ends it too.
-                    self.coordinator.add(RankState(rank, process, Channel(messages), Channel(output)))
+                    self.coordinator.add(
+                        RankState(rank, process, Channel(messages), Channel(output))
+                    )
                     with _starting:
                         process.start()
                         _ranks.add(process.pid)
 
     def _investigate(self) -> None:
-        """After a failure or a timeout, collect what ranks still say: their own errors, or what they are doing."""
+        """After a failure or a timeout, collect what ranks still say: their own errors,
+        or what they are doing.
+        """
         coordinator = self.coordinator
         began_s = coordinator.now_s()
         while not self.timed_out and any(state.at_work for state in coordinator.states):
             first = rank_failures.first_failed(coordinator.states)
-            known = first is not None and first.failure is not None and rank_failures.is_own(first.failure)
+            known = (
+                first is not None
+                and first.failure is not None
+                and rank_failures.is_own(first.failure)
+            )
             if coordinator.now_s() - began_s > (_LISTEN_S if known else _SEARCH_S):
                 break
             coordinator.attend(_LISTEN_S)
@@ -90,11 +113,16 @@ class Agent:
 
     def close(self) -> None:
         """End all ranks and whatever they started, now."""
-        processes = [state.process for state in self.coordinator.states if state.process.pid is not None]
+        processes = [
+            state.process
+            for state in self.coordinator.states
+            if state.process.pid is not None
+        ]
         with _starting:
             _ranks.difference_update(process.pid for process in processes)
             for process in processes:
-                with suppress(OSError, AttributeError):  # nobody is left in its group, or the system has no groups
+                # nobody is left in its group, or the system has no groups
+                with suppress(OSError, AttributeError):
                     os.killpg(process.pid, signal.SIGKILL)
                 if process.exitcode is None:
                     process.kill()
@@ -102,20 +130,31 @@ class Agent:
                 end_descendants(server, spare=_ranks)
         for process in processes:
             process.join(2.0)
-            if process.exitcode is not None:  # its files go now, and not when the last traceback that leads here does
+            # its files go now, and not when the last traceback that leads here does
+            if process.exitcode is not None:
                 process.close()
 
 
 def private_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder for one launch that no other user can enter, in the fork server's own, which ends with it."""
-    return tempfile.TemporaryDirectory(dir=util.get_temp_dir(), prefix="launch-", ignore_cleanup_errors=True)
+    """A folder for one launch that no other user can enter, in the fork server's own,
+    which ends with it.
+    """
+    return tempfile.TemporaryDirectory(
+        dir=util.get_temp_dir(), prefix="launch-", ignore_cleanup_errors=True
+    )
 
 
 @contextmanager
 def _without_main_module() -> Iterator[None]:
-    """Keep ranks from running the script that launches them once more: the function comes with all that it needs."""
+    """Keep ranks from running the script that launches them once more: the function
+    comes with all that it needs.
+    """
     main = sys.modules["__main__"]
-    if getattr(main, "__file__", None) is None and getattr(main, "__spec__", None) is None:  # a notebook
+    # a notebook
+    if (
+        getattr(main, "__file__", None) is None
+        and getattr(main, "__spec__", None) is None
+    ):
         yield
         return
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -126,7 +165,8 @@ def _without_main_module() -> Iterator[None]:
 
 
 def start_fork_server() -> None:
-    """Start the server that ranks are forked from, unless it runs: it has imported torch and nothing of the kernel.
+    """Start the server that ranks are forked from, unless it runs: it has imported
+    torch and nothing of the kernel.
 
     It and Python's resource tracker stay for the next launch, and end with the kernel.
     """
@@ -137,19 +177,28 @@ def start_fork_server() -> None:
     use_short_socket_paths()
     folder = Path(util.get_temp_dir())
     if (server := _server_pid()) is not None and not any(folder.glob("listener-*")):
-        # The system removes from /tmp what has not been used for days: without its socket, the server is of no use.
+        # The system removes from /tmp what has not been used for days: without its
+        # socket, the server is of no use.
         folder.mkdir(mode=0o700, exist_ok=True)
         os.kill(server, signal.SIGKILL)
         os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
     multiprocessing.set_forkserver_preload(PRELOADED)
-    # One thread, since a fork copies the calling thread alone and would leave the others' locks taken for ever.
-    one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    with patch.dict(os.environ, one, TORCH_CPP_LOG_LEVEL="ERROR"), _without_main_module():
+    # One thread, since a fork copies the calling thread alone and would leave the
+    # others' locks taken for ever.
+    one = dict.fromkeys(
+        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
+    )
+    with (
+        patch.dict(os.environ, one, TORCH_CPP_LOG_LEVEL="ERROR"),
+        _without_main_module(),
+    ):
         forkserver.ensure_running()
 
 
 def _server_pid() -> int | None:
-    """The process that ranks are forked from, and their children fall to, if there is one."""
+    """The process that ranks are forked from, and their children fall to, if there is
+    one.
+    """
     from multiprocessing import forkserver
 
     pid: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]  # private: the only way

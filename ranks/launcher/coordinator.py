@@ -1,4 +1,6 @@
-"""The notebook's end of the channels to its ranks: takes messages as they come, in the thread that launched."""
+"""The notebook's end of the channels to its ranks: takes messages as they come, in the
+thread that launched.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,20 @@ from ranks.inside.worker import RankActivity
 from ranks.spans import RankTrace
 
 _LOOK_S = 0.05  # how often to look for processes that ended without a message
-_MOST_READ = 256  # pieces of 64 KiB of output at a time: a process that writes without end must not hold up a launch
-_TAIL = 4000  # characters of a rank's output that are kept for the message about its end
+# pieces of 64 KiB of output at a time: a process that writes without end must not hold
+# up a launch
+_MOST_READ = 256
+# characters of a rank's output that are kept for the message about its end
+_TAIL = 4000
 # What begins the output of a process that Python's faulthandler, or C++, ends.
 CRASHES = ("Fatal Python error", "terminate called")
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a rank ended without a result, and when, in seconds since the launch began. `code` if the process ended."""
+    """Why a rank ended without a result, and when, in seconds since the launch began.
+    `code` if the process ended.
+    """
 
     at_s: float
     error: str
@@ -47,10 +54,13 @@ class RankState:
     trace: RankTrace = field(default_factory=RankTrace)
     failure: Failure | None = None
     activity: RankActivity | None = None
-    decoder: Any = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"))
+    decoder: Any = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
+    )
     unfinished: str = ""  # output without an end of line
     tail: str = ""
-    crashed: bool = False  # from here on its output belongs to the message about its end
+    # from here on its output belongs to the message about its end
+    crashed: bool = False
 
     @property
     def at_work(self) -> bool:
@@ -61,7 +71,9 @@ class RankState:
 class Coordinator:
     """Waits for messages of all ranks and for their ends, for one launch."""
 
-    def __init__(self, start_s: float, on_report: Callable[[Report], object] | None) -> None:
+    def __init__(
+        self, start_s: float, on_report: Callable[[Report], object] | None
+    ) -> None:
         self.start_s = start_s
         self.reports: list[Report] = []
         self.states: list[RankState] = []
@@ -71,32 +83,49 @@ class Coordinator:
     def add(self, state: RankState) -> None:
         """Wait for one more rank."""
         self.states.append(state)
-        for channel, read in ((state.channel, self._read), (state.output, self._read_output)):
+        for channel, read in (
+            (state.channel, self._read),
+            (state.output, self._read_output),
+        ):
             if channel is not None:
-                self._selector.register(channel, selectors.EVENT_READ, functools.partial(read, state))
+                self._selector.register(
+                    channel, selectors.EVENT_READ, functools.partial(read, state)
+                )
 
     def now_s(self) -> float:
         """Seconds since the launch began."""
         return time.monotonic() - self.start_s
 
     def attend(self, timeout_s: float) -> None:
-        """Wait for messages at most `timeout_s`, and never longer than 0.05 s; take in what has come."""
+        """Wait for messages at most `timeout_s`, and never longer than 0.05 s; take in
+        what has come.
+        """
         for key, _ in self._selector.select(max(0.0, min(timeout_s, _LOOK_S))):
             key.data()
         for state in self.states:
             if state.at_work and state.process.exitcode is not None:
                 self._drain(state)
                 if state.at_work:
-                    state.failure = Failure(self.now_s(), "", code=state.process.exitcode)
+                    state.failure = Failure(
+                        self.now_s(), "", code=state.process.exitcode
+                    )
 
     def ask_activities(self, within_s: float) -> None:
-        """Ask every rank at work what it is doing; those that don't answer in time keep None."""
-        asked = [state for state in self.states if state.at_work and state.channel is not None]
+        """Ask every rank at work what it is doing; those that don't answer in time keep
+        None.
+        """
+        asked = [
+            state
+            for state in self.states
+            if state.at_work and state.channel is not None
+        ]
         for state in asked:
             with contextlib.suppress(OSError):
                 state.channel.send("activity")  # type: ignore[union-attr]  # asked have a channel
         end_s = self.now_s() + within_s
-        while self.now_s() < end_s and any(s.activity is None and s.at_work for s in asked):
+        while self.now_s() < end_s and any(
+            s.activity is None and s.at_work for s in asked
+        ):
             self.attend(end_s - self.now_s())
 
     def dismiss(self) -> None:
@@ -155,7 +184,9 @@ class Coordinator:
         state.output = None
 
     def _show(self, state: RankState, text: str) -> None:
-        """Print whole lines, each with its rank, so that what ranks print at the same time doesn't mix."""
+        """Print whole lines, each with its rank, so that what ranks print at the same
+        time doesn't mix.
+        """
         state.tail = (state.tail + text)[-_TAIL:]
         *lines, state.unfinished = (state.unfinished + text).split("\n")
         for line in lines:

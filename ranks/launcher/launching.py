@@ -25,18 +25,26 @@ from ranks.launcher.agent import Agent, private_folder
 from ranks.launcher.coordinator import Coordinator
 from ranks.spans import Span, spans_of
 
-# What a rank takes for itself with a small model: measured 18 MB forked, 160 MB started anew (torch 2.13, Linux).
-_FORKED_BYTES, _FRESH_BYTES = 32 << 20, 200 << 20
-MOST_RANKS = 120  # a rank takes five of the 1,024 files that Linux lets a process open, and the notebook needs its own
-_had: set[str] = set()  # environment variables of earlier launches: the fork server, which lives on, may have them
+# What a rank takes for itself with a small model: measured 18 MB forked, 160 MB started
+# anew (torch 2.13, Linux).
+_FORKED_BYTES = 32 << 20
+_FRESH_BYTES = 200 << 20
+# a rank takes five of the 1,024 files that Linux lets a process open, and the notebook
+# needs its own
+MOST_RANKS = 120
+# environment variables of earlier launches: the fork server, which lives on, may have
+# them
+_had: set[str] = set()
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Launched(Sequence[Any]):
-    """What each rank returned, in order; what ranks reported; and spans of what each did when, on one clock.
+    """What each rank returned, in order; what ranks reported; and spans of what each
+    did when, on one clock.
 
-    `spent` has, for each rank, the seconds that its threads were on a core, and that they waited for one: zeros where
-    the system doesn't say. `origin` is "simulated" where a rank's trace says so.
+    `spent` has, for each rank, the seconds that its threads were on a core, and that
+    they waited for one: zeros where the system doesn't say. `origin` is "simulated"
+    where a rank's trace says so.
     """
 
     values: tuple[Any, ...]
@@ -53,13 +61,20 @@ class Launched(Sequence[Any]):
         return len(self.values)
 
     def __eq__(self, other: object) -> bool:
-        return list(self) == list(other) if isinstance(other, list | tuple | Launched) else NotImplemented
+        return (
+            list(self) == list(other)
+            if isinstance(other, list | tuple | Launched)
+            else NotImplemented
+        )
 
     __hash__ = None  # type: ignore[assignment]  # how Python says: not hashable
 
     def __repr__(self) -> str:
         devices = " (simulated devices)" if self.origin == "simulated" else ""
-        return f"{len(self)} rank{'s' * (len(self) != 1)} returned after {format_seconds(self.seconds)}{devices}"
+        return (
+            f"{len(self)} rank{'s' * (len(self) != 1)} returned after"
+            f" {format_seconds(self.seconds)}{devices}"
+        )
 
 
 def launch(
@@ -70,31 +85,57 @@ def launch(
     on_report: Callable[[Report], object] | None = None,
     threads: int = 1,
 ) -> Launched:
-    """Run `fn(*args)` on `nproc` processes at once and return what each returned, rank by rank.
+    """Run `fn(*args)` on `nproc` processes at once and return what each returned, rank
+    by rank.
 
-    Each process has torchrun's environment, `threads` threads, a GPU where each can have one, and `fn` calls
-    `torch.distributed.init_process_group` itself. Meanwhile `on_report` is called here with what ranks `report`. Ranks
-    that aren't done after `timeout_s` seconds are ended. RankFailed says which rank failed first and why, what each was
-    doing, or which tensors differ; BadArgument says what can't be launched. When it returns or raises, nothing runs any
-    more that ranks have started, daemons on Linux included.
+    Each process has torchrun's environment, `threads` threads, a GPU where each can
+    have one, and `fn` calls `torch.distributed.init_process_group` itself. Meanwhile
+    `on_report` is called here with what ranks `report`. Ranks that aren't done after
+    `timeout_s` seconds are ended. RankFailed says which rank failed first and why, what
+    each was doing, or which tensors differ; BadArgument says what can't be launched.
+    When it returns or raises, nothing runs any more that ranks have started, daemons on
+    Linux included.
 
-    Other users of this machine can't join, read or write (`ranks.inside.rank_groups`); root, and whatever runs as you,
-    can. MASTER_ADDR and MASTER_PORT name a free port, for a store that `fn` makes itself. gloo and NCCL stay on the
-    loopback interface, whatever GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME say.
+    Other users of this machine can't join, read or write (`ranks.inside.rank_groups`);
+    root, and whatever runs as you, can. MASTER_ADDR and MASTER_PORT name a free port,
+    for a store that `fn` makes itself. gloo and NCCL stay on the loopback interface,
+    whatever GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME say.
     """
-    nproc = whole("nproc", nproc, most=MOST_RANKS, advice="It is the number of ranks on this machine.")
-    timeout_s, threads = seconds("timeout_s", timeout_s), whole("threads", threads)
+    nproc = whole(
+        "nproc",
+        nproc,
+        most=MOST_RANKS,
+        advice="It is the number of ranks on this machine.",
+    )
+    timeout_s = seconds("timeout_s", timeout_s)
+    threads = whole("threads", threads)
     check_function("fn", fn)
     if on_report is not None:
         check_function("on_report", on_report, arguments=1)
     _check(nproc)
-    call, method = _pickled(fn, args), multiprocessing.get_start_method(allow_none=True)
+    call = _pickled(fn, args)
+    method = multiprocessing.get_start_method(allow_none=True)
     start_s = time.monotonic()
     with agent.alone:
         agent.start_fork_server()
     with private_folder() as folder:
-        with closing(Coordinator(start_s, on_report)) as coordinator, closing(Agent(coordinator, timeout_s)) as own:
-            own.run(Task(nproc, folder, _free_port(), call, _environment(), _cells(), start_s, threads, method))
+        with (
+            closing(Coordinator(start_s, on_report)) as coordinator,
+            closing(Agent(coordinator, timeout_s)) as own,
+        ):
+            own.run(
+                Task(
+                    nproc,
+                    folder,
+                    _free_port(),
+                    call,
+                    _environment(),
+                    _cells(),
+                    start_s,
+                    threads,
+                    method,
+                )
+            )
         differ = rank_failures.sizes_differ(folder)
     states = coordinator.states
     if own.timed_out or any(state.failure for state in states):
@@ -103,21 +144,37 @@ def launch(
         raise RankFailed(f"All ranks returned, with wrong results. {differ}")
     from ranks.packing import unpack  # imports torch
 
-    values, traces = tuple(unpack(state.result) for state in states), [state.trace for state in states]
-    origin: Literal["measured", "simulated"] = "simulated" if any(one.simulated for one in traces) else "measured"
+    values = tuple(unpack(state.result) for state in states)
+    traces = [state.trace for state in states]
+    origin: Literal["measured", "simulated"] = (
+        "simulated" if any(one.simulated for one in traces) else "measured"
+    )
     spent = tuple(one.spent for one in traces)
-    return Launched(values, coordinator.now_s(), tuple(coordinator.reports), spans_of(traces), origin, spent)
+    return Launched(
+        values,
+        coordinator.now_s(),
+        tuple(coordinator.reports),
+        spans_of(traces),
+        origin,
+        spent,
+    )
 
 
 def _check(nproc: int) -> None:
-    """Raise RankFailed or BadArgument for what can't be launched here, before anything is started."""
+    """Raise RankFailed or BadArgument for what can't be launched here, before anything
+    is started.
+    """
     if rank_context.current() is not None:
-        raise RankFailed("launch was called inside a rank of another launch. Start all ranks from the notebook.")
+        raise RankFailed(
+            "launch was called inside a rank of another launch. Start all ranks from"
+            " the notebook."
+        )
     each = _FORKED_BYTES if sys.platform == "linux" else _FRESH_BYTES
     if nproc * each > (memory := system.memory_bytes()):
         raise BadArgument(
-            f"{nproc} ranks need about {nproc * each / 2**30:.1f} GiB, {each >> 20} MiB each before any tensor, and "
-            f"this machine has {memory / 2**30:.1f} GiB. Pass a smaller nproc."
+            f"{nproc} ranks need about {nproc * each / 2**30:.1f} GiB, {each >> 20} MiB"
+            f" each before any tensor, and this machine has {memory / 2**30:.1f} GiB."
+            " Pass a smaller nproc."
         )
 
 
@@ -128,32 +185,46 @@ def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
         return bytes(cloudpickle.dumps((fn, args)))
     except Exception as error:
         raise BadArgument(
-            f"Expected a function and arguments that can be sent to another process, but {brief_repr(fn)} or an "
-            f"argument can't ({error}). Make such objects, like open files or locks, inside the function."
+            "Expected a function and arguments that can be sent to another process,"
+            f" but {brief_repr(fn)} or an argument can't ({error}). Make such objects,"
+            " like open files or locks, inside the function."
         ) from None
 
 
 def _environment() -> dict[str, str | None]:
-    """The notebook's environment, None for what it no longer has; with what keeps ranks on this machine's loopback."""
+    """The notebook's environment, None for what it no longer has; with what keeps ranks
+    on this machine's loopback.
+    """
     environment = dict.fromkeys(_had) | dict(os.environ)
     _had.update(os.environ)
     loopback = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
-    if loopback is not None:  # whatever the notebook says, for a cluster perhaps: here no rank is elsewhere
-        environment |= dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), loopback)
-    # gloo connects when a group is made, and not at the first message: then rank_groups.py looks at who has connected.
+    # whatever the notebook says, for a cluster perhaps: here no rank is elsewhere
+    if loopback is not None:
+        environment |= dict.fromkeys(
+            ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), loopback
+        )
+    # gloo connects when a group is made, and not at the first message: then
+    # rank_groups.py looks at who has connected.
     return environment | {"TORCH_GLOO_LAZY_INIT": "0"}
 
 
 def _free_port() -> int:
-    """A port for a store that the function may open itself: it finds MASTER_PORT as under torchrun."""
+    """A port for a store that the function may open itself: it finds MASTER_PORT as
+    under torchrun.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
 
 def _cells() -> dict[str, str]:
-    """The text of the notebook's cells by the file name in tracebacks, since ranks can't read them from a disk."""
+    """The text of the notebook's cells by the file name in tracebacks, since ranks
+    can't read them from a disk.
+    """
     return {
         name: "".join(entry[2])
         for name, entry in list(linecache.cache.items())
-        if len(entry) == 4 and entry[2] and not name.startswith("<frozen") and not Path(name).exists()
+        if len(entry) == 4
+        and entry[2]
+        and not name.startswith("<frozen")
+        and not Path(name).exists()
     }

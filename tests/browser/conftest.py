@@ -15,7 +15,8 @@ from playwright.sync_api import sync_playwright
 from scripts import programs
 from tests.needs import needs
 
-# Contrast of each text of the outputs with what is behind it, by WCAG 2.2's formula; tracebacks are JupyterLab's own.
+# Contrast of each text of the outputs with what is behind it, by WCAG 2.2's formula;
+# tracebacks are JupyterLab's own.
 CONTRAST = """() => {
     const rgb = text => text.match(/[\\d.]+/g).map(Number);
     const channel = c => c <= 0.04045 * 255 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4;
@@ -38,10 +39,18 @@ CONTRAST = """() => {
     }
     return texts;
 }"""
-DEAD = "() => [...document.querySelectorAll('.jupyter-widgets')].some(e => !e.children.length)"
+DEAD = (
+    "() => [...document.querySelectorAll('.jupyter-widgets')].some(e =>"
+    " !e.children.length)"
+)
 WIDGET = "application/vnd.jupyter.widget-view+json"
 IMAGES = ".jp-OutputArea-output img:visible"
-SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+SWITCHES = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+]
 SWITCHES += ["--disable-sync", "--no-first-run"]
 
 
@@ -52,17 +61,22 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.complete)
 
 
-@pytest.fixture(scope="package")  # while it runs, Playwright holds an event loop that other tests must not meet
+# while it runs, Playwright holds an event loop that other tests must not meet
+@pytest.fixture(scope="package")
 def chromium():
     with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=programs.path_of("chromium"), args=SWITCHES)
+        browser = started.chromium.launch(
+            executable_path=programs.path_of("chromium"), args=SWITCHES
+        )
         yield browser
         browser.close()
 
 
 @pytest.fixture(scope="package")
 def server(tmp_path_factory):
-    """One server of JupyterLab and Notebook 7 for all tests: its `url`, and its `notebooks`."""
+    """One server of JupyterLab and Notebook 7 for all tests: its `url`, and its
+    `notebooks`.
+    """
     folder = tmp_path_factory.mktemp("served")
     notebooks = folder / "notebooks"
     notebooks.mkdir()
@@ -114,7 +128,10 @@ class Notebook:
         self.path = path
         page.set_default_timeout(60_000)
         page.goto(f"{server.url}/{PAGES[application]}/{path.name}?token=test&reset")
-        page.wait_for_selector(f'{self.INDICATOR}[data-status="idle"]', state="attached")  # hidden on a phone
+        # hidden on a phone
+        page.wait_for_selector(
+            f'{self.INDICATOR}[data-status="idle"]', state="attached"
+        )
         if to_run:
             page.wait_for_timeout(5_000)  # cells run earlier may lose their widgets
 
@@ -127,7 +144,9 @@ class Notebook:
         self.wait_until_idle(timeout_s)
 
     def wait_until_idle(self, timeout_s=120):
-        """Idle for a second and a half without a break: between two cells the kernel looks idle too."""
+        """Idle for a second and a half without a break: between two cells the kernel
+        looks idle too.
+        """
         end = time.monotonic() + timeout_s
         calm = 0
         while calm < 6:
@@ -146,7 +165,9 @@ class Notebook:
         return self.page.locator(".jp-CodeCell").nth(number)
 
     def scroll_to(self, locator):
-        """Bring a cell's part on the page; JupyterLab keeps only the cells near the view in the document."""
+        """Bring a cell's part on the page; JupyterLab keeps only the cells near the
+        view in the document.
+        """
         panel = self.page.locator(".jp-WindowedPanel-outer").first
         height = panel.evaluate("e => e.scrollHeight")
         for top in range(0, height + 600, 300):
@@ -158,7 +179,8 @@ class Notebook:
         raise AssertionError(f"{locator} is nowhere in the notebook")
 
     def save(self):
-        before, end = self.path.stat().st_mtime_ns, time.monotonic() + 30
+        before = self.path.stat().st_mtime_ns
+        end = time.monotonic() + 30
         self.command("docmanager:save")
         while self.path.stat().st_mtime_ns == before:
             assert time.monotonic() < end, "the notebook was not saved"
@@ -166,19 +188,29 @@ class Notebook:
         self.page.wait_for_timeout(1_000)  # it is written whole, or in pieces
 
     def outputs(self):
-        """Of each cell, the outputs that the saved file holds: (MIME types and data, text)."""
+        """Of each cell, the outputs that the saved file holds: (MIME types and data,
+        text).
+        """
         self.save()
         cells = json.loads(self.path.read_text(encoding="utf-8"))["cells"]
         shown = [[o["data"] for o in cell["outputs"] if "data" in o] for cell in cells]
-        return [[(data, "".join(data["text/plain"])) for data in cell] for cell in shown]
+        return [
+            [(data, "".join(data["text/plain"])) for data in cell] for cell in shown
+        ]
 
     def contrasts(self, theme):
-        """(contrast, text) of each text of the outputs in one of JupyterLab's themes."""
+        """(contrast, text) of each text of the outputs in one of
+        JupyterLab's themes.
+        """
         page = self.page
-        change = "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})"
+        change = (
+            "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})"
+        )
         page.evaluate(change, theme)
         is_light = str(theme.endswith("Light")).lower()
-        page.wait_for_selector(f"body[data-jp-theme-light='{is_light}']", state="attached")
+        page.wait_for_selector(
+            f"body[data-jp-theme-light='{is_light}']", state="attached"
+        )
         page.wait_for_timeout(1_000)  # the theme's style sheet comes a moment after
         return page.evaluate(CONTRAST)
 
@@ -193,7 +225,9 @@ def write(path, sources):
     ]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     whole = {"cells": cells, "metadata": {"kernelspec": kernel}}
-    path.write_text(json.dumps(whole | {"nbformat": 4, "nbformat_minor": 5}), encoding="utf-8")
+    path.write_text(
+        json.dumps(whole | {"nbformat": 4, "nbformat_minor": 5}), encoding="utf-8"
+    )
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""The widgets' scripts on a page without Jupyter or network, loaded as anywidget loads them, in VS Code too."""
+"""The widgets' scripts on a page without Jupyter or network, loaded as anywidget loads
+them, in VS Code too.
+"""
 
 import re
 
@@ -8,8 +10,13 @@ from labkit.core.paths import ROOT
 from labkit.lesson import live
 
 SCRIPTS = sorted((ROOT / "exercises").rglob("*.js"))
-STEPS = [[0, "F0", 0.0, 0.25, "rank 0: F0"], [0, "F1", 0.25, 0.25, "rank 0: F1"], [1, "F0", 0.25, 0.25, "rank 1: F0"]]
-# A blob that is imported, as in anywidget's load_esm(), and a model of two values (github.com/manzt/anywidget).
+STEPS = [
+    [0, "F0", 0.0, 0.25, "rank 0: F0"],
+    [0, "F1", 0.25, 0.25, "rank 0: F1"],
+    [1, "F0", 0.25, 0.25, "rank 1: F0"],
+]
+# A blob that is imported, as in anywidget's load_esm(), and a model of two values
+# (github.com/manzt/anywidget).
 RENDER = """async ([script, steps]) => {
     const url = URL.createObjectURL(new Blob([script], {type: 'text/javascript'}));
     const { render } = (await import(url)).default;
@@ -34,7 +41,9 @@ def page(chromium):
 def test_scripts_import_and_fetch_nothing():
     assert SCRIPTS
     for text in (*(path.read_text(encoding="utf-8") for path in SCRIPTS), live._LOOK):
-        assert not re.search(r"\bimport\b|\brequire|\bfetch\b|https?:|\bsrc=|\burl\(", text)
+        assert not re.search(
+            r"\bimport\b|\brequire|\bfetch\b|https?:|\bsrc=|\burl\(", text
+        )
 
 
 def test_the_editor_draws_its_steps_and_sends_moves(page):

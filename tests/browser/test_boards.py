@@ -1,4 +1,6 @@
-"""What becomes of boards, curves, sliders and figures: live, at the end of a cell, and in a notebook opened again."""
+"""What becomes of boards, curves, sliders and figures: live, at the end of a cell, and
+in a notebook opened again.
+"""
 
 import re
 import shutil
@@ -11,21 +13,32 @@ from tests.browser.conftest import DEAD, IMAGES, WIDGET, Notebook
 CELLS = [
     "import os, threading, time\nimport labkit as lab",
     'lab.predict("00.3 one thread", 300, "images/s")',
-    'board = lab.SpeedBoard("00.3", "One thread against two", unit="images/s")\n'
-    'board.limit("one thread", 900)\n'
-    'board.time("one thread", lambda: time.sleep(0.02), items=8, budget_s=1.5);',
+    (
+        'board = lab.SpeedBoard("00.3", "One thread against two", unit="images/s")\n'
+        'board.limit("one thread", 900)\n'
+        'board.time("one thread", lambda: time.sleep(0.02), items=8, budget_s=1.5);'
+    ),
     'board.time("two threads", lambda: time.sleep(0.02), items=8, budget_s=1.5);',
-    'curves = lab.Curves("Cut off")\nfor i in range(30):\n    curves.add(loss=3 / (i + 1))\n    assert i < 20',
+    (
+        'curves = lab.Curves("Cut off")\nfor i in range(30):\n    curves.add(loss=3 /'
+        " (i + 1))\n    assert i < 20"
+    ),
     "lab.Explorer(lab.plot.amdahl.on, share=(0.5, 1.0, 0.01), factor=[1, 2, 5, 10])",
     'lab.plot.amdahl(share=0.9, factor=10, title="Ten times")',
     'lab.check("00.3", 5)',
     'lab.summary("00")',
     "1 / 0  # a run of all cells ends here",
-    "threading.Timer(3.5, os.kill, (os.getpid(), 9)).start()\n"
-    'killed = lab.SpeedBoard("00.2", "A kernel that is killed", unit="images/s")\n'
-    'killed.time("cut off", lambda: time.sleep(0.02), items=8, budget_s=60)',
+    (
+        "threading.Timer(3.5, os.kill, (os.getpid(), 9)).start()\n"
+        'killed = lab.SpeedBoard("00.2", "A kernel that is killed", unit="images/s")\n'
+        'killed.time("cut off", lambda: time.sleep(0.02), items=8, budget_s=60)'
+    ),
 ]
-BEGUN, ADDED, SLIDERS, KILLED = 2, 3, 5, 10  # cells
+# cells
+BEGUN = 2
+ADDED = 3
+SLIDERS = 5
+KILLED = 10
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +48,8 @@ def ran(opened):
     return opened("boards", CELLS, **screen)
 
 
-# Notes every 30 ms which images a cell shows, of which size, and where the cell stands on the screen.
+# Notes every 30 ms which images a cell shows, of which size, and where the cell stands
+# on the screen.
 WATCH = """cell => {
     window.seen = [];
     const ids = new Map();
@@ -61,7 +75,9 @@ def run_and_watch(notebook, number):
     seen = f"() => window.seen.some(each => each.images.some({is_live}))"
     notebook.page.wait_for_function(seen)
     notebook.wait_until_idle()
-    return notebook.page.evaluate("() => { clearInterval(window.watcher); return window.seen }")
+    return notebook.page.evaluate(
+        "() => { clearInterval(window.watcher); return window.seen }"
+    )
 
 
 def test_at_the_end_of_a_cell_only_the_picture_and_its_sentence_stay(ran):
@@ -71,7 +87,9 @@ def test_at_the_end_of_a_cell_only_the_picture_and_its_sentence_stay(ran):
         assert "image/png" in picture
         assert WIDGET not in picture
         assert words in sentence
-    with_widgets = [i for i, cell in enumerate(cells) if any(WIDGET in data for data, _ in cell)]
+    with_widgets = [
+        i for i, cell in enumerate(cells) if any(WIDGET in data for data, _ in cell)
+    ]
     assert with_widgets == [SLIDERS]
     texts = [image.get_attribute("alt") for image in ran.page.locator(IMAGES).all()]
     # The sliders' live image has a sentence below it instead.
@@ -97,7 +115,9 @@ def test_a_live_board_is_one_image_of_one_size_and_so_is_its_picture(ran):
     assert len(numbers) == 1, "the image was replaced, which flickers"
     loaded = [image[2:] for (image,) in shown if image[4]]
     assert len({(round(width), round(height)) for width, height, _ in loaded}) == 1
-    assert all(natural == pytest.approx(2 * width, abs=2) for width, _, natural in loaded)
+    assert all(
+        natural == pytest.approx(2 * width, abs=2) for width, _, natural in loaded
+    )
 
 
 def test_a_cell_that_begins_a_board_anew_takes_it_back(ran):
@@ -123,11 +143,15 @@ def test_moved_sliders_change_the_live_picture_and_the_kept_one(ran):
     before = page.locator(".widget-image").get_attribute("src")
     for _ in range(4):
         page.keyboard.press("ArrowRight")
-    page.wait_for_function("before => document.querySelector('.widget-image').src != before", arg=before)
+    page.wait_for_function(
+        "before => document.querySelector('.widget-image').src != before", arg=before
+    )
     page.get_by_text("limit: 2.17x.").locator("visible=true").wait_for()
     ran.wait_until_idle()
     (kept, _), (view, _) = ran.outputs()[SLIDERS]
-    assert "limit: 2.17x. Run this cell to move the sliders." in "".join(kept["text/html"])
+    assert "limit: 2.17x. Run this cell to move the sliders." in "".join(
+        kept["text/html"]
+    )
     assert WIDGET in view
 
 
@@ -135,7 +159,12 @@ def test_moved_sliders_change_the_live_picture_and_the_kept_one(ran):
 def test_all_text_can_be_read_in_both_themes(ran, theme):
     contrasts = ran.contrasts(theme)
     shown = " ".join(text for _, text in contrasts)
-    for words in ("one thread: ", "loss by step", "00.3 not yet.", "Your guess: 300 images/s"):
+    for words in (
+        "one thread: ",
+        "loss by step",
+        "00.3 not yet.",
+        "Your guess: 300 images/s",
+    ):
         assert words in shown
     assert [each for each in contrasts if each[0] < 4.5] == []
 
@@ -150,7 +179,9 @@ def test_an_exported_page_shows_every_figure_with_its_text(ran):
     assert page.count("Run this cell to move the sliders.") == 1
 
 
-def test_notebook_7_shows_the_saved_pictures_runs_and_survives_a_killed_kernel(ran, server):
+def test_notebook_7_shows_the_saved_pictures_runs_and_survives_a_killed_kernel(
+    ran, server
+):
     """A copy is as if opened on another day: no kernel knows its widgets."""
     ran.save()
     path = server.notebooks / "tomorrow.ipynb"

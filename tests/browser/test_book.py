@@ -1,7 +1,8 @@
-"""The book: every page opens, links lead somewhere, search finds, nothing comes from a network, and anyone can read it.
+"""The book: every page opens, links lead somewhere, search finds, nothing comes from a
+network, and anyone can read it.
 
-The book is built here with two notebooks that run and the others as they are. LABKIT_BOOK=build/book/html tests one
-that `make book` has built.
+The book is built here with two notebooks that run and the others as they are.
+LABKIT_BOOK=build/book/html tests one that `make book` has built.
 """
 
 import functools
@@ -21,9 +22,11 @@ from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files
 from tests.needs import needs
 
-pytestmark = [needs("furo", "myst_nb", "sphinx"), pytest.mark.timeout(1500)]  # builds a book
+# builds a book
+pytestmark = [needs("furo", "myst_nb", "sphinx"), pytest.mark.timeout(1500)]
 RUN = ("00", "03")
-WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+WIDE = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +35,21 @@ def site(tmp_path_factory):
     if built := os.environ.get("LABKIT_BOOK"):
         return Path(built).resolve()
     folder = tmp_path_factory.mktemp("book")
-    command = [sys.executable, "-m", "book", "--only", *RUN, "--jobs", "2", "--folder", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "book",
+        "--only",
+        *RUN,
+        "--jobs",
+        "2",
+        "--folder",
+        str(folder),
+    ]
     environment = os.environ | {"LABKIT_PROFILE": "smoke"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "html"
 
@@ -44,7 +59,10 @@ class Page(HTMLParser):
 
     def __init__(self, path):
         super().__init__()
-        self.links, self.loaded, self.ids, self.pictures = [], [], set(), []
+        self.links = []
+        self.loaded = []
+        self.ids = set()
+        self.pictures = []
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attributes):
@@ -52,7 +70,14 @@ class Page(HTMLParser):
         self.ids.add(found.get("id"))
         if tag == "a" and "href" in found:
             self.links.append(found["href"])
-        elif tag == "link" and found.get("rel") not in ("index", "search", "next", "prev", "author", "canonical"):
+        elif tag == "link" and found.get("rel") not in (
+            "index",
+            "search",
+            "next",
+            "prev",
+            "author",
+            "canonical",
+        ):
             self.loaded.append(found["href"])
         if tag == "img":
             self.pictures.append(found)
@@ -63,7 +88,10 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def pages(site):
     """Of each page, by its path in the site, what stands in it."""
-    return {path.relative_to(site).as_posix(): Page(path) for path in sorted(site.rglob("*.html"))}
+    return {
+        path.relative_to(site).as_posix(): Page(path)
+        for path in sorted(site.rglob("*.html"))
+    }
 
 
 def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(site, pages):
@@ -76,7 +104,11 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(site, pages
             beside = site / Path(name).parent / unquote(target.partition("?")[0])
             file = Path(os.path.normpath(beside)) if target else site / name
             there = file.relative_to(site).as_posix()
-            if not file.is_file() or (anchor and file.suffix == ".html" and unquote(anchor) not in pages[there].ids):
+            if not file.is_file() or (
+                anchor
+                and file.suffix == ".html"
+                and unquote(anchor) not in pages[there].ids
+            ):
                 broken.append(f"{name}: {link}")
     assert not broken
     loaded = [(name, url) for name, page in pages.items() for url in page.loaded]
@@ -84,12 +116,15 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(site, pages
 
 
 def test_every_picture_has_its_text(site, pages):
-    pictures = [(name, picture) for name, page in pages.items() for picture in page.pictures]
+    pictures = [
+        (name, picture) for name, page in pages.items() for picture in page.pictures
+    ]
     assert not [name for name, picture in pictures if not picture.get("alt")]
     boards = [picture for name, picture in pictures if name.startswith("notebooks/00")]
     assert any("images/s" in picture["alt"] for picture in boards)
     assert all((site / "notebooks" / picture["src"]).is_file() for picture in boards)
-    assert any(name == "index.html" for name, _ in pictures)  # a board on the first page
+    # a board on the first page
+    assert any(name == "index.html" for name, _ in pictures)
 
 
 def test_exercises_are_open_and_no_solution_is_shown(site):
@@ -97,7 +132,11 @@ def test_exercises_are_open_and_no_solution_is_shown(site):
     text = path.read_text(encoding="utf-8")
     assert "03.1: hint 1 of " in text
     assert "<details open" not in text
-    (solution,) = (line for line in exercise_files.solutions("03")["03.2"].splitlines() if "out[i] =" in line)
+    (solution,) = (
+        line
+        for line in exercise_files.solutions("03")["03.2"].splitlines()
+        if "out[i] =" in line
+    )
     assert solution.strip().split(" = ")[1] not in path.read_text(encoding="utf-8")
 
 
@@ -109,7 +148,9 @@ def address(site):
         def log_message(self, *_):
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Silent, directory=site)) as server:
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Silent, directory=site)
+    ) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
@@ -117,8 +158,11 @@ def address(site):
 
 @pytest.fixture
 def watched(chromium, address):
-    """Opens a page of Chromium; what went wrong on it, and each request that left the site, is in `wrong`."""
-    contexts, wrong = [], []
+    """Opens a page of Chromium; what went wrong on it, and each request that left the
+    site, is in `wrong`.
+    """
+    contexts = []
+    wrong = []
 
     def left(request):
         """Whether the page was left before all had come."""
@@ -127,10 +171,27 @@ def watched(chromium, address):
     def opened(scheme="light", size=WIDE):
         contexts.append(chromium.new_context(viewport=size, color_scheme=scheme))
         page = contexts[-1].new_page()
-        page.on("console", lambda m: wrong.append(f"{page.url}: {m.text}") if m.type == "error" else None)
+        page.on(
+            "console",
+            lambda m: (
+                wrong.append(f"{page.url}: {m.text}") if m.type == "error" else None
+            ),
+        )
         page.on("pageerror", lambda error: wrong.append(f"{page.url}: {error}"))
-        page.on("requestfailed", lambda r: None if left(r) else wrong.append(f"{page.url}: {r.failure}: {r.url}"))
-        page.on("request", lambda r: None if r.url.startswith((address, "data:")) else wrong.append(f"out: {r.url}"))
+        page.on(
+            "requestfailed",
+            lambda r: (
+                None if left(r) else wrong.append(f"{page.url}: {r.failure}: {r.url}")
+            ),
+        )
+        page.on(
+            "request",
+            lambda r: (
+                None
+                if r.url.startswith((address, "data:"))
+                else wrong.append(f"out: {r.url}")
+            ),
+        )
         return page
 
     opened.wrong = wrong
@@ -140,24 +201,39 @@ def watched(chromium, address):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_opens_and_has_no_serious_fault_of_accessibility(watched, address, pages, scheme):
+def test_every_page_opens_and_has_no_serious_fault_of_accessibility(
+    watched, address, pages, scheme
+):
     axe = Axe()
     page = watched(scheme)
     faults = []
     options = {"resultTypes": ["violations"]}
     names = list(pages)
-    if "LABKIT_BOOK" not in os.environ:  # a notebook that didn't run shows less than those of RUN
-        not_run = [n for n in pages if n.startswith("notebooks/") and n[10:12] not in RUN]
-        names = [n for n in pages if n not in not_run and not n.startswith("reference/")]
+    # a notebook that didn't run shows less than those of RUN
+    if "LABKIT_BOOK" not in os.environ:
+        not_run = [
+            n for n in pages if n.startswith("notebooks/") and n[10:12] not in RUN
+        ]
+        names = [
+            n for n in pages if n not in not_run and not n.startswith("reference/")
+        ]
         names.append("reference/names.html")
-    if scheme == "dark":  # nothing but colours differs, and one page of each kind has them all
+    # nothing but colours differs, and one page of each kind has them all
+    if scheme == "dark":
         options["runOnly"] = ["color-contrast"]
-        names = [*{Path(name).parent: name for name in reversed(names)}.values(), "index.html", "claims.html"]
+        names = [
+            *{Path(name).parent: name for name in reversed(names)}.values(),
+            "index.html",
+            "claims.html",
+        ]
     for name in names:
         page.goto(address + name)
         for fault in axe.run(page, options=options).response["violations"]:
             if fault["impact"] in ("serious", "critical"):
-                faults.append(f"{name}: {fault['help']}: {[node['html'][:200] for node in fault['nodes'][:3]]}")
+                faults.append(
+                    f"{name}: {fault['help']}:"
+                    f" {[node['html'][:200] for node in fault['nodes'][:3]]}"
+                )
     assert not faults, "\n".join(faults)
     assert not watched.wrong
 
@@ -179,7 +255,9 @@ def test_no_page_is_wider_than_a_phone(watched, address, pages):
     assert picture.get_attribute("tabindex") == "0"
 
 
-def test_search_finds_a_word_where_it_is_explained_however_it_is_spelled(watched, address):
+def test_search_finds_a_word_where_it_is_explained_however_it_is_spelled(
+    watched, address
+):
     page = watched()
     for query, title in {
         "bank+conflict": "04 Why is my kernel waiting for memory?",

@@ -1,4 +1,6 @@
-"""Cards in a notebook with the keyboard alone, and a quiz page that is open without a network."""
+"""Cards in a notebook with the keyboard alone, and a quiz page that is open without a
+network.
+"""
 
 from exercises import bank
 from teaching.__main__ import main
@@ -17,7 +19,10 @@ def test_cards_are_answered_with_the_keyboard_alone_and_kept_as_text(opened):
     press("Enter")
     cell.get_by_text(f"No: {first.misconception.title}.").wait_for()
     cell.get_by_text("The check says: ").wait_for()
-    assert cell.locator(".labkit-option i.fa-times, .labkit-option i.fa-check").count() == 2
+    assert (
+        cell.locator(".labkit-option i.fa-times, .labkit-option i.fa-check").count()
+        == 2
+    )
     cell.get_by_role("button", name="Next card").focus()
     press("Enter")
     cell.get_by_text("Card 2 of 2.").locator("visible=true").wait_for()
@@ -32,7 +37,9 @@ def test_cards_are_answered_with_the_keyboard_alone_and_kept_as_text(opened):
 
 
 def test_a_quiz_page_works_without_a_network_on_a_phone(chromium, tmp_path):
-    assert main(["quiz", "03", "-o", str(tmp_path / "quiz.html"), "--questions", "3"]) == 0
+    assert (
+        main(["quiz", "03", "-o", str(tmp_path / "quiz.html"), "--questions", "3"]) == 0
+    )
     context = chromium.new_context(offline=True, viewport={"width": 360, "height": 740})
     page = context.new_page()
     loaded = []

@@ -1,4 +1,6 @@
-"""A guess that is asked for on the page: with the keyboard alone, kept as text, and answered where it is measured."""
+"""A guess that is asked for on the page: with the keyboard alone, kept as text, and
+answered where it is measured.
+"""
 
 import shutil
 
@@ -11,41 +13,52 @@ CELLS = [
     'lab.predict("97.3 one thread", ..., "images/s")',
     'lab.predict("97.3 two threads", ..., "images/s", order=(1, 1_000_000))',
     'lab.predict("97.4 never answered", ..., "s")',
-    'board = lab.SpeedBoard("97.3", "One thread against two", unit="images/s")\n'
-    'os.environ["LABKIT_LOCK"] = "1"\n'
-    'for row in ("one thread", "two threads"):\n'
-    "    board.time(row, lambda: time.sleep(0.02), items=8, budget_s=0.3)",
+    (
+        'board = lab.SpeedBoard("97.3", "One thread against two", unit="images/s")\n'
+        'os.environ["LABKIT_LOCK"] = "1"\n'
+        'for row in ("one thread", "two threads"):\n'
+        "    board.time(row, lambda: time.sleep(0.02), items=8, budget_s=0.3)"
+    ),
     'lab.predict("16.6 guesses within a factor of 2", 50, "%")',
-    "import statistics\n"
-    "def calibrated(pairs):\n"
-    "    ratios = [measured / guess for guess, measured in pairs]\n"
-    "    return sum(0.5 <= r <= 2 for r in ratios) / len(ratios), statistics.median(ratios)\n"
-    "def picture():\n"
-    '    lab.record("16.6 guesses within a factor of 2", 40, "%", timed=False)\n'
-    '    return lab.plot.curves({"loss": [3, 2, 1]})\n'
-    'solved = lab.check("16.6", calibrated)\n'
-    "solved.draw(picture)",
+    (
+        "import statistics\ndef calibrated(pairs):\n    ratios = [measured / guess for"
+        " guess, measured in pairs]\n    return sum(0.5 <= r <= 2 for r in ratios) /"
+        ' len(ratios), statistics.median(ratios)\ndef picture():\n    lab.record("16.6'
+        ' guesses within a factor of 2", 40, "%", timed=False)\n    return'
+        ' lab.plot.curves({"loss": [3, 2, 1]})\nsolved = lab.check("16.6",'
+        " calibrated)\nsolved.draw(picture)"
+    ),
 ]
-FIELD, SLIDER, OPEN, BOARD, PASSED = 1, 2, 3, 4, 6
+FIELD = 1
+SLIDER = 2
+OPEN = 3
+BOARD = 4
+PASSED = 6
 
 
 @pytest.fixture(scope="module")
 def asked(opened):
-    """A notebook whose three guesses are asked for, and whose board waits for two of them."""
+    """A notebook whose three guesses are asked for, and whose board waits for two of
+    them.
+    """
     return opened("guesses", CELLS, viewport={"width": 1280, "height": 1400})
 
 
 def test_a_guess_is_asked_for_and_answered_with_the_keyboard_alone(asked):
     page = asked.page
     cell = [asked.cell(i) for i in range(len(CELLS))]
-    cell[BOARD].get_by_text("Write your guess for 'one thread' and 'two threads' first").wait_for()
+    cell[BOARD].get_by_text(
+        "Write your guess for 'one thread' and 'two threads' first"
+    ).wait_for()
 
     field = cell[FIELD].get_by_label("Your guess for one thread, in images/s")
     field.focus()
     page.keyboard.type("fast")
     page.keyboard.press("Enter")
 
-    cell[FIELD].get_by_text("Expected a number in images/s, such as 20, got 'fast'").wait_for()
+    cell[FIELD].get_by_text(
+        "Expected a number in images/s, such as 20, got 'fast'"
+    ).wait_for()
     field.fill("2,000")
     page.keyboard.press("Enter")
     cell[FIELD].get_by_text("Your guess: 2,000 images/s for one thread.").wait_for()
@@ -60,12 +73,18 @@ def test_a_guess_is_asked_for_and_answered_with_the_keyboard_alone(asked):
 
     asked.run_cell(BOARD)
     asked.wait_until_idle()
-    cell[BOARD].get_by_text("For 'one thread' you said 2,000 images/s, it was ").wait_for()
+    cell[BOARD].get_by_text(
+        "For 'one thread' you said 2,000 images/s, it was "
+    ).wait_for()
 
     saved = asked.outputs()
     assert saved[FIELD][0][1] == "Your guess: 2,000 images/s for one thread."
-    assert [i for i, cell in enumerate(saved) if any(WIDGET in data for data, _ in cell)] == [OPEN]
-    assert saved[BOARD][-1][1].startswith("For 'one thread' you said 2,000 images/s, it was ")
+    assert [
+        i for i, cell in enumerate(saved) if any(WIDGET in data for data, _ in cell)
+    ] == [OPEN]
+    assert saved[BOARD][-1][1].startswith(
+        "For 'one thread' you said 2,000 images/s, it was "
+    )
 
 
 def test_a_pass_is_one_output_with_its_picture_and_the_guess(asked):
@@ -79,7 +98,9 @@ def test_a_pass_is_one_output_with_its_picture_and_the_guess(asked):
     assert image.evaluate("e => e.complete && e.naturalWidth > 300")
     assert image.get_attribute("alt").startswith("loss by step")
     (words,) = shown.all_inner_texts()
-    order = [words.index(part) for part in ("16.6 passed.", "You said 50.0 %, it was 40.0 %")]
+    order = [
+        words.index(part) for part in ("16.6 passed.", "You said 50.0 %, it was 40.0 %")
+    ]
     assert order == sorted(order)
     assert set(data) == {"text/html", "text/plain", "image/png"}
 
@@ -93,4 +114,6 @@ def test_opened_again_a_question_that_was_not_answered_is_a_sentence(asked, serv
     words = "todo: put a number in place of the dots (s)."
     again.cell(OPEN).get_by_text(words).locator("visible=true").wait_for()
     page.wait_for_function(DEAD)
-    assert not page.get_by_text("Error displaying widget").locator("visible=true").count()
+    assert (
+        not page.get_by_text("Error displaying widget").locator("visible=true").count()
+    )

@@ -35,12 +35,20 @@ def test_notebook_00_runs_whole_and_its_boards_stay_as_pictures(notebook_00):
     notebook.scroll_to(notebook.page.locator("img.labkit-picture"))
     cells = saved_cells(notebook)
     assert all(cell["execution_count"] for cell in cells)
-    errors = [o for cell in cells for o in cell["outputs"] if o["output_type"] == "error"]
+    errors = [
+        o for cell in cells for o in cell["outputs"] if o["output_type"] == "error"
+    ]
     assert errors == []
     shown = [output for cell in cells for output in cell["outputs"]]
-    boards = [o for o in shown if "<SpeedBoard>" in "".join(o.get("data", {}).get("text/plain", ""))]
+    boards = [
+        o
+        for o in shown
+        if "<SpeedBoard>" in "".join(o.get("data", {}).get("text/plain", ""))
+    ]
     assert len(boards) >= 4
-    assert not [o for o in boards if "application/vnd.jupyter.widget-view+json" in o["data"]]
+    assert not [
+        o for o in boards if "application/vnd.jupyter.widget-view+json" in o["data"]
+    ]
     assert all("image/png" in output["data"] for output in boards)
     sentences = [output["metadata"]["image/png"]["alt"] for output in boards]
     assert sentences[0].startswith("one thread: ")
@@ -52,18 +60,27 @@ def test_notebook_00_runs_whole_and_its_boards_stay_as_pictures(notebook_00):
 
 
 def test_stop_in_the_middle_of_a_board_keeps_what_was_measured(notebook_00):
-    notebook, page = notebook_00, notebook_00.page
-    notebook.scroll_to(page.locator(".jp-CodeCell", has_text='lab.summary("00")')).click()
+    notebook = notebook_00
+    page = notebook_00.page
+    notebook.scroll_to(
+        page.locator(".jp-CodeCell", has_text='lab.summary("00")')
+    ).click()
     page.keyboard.press("Escape")
     page.keyboard.press("b")
     page.keyboard.press("Enter")
-    page.keyboard.insert_text('stopped = board.time("one thread", lambda: cpu_step(), items=64, budget_s=600)')
+    page.keyboard.insert_text(
+        'stopped = board.time("one thread", lambda: cpu_step(), items=64, budget_s=600)'
+    )
     page.keyboard.press("Control+Enter")
     page.wait_for_timeout(4_000)
     assert page.locator(notebook.INDICATOR).get_attribute("data-status") == "busy"
     notebook.command("notebook:interrupt-kernel")
     notebook.wait_until_idle(20)
-    (cell,) = [c for c in saved_cells(notebook) if "stopped = board" in "".join(c["source"])]
-    assert [o["ename"] for o in cell["outputs"] if o["output_type"] == "error"] == ["KeyboardInterrupt"]
+    (cell,) = [
+        c for c in saved_cells(notebook) if "stopped = board" in "".join(c["source"])
+    ]
+    assert [o["ename"] for o in cell["outputs"] if o["output_type"] == "error"] == [
+        "KeyboardInterrupt"
+    ]
     (shown,) = [o for o in cell["outputs"] if "image/png" in o.get("data", {})]
     assert "images/s" in shown["metadata"]["image/png"]["alt"]

@@ -1,16 +1,27 @@
-"""Stepper, schedule editor, sliders and guesses in Notebook 7: mouse, keyboard, finger, and without a kernel."""
+"""Stepper, schedule editor, sliders and guesses in Notebook 7: mouse, keyboard, finger,
+and without a kernel.
+"""
 
 import pytest
 
 CELLS = [
     "import numpy as np, labkit as lab\nfrom numba import cuda",
-    "@cuda.jit\ndef add_one(counter):\n    counter[0] += 1\n\n\nlab.Stepper(add_one, 2, np.zeros(1, int))",
-    "from exercises.nb14.schedule_editor import ScheduleEditor\n"
-    "ScheduleEditor(lab.schedule.gpipe(3, 5), forward_s=0.1, backward_s=0.2)",
+    (
+        "@cuda.jit\ndef add_one(counter):\n    counter[0] +="
+        " 1\n\n\nlab.Stepper(add_one, 2, np.zeros(1, int))"
+    ),
+    (
+        "from exercises.nb14.schedule_editor import ScheduleEditor\n"
+        "ScheduleEditor(lab.schedule.gpipe(3, 5), forward_s=0.1, backward_s=0.2)"
+    ),
     "lab.Explorer(lab.plot.amdahl.on, share=(0.5, 1.0, 0.01), factor=[1, 2, 5, 10])",
     'lab.predict("97.3 two threads", ..., "images/s", order=(1, 1_000_000))',
 ]
-STEPPER, EDITOR, EXPLORER, GUESS = 1, 2, 3, 4  # cells
+# cells
+STEPPER = 1
+EDITOR = 2
+EXPLORER = 3
+GUESS = 4
 LOST = "thread 1 writes 1 to counter[0]: thread 0's 1 is lost"
 
 

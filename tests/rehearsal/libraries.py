@@ -1,4 +1,6 @@
-"""What the pretend GPU changes in other libraries, each right after it has been imported."""
+"""What the pretend GPU changes in other libraries, each right after it has been
+imported.
+"""
 
 import functools
 import os
@@ -12,21 +14,26 @@ from tests.rehearsal import torch_cuda
 from tests.rehearsal.torch_cuda import CAPABILITY, GPUS, NAME
 
 WITHOUT = os.environ.get("REHEARSAL_WITHOUT", "").split(",")
-# What numba says under an older driver, by github.com/NVIDIA/numba-cuda/issues/163; NCCL in a container of Docker's, by
-# github.com/hiyouga/LlamaFactory/issues/7233.
+# What numba says under an older driver, by github.com/NVIDIA/numba-cuda/issues/163;
+# NCCL in a container of Docker's, by github.com/hiyouga/LlamaFactory/issues/7233.
 OLD_DRIVER = (
-    "[222] Call to cuLinkAddData results in CUDA_ERROR_UNSUPPORTED_PTX_VERSION\n"
-    "ptxas application ptx input, line 9; fatal   : Unsupported .version 8.7; current version is '8.4'"
+    "[222] Call to cuLinkAddData results in CUDA_ERROR_UNSUPPORTED_PTX_VERSION\nptxas"
+    " application ptx input, line 9; fatal   : Unsupported .version 8.7; current"
+    " version is '8.4'"
 )
 NO_ROOM = (
-    "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, unhandled system error (run with "
-    "NCCL_DEBUG=INFO for details), NCCL version 2.21.5\n"
-    "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error. \n"
-    "Last error:\nError while creating shared memory segment /dev/shm/nccl-LeXlEJ (size 9637888)"
+    "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, unhandled"
+    " system error (run with NCCL_DEBUG=INFO for details), NCCL version"
+    " 2.21.5\nncclSystemError: System call (e.g. socket, malloc) or external library"
+    " call failed or device error. \nLast error:\nError while creating shared memory"
+    " segment /dev/shm/nccl-LeXlEJ (size 9637888)"
 )
-UNWAITED = ("clock did not wait",)  # rows of notebook 02, which shows what such a reading gives
+# rows of notebook 02, which shows what such a reading gives
+UNWAITED = ("clock did not wait",)
 TRACED_PROGRAMS = 4
-TRACED_THREADS, TRACED_NUMBERS = 2**16, 2**14  # of a launch and of its arrays; a larger one computes nothing
+# of a launch and of its arrays; a larger one computes nothing
+TRACED_THREADS = 2**16
+TRACED_NUMBERS = 2**14
 
 
 def results(module):
@@ -35,7 +42,9 @@ def results(module):
 
     def append(self, entry):
         if isinstance(entry, module.Measurement):
-            entry = replace(entry, origin="simulated", machine=f"rehearsal of {entry.machine}")
+            entry = replace(
+                entry, origin="simulated", machine=f"rehearsal of {entry.machine}"
+            )
         elif isinstance(entry, module.Verdict):
             entry = replace(entry, machine=f"rehearsal of {entry.machine}")
         usual(self, entry)
@@ -44,7 +53,9 @@ def results(module):
 
 
 def readings(module):
-    """A reading that ends before the work that it queued is refused: on a GPU it would be far too short, unnoticed."""
+    """A reading that ends before the work that it queued is refused: on a GPU it would
+    be far too short, unnoticed.
+    """
     usual = module.Series.seconds
 
     def seconds(self, repeats):
@@ -53,8 +64,8 @@ def readings(module):
         left_ns = torch_cuda.device.queued() - before_ns
         if left_ns > 0 and self.label not in UNWAITED:
             raise RuntimeError(
-                f"{self.label!r} takes {found:.2g} s without the {1e-9 * left_ns:.2g} s of work that it has queued: "
-                "wait for it with sync=machine.sync."
+                f"{self.label!r} takes {found:.2g} s without the {1e-9 * left_ns:.2g} s"
+                " of work that it has queued: wait for it with sync=machine.sync."
             )
         return found
 
@@ -62,7 +73,9 @@ def readings(module):
 
 
 def chrome_trace(module):
-    """A launch and a kernel for each operator; with "cupti" missing none, as where the profiler can't see the GPU."""
+    """A launch and a kernel for each operator; with "cupti" missing none, as where the
+    profiler can't see the GPU.
+    """
     usual = module.profiled
 
     def profiled(work, path, *, cuda=False, **options):
@@ -74,20 +87,58 @@ def chrome_trace(module):
 
 def kernels(events):
     """Events of the GPU as Kineto writes them, for a profile of the CPU."""
-    operators = [e for e in events if e.get("cat") == "cpu_op" and e["name"].startswith("aten::") and e["ph"] == "X"]
-    made, free_us = [], 0.0
+    operators = [
+        e
+        for e in events
+        if e.get("cat") == "cpu_op"
+        and e["name"].startswith("aten::")
+        and e["ph"] == "X"
+    ]
+    made = []
+    free_us = 0.0
     for number, e in enumerate(sorted(operators, key=lambda e: e["ts"]), 10**6):
         name = e["name"].removeprefix("aten::")
-        if name in ("view", "t", "transpose", "empty", "detach", "reshape", "to", "linear", "conv2d"):
+        if name in (
+            "view",
+            "t",
+            "transpose",
+            "empty",
+            "detach",
+            "reshape",
+            "to",
+            "linear",
+            "conv2d",
+        ):
             continue  # these launch nothing
-        call, kind = ("cudaMemcpyAsync", "gpu_memcpy") if name == "copy_" else ("cudaLaunchKernel", "kernel")
+        call, kind = (
+            ("cudaMemcpyAsync", "gpu_memcpy")
+            if name == "copy_"
+            else ("cudaLaunchKernel", "kernel")
+        )
         call = "cudaStreamSynchronize" if name == "_local_scalar_dense" else call
-        host = {"pid": e["pid"], "tid": e["tid"], "ts": e["ts"] + 0.1, "dur": min(1.0, e["dur"])}
+        host = {
+            "pid": e["pid"],
+            "tid": e["tid"],
+            "ts": e["ts"] + 0.1,
+            "dur": min(1.0, e["dur"]),
+        }
         free_us = max(free_us, e["ts"] + 2)
         there = {"pid": 0, "tid": 7, "ts": free_us, "dur": e["dur"]}
         arguments = {"correlation": number, "device": 0, "stream": 7}
-        made.append({"ph": "X", "cat": "cuda_runtime", "name": call, "args": {"correlation": number}, **host})
-        title = "Memcpy HtoD (Pageable -> Device)" if kind == "gpu_memcpy" else f"void {name}_kernel<float>"
+        made.append(
+            {
+                "ph": "X",
+                "cat": "cuda_runtime",
+                "name": call,
+                "args": {"correlation": number},
+                **host,
+            }
+        )
+        title = (
+            "Memcpy HtoD (Pageable -> Device)"
+            if kind == "gpu_memcpy"
+            else f"void {name}_kernel<float>"
+        )
         made.append({"ph": "X", "cat": kind, "name": title, "args": arguments, **there})
         free_us += e["dur"]
     return made
@@ -105,7 +156,9 @@ def fusion(module):
 
     def simulated(fn, *args):
         total = module.operators(lambda: fn(*args)).total
-        return module.Fusion(total, 1, 0, ("triton_simulated",), "# Triton's text would stand here")
+        return module.Fusion(
+            total, 1, 0, ("triton_simulated",), "# Triton's text would stand here"
+        )
 
     module.fusion = simulated
 
@@ -124,13 +177,18 @@ def nccl(module):
                 raise sys.modules["torch.distributed"].DistBackendError(NO_ROOM)
             super().__init__(store, rank, size, module.default_pg_timeout)
 
-    module.ProcessGroupNCCL, module._NCCL_AVAILABLE = ProcessGroupNCCL, True
-    module.is_nccl_available = sys.modules["torch.distributed"].is_nccl_available = lambda: True
+    module.ProcessGroupNCCL = ProcessGroupNCCL
+    module._NCCL_AVAILABLE = True
+    module.is_nccl_available = sys.modules["torch.distributed"].is_nccl_available = (
+        lambda: True
+    )
     module._get_default_timeout = lambda backend: module.default_pg_timeout
 
 
 def tiles(module):
-    """Kernels of Triton can be launched: their first programs run in the interpreter. Its compiler is not there."""
+    """Kernels of Triton can be launched: their first programs run in the interpreter.
+    Its compiler is not there.
+    """
     if "triton" in WITHOUT:
         return
 
@@ -139,31 +197,50 @@ def tiles(module):
             def launch(*args, **named):
                 host = [arg.cpu() if hasattr(arg, "cpu") else arg for arg in args]
                 module.trace(self, grid, *host, programs=TRACED_PROGRAMS, **named)
-                [arg.copy_(there) for arg, there in zip(args, host, strict=True) if hasattr(arg, "cpu")]
+                [
+                    arg.copy_(there)
+                    for arg, there in zip(args, host, strict=True)
+                    if hasattr(arg, "cpu")
+                ]
 
             return launch
 
     module.tl = module.Language()
     module.triton = SimpleNamespace(
-        jit=Launched, cdiv=lambda a, b: -(-a // b), next_power_of_2=module.next_power_of_2, runtime="simulated"
+        jit=Launched,
+        cdiv=lambda a, b: -(-a // b),
+        next_power_of_2=module.next_power_of_2,
+        runtime="simulated",
     )
 
 
 def tensorflow(module):
-    """A CPU build sees a GPU for each of torch's: what is put there lies on the CPU, and a strategy's are CPU:0 and 1.
+    """A CPU build sees a GPU for each of torch's: what is put there lies on the CPU,
+    and a strategy's are CPU:0 and 1.
 
     Raises RuntimeError where a GPU is used whose memory TensorFlow would take whole.
     """
-    config, kept = module.config, {"grows": set(), "seen": None}
-    physical = [config.PhysicalDevice(f"/physical_device:GPU:{i}", "GPU") for i in range(GPUS)]
-    usual = {name: getattr(config, name) for name in ("list_physical_devices", "list_logical_devices")}
+    config = module.config
+    kept = {"grows": set(), "seen": None}
+    physical = [
+        config.PhysicalDevice(f"/physical_device:GPU:{i}", "GPU") for i in range(GPUS)
+    ]
+    usual = {
+        name: getattr(config, name)
+        for name in ("list_physical_devices", "list_logical_devices")
+    }
 
     def list_logical_devices(kind=None):
         found = usual["list_logical_devices"](kind) if kind != "GPU" else []
         seen = physical if kept["seen"] is None else kept["seen"]
         if set(seen) - kept["grows"]:
-            raise RuntimeError("TensorFlow would take all memory of the GPU: set_memory_growth.")
-        gpus = [config.LogicalDevice(gpu.name.replace("physical_", ""), "GPU") for gpu in seen]
+            raise RuntimeError(
+                "TensorFlow would take all memory of the GPU: set_memory_growth."
+            )
+        gpus = [
+            config.LogicalDevice(gpu.name.replace("physical_", ""), "GPU")
+            for gpu in seen
+        ]
         return found + gpus if kind in (None, "GPU") else found
 
     def on_cpus(name):
@@ -171,18 +248,31 @@ def tensorflow(module):
 
     usual_set = config.set_visible_devices
     config.list_logical_devices = list_logical_devices
-    config.list_physical_devices = lambda kind=None: physical if kind == "GPU" else usual["list_physical_devices"](kind)
+    config.list_physical_devices = lambda kind=None: (
+        physical if kind == "GPU" else usual["list_physical_devices"](kind)
+    )
     config.set_visible_devices = lambda devices, kind=None: (
         kept.update(seen=devices) if kind == "GPU" else usual_set(devices, kind)
     )
-    config.experimental.set_memory_growth = lambda gpu, on: kept["grows"].add(gpu) if on else None
-    for name, taken in (("MirroredStrategy", lambda names: list(map(on_cpus, names))), ("OneDeviceStrategy", on_cpus)):
+    config.experimental.set_memory_growth = lambda gpu, on: (
+        kept["grows"].add(gpu) if on else None
+    )
+    for name, taken in (
+        ("MirroredStrategy", lambda names: list(map(on_cpus, names))),
+        ("OneDeviceStrategy", on_cpus),
+    ):
         strategy = getattr(module.distribute, name)
-        setattr(module.distribute, name, lambda names, strategy=strategy, taken=taken: strategy(taken(names)))
+        setattr(
+            module.distribute,
+            name,
+            lambda names, strategy=strategy, taken=taken: strategy(taken(names)),
+        )
 
 
 class DeviceArray:
-    """What numba's to_device gives: an array that only kernels and copy_to_host may look at."""
+    """What numba's to_device gives: an array that only kernels and copy_to_host may
+    look at.
+    """
 
     def __init__(self, host):
         self.host = host
@@ -213,7 +303,10 @@ def launch(kernel, grid, block, *args):
     """Run a launch in labkit's tracer, if it is small."""
     from kerneltrace import trace
 
-    sizes = [*(grid if isinstance(grid, tuple) else (grid,)), *(block if isinstance(block, tuple) else (block,))]
+    sizes = [
+        *(grid if isinstance(grid, tuple) else (grid,)),
+        *(block if isinstance(block, tuple) else (block,)),
+    ]
     if not all(isinstance(size, int | np.integer) and size > 0 for size in sizes):
         raise TypeError(f"a launch takes whole numbers above 0, got {grid} and {block}")
     if np.prod(block) > 1024:
@@ -221,7 +314,9 @@ def launch(kernel, grid, block, *args):
     if "new driver" in WITHOUT:
         raise RuntimeError(OLD_DRIVER)
     given = [host_of(arg) for arg in args]
-    if np.prod(sizes, dtype=float) <= TRACED_THREADS and all(np.size(one) <= TRACED_NUMBERS for one in given):
+    if np.prod(sizes, dtype=float) <= TRACED_THREADS and all(
+        np.size(one) <= TRACED_NUMBERS for one in given
+    ):
         began_s = torch_cuda.real_clock()
         trace(kernel, grid, block, *given)
         torch_cuda.device.queue(int(1e9 * (torch_cuda.real_clock() - began_s)))
@@ -243,4 +338,6 @@ def numba_cuda(module):
     module.as_cuda_array = lambda x, sync=True: DeviceArray(host_of(x))
     module.device_array_like = device_array_like
     module.synchronize = torch_cuda.wait
-    module.get_current_device = lambda: SimpleNamespace(compute_capability=CAPABILITY, name=NAME.encode())
+    module.get_current_device = lambda: SimpleNamespace(
+        compute_capability=CAPABILITY, name=NAME.encode()
+    )

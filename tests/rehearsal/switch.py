@@ -1,4 +1,6 @@
-"""Give this process its pretend GPU: patch each library right before or after Python imports it."""
+"""Give this process its pretend GPU: patch each library right before or after Python
+imports it.
+"""
 
 import ctypes
 import importlib.util
@@ -38,7 +40,11 @@ class Finder(MetaPathFinder):
             return None
         BEFORE.get(name, lambda: None)()
         self.finding.add(name)
-        specs = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        specs = (
+            finder.find_spec(name, path, target)
+            for finder in sys.meta_path
+            if finder is not self
+        )
         spec = next((spec for spec in specs if spec is not None), None)
         self.finding.discard(name)
         if spec is not None and name in AFTER:
@@ -50,7 +56,8 @@ class Patched(Loader):
     """A loader that patches what it has loaded."""
 
     def __init__(self, loader, patch):
-        self.loader, self.patch = loader, patch
+        self.loader = loader
+        self.patch = patch
 
     def __getattr__(self, name):
         return getattr(self.loader, name)
@@ -68,8 +75,10 @@ def on():
     sys.meta_path.insert(0, Finder())
     for missing in set(libraries.WITHOUT) & {"cupy", "triton"}:
         sys.modules[missing] = None  # type: ignore[assignment]  # so that import and find_spec don't find it
-    if (
-        "triton" not in libraries.WITHOUT
-    ):  # it is looked for, and inductor and kernels of tiles are replaced: nothing imports it
+    if "triton" not in libraries.WITHOUT:
+        # it is looked for, and inductor and kernels of tiles are replaced: nothing
+        # imports it
         usual = importlib.util.find_spec
-        importlib.util.find_spec = lambda name, package=None: usual("json" if name == "triton" else name, package)
+        importlib.util.find_spec = lambda name, package=None: usual(
+            "json" if name == "triton" else name, package
+        )

@@ -1,4 +1,6 @@
-"""The pretend GPU behaves as torch's own does where the notebooks rely on it, and marks every number as simulated."""
+"""The pretend GPU behaves as torch's own does where the notebooks rely on it, and marks
+every number as simulated.
+"""
 
 import json
 import os
@@ -17,21 +19,33 @@ pytestmark = [
     pytest.mark.complete,  # each test starts torch anew, and builds with g++
     needs("g++"),
     pytest.mark.skipif(sys.platform != "linux", reason="the pretend GPU needs Linux"),
-    pytest.mark.skipif(torch.version.cuda is not None, reason="needs the CPU build of torch, whose CUDA it fills in"),
+    pytest.mark.skipif(
+        torch.version.cuda is not None,
+        reason="needs the CPU build of torch, whose CUDA it fills in",
+    ),
 ]
 
 
 def rehearse(code, home, **options):
     """What a process with a pretend GPU prints."""
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    done = subprocess.run(command, env=environment(home, **options), cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        command,
+        env=environment(home, **options),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
 def refused(statement, words):
     """Python that runs a statement and fails unless it is refused in these words."""
-    tried = f"try:\n    {statement}\nexcept Exception as error:\n    assert {words!r} in str(error), error\n"
+    tried = (
+        f"try:\n    {statement}\nexcept Exception as error:\n    assert {words!r} in"
+        " str(error), error\n"
+    )
     return tried + "else:\n    raise SystemExit('not refused')\n"
 
 
@@ -78,7 +92,9 @@ def test_torch_behaves_as_on_a_gpu(tmp_path):
         ("torch.ones(1, device='cuda:1')", "invalid device ordinal"),
         (broken, "not permitted when stream is capturing"),
     )
-    rehearse(textwrap.dedent(code) + "".join(refused(*each) for each in refusals), tmp_path)
+    rehearse(
+        textwrap.dedent(code) + "".join(refused(*each) for each in refusals), tmp_path
+    )
 
 
 def test_what_fails_on_a_gpu_alone_fails_here(tmp_path):
@@ -105,7 +121,9 @@ def test_what_fails_on_a_gpu_alone_fails_here(tmp_path):
     """
     refusals = {
         "torch.cuda.set_device(1)": "invalid device ordinal",
-        "torch.cuda.memory._record_memory_history()": "record_context_cpp is not supported",
+        "torch.cuda.memory._record_memory_history()": (
+            "record_context_cpp is not supported"
+        ),
     }
     newer = {
         "product(eight, eight)": "row-major and column-major",
@@ -117,7 +135,9 @@ def test_what_fails_on_a_gpu_alone_fails_here(tmp_path):
         rehearse(textwrap.dedent(code) + tried, tmp_path, card=card)
 
 
-def test_every_number_is_simulated_and_nothing_but_the_environment_switches_it_on(tmp_path):
+def test_every_number_is_simulated_and_nothing_but_the_environment_switches_it_on(
+    tmp_path,
+):
     code = """
         import labkit as lab
         board = lab.SpeedBoard("00.3", "A board", size="two numbers", dtype="float32")
@@ -126,12 +146,17 @@ def test_every_number_is_simulated_and_nothing_but_the_environment_switches_it_o
         lab.verdict("C02", True, section="00.3", because="of that")
     """
     rehearse(code, tmp_path)
-    entries = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    entries = [
+        json.loads(line)
+        for line in (tmp_path / "results.jsonl").read_text().splitlines()
+    ]
     assert len(entries) == 3
     assert {entry.get("origin", "simulated") for entry in entries} == {"simulated"}
     assert {entry["machine"] for entry in entries} == {"rehearsal of Tesla T4"}
     paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*.py")]
-    assert not [path for path in paths if "rehears" in path.read_text(encoding="utf-8").lower()]
+    assert not [
+        path for path in paths if "rehears" in path.read_text(encoding="utf-8").lower()
+    ]
 
 
 def test_the_fast_kernels_run_and_match_torch(tmp_path):
@@ -146,7 +171,11 @@ def test_the_fast_kernels_run_and_match_torch(tmp_path):
         torch.testing.assert_close((fast_matmul.matmul(a, b), kernels.transpose(a)), (a @ b, a.T), rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(kernels.reduce_sum(x), x.sum(), rtol=1e-4, atol=1e-3)
     """
-    rehearse(textwrap.dedent(code) + refused("kernels.copy(x.cpu(), copied)", "Expected x on a CUDA GPU"), tmp_path)
+    rehearse(
+        textwrap.dedent(code)
+        + refused("kernels.copy(x.cpu(), copied)", "Expected x on a CUDA GPU"),
+        tmp_path,
+    )
 
 
 def test_what_is_missing_is_said_in_a_sentence(tmp_path):
@@ -161,7 +190,9 @@ def test_what_is_missing_is_said_in_a_sentence(tmp_path):
         kernel = cuda.jit(lambda x: None)
         assert time_on_gpu("03.9", "A race", {"a": (kernel, 1, 32, (4,))}, estimates={}, size="4 numbers") is None
     """
-    code = textwrap.dedent(code) + refused("kernels.copy(x, x.clone())", "The kernels need CuPy")
+    code = textwrap.dedent(code) + refused(
+        "kernels.copy(x, x.clone())", "The kernels need CuPy"
+    )
     rehearse(code, tmp_path, without="cupy,triton,numba")
 
 
@@ -187,8 +218,14 @@ def test_work_that_is_not_waited_for_is_missing_in_a_reading_which_is_refused(tm
         sync()
         assert time.perf_counter() == 100
     """
-    forgets = refused('lab.time_call(lambda: a @ a, label="forgets")', "wait for it with sync=machine.sync")
-    rehearse(textwrap.dedent(code).replace("sync()\ntorch", f"{forgets}sync()\ntorch"), tmp_path)
+    forgets = refused(
+        'lab.time_call(lambda: a @ a, label="forgets")',
+        "wait for it with sync=machine.sync",
+    )
+    rehearse(
+        textwrap.dedent(code).replace("sync()\ntorch", f"{forgets}sync()\ntorch"),
+        tmp_path,
+    )
 
 
 def test_a_driver_older_than_the_compilers_is_named_with_what_to_do(tmp_path):
@@ -203,10 +240,19 @@ def test_a_driver_older_than_the_compilers_is_named_with_what_to_do(tmp_path):
         there = cuda.to_device(np.zeros(4, np.float32))
         launch = lambda: kernel[1, 32](there)
     """
-    words = "The GPU's driver is older than the compiler: update it, or do what `make doctor` says. The driver said:"
+    words = (
+        "The GPU's driver is older than the compiler: update it, or do what `make"
+        " doctor` says. The driver said:"
+    )
     timed = [refused('lab.time_call(launch, label="a kernel")', words)]
-    timed += [refused('lab.SpeedBoard("03.9", "A race", size="4").time("CUDA", launch)', words)]
-    said = rehearse(textwrap.dedent(code) + "".join(timed), tmp_path, without="new driver")
+    timed += [
+        refused(
+            'lab.SpeedBoard("03.9", "A race", size="4").time("CUDA", launch)', words
+        )
+    ]
+    said = rehearse(
+        textwrap.dedent(code) + "".join(timed), tmp_path, without="new driver"
+    )
     assert said == ""
 
 
@@ -223,13 +269,25 @@ def test_nccl_without_room_in_shared_memory_says_what_to_do(tmp_path):
     """
     command = [sys.executable, "-c", textwrap.dedent(code)]
     environ = environment(tmp_path, gpus=2, without="shm")
-    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env=environ, cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 1
     assert "/dev/shm is too small for NCCL" in done.stderr
-    assert all(way in done.stderr for way in ("--shm-size=1g", "--ipc=host", "NCCL_SHM_DISABLE=1", "(size 9637888)"))
+    assert all(
+        way in done.stderr
+        for way in (
+            "--shm-size=1g",
+            "--ipc=host",
+            "NCCL_SHM_DISABLE=1",
+            "(size 9637888)",
+        )
+    )
 
 
-def test_a_card_whose_memory_is_small_or_taken_gets_smaller_sizes(tmp_path, monkeypatch):
+def test_a_card_whose_memory_is_small_or_taken_gets_smaller_sizes(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("LABKIT_PROFILE", "full")
     code = """
         import torch
@@ -249,9 +307,13 @@ def test_a_card_whose_memory_is_small_or_taken_gets_smaller_sizes(tmp_path, monk
     rehearse(code.format(held=37, size=2) + taken, tmp_path, card="laptop")
 
 
-def test_ceilings_keep_the_clock_the_power_and_the_temperature_that_they_were_measured_at(tmp_path, monkeypatch):
+def test_ceilings_keep_the_clock_the_power_and_the_temperature_that_they_were_measured_at(
+    tmp_path, monkeypatch
+):
     smi = tmp_path / "nvidia-smi"
-    smi.write_text("#!/bin/sh\necho '1065 MHz, 1590 MHz, 69.80 W, 70.00 W, 71'\n", encoding="utf-8")
+    smi.write_text(
+        "#!/bin/sh\necho '1065 MHz, 1590 MHz, 69.80 W, 70.00 W, 71'\n", encoding="utf-8"
+    )
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("LABKIT_PROFILE", "smoke")
@@ -263,7 +325,8 @@ def test_ceilings_keep_the_clock_the_power_and_the_temperature_that_they_were_me
     """
     said = rehearse(code, tmp_path)
     assert said.startswith(
-        "1065 MHz of 1590 MHz, 69.80 W of 70.00 W, 71 °C at the end. Another clock has other ceilings"
+        "1065 MHz of 1590 MHz, 69.80 W of 70.00 W, 71 °C at the end. Another clock has"
+        " other ceilings"
     )
 
 
@@ -280,7 +343,9 @@ def test_a_gpu_that_torch_has_no_code_for_is_not_used(tmp_path):
 
 
 def test_a_script_of_ranks_runs_where_they_outnumber_the_gpus(tmp_path):
-    (tmp_path / "ranks_device.py").write_text("import torch\n\ndef work():\n    return torch.cuda.current_device()\n")
+    (tmp_path / "ranks_device.py").write_text(
+        "import torch\n\ndef work():\n    return torch.cuda.current_device()\n"
+    )
     code = f"""
         import os, subprocess, sys
         sys.path.insert(0, {str(tmp_path)!r})
@@ -311,7 +376,9 @@ def test_tensorflow_uses_the_gpus_that_torch_has_and_leaves_them_memory(tmp_path
 
 
 def test_the_estimates_are_held_against_this_gpu(tmp_path):
-    said = rehearse("from benchmarks import estimates; estimates.main()", tmp_path, card="H100")
+    said = rehearse(
+        "from benchmarks import estimates; estimates.main()", tmp_path, card="H100"
+    )
     assert "sum by shuffles" in said
     assert "What differed from the estimates on" in said
 
@@ -326,5 +393,8 @@ def test_what_no_notebook_does(tmp_path):
         x = torch.ones(4, device="cuda")
         print(lab.peak_memory(lambda: x * 2))
     """
-    waits = refused("lab.graphs.captured(lambda: print(x.sum().item()))", "can't be recorded as a CUDA graph")
+    waits = refused(
+        "lab.graphs.captured(lambda: print(x.sum().item()))",
+        "can't be recorded as a CUDA graph",
+    )
     assert "tesla-t4 " in rehearse(textwrap.dedent(code) + waits, tmp_path)

@@ -1,4 +1,6 @@
-"""The tables that ship: whole they are read, damaged they are one sentence with file and line."""
+"""The tables that ship: whole they are read, damaged they are one sentence with file
+and line.
+"""
 
 import shutil
 
@@ -17,8 +19,16 @@ from labkit.measure import published
 from labkit.train.data import bundled
 from scripts import prerequisites
 
-# tests/test_trainplan damages tables for trainplan's own reader, which alone reads these.
-ELSEWHERE = ("recorded/", "libraries.csv", "models.csv", "planner_classes.csv", "precisions.csv", "software.csv")
+# tests/test_trainplan damages tables for trainplan's own reader, which alone reads
+# these.
+ELSEWHERE = (
+    "recorded/",
+    "libraries.csv",
+    "models.csv",
+    "planner_classes.csv",
+    "precisions.csv",
+    "software.csv",
+)
 TABLES = sorted(path.relative_to(DATA).as_posix() for path in DATA.rglob("*.csv"))
 TABLES = [name for name in TABLES if not name.startswith(ELSEWHERE)]
 
@@ -26,7 +36,15 @@ TABLES = [name for name in TABLES if not name.startswith(ELSEWHERE)]
 def swapped(text, line):
     """Another order of the cells than the header's, from a line on."""
     lines = text.splitlines(keepends=True)
-    return "".join([*lines[:line], *(",".join(reversed(row.strip().split(","))) + "\n" for row in lines[line:])])
+    return "".join(
+        [
+            *lines[:line],
+            *(
+                ",".join(reversed(row.strip().split(","))) + "\n"
+                for row in lines[line:]
+            ),
+        ]
+    )
 
 
 DAMAGES = {
@@ -37,8 +55,12 @@ DAMAGES = {
     "last line's end is gone": lambda text: text[:-1],
     "binary": lambda text: b"\x89PNG\r\n\xff\x00" + text.encode(),
     "a byte that is no UTF-8": lambda text: text.encode()[:-1] + b"\xff\n",
-    "not a number": lambda text: text + ",".join(["NaN"] * (text.split("\n")[0].count(",") + 1)) + "\n",
-    "infinite": lambda text: text + ",".join(["-inf"] * (text.split("\n")[0].count(",") + 1)) + "\n",
+    "not a number": lambda text: (
+        text + ",".join(["NaN"] * (text.split("\n")[0].count(",") + 1)) + "\n"
+    ),
+    "infinite": lambda text: (
+        text + ",".join(["-inf"] * (text.split("\n")[0].count(",") + 1)) + "\n"
+    ),
     "a cell too many": lambda text: text.rstrip("\n") + ",1\n",
     "swapped cells": lambda text: swapped(text, 2),
     "an open quote": lambda text: text + '"',
@@ -61,7 +83,14 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(outline, "DATA", copy)
     monkeypatch.setattr(prerequisites, "DATA", copy)
     monkeypatch.setenv("LABKIT_DATA", str(copy))
-    readers = (devices.devices, occupancy.capabilities, journal.claims, fpga.reports, outline.outlines, published.table)
+    readers = (
+        devices.devices,
+        occupancy.capabilities,
+        journal.claims,
+        fpga.reports,
+        outline.outlines,
+        published.table,
+    )
     for reader in readers:
         _fresh(reader)
     yield copy
@@ -80,10 +109,15 @@ def _fresh(reader):
 def read(name):
     stem = name.rpartition("/")[2].removesuffix(".csv")
     reader = {
-        "gpus": devices.devices, "compute_capabilities": occupancy.capabilities, "claims": journal.claims,
-        "fpga_reports": fpga.reports, "course": outline.outlines, "tile_code": compiled.recorded,
-        "prerequisites": prerequisites._rows, "gpu_kinds": devices._kinds,
-    }  # fmt: skip
+        "gpus": devices.devices,
+        "compute_capabilities": occupancy.capabilities,
+        "claims": journal.claims,
+        "fpga_reports": fpga.reports,
+        "course": outline.outlines,
+        "tile_code": compiled.recorded,
+        "prerequisites": prerequisites._rows,
+        "gpu_kinds": devices._kinds,
+    }
     return published.table(stem) if name.startswith("published/") else reader[stem]()
 
 
@@ -126,14 +160,20 @@ def test_a_damaged_file_that_ships_is_one_sentence(folder, damage):
         path.unlink()
     else:
         path.write_bytes(whole[:1000] if damage == "cut" else whole * 300)
-    with pytest.raises(DataError, match=r"Restore it with `git checkout -- .*shakespeare"):
+    with pytest.raises(
+        DataError, match=r"Restore it with `git checkout -- .*shakespeare"
+    ):
         bundled.shakespeare()
 
 
 def test_a_line_is_named(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text('n,text\n1,"two\nlines"\n2,\nthree,x\n')
-    with pytest.raises(DataError, match=r"table\.csv, line 5 is damaged: invalid literal for int"):
+    with pytest.raises(
+        DataError, match=r"table\.csv, line 5 is damaged: invalid literal for int"
+    ):
         read_table(path, lambda row: int(row["n"]), DataError)
-    with pytest.raises(DataError, match=r"line 3 is damaged: expected a column 'size', got none"):
+    with pytest.raises(
+        DataError, match=r"line 3 is damaged: expected a column 'size', got none"
+    ):
         read_table(path, lambda row: row["size"], DataError)

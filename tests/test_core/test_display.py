@@ -4,7 +4,9 @@ from IPython.lib.pretty import pretty
 
 from labkit.core.display import Note, Shown, Table
 
-TABLE = Table((("T4", "16 GB"), ("<b>", "x")), ("name", "memory"), "GPUs", ("Peaks are dense.",))
+TABLE = Table(
+    (("T4", "16 GB"), ("<b>", "x")), ("name", "memory"), "GPUs", ("Peaks are dense.",)
+)
 
 
 def test_a_table_is_aligned_as_text():
@@ -26,5 +28,8 @@ def test_a_notebook_shows_the_words_and_not_the_fields():
 def test_code_in_words_is_shown_as_code_and_still_safe():
     words = "needs `make <x>`, `a` and a lone ` mark"
     shown = Table(((words,),), notes=(words,))._repr_html_()
-    assert shown.count("<code>make &lt;x&gt;</code>, <code>a</code> and a lone ` mark") == 2
+    assert (
+        shown.count("<code>make &lt;x&gt;</code>, <code>a</code> and a lone ` mark")
+        == 2
+    )
     assert Note(words)._repr_html_().count("<code>") == 2

@@ -13,7 +13,9 @@ def test_lines_come_back_in_order_and_damaged_ones_are_named(tmp_path):
         append_line(path, line)
     found, damaged = Lines(path, int, own=True).read()
     assert found == [1, 3]
-    assert damaged == ["numbers.txt, line 2 is skipped: invalid literal for int() with base 10: 'two'"]
+    assert damaged == [
+        "numbers.txt, line 2 is skipped: invalid literal for int() with base 10: 'two'"
+    ]
     assert Lines(tmp_path / "none", int, own=True).read() == ([], [])
 
 
@@ -30,7 +32,8 @@ def test_nothing_is_written_to_find_out_whether_a_file_can_be(tmp_path):
     assert (tmp_path / "a.txt").read_bytes() == b""
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
-        append_line(tmp_path / "file" / "a.txt", "")  # a folder inside a file: not even root can
+        # a folder inside a file: not even root can
+        append_line(tmp_path / "file" / "a.txt", "")
 
 
 def test_a_lock_that_is_not_given_back_is_waited_for_once(tmp_path, monkeypatch):
@@ -53,8 +56,12 @@ def test_a_lock_that_is_not_given_back_is_waited_for_once(tmp_path, monkeypatch)
     assert Lines(path, int, own=True).read()[0] == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("error", [OSError("no locks available"), NotImplementedError("no flock")])
-def test_a_file_system_without_locks_is_written_all_the_same(tmp_path, monkeypatch, error):
+@pytest.mark.parametrize(
+    "error", [OSError("no locks available"), NotImplementedError("no flock")]
+)
+def test_a_file_system_without_locks_is_written_all_the_same(
+    tmp_path, monkeypatch, error
+):
     def refuse(*args, **more):
         raise error
 
@@ -64,7 +71,8 @@ def test_a_file_system_without_locks_is_written_all_the_same(tmp_path, monkeypat
 
 
 def test_a_line_is_parsed_once(tmp_path):
-    path, parsed = tmp_path / "a.txt", []
+    path = tmp_path / "a.txt"
+    parsed = []
 
     def parse(line):
         parsed.append(line.strip())
@@ -85,7 +93,8 @@ def test_a_line_is_parsed_once(tmp_path):
         (lambda path: path.write_text("7\n8\n9\n"), [7, 8, 9]),  # as long as before
         (lambda path: path.write_text("7\n"), [7]),
         (lambda path: path.unlink(), []),
-        (lambda path: path.write_text("1\n2\n30\n"), [1, 2, 30]),  # the last line was half there
+        # the last line was half there
+        (lambda path: path.write_text("1\n2\n30\n"), [1, 2, 30]),
         (lambda path: path.with_suffix(".new").write_text("7\n8\n3\n4\n") and path.with_suffix(".new").replace(path),
          [7, 8, 3, 4]),
     ],
@@ -105,4 +114,7 @@ def test_many_reasons_end_in_few_sentences(tmp_path):
     path.write_text("".join(f"no {n}\n" for n in range(3000)))
     _, damaged = Lines(path, int, own=True).read()
     assert len(damaged) == 6
-    assert damaged[-1] == "a.txt, 2,995 lines are skipped, the first is line 6: other reasons."
+    assert (
+        damaged[-1]
+        == "a.txt, 2,995 lines are skipped, the first is line 6: other reasons."
+    )

@@ -11,8 +11,12 @@ from labkit.core.errors import DataError, StepTimeError
 from labkit.core.own_folder import make_private, of_this_user, open_own
 from ranks.system import plain_temp_folder
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="owners and permissions of POSIX")
-needs_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root may give files away")
+pytestmark = pytest.mark.skipif(
+    os.name != "posix", reason="owners and permissions of POSIX"
+)
+needs_root = pytest.mark.skipif(
+    os.name != "posix" or os.geteuid() != 0, reason="only root may give files away"
+)
 
 
 def test_what_is_made_is_private(tmp_path):
@@ -32,7 +36,9 @@ def test_another_users_folder_is_not_used(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a b", "x" * 60])
-def test_a_folder_for_temporary_files_with_a_long_path_or_a_space_is_not_used(tmp_path, monkeypatch, name):
+def test_a_folder_for_temporary_files_with_a_long_path_or_a_space_is_not_used(
+    tmp_path, monkeypatch, name
+):
     monkeypatch.setattr("tempfile.tempdir", "/var/tmp")
     assert plain_temp_folder() == "/var/tmp"
     monkeypatch.setattr("tempfile.tempdir", f"/var/tmp/{name}")
@@ -48,13 +54,18 @@ def nothing():
     "write",
     [
         lambda folder: rank_script.as_script(nothing, folder, nproc=1),
-        lambda folder: lab.profiling.profile_step(lambda: torch.ones(2) + 1, path=folder / "a.json"),
+        lambda folder: lab.profiling.profile_step(
+            lambda: torch.ones(2) + 1, path=folder / "a.json"
+        ),
         lambda folder: lab.data.jpeg_shards(size=8, images=2, folder=folder),
     ],
 )
 def test_what_labkit_writes_where_it_cannot_be_written_is_one_sentence(tmp_path, write):
     (tmp_path / "file").write_text("")
-    with pytest.raises((DataError, StepTimeError), match=r"can't be written .*(Not a directory|File exists)"):
+    with pytest.raises(
+        (DataError, StepTimeError),
+        match=r"can't be written .*(Not a directory|File exists)",
+    ):
         write(tmp_path / "file" / "folder")
 
 
@@ -100,7 +111,9 @@ def loop(path):
     path.symlink_to(path.name)
 
 
-@pytest.mark.parametrize("plant", [pipe, link, loop, os.mkdir], ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize(
+    "plant", [pipe, link, loop, os.mkdir], ids=lambda plant: plant.__name__
+)
 def test_what_is_planted_in_place_of_the_results_is_refused_at_once(home, plant):
     path = results.results().path
     plant(path)
@@ -115,9 +128,14 @@ def test_what_is_planted_in_place_of_the_results_is_refused_at_once(home, plant)
 @pytest.mark.slow
 @needs_root
 @pytest.mark.parametrize("planted", ["folder", "link"])
-def test_a_folder_that_another_user_made_first_is_not_opened(tmp_path, monkeypatch, planted):
-    """In a shared LABKIT_HOME anyone may make `user-0`, with a pipe in place of the results."""
-    home, theirs = tmp_path / "class", tmp_path / "theirs"
+def test_a_folder_that_another_user_made_first_is_not_opened(
+    tmp_path, monkeypatch, planted
+):
+    """In a shared LABKIT_HOME anyone may make `user-0`, with a pipe in place of the
+    results.
+    """
+    home = tmp_path / "class"
+    theirs = tmp_path / "theirs"
     home.mkdir()
     home.chmod(0o1777)
     monkeypatch.setenv("LABKIT_HOME", str(home))
@@ -138,14 +156,19 @@ def test_a_folder_that_another_user_made_first_is_not_opened(tmp_path, monkeypat
         lab.profiling.profile_step(lambda: torch.ones(2) + 1)
     with pytest.raises(DataError, match="can't be written"):
         lab.data.jpeg_shards(size=8, images=2)
-    assert sorted(path.name for path in place.iterdir()) == ["results.jsonl", "results.jsonl.lock"]
+    assert sorted(path.name for path in place.iterdir()) == [
+        "results.jsonl",
+        "results.jsonl.lock",
+    ]
 
 
 def test_ones_own_link_to_a_folder_is_followed(tmp_path, monkeypatch):
     (tmp_path / "disk").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "disk")
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "link"))
-    results.results().append(results.Prediction("00.3", "all threads", 2.0, "s", results.now()))
+    results.results().append(
+        results.Prediction("00.3", "all threads", 2.0, "s", results.now())
+    )
     assert results.results().note == ""
     assert (tmp_path / "disk" / "results.jsonl").exists()
 
@@ -155,7 +178,9 @@ def test_threads_append_each_line_once(home):
     log = results.Results(results.state_folder() / "results.jsonl")
 
     def append(n):
-        log.append(results.Prediction("00.3", "all threads", 1.0 + n, f"s{n}", results.now()))
+        log.append(
+            results.Prediction("00.3", "all threads", 1.0 + n, f"s{n}", results.now())
+        )
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(append, range(200)))

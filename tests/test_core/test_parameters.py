@@ -1,4 +1,6 @@
-"""The door of public functions: what annotations take, what becomes of it, and what the refusal says."""
+"""The door of public functions: what annotations take, what becomes of it, and what the
+refusal says.
+"""
 
 from __future__ import annotations
 
@@ -87,28 +89,59 @@ def test_what_is_taken(name, value, taken):
     [
         ("count", 0, "Expected count to be a whole number of at least 1, got 0."),
         ("count", True, "Expected count to be a whole number of at least 1, got True."),
-        ("n_bytes", float("nan"), "Expected n_bytes to be a finite number above 0, got nan. It is in bytes."),
+        (
+            "n_bytes",
+            float("nan"),
+            "Expected n_bytes to be a finite number above 0, got nan. It is in bytes.",
+        ),
         ("n_bytes", 10**400, "within 1e-30 and 1e30"),
         ("n_bytes", 5e-324, "within 1e-30 and 1e30"),
         ("n_bytes", np.ma.masked, "finite number above 0, got masked"),
-        ("share", 97, "a finite number from 0 to 1, got 97. It is a share: write 0.97 for 97 %."),
+        (
+            "share",
+            97,
+            "a finite number from 0 to 1, got 97. It is a share: write 0.97 for 97 %.",
+        ),
         ("any_number", "1", "Expected any_number to be a number, got '1'."),
         ("between", 4, "a whole number from 2 to 3, got 4. Two or three."),
         ("text", "\ud800", r"text that UTF-8 can hold, got '\ud800'"),
         ("flag", 1, "True or False, got 1"),
         ("path", "a\0b", "a path without NUL"),
         ("dtype", 32, "got 32"),
-        ("choice", "rings", "one of 'ring', 'tree', got 'rings'. The nearest is 'ring'."),
+        (
+            "choice",
+            "rings",
+            "one of 'ring', 'tree', got 'rings'. The nearest is 'ring'.",
+        ),
         ("numbers", "12", "a list, got '12'. For one of them, write it in brackets."),
-        ("numbers", [1.0, -1.0], "Expected numbers[1] to be a finite number above 0, got -1.0."),
+        (
+            "numbers",
+            [1.0, -1.0],
+            "Expected numbers[1] to be a finite number above 0, got -1.0.",
+        ),
         ("some", ["a"], "a list of at least 2 items, got ['a']"),
         ("pair", [1], "(a whole number, a finite number), got [1]"),
-        ("named", {"a": "b"}, "Expected named['a'] to be a finite number above 0, got 'b'"),
+        (
+            "named",
+            {"a": "b"},
+            "Expected named['a'] to be a finite number above 0, got 'b'",
+        ),
         ("named", {1: 2.0}, "a dict whose keys are text, got 1"),
-        ("fn", "name", "a function of 1 argument or None, got 'name'. Pass its name without brackets."),
+        (
+            "fn",
+            "name",
+            (
+                "a function of 1 argument or None, got 'name'. Pass its name without"
+                " brackets."
+            ),
+        ),
         ("fn", lambda: None, "This one has none."),
         ("thing", Thing, "a Thing or text, got <class"),
-        ("tensor", installed_torch.ones(2, device="meta"), "a dense tensor with values or None, got Tensor of shape"),
+        (
+            "tensor",
+            installed_torch.ones(2, device="meta"),
+            "a dense tensor with values or None, got Tensor of shape",
+        ),
         ("model", 5, "a Module or None, got 5"),
     ],
 )
@@ -127,7 +160,9 @@ def test_positions_other_names_and_further_arguments():
     for args, named in (((0,), {}), ((1, -1), {}), ((1,), {"a": 2})):
         with pytest.raises(BadArgument, match=r"Expected (count|more|a) to be"):
             f(*args, **named)
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'count'"):
+    with pytest.raises(
+        TypeError, match="missing 1 required positional argument: 'count'"
+    ):
         f()
 
 

@@ -14,7 +14,14 @@ from labkit.train.data.build_cache import cache_folder
 
 
 def measurement(what="all threads", value=1.5, **other):
-    fields = {"section": "00.3", "unit": "s", "origin": "measured", "machine": "m", "when": results.now(), **other}
+    fields = {
+        "section": "00.3",
+        "unit": "s",
+        "origin": "measured",
+        "machine": "m",
+        "when": results.now(),
+        **other,
+    }
     return Measurement(what=what, value=value, **fields)
 
 
@@ -30,12 +37,19 @@ def changed(entry=GUESS, **fields):
 @pytest.mark.parametrize(
     "entry",
     [
-        measurement(samples=(1.0, 2.0), predicted=3.0, claims=("C02",), versions={"torch": "2.13"}),
+        measurement(
+            samples=(1.0, 2.0),
+            predicted=3.0,
+            claims=("C02",),
+            versions={"torch": "2.13"},
+        ),
         measurement(size="batch 64", dtype="bfloat16", items=64.0),
         Prediction("00.3", "all threads", 2.0, "s", "2026-01-01", blind=False),
         VERDICT,
         Attempt("10.6", "10.6b", "hint", "2026-01-01", step=2),
-        Attempt("03.2", "03.2", "not yet", "2026-01-01", "1f2e3d4c", message="3 is not 4."),
+        Attempt(
+            "03.2", "03.2", "not yet", "2026-01-01", "1f2e3d4c", message="3 is not 4."
+        ),
     ],
 )
 def test_an_entry_survives_its_line(entry):
@@ -48,7 +62,11 @@ def test_results_come_back_in_order(tmp_path):
     results = Results(tmp_path / "deep" / "results.jsonl")
     for what, value in (("a", 1.0), ("b", 2.0), ("c", 3.0), ("a", 4.0)):
         results.append(measurement(what, value=value))
-    assert [(e.what, e.value) for e in results.entries()] == [("b", 2.0), ("c", 3.0), ("a", 4.0)]
+    assert [(e.what, e.value) for e in results.entries()] == [
+        ("b", 2.0),
+        ("c", 3.0),
+        ("a", 4.0),
+    ]
     assert results.note == ""
 
 
@@ -56,22 +74,51 @@ def test_results_come_back_in_order(tmp_path):
     ("damaged", "why"),
     [
         (b'{"kind": "measurement", "value": 1', "Expected a line of JSON, got"),
-        (b'{"kind": "guess"}', "Written by a newer labkit (kind 'guess'), and kept in the file."),
-        (b'{"kind": "measurement", "wat": 1}', "Expected the fields of a measurement ("),
-        (b"null", "Expected a JSON object with a kind out of measurement, prediction, verdict, attempt, got null"),
+        (
+            b'{"kind": "guess"}',
+            "Written by a newer labkit (kind 'guess'), and kept in the file.",
+        ),
+        (
+            b'{"kind": "measurement", "wat": 1}',
+            "Expected the fields of a measurement (",
+        ),
+        (
+            b"null",
+            (
+                "Expected a JSON object with a kind out of measurement, prediction,"
+                " verdict, attempt, got null"
+            ),
+        ),
         (b"[" * 100_000, "Expected a line of JSON"),
         (changed(section=5), "Expected section to be text such as '00.3', got 5"),
-        (changed(section="first"), "text such as '00.3', got 'first'. It is notebook.section."),
+        (
+            changed(section="first"),
+            "text such as '00.3', got 'first'. It is notebook.section.",
+        ),
         (changed(unit=""), "Expected unit to be text such as 'images/s', got ''"),
-        (changed(value=-1), "Expected value to be a finite number of at least 0, got -1"),
-        (changed(value=float("nan")), "Expected value to be a finite number of at least 0, got nan"),
-        (changed(measurement(), items="64"), "Expected items to be a finite number or None, got '64'"),
+        (
+            changed(value=-1),
+            "Expected value to be a finite number of at least 0, got -1",
+        ),
+        (
+            changed(value=float("nan")),
+            "Expected value to be a finite number of at least 0, got nan",
+        ),
+        (
+            changed(measurement(), items="64"),
+            "Expected items to be a finite number or None, got '64'",
+        ),
         (changed(blind="no"), "Expected blind to be True or False, got 'no'"),
-        (changed(VERDICT, verdict="maybe"), "Expected verdict to be one of 'holds', 'holds when'"),
+        (
+            changed(VERDICT, verdict="maybe"),
+            "Expected verdict to be one of 'holds', 'holds when'",
+        ),
         (b"\xff\xfe", "invalid start byte"),
     ],
 )
-def test_a_damaged_line_is_reported_with_its_number_skipped_and_kept(tmp_path, damaged, why):
+def test_a_damaged_line_is_reported_with_its_number_skipped_and_kept(
+    tmp_path, damaged, why
+):
     path = tmp_path / "results.jsonl"
     results = Results(path)
     results.append(measurement("a", value=1.0))
@@ -85,7 +132,9 @@ def test_a_damaged_line_is_reported_with_its_number_skipped_and_kept(tmp_path, d
     assert damaged in path.read_bytes()
 
 
-def test_what_cannot_be_written_stays_in_memory_says_so_and_is_written_when_it_can_be(tmp_path):
+def test_what_cannot_be_written_stays_in_memory_says_so_and_is_written_when_it_can_be(
+    tmp_path,
+):
     file_in_the_way = tmp_path / "state"
     file_in_the_way.write_text("not a folder")
     results = Results(file_in_the_way / "results.jsonl")
@@ -97,7 +146,9 @@ def test_what_cannot_be_written_stays_in_memory_says_so_and_is_written_when_it_c
     file_in_the_way.unlink()
     results.append(measurement("d"))
     assert results.note == ""
-    assert [json.loads(line)["what"] for line in results.path.read_text().splitlines()] == ["a", "b", "c", "d"]
+    assert [
+        json.loads(line)["what"] for line in results.path.read_text().splitlines()
+    ] == ["a", "b", "c", "d"]
     assert [e.what for e in results.entries()] == ["a", "b", "c", "d"]
 
 
@@ -105,25 +156,25 @@ def test_what_cannot_be_written_stays_in_memory_says_so_and_is_written_when_it_c
 def test_a_full_disk_costs_nothing_that_was_written_before_or_comes_after(tmp_path):
     path = tmp_path / "results.jsonl"
     code = (
-        "import resource, sys; from pathlib import Path; from labkit.core.results import *\n"
-        "log, most = Results(Path(sys.argv[1])), resource.getrlimit(resource.RLIMIT_FSIZE)\n"
-        "def guess(n): log.append(Prediction('00.1', str(n), n, 's', ''))\n"
-        "guess(1)\n"
-        "before = log.path.read_bytes()\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 30, most[1]))\n"
-        "guess(2); guess(3)\n"
-        "assert log.path.read_bytes() == before, 'half a line is left'\n"
-        "assert 'stay in memory' in log.note and [e.value for e in log.entries()] == [1, 2, 3]\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, most)\n"
-        "guess(4)\n"
-        "assert not log.note and [e.value for e in log.entries()] == [1, 2, 3, 4]\n"
+        "import resource, sys; from pathlib import Path; from labkit.core.results"
+        " import *\nlog, most = Results(Path(sys.argv[1])),"
+        " resource.getrlimit(resource.RLIMIT_FSIZE)\ndef guess(n):"
+        " log.append(Prediction('00.1', str(n), n, 's', ''))\nguess(1)\nbefore ="
+        " log.path.read_bytes()\nresource.setrlimit(resource.RLIMIT_FSIZE, (len(before)"
+        " + 30, most[1]))\nguess(2); guess(3)\nassert log.path.read_bytes() == before,"
+        " 'half a line is left'\nassert 'stay in memory' in log.note and [e.value for e"
+        " in log.entries()] == [1, 2, 3]\nresource.setrlimit(resource.RLIMIT_FSIZE,"
+        " most)\nguess(4)\nassert not log.note and [e.value for e in log.entries()] =="
+        " [1, 2, 3, 4]\n"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
     entries, damaged = results.read(path)
     assert ([e.value for e in entries], damaged) == ([1, 2, 3, 4], [])
 
 
-def test_lines_of_a_newer_labkit_are_one_sentence_and_its_new_fields_are_passed_over(tmp_path):
+def test_lines_of_a_newer_labkit_are_one_sentence_and_its_new_fields_are_passed_over(
+    tmp_path,
+):
     path = tmp_path / "results.jsonl"
     newer = b'{"kind": "exercise", "section": "00.3"}\n' * 3000
     path.write_bytes(newer + changed(color="blue") + b"\n")
@@ -168,7 +219,9 @@ def test_recorded_runs_are_marked_as_recorded_and_simulated_stays_simulated(tmp_
         measurement(value=2.0, machine="big"),
         measurement("fake", origin="simulated"),
     ]
-    (tmp_path / "big.jsonl").write_text("".join(results.to_line(e) + "\n" for e in runs))
+    (tmp_path / "big.jsonl").write_text(
+        "".join(results.to_line(e) + "\n" for e in runs)
+    )
     (last,) = comparable.recorded("00.3 all threads", tmp_path)
     assert (last.value, last.origin, last.machine) == (2.0, "recorded", "big")
     assert comparable.recorded("00.3 fake", tmp_path)[0].origin == "simulated"
@@ -177,10 +230,17 @@ def test_recorded_runs_are_marked_as_recorded_and_simulated_stays_simulated(tmp_
 
 
 def test_a_line_from_before_sizes_were_kept_is_of_unknown_size():
-    line = '{"kind": "measurement", "section": "00.2", "what": "one thread", "value": 1.0, "unit": "s", '
-    old = results.from_line(line + '"origin": "measured", "machine": "m", "when": "2026-01-01"}')
+    line = (
+        '{"kind": "measurement", "section": "00.2", "what": "one thread", "value": 1.0,'
+        ' "unit": "s", '
+    )
+    old = results.from_line(
+        line + '"origin": "measured", "machine": "m", "when": "2026-01-01"}'
+    )
     assert (old.size, old.dtype, old.items) == ("", "", None)
-    assert set(json.loads(results.to_line(old))) == set(json.loads(results.to_line(measurement())))
+    assert set(json.loads(results.to_line(old))) == set(
+        json.loads(results.to_line(measurement()))
+    )
 
 
 @pytest.mark.slow

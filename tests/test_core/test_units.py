@@ -42,5 +42,10 @@ def test_a_duration(seconds, text):
 
 
 def test_three_digits_are_shown_and_no_exponent():
-    assert [significant(v) for v in (1_234_567, 0.99951, 0, -0.012345)] == ["1,230,000", "1.000", "0", "-0.0123"]
+    assert [significant(v) for v in (1_234_567, 0.99951, 0, -0.012345)] == [
+        "1,230,000",
+        "1.000",
+        "0",
+        "-0.0123",
+    ]
     assert format_bytes(1023) == "1,023 B"

@@ -1,4 +1,6 @@
-"""Checks of speed, on virtual clocks: what is too fast, too slow, and not judged while others take the cores."""
+"""Checks of speed, on virtual clocks: what is too fast, too slow, and not judged while
+others take the cores.
+"""
 
 from types import SimpleNamespace
 
@@ -17,7 +19,9 @@ from tests.test_exercises import virtual_clock
 BUSY = "this machine was busy: 38 % of the time waiting for a core"
 
 
-CALM_AND_BUSY = pytest.mark.parametrize("lost", [Contention(0.0), Contention(0.38, BUSY)], ids=["calm", "busy"])
+CALM_AND_BUSY = pytest.mark.parametrize(
+    "lost", [Contention(0.0), Contention(0.38, BUSY)], ids=["calm", "busy"]
+)
 
 
 def share_of_ceiling(answer):
@@ -44,7 +48,10 @@ def test_a_share_that_leaves_it_open_is_measured_until_the_patience_ends(monkeyp
 
 
 @CALM_AND_BUSY
-@pytest.mark.parametrize(("gain", "state"), [(1.1, "here, from fresh seeds, 1.1 times"), (0.9, "0.90 times as fast")])
+@pytest.mark.parametrize(
+    ("gain", "state"),
+    [(1.1, "here, from fresh seeds, 1.1 times"), (0.9, "0.90 times as fast")],
+)
 def test_a_search_is_too_slow_only_on_a_calm_machine(monkeypatch, lost, gain, state):
     virtual_clock.of_searches(monkeypatch, {"cached": gain})
     monkeypatch.setattr(Watch, "so_far", lambda self: lost)
@@ -55,32 +62,50 @@ def test_a_search_is_too_slow_only_on_a_calm_machine(monkeypatch, lost, gain, st
         except NotYet as told:
             return str(told)
 
-    right = f"Right in 12 simulated scripts; its seconds here were not judged, since {BUSY}"
+    right = (
+        f"Right in 12 simulated scripts; its seconds here were not judged, since {BUSY}"
+    )
     assert (right if lost.reason and gain < 1 else state) in judged()
 
 
 class AnyData:
     def __init__(self, *_):
-        self.epoch, self.variety = lambda _: None, lambda: None
+        self.epoch = lambda _: None
+        self.variety = lambda: None
 
 
 @CALM_AND_BUSY
 @pytest.mark.parametrize(
     ("share", "words"),
-    [(1.3, "130% of the ceiling: no pipeline is faster"), (0.5, "50% of the ceiling; 90 % are asked for")],
+    [
+        (1.3, "130% of the ceiling: no pipeline is faster"),
+        (0.5, "50% of the ceiling; 90 % are asked for"),
+    ],
 )
-def test_a_pipeline_is_too_slow_only_on_a_calm_machine_and_too_fast_on_any(monkeypatch, lost, share, words):
+def test_a_pipeline_is_too_slow_only_on_a_calm_machine_and_too_fast_on_any(
+    monkeypatch, lost, share, words
+):
     monkeypatch.setattr(Watch, "so_far", lambda self: lost)
     monkeypatch.setattr(pipeline, "_digits", lambda: ([], None, None))
     monkeypatch.setattr(pipeline, "_Judge", AnyData)
     monkeypatch.setattr(pipeline, "_share_of_ceiling", lambda *_: share)
-    with pytest.raises(NotYet, match=f"not judged, since {BUSY}" if lost.reason and share < 1 else words):
+    with pytest.raises(
+        NotYet,
+        match=f"not judged, since {BUSY}" if lost.reason and share < 1 else words,
+    ):
         pipeline.pipeline(lambda shards, batch: lambda: iter(()))
 
 
 @CALM_AND_BUSY
 def test_a_training_is_too_slow_only_on_a_calm_machine(lost):
-    runs = [Run(seed, 32, (0.1,), (0.98,), (1.0,), (1000,), nn.Identity(), lost) for seed in range(6)]
-    words = f"Not judged, since {BUSY}. Run the check again" if lost.reason else "Less than a quarter faster"
+    runs = [
+        Run(seed, 32, (0.1,), (0.98,), (1.0,), (1000,), nn.Identity(), lost)
+        for seed in range(6)
+    ]
+    words = (
+        f"Not judged, since {BUSY}. Run the check again"
+        if lost.reason
+        else "Less than a quarter faster"
+    )
     with pytest.raises(NotYet, match=words):
         time_to_accuracy._judge(runs, runs)

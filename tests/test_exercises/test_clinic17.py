@@ -1,6 +1,8 @@
-"""Notebook 17's broken trainings: every cause breaks a run, its mends heal it, and nothing but a look tells it.
+"""Notebook 17's broken trainings: every cause breaks a run, its mends heal it, and
+nothing but a look tells it.
 
-The ranks are run in turn, so that no time-out depends on this machine. They leave what real ranks leave.
+The ranks are run in turn, so that no time-out depends on this machine. They leave what
+real ranks leave.
 """
 
 import random
@@ -34,30 +36,60 @@ def drawn(cause, kind, seed):
 def right_mends(cause, job, fault):
     """All mends that should mend a broken run."""
     missing = set(Job().on_all_ranks) - set(job.on_all_ranks)
-    cudas = [v for v in ("11.8", "12.4", "12.6", "12.8", "13.0") if runs_on(v, fault.driver, fault.gpu)]
-    other = [{"replace_node": fault.slow_loader[0]}] if len(fault.slow_loader) == 1 else []
+    cudas = [
+        v
+        for v in ("11.8", "12.4", "12.6", "12.8", "13.0")
+        if runs_on(v, fault.driver, fault.gpu)
+    ]
+    other = (
+        [{"replace_node": fault.slow_loader[0]}] if len(fault.slow_loader) == 1 else []
+    )
     return {
         "a rank calls another collective": [{"on_all_ranks": work} for work in missing],
         "a GPU is lost": [{"replace_node": fault.lost_gpu[0]}],
         "memory is in pieces": [{"allocator": "expandable segments"}],
         "memory leaks": [{"kept_for_metrics": "numbers"}],
-        "the model is too large for the GPU": [{"recompute": True}, {"precision": "bfloat16"}],
+        "the model is too large for the GPU": [
+            {"recompute": True},
+            {"precision": "bfloat16"},
+        ],
         "float16 overflows": [{"precision": "bfloat16"}, {"precision": "float32"}],
-        "the learning rate is too high": [{"learning_rate": 0.1}, {"learning_rate": 0.15}],
-        "bad images": [{"image_cache": "verified"}, {"replace_node": fault.bad_images[0]}],
+        "the learning rate is too high": [
+            {"learning_rate": 0.1},
+            {"learning_rate": 0.15},
+        ],
+        "bad images": [
+            {"image_cache": "verified"},
+            {"replace_node": fault.bad_images[0]},
+        ],
         "ranks have different weights": [
-            {"start_weights": "rank 0"} if fault.stale_rank >= 0 else {"reduced": "every layer"}
+            (
+                {"start_weights": "rank 0"}
+                if fault.stale_rank >= 0
+                else {"reduced": "every layer"}
+            )
         ],
         "the loss is divided by a wrong count": [{"divide_by": "images of all ranks"}],
         "one GPU is slow": [{"replace_node": fault.slow_rank}],
         "the loader is too slow": [*({"loader_workers": n} for n in (3, 4, 5)), *other],
-        "the CPU computes": [{"update_driver": True}, *({"torch_cuda": version} for version in cudas)],
-        "the network is slow": [{"nccl_net": "IB"} if fault.slow_link < 0 else {"replace_node": fault.slow_link}],
+        "the CPU computes": [
+            {"update_driver": True},
+            *({"torch_cuda": version} for version in cudas),
+        ],
+        "the network is slow": [
+            (
+                {"nccl_net": "IB"}
+                if fault.slow_link < 0
+                else {"replace_node": fault.slow_link}
+            )
+        ],
     }[cause]
 
 
 def cases_of_each_kind():
-    """One cause for each alarm; the others are for `make test-all`, and other seeds nightly."""
+    """One cause for each alarm; the others are for `make test-all`, and other seeds
+    nightly.
+    """
     seen = set()
     for cause, kind in VARIANTS:
         marks = [pytest.mark.complete] if kind in seen else []
@@ -67,10 +99,19 @@ def cases_of_each_kind():
 
 
 @pytest.mark.parametrize(("cause", "kind", "seed"), [*cases_of_each_kind()])
-def test_a_cause_breaks_a_run_as_its_alarm_says_and_its_mends_heal_it(cause, kind, seed):
+def test_a_cause_breaks_a_run_as_its_alarm_says_and_its_mends_heal_it(
+    cause, kind, seed
+):
     broken = drawn(cause, kind, seed)
-    wrong = " ".join(health.complaints(broken.launched, broken.job, broken.job, broken.fault))
-    words = {"nan": "The loss is NaN", "stopped": "It ends after", "slow": "A step takes", "worse": "weights"}
+    wrong = " ".join(
+        health.complaints(broken.launched, broken.job, broken.job, broken.fault)
+    )
+    words = {
+        "nan": "The loss is NaN",
+        "stopped": "It ends after",
+        "slow": "A step takes",
+        "worse": "weights",
+    }
     assert words[kind] in wrong
     if kind == "worse":
         assert health.first_nan(broken.launched) is None
@@ -84,41 +125,80 @@ def test_a_cause_breaks_a_run_as_its_alarm_says_and_its_mends_heal_it(cause, kin
 
 
 def alarm_reader(alarm, seen):
-    """The cause that an alarm had most often in other runs, by its words and by the nearest of its numbers."""
-    words, numbers = re.sub(r"[\d.]+", "#", alarm), [*map(float, re.findall(r"[\d.]*\d", alarm))]
-    near = sorted(seen[words], key=lambda one: [abs(a - b) for a, b in zip(one[0], numbers, strict=True)])
+    """The cause that an alarm had most often in other runs, by its words and by the
+    nearest of its numbers.
+    """
+    words = re.sub(r"[\d.]+", "#", alarm)
+    numbers = [*map(float, re.findall(r"[\d.]*\d", alarm))]
+    near = sorted(
+        seen[words],
+        key=lambda one: [abs(a - b) for a, b in zip(one[0], numbers, strict=True)],
+    )
     return Counter(cause for _, cause in near[:15]).most_common(1)[0][0]
 
 
-@pytest.mark.parametrize("number", [number for number in cases.ALARM_OF if number != "17.6"])
+@pytest.mark.parametrize(
+    "number", [number for number in cases.ALARM_OF if number != "17.6"]
+)
 def test_who_reads_only_alarms_guesses(number):
-    """Over 50 seeds he does no better than 1 of the alarm's causes, within what luck gives (three deviations)."""
+    """Over 50 seeds he does no better than 1 of the alarm's causes, within what luck
+    gives (three deviations).
+    """
     seen = defaultdict(list)
     for seed in range(100, 400):
         one = cases.broken(number, seed)
         numbers = [*map(float, re.findall(r"[\d.]*\d", one.alarm()))]
         seen[re.sub(r"[\d.]+", "#", one.alarm())].append((numbers, one.causes[0]))
-    found = sum(alarm_reader(one.alarm(), seen) == one.causes[0] for one in (cases.broken(number, s) for s in SEEDS))
+    found = sum(
+        alarm_reader(one.alarm(), seen) == one.causes[0]
+        for one in (cases.broken(number, s) for s in SEEDS)
+    )
     chance = 1 / sum(kind == cases.ALARM_OF[number] for _, kind in VARIANTS)
-    assert found / len(SEEDS) <= chance + 3 * (chance * (1 - chance) / len(SEEDS)) ** 0.5
+    assert (
+        found / len(SEEDS) <= chance + 3 * (chance * (1 - chance) / len(SEEDS)) ** 0.5
+    )
 
 
 def test_all_causes_occur_and_the_last_case_has_two():
-    found = {cause for number in cases.ALARM_OF for seed in SEEDS for cause in cases.broken(number, seed).causes}
+    found = {
+        cause
+        for number in cases.ALARM_OF
+        for seed in SEEDS
+        for cause in cases.broken(number, seed).causes
+    }
     assert found == set(cases.CAUSES)
     assert len(found) == 14
     assert all(len(cases.broken("17.6", seed).causes) == 2 for seed in SEEDS)
-    for cause, kind in VARIANTS:  # none but the ranks' number limits what a seed can draw
-        assert len({(one.job, one.fault) for one in (drawn(cause, kind, seed) for seed in SEEDS)}) > 40
+    # none but the ranks' number limits what a seed can draw
+    for cause, kind in VARIANTS:
+        assert (
+            len(
+                {
+                    (one.job, one.fault)
+                    for one in (drawn(cause, kind, seed) for seed in SEEDS)
+                }
+            )
+            > 40
+        )
 
 
 @pytest.mark.complete
 def test_two_causes_are_both_named_and_both_mended():
     broken = cases.broken("17.6", 0)
-    slow, worse = (right_mends(cause, broken.job, broken.fault)[0] for cause in broken.causes)
-    assert broken.judge(list(broken.causes), slow | worse)[0].endswith("and is healthy.")
-    assert broken.judge(broken.causes[::-1], worse | slow)[0].endswith("and is healthy.")
-    for causes, mend in ((broken.causes[0], slow | worse), (list(broken.causes), slow), (list(broken.causes), worse)):
+    slow, worse = (
+        right_mends(cause, broken.job, broken.fault)[0] for cause in broken.causes
+    )
+    assert broken.judge(list(broken.causes), slow | worse)[0].endswith(
+        "and is healthy."
+    )
+    assert broken.judge(broken.causes[::-1], worse | slow)[0].endswith(
+        "and is healthy."
+    )
+    for causes, mend in (
+        (broken.causes[0], slow | worse),
+        (list(broken.causes), slow),
+        (list(broken.causes), worse),
+    ):
         with pytest.raises(NotYet, match=r"isn't healthy|That isn't all of the cause"):
             broken.judge(causes, mend)
 
@@ -134,10 +214,19 @@ def test_a_list_of_all_causes_is_not_told_which_are_wrong():
 TOLD = {
     ("one GPU is slow", "slow"): ("nvidia-smi", "HW Power Brake"),
     ("the CPU computes", "slow"): ("logs", "driver on your system is too old"),
-    ("the loader is too slow", "slow"): ("loader", r"rank.\d +[\d.]*[1-9][\d.]* ms +0 "),
-    ("the network is slow", "slow"): ("NCCL log", r"Rate: 10 Gb/s|Using network Socket"),
+    ("the loader is too slow", "slow"): (
+        "loader",
+        r"rank.\d +[\d.]*[1-9][\d.]* ms +0 ",
+    ),
+    ("the network is slow", "slow"): (
+        "NCCL log",
+        r"Rate: 10 Gb/s|Using network Socket",
+    ),
     ("a GPU is lost", "stopped"): ("nvidia-smi", "ERR!"),
-    ("a rank calls another collective", "stopped"): ("flight recorder", r"rank.\d  group 2, call 1: gloo:\w+"),
+    ("a rank calls another collective", "stopped"): (
+        "flight recorder",
+        r"rank.\d  group 2, call 1: gloo:\w+",
+    ),
     ("memory is in pieces", "stopped"): ("memory snapshot", "░░░"),
     ("memory leaks", "stopped"): ("configuration", "kept_for_metrics"),
     ("the model is too large for the GPU", "stopped"): ("logs", "CUDA out of memory"),
@@ -145,7 +234,10 @@ TOLD = {
     ("bad images", "nan"): ("loader", "to inf"),
     ("bad images", "worse"): ("loader", "-1.4 to 0.6"),
     ("the learning rate is too high", "nan"): ("gradient norms", r"e\+\d\d"),
-    ("the learning rate is too high", "worse"): ("configuration", r"learning_rate +0.1 +(0\.[57]|1\.[05])"),
+    ("the learning rate is too high", "worse"): (
+        "configuration",
+        r"learning_rate +0.1 +(0\.[57]|1\.[05])",
+    ),
 }
 
 
@@ -154,13 +246,20 @@ def test_a_look_shows_what_is_broken_and_not_in_a_healthy_run(pair):
     look, words = TOLD[pair]
     assert re.search(words, str(evidence.show(drawn(*pair, 0), look)))
     healthy = cases.BrokenRun((), Job(), Fault())
-    assert look == "memory snapshot" or not re.search(words, str(evidence.show(healthy, look)))
+    assert look == "memory snapshot" or not re.search(
+        words, str(evidence.show(healthy, look))
+    )
 
 
 @pytest.mark.complete
 def test_every_look_has_a_source_and_can_be_shown_of_every_cause():
     assert set(evidence.LOOKS) == set(evidence._SHOWN)
-    sources = [row["source"] for table in ("looks", "lines") for row in rows_of(table) if row.get("kind") != "harmless"]
+    sources = [
+        row["source"]
+        for table in ("looks", "lines")
+        for row in rows_of(table)
+        if row.get("kind") != "harmless"
+    ]
     assert all(source.startswith("https://") for source in sources)
     for cause, kind in VARIANTS:
         for look in evidence.LOOKS:
@@ -176,7 +275,9 @@ def test_every_look_has_a_source_and_can_be_shown_of_every_cause():
         ("12.8", 570, "B200 SXM", True),
     ],
 )
-def test_a_driver_runs_every_cuda_of_its_major_version_that_knows_the_gpu(cuda, driver, gpu, runs):
+def test_a_driver_runs_every_cuda_of_its_major_version_that_knows_the_gpu(
+    cuda, driver, gpu, runs
+):
     assert runs_on(cuda, driver, gpu) == runs
 
 
@@ -204,12 +305,18 @@ class TestGuard:
         after = health.of(health.run(broken.job, broken.fault, guard=agree))
         assert all(rank.lost_peer for rank in before)
         assert [rank.error for rank in after] == ["RuntimeError: calls differ"] * 4
-        assert "calls differ" in str(clinic.rerun(clinic.Case("17.4a", 0, broken), agree))
+        assert "calls differ" in str(
+            clinic.rerun(clinic.Case("17.4a", 0, broken), agree)
+        )
 
 
 def stack(rank):
     """Where a rank stands, without torch's own calls."""
-    return [name for name in (line.split()[0] for line in rank.stack) if name not in (*COLLECTIVES, "_wait", "wrapper")]
+    return [
+        name
+        for name in (line.split()[0] for line in rank.stack)
+        if name not in (*COLLECTIVES, "_wait", "wrapper")
+    ]
 
 
 def real_runs():
@@ -223,12 +330,28 @@ def real_runs():
 def test_ranks_in_turn_leave_what_real_ranks_leave(cause, kind):
     one = drawn(cause, kind, 0) if cause else cases.BrokenRun((), Job(), Fault())
     hangs = kind == "stopped"
-    job = replace(one.job, time_limit_minutes=15 if hangs else 300)  # a busy machine's ranks may be late
-    for mine, real in zip(*(health.of(run(job, one.fault)) for run in (ranks_in_turn.run, on_real_ranks)), strict=True):
-        for name in ("images", "rows", "gpu_s", "cpu_s", "loader_s", "comm_s", "sent_bytes", "changed", "log"):
+    # a busy machine's ranks may be late
+    job = replace(one.job, time_limit_minutes=15 if hangs else 300)
+    for mine, real in zip(
+        *(health.of(run(job, one.fault)) for run in (ranks_in_turn.run, on_real_ranks)),
+        strict=True,
+    ):
+        for name in (
+            "images",
+            "rows",
+            "gpu_s",
+            "cpu_s",
+            "loader_s",
+            "comm_s",
+            "sent_bytes",
+            "changed",
+            "log",
+        ):
             assert getattr(mine, name) == getattr(real, name), name
         for name in ("losses", "own_norms", "norms", "weights", "held_out_loss"):
-            assert getattr(mine, name) == pytest.approx(getattr(real, name), rel=1e-3, abs=1e-4, nan_ok=True), name
+            assert getattr(mine, name) == pytest.approx(
+                getattr(real, name), rel=1e-3, abs=1e-4, nan_ok=True
+            ), name
         assert mine.memory.most_reserved == real.memory.most_reserved
         assert mine.lost_peer == real.lost_peer
         assert mine.lost_peer or mine.error == real.error
@@ -245,7 +368,8 @@ def test_the_healthy_run_is_healthy_and_like_that_of_one_rank():
 class TestDeviceMemory:
     def test_neighbours_that_are_free_merge(self):
         memory = DeviceMemory(100 * MIB)
-        blocks = [memory.allocate(4 * MIB, str(i)) for i in range(5)]  # one segment of 20 MiB
+        # one segment of 20 MiB
+        blocks = [memory.allocate(4 * MIB, str(i)) for i in range(5)]
         assert (memory.reserved, memory.used) == (20 * MIB, 20 * MIB)
         for block in (blocks[1], blocks[3], blocks[2]):
             memory.free(block)
@@ -253,7 +377,9 @@ class TestDeviceMemory:
 
     @pytest.mark.parametrize("expandable", [False, True])
     def test_blocks_never_overlap_and_never_exceed_the_capacity(self, expandable):
-        draw, memory, held = random.Random(17), DeviceMemory(500 * MIB, expandable), []
+        draw = random.Random(17)
+        memory = DeviceMemory(500 * MIB, expandable)
+        held = []
         for _ in range(2000):
             if held and draw.random() < 0.5:
                 memory.free(held.pop(draw.randrange(len(held))))

@@ -1,4 +1,6 @@
-"""A case of the clinic: what looks and answers cost, what is refused, and that a cell may run again."""
+"""A case of the clinic: what looks and answers cost, what is refused, and that a cell
+may run again.
+"""
 
 import pytest
 
@@ -16,12 +18,17 @@ class BrokenRun:
     def judge(self, cause, mend):
         if (cause, mend) == ("flu", {"drink": "tea"}):
             return "It is well.", 5
-        raise NotYet("It still coughs.", **({"minutes": 30} if cause in ("flu", "cold") else {}))
+        raise NotYet(
+            "It still coughs.", **({"minutes": 30} if cause in ("flu", "cold") else {})
+        )
 
 
 @pytest.fixture
 def case(monkeypatch):
-    looks = {f"look {i}": {"minutes": str(10 * i), "shows": "", "source": ""} for i in range(1, 6)}
+    looks = {
+        f"look {i}": {"minutes": str(10 * i), "shows": "", "source": ""}
+        for i in range(1, 6)
+    }
     monkeypatch.setattr(clinic, "LOOKS", looks)
     monkeypatch.setattr(evidence, "show", lambda broken, name: "shown")
     return clinic.Case("17.3a", 0, BrokenRun())
@@ -47,7 +54,9 @@ def test_a_wrong_name_is_a_message_and_costs_nothing(case, name, capsys):
 def test_a_wrong_answer_is_charged_once_and_a_misspelt_one_not_at_all(case):
     for cause in ("cold", "cold", "flu", "flv"):
         with pytest.raises(NotYet, match="It still coughs"):
-            clinic.judge("17.3a", case.answer(cause=cause, mend={"drink": "milk"}, sure=0.5))
+            clinic.judge(
+                "17.3a", case.answer(cause=cause, mend={"drink": "milk"}, sure=0.5)
+            )
     assert case.minutes == 60
     case.ask("look 1")
     told = clinic.judge("17.3a", right(case))
@@ -55,7 +64,11 @@ def test_a_wrong_answer_is_charged_once_and_a_misspelt_one_not_at_all(case):
 
 
 def test_an_open_answer_is_todo_and_one_to_another_case_is_refused(case):
-    for cause, mend, sure in ((..., {"drink": "tea"}, 1), ("flu", ..., 1), ("flu", {"drink": "tea"}, ...)):
+    for cause, mend, sure in (
+        (..., {"drink": "tea"}, 1),
+        ("flu", ..., 1),
+        ("flu", {"drink": "tea"}, ...),
+    ):
         with pytest.raises(Todo):
             clinic.judge("17.3a", case.answer(cause=cause, mend=mend, sure=sure))
     for answer in (right(case), ("flu", {"drink": "tea"}), None):
@@ -87,7 +100,16 @@ def test_the_score_counts_what_is_solved_and_how_far_probabilities_were_off(case
 @pytest.mark.slow
 def test_a_case_is_the_same_when_its_cell_runs_again_and_another_number_is_refused():
     assert clinic.case("17.4a", 2) is clinic.case("17.4a", 2)
-    for number, seed in (("00.1", 0), ("17.4b", 0), ("17.9", 0), (17, 0), ([1], 0), ("17.2", -1), ("17.2", "x")):
+    for number, seed in (
+        ("00.1", 0),
+        ("17.4b", 0),
+        ("17.9", 0),
+        (17, 0),
+        ([1], 0),
+        ("17.2", -1),
+        ("17.2", "x"),
+    ):
         with pytest.raises(BadArgument, match="Expected one of the cases") as refused:
             clinic.case(number, seed)
-        assert refused.value._render_traceback_() == [str(refused.value)]  # what IPython shows of it
+        # what IPython shows of it
+        assert refused.value._render_traceback_() == [str(refused.value)]

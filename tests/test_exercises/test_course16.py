@@ -20,7 +20,11 @@ def guessed(what, guess, measured, unit="x", **more):
     log = results.results()
     blind = more.pop("blind", True)
     log.append(Prediction("02.1", what, guess, unit, "2026", blind))
-    log.append(Measurement("02.1", what, measured, unit, "measured", machine().name, "2026", **more))
+    log.append(
+        Measurement(
+            "02.1", what, measured, unit, "measured", machine().name, "2026", **more
+        )
+    )
 
 
 def test_guesses_are_counted_by_kind_and_said_to_be_too_high_or_too_low():
@@ -39,7 +43,10 @@ def test_high_guesses_and_good_ones_are_told_apart():
         guessed(f"a{i}", 10, 2)
         guessed(f"b{i}", 10, 10.5, unit="images/s")
     rows = {row[0]: row[-1] for row in course.calibration().table().rows}
-    assert (rows["ratios"], rows["rates"]) == ("too high", "neither too low nor too high")
+    assert (rows["ratios"], rows["rates"]) == (
+        "too high",
+        "neither too low nor too high",
+    )
 
 
 def test_what_is_no_fair_guess_does_not_count():
@@ -53,7 +60,9 @@ def test_what_is_no_fair_guess_does_not_count():
 
 
 def judged(claim, word, section="00.4", because="needs a CUDA GPU"):
-    results.results().append(Verdict(claim, word, because, section, machine().name, "2026"))
+    results.results().append(
+        Verdict(claim, word, because, section, machine().name, "2026")
+    )
 
 
 def test_a_claim_shows_its_verdicts_here_and_elsewhere_and_what_is_missing():
@@ -84,18 +93,26 @@ def test_the_last_verdict_of_a_section_counts_and_those_of_two_machines_both():
 
 
 class Page(HTMLParser):
-    """The addresses that a page would fetch, and whether its elements close in order."""
+    """The addresses that a page would fetch, and whether its elements
+    close in order.
+    """
 
     def __init__(self, text):
         super().__init__()
-        self.fetched, self.open, self.tables = [], [], 0
+        self.fetched = []
+        self.open = []
+        self.tables = 0
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.tables += tag == "table"
         if tag not in ("meta", "img", "br"):
             self.open.append(tag)
-        self.fetched += [value for name, value in attrs if name in ("src", "srcset", "data") or (tag == "link")]
+        self.fetched += [
+            value
+            for name, value in attrs
+            if name in ("src", "srcset", "data") or (tag == "link")
+        ]
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -104,8 +121,17 @@ class Page(HTMLParser):
 def test_the_page_has_claims_guesses_tables_and_pictures_and_fetches_nothing(tmp_path):
     guesses.predict("00.3 all threads", 4000, "images/s")
     timing = Timing("all threads", 1.0, (0.01, 0.02, 0.04))
-    journal.record("00.3 all threads", timing, "images/s", items=64, size="batch <64>", dtype="float32")
-    journal.record("00.5 a <b> row", Timing("x", 1.0, (0.5, 0.6)), "s", size="one", dtype="float32")
+    journal.record(
+        "00.3 all threads",
+        timing,
+        "images/s",
+        items=64,
+        size="batch <64>",
+        dtype="float32",
+    )
+    journal.record(
+        "00.5 a <b> row", Timing("x", 1.0, (0.5, 0.6)), "s", size="one", dtype="float32"
+    )
     journal.record("00.5 no samples", 2.0, "x")
     judged("C02", "holds")
     write_page(tmp_path / "page.html")

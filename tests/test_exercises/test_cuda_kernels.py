@@ -1,4 +1,6 @@
-"""The CUDA C++ kernels through their launchers: traced on the CPU everywhere, and run on a GPU where one is."""
+"""The CUDA C++ kernels through their launchers: traced on the CPU everywhere, and run
+on a GPU where one is.
+"""
 
 import functools
 import sys
@@ -19,29 +21,49 @@ from labkit.core.errors import LabError
 
 pytestmark = pytest.mark.slow  # compiles CUDA C++ with NVRTC and traces it
 
-needs_nvrtc = pytest.mark.skipif(sys.platform == "darwin", reason="NVIDIA has no compiler for macOS")
+needs_nvrtc = pytest.mark.skipif(
+    sys.platform == "darwin", reason="NVIDIA has no compiler for macOS"
+)
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 CPU = pytest.param("cpu", marks=needs_nvrtc)
 GPU = pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])
-FILES = [*array_kernels.FOLDER.glob("*.cu"), *fast_matmul.FOLDER.glob("*.cu"), cnn_block.FILE]
+FILES = [
+    *array_kernels.FOLDER.glob("*.cu"),
+    *fast_matmul.FOLDER.glob("*.cu"),
+    cnn_block.FILE,
+]
 CUDA_FILES = {path.stem: path for path in FILES}
-SIMPLE_CNN = [(3, 6, 32, 32, 5, 0), (6, 16, 14, 14, 5, 0)]  # its two blocks: C, D, H, W, K and padding
+# its two blocks: C, D, H, W, K and padding
+SIMPLE_CNN = [(3, 6, 32, 32, 5, 0), (6, 16, 14, 14, 5, 0)]
 
 
 HARMLESS = {"unset", "unwritten"}
-"""What may be found: the pipeline loads numbers that it then doesn't use, where a product has few slices."""
-compiled = functools.cache(lambda source, options: compile_cuda(source, compute_capability=(8, 0), options=options))
+"""What may be found: the pipeline loads numbers that it then doesn't use, where a
+product has few slices.
+"""
+compiled = functools.cache(
+    lambda source, options: compile_cuda(
+        source, compute_capability=(8, 0), options=options
+    )
+)
 
 
 @pytest.fixture(params=[CPU, GPU])
 def device(request, monkeypatch):
-    """'cpu', where the launchers trace their kernels, in which no mistake may be; or 'cuda'."""
+    """'cpu', where the launchers trace their kernels, in which no mistake may be; or
+    'cuda'.
+    """
     if request.param == "cpu":
 
         def run(file, kernel, grid, block, arguments, *, options=(), shared_bytes=0):
-            assert shared_bytes <= cuda_launch.properties(None).shared_memory_per_block_optin
+            assert (
+                shared_bytes
+                <= cuda_launch.properties(None).shared_memory_per_block_optin
+            )
             built = compiled(file.read_text(encoding="utf-8"), options)
-            done = trace(built, grid, block, *arguments, name=kernel, shared_bytes=shared_bytes)
+            done = trace(
+                built, grid, block, *arguments, name=kernel, shared_bytes=shared_bytes
+            )
             assert {finding.kind for finding in done.findings} <= HARMLESS, done
 
         monkeypatch.setattr(cuda_launch, "run", run)
@@ -52,7 +74,12 @@ def device(request, monkeypatch):
 
 def gpu(major, minor):
     """Stands in for torch's properties of a GPU with one multiprocessor."""
-    return SimpleNamespace(major=major, minor=minor, multi_processor_count=1, shared_memory_per_block_optin=99 * 1024)
+    return SimpleNamespace(
+        major=major,
+        minor=minor,
+        multi_processor_count=1,
+        shared_memory_per_block_optin=99 * 1024,
+    )
 
 
 def random(*shape, device, dtype=torch.float32):
@@ -78,7 +105,8 @@ def test_copy(n, device):
 
 @pytest.mark.parametrize("n", SIZES)
 def test_saxpy(n, device):
-    x, y = random(n, device=device), random(n, 1, device=device).flatten()
+    x = random(n, device=device)
+    y = random(n, 1, device=device).flatten()
     wanted = 1.7 * x.double() + y.double()
     array_kernels.saxpy(1.7, x, y)
     assert error(y, wanted) < 1e-6
@@ -94,14 +122,18 @@ def test_transpose(shape, tile, device):
 
 @pytest.mark.parametrize("n", [*SIZES, 70_001])
 def test_reduce_sum(n, device):
-    x = random(n, device=device).abs()  # without cancellation, so that the relative error means something
+    # without cancellation, so that the relative error means something
+    x = random(n, device=device).abs()
     assert error(array_kernels.reduce_sum(x), x.double().sum()) < 1e-6
 
 
-@pytest.mark.parametrize("mnk", [(1, 1, 1), (130, 70, 50), (5, 300, 17), (129, 132, 68)], ids=str)
+@pytest.mark.parametrize(
+    "mnk", [(1, 1, 1), (130, 70, 50), (5, 300, 17), (129, 132, 68)], ids=str
+)
 def test_matmul_float32(mnk, device):
     m, n, k = mnk
-    a, b = random(m, k, device=device), random(k, n, device=device)
+    a = random(m, k, device=device)
+    b = random(k, n, device=device)
     out = a.new_full((m, n), torch.nan)
     assert error(fast_matmul.matmul(a, b, out=out), a.double() @ b.double()) < 1e-5
 
@@ -109,29 +141,35 @@ def test_matmul_float32(mnk, device):
 @pytest.mark.parametrize("mnk", [(1, 8, 8), (130, 72, 56), (300, 264, 200)], ids=str)
 def test_matmul_bfloat16(mnk, device):
     m, n, k = mnk
-    a, b = (random(*shape, device=device, dtype=torch.bfloat16) for shape in ((m, k), (k, n)))
+    a, b = (
+        random(*shape, device=device, dtype=torch.bfloat16)
+        for shape in ((m, k), (k, n))
+    )
     out = a.new_full((m, n), torch.nan)
-    rounding = 2**-8  # of a result to bfloat16's 8 bits; sums in bfloat16 would be far worse
+    # of a result to bfloat16's 8 bits; sums in bfloat16 would be far worse
+    rounding = 2**-8
     assert error(fast_matmul.matmul(a, b, out=out), a.double() @ b.double()) < rounding
 
 
 LARGE_BLOCKS = [pytest.param(sizes, marks=pytest.mark.complete) for sizes in SIMPLE_CNN]
 
 
-@pytest.mark.parametrize("sizes", [*LARGE_BLOCKS, (3, 8, 15, 17, 3, 1), (1, 1, 4, 4, 1, 0)], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [*LARGE_BLOCKS, (3, 8, 15, 17, 3, 1), (1, 1, 4, 4, 1, 0)], ids=str
+)
 def test_cnn_block_forward_and_backward(sizes, device):
     c, d, height, width, k, padding = sizes
-    x, weight, bias = (
-        random(5, c, height, width, device=device),
-        random(d, c, k, k, device=device),
-        random(d, device=device),
-    )
+    x = random(5, c, height, width, device=device)
+    weight = random(d, c, k, k, device=device)
+    bias = random(d, device=device)
     pooled, choice = cnn_block.cnn_block_forward(x, weight, bias, padding=padding)
     grad = random(*pooled.shape, device=device)
     found = cnn_block.cnn_block_backward(grad, choice, x, weight, padding=padding)
 
     exact = [t.double().requires_grad_() for t in (x, weight, bias)]
-    wanted = functional.max_pool2d(functional.relu(functional.conv2d(*exact, padding=padding)), 2)
+    wanted = functional.max_pool2d(
+        functional.relu(functional.conv2d(*exact, padding=padding)), 2
+    )
     wanted.backward(grad.double())
     assert error(pooled, wanted.detach()) < 1e-5
     for mine, tensor in zip(found, exact, strict=True):
@@ -139,21 +177,23 @@ def test_cnn_block_forward_and_backward(sizes, device):
 
 
 def test_nan_is_not_lost_in_the_pooling(device):
-    x, weight, bias = (
-        random(1, 1, 4, 4, device=device),
-        torch.ones(1, 1, 1, 1, device=device),
-        torch.zeros(1, device=device),
-    )
+    x = random(1, 1, 4, 4, device=device)
+    weight = torch.ones(1, 1, 1, 1, device=device)
+    bias = torch.zeros(1, device=device)
     x[0, 0, 1, 1] = torch.nan
     pooled, _ = cnn_block.cnn_block_forward(x, weight, bias)
-    assert torch.equal(pooled.isnan().flatten().cpu(), torch.tensor([True, False, False, False]))
+    assert torch.equal(
+        pooled.isnan().flatten().cpu(), torch.tensor([True, False, False, False])
+    )
 
 
 def test_nothing_is_launched_for_nothing(device):
     empty = torch.empty(0, device=device)
     array_kernels.copy(empty, empty)
     assert array_kernels.reduce_sum(empty).item() == 0
-    assert fast_matmul.matmul(empty.view(0, 3), torch.ones(3, 2, device=device)).shape == (0, 2)
+    assert fast_matmul.matmul(
+        empty.view(0, 3), torch.ones(3, 2, device=device)
+    ).shape == (0, 2)
     assert (fast_matmul.matmul(empty.view(2, 0), empty.view(0, 3)) == 0).all()
 
 
@@ -167,15 +207,30 @@ def block_of(*shapes):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda x: array_kernels.copy(x, x), r"x on a CUDA GPU, got it on cpu\. x\.cuda\(\)"),
+        (
+            lambda x: array_kernels.copy(x, x),
+            r"x on a CUDA GPU, got it on cpu\. x\.cuda\(\)",
+        ),
         (lambda x: array_kernels.copy([1.0], x), "Expected x to be a torch tensor"),
-        (lambda x: array_kernels.reduce_sum(x.double()), "x to be torch.float32, got torch.float64"),
+        (
+            lambda x: array_kernels.reduce_sum(x.double()),
+            "x to be torch.float32, got torch.float64",
+        ),
         (lambda x: array_kernels.saxpy(1.0, x.T[:2], x[:2]), r"x\.contiguous\(\)"),
-        (lambda x: array_kernels.copy(x[0, 1:], x[0, :3]), r"offset of \d+: .* x\.clone\(\)"),
+        (
+            lambda x: array_kernels.copy(x[0, 1:], x[0, :3]),
+            r"offset of \d+: .* x\.clone\(\)",
+        ),
         (lambda x: array_kernels.transpose(x, tile=16), "tile to be 32 or 64, got 16"),
-        (lambda x: fast_matmul.matmul(x[:, :3], x[:2]), "as many rows as a has columns"),
+        (
+            lambda x: fast_matmul.matmul(x[:, :3], x[:2]),
+            "as many rows as a has columns",
+        ),
         (lambda x: fast_matmul.matmul(x.half(), x), "float32 or bfloat16 matrices"),
-        (lambda x: block_of((1, 3, 8, 8), (6, 4, 5, 5), (6,)), r"weight \(D, 3, K, K\)"),
+        (
+            lambda x: block_of((1, 3, 8, 8), (6, 4, 5, 5), (6,)),
+            r"weight \(D, 3, K, K\)",
+        ),
         (lambda x: block_of((1, 3, 4, 4), (6, 3, 4, 4), (6,)), "no pooled place"),
         (lambda x: block_of((1, 64, 56, 56), (64, 64, 3, 3), (64,)), "too large"),
     ],
@@ -186,10 +241,14 @@ def test_bad_input_is_refused_in_words(call, words):
 
 
 def test_other_shapes_and_old_gpus_are_refused(device, monkeypatch):
-    with pytest.raises(LabError, match=r"Expected out to have shape \(3,\), got \(4,\)"):
+    with pytest.raises(
+        LabError, match=r"Expected out to have shape \(3,\), got \(4,\)"
+    ):
         array_kernels.copy(torch.ones(3, device=device), torch.ones(4, device=device))
     ones = torch.ones(8, 12, dtype=torch.bfloat16, device=device)
-    with pytest.raises(LabError, match="multiples of 8 for bfloat16, got k = 12 and n = 8"):
+    with pytest.raises(
+        LabError, match="multiples of 8 for bfloat16, got k = 12 and n = 8"
+    ):
         fast_matmul.matmul(ones, ones.view(12, 8))
     monkeypatch.setattr(cuda_launch, "properties", lambda device: gpu(7, 5))
     with pytest.raises(LabError, match=r"needs compute capability 8\.0 .* got 7\.5"):
@@ -209,17 +268,32 @@ def damaged(file, right, wrong):
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("wait_for_copies<STAGES - 2>();  // the next", "wait_for_copies<STAGES - 1>();  // the next"),
+        (
+            "wait_for_copies<STAGES - 2>();  // the next",
+            "wait_for_copies<STAGES - 1>();  // the next",
+        ),
         ("load(slice + 1, 0, (step + 1) % 2);", "load(slice, 0, (step + 1) % 2);"),
         ("i * 16 + lane % 16) * PITCH_A", "i * 16 + lane % 8) * PITCH_A"),
     ],
 )
 def test_a_damaged_pipeline_gives_a_wrong_result(right, wrong):
     source = damaged("matmul_bfloat16", right, wrong)
-    a, b = random(100, 104, device="cpu", dtype=torch.bfloat16), random(104, 64, device="cpu", dtype=torch.bfloat16)
+    a = random(100, 104, device="cpu", dtype=torch.bfloat16)
+    b = random(104, 64, device="cpu", dtype=torch.bfloat16)
     out = torch.full((100, 64), torch.nan, dtype=torch.bfloat16)
     stages = 4 * 2 * (128 * 40 + 32 * 264)  # bytes
-    done = trace(source, 1, 256, a, b, out, np.int32(100), np.int32(64), np.int32(104), shared_bytes=stages)
+    done = trace(
+        source,
+        1,
+        256,
+        a,
+        b,
+        out,
+        np.int32(100),
+        np.int32(64),
+        np.int32(104),
+        shared_bytes=stages,
+    )
     early = any("asynchronous copy" in finding.words for finding in done.findings)
     assert early or not error(out, a.double() @ b.double()) < 2**-8
     assert early == ("wait_for_copies" in right)

@@ -21,7 +21,8 @@ def test_the_step_is_the_slower_of_arithmetic_and_memory():
 
 
 def test_reasons_in_and_out_have_numbers():
-    l4, rtx = catalog.find("L4"), catalog.find("RTX 4070")
+    l4 = catalog.find("L4")
+    rtx = catalog.find("RTX 4070")
     assert judge(l4, JOB).fits is True
     assert "needs 20.0 GB of 24.0 GB memory (83%)" in judge(l4, JOB).why
     out = judge(rtx, JOB)

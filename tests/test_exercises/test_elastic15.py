@@ -1,4 +1,6 @@
-"""A training under torchrun whose ranks die: it goes on from its last save, and nothing stays behind."""
+"""A training under torchrun whose ranks die: it goes on from its last save, and nothing
+stays behind.
+"""
 
 import importlib
 import os
@@ -13,13 +15,18 @@ from labkit.core.errors import RankFailed
 from tests.helpers import code_cells, notebook_paths
 
 (NOTEBOOK,) = [path for path in notebook_paths() if path.name.startswith("15")]
-(TRAIN,) = [source for source in code_cells(NOTEBOOK) if source.startswith("def train(")]
+(TRAIN,) = [
+    source for source in code_cells(NOTEBOOK) if source.startswith("def train(")
+]
 
 
 @pytest.fixture
 def train(tmp_path, monkeypatch):
     """The notebook's function, from a file, so that its source is known."""
-    imports = "import os\nimport signal\nimport time\nimport torch\nimport torch.distributed as dist\n"
+    imports = (
+        "import os\nimport signal\nimport time\nimport torch\nimport torch.distributed"
+        " as dist\n"
+    )
     imports += "from torch import nn\n"
     imports += "from torch.nn.functional import cross_entropy\n"
     imports += "from torch.nn.parallel import DistributedDataParallel as DDP\n\n\n"
@@ -29,9 +36,13 @@ def train(tmp_path, monkeypatch):
 
 
 @pytest.mark.complete
-def test_after_each_death_the_training_goes_on_from_its_last_save_with_the_same_losses(train, tmp_path):
+def test_after_each_death_the_training_goes_on_from_its_last_save_with_the_same_losses(
+    train, tmp_path
+):
     folder = tmp_path / "job"
-    scripts = as_script(train, folder, str(folder), 30, 10, [14, 23], nproc=2, restarts=2, gpus=False)
+    scripts = as_script(
+        train, folder, str(folder), 30, 10, [14, 23], nproc=2, restarts=2, gpus=False
+    )
     log, took_s = elastic.run(scripts)
     assert [(one.restart, one.step) for one in log] == [
         *((0, step) for step in range(14)),
@@ -41,7 +52,9 @@ def test_after_each_death_the_training_goes_on_from_its_last_save_with_the_same_
     losses = {}
     for one in log:
         losses.setdefault(one.step, set()).add(one.loss)
-    assert {step: len(found) for step, found in losses.items()} == dict.fromkeys(range(30), 1)
+    assert {step: len(found) for step, found in losses.items()} == dict.fromkeys(
+        range(30), 1
+    )
     assert 0 < log[0].at_s < log[-1].at_s < took_s
 
 
@@ -51,7 +64,9 @@ def test_a_rank_that_dies_too_often_is_told_and_nothing_stays(train, tmp_path):
     scripts = as_script(train, folder, str(folder), 30, 10, [2], nproc=2, gpus=False)
     with pytest.raises(RankFailed, match="torchrun failed with exit status 1: "):
         elastic.run(scripts)
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["ps", "-eo", "args"], capture_output=True, text=True, check=True
+    ).stdout
     assert "of_the_notebook15" not in listed
     assert str(folder) not in listed
 
@@ -73,4 +88,8 @@ def test_a_training_that_hangs_is_ended(tmp_path):
 def test_without_bash_a_sentence_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(elastic.shutil, "which", lambda name: None)
     with pytest.raises(RankFailed, match="needs bash, which isn't here"):
-        elastic.run(as_script(test_without_bash_a_sentence_says_so, tmp_path, None, None, nproc=1))
+        elastic.run(
+            as_script(
+                test_without_bash_a_sentence_says_so, tmp_path, None, None, nproc=1
+            )
+        )

@@ -1,4 +1,6 @@
-"""Every exercise: dots are 'todo', the solution passes, every wrong answer is told why."""
+"""Every exercise: dots are 'todo', the solution passes, every wrong
+answer is told why.
+"""
 
 import ast
 import importlib
@@ -19,7 +21,9 @@ NUMBERS = exercise_files.numbers()
 WRONG = {
     number: answers
     for path in notebook_paths()
-    for number, answers in importlib.import_module(f"exercises.nb{path.name[:2]}.wrong_answers").WRONG.items()
+    for number, answers in importlib.import_module(
+        f"exercises.nb{path.name[:2]}.wrong_answers"
+    ).WRONG.items()
 }
 NONSENSE = ["text", [], {}, object(), 0, -1, float("nan"), lambda: 1, type]
 HANGS = "wait for each other"  # the words of ranks that a time limit stops
@@ -27,9 +31,25 @@ HANGS = "wait for each other"  # the words of ranks that a time limit stops
 # Solutions that tests/test_notebooks.py alone runs, inside their notebook.
 ON_RANKS = ("12.1", "12.2", "12.3", "13.5")  # each check starts processes
 OF_THEIR_NOTEBOOK = {  # they use what the notebook has made before
-    "00.1", "00.6", "01.6", "05.5", "06.7", "10.6b", "13.4", "14.3", "14.5", "17.2", "17.3a", "17.3b",
-    "17.4a", "17.4c", "17.5a", "17.5b", "17.6", "22.4",
-}  # fmt: skip
+    "00.1",
+    "00.6",
+    "01.6",
+    "05.5",
+    "06.7",
+    "10.6b",
+    "13.4",
+    "14.3",
+    "14.5",
+    "17.2",
+    "17.3a",
+    "17.3b",
+    "17.4a",
+    "17.4c",
+    "17.5a",
+    "17.5b",
+    "17.6",
+    "22.4",
+}
 
 COMPILES = ("06.6", *EXERCISES)  # for seconds: g++, TensorFlow, JAX
 
@@ -38,7 +58,8 @@ COMPILES = ("06.6", *EXERCISES)  # for seconds: g++, TensorFlow, JAX
 def no_real_time(monkeypatch):
     ranks_in_turn.use(monkeypatch)
     virtual_clock.use(monkeypatch)
-    monkeypatch.setattr(several_ranks, "TIMEOUT_S", 120.0)  # a busy machine starts ranks late
+    # a busy machine starts ranks late
+    monkeypatch.setattr(several_ranks, "TIMEOUT_S", 120.0)
     for path in notebook_paths():
         name = f"exercises.nb{path.name[:2]}.check.measure_ceilings"
         monkeypatch.setattr(name, fake_ceilings, raising=False)
@@ -84,7 +105,10 @@ def test_dots_are_todo_and_nonsense_never_passes(number):
 SOLVED_HERE = [
     pytest.param(
         number,
-        marks=[*marks_of(number), *([pytest.mark.complete] if number in COMPILES else [])],
+        marks=[
+            *marks_of(number),
+            *([pytest.mark.complete] if number in COMPILES else []),
+        ],
         id=number,
     )
     for number in NUMBERS
@@ -98,13 +122,17 @@ def test_a_solution_passes_and_leaves_the_process_as_it_was(number):
     cells = code_cells(path)
     trees = [ast.parse(cell) for cell in cells if not cell.startswith("%")]
     imports = [
-        ast.unparse(node) for tree in trees for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)
+        ast.unparse(node)
+        for tree in trees
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
     ]
     judged = re.search(rf'lab\.check\("{number}", (.*)\)', "\n".join(cells))
     solution = exercise_files.solutions(number[:2])[number]
     filename = f"<solution {number}>"
     lines = solution.splitlines(keepends=True)
-    linecache.cache[filename] = (len(solution), None, lines, filename)  # lab.trace reads it
+    # lab.trace reads it
+    linecache.cache[filename] = (len(solution), None, lines, filename)
     names = {"__name__": "__main__"}
     exec("\n".join(imports), names)
     exec(compile(solution, filename, "exec"), names)

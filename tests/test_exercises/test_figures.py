@@ -1,4 +1,6 @@
-"""Every figure of the notebooks draws, says what it shows, and shows each word whole."""
+"""Every figure of the notebooks draws, says what it shows, and shows
+each word whole.
+"""
 
 import io
 import itertools
@@ -44,14 +46,26 @@ def of_plans():
     step = lab.cluster.step(model, cluster, lab.cluster.Layout(8), 64)
     rows = (Compared("one", 20.0, 10.0, step), Compared("other", 5.0, 5.0, step))
     agreed = Agreement("a table", "tokens/s", rows)
-    replayed = Agreement("a table", "s", (Compared("one, other", 20.0, 10.0, "GPipe"),), "GPipe")
+    replayed = Agreement(
+        "a table", "s", (Compared("one, other", 20.0, 10.0, "GPipe"),), "GPipe"
+    )
     job = device_jobs.Job(memory_bytes=1e9, flop=1e12, n_bytes=1e9, dtype="float32")
     devices = [lab.catalog.find(name) for name in ("T4", "H100 SXM5 80GB")]
     judged = device_jobs.shortlist(job, devices)
-    matmul = PublishedMatmul("torch", "A100", 5e13, 1e14, "bf16", "n = 4096", "somebody")
-    log = [LoggedStep(0, 2.0, 0, 1.0), LoggedStep(0, 3.0, 1, 0.9), LoggedStep(1, 7.5, 1, 0.9)]
+    matmul = PublishedMatmul(
+        "torch", "A100", 5e13, 1e14, "bf16", "n = 4096", "somebody"
+    )
+    log = [
+        LoggedStep(0, 2.0, 0, 1.0),
+        LoggedStep(0, 3.0, 1, 0.9),
+        LoggedStep(1, 7.5, 1, 0.9),
+    ]
     return {
-        "roofline": {"points": {"add": (0.1, 1e9)}, "flop_per_s": 1e11, "bytes_per_s": 2e10},
+        "roofline": {
+            "points": {"add": (0.1, 1e9)},
+            "flop_per_s": 1e11,
+            "bytes_per_s": 2e10,
+        },
         "reached": {"published": [matmul], "here": {"mine": (5e13, 1e14)}},
         "shortlist": {"candidates": judged},
         "shortlist_of": {
@@ -87,7 +101,9 @@ def of_kernels():
         "blocks_allowed": {"found": found},
         "register_caps": {"builds": builds, "block": 256, "compute_capability": (8, 0)},
         "tile_shares": {"numbers": 256, "code": code},
-        "first_tiles": {"orders": {"rows": lambda program, _rows, columns: divmod(program, columns)}},
+        "first_tiles": {
+            "orders": {"rows": lambda program, _rows, columns: divmod(program, columns)}
+        },
     }
 
 
@@ -95,13 +111,17 @@ def of_steps():
     parts = dict.fromkeys(PARTS, 0.0) | {"forward": 0.02, "gaps": 0.01}
     host = PartSpan("host", "forward", 0.0, 0.01)
     device = PartSpan("device", "forward", 0.01, 0.03)
-    profile = StepProfile("a GPU", 2, (0.03, 0.03), parts, (host, device), (), {}, "step.json")
+    profile = StepProfile(
+        "a GPU", 2, (0.03, 0.03), parts, (host, device), (), {}, "step.json"
+    )
     held = dict.fromkeys(CATEGORIES, (0, 2**20))
     phases = (Phase("forward", 0.0, 0.1),)
     return {
         "single_runs": {"speedups": [1.0, 1.2]},
         "step_strip": {"profile": profile},
-        "memory_timeline": {"timeline": MemoryTimeline("cpu", (0.0, 0.1), held, phases, "ReluBackward0")},
+        "memory_timeline": {
+            "timeline": MemoryTimeline("cpu", (0.0, 0.1), held, phases, "ReluBackward0")
+        },
         "shares": {"limit": Limit({"input": 0.6, "arithmetic": 0.4}, (), 0.02)},
     }
 
@@ -114,7 +134,10 @@ def of_training():
     rates = {"float32": 0.1, "bfloat16": 0.1}
     return {
         "bits": {"value": 1.25, "shown": formats.ALL},
-        "gradients": {"values": np.array([1e-3, 1.0]), "number_format": formats.float16},
+        "gradients": {
+            "values": np.array([1e-3, 1.0]),
+            "number_format": formats.float16,
+        },
         "accuracy_by_seed": {
             "found": TunedComparison(scores, rates, {}),
             "notes": {"bfloat16": "simulated: no time"},
@@ -128,7 +151,9 @@ def of_training():
             "named": {"fixed rate": {10: Runs((run,), "small")}},
             "accuracy": 0.6,
             "what": "steps",
-            "noise": GradientNoise(noise=50.0, signal=1.0, low=40.0, high=60.0, draws=9),
+            "noise": GradientNoise(
+                noise=50.0, signal=1.0, low=40.0, high=60.0, draws=9
+            ),
         },
     }
 
@@ -139,12 +164,21 @@ def arguments():
 
 
 def boxes_of(ax):
-    """The boxes of the texts in and around the axes, a little smaller than they are drawn."""
+    """The boxes of the texts in and around the axes, a little smaller than they are
+    drawn.
+    """
     texts = list(ax.texts)
     if ax.axison:
-        texts += [*ax.get_xticklabels(), *ax.get_yticklabels(), ax.xaxis.label, ax.yaxis.label]
+        texts += [
+            *ax.get_xticklabels(),
+            *ax.get_yticklabels(),
+            ax.xaxis.label,
+            ax.yaxis.label,
+        ]
     shown = [text for text in texts if text.get_visible() and text.get_text()]
-    return [(text.get_text(), text.get_window_extent().shrunk(0.9, 0.9)) for text in shown]
+    return [
+        (text.get_text(), text.get_window_extent().shrunk(0.9, 0.9)) for text in shown
+    ]
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
@@ -153,9 +187,12 @@ def test_a_figure_draws_and_no_text_is_cut_or_covers_another(name, arguments):
     image = Image.open(io.BytesIO(plot.to_png(picture.ax)))
     pixels = np.asarray(image.convert("RGB"))  # (height, width, 3)
     for edge in (pixels[[0, -1]], pixels[:, [0, -1]]):
-        assert (edge == 255).all()  # a margin is left: ink there would be a label that is cut
+        # a margin is left: ink there would be a label that is cut
+        assert (edge == 255).all()
     pairs = itertools.combinations(boxes_of(picture.ax), 2)
-    covered = [(text, other) for (text, box), (other, over) in pairs if box.overlaps(over)]
+    covered = [
+        (text, other) for (text, box), (other, over) in pairs if box.overlaps(over)
+    ]
     assert covered == []
     assert picture.sentence.endswith(".")
     named = picture.ax.get_xlabel() or not picture.ax.axison or picture.ax.texts

@@ -1,4 +1,6 @@
-"""The figure of the owners of elements: its sentence says what it shows; wrong input is refused."""
+"""The figure of the owners of elements: its sentence says what it shows; wrong input is
+refused.
+"""
 
 import numpy as np
 import pytest
@@ -13,9 +15,16 @@ def texts(picture):
 
 def test_owners_names_block_and_thread_of_every_element():
     picture = owners([0, 0, 1, 1, -1], [0, 1, 0, 1, -1])
-    assert texts(picture) == ["block 0\nthread 0", "block 0\nthread 1", "block 1\nthread 0", "block 1\nthread 1"]
-    assert picture.sentence == (
-        "5 elements: block 0 writes 2, block 1 writes 2. Nobody writes 1 of them (crossed out)."
+    assert texts(picture) == [
+        "block 0\nthread 0",
+        "block 0\nthread 1",
+        "block 1\nthread 0",
+        "block 1\nthread 1",
+    ]
+    assert (
+        picture.sentence
+        == "5 elements: block 0 writes 2, block 1 writes 2. Nobody writes 1 of them"
+        " (crossed out)."
     )
 
 

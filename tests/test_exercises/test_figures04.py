@@ -1,4 +1,6 @@
-"""The figures of kernels: what they draw is read back from the axes, and their sentences against counts by hand."""
+"""The figures of kernels: what they draw is read back from the axes, and their
+sentences against counts by hand.
+"""
 
 import numpy as np
 import pytest
@@ -18,7 +20,8 @@ def strided(out, x, stride, offset):
 
 def column(out, x, width):
     tile = cuda.shared.array(0, "f4")
-    i, j = cuda.threadIdx.x, cuda.threadIdx.y
+    i = cuda.threadIdx.x
+    j = cuda.threadIdx.y
     tile[j * width + i] = x[j, i]
     cuda.syncthreads()
     out[j, i] = tile[i * width + j]
@@ -49,7 +52,9 @@ def reduction(out, x):
 
 def load(stride, offset=0, dtype="f4", lanes=32):
     x = np.ones((lanes - 1) * stride + offset + 1, dtype)
-    return lab.trace(strided, 1, lanes, np.zeros(lanes, dtype), x, stride, offset).request("x", kind="load")
+    return lab.trace(
+        strided, 1, lanes, np.zeros(lanes, dtype), x, stride, offset
+    ).request("x", kind="load")
 
 
 def boxes(ax, style):
@@ -57,9 +62,16 @@ def boxes(ax, style):
     found = []
     for drawn in ax.collections:
         face = drawn.get_facecolor()
-        if len(face) and np.allclose(face[0][:3], plot_color(style)) and (drawn.get_hatch() == style.get("hatch")):
+        if (
+            len(face)
+            and np.allclose(face[0][:3], plot_color(style))
+            and (drawn.get_hatch() == style.get("hatch"))
+        ):
             corners = [path.vertices for path in drawn.get_paths()]
-            found += [(float(c[0, 0]), float(c[0, 1]), float(c[1, 0] - c[0, 0])) for c in corners]
+            found += [
+                (float(c[0, 0]), float(c[0, 1]), float(c[1, 0] - c[0, 0]))
+                for c in corners
+            ]
     return sorted(found, key=lambda box: (box[1], box[0]))
 
 
@@ -78,10 +90,13 @@ def words(ax):
 
 def test_stride_1_is_one_full_line_with_every_lane_in_its_place():
     picture = figures.warp_lines(load(1))
-    assert boxes(picture.ax, request_figures.ASKED) == [(4.0 * lane, 0.0, 4.0) for lane in range(32)]
+    assert boxes(picture.ax, request_figures.ASKED) == [
+        (4.0 * lane, 0.0, 4.0) for lane in range(32)
+    ]
     assert len(boxes(picture.ax, request_figures.MOVED)) == 4
-    assert picture.sentence == (
-        "32 lanes of the warp ask for 128 bytes of x: 4 sectors in 1 line move. "
+    assert (
+        picture.sentence
+        == "32 lanes of the warp ask for 128 bytes of x: 4 sectors in 1 line move. "
         "128 of the 128 bytes moved were asked for (100%)."
     )
 
@@ -98,11 +113,15 @@ def test_stride_1_is_one_full_line_with_every_lane_in_its_place():
         (64, 0, "f4", 32, 32, "12%"),
     ],
 )
-def test_sectors_and_lines_equal_those_counted_by_hand(stride, offset, dtype, sectors, lines, share):
+def test_sectors_and_lines_equal_those_counted_by_hand(
+    stride, offset, dtype, sectors, lines, share
+):
     picture = figures.warp_lines(load(stride, offset, dtype))
     assert len(boxes(picture.ax, request_figures.MOVED)) == sectors
     assert len(boxes(picture.ax, request_figures.UNTOUCHED)) == 4 * lines
-    assert f"{sectors} sectors in {lines} line{'s' * (lines > 1)} move" in picture.sentence
+    assert (
+        f"{sectors} sectors in {lines} line{'s' * (lines > 1)} move" in picture.sentence
+    )
     assert f"({share})" in picture.sentence
 
 
@@ -111,27 +130,35 @@ def test_sectors_and_lines_equal_those_counted_by_hand(stride, offset, dtype, se
 
 def tile(width):
     x = np.ones((32, 32), "f4")
-    trace = lab.trace(column, 1, (32, 32), x.copy(), x, width, shared_bytes=4 * 32 * width)
+    trace = lab.trace(
+        column, 1, (32, 32), x.copy(), x, width, shared_bytes=4 * 32 * width
+    )
     return trace.request("tile", kind="load")
 
 
 def test_a_column_of_an_unpadded_tile_lies_in_one_bank():
     picture = figures.banks(tile(32))
-    assert boxes(picture.ax, request_figures.CONFLICT)[:32] == [(0.0, float(row), 4.0) for row in range(32)]
+    assert boxes(picture.ax, request_figures.CONFLICT)[:32] == [
+        (0.0, float(row), 4.0) for row in range(32)
+    ]
     assert not boxes(picture.ax, request_figures.ASKED)
     assert "32 rounds" in words(picture.ax)
-    assert picture.sentence == (
-        "32 lanes of the warp ask for 32 different words of tile in 1 bank, and a bank has to give up to 32 at a time: "
-        "a 32-way conflict, 32 rounds."
+    assert (
+        picture.sentence
+        == "32 lanes of the warp ask for 32 different words of tile in 1 bank, and a"
+        " bank has to give up to 32 at a time: a 32-way conflict, 32 rounds."
     )
 
 
 def test_a_column_of_a_padded_tile_is_a_diagonal():
     picture = figures.banks(tile(33))
-    assert boxes(picture.ax, request_figures.ASKED) == [(4.0 * lane, float(lane), 4.0) for lane in range(32)]
+    assert boxes(picture.ax, request_figures.ASKED) == [
+        (4.0 * lane, float(lane), 4.0) for lane in range(32)
+    ]
     assert not boxes(picture.ax, request_figures.CONFLICT)
     assert picture.sentence.endswith(
-        "in 32 banks, and no bank has to give more than one at a time: no conflict, 1 round."
+        "in 32 banks, and no bank has to give more than one at a time: no conflict, 1"
+        " round."
     )
 
 
@@ -144,20 +171,31 @@ def test_8_byte_accesses_are_judged_by_half_warps(wide):
     picture = figures.banks(wide.request("tile", kind="load"))
     assert {"lanes 0-15", "lanes 16-31"} <= set(words(picture.ax))
     assert "64 different words of tile in 32 banks" in picture.sentence
-    assert "no conflict, 2 rounds. 8-byte accesses are served by half-warps" in picture.sentence
+    assert (
+        "no conflict, 2 rounds. 8-byte accesses are served by half-warps"
+        in picture.sentence
+    )
 
 
 def test_a_broadcast_is_no_conflict(wide):
     picture = figures.banks(wide.request("tile", kind="load", number=2))
     assert boxes(picture.ax, request_figures.ASKED) == [(40.0, 0.0, 8.0)]
     assert "no conflict" in picture.sentence
-    assert picture.sentence.endswith("Lanes that ask for the same word share it, which is no conflict.")
+    assert picture.sentence.endswith(
+        "Lanes that ask for the same word share it, which is no conflict."
+    )
 
 
 def test_pictures_of_one_memory_refuse_the_other_and_name_the_right_one(wide):
-    with pytest.raises(KernelError, match=r"tile lies in shared memory. Draw this one with figures.banks"):
+    with pytest.raises(
+        KernelError,
+        match=r"tile lies in shared memory. Draw this one with figures.banks",
+    ):
         figures.warp_lines(wide.request("tile"))
-    with pytest.raises(KernelError, match=r"x lies in global memory. Draw this one with figures.warp_lines"):
+    with pytest.raises(
+        KernelError,
+        match=r"x lies in global memory. Draw this one with figures.warp_lines",
+    ):
         figures.banks(wide.request("x"))
 
 
@@ -171,11 +209,15 @@ def reduced():
 
 def test_the_lanes_of_a_reduction_part_six_times(reduced):
     picture = figures.divergence(reduced)
-    assert picture.sentence == "Warp 0 comes 14 times to an if or a turn of a while; its lanes part at 6."
+    assert (
+        picture.sentence
+        == "Warp 0 comes 14 times to an if or a turn of a while; its lanes part at 6."
+    )
     assert words(picture.ax).count("lanes part ▸") == 6
     taken = [row for _, row, _ in boxes(picture.ax, figures._TAKEN)]
     halves = [32, 16, 8, 4, 2, 1]
-    assert [taken.count(row) for row in range(14)] == [32] * 6 + [0, *halves, 1]  # 7 turns, 6 times the if, the last if
+    # 7 turns, 6 times the if, the last if
+    assert [taken.count(row) for row in range(14)] == [32] * 6 + [0, *halves, 1]
 
 
 @pytest.mark.parametrize("warp", [-1, 2, 0.5, None])

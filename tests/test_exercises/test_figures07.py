@@ -42,11 +42,23 @@ TIMELINE = MemoryTimeline(
         "activations": (0, 2**22, 2**23, 2**22, 0),
         "temporary and other": (0, 0, 2**20, 0, 0),
     },
-    phases=(Phase("forward", 0.0, 0.15), Phase("backward", 0.15, 0.35), Phase("optimizer", 0.35, 0.4)),
+    phases=(
+        Phase("forward", 0.0, 0.15),
+        Phase("backward", 0.15, 0.35),
+        Phase("optimizer", 0.35, 0.4),
+    ),
     peak_operator="ReluBackward0",
 )
 LIMIT = Limit(
-    {"input": 0.6, "launch overhead": 0.1, "memory bandwidth": 0.2, "arithmetic": 0.1, "communication": 0.0}, (), 0.02
+    {
+        "input": 0.6,
+        "launch overhead": 0.1,
+        "memory bandwidth": 0.2,
+        "arithmetic": 0.1,
+        "communication": 0.0,
+    },
+    (),
+    0.02,
 )
 EVEN = Limit({**LIMIT.shares, "input": 0.3, "arithmetic": 0.4}, (), 0.02)
 ALONE = Limit({**dict.fromkeys(LIMIT.shares, 0.0), "arithmetic": 1.0}, (), 0.02)
@@ -64,12 +76,17 @@ def legend(picture):
 
 def test_the_strip_names_the_three_largest_parts_and_only_what_is_there():
     picture = figures.step_strip(STEP)
-    assert picture.sentence == (
-        "A step takes 39.9 ms, the mean of 5. "
-        "Its largest parts: backward 50% (20.0 ms), gaps 25% (10.0 ms), forward 25% (9.90 ms)."
+    assert (
+        picture.sentence
+        == "A step takes 39.9 ms, the mean of 5. Its largest parts: backward 50% (20.0"
+        " ms), gaps 25% (10.0 ms), forward 25% (9.90 ms)."
     )
     assert legend(picture) == ["input", "copies", "forward", "backward", "gaps"]
-    assert [label.get_text() for label in picture.ax.get_yticklabels()] == ["host", "device", "all 5: shares"]
+    assert [label.get_text() for label in picture.ax.get_yticklabels()] == [
+        "host",
+        "device",
+        "all 5: shares",
+    ]
     assert "backward 50%" in words(picture.ax)
 
 
@@ -79,30 +96,50 @@ def test_gaps_that_are_too_short_to_see_are_said():
         PartSpan("device", "gaps", 0.5, 0.5001),
         PartSpan("device", "forward", 0.5001, 1),
     ]
-    assert "Gaps shorter than a pixel" in figures.step_strip(profile(spans, forward=0.9999, gaps=0.0001)).sentence
+    assert (
+        "Gaps shorter than a pixel"
+        in figures.step_strip(profile(spans, forward=0.9999, gaps=0.0001)).sentence
+    )
     assert "Gaps shorter" not in figures.step_strip(STEP).sentence
 
 
 def test_neighbours_that_touch_are_one_bar_and_short_ones_are_widened():
     spans = [
-        PartSpan("host", "input", a, b) for a, b in ((0.0, 0.1), (0.1, 0.2), (0.15, 0.18), (0.5, 0.5), (0.505, 0.51))
+        PartSpan("host", "input", a, b)
+        for a, b in ((0.0, 0.1), (0.1, 0.2), (0.15, 0.18), (0.5, 0.5), (0.505, 0.51))
     ]
-    spans += [PartSpan("host", "other", 0.2, 0.4), PartSpan("device", "input", 0.3, 0.4)]
-    assert _merged(spans, "host", "input", 0.01) == [(0.0, 0.2), (0.5, pytest.approx(0.515))]
+    spans += [
+        PartSpan("host", "other", 0.2, 0.4),
+        PartSpan("device", "input", 0.3, 0.4),
+    ]
+    assert _merged(spans, "host", "input", 0.01) == [
+        (0.0, 0.2),
+        (0.5, pytest.approx(0.515)),
+    ]
     assert _merged(spans, "device", "input", 0.01) == [(0.3, 0.4)]
     assert _merged(spans, "device", "other", 0.01) == []
 
 
 def test_memory_is_stacked_to_its_peak_which_is_named():
     picture = figures.memory_timeline(TIMELINE)
-    assert legend(picture) == ["temporary and other", "activations", "gradients", "parameters"]
-    top = max(path.vertices[:, 1].max() for c in picture.ax.collections for path in c.get_paths())
+    assert legend(picture) == [
+        "temporary and other",
+        "activations",
+        "gradients",
+        "parameters",
+    ]
+    top = max(
+        path.vertices[:, 1].max()
+        for c in picture.ax.collections
+        for path in c.get_paths()
+    )
     assert top == TIMELINE.peak_bytes == 10 * 2**20
     assert "peak 10.0 MiB" in words(picture.ax)
     assert {"forward", "backward"} <= set(words(picture.ax))
-    assert picture.sentence == (
-        "Most memory in the backward pass: 10.0 MiB, of which activations 8.00 MiB, temporary and other 1.00 MiB, "
-        "parameters 1.00 MiB."
+    assert (
+        picture.sentence
+        == "Most memory in the backward pass: 10.0 MiB, of which activations 8.00 MiB,"
+        " temporary and other 1.00 MiB, parameters 1.00 MiB."
     )
 
 
@@ -122,14 +159,20 @@ def test_bars_of_limits_are_in_order_with_the_bound_of_each():
         "20%, only fewer operations help",
         "10%, without it about 1.11x",
     ]
-    assert picture.sentence == (
-        "Input dominates with 60% of the loop's time: without it the loop would be at most 2.50x as fast."
+    assert (
+        picture.sentence
+        == "Input dominates with 60% of the loop's time: without it the loop would be"
+        " at most 2.50x as fast."
     )
 
 
 def test_no_limit_is_made_dominant_and_a_single_one_has_no_bound():
-    assert figures.shares(EVEN).sentence == (
-        "Nothing dominates; the largest is arithmetic with 40%: only fewer operations help."
+    assert (
+        figures.shares(EVEN).sentence
+        == "Nothing dominates; the largest is arithmetic with 40%: only fewer"
+        " operations help."
     )
     assert "dominates" not in " ".join(words(figures.shares(EVEN).ax))
-    assert figures.shares(ALONE).sentence.endswith("with 100% of the loop's time: nothing else takes time.")
+    assert figures.shares(ALONE).sentence.endswith(
+        "with 100% of the loop's time: nothing else takes time."
+    )

@@ -41,11 +41,19 @@ def test_what_rounding_did_is_said(value, words):
 def test_gradients_are_counted_by_their_fate():
     values = torch.tensor([0.0, 1e-9, 1e-6, 1.0, 2.0, 1e9])
     picture = figures.gradients(values)
-    assert "5 numbers in float16: 20.0% are flushed to zero, 20.0% subnormal, 20.0% overflow" in picture.sentence
+    assert (
+        "5 numbers in float16: 20.0% are flushed to zero, 20.0% subnormal, 20.0%"
+        " overflow" in picture.sentence
+    )
     assert picture.sentence.endswith("1 more were 0 before.")
     assert sum(patch.get_height() for patch in picture.ax.patches) == pytest.approx(100)
     labels = [text.get_text() for text in picture.ax.get_legend().get_texts()]
-    assert labels == ["flushed to zero: 20.0%", "subnormal: fewer digits: 20.0%", "normal: 40.0%", "overflow: 20.0%"]
+    assert labels == [
+        "flushed to zero: 20.0%",
+        "subnormal: fewer digits: 20.0%",
+        "normal: 40.0%",
+        "overflow: 20.0%",
+    ]
 
 
 def test_no_gradients_are_refused():
@@ -59,7 +67,9 @@ def test_a_row_that_is_worse_is_marked_and_one_that_is_not_shown_to_be_is_not():
     good = around(0.95)
     scores = {"float32": good, "fine": good[::-1], "broken": around(0.4)}
     found = TunedComparison(scores, dict.fromkeys(scores, 0.1), {})
-    picture = figures.accuracy_by_seed(found, notes={"fine": "simulated: no time", "broken": "9.00x"})
+    picture = figures.accuracy_by_seed(
+        found, notes={"fine": "simulated: no time", "broken": "9.00x"}
+    )
     words = words_of(picture)
     assert words[0] == "rate 0.1"
     assert words[1].startswith("rate 0.1 · no difference shown: ")

@@ -1,4 +1,6 @@
-"""The small GPT of notebook 19: what its switches leave as it is, and what they change."""
+"""The small GPT of notebook 19: what its switches leave as it is, and
+what they change.
+"""
 
 import math
 
@@ -10,7 +12,14 @@ from exercises.nb19 import gpt
 from labkit.measure.machine import threads
 from tests.helpers import check
 
-SMALL = {"rows": 65, "layers": 2, "heads": 2, "width": 32, "context": 16, "device": "cpu"}
+SMALL = {
+    "rows": 65,
+    "layers": 2,
+    "heads": 2,
+    "width": 32,
+    "context": 16,
+    "device": "cpu",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -58,23 +67,29 @@ def test_padding_changes_no_loss():
     short = rows_of(on)[:, :9]
     padded = torch.nn.functional.pad(short, (0, 5), value=-100)
     with torch.no_grad():
-        assert gpt.loss_of(model, padded).item() == pytest.approx(gpt.loss_of(model, short).item(), abs=1e-6)
+        assert gpt.loss_of(model, padded).item() == pytest.approx(
+            gpt.loss_of(model, short).item(), abs=1e-6
+        )
 
 
 def test_a_rate_rises_and_falls():
     on, model = model_of(warmup=4, decay=10)
     optimizers = gpt.new_optimizers(on, model)
-    (schedule,), seen = gpt.schedules(on, optimizers), []
+    (schedule,) = gpt.schedules(on, optimizers)
+    seen = []
     for _ in range(12):
         seen.append(optimizers[0].param_groups[0]["lr"] / on.rate)
         optimizers[0].step()
         schedule.step()
-    assert seen == pytest.approx([0.25, 0.45, 0.6, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1])
+    assert seen == pytest.approx(
+        [0.25, 0.45, 0.6, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1]
+    )
 
 
 def on_either_side(gradient):
     """A tall matrix has its small square on the right."""
-    x, tall = gradient / (gradient.norm() + 1e-7), gradient.shape[0] > gradient.shape[1]
+    x = gradient / (gradient.norm() + 1e-7)
+    tall = gradient.shape[0] > gradient.shape[1]
     for _ in range(5):
         square = x.mT @ x if tall else x @ x.mT
         factor = -4.7750 * square + 2.0315 * square @ square
@@ -85,9 +100,19 @@ def on_either_side(gradient):
 @pytest.mark.parametrize(
     ("number", "answer"),
     [
-        ("19.3", lambda loss, tokens, n_bytes: np.float32(loss * math.log2(math.e) / (n_bytes / tokens))),
+        (
+            "19.3",
+            lambda loss, tokens, n_bytes: np.float32(
+                loss * math.log2(math.e) / (n_bytes / tokens)
+            ),
+        ),
         ("19.4b", on_either_side),
-        ("19.6", lambda w, n, d, t, b, each, rate: w * each / rate + sum([2 * d * t * b * each] * n) / rate),
+        (
+            "19.6",
+            lambda w, n, d, t, b, each, rate: (
+                w * each / rate + sum([2 * d * t * b * each] * n) / rate
+            ),
+        ),
     ],
 )
 def test_other_ways_that_are_right_pass(number, answer):

@@ -48,13 +48,21 @@ def boards(monkeypatch):
 
 def test_without_a_gpu_nothing_is_launched_or_recorded(monkeypatch):
     monkeypatch.setattr(gpu_comparison, "machine", lambda: SimpleNamespace(gpus=()))
-    kernel, before = Kernel(), results().entries()
+    kernel = Kernel()
+    before = results().entries()
     launches = {"one": (kernel, 1, 32, (4,)), "other": (kernel, 2, 32, (4,))}
     found = boards(monkeypatch)
-    assert time_on_gpu("04.9", "Nothing", launches, estimates={"one": ESTIMATE}, size="4 numbers") is None
+    assert (
+        time_on_gpu(
+            "04.9", "Nothing", launches, estimates={"one": ESTIMATE}, size="4 numbers"
+        )
+        is None
+    )
     assert kernel.calls == []
     assert results().entries() == before
-    assert found[0]._bars["one"].others == [("calculated: RTX A6000, memory limits", 0.25)]
+    assert found[0]._bars["one"].others == [
+        ("calculated: RTX A6000, memory limits", 0.25)
+    ]
     assert found[0]._bars["other"].others == []
 
 
@@ -63,8 +71,13 @@ def test_with_a_gpu_each_launch_gets_its_grid_and_shared_arrays(gpu, monkeypatch
     kernel = Kernel()
     launches = {"one": (kernel, 1, 32, (4,), 7), "other": (kernel, (2, 2), 64, (4,), 8)}
     found = boards(monkeypatch)
-    done = time_on_gpu("04.9", "Two launches", launches, estimates={"one": ESTIMATE}, size="4 numbers")
-    assert found[0]._bars["one"].others == [("calculated: RTX A6000, memory limits", 0.25)]  # beside what was measured
+    done = time_on_gpu(
+        "04.9", "Two launches", launches, estimates={"one": ESTIMATE}, size="4 numbers"
+    )
+    # beside what was measured
+    assert found[0]._bars["one"].others == [
+        ("calculated: RTX A6000, memory limits", 0.25)
+    ]
     assert [timing.label for timing in done.timings] == ["one", "other"]
     of = dict(kernel.calls)
     assert sorted(of, key=str) == [((2, 2), 64), (1, 32)]
@@ -76,12 +89,17 @@ def test_with_a_gpu_each_launch_gets_its_grid_and_shared_arrays(gpu, monkeypatch
 
 def test_arrays_of_two_arguments_are_never_the_same(gpu):
     kernel = Kernel()
-    calls = gpu_comparison.ready({"one": (kernel, 1, 32, (4,), (4,))}, gpu_comparison.machine())
+    calls = gpu_comparison.ready(
+        {"one": (kernel, 1, 32, (4,), (4,))}, gpu_comparison.machine()
+    )
     calls["one"]()
-    (first, second) = kernel.calls[0][1]
+    first, second = kernel.calls[0][1]
     assert first is not second
 
 
 def test_a_launch_of_another_form_is_told_so():
-    with pytest.raises(KernelError, match=r"Expected \(kernel, grid, block, \*arguments\) for 'one', got 5"):
+    with pytest.raises(
+        KernelError,
+        match=r"Expected \(kernel, grid, block, \*arguments\) for 'one', got 5",
+    ):
         time_on_gpu("04.9", "Wrong", {"one": 5}, estimates={}, size="4 numbers")

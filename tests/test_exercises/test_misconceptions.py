@@ -1,4 +1,6 @@
-"""Every wrong answer has its misconception, and every misconception is one that wrong answers show."""
+"""Every wrong answer has its misconception, and every misconception is one that wrong
+answers show.
+"""
 
 import collections
 import importlib

@@ -6,7 +6,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from exercises.nb07.nsight import as_script, ncu_command, nsys_command, nsys_stats_command
+from exercises.nb07.nsight import (
+    as_script,
+    ncu_command,
+    nsys_command,
+    nsys_stats_command,
+)
 from labkit.core.errors import BadArgument
 
 
@@ -30,9 +35,15 @@ def test_a_function_becomes_a_program_that_runs_alone(tmp_path):
     path = as_script(self_contained, tmp_path / "new" / "step.py", warm_ups=2)
     text = path.read_text(encoding="utf-8")
     assert "import torch.nn.functional as functional\n" in text
-    assert text.index("profiler.start()") < text.rindex("self_contained()") < text.index("profiler.stop()")
+    assert (
+        text.index("profiler.start()")
+        < text.rindex("self_contained()")
+        < text.index("profiler.stop()")
+    )
     assert "range(2)" in text
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -51,7 +62,10 @@ def test_what_belongs_to_the_notebook_is_named(tmp_path):
     with pytest.raises(BadArgument, match="but MISSING is the notebook's"):
         as_script(uses_the_notebook, tmp_path / "a.py")
     for wrong in (lambda: None, print, 5, subprocess.run):
-        with pytest.raises(BadArgument, match=r"Expected (work to be )?a function (of no|without) arguments"):
+        with pytest.raises(
+            BadArgument,
+            match=r"Expected (work to be )?a function (of no|without) arguments",
+        ):
             as_script(wrong, tmp_path / "a.py")
     assert not (tmp_path / "a.py").exists()
 
@@ -60,16 +74,35 @@ def test_the_commands_are_exact(tmp_path):
     plain = saved(tmp_path, "x = 1", "a b.py")
     stem = str(tmp_path / "a b")
     assert shlex.split(nsys_command(plain)) == [
-        "nsys", "profile", "--trace=cuda,nvtx,osrt", f"--output={stem}", "--force-overwrite=true", sys.executable,
+        "nsys",
+        "profile",
+        "--trace=cuda,nvtx,osrt",
+        f"--output={stem}",
+        "--force-overwrite=true",
+        sys.executable,
         f"{stem}.py",
-    ]  # fmt: skip
+    ]
     assert shlex.split(nsys_stats_command(plain)) == [
-        "nsys", "stats", "--report=cuda_gpu_kern_sum", "--force-export=true", f"{stem}.nsys-rep",
-    ]  # fmt: skip
+        "nsys",
+        "stats",
+        "--report=cuda_gpu_kern_sum",
+        "--force-export=true",
+        f"{stem}.nsys-rep",
+    ]
     assert shlex.split(ncu_command(plain, launches=20)) == [
-        "ncu", "--set", "basic", "--nvtx", "--clock-control", "none", "--target-processes", "all", "--launch-count",
-        "20", sys.executable, f"{stem}.py",
-    ]  # fmt: skip
+        "ncu",
+        "--set",
+        "basic",
+        "--nvtx",
+        "--clock-control",
+        "none",
+        "--target-processes",
+        "all",
+        "--launch-count",
+        "20",
+        sys.executable,
+        f"{stem}.py",
+    ]
     assert f"'{stem}.py'" in nsys_command(plain)
 
 

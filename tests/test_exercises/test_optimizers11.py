@@ -47,13 +47,18 @@ def test_a_decay_ends_with_hardly_a_step():
 
     model = torch.nn.Linear(1, 1, bias=False)
     optimizers.train("Adam, decay", model, 0.1, torch.zeros(10, 1), loss_of)
-    taken = [a - b for a, b in zip(steps, [*steps[1:], model.weight.item()], strict=True)]
-    assert taken == pytest.approx([0.1 * (1 - step / 10) for step in range(10)], rel=1e-3)
+    taken = [
+        a - b for a, b in zip(steps, [*steps[1:], model.weight.item()], strict=True)
+    ]
+    assert taken == pytest.approx(
+        [0.1 * (1 - step / 10) for step in range(10)], rel=1e-3
+    )
 
 
 def test_schedule_free_weights_are_the_mean_of_its_path():
     weight = torch.nn.Parameter(torch.tensor([4.0]))
-    optimizer, path = optimizers.ScheduleFree([weight], lr=0.5), []
+    optimizer = optimizers.ScheduleFree([weight], lr=0.5)
+    path = []
     for _ in range(6):
         weight.grad = weight.detach().clone()
         optimizer.step()
@@ -63,9 +68,14 @@ def test_schedule_free_weights_are_the_mean_of_its_path():
 
 
 def test_how_many_times_adams_mean_another_way_has_comes_with_its_interval():
-    accuracies = {"Adam": (0.20, 0.22, 0.24, 0.22), "Muon, decay": (0.23, 0.24, 0.26, 0.25)}
+    accuracies = {
+        "Adam": (0.20, 0.22, 0.24, 0.22),
+        "Muon, decay": (0.23, 0.24, 0.26, 0.25),
+    }
     found = TunedComparison(accuracies, dict.fromkeys(accuracies, 0.01), {})
     ratio = optimizers.times_adam(found, "Muon, decay")
-    assert ratio.value == pytest.approx(sum(accuracies["Muon, decay"]) / sum(accuracies["Adam"]))
+    assert ratio.value == pytest.approx(
+        sum(accuracies["Muon, decay"]) / sum(accuracies["Adam"])
+    )
     assert 1 < ratio.low < ratio.value < ratio.high
     assert optimizers.times_adam(found, "Adam").verdict == "no difference seen"

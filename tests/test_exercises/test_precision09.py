@@ -1,4 +1,6 @@
-"""Notebook 09's ways to train, on a machine whose hardware has bfloat16 and on one where it is simulated."""
+"""Notebook 09's ways to train, on a machine whose hardware has bfloat16 and on one
+where it is simulated.
+"""
 
 import functools
 import math
@@ -13,22 +15,41 @@ from exercises.nb09 import formats
 from tests.helpers import code_cells, notebook_paths
 
 (PATH,) = [path for path in notebook_paths() if path.name.startswith("09")]
-WAYS = ["float32", "bfloat16, mixed", "float16, mixed, scaled", "bfloat16 only", "bfloat16 only, stochastic"]
+WAYS = [
+    "float32",
+    "bfloat16, mixed",
+    "float16, mixed, scaled",
+    "bfloat16 only",
+    "bfloat16 only, stochastic",
+]
 
 
 @pytest.fixture
 def ways(monkeypatch, request):
-    """What the notebook's cells define between the ceilings and the rows to be timed."""
+    """What the notebook's cells define between the ceilings and the
+    rows to be timed.
+    """
     monkeypatch.setenv("LABKIT_PROFILE", "ci")
     rates = {"float32": 1e9, **request.param}
-    monkeypatch.setattr(lab, "measure_ceilings", lambda: SimpleNamespace(matmul_flop_per_s=rates, remarks={}))
+    monkeypatch.setattr(
+        lab,
+        "measure_ceilings",
+        lambda: SimpleNamespace(matmul_flop_per_s=rates, remarks={}),
+    )
     names = {
-        "lab": lab, "torch": torch, "cross_entropy": cross_entropy, "machine": SimpleNamespace(device="cpu", gpus=()),
-        "functools": functools, "formats": formats,
-    }  # fmt: skip
+        "lab": lab,
+        "torch": torch,
+        "cross_entropy": cross_entropy,
+        "machine": SimpleNamespace(device="cpu", gpus=()),
+        "functools": functools,
+        "formats": formats,
+    }
     cells = code_cells(PATH)
     exec(next(cell for cell in cells if cell.startswith("def stochastic(")), names)
-    first, last = (next(i for i, c in enumerate(cells) if w in c) for w in ("native = {", "timed = {"))
+    first, last = (
+        next(i for i, c in enumerate(cells) if w in c)
+        for w in ("native = {", "timed = {")
+    )
     for source in cells[first : last + 1]:
         if "lab.predict(" not in source:
             exec(source, names)  # the notebook's own code is what is tested
@@ -52,7 +73,10 @@ def test_only_what_the_hardware_has_is_timed(ways, timed):
 
 def test_its_stochastic_rounding_goes_to_a_neighbour_and_is_right_on_average():
     names = {"torch": torch}
-    exec(next(cell for cell in code_cells(PATH) if cell.startswith("def stochastic(")), names)
+    exec(
+        next(cell for cell in code_cells(PATH) if cell.startswith("def stochastic(")),
+        names,
+    )
     torch.manual_seed(0)
     for value in (0.1, -0.1, 1.0 + 2**-9, 3e-39, -1e38):
         exact = torch.full((20_000,), value)
@@ -61,6 +85,8 @@ def test_its_stochastic_rounding_goes_to_a_neighbour_and_is_right_on_average():
         assert below < exact[0] < above
         assert torch.equal(rounded, rounded.bfloat16().float())
         share = (exact[0].double().item() - below) / (above - below)
-        assert (rounded == above).double().mean().item() == pytest.approx(share, abs=0.02)
+        assert (rounded == above).double().mean().item() == pytest.approx(
+            share, abs=0.02
+        )
     special = torch.tensor([0.0, math.inf, -math.inf, 0.5])
     assert torch.equal(names["stochastic"](special), special)

@@ -26,7 +26,9 @@ def summed(value: float, words="a 'word'"):
 
 
 def sbatch_options(path):
-    lines = re.findall(r"^#SBATCH --([a-z-]+)(?:=(\S+))?$", path.read_text(), re.MULTILINE)
+    lines = re.findall(
+        r"^#SBATCH --([a-z-]+)(?:=(\S+))?$", path.read_text(), re.MULTILINE
+    )
     assert len(lines) == path.read_text().count("#SBATCH")
     return dict(lines)
 
@@ -41,10 +43,20 @@ def loaded(path):
 @pytest.mark.complete
 def test_the_program_runs_under_torchrun_and_says_what_every_rank_returned(tmp_path):
     scripts = as_script(summed, tmp_path / "new" / "job", 1.5, nproc=2)
-    command = [str(TORCHRUN), "--standalone", "--nproc-per-node", "2", str(scripts.train)]
+    command = [
+        str(TORCHRUN),
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(scripts.train),
+    ]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     both = [
-        subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": unbuffered}, **pipes)
+        subprocess.Popen(
+            command,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": unbuffered},
+            **pipes,
+        )
         for unbuffered in ("", "1")
     ]
     for process in both:
@@ -60,12 +72,26 @@ def test_the_command_is_the_one_for_a_machine_or_for_each_of_several(tmp_path):
         return shlex.split(command.replace("\\\n", " "))
 
     alone = as_script(summed, tmp_path, 1.0, nproc=4).torchrun
-    assert options(alone) == ["torchrun", "--standalone", "--nproc-per-node=4", "--max-restarts=0", "train.py"]
-    several = as_script(summed, tmp_path, 1.0, nproc=8, nnodes=3, rendezvous="node7:12345", restarts=5).torchrun
+    assert options(alone) == [
+        "torchrun",
+        "--standalone",
+        "--nproc-per-node=4",
+        "--max-restarts=0",
+        "train.py",
+    ]
+    several = as_script(
+        summed, tmp_path, 1.0, nproc=8, nnodes=3, rendezvous="node7:12345", restarts=5
+    ).torchrun
     assert options(several) == [
-        "torchrun", "--nnodes=3", "--rdzv-backend=c10d", "--rdzv-id=labkit", "--rdzv-endpoint=$RENDEZVOUS",
-        "--nproc-per-node=8", "--max-restarts=5", "train.py",
-    ]  # fmt: skip
+        "torchrun",
+        "--nnodes=3",
+        "--rdzv-backend=c10d",
+        "--rdzv-id=labkit",
+        "--rdzv-endpoint=$RENDEZVOUS",
+        "--nproc-per-node=8",
+        "--max-restarts=5",
+        "train.py",
+    ]
     assert "\nRENDEZVOUS=node7:12345\n" in several.read_text()
 
 
@@ -74,21 +100,33 @@ def test_the_slurm_job_asks_for_the_nodes_the_gpus_and_the_time(tmp_path):
     options = sbatch_options(job)
     assert options.pop("output")
     assert options == {
-        "job-name": "summed", "nodes": "128", "ntasks-per-node": "1", "gpus-per-node": "8", "exclusive": "",
-        "time": "36:31:00", "requeue": "", "open-mode": "append",
-    }  # fmt: skip
+        "job-name": "summed",
+        "nodes": "128",
+        "ntasks-per-node": "1",
+        "gpus-per-node": "8",
+        "exclusive": "",
+        "time": "36:31:00",
+        "requeue": "",
+        "open-mode": "append",
+    }
     text = job.read_text()
-    assert text.index("#SBATCH") < text.index("set -euo")  # sbatch reads no option below the first command
+    # sbatch reads no option below the first command
+    assert text.index("#SBATCH") < text.index("set -euo")
     assert '--nnodes="$SLURM_NNODES"' in text
     assert text.count('"${nodes[0]}:$port"') == 1
 
 
-def test_the_slurm_job_starts_torchrun_on_every_node_with_the_first_as_the_meeting_place(tmp_path):
+def test_the_slurm_job_starts_torchrun_on_every_node_with_the_first_as_the_meeting_place(
+    tmp_path,
+):
     """Slurm's own commands are replaced by ones that say how they were called."""
     as_script(summed, tmp_path, 1.0, nproc=2, nnodes=3)
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name, text in (("srun", 'printf "%s\\n" "$@"'), ("scontrol", "printf 'n1\\nn2\\nn3\\n'")):
+    for name, text in (
+        ("srun", 'printf "%s\\n" "$@"'),
+        ("scontrol", "printf 'n1\\nn2\\nn3\\n'"),
+    ):
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (tools / name).chmod(0o755)
     slurm = {
@@ -99,14 +137,24 @@ def test_the_slurm_job_starts_torchrun_on_every_node_with_the_first_as_the_meeti
     }
     environment = {**os.environ, **slurm, "PATH": f"{tools}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", str(tmp_path / "job.slurm")], capture_output=True, text=True, check=False, env=environment
+        ["bash", str(tmp_path / "job.slurm")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
     words = done.stdout.split()
     assert words[words.index("torchrun") :] == [
-        "torchrun", "--nnodes=3", "--nproc-per-node=2", "--max-restarts=0", "--rdzv-backend=c10d", "--rdzv-id=41",
-        "--rdzv-endpoint=n1:20041", "train.py",
-    ]  # fmt: skip
+        "torchrun",
+        "--nnodes=3",
+        "--nproc-per-node=2",
+        "--max-restarts=0",
+        "--rdzv-backend=c10d",
+        "--rdzv-id=41",
+        "--rdzv-endpoint=n1:20041",
+        "train.py",
+    ]
 
 
 def test_arguments_are_written_as_they_were(tmp_path):
@@ -133,10 +181,15 @@ def uses_another():
 
 def test_names_of_the_notebook_are_refused_in_one_sentence(tmp_path, monkeypatch):
     with pytest.raises(
-        BadArgument, match=r"^Expected notebook_names to define all that it uses, but SIZE is the .*\.$"
+        BadArgument,
+        match=(
+            r"^Expected notebook_names to define all that it uses, but SIZE is the"
+            r" .*\.$"
+        ),
     ):
         as_script(notebook_names, tmp_path, nproc=1)
-    monkeypatch.setattr(notebook_names, "__module__", "__main__")  # as a cell's functions are
+    # as a cell's functions are
+    monkeypatch.setattr(notebook_names, "__module__", "__main__")
     with pytest.raises(BadArgument, match="but notebook_names is the notebook's"):
         as_script(uses_another, tmp_path, nproc=1)
     assert not list(tmp_path.iterdir())
@@ -153,14 +206,33 @@ def test_names_of_the_notebook_are_refused_in_one_sentence(tmp_path, monkeypatch
         ({"rendezvous": "node1"}, "Expected rendezvous to be 'host:port'"),
         ({"rendezvous": "node1:99999"}, "Expected rendezvous"),
         ({"rendezvous": "a b:1; rm -r x:2"}, "Expected rendezvous"),
-        ({"args": ()}, "summed can't be called with these 0 arguments: missing a required argument: 'value'"),
-        ({"args": (torch.ones(2),)}, "Expected arguments that can be written in a program"),
+        (
+            {"args": ()},
+            (
+                "summed can't be called with these 0 arguments: missing a required"
+                " argument: 'value'"
+            ),
+        ),
+        (
+            {"args": (torch.ones(2),)},
+            "Expected arguments that can be written in a program",
+        ),
         ({"args": (float("nan"),)}, "Expected arguments that can be written"),
     ],
 )
-def test_what_can_not_be_is_refused_before_anything_is_written(tmp_path, changed, words):
-    given = {"fn": summed, "args": (1.0,), "nproc": 2, "nnodes": 2, "rendezvous": None, "hours": 1} | changed
-    fn, args = given.pop("fn"), given.pop("args")
+def test_what_can_not_be_is_refused_before_anything_is_written(
+    tmp_path, changed, words
+):
+    given = {
+        "fn": summed,
+        "args": (1.0,),
+        "nproc": 2,
+        "nnodes": 2,
+        "rendezvous": None,
+        "hours": 1,
+    } | changed
+    fn = given.pop("fn")
+    args = given.pop("args")
     with pytest.raises(BadArgument, match=re.escape(words)):
         as_script(fn, tmp_path / "x", *args, **given)
     assert not (tmp_path / "x").exists()

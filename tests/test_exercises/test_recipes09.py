@@ -21,11 +21,15 @@ def one_thread():
 
 def numbers(n=4096, spread=6, seed=0):
     draw = torch.Generator().manual_seed(seed)
-    return torch.randn(n, generator=draw) * torch.exp(spread * torch.randn(n, generator=draw))
+    return torch.randn(n, generator=draw) * torch.exp(
+        spread * torch.randn(n, generator=draw)
+    )
 
 
 @pytest.mark.parametrize(("grid", "dtype"), TORCH)
-def test_a_format_rounds_as_torch_does_and_what_is_too_large_becomes_the_largest(grid, dtype):
+def test_a_format_rounds_as_torch_does_and_what_is_too_large_becomes_the_largest(
+    grid, dtype
+):
     x = numbers()
     top = torch.finfo(dtype).max
     assert grid.largest == top
@@ -36,7 +40,8 @@ def test_four_bits_hold_eight_numbers_of_each_sign():
     assert E2M1(torch.linspace(-8, 8, 4001)).unique().tolist() == [
         -6, -4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4, 6,
     ]  # fmt: skip
-    assert E2M1(torch.tensor([0.25, 0.75, 2.5, 5.0])).tolist() == [0, 1, 2, 4]  # ties to even
+    # ties to even
+    assert E2M1(torch.tensor([0.25, 0.75, 2.5, 5.0])).tolist() == [0, 1, 2, 4]
 
 
 def test_chance_rounds_without_bias():
@@ -58,12 +63,14 @@ def test_scales_of_mxfp8_are_powers_of_two_and_no_number_overflows():
 def test_a_delayed_scale_is_that_of_steps_before():
     delayed = Scaled(E4M3, delayed=True)
     assert delayed(torch.tensor([448.0])).item() == 448
-    assert delayed(torch.tensor([1000.0])).item() == 448  # the scale of the step before is too small
+    # the scale of the step before is too small
+    assert delayed(torch.tensor([1000.0])).item() == 448
     assert delayed(torch.tensor([1000.0])).item() == pytest.approx(1000, rel=0.07)
 
 
 def test_a_random_hadamard_matrix_leaves_the_product_as_it_is():
-    x, y = numbers(8 * 32, 0).view(8, 32), numbers(8 * 32, 0, 1).view(8, 32)
+    x = numbers(8 * 32, 0).view(8, 32)
+    y = numbers(8 * 32, 0, 1).view(8, 32)
     assert torch.allclose(recipes._turned(x) @ recipes._turned(y).T, x @ y.T, atol=1e-4)
     spike = torch.zeros(1, 16)
     spike[0, 5] = 16.0
@@ -72,9 +79,11 @@ def test_a_random_hadamard_matrix_leaves_the_product_as_it_is():
 
 def test_without_rounding_the_gradients_are_those_of_a_linear_layer():
     torch.manual_seed(0)
-    layer, x = recipes.Linear(Recipe(), 32, 16), torch.randn(8, 32, requires_grad=True)
+    layer = recipes.Linear(Recipe(), 32, 16)
+    x = torch.randn(8, 32, requires_grad=True)
     (layer(x) ** 2).sum().backward()
-    mine, of_x = layer.weight.grad.clone(), x.grad.clone()
+    mine = layer.weight.grad.clone()
+    of_x = x.grad.clone()
     layer.weight.grad = x.grad = None
     ((x @ layer.weight.T) ** 2).sum().backward()
     assert torch.allclose(mine, layer.weight.grad, rtol=1e-4)
@@ -83,7 +92,11 @@ def test_without_rounding_the_gradients_are_those_of_a_linear_layer():
 
 def test_adam_breaks_where_its_second_state_becomes_zero_and_holds_where_it_does_not():
     with pytest.raises(NotFinite):
-        recipes.accuracy(recipes.RECIPES["Adam's state in 8 bits"], 1e-2, 0, steps=60, batch=32)
-    held = recipes.accuracy(recipes.RECIPES["Adam's state, never to 0"], 1e-2, 0, steps=60, batch=32)
+        recipes.accuracy(
+            recipes.RECIPES["Adam's state in 8 bits"], 1e-2, 0, steps=60, batch=32
+        )
+    held = recipes.accuracy(
+        recipes.RECIPES["Adam's state, never to 0"], 1e-2, 0, steps=60, batch=32
+    )
     plain = recipes.accuracy(recipes.RECIPES["float32"], 1e-2, 0, steps=60, batch=32)
     assert math.isclose(held, plain, abs_tol=0.03)

@@ -48,7 +48,8 @@ def masked(x):
 def a_row_for_each_thread(x, weight, bias, pooled, choice):
     scratch = np.empty((numba.get_num_threads(), *pooled.shape[1:]), x.dtype)
     for image in numba.prange(len(x)):
-        here, mine = np.s_[image : image + 1], numba.get_thread_id()
+        here = np.s_[image : image + 1]
+        mine = numba.get_thread_id()
         forward_with(x[here], weight, bias, scratch[mine : mine + 1], choice[here])
         pooled[image] = scratch[mine]
 
@@ -57,13 +58,25 @@ def image_by_image(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_bi
     for image in prange(len(x)):
         here = np.s_[image : image + 1]
         mine = grad_pooled[here].copy()
-        backward_with(mine, choice[here], x[here], weight, grad_x[here], grad_weights[here], grad_biases[here])
+        backward_with(
+            mine,
+            choice[here],
+            x[here],
+            weight,
+            grad_x[here],
+            grad_weights[here],
+            grad_biases[here],
+        )
 
 
 def by_moments(kernels, start, end):
     """Counts how many kernels run, moment by moment."""
     moments = sorted(
-        [(min(max(t, start), end), step) for pair in kernels for t, step in zip(pair, (1, -1), strict=True)]
+        [
+            (min(max(t, start), end), step)
+            for pair in kernels
+            for t, step in zip(pair, (1, -1), strict=True)
+        ]
     )
     busy = running = 0
     for (now, step), (after, _) in itertools.pairwise([*moments, (end, 0)]):
@@ -77,7 +90,8 @@ def losses_of(job, steps):
 
 
 def one_ahead(job, steps):
-    batch, total = job.prepare(), 0.0
+    batch = job.prepare()
+    total = 0.0
     for i in range(steps):
         total = total + job.step(batch)
         if i < steps - 1:
@@ -96,12 +110,20 @@ def with_a_flag(job, steps):
 
 
 def as_tensor(prepare_s, train_s, workers, cores, train_cores):
-    limits = torch.tensor([workers / prepare_s, 1 / train_s, cores / (prepare_s + train_cores * train_s)]).double()
-    return limits.min() if workers else torch.tensor(1 / (prepare_s + train_s), dtype=torch.float64)
+    limits = torch.tensor(
+        [workers / prepare_s, 1 / train_s, cores / (prepare_s + train_cores * train_s)]
+    ).double()
+    return (
+        limits.min()
+        if workers
+        else torch.tensor(1 / (prepare_s + train_s), dtype=torch.float64)
+    )
 
 
 def in_even_pieces(shards, rank, ranks, worker, workers):
-    """Pieces whose lengths differ by one, as np.array_split makes them: [start, end) by integer arithmetic."""
+    """Pieces whose lengths differ by one, as np.array_split makes them: [start, end) by
+    integer arithmetic.
+    """
 
     def piece(part, i, n):
         return part[i * len(part) // n : (i + 1) * len(part) // n]
@@ -110,13 +132,20 @@ def in_even_pieces(shards, rank, ranks, worker, workers):
 
 
 def rolled_and_cut(images, most):
-    """Rows and columns are taken around the edge, and what came around is set to zero."""
+    """Rows and columns are taken around the edge, and what came around
+    is set to zero.
+    """
     n, _, height, width = images.shape
     down, right = torch.randint(-most, most + 1, (2, n, 1), device=images.device)
-    rows, columns = torch.arange(height, device=images.device) - down, torch.arange(width, device=images.device) - right
-    inside = ((rows >= 0) & (rows < height))[:, None, :, None] & ((columns >= 0) & (columns < width))[:, None, None, :]
+    rows = torch.arange(height, device=images.device) - down
+    columns = torch.arange(width, device=images.device) - right
+    inside = ((rows >= 0) & (rows < height))[:, None, :, None] & (
+        (columns >= 0) & (columns < width)
+    )[:, None, None, :]
     which = torch.arange(n, device=images.device)[:, None, None]
-    moved = images.permute(0, 2, 3, 1)[which, (rows % height)[:, :, None], (columns % width)[:, None, :]]
+    moved = images.permute(0, 2, 3, 1)[
+        which, (rows % height)[:, :, None], (columns % width)[:, None, :]
+    ]
     return torch.where(inside, moved.permute(0, 3, 1, 2), 0).to(images.dtype)
 
 
@@ -125,11 +154,16 @@ class Loading:
 
     def __init__(self, shards, batch):
         self.pixels, self.labels = map(torch.from_numpy, data.decoded_cache(shards))
-        self.batch, self.buffer = batch, torch.empty(batch, 3, 32, 32, device=machine().device)
+        self.batch = batch
+        self.buffer = torch.empty(batch, 3, 32, 32, device=machine().device)
 
     def __call__(self):
-        for rows in torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(self.labels), self.batch, False):
-            images = self.buffer[: len(rows)].copy_(shift(self.pixels[rows], 4)).div_(255)
+        for rows in torch.utils.data.BatchSampler(
+            torch.utils.data.RandomSampler(self.labels), self.batch, False
+        ):
+            images = (
+                self.buffer[: len(rows)].copy_(shift(self.pixels[rows], 4)).div_(255)
+            )
             yield images, self.labels[rows].to(images.device)
 
 
@@ -138,15 +172,23 @@ def seeded_by_epoch(i, n):
 
 
 def by_ldexp(sign, exponent, fraction):
-    bias, power, digits = 2 ** (len(exponent) - 1) - 1, int(exponent, 2), int(fraction, 2)
-    size = np.ldexp(digits + (power > 0) * 2.0 ** len(fraction), max(power, 1) - bias - len(fraction))
+    bias = 2 ** (len(exponent) - 1) - 1
+    power = int(exponent, 2)
+    digits = int(fraction, 2)
+    size = np.ldexp(
+        digits + (power > 0) * 2.0 ** len(fraction),
+        max(power, 1) - bias - len(fraction),
+    )
     return np.copysign(size, -1 if sign == "1" else 1)
 
 
 def in_torch(numbers, add):
     sums = list(torch.tensor(numbers))
     while len(sums) > 1:
-        sums = [add(*sums[i : i + 2]) if i + 1 < len(sums) else sums[i] for i in range(0, len(sums), 2)]
+        sums = [
+            add(*sums[i : i + 2]) if i + 1 < len(sums) else sums[i]
+            for i in range(0, len(sums), 2)
+        ]
     return sums[0] if sums else torch.zeros(())
 
 
@@ -177,12 +219,18 @@ def by_floor(compile_s, eager_s, compiled_s):
 
 
 def found_by(kind):
-    """16.5's own search, whose result is of another kind; it is called with generators of names."""
+    """16.5's own search, whose result is of another kind; it is called with generators
+    of names.
+    """
 
     def search(techniques, seconds, budget_s):
         given = {"math": math, "itertools": itertools}
         exec(exercise_files.solutions("16")["16.5"], given)
-        return kind(given["search"](techniques, lambda on, seed: seconds(iter(on), seed), budget_s))
+        return kind(
+            given["search"](
+                techniques, lambda on, seed: seconds(iter(on), seed), budget_s
+            )
+        )
 
     return search
 
@@ -201,10 +249,14 @@ RIGHT = {
     "05.5": [
         elementwise(f"v / (1.0f + expf(-2.0f * ({INNER})))"),
         elementwise("g(v)", FUNCTION),
-        body(f"for (int j = i; j < n; j += gridDim.x * blockDim.x) {{ float v = x[j]; y[j] = {FORMULA}; }}"),
         body(
-            "__shared__ float s[256]; if (i < n) s[threadIdx.x] = x[i]; __syncthreads(); "
-            f"if (i < n) {{ float v = s[threadIdx.x]; y[i] = {FORMULA}; }}"
+            "for (int j = i; j < n; j += gridDim.x * blockDim.x) { float v = x[j];"
+            f" y[j] = {FORMULA}; }}"
+        ),
+        body(
+            "__shared__ float s[256]; if (i < n) s[threadIdx.x] = x[i];"
+            " __syncthreads(); if (i < n) { float v = s[threadIdx.x]; y[i] ="
+            f" {FORMULA}; }}"
         ),
     ],
     "05.7": [masked],
@@ -222,13 +274,25 @@ RIGHT = {
     "09.2": [in_torch],
     "09.5": [by_sgd],
     "10.2": [
-        lambda x, a, b: torch.addcmul(b, x, a, out=torch.empty_like(x)).clamp_min_(0).mul_(0.5),
+        lambda x, a, b: (
+            torch.addcmul(b, x, a, out=torch.empty_like(x)).clamp_min_(0).mul_(0.5)
+        ),
         lambda x, a, b: functional.leaky_relu_(torch.addcmul(b, x, a), 0.0).mul_(0.5),
     ],
     "10.3": [by_clamp],
     "10.6a": [lambda *seconds: np.float64(by_floor(*seconds))],
-    "10.6b": [{"class": [False, 12_001], "sweep": (np.True_, 103_500.0), "night": (False, float("inf"))}],
-    "11.3": [lambda step, batch, warm_up: np.interp(step, [0, warm_up], [0.02, 0.02 * batch / 32])],
+    "10.6b": [
+        {
+            "class": [False, 12_001],
+            "sweep": (np.True_, 103_500.0),
+            "night": (False, float("inf")),
+        }
+    ],
+    "11.3": [
+        lambda step, batch, warm_up: np.interp(
+            step, [0, warm_up], [0.02, 0.02 * batch / 32]
+        )
+    ],
     "11.4": [by_solve],
     "16.5": [found_by(yields), found_by(dict.fromkeys)],
 }
@@ -249,7 +313,9 @@ def test_another_right_answer_passes(number, answer, monkeypatch):
     assert outcome.state == "passed", outcome
 
 
-@pytest.mark.parametrize(("number", "kernel"), [("06.5", a_row_for_each_thread), ("06.6", image_by_image)])
+@pytest.mark.parametrize(
+    ("number", "kernel"), [("06.5", a_row_for_each_thread), ("06.6", image_by_image)]
+)
 def test_threads_that_share_nothing_are_left_alone(number, kernel):
     outcome = check(number, kernel)
     # Python's run of it, which watches prange, is passed
@@ -258,6 +324,7 @@ def test_threads_that_share_nothing_are_left_alone(number, kernel):
 
 @pytest.mark.complete
 def test_an_operator_passes_however_often_it_was_defined_before():
-    for i in range(10):  # torch compiles the same function for 8 operators, then refuses
+    # torch compiles the same function for 8 operators, then refuses
+    for i in range(10):
         outcome = check("06.7", of_06.operator(f"again_{i}"))
         assert outcome.state == "passed", outcome

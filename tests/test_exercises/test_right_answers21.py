@@ -1,4 +1,6 @@
-"""Other right answers to notebook 21's exercises than the solutions: all have to pass."""
+"""Other right answers to notebook 21's exercises than the solutions:
+all have to pass.
+"""
 
 import contextlib
 
@@ -19,7 +21,10 @@ def norms_by_jacobian(loss, weights, images, labels):
     def losses(weights):
         return jax.vmap(lambda x, y: loss(weights, x[None], y[None]))(images, labels)
 
-    squares = jax.tree.map(lambda part: (part.reshape(len(images), -1) ** 2).sum(1), jax.jacrev(losses)(weights))
+    squares = jax.tree.map(
+        lambda part: (part.reshape(len(images), -1) ** 2).sum(1),
+        jax.jacrev(losses)(weights),
+    )
     return jnp.sqrt(sum(squares.values()))
 
 
@@ -30,14 +35,20 @@ def scattered_by_blocks(loss, shard, x, y):
 
 
 def share_by_products(rows, inputs, outputs, side):
-    filled = [np.divide(n, tile * np.ceil(n / tile)) for n, tile in ((rows, 8), (inputs, side), (outputs, side))]
+    filled = [
+        np.divide(n, tile * np.ceil(n / tile))
+        for n, tile in ((rows, 8), (inputs, side), (outputs, side))
+    ]
     return np.prod(filled)
 
 
 def torus_in_numpy(n_bytes, sides, link_bytes_per_s, hop_s):
     sides = np.array(sides)
     sent = 2 * n_bytes * (1 - 1 / sides.prod())
-    return sent / (link_bytes_per_s * np.maximum(2 * np.count_nonzero(sides > 1), 1)) + (2 * hop_s * (sides - 1)).sum()
+    return (
+        sent / (link_bytes_per_s * np.maximum(2 * np.count_nonzero(sides > 1), 1))
+        + (2 * hop_s * (sides - 1)).sum()
+    )
 
 
 def short_specs(data, model):
@@ -45,7 +56,9 @@ def short_specs(data, model):
 
 
 def through_the_gather(loss, shard, x, y):
-    return jax.grad(lambda s: loss(jax.lax.all_gather(s, "x", tiled=True), x, y))(shard) / jax.lax.axis_size("x")
+    return jax.grad(lambda s: loss(jax.lax.all_gather(s, "x", tiled=True), x, y))(
+        shard
+    ) / jax.lax.axis_size("x")
 
 
 ANSWERS = {

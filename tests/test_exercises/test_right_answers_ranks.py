@@ -5,7 +5,11 @@ import math
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+)
 from torch.nn.functional import cross_entropy
 
 from exercises import several_ranks
@@ -14,12 +18,21 @@ from trainplan.cluster import Layout
 
 
 def summed_behind_the_loss(model, images, labels):
-    """Gradients travel while the loss is summed, and are waited for at the end, one of them by its future."""
-    rank, ranks = dist.get_rank(), dist.get_world_size()
+    """Gradients travel while the loss is summed, and are waited for at the end, one of
+    them by its future.
+    """
+    rank = dist.get_rank()
+    ranks = dist.get_world_size()
     model.zero_grad()
-    loss = cross_entropy(model(images.tensor_split(ranks)[rank]), labels.tensor_split(ranks)[rank], reduction="sum")
+    loss = cross_entropy(
+        model(images.tensor_split(ranks)[rank]),
+        labels.tensor_split(ranks)[rank],
+        reduction="sum",
+    )
     (loss / len(images)).backward()
-    first, *works = [dist.all_reduce(weight.grad, async_op=True) for weight in model.parameters()]
+    first, *works = [
+        dist.all_reduce(weight.grad, async_op=True) for weight in model.parameters()
+    ]
     first.get_future().wait()
     total = loss.detach() / len(images)
     dist.all_reduce(total)
@@ -30,12 +43,17 @@ def summed_behind_the_loss(model, images, labels):
 
 def backwards_ring(x):
     """Sends to the left, and adds the parts up from the other end."""
-    rank, ranks = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
+    ranks = dist.get_world_size()
     parts = [part.clone() for part in x.tensor_split(ranks)]
     for step in range(2 * (ranks - 1)):
-        sent, kept = (rank + step) % ranks, (rank + step + 1) % ranks
+        sent = (rank + step) % ranks
+        kept = (rank + step + 1) % ranks
         inbox = torch.empty_like(parts[kept])
-        requests = [dist.isend(parts[sent], (rank - 1) % ranks), dist.irecv(inbox, (rank + 1) % ranks)]
+        requests = [
+            dist.isend(parts[sent], (rank - 1) % ranks),
+            dist.irecv(inbox, (rank + 1) % ranks),
+        ]
         for request in requests:
             request.wait()
         parts[kept] = parts[kept] + inbox if step < ranks - 1 else inbox
@@ -48,15 +66,19 @@ def merged_by_softmax(out_1, lse_1, out_2, lse_2):
 
 
 def kept_token_by_token(chosen, experts, factor):
-    room, kept = [math.ceil(factor * len(chosen) / experts)] * experts, []
+    room = [math.ceil(factor * len(chosen) / experts)] * experts
+    kept = []
     for expert in chosen.tolist():
         kept.append(room[expert] > 0)
         room[expert] -= 1
     return torch.tensor(kept)
 
 
-COLUMNS, ROWS = ("query", "key", "value", "up"), ("out", "down")
-PLAN = {name: ColwiseParallel() for name in COLUMNS} | {name: RowwiseParallel() for name in ROWS}
+COLUMNS = ("query", "key", "value", "up")
+ROWS = ("out", "down")
+PLAN = {name: ColwiseParallel() for name in COLUMNS} | {
+    name: RowwiseParallel() for name in ROWS
+}
 
 
 RIGHT = {
@@ -68,7 +90,10 @@ RIGHT = {
     ],
     "13.8": [merged_by_softmax],
     "13.9": [kept_token_by_token],
-    "15.4": [Layout(data=2, tensor=4, pipeline=8, interleave=10), Layout(data=8, tensor=4, pipeline=2, zero=1)],
+    "15.4": [
+        Layout(data=2, tensor=4, pipeline=8, interleave=10),
+        Layout(data=8, tensor=4, pipeline=2, zero=1),
+    ],
 }
 ON_RANKS = ("12.1", "12.3", "13.5")
 CASES = [
@@ -85,6 +110,7 @@ CASES = [
 
 @pytest.mark.parametrize(("number", "answer"), CASES)
 def test_a_right_answer_of_another_style_passes(number, answer, monkeypatch):
-    monkeypatch.setattr(several_ranks, "TIMEOUT_S", 120.0)  # a busy machine starts ranks late
+    # a busy machine starts ranks late
+    monkeypatch.setattr(several_ranks, "TIMEOUT_S", 120.0)
     outcome = check(number, answer)
     assert outcome.state == "passed", outcome

@@ -1,4 +1,6 @@
-"""Right kernels of 03 and 04 that do it in another way than the solutions: each must pass."""
+"""Right kernels of 03 and 04 that do it in another way than the solutions: each must
+pass.
+"""
 
 import numpy as np
 import pytest
@@ -58,38 +60,50 @@ def saxpy_with_fma(a, x, y):
 def blur_of_a_shared_tile(image, out):
     tile = cuda.shared.array((18, 18), float32)
     column, row = cuda.grid(2)
-    high, wide = cuda.blockDim.y + 2, cuda.blockDim.x + 2
-    top, left = cuda.blockIdx.y * cuda.blockDim.y - 1, cuda.blockIdx.x * cuda.blockDim.x - 1
+    high = cuda.blockDim.y + 2
+    wide = cuda.blockDim.x + 2
+    top = cuda.blockIdx.y * cuda.blockDim.y - 1
+    left = cuda.blockIdx.x * cuda.blockDim.x - 1
     first = cuda.threadIdx.y * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(first, high * wide, cuda.blockDim.x * cuda.blockDim.y):
-        r, c = top + i // wide, left + i % wide
+        r = top + i // wide
+        c = left + i % wide
         inside = 0 <= r < image.shape[0] and 0 <= c < image.shape[1]
         tile[i // wide, i % wide] = image[r, c] if inside else float32(0)
     cuda.syncthreads()
     if row < image.shape[0] and column < image.shape[1]:
-        total, count = float32(0), 0
+        total = float32(0)
+        count = 0
         for r in range(3):
             for c in range(3):
                 total += tile[cuda.threadIdx.y + r, cuda.threadIdx.x + c]
-                count += 0 <= row + r - 1 < image.shape[0] and 0 <= column + c - 1 < image.shape[1]
+                count += (
+                    0 <= row + r - 1 < image.shape[0]
+                    and 0 <= column + c - 1 < image.shape[1]
+                )
         out[row, column] = total / count
 
 
 @cuda.jit
 def bias_by_linear_index(x, bias, out):
     block = cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x
-    i = (block * cuda.blockDim.y + cuda.threadIdx.y) * cuda.blockDim.x + cuda.threadIdx.x
+    i = (
+        block * cuda.blockDim.y + cuda.threadIdx.y
+    ) * cuda.blockDim.x + cuda.threadIdx.x
     if i >= out.size:
         return
-    row, column = i // x.shape[1], i % x.shape[1]
+    row = i // x.shape[1]
+    column = i % x.shape[1]
     out[row, column] = x[row, column] + bias[column]
 
 
 @cuda.jit
 def transpose_swizzled(a, out):
     tile = cuda.shared.array((32, 32), float32)
-    x, y = cuda.threadIdx.x, cuda.threadIdx.y
-    column, row = cuda.blockIdx.x * 32, cuda.blockIdx.y * 32
+    x = cuda.threadIdx.x
+    y = cuda.threadIdx.y
+    column = cuda.blockIdx.x * 32
+    row = cuda.blockIdx.y * 32
     if row + y < a.shape[0] and column + x < a.shape[1]:
         tile[y, x ^ y] = a[row + y, column + x]
     cuda.syncthreads()
@@ -100,7 +114,8 @@ def transpose_swizzled(a, out):
 @cuda.jit
 def sum_of_shuffles_in_float64(x, total):
     sums = cuda.shared.array(8, float64)
-    i, t = cuda.grid(1), cuda.threadIdx.x
+    i = cuda.grid(1)
+    t = cuda.threadIdx.x
     mine = float64(x[i]) if i < x.size else 0.0
     step = 16
     while step > 0:
@@ -122,13 +137,16 @@ def sum_of_shuffles_in_float64(x, total):
 @cuda.jit
 def matmul_with_one_shared_array(a, b, c):
     tiles = cuda.shared.array((2, 16, 17), float32)
-    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    x = cuda.threadIdx.x
+    y = cuda.threadIdx.y
     column, row = cuda.grid(2)
     product = float64(0)
     for tile in range((a.shape[1] + 15) // 16):
         k = 16 * tile
         tiles[0, y, x] = a[row, k + x] if row < a.shape[0] and k + x < a.shape[1] else 0
-        tiles[1, y, x] = b[k + y, column] if k + y < b.shape[0] and column < b.shape[1] else 0
+        tiles[1, y, x] = (
+            b[k + y, column] if k + y < b.shape[0] and column < b.shape[1] else 0
+        )
         cuda.syncthreads()
         for i in range(15, -1, -1):
             product += tiles[0, y, i] * tiles[1, i, x]
@@ -140,10 +158,13 @@ def matmul_with_one_shared_array(a, b, c):
 @cuda.jit
 def matmul_up_to_the_last_number(a, b, c):
     """Adds only the products that exist, so that its tiles need no zeros."""
-    tile_a, tile_b = cuda.shared.array((16, 16), float32), cuda.shared.array((16, 16), float32)
-    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    tile_a = cuda.shared.array((16, 16), float32)
+    tile_b = cuda.shared.array((16, 16), float32)
+    x = cuda.threadIdx.x
+    y = cuda.threadIdx.y
     column, row = cuda.grid(2)
-    inside, product = row < c.shape[0] and column < c.shape[1], float32(0)
+    inside = row < c.shape[0] and column < c.shape[1]
+    product = float32(0)
     for k in range(0, a.shape[1], 16):
         if row < a.shape[0] and k + x < a.shape[1]:
             tile_a[y, x] = a[row, k + x]
@@ -159,7 +180,8 @@ def matmul_up_to_the_last_number(a, b, c):
 
 
 def sectors_by_formula(stride, offset, element_bytes):
-    first, last = offset * element_bytes // 32, (offset + 31 * stride) * element_bytes // 32
+    first = offset * element_bytes // 32
+    last = (offset + 31 * stride) * element_bytes // 32
     return min(32, last - first + 1)
 
 
@@ -172,14 +194,22 @@ RIGHT = {
     "04.1": [sectors_by_formula],
     "04.2": [bias_by_linear_index],
     "04.3": [transpose_swizzled],
-    "04.5": [numba_kernels.sum_shared, numba_kernels.sum_shuffle, sum_of_shuffles_in_float64],
+    "04.5": [
+        numba_kernels.sum_shared,
+        numba_kernels.sum_shuffle,
+        sum_of_shuffles_in_float64,
+    ],
     "04.6": [
         numba_kernels.matmul_tiled,
         matmul_with_one_shared_array,
         matmul_up_to_the_last_number,
     ],
 }
-CASES = [pytest.param(number, answer, id=answer.__name__) for number, answers in RIGHT.items() for answer in answers]
+CASES = [
+    pytest.param(number, answer, id=answer.__name__)
+    for number, answers in RIGHT.items()
+    for answer in answers
+]
 
 
 @pytest.mark.parametrize(("number", "answer"), CASES)

@@ -1,4 +1,6 @@
-"""The schedule editor without a browser: moves that hold, and moves that are refused."""
+"""The schedule editor without a browser: moves that hold, and moves
+that are refused.
+"""
 
 import pytest
 
@@ -48,7 +50,9 @@ def test_a_move_that_a_dependency_forbids_is_undone_and_its_reason_said(asked, w
 @pytest.mark.complete
 def test_what_was_dragged_is_an_answer_and_can_be_drawn():
     made = ScheduleEditor(lab.schedule.gpipe(3, 5), forward_s=0.02, backward_s=0.04)
-    assert lab.check("14.3", {"order": made.order, "transfer_s": 0.0}).state == "not yet"
+    assert (
+        lab.check("14.3", {"order": made.order, "transfer_s": 0.0}).state == "not yet"
+    )
     for rank in (2, 1, 0):  # a rank's backwards wait for those of the rank after it
         for place, step in enumerate(lab.schedule.one_f_one_b(3, 5)[rank]):
             move(made, rank, step, place - made.order[rank].index(step))

@@ -1,4 +1,6 @@
-"""Notebook 14's checks take every answer that meets the targets, not the textbook's alone."""
+"""Notebook 14's checks take every answer that meets the targets, not the textbook's
+alone.
+"""
 
 import random
 
@@ -26,16 +28,22 @@ def test_the_textbook_s_orders_pass_whatever_a_transfer_costs(transfer_s):
 
 
 @pytest.mark.parametrize(
-    ("rank", "steps"), [(0, "F0 F2 F1 B0 F3 B1 F4 B2 B3 B4"), (1, "F0 F1 F2 B0 B1 F3 B2 F4 B3 B4")]
+    ("rank", "steps"),
+    [(0, "F0 F2 F1 B0 F3 B1 F4 B2 B3 B4"), (1, "F0 F1 F2 B0 B1 F3 B2 F4 B3 B4")],
 )
 def test_orders_that_are_as_quick_and_as_small_pass_too(rank, steps):
-    order = [steps.split() if i == rank else list(own) for i, own in enumerate(TEXTBOOK)]
+    order = [
+        steps.split() if i == rank else list(own) for i, own in enumerate(TEXTBOOK)
+    ]
     assert by_hand(order).state == "passed"
 
 
 def test_random_orders_are_judged_as_the_simulation_says():
-    """Swap two neighbours somewhere: what passes is in time and in memory, what doesn't is not."""
-    draw, seen = random.Random(14), set()
+    """Swap two neighbours somewhere: what passes is in time and in memory, what doesn't
+    is not.
+    """
+    draw = random.Random(14)
+    seen = set()
     for _ in range(100):
         order = [list(steps) for steps in TEXTBOOK]
         for _ in range(draw.randrange(1, 4)):
@@ -50,7 +58,10 @@ def test_random_orders_are_judged_as_the_simulation_says():
             assert outcome.state == "not yet"
             continue
         best = schedule.simulate(TEXTBOOK, 0.02, 0.04, transfer_s=TRANSFER_S)
-        good = max(played.peak_activations) <= 3 and played.makespan_s <= 1.01 * best.makespan_s
+        good = (
+            max(played.peak_activations) <= 3
+            and played.makespan_s <= 1.01 * best.makespan_s
+        )
         if outcome.state == "passed":
             assert good, order
         if not good:
@@ -65,8 +76,11 @@ def fold(order):
 
 @pytest.mark.complete
 def test_what_passes_as_a_v_is_what_the_simulation_finds_without_gaps_and_within_memory():
-    """Swap neighbours in the textbook's order: its W may stand elsewhere, its B may not."""
-    draw, seen = random.Random(145), {"passed": 0, "not yet": 0}
+    """Swap neighbours in the textbook's order: its W may stand elsewhere, its B may
+    not.
+    """
+    draw = random.Random(145)
+    seen = {"passed": 0, "not yet": 0}
     for _ in range(400):
         order = [list(steps) for steps in schedule.zb_v(2, 3)]
         for _ in range(draw.randrange(1, 4)):

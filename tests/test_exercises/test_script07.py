@@ -1,4 +1,6 @@
-"""Exercise 07.6: each set of faults is found, whatever the others are, and a right script of any style passes."""
+"""Exercise 07.6: each set of faults is found, whatever the others are, and a right
+script of any style passes.
+"""
 
 import copy
 import itertools
@@ -56,44 +58,62 @@ MORE = [(faults,) for faults in SETS if len(faults) not in (0, 1, 6)]
 def test_every_set_of_faults_is_found_and_no_other(faults, small_trials):
     outcome = checks.check("07.6", planted(*faults))
     assert outcome.state == ("not yet" if faults else "passed")
-    assert {fault for fault, words in TRACES.items() if words in outcome.message} == set(faults)
+    assert {
+        fault for fault, words in TRACES.items() if words in outcome.message
+    } == set(faults)
     assert outcome.details.get("faults_left", 0) == len(faults)
 
 
 def test_the_reference_learns_what_a_plain_loop_learns():
     model, pixels, labels = given()
-    own, x = copy.deepcopy(model), (torch.from_numpy(pixels).float() / 255 - 0.5) / 0.5
-    optimizer, losses = torch.optim.SGD(own.parameters(), lr=0.03, momentum=0.9), []
+    own = copy.deepcopy(model)
+    x = (torch.from_numpy(pixels).float() / 255 - 0.5) / 0.5
+    optimizer = torch.optim.SGD(own.parameters(), lr=0.03, momentum=0.9)
+    losses = []
     for start in range(0, 13, 4):
-        part = cross_entropy(own(x[start : start + 4]), torch.from_numpy(labels[start : start + 4]), reduction="none")
+        part = cross_entropy(
+            own(x[start : start + 4]),
+            torch.from_numpy(labels[start : start + 4]),
+            reduction="none",
+        )
         optimizer.zero_grad()
         part.mean().backward()
         optimizer.step()
         losses += part.tolist()
     result = slow_script.train(model, pixels, labels, "cpu", 4, 0.03)
     assert result["loss"] == pytest.approx(sum(losses) / 13, rel=1e-5)
-    assert result["accuracy"] == pytest.approx(float((own(x).argmax(1).numpy() == labels).mean()))
+    assert result["accuracy"] == pytest.approx(
+        float((own(x).argmax(1).numpy() == labels).mean())
+    )
     for a, b in zip(model.parameters(), own.parameters(), strict=True):
         torch.testing.assert_close(a, b)
 
 
 def test_the_notebooks_script_has_the_six_faults_and_learns_the_same(small_trials):
     (path,) = [path for path in notebook_paths() if path.name.startswith("07")]
-    (source,) = [source for source in code_cells(path) if source.startswith("def as_found")]
+    (source,) = [
+        source for source in code_cells(path) if source.startswith("def as_found")
+    ]
     names = {"torch": torch, "cross_entropy": cross_entropy}
     exec(source, names)
     message = checks.check("07.6", names["as_found"]).message
     assert "6 of 6 faults remain:" in message
     model, pixels, labels = given()
     expected = slow_script.train(copy.deepcopy(model), pixels, labels, "cpu", 4, 0.05)
-    assert names["as_found"](model, pixels, labels, "cpu", 4, 0.05) == pytest.approx(expected, rel=1e-5)
+    assert names["as_found"](model, pixels, labels, "cpu", 4, 0.05) == pytest.approx(
+        expected, rel=1e-5
+    )
     assert not torch.is_anomaly_enabled()
 
 
 def by_data_loader(model, images, labels, device, batch, lr):
-    """Another style: a DataLoader, inference_mode, losses kept in a list, a look at the loss every fifth step."""
+    """Another style: a DataLoader, inference_mode, losses kept in a list, a look at the
+    loss every fifth step.
+    """
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, foreach=False)
-    data = TensorDataset((torch.tensor(images).float() / 255 - 0.5) / 0.5, torch.tensor(labels))
+    data = TensorDataset(
+        (torch.tensor(images).float() / 255 - 0.5) / 0.5, torch.tensor(labels)
+    )
     losses = []
     for i, (x, y) in enumerate(DataLoader(data, batch_size=batch)):
         loss = cross_entropy(model(x.to(device)), y.to(device), reduction="sum")
@@ -104,8 +124,14 @@ def by_data_loader(model, images, labels, device, batch, lr):
         if i % 5 == 4:
             f"{loss:.2f}"
     with torch.inference_mode():
-        right = sum((model(x.to(device)).argmax(1) == y).sum() for x, y in DataLoader(data, batch_size=16))
-    return {"loss": (sum(losses) / len(images)).item(), "accuracy": right.item() / len(images)}
+        right = sum(
+            (model(x.to(device)).argmax(1) == y).sum()
+            for x, y in DataLoader(data, batch_size=16)
+        )
+    return {
+        "loss": (sum(losses) / len(images)).item(),
+        "accuracy": right.item() / len(images),
+    }
 
 
 @pytest.mark.parametrize("answer", [by_data_loader, variant(log=4)])
@@ -153,4 +179,6 @@ def test_each_way_of_reading_back_counts(way, small_trials):
         return planted()(model, images, labels, device, batch, lr)
 
     message = checks.check("07.6", script).message
-    assert re.search(r"1 of 6 faults remains:.*\(1\) the host asked", message, re.DOTALL)
+    assert re.search(
+        r"1 of 6 faults remains:.*\(1\) the host asked", message, re.DOTALL
+    )

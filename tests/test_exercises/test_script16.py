@@ -1,4 +1,6 @@
-"""Notebook 16's script, from its own cells: each technique trains, and changes what it says."""
+"""Notebook 16's script, from its own cells: each technique trains, and changes what it
+says.
+"""
 
 from types import SimpleNamespace
 
@@ -12,12 +14,15 @@ from labkit.lesson.notebook_files import tagged_cells
 from labkit.measure.machine import machine
 from tests.selection import sampled
 
-NAMES = tagged_cells("16", "script", lab=labkit, machine=machine(), best=search_budget.RATES, length=8)
+NAMES = tagged_cells(
+    "16", "script", lab=labkit, machine=machine(), best=search_budget.RATES, length=8
+)
 
 
 @pytest.mark.parametrize("technique", sampled(list(NAMES["techniques"]), 5))
 def test_the_script_trains_with_each_technique(technique):
-    switches = NAMES["switched"]([technique]) | {"threads": 1}  # several would wait for a busy core
+    # several would wait for a busy core
+    switches = NAMES["switched"]([technique]) | {"threads": 1}
     accuracy, images = NAMES["train"](0, **switches)
     assert 0 <= accuracy <= 1
     assert images in [n * len(NAMES["paths"]) for n in range(1, NAMES["patience"] + 1)]
@@ -27,16 +32,25 @@ def settings(**switches):
     return SimpleNamespace(**(NAMES["article"] | switches))
 
 
-@pytest.mark.parametrize("switches", [{}, {"cached": True}, {"cached": True, "reduced": True}])
+@pytest.mark.parametrize(
+    "switches", [{}, {"cached": True}, {"cached": True, "reduced": True}]
+)
 def test_an_epoch_has_every_image_once(switches):
     torch.manual_seed(0)
-    batches = [labels for _, labels in next(NAMES["epochs"](settings(batch=4, **switches)))]
+    batches = [
+        labels for _, labels in next(NAMES["epochs"](settings(batch=4, **switches)))
+    ]
     assert {len(labels) for labels in batches} == {4}
-    assert sorted(torch.cat(batches).tolist()) == sorted(int(path.parent.name) for path in NAMES["paths"])
+    assert sorted(torch.cat(batches).tolist()) == sorted(
+        int(path.parent.name) for path in NAMES["paths"]
+    )
 
 
 def test_two_ranks_share_the_images():
-    shares = [NAMES["epochs"](settings(cached=True, batch=16, rank=rank, ranks=2)) for rank in range(2)]
+    shares = [
+        NAMES["epochs"](settings(cached=True, batch=16, rank=rank, ranks=2))
+        for rank in range(2)
+    ]
     sizes = [[len(labels) for _, labels in next(share)] for share in shares]
     assert sizes == [[8] * (len(NAMES["paths"]) // 16)] * 2
 
@@ -51,7 +65,8 @@ def test_whitened_filters_see_patches_without_correlation():
     pictures = NAMES["painted"](torch.rand(256, 1, 24, 24), seed=0)
     layer = nn.Conv2d(3, 16, 3)
     NAMES["whiten"](layer, pictures)
-    seen = nn.functional.conv2d(pictures, layer.weight).transpose(0, 1).flatten(1)  # (16, patches)
+    # (16, patches)
+    seen = nn.functional.conv2d(pictures, layer.weight).transpose(0, 1).flatten(1)
     assert torch.allclose(seen[:8], -seen[8:], atol=1e-4)
     assert torch.allclose(torch.corrcoef(seen[:8]), torch.eye(8), atol=0.01)
 
@@ -88,7 +103,9 @@ def test_averaged_weights_follow_the_model_and_are_what_is_judged():
 
 def test_rates_are_tuned_with_seeds_that_are_not_raced(monkeypatch):
     seen = []
-    monkeypatch.setitem(NAMES, "train", lambda seed, **switches: (seen.append(seed), (1.0, 10))[1])
+    monkeypatch.setitem(
+        NAMES, "train", lambda seed, **switches: (seen.append(seed), (1.0, 10))[1]
+    )
     sweep = NAMES["swept"](batch=32)
     assert min(seen) >= 10_000
     assert set(sweep.results) == {0.001}
@@ -97,4 +114,8 @@ def test_rates_are_tuned_with_seeds_that_are_not_raced(monkeypatch):
 def test_views_of_an_image_are_itself_and_two_that_are_moved():
     image = torch.zeros(1, 1, 5, 5)
     image[0, 0, 2, 2] = 1
-    assert NAMES["Views"](nn.Identity())(image)[0, 0].nonzero().tolist() == [[1, 1], [2, 2], [3, 3]]
+    assert NAMES["Views"](nn.Identity())(image)[0, 0].nonzero().tolist() == [
+        [1, 1],
+        [2, 2],
+        [3, 3],
+    ]

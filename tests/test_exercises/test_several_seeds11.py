@@ -1,4 +1,6 @@
-"""The same training from several seeds: what they reached, and trainings that take turns."""
+"""The same training from several seeds: what they reached, and trainings that take
+turns.
+"""
 
 import math
 import random
@@ -18,7 +20,15 @@ def made(values, never=()):
     """Runs that reached 97 % after so many seconds."""
     return Runs(
         tuple(
-            Run(i, 8, (1.0, 0.5), (0.5, 0.9 if i in never else 0.98), (0.1, value), (8, 16), nn.Identity())
+            Run(
+                i,
+                8,
+                (1.0, 0.5),
+                (0.5, 0.9 if i in never else 0.98),
+                (0.1, value),
+                (8, 16),
+                nn.Identity(),
+            )
             for i, value in enumerate(values)
         ),
         "made",
@@ -29,7 +39,9 @@ def test_seeds_are_counted_or_given():
     small = {"small": (setup_with(), 16)}
     runs = interleaved(small, 3, epochs=1, **GIVEN)["small"]
     assert [run.seed for run in runs.runs] == [0, 1, 2]
-    assert [run.seed for run in interleaved(small, [7, 9], epochs=1, **GIVEN)["small"].runs] == [7, 9]
+    assert [
+        run.seed for run in interleaved(small, [7, 9], epochs=1, **GIVEN)["small"].runs
+    ] == [7, 9]
     assert "small, batch 16" in str(runs)
     assert "<table" in runs._repr_html_()
     best = [max(run.accuracies) for run in runs.runs]
@@ -42,7 +54,10 @@ def test_seeds_are_counted_or_given():
 def test_time_to_is_a_median_with_its_ends_and_never_counts_as_inf():
     found = made([1.0, 3.0, 2.0]).time_to(0.97)
     assert (found.low, found.median, found.high, found.arrived) == (1.0, 2.0, 3.0, 3)
-    assert str(found) == "3 of 3 seeds reached 97.0 %; median 2.00 s, from 1.00 s to 3.00 s"
+    assert (
+        str(found)
+        == "3 of 3 seeds reached 97.0 %; median 2.00 s, from 1.00 s to 3.00 s"
+    )
     late = made([1.0, 3.0, 2.0], never={1}).time_to(0.97)
     assert (late.median, late.high, late.arrived) == (2.0, math.inf, 2)
     assert "to never" in str(late)
@@ -53,7 +68,10 @@ def test_time_to_is_a_median_with_its_ends_and_never_counts_as_inf():
 
 
 def test_seeds_that_never_arrived_leave_an_end_open():
-    sure, mostly, never = (made([1.0, 1.1, 0.9, 1.05, 0.95], never=which) for which in ((), {4}, set(range(5))))
+    sure, mostly, never = (
+        made([1.0, 1.1, 0.9, 1.05, 0.95], never=which)
+        for which in ((), {4}, set(range(5)))
+    )
     assert sure.faster_than(never, 0.97).low > 1
     assert sure.faster_than(never, 0.97).high == math.inf
     assert never.faster_than(sure, 0.97).verdict == "slower"
@@ -65,14 +83,20 @@ def test_seeds_that_never_arrived_leave_an_end_open():
 
 
 def test_the_interval_is_mann_and_whitneys():
-    """Critical values of their tables, two-sided 5 %: 0 for 4 and 4, 2 for 5 and 5, 23 for 10 and 10."""
+    """Critical values of their tables, two-sided 5 %: 0 for 4 and 4, 2 for 5 and 5, 23
+    for 10 and 10.
+    """
     assert [_bound_rank(n, n) for n in (3, 4, 5, 10)] == [0, 1, 3, 24]
 
 
 def test_the_interval_holds_the_truth_in_at_least_95_of_100_draws():
-    draw, held = random.Random(5), 0
+    draw = random.Random(5)
+    held = 0
     for _ in range(400):
-        a, b = ([draw.lognormvariate(mean, 0.5) for _ in range(5)] for mean in (math.log(2), 0))
+        a, b = (
+            [draw.lognormvariate(mean, 0.5) for _ in range(5)]
+            for mean in (math.log(2), 0)
+        )
         low, high, _ = _interval(a, b)
         held += low <= 2 <= high
     assert 0.94 < held / 400 < 1
@@ -91,6 +115,9 @@ def test_trainings_are_interleaved():
     assert order == [("a", 3), ("b", 3), ("b", 4), ("a", 4), ("a", 5), ("b", 5)]
     assert [run.batch for run in found["b"].runs] == [32] * 3
     assert found["a"].name == "a"
-    assert found["a"].runs[0].losses == fit(setup_with(), seed=3, batch=16, epochs=1, **GIVEN).losses
+    assert (
+        found["a"].runs[0].losses
+        == fit(setup_with(), seed=3, batch=16, epochs=1, **GIVEN).losses
+    )
     with pytest.raises(BadArgument, match="named"):
         interleaved({}, 3, epochs=1, **GIVEN)

@@ -1,4 +1,6 @@
-"""Slurm on two hosts, with the job that as_script writes: needs root, iproute2, slurm-wlm and munge."""
+"""Slurm on two hosts, with the job that as_script writes: needs root, iproute2,
+slurm-wlm and munge.
+"""
 
 import subprocess
 import time
@@ -23,7 +25,9 @@ def needs_slurm(test):
 
 
 def counted(folder, until):
-    """Sums of both ranks, each noted in a file, from where the file ends; as many as `until`."""
+    """Sums of both ranks, each noted in a file, from where the file ends; as many as
+    `until`.
+    """
     import socket
     from pathlib import Path
 
@@ -43,9 +47,17 @@ def counted(folder, until):
 
 
 def running_here():
-    """The process numbers and command lines of the daemons and ranks that run on this machine."""
-    listed = subprocess.run(["ps", "-eo", "pid,comm,args"], capture_output=True, text=True, check=True).stdout
-    ours = {line for line in listed.splitlines() if line.split()[1] in DAEMONS or "labkit-hosts" in line}
+    """The process numbers and command lines of the daemons and ranks that run on this
+    machine.
+    """
+    listed = subprocess.run(
+        ["ps", "-eo", "pid,comm,args"], capture_output=True, text=True, check=True
+    ).stdout
+    ours = {
+        line
+        for line in listed.splitlines()
+        if line.split()[1] in DAEMONS or "labkit-hosts" in line
+    }
     return {line for line in ours if "<defunct>" not in line}
 
 
@@ -63,9 +75,13 @@ def cluster():
 
 @pytest.fixture
 def job(tmp_path, monkeypatch):
-    """Writes a function's job for two nodes without GPUs; a job's ranks import torch, which takes them seconds."""
+    """Writes a function's job for two nodes without GPUs; a job's ranks import torch,
+    which takes them seconds.
+    """
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    return lambda fn, *args, **options: as_script(fn, tmp_path, *args, nproc=1, nnodes=2, gpus=False, **options).slurm
+    return lambda fn, *args, **options: (
+        as_script(fn, tmp_path, *args, nproc=1, nnodes=2, gpus=False, **options).slurm
+    )
 
 
 def output(job):
@@ -92,13 +108,21 @@ def test_a_job_whose_node_dies_starts_again_on_both_and_goes_on(cluster, job, tm
 def test_what_a_command_of_slurm_refuses_is_told(cluster, tmp_path):
     (tmp_path / "job.slurm").write_text("no script\n")
     with pytest.raises(
-        LabError, match=r"sbatch --parsable job.slurm ended with exit status 1: .*does not look like a batch script"
+        LabError,
+        match=(
+            r"sbatch --parsable job.slurm ended with exit status 1: .*does not look"
+            r" like a batch script"
+        ),
     ):
         cluster.submit(tmp_path / "job.slurm")
 
 
 def test_without_slurm_a_sentence_says_what_adds_it(monkeypatch):
-    monkeypatch.setattr(slurm.shutil, "which", lambda name: None if name == "slurmd" else name)
-    assert slurm_missing() == (
-        "Slurm isn't installed here: slurmd missing. On Debian and Ubuntu, `make programs` adds it."
+    monkeypatch.setattr(
+        slurm.shutil, "which", lambda name: None if name == "slurmd" else name
+    )
+    assert (
+        slurm_missing()
+        == "Slurm isn't installed here: slurmd missing. On Debian and Ubuntu, `make"
+        " programs` adds it."
     )

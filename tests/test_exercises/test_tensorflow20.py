@@ -1,4 +1,6 @@
-"""TensorFlow beside torch: None where it is missing, else on two devices of the CPU with torch's threads, quietly."""
+"""TensorFlow beside torch: None where it is missing, else on two devices of the CPU
+with torch's threads, quietly.
+"""
 
 import subprocess
 import sys
@@ -28,6 +30,8 @@ print(names, tf.config.threading.get_intra_op_parallelism_threads())
 @pytest.mark.complete
 @needs("tensorflow")
 def test_it_has_torchs_threads_and_the_cpu_as_two_devices_and_says_nothing():
-    done = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", ASK], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "['/device:CPU:0', '/device:CPU:1'] 3\n"
     assert done.stderr == ""

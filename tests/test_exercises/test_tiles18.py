@@ -1,4 +1,6 @@
-"""Notebook 18: its figures, what compilers made of its kernels, and unusual answers that are right."""
+"""Notebook 18: its figures, what compilers made of its kernels, and unusual answers
+that are right.
+"""
 
 # ruff: noqa: N803 - kernels write constants in capitals
 
@@ -17,22 +19,41 @@ from labkit.plot import to_png
 from scripts import tile_code
 from tests.helpers import check
 
-with_triton = pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="Triton is not installed here")
-ADD = compiled.Code("add", 90, {"threads": 128, "numbers a load": 4, "ld.global": 4}, "recorded")
+with_triton = pytest.mark.skipif(
+    not importlib.util.find_spec("triton"), reason="Triton is not installed here"
+)
+ADD = compiled.Code(
+    "add", 90, {"threads": 128, "numbers a load": 4, "ld.global": 4}, "recorded"
+)
 
 
 def test_thread_0_has_four_neighbours_and_again_four_after_all_threads_had_some():
     picture = figures.tile_shares(1024, ADD)
-    assert "128 threads: thread 0 loads 0 to 3 and 512 to 515, with an instruction for each 4" in picture.sentence
-    cells = [patch for patch in picture.ax.patches if patch.get_facecolor() == picture.ax.patches[0].get_facecolor()]
-    assert [cell.get_xy() for cell in cells] == [(i, row) for row in (0, 4) for i in range(4)]
+    assert (
+        "128 threads: thread 0 loads 0 to 3 and 512 to 515, with an instruction for"
+        " each 4" in picture.sentence
+    )
+    cells = [
+        patch
+        for patch in picture.ax.patches
+        if patch.get_facecolor() == picture.ax.patches[0].get_facecolor()
+    ]
+    assert [cell.get_xy() for cell in cells] == [
+        (i, row) for row in (0, 4) for i in range(4)
+    ]
     assert to_png(picture.ax).startswith(b"\x89PNG")
 
 
 def test_the_first_tiles_of_an_order_and_the_stripes_that_they_need():
-    orders = {"rows": lambda i, rows, columns: (i // columns, i % columns), "columns": lambda i, rows, _: (i % rows, 0)}
+    orders = {
+        "rows": lambda i, rows, columns: (i // columns, i % columns),
+        "columns": lambda i, rows, _: (i % rows, 0),
+    }
     picture = figures.first_tiles(orders, rows=4, columns=4, at_once=4)
-    assert "rows: 1 of a and 4 of b, 5 in all; columns: 4 of a and 1 of b, 5 in all." in picture.sentence
+    assert (
+        "rows: 1 of a and 4 of b, 5 in all; columns: 4 of a and 1 of b, 5 in all."
+        in picture.sentence
+    )
     assert to_png(picture.ax).startswith(b"\x89PNG")
 
 
@@ -43,8 +64,12 @@ def test_what_was_recorded_has_each_generations_own_instructions():
     for row in rows:
         if row["what"] in own.values():
             assert own[row["capability"]] == row["what"]
-    assert {row["name"] for row in rows if row["what"] == "setmaxnreg"} == {"specialised"}
-    assert "TMA (cp.async.bulk)" not in {row["what"] for row in rows if row["name"] == "pointers"}
+    assert {row["name"] for row in rows if row["what"] == "setmaxnreg"} == {
+        "specialised"
+    }
+    assert "TMA (cp.async.bulk)" not in {
+        row["what"] for row in rows if row["name"] == "pointers"
+    }
     assert {row["capability"] for row in rows if row["name"] == "cutile"} == set(own)
 
 
@@ -63,8 +88,12 @@ def test_without_triton_it_says_what_was_recorded(monkeypatch):
 @with_triton
 @pytest.mark.slow
 def test_the_compiler_makes_the_same_families_as_were_recorded():
-    """Counts differ from version to version; which instructions a generation has does not."""
-    made = {(one.name, one.capability): set(one.instructions) for one in tile_code.codes()}
+    """Counts differ from version to version; which instructions a generation has does
+    not.
+    """
+    made = {
+        (one.name, one.capability): set(one.instructions) for one in tile_code.codes()
+    }
     monitored = ("mma.sync", "wgmma", "tcgen05", "TMA (cp.async.bulk)", "setmaxnreg")
     with compiled.RECORDED.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -80,7 +109,10 @@ def test_triton_compiles_the_solutions_and_their_notebooks_kernels(capability):
     names = tile_code.kernels()
     launches = {
         "softmax": ((x, x, 1000), {"BLOCK": 1024}),
-        "matmul": ((x, x, x, 4096), {"GROUP": 8, "TILE": 128, "DEPTH": 64, "num_warps": 8}),
+        "matmul": (
+            (x, x, x, 4096),
+            {"GROUP": 8, "TILE": 128, "DEPTH": 64, "num_warps": 8},
+        ),
         "attention": ((x, x, x, x, 1000, 0.125), {"WIDTH": 64, "TILE": 64}),
     }
     for name, (args, constants) in launches.items():
@@ -98,24 +130,33 @@ def by_a_row_of_two_axes(x, out, columns, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def diagonal_apart(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
+def diagonal_apart(
+    q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr
+):
     """Tiles before the diagonal need no mask, and the one on it is merged last."""
     first = tl.program_id(0) * TILE
     query = first + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
     top = tl.full((TILE,), -float("inf"), tl.float32)
-    total, mixed = tl.zeros((TILE,), tl.float32), tl.zeros((TILE, WIDTH), tl.float32)
+    total = tl.zeros((TILE,), tl.float32)
+    mixed = tl.zeros((TILE, WIDTH), tl.float32)
     for start in range(0, first, TILE):
         key = start + tl.arange(0, TILE)
         scores = tl.dot(mine, load_rows(k, key, tokens, WIDTH).T) * scale
-        top, total, mixed = merge(top, total, mixed, scores, load_rows(v, key, tokens, WIDTH))
+        top, total, mixed = merge(
+            top, total, mixed, scores, load_rows(v, key, tokens, WIDTH)
+        )
     scores = tl.dot(mine, load_rows(k, query, tokens, WIDTH).T) * scale
     scores = tl.where(query[:, None] >= query[None, :], scores, float("-inf"))
-    top, total, mixed = merge(top, total, mixed, scores, load_rows(v, query, tokens, WIDTH))
+    top, total, mixed = merge(
+        top, total, mixed, scores, load_rows(v, query, tokens, WIDTH)
+    )
     store_rows(out, query, tokens, mixed / total[:, None], WIDTH)
 
 
-@pytest.mark.parametrize(("number", "answer"), [("18.2", by_a_row_of_two_axes), ("18.5", diagonal_apart)])
+@pytest.mark.parametrize(
+    ("number", "answer"), [("18.2", by_a_row_of_two_axes), ("18.5", diagonal_apart)]
+)
 def test_other_ways_that_are_right_pass(number, answer):
     outcome = check(number, answer)
     assert outcome.state == "passed", outcome

@@ -1,4 +1,6 @@
-"""Notebook 21 where JAX finds a TPU: a stand-in for it lies before the CPU's devices, and all work runs on the CPU."""
+"""Notebook 21 where JAX finds a TPU: a stand-in for it lies before the CPU's devices,
+and all work runs on the CPU.
+"""
 
 import subprocess
 import sys
@@ -35,12 +37,28 @@ assert {"ci": 128, "cpu": 8192, "gpu": 8192} in asked, asked
 """
 
 
-def test_what_a_tpu_did_is_measured_there_and_recorded_by_its_name(home, tmp_path, monkeypatch):
+def test_what_a_tpu_did_is_measured_there_and_recorded_by_its_name(
+    home, tmp_path, monkeypatch
+):
     monkeypatch.setenv("LABKIT_PROFILE", "smoke")
-    done = subprocess.run([sys.executable, "-c", RUN], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert record._keep(home / "results.jsonl", tmp_path / "machine.jsonl", "21") > 0
     kept = {entry.key: entry for entry in results.read(tmp_path / "machine.jsonl")[0]}
-    product, step = (kept[f"21.2 {what}, TPU v5 lite"] for what in ("a product", "gradients"))
-    assert (product.unit, product.size, product.dtype, product.origin) == ("FLOP/s", "n = 128", "bfloat16", "measured")
-    assert (step.unit, step.size, step.dtype, step.origin) == ("images/s", "64 images", "float32", "measured")
+    product, step = (
+        kept[f"21.2 {what}, TPU v5 lite"] for what in ("a product", "gradients")
+    )
+    assert (product.unit, product.size, product.dtype, product.origin) == (
+        "FLOP/s",
+        "n = 128",
+        "bfloat16",
+        "measured",
+    )
+    assert (step.unit, step.size, step.dtype, step.origin) == (
+        "images/s",
+        "64 images",
+        "float32",
+        "measured",
+    )

@@ -20,10 +20,14 @@ def no_jax(monkeypatch):
 @pytest.mark.parametrize("solved", [False, True])
 def test_every_cell_runs(no_jax, home, solved, monkeypatch):
     monkeypatch.setenv("LABKIT_PROFILE", "smoke")
-    names = {"__name__": "__main__", "display": lambda *shown: None}  # which IPython defines
+    # which IPython defines
+    names = {"__name__": "__main__", "display": lambda *shown: None}
     for source in code_cells(PATH):
         number = notebook_files.stub_number(source)
-        exec(exercise_files.solutions("21")[number] if number and solved else source, names)
+        exec(
+            exercise_files.solutions("21")[number] if number and solved else source,
+            names,
+        )
     assert names["jax"] is None
     assert "make appendix" in names["missing"]
 

@@ -20,7 +20,9 @@ TAME = {
 
 
 def seconds(processor, n=100, dtype="float32", times=1, fresh=True, **trap):
-    """Seconds of `times` blurs by the workstation's own clock, numbers and transfers counted."""
+    """Seconds of `times` blurs by the workstation's own clock, numbers and transfers
+    counted.
+    """
     station = Workstation(**{**TAME, **trap})
     x = None
     for _ in range(times):
@@ -56,14 +58,21 @@ def test_each_trap_moves_the_gpus_time_as_it_says(trap, expected_s):
 def test_numbers_in_the_wrong_memory_are_refused():
     station = Workstation()
     x = station.random(10, "float32")
-    with pytest.raises(BadArgument, match="gpu_blur needs its numbers in the GPU's memory; these are in main memory"):
+    with pytest.raises(
+        BadArgument,
+        match=(
+            "gpu_blur needs its numbers in the GPU's memory; these are in main memory"
+        ),
+    ):
         station.gpu_blur(x)
     with pytest.raises(BadArgument, match="cpu_blur needs its numbers in main memory"):
         station.cpu_blur(station.to_gpu(x))
 
 
 def test_an_unknown_dtype_and_an_endless_benchmark_are_refused(monkeypatch):
-    with pytest.raises(BadArgument, match="dtype to be one of 'float32', 'float64', got 'int8'"):
+    with pytest.raises(
+        BadArgument, match="dtype to be one of 'float32', 'float64', got 'int8'"
+    ):
         Workstation().random(10, "int8")
     monkeypatch.setattr(workstation, "_MOST_RUNS", 3)
     with pytest.raises(BadMeasurement, match="3 blurs are enough"):

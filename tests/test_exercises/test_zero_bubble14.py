@@ -1,4 +1,6 @@
-"""The zero-bubble schedule that is built for given times, against what must hold for any, on random times."""
+"""The zero-bubble schedule that is built for given times, against what must hold for
+any, on random times.
+"""
 
 import random
 
@@ -12,10 +14,22 @@ from trainplan.schedule import simulate, zb_h1, zb_h2
 @pytest.mark.parametrize("seed", range(12))
 def test_it_is_legal_within_its_limit_and_no_worse_than_the_handwritten(seed):
     rng = random.Random(seed)
-    p, m = rng.randint(1, 8), rng.randint(1, 20)
+    p = rng.randint(1, 8)
+    m = rng.randint(1, 20)
     f, b, w = ([rng.uniform(0.2, 2) for _ in range(p)] for _ in range(3))
-    c, limit, kept = rng.choice([0, 0.1, 0.5]), rng.choice([1, 1.5, p, 2 * p, 99]), rng.choice([0, 0.4, 1])
-    order = zero_bubble(p, m, forward_s=f, input_s=b, weight_s=w, transfer_s=c, memory_limit=limit, kept=kept)
+    c = rng.choice([0, 0.1, 0.5])
+    limit = rng.choice([1, 1.5, p, 2 * p, 99])
+    kept = rng.choice([0, 0.4, 1])
+    order = zero_bubble(
+        p,
+        m,
+        forward_s=f,
+        input_s=b,
+        weight_s=w,
+        transfer_s=c,
+        memory_limit=limit,
+        kept=kept,
+    )
     whole = [x + y for x, y in zip(b, w, strict=True)]
     played = simulate(order, f, whole, w, c, kept=kept)
     assert max(played.peak_activations) <= limit + 1e-9
@@ -26,7 +40,9 @@ def test_it_is_legal_within_its_limit_and_no_worse_than_the_handwritten(seed):
 
 
 def test_more_memory_leaves_no_bubble():
-    one, two = (zero_bubble(8, 24, transfer_s=0.05, memory_limit=limit) for limit in (8, 16))
+    one, two = (
+        zero_bubble(8, 24, transfer_s=0.05, memory_limit=limit) for limit in (8, 16)
+    )
     played = [simulate(order, 1.0, 2.0, transfer_s=0.05) for order in (one, two)]
     bubbles = [1 - sum(each.busy_s) / each.ranks / each.period_s for each in played]
     assert bubbles[0] > 0.08

@@ -1,7 +1,9 @@
-"""Exercises that measure speed, on clocks that count work: an answer gets the same verdict on any machine.
+"""Exercises that measure speed, on clocks that count work: an answer gets the same
+verdict on any machine.
 
-The clocks: exercise 08.7's counts the images that are trained on and those that are decoded, 11.7's the steps and
-their images, and 16.5's what each technique is said to save.
+The clocks: exercise 08.7's counts the images that are trained on and those that are
+decoded, 11.7's the steps and their images, and 16.5's what each technique is said to
+save.
 """
 
 import functools
@@ -11,9 +13,13 @@ from exercises.nb11 import time_to_accuracy
 from exercises.nb16 import search_budget
 from labkit.train import data
 
-TRAINED_S, DECODED_S = 1e-3, 2e-3  # an image
-STEP_S, IMAGE_S = 1e-3, 1e-6
-TIMES_AS_FAST = {"cached": 3.0, "optimizer": 1.4, "batch": 1.3, "reduced": 1.1}  # by switch of notebook 16's script
+# an image
+TRAINED_S = 1e-3
+DECODED_S = 2e-3
+STEP_S = 1e-3
+IMAGE_S = 1e-6
+# by switch of notebook 16's script
+TIMES_AS_FAST = {"cached": 3.0, "optimizer": 1.4, "batch": 1.3, "reduced": 1.1}
 
 
 class Clock:
@@ -37,7 +43,8 @@ def use(monkeypatch):
 
 
 def of_pipelines(monkeypatch):
-    clock, finish = Clock(), data.Prepare.finish
+    clock = Clock()
+    finish = data.Prepare.finish
 
     def step(batch):
         clock.spend(TRAINED_S * len(batch[1]))
@@ -55,7 +62,8 @@ def of_pipelines(monkeypatch):
 
 
 def of_trainings(monkeypatch):
-    clock, shuffled = Clock(), time_to_accuracy._shuffled
+    clock = Clock()
+    shuffled = time_to_accuracy._shuffled
 
     def counted(fn):
         model, step = shuffled(fn)
@@ -66,17 +74,23 @@ def of_trainings(monkeypatch):
 
         return model, spending
 
-    monkeypatch.setattr(time_to_accuracy, "_MOST_EPOCHS", 10)  # 40 take longer and say the same
+    # 40 take longer and say the same
+    monkeypatch.setattr(time_to_accuracy, "_MOST_EPOCHS", 10)
     monkeypatch.setattr(time_to_accuracy, "time_ns", lambda: 11)
     monkeypatch.setattr(time_to_accuracy, "perf_counter", clock)
-    monkeypatch.setattr(time_to_accuracy, "fit", functools.partial(time_to_accuracy.fit, clock=clock))
+    monkeypatch.setattr(
+        time_to_accuracy, "fit", functools.partial(time_to_accuracy.fit, clock=clock)
+    )
     monkeypatch.setattr(time_to_accuracy, "_shuffled", counted)
     return clock
 
 
 def of_searches(monkeypatch, times_as_fast=TIMES_AS_FAST, accuracy=1.0):
-    """Trainings with notebook 16's script reach an accuracy in as many seconds as its switches say."""
-    clock, cells = Clock(), search_budget.tagged_cells
+    """Trainings with notebook 16's script reach an accuracy in as many seconds as its
+    switches say.
+    """
+    clock = Clock()
+    cells = search_budget.tagged_cells
 
     def train(seed, **switches):
         seconds = 10.0 + seed % 3
@@ -86,4 +100,8 @@ def of_searches(monkeypatch, times_as_fast=TIMES_AS_FAST, accuracy=1.0):
         return accuracy, 1_000
 
     monkeypatch.setattr(search_budget, "perf_counter", clock)
-    monkeypatch.setattr(search_budget, "tagged_cells", lambda *args, **given: cells(*args, **given) | {"train": train})
+    monkeypatch.setattr(
+        search_budget,
+        "tagged_cells",
+        lambda *args, **given: cells(*args, **given) | {"train": train},
+    )

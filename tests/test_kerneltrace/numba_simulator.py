@@ -2,7 +2,8 @@
 
 usage: python -m tests.test_kerneltrace.numba_simulator FILE [NAME ...]
 
-The simulator is chosen when numba is imported, so this runs in a process of its own, with NUMBA_ENABLE_CUDASIM=1.
+The simulator is chosen when numba is imported, so this runs in a process of its own,
+with NUMBA_ENABLE_CUDASIM=1.
 """
 
 import pickle
@@ -59,22 +60,55 @@ def floats(*shape):
 
 CASES = {
     "saxpy": (saxpy, 3, 32, lambda: (np.float32(2.5), floats(70), floats(70)), 0),
-    "grid_3d": (grid_3d, (2, 1, 2), (2, 3, 2), lambda: (np.zeros((4, 3, 4), np.int64),), 0),
+    "grid_3d": (
+        grid_3d,
+        (2, 1, 2),
+        (2, 3, 2),
+        lambda: (np.zeros((4, 3, 4), np.int64),),
+        0,
+    ),
     "votes": (votes, 1, 8, lambda: (np.arange(8), np.zeros((3, 8), np.int32)), 0),
-    "dynamic": (dynamic, 1, 16, lambda: (np.arange(16, dtype=np.int32), np.zeros(16, np.int32)), 64),
-    "bits": (bits, 1, 16, lambda: (np.arange(16, dtype=np.int32), np.zeros(16, np.int64)), 0),
+    "dynamic": (
+        dynamic,
+        1,
+        16,
+        lambda: (np.arange(16, dtype=np.int32), np.zeros(16, np.int32)),
+        64,
+    ),
+    "bits": (
+        bits,
+        1,
+        16,
+        lambda: (np.arange(16, dtype=np.int32), np.zeros(16, np.int64)),
+        0,
+    ),
 }
 
 
 NOT_SIMULATED = {
-    "shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync", "ballot_sync", "any_sync", "activemask", "syncwarp",
-}  # fmt: skip
+    "shfl_sync",
+    "shfl_up_sync",
+    "shfl_down_sync",
+    "shfl_xor_sync",
+    "ballot_sync",
+    "any_sync",
+    "activemask",
+    "syncwarp",
+}
 
 
 def launches():
-    """What can be simulated, by name: kernel, grid, block, a function that makes the arguments, shared bytes."""
+    """What can be simulated, by name: kernel, grid, block, a function that makes the
+    arguments, shared bytes.
+    """
     textbook = {
-        entry.name: (entry.kernel, entry.grid, entry.block, lambda entry=entry: entry.args(np.asarray), 0)
+        entry.name: (
+            entry.kernel,
+            entry.grid,
+            entry.block,
+            lambda entry=entry: entry.args(np.asarray),
+            0,
+        )
         for entry in ENTRIES
         if not NOT_SIMULATED & set(entry.kernel.__code__.co_names)
         # It copies arrays to its device only where they are in one piece.
@@ -92,7 +126,8 @@ def arrays_in(value):
 
 def simulated(names):
     """The arrays of each launch of these names after it ran on the simulator."""
-    left, known = {}, launches()
+    left = {}
+    known = launches()
     for name in names:
         kernel, grid, block, make, shared_bytes = known[name]
         args = make()
@@ -104,9 +139,14 @@ def simulated(names):
 
 
 def traced_in_the_simulator():
-    """Trace one kernel here, where numba has no types, on arrays and on the simulator's device arrays."""
+    """Trace one kernel here, where numba has no types, on arrays and on the simulator's
+    device arrays.
+    """
     kernel, grid, block, make, _ = CASES["saxpy"]
-    host, device = make(), tuple(cuda.to_device(arg) if isinstance(arg, np.ndarray) else arg for arg in make())
+    host = make()
+    device = tuple(
+        cuda.to_device(arg) if isinstance(arg, np.ndarray) else arg for arg in make()
+    )
     done = trace(kernel, grid, block, *host)
     assert done.findings == (), done.findings
     assert "operations are not counted" in str(done)

@@ -6,8 +6,15 @@ from kerneltrace.devices import named
 
 
 def _card(like, name, sms, mhz, gb_per_s, l2_kib):
-    """A card that the catalogue lacks, with the facts that its nvbench reports print, and the rest of another."""
-    facts = {"sms": sms, "boost_hz": 1e6 * mhz, "bandwidth_bytes_per_s": 1e9 * gb_per_s, "l2_bytes": 1024 * l2_kib}
+    """A card that the catalogue lacks, with the facts that its nvbench reports print,
+    and the rest of another.
+    """
+    facts = {
+        "sms": sms,
+        "boost_hz": 1e6 * mhz,
+        "bandwidth_bytes_per_s": 1e9 * gb_per_s,
+        "l2_bytes": 1024 * l2_kib,
+    }
     return replace(named(like), name=name, **facts)
 
 
@@ -19,4 +26,6 @@ CARDS = {
         _card("GeForce RTX 3060 12GB", "GeForce RTX 3070 Ti", 48, 1800, 608, 4096),
     )
 }
-"""Performance-Tests-NvBench/reduction/BenchResults/BenchResults*.md beside the table's sources."""
+"""Performance-Tests-NvBench/reduction/BenchResults/BenchResults*.md beside the table's
+sources.
+"""

@@ -1,4 +1,6 @@
-"""Published kernels that copy, transpose, add, convolve, or multiply a matrix by a vector, for numba.cuda."""
+"""Published kernels that copy, transpose, add, convolve, or multiply a matrix by a
+vector, for numba.cuda.
+"""
 
 import numpy as np
 from numba import cuda, float32, float64, uint8
@@ -40,25 +42,31 @@ def copied_in_tiles(a, out):
 @cuda.jit
 def transposed_in_rows(a, out):
     i = cuda.grid(1)
-    row, column = i // a.shape[1], i % a.shape[1]
+    row = i // a.shape[1]
+    column = i % a.shape[1]
     out[column, row] = a[row, column]
 
 
 @cuda.jit
 def transposed_in_rows_by_writes(a, out):
     i = cuda.grid(1)
-    row, column = i % a.shape[0], i // a.shape[0]
+    row = i % a.shape[0]
+    column = i // a.shape[0]
     out[column, row] = a[row, column]
 
 
 def transposed_in_shared_memory(dtype, side=32, apart=32, rows=32):
-    """A kernel whose blocks of (side, rows) threads transpose tiles of `side` squared, rows `apart` words apart."""
+    """A kernel whose blocks of (side, rows) threads transpose tiles of `side` squared,
+    rows `apart` words apart.
+    """
 
     @cuda.jit
     def kernel(a, out):
         tile = cuda.shared.array((side, apart), dtype)
-        x, y = cuda.threadIdx.x, cuda.threadIdx.y
-        left, top = cuda.blockIdx.x * side, cuda.blockIdx.y * side
+        x = cuda.threadIdx.x
+        y = cuda.threadIdx.y
+        left = cuda.blockIdx.x * side
+        top = cuda.blockIdx.y * side
         for j in range(0, side, rows):
             tile[y + j, x] = a[top + y + j, left + x]
         cuda.syncthreads()
@@ -83,24 +91,32 @@ def matrices_added_by_columns(a, b, out):
 @cuda.jit
 def grey(rgb, out):
     column, row = cuda.grid(2)
-    red, green, blue = rgb[row, 3 * column], rgb[row, 3 * column + 1], rgb[row, 3 * column + 2]
-    out[row, column] = uint8(float32(0.21) * red + float32(0.71) * green + float32(0.07) * blue)
+    red = rgb[row, 3 * column]
+    green = rgb[row, 3 * column + 1]
+    blue = rgb[row, 3 * column + 2]
+    out[row, column] = uint8(
+        float32(0.21) * red + float32(0.71) * green + float32(0.07) * blue
+    )
 
 
 @cuda.jit
 def convolved(x, taps, out):
     i = cuda.grid(1)
-    total, start = float32(0), i - taps.size // 2
+    total = float32(0)
+    start = i - taps.size // 2
     for j in range(taps.size):
         if 0 <= start + j < x.size:
             total += x[start + j] * taps[j]
-    out[i] = min(max(total, float64(0)), float64(1))  # in float64, as the published kernel clamps
+    # in float64, as the published kernel clamps
+    out[i] = min(max(total, float64(0)), float64(1))
 
 
 @cuda.jit
 def convolved_in_tiles(x, out):
-    tile, taps = cuda.shared.array(0, float32), cuda.const.array_like(TAPS)
-    i, t = cuda.grid(1), cuda.threadIdx.x
+    tile = cuda.shared.array(0, float32)
+    taps = cuda.const.array_like(TAPS)
+    i = cuda.grid(1)
+    t = cuda.threadIdx.x
     if t >= 510:
         tile[t - 510] = x[i - 512] if i >= 512 else float32(0)
     tile[2 + t] = x[i]
@@ -116,7 +132,9 @@ def convolved_in_tiles(x, out):
 @cuda.jit
 def convolved_2d(x, taps, out):
     column, row = cuda.grid(2)
-    total, top, left = float32(0), row - taps.shape[0] // 2, column - taps.shape[1] // 2
+    total = float32(0)
+    top = row - taps.shape[0] // 2
+    left = column - taps.shape[1] // 2
     for k in range(taps.shape[0]):
         for m in range(taps.shape[1]):
             if 0 <= top + k < x.shape[0] and 0 <= left + m < x.shape[1]:
@@ -136,7 +154,8 @@ def times_vector(matrix, vector, out):
 @cuda.jit
 def times_vector_in_tiles(matrix, vector, out):
     tile = cuda.shared.array(0, np.uint32)
-    i, t = cuda.grid(1), cuda.threadIdx.x
+    i = cuda.grid(1)
+    t = cuda.threadIdx.x
     total = np.uint32(0)
     for first in range(0, vector.size, 512):
         tile[t] = vector[first + t]

@@ -17,7 +17,8 @@ def block_atomic(dtype):
     @cuda.jit
     def kernel(x, total):
         partial = cuda.shared.array(1, dtype)
-        i, t = cuda.grid(1), cuda.threadIdx.x
+        i = cuda.grid(1)
+        t = cuda.threadIdx.x
         if t == 0:
             partial[0] = 0
         cuda.syncthreads()
@@ -31,13 +32,17 @@ def block_atomic(dtype):
 
 
 def tree(dtype, last=1, loads=1, tail=""):
-    """A kernel whose blocks of 256 add halves down to `last` sums; the `tail` adds the rest within a warp."""
-    shuffled, unrolled = tail == "shuffled", tail == "unrolled"
+    """A kernel whose blocks of 256 add halves down to `last` sums; the `tail` adds the
+    rest within a warp.
+    """
+    shuffled = tail == "shuffled"
+    unrolled = tail == "unrolled"
 
     @cuda.jit
     def kernel(x, total):
         sums = cuda.shared.array(256, dtype)
-        i, t = cuda.grid(1), cuda.threadIdx.x
+        i = cuda.grid(1)
+        t = cuda.threadIdx.x
         sums[t] = x[i]
         if loads == 2:
             sums[t] += x[i + x.size // 2]
@@ -66,7 +71,9 @@ def tree(dtype, last=1, loads=1, tail=""):
 
 
 def blocks_of_512(way):
-    """A kernel whose blocks of 512 add neighbours, or halves, in one of five published ways."""
+    """A kernel whose blocks of 512 add neighbours, or halves, in one of five published
+    ways.
+    """
     loads = 1 if way < 4 else 2
     last = 64 if way == 5 else 1
 

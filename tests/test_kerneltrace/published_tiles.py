@@ -1,7 +1,9 @@
-"""Kernels of tiles whose times others published, traced in part: a wave of programs, and few turns of their loops.
+"""Kernels of tiles whose times others published, traced in part: a wave of programs,
+and few turns of their loops.
 
-The sources tune their tiles and don't print what they chose: a choice stands here that their lists of configurations
-have. In a row m, n, k are a matmul's extents; of attention the sequence, batch times heads, and the head's size.
+The sources tune their tiles and don't print what they chose: a choice stands here that
+their lists of configurations have. In a row m, n, k are a matmul's extents; of
+attention the sequence, batch times heads, and the head's size.
 """
 
 import math
@@ -18,7 +20,10 @@ NUMBERS = ("m", "n", "k", "printed", "calculated_ms")
 def rows():
     """The rows of the table as dicts, numbers as numbers."""
     return [
-        {column: float(cell) if column in NUMBERS and cell else cell for column, cell in row.items()}
+        {
+            column: float(cell) if column in NUMBERS and cell else cell
+            for column, cell in row.items()
+        }
         for row in published("tile_times")
     ]
 
@@ -30,15 +35,21 @@ def published_s(row):
 
 def work(row):
     """The bytes or FLOP by which the source divides the time to get what it prints."""
-    m, n, k = row["m"], row["n"], row["k"]
-    return {"vector add": lambda: 12 * m, "matmul": lambda: 2 * m * n * k, "attention": lambda: 4 * m * m * n * k}[
-        row["kernel"]
-    ]()
+    m = row["m"]
+    n = row["n"]
+    k = row["k"]
+    return {
+        "vector add": lambda: 12 * m,
+        "matmul": lambda: 2 * m * n * k,
+        "attention": lambda: 4 * m * m * n * k,
+    }[row["kernel"]]()
 
 
 def estimated(row):
     """The estimate of a row."""
-    return {"vector add": _add, "matmul": _matmul, "attention": _attention}[row["kernel"]](row)
+    return {"vector add": _add, "matmul": _matmul, "attention": _attention}[
+        row["kernel"]
+    ](row)
 
 
 def _add(row):
@@ -48,8 +59,12 @@ def _add(row):
 
 
 def _matmul(row):
-    m, n, depth = int(row["m"]), int(row["n"]), 128
-    a, b, c = np.zeros((m, depth), np.float16), np.zeros((depth, n), np.float16), np.zeros((m, n), np.float16)
+    m = int(row["m"])
+    n = int(row["n"])
+    depth = 128
+    a = np.zeros((m, depth), np.float16)
+    b = np.zeros((depth, n), np.float16)
+    c = np.zeros((m, n), np.float16)
     grid = math.ceil(m / 128) * math.ceil(n / 256)
     trace = tiles.trace(
         tile_kernels.matmul, grid, a, b, c, m, n, depth, depth, 1, n, 1, n, 1,
@@ -59,12 +74,19 @@ def _matmul(row):
 
 
 def _attention(row):
-    n, keys, d, sms = int(row["m"]), 256, int(row["k"]), 132
+    n = int(row["m"])
+    keys = 256
+    d = int(row["k"])
+    sms = 132
     heads = math.ceil(sms * 128 / n)  # that a wave of programs reaches
-    q, out = np.zeros((heads, n, d), np.float16), np.zeros((heads, n, d), np.float16)
-    k, v = np.zeros((heads, keys, d), np.float16), np.zeros((heads, keys, d), np.float16)
+    q = np.zeros((heads, n, d), np.float16)
+    out = np.zeros((heads, n, d), np.float16)
+    k = np.zeros((heads, keys, d), np.float16)
+    v = np.zeros((heads, keys, d), np.float16)
     trace = tiles.trace(
         tile_kernels.attention, (n // 128, heads), q, k, v, out, n, keys, 0.1,
         D=d, BM=128, BN=64, CAUSAL=False, num_warps=8, num_stages=3, programs=sms,
     )  # fmt: skip
-    return trace.estimate(row["device"], grid=(n // 128, int(row["n"])), longer=n / keys)
+    return trace.estimate(
+        row["device"], grid=(n // 128, int(row["n"])), longer=n / keys
+    )

@@ -1,4 +1,6 @@
-"""Compiling without a GPU. The compilers come with the extras cpu, cuda12 and cuda13: only macOS has none."""
+"""Compiling without a GPU. The compilers come with the extras cpu, cuda12 and cuda13:
+only macOS has none.
+"""
 
 import os
 import re
@@ -18,7 +20,9 @@ from tests.test_kerneltrace.textbook import ENTRIES
 from tests.test_kerneltrace.tracing import not_on_macos
 
 CAPABILITIES = ((7, 5), (10, 0))  # the oldest and the newest generation
-PTXAS = shutil.which("ptxas") or next(map(str, Path("/usr/local").glob("cuda*/bin/ptxas")), None)
+PTXAS = shutil.which("ptxas") or next(
+    map(str, Path("/usr/local").glob("cuda*/bin/ptxas")), None
+)
 
 pytestmark = [pytest.mark.slow, not_on_macos]  # compiles kernels
 
@@ -56,7 +60,9 @@ def twice(x):
 
 
 def scaled(factor):
-    """A kernel that closes over a constant, calls a device function and uses shared memory."""
+    """A kernel that closes over a constant, calls a device function and uses shared
+    memory.
+    """
 
     @cuda.jit
     def scale(a, n):
@@ -76,7 +82,11 @@ def test_cuda_compiles_for_each_generation(capability):
     assert f".target sm_{capability[0]}{capability[1]}" in made.ptx
     assert set(made.kernels) == {"smooth", "add_one"}
     smooth = made.kernels["smooth"]
-    assert (smooth.shared_bytes, smooth.constant_bytes, smooth.max_threads) == (256, 32, 256)
+    assert (smooth.shared_bytes, smooth.constant_bytes, smooth.max_threads) == (
+        256,
+        32,
+        256,
+    )
     assert smooth.stack_bytes == 1600  # its 400 floats
     assert 16 <= smooth.registers <= 255
     assert made.kernels["add_one"].max_threads == 1024
@@ -84,14 +94,21 @@ def test_cuda_compiles_for_each_generation(capability):
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=str)
 def test_numba_compiles_for_each_generation(capability):
-    made = compile_numba(scaled(3.0), (float32[::1], int32), compute_capability=capability)
+    made = compile_numba(
+        scaled(3.0), (float32[::1], int32), compute_capability=capability
+    )
     assert made.compute_capability == capability
     assert made.kernels["scale"].shared_bytes == 256
     assert 8 <= made.registers <= 255
-    assert compile_numba(scaled(3.0), (np.zeros(4, np.float32), np.int32(4)), compute_capability=capability).registers
+    assert compile_numba(
+        scaled(3.0),
+        (np.zeros(4, np.float32), np.int32(4)),
+        compute_capability=capability,
+    ).registers
 
 
-# numba links the operators of float16 only when it launches a kernel, from CUDA's headers
+# numba links the operators of float16 only when it launches a kernel, from CUDA's
+# headers
 LINKED = [entry for entry in ENTRIES if entry.name != "a sum of float16"]
 
 
@@ -104,14 +121,18 @@ def test_the_textbook_compiles_for_each_generation(entry, capability):
 
 def test_a_register_cap_spills_and_fast_maths_changes_the_instructions():
     free = compile_cuda(HUNGRY, compute_capability=(8, 0)).only
-    capped = compile_cuda(HUNGRY, compute_capability=(8, 0), options=["--maxrregcount=32"]).only
+    capped = compile_cuda(
+        HUNGRY, compute_capability=(8, 0), options=["--maxrregcount=32"]
+    ).only
     assert free.spill_store_bytes == free.spill_load_bytes == 0
     assert capped.registers <= 32 < free.registers
     assert capped.spill_store_bytes > 0
     assert capped.spill_load_bytes > 0
     exact = compile_cuda(SOURCE).instructions("div.*")
     assert exact == {"div.rn.f32": sum(exact.values())}
-    assert set(compile_cuda(SOURCE, options=["--use_fast_math"]).instructions("div.*")) == {"div.approx.ftz.f32"}
+    assert set(
+        compile_cuda(SOURCE, options=["--use_fast_math"]).instructions("div.*")
+    ) == {"div.approx.ftz.f32"}
 
 
 def test_instructions_are_counted_by_opcode():
@@ -125,7 +146,12 @@ def test_instructions_are_counted_by_opcode():
         ret;
     }"""
     made = compiled.Compiled(ptx, (8, 0), {})
-    assert made.instructions() == {"fma.rn.f32": 2, "bra": 1, "ld.global.v4.f32": 1, "ret": 1}
+    assert made.instructions() == {
+        "fma.rn.f32": 2,
+        "bra": 1,
+        "ld.global.v4.f32": 1,
+        "ret": 1,
+    }
     assert made.instructions("ld.*") == {"ld.global.v4.f32": 1}
 
 
@@ -134,21 +160,44 @@ def test_instructions_are_counted_by_opcode():
 @pytest.mark.parametrize("language", ["CUDA C++", "numba"])
 def test_the_resources_are_those_that_ptxas_reports(language, capability, tmp_path):
     if language == "numba":
-        made = compile_numba(scaled(3.0), (float32[::1], int32), compute_capability=capability)
+        made = compile_numba(
+            scaled(3.0), (float32[::1], int32), compute_capability=capability
+        )
     else:
         made = compile_cuda(SOURCE, compute_capability=capability)
-    said = subprocess.run([PTXAS, "--version"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [PTXAS, "--version"], capture_output=True, text=True, check=True
+    ).stdout
     release = re.search(r"release \d+\.\d+", said)[0]
     if release not in made.ptx:
-        pytest.skip(f"ptxas is of {release}, the compiler of another, so registers may differ")
+        pytest.skip(
+            f"ptxas is of {release}, the compiler of another, so registers may differ"
+        )
     (tmp_path / "kernel.ptx").write_text(made.ptx)
     architecture = "sm_{}{}".format(*capability)
-    command = [PTXAS, "-v", f"-arch={architecture}", tmp_path / "kernel.ptx", "-o", tmp_path / "kernel.cubin"]
+    command = [
+        PTXAS,
+        "-v",
+        f"-arch={architecture}",
+        tmp_path / "kernel.ptx",
+        "-o",
+        tmp_path / "kernel.cubin",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    each = re.findall(r"(\d+) bytes spill stores.*?Used (\d+) registers([^\n]*)", done.stderr, re.DOTALL)
+    each = re.findall(
+        r"(\d+) bytes spill stores.*?Used (\d+) registers([^\n]*)",
+        done.stderr,
+        re.DOTALL,
+    )
     smem = [re.search(r"(\d+) bytes smem", rest) for _, _, rest in each]
-    theirs = [(int(used), int(spilt), int(m[1]) if m else 0) for (spilt, used, _), m in zip(each, smem, strict=True)]
-    ours = [(one.registers, one.spill_store_bytes, one.shared_bytes) for one in made.kernels.values()]
+    theirs = [
+        (int(used), int(spilt), int(m[1]) if m else 0)
+        for (spilt, used, _), m in zip(each, smem, strict=True)
+    ]
+    ours = [
+        (one.registers, one.spill_store_bytes, one.shared_bytes)
+        for one in made.kernels.values()
+    ]
     assert sorted(ours) == sorted(theirs)
 
 
@@ -164,8 +213,14 @@ def test_without_a_gpu_the_default_says_so(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"source": "__global__ void k(float* a) {\n  a[0] = nothing;\n}"}, r"line 2, `a\[0\] = nothing;`: identifier"),
-        ({"compute_capability": (6, 9)}, r"doesn't compile for sm_69. It knows .*sm_80"),
+        (
+            {"source": "__global__ void k(float* a) {\n  a[0] = nothing;\n}"},
+            r"line 2, `a\[0\] = nothing;`: identifier",
+        ),
+        (
+            {"compute_capability": (6, 9)},
+            r"doesn't compile for sm_69. It knows .*sm_80",
+        ),
         ({"source": '#include "missing.h"\n'}, "missing.h"),
     ],
 )
@@ -194,7 +249,14 @@ def broken(a):
 @pytest.mark.parametrize(
     ("kernel", "signature", "words"),
     [
-        (broken, (float32[::1],), r"numba rejected broken \(line \d+ of test_compiler.py\).*\n.*'undefined_name'"),
+        (
+            broken,
+            (float32[::1],),
+            (
+                r"numba rejected broken \(line \d+ of"
+                r" test_compiler.py\).*\n.*'undefined_name'"
+            ),
+        ),
         (twice, (float32,), "the device function twice"),
         (broken, "float32", "as a tuple of numba types"),
         (broken, (object(),), "numba has no type for it"),
@@ -207,13 +269,18 @@ def test_a_numba_kernel_that_cannot_be_compiled_is_explained(kernel, signature, 
 
 
 def test_two_kernels_have_no_single_register_count():
-    with pytest.raises(KernelTraceError, match=r"Expected one kernel, got 2: .*result.kernels"):
+    with pytest.raises(
+        KernelTraceError, match=r"Expected one kernel, got 2: .*result.kernels"
+    ):
         _ = compile_cuda(SOURCE).registers
 
 
 def test_a_missing_compiler_names_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
-    with pytest.raises(MissingCompiler, match=r"NVRTC.* is missing.*pip install 'numba-cuda\[cu1[23]\]'"):
+    with pytest.raises(
+        MissingCompiler,
+        match=r"NVRTC.* is missing.*pip install 'numba-cuda\[cu1[23]\]'",
+    ):
         compile_cuda(SOURCE)
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvjitlink", None)
     with pytest.raises(MissingCompiler, match=r"nvJitLink.*pip install"):
@@ -237,5 +304,7 @@ except CompileError as error:
 def test_the_simulator_has_no_compiler_and_says_how_to_get_one():
     environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1"}
     command = [sys.executable, "-c", SIMULATED]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True
+    )
     assert "Restart with NUMBA_ENABLE_CUDASIM=0" in done.stdout, done.stderr

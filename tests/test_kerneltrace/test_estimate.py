@@ -1,4 +1,6 @@
-"""Estimated times: what is certain about a few small kernels. test_estimate_published.py has published ones."""
+"""Estimated times: what is certain about a few small kernels.
+test_estimate_published.py has published ones.
+"""
 
 import math
 from dataclasses import replace
@@ -25,9 +27,13 @@ pytestmark = pytest.mark.slow  # traces large kernels
 def test_a_copy_takes_its_bytes_over_the_bandwidth_and_twice_the_blocks_take_twice_as_long():
     x = np.ones(1024, np.float32)
     done = trace(copied, 8, 128, x, x.copy())
-    one, two = (done.estimate("A100 SXM4 80GB", grid=blocks) for blocks in (2**20, 2**21))
+    one, two = (
+        done.estimate("A100 SXM4 80GB", grid=blocks) for blocks in (2**20, 2**21)
+    )
     assert one.limit == "memory"
-    assert one.parts["memory"] == pytest.approx(2**20 * 128 * 8 / (0.91 * 2039e9), rel=1e-3)
+    assert one.parts["memory"] == pytest.approx(
+        2**20 * 128 * 8 / (0.91 * 2039e9), rel=1e-3
+    )
     assert one.seconds == pytest.approx(one.parts["memory"], rel=0.05)
     assert two.seconds == pytest.approx(2 * one.seconds, rel=0.01)
 
@@ -39,17 +45,24 @@ def test_strides_and_conflicts_cost_what_the_counts_say():
         @cuda.jit
         def kernel(a, out):
             tile = cuda.shared.array((32, apart), float32)
-            x, y = cuda.threadIdx.x, cuda.threadIdx.y
+            x = cuda.threadIdx.x
+            y = cuda.threadIdx.y
             tile[y, x] = a[cuda.blockIdx.y * 32 + y, cuda.blockIdx.x * 32 + x]
             cuda.syncthreads()
             out[cuda.blockIdx.x * 32 + y, cuda.blockIdx.y * 32 + x] = tile[x, y]
 
-        return trace(kernel, (2, 2), (32, 32), a, a.copy()).estimate("T4", grid=(256, 256))
+        return trace(kernel, (2, 2), (32, 32), a, a.copy()).estimate(
+            "T4", grid=(256, 256)
+        )
 
-    naive = trace(transposed, (2, 2), (32, 32), a, a.copy()).estimate("T4", grid=(256, 256))
-    conflicts, padded = tiled(32), tiled(33)
+    naive = trace(transposed, (2, 2), (32, 32), a, a.copy()).estimate(
+        "T4", grid=(256, 256)
+    )
+    conflicts = tiled(32)
+    padded = tiled(33)
     assert naive.seconds > conflicts.seconds > padded.seconds
-    # 32 rounds of 2 clocks each, for each warp: a T4's shared memory gives 64 bytes a clock
+    # 32 rounds of 2 clocks each, for each warp: a T4's shared memory gives 64 bytes a
+    # clock
     warps_an_sm = 256 * 256 * 32 / 40
     extra_s = conflicts.parts["load and store"] - padded.parts["load and store"]
     assert extra_s == pytest.approx(warps_an_sm * 31 * 2 / 1590e6, rel=0.02)
@@ -69,7 +82,8 @@ def test_a_chain_of_dependent_operations_waits_for_each():
     assert done.occupancy == pytest.approx(1 / (108 * 64))
 
 
-CHASE, STRIDE = 64, 512
+CHASE = 64
+STRIDE = 512
 
 
 @cuda.jit
@@ -82,18 +96,23 @@ def chased(following, out):
 
 @cuda.jit
 def gathered(following, out):
-    i, total = cuda.grid(1), 0
+    i = cuda.grid(1)
+    total = 0
     for k in range(CHASE):
         total += following[i + STRIDE * k]
     out[i] = total
 
 
 def test_a_load_that_needs_the_one_before_waits_for_it_and_others_go_together():
-    following = ((np.arange(CHASE * STRIDE) + STRIDE) % (CHASE * STRIDE)).astype(np.int32)
+    following = ((np.arange(CHASE * STRIDE) + STRIDE) % (CHASE * STRIDE)).astype(
+        np.int32
+    )
     out = np.zeros(32, np.int32)
     traces = (trace(kernel, 1, 32, following, out) for kernel in (chased, gathered))
     chain, apart = (done.estimate("A100 SXM4 80GB") for done in traces)
-    assert chain.parts["latency"] == pytest.approx(CHASE * MEMORY_CLOCKS / 1410e6, rel=0.05)
+    assert chain.parts["latency"] == pytest.approx(
+        CHASE * MEMORY_CLOCKS / 1410e6, rel=0.05
+    )
     assert chain.seconds > 3 * apart.seconds
 
 
@@ -102,25 +121,43 @@ PLAIN = ("copy", "float32 sum, shared tree", "uint32 matmul")
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_no_estimate_is_faster_with_more_to_do_or_than_the_hardware_can_be(name):
-    launch, chip = LAUNCHES[name], named("A100 SXM4 80GB")
-    done = trace(launch.kernel, launch.grid, launch.block, *(array.copy() for array in launch.arrays))
-    of_blocks = [done.estimate(chip, grid=blocks).seconds for blocks in (108, 109, 1000, 10**5, 10**6)]
+    launch = LAUNCHES[name]
+    chip = named("A100 SXM4 80GB")
+    done = trace(
+        launch.kernel,
+        launch.grid,
+        launch.block,
+        *(array.copy() for array in launch.arrays),
+    )
+    of_blocks = [
+        done.estimate(chip, grid=blocks).seconds
+        for blocks in (108, 109, 1000, 10**5, 10**6)
+    ]
     assert of_blocks == sorted(of_blocks)
     large = done.estimate(chip, grid=launch.full_grid, longer=launch.longer)
     for change in ({"boost_hz": 2}, {"bandwidth_bytes_per_s": 2}, {"sms": 2}):
         ((fact, factor),) = change.items()
         better = replace(chip, **{fact: factor * getattr(chip, fact)})
-        seconds = done.estimate(better, grid=launch.full_grid, longer=launch.longer).seconds
+        seconds = done.estimate(
+            better, grid=launch.full_grid, longer=launch.longer
+        ).seconds
         assert large.seconds / factor * 0.999 <= seconds <= large.seconds * 1.001
     asks = done._asks(launch.longer, None)[0]
-    blocks = math.prod(launch.full_grid) if isinstance(launch.full_grid, tuple) else launch.full_grid
+    blocks = (
+        math.prod(launch.full_grid)
+        if isinstance(launch.full_grid, tuple)
+        else launch.full_grid
+    )
     assert large.seconds >= large.parts["memory"] * 0.91
     assert large.seconds >= blocks * asks.arithmetic * 32 / (108 * 64 * 1410e6)
 
 
 def test_tensor_cores_take_their_rate_and_an_unknown_one_is_refused():
     a100 = named("A100 SXM4 80GB")
-    assert tensor_clocks(2 * 16 * 8 * 16, "bfloat16", a100) == pytest.approx(2, rel=0.01)  # 1,024 products a clock
+    # 1,024 products a clock
+    assert tensor_clocks(2 * 16 * 8 * 16, "bfloat16", a100) == pytest.approx(
+        2, rel=0.01
+    )
     with pytest.raises(UnknownDevice, match="float8"):
         tensor_clocks(1, "float8", a100)
 
@@ -128,7 +165,10 @@ def test_tensor_cores_take_their_rate_and_an_unknown_one_is_refused():
 def test_a_warm_launch_finds_in_the_l2_cache_what_fits_there():
     x = np.ones(1024, np.float32)
     done = trace(copied, 8, 128, x, x.copy())
-    small, large = ([done.estimate("T4", grid=n, warm=warm) for warm in (False, True)] for n in (2**9, 2**18))
+    small, large = (
+        [done.estimate("T4", grid=n, warm=warm) for warm in (False, True)]
+        for n in (2**9, 2**18)
+    )
     assert small[1].seconds < small[0].seconds
     assert "memory" not in small[1].parts
     assert large[0].seconds == large[1].seconds
@@ -144,7 +184,9 @@ def test_an_estimate_unlike_all_published_ones_says_so():
         "Untested: no published time of compute capability 12.0 was compared.",
     )
     tiny = done.estimate("RTX A6000")
-    assert [word in " ".join(tiny.untested) for word in ("below", "fewer blocks than SMs")] == [True, True]
+    assert [
+        word in " ".join(tiny.untested) for word in ("below", "fewer blocks than SMs")
+    ] == [True, True]
     assert "Untested" in str(tiny)
 
 
@@ -152,17 +194,24 @@ def test_longer_loops_store_no_more():
     short = LAUNCHES["matmul, coalesced"]
     a, b, c = short.arrays
     done = trace(short.kernel, short.grid, short.block, a, b, c)
-    once, often = (done.estimate("T4", grid=(128, 128), longer=longer) for longer in (1, 64))
-    double = trace(short.kernel, short.grid, short.block, np.tile(a, 2), np.tile(b, (2, 1)), c)
+    once, often = (
+        done.estimate("T4", grid=(128, 128), longer=longer) for longer in (1, 64)
+    )
+    double = trace(
+        short.kernel, short.grid, short.block, np.tile(a, 2), np.tile(b, (2, 1)), c
+    )
     assert often.parts["load and store"] < 64 * once.parts["load and store"]
-    twice, traced = done.estimate("T4", grid=(128, 128), longer=2), double.estimate("T4", grid=(128, 128))
+    twice = done.estimate("T4", grid=(128, 128), longer=2)
+    traced = double.estimate("T4", grid=(128, 128))
     assert twice.seconds == pytest.approx(traced.seconds, rel=0.02)
 
 
 def test_more_registers_leave_less_room_and_latency_shows():
     x = np.ones(1024, np.float32)
     done = trace(copied, 8, 128, x, x.copy())
-    few, many = (done.estimate("H100 SXM5 80GB", grid=2**20, registers=n) for n in (32, 255))
+    few, many = (
+        done.estimate("H100 SXM5 80GB", grid=2**20, registers=n) for n in (32, 255)
+    )
     assert few.occupancy == 1
     assert many.occupancy == 0.125
     assert many.seconds > 1.1 * few.seconds
@@ -186,7 +235,9 @@ def test_what_a_cell_shows_and_what_is_refused():
     assert "calculated" in shown
     assert "32 registers a thread are assumed" in shown
     alone = trace(copied, 1, 128, x[:128].copy(), x[:128].copy())
-    assert "share no data along x: trace two or more there" in str(alone.estimate("T4", grid=10**5))
+    assert "share no data along x: trace two or more there" in str(
+        alone.estimate("T4", grid=10**5)
+    )
     for wrong, error, words in (
         ("T5", UnknownDevice, "Nearest names"),
         ("AMD Instinct MI300X", UnknownDevice, "compute_capability"),
@@ -204,7 +255,8 @@ def test_every_nvidia_gpu_of_the_catalogue_has_a_time_or_says_what_is_missing():
     from kerneltrace.devices import devices
 
     x = np.ones(256, np.float32)
-    done, without = trace(copied, 2, 128, x, x.copy()), []
+    done = trace(copied, 2, 128, x, x.copy())
+    without = []
     for device in devices():
         if device.vendor == "NVIDIA":
             try:

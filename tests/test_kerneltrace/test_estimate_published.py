@@ -26,7 +26,9 @@ def ratio(row):
 
 def within(rows):
     """The share of rows whose published time is between the bounds of the estimate."""
-    bounds = [(INTERVALS[CLASSES.get(row["limit"], "arithmetic")], ratio(row)) for row in rows]
+    bounds = [
+        (INTERVALS[CLASSES.get(row["limit"], "arithmetic")], ratio(row)) for row in rows
+    ]
     return statistics.mean(low <= found <= high for (low, high), found in bounds)
 
 
@@ -37,7 +39,9 @@ def test_the_table_holds_what_is_calculated(kernel):
     for row in ROWS:
         if row["kernel"] == kernel:
             estimate = launch.estimate(row["device"], done)
-            assert 1e3 * estimate.seconds == pytest.approx(float(row["calculated_ms"]), rel=1e-3)
+            assert 1e3 * estimate.seconds == pytest.approx(
+                float(row["calculated_ms"]), rel=1e-3
+            )
             assert estimate.limit == row["limit"]
 
 
@@ -57,11 +61,15 @@ def test_a_third_of_the_rows_is_held_out_by_device_and_by_kind():
     assert len(HELD) >= len(ROWS) / 3
     assert {row["device"] for row in HELD} - {row["device"] for row in SEEN}
     assert {row["kind"] for row in HELD} - {row["kind"] for row in SEEN}
-    assert not {(row["device"], row["kind"]) for row in HELD} & {(row["device"], row["kind"]) for row in SEEN}
+    assert not {(row["device"], row["kind"]) for row in HELD} & {
+        (row["device"], row["kind"]) for row in SEEN
+    }
 
 
 @pytest.mark.parametrize("rows", [SEEN, HELD], ids=["fitted to", "held out"])
-def test_half_of_the_times_are_within_a_quarter_and_nine_in_ten_within_a_factor_of_two(rows):
+def test_half_of_the_times_are_within_a_quarter_and_nine_in_ten_within_a_factor_of_two(
+    rows,
+):
     errors = sorted(abs(math.log(ratio(row))) for row in rows)
     assert math.exp(statistics.median(errors)) <= 1.25
     assert math.exp(errors[math.ceil(0.9 * len(errors)) - 1]) <= 2
@@ -70,7 +78,8 @@ def test_half_of_the_times_are_within_a_quarter_and_nine_in_ten_within_a_factor_
 
 def test_the_readme_says_what_the_rows_that_are_held_out_give():
     errors = sorted(max(ratio(row), 1 / ratio(row)) for row in HELD)
-    half, most = statistics.median(errors) - 1, errors[math.ceil(0.9 * len(errors)) - 1] - 1
+    half = statistics.median(errors) - 1
+    most = errors[math.ceil(0.9 * len(errors)) - 1] - 1
     said = readme()
     for words in (
         f"{len(ROWS)} times that others published", f"of which {len(HELD)} were held out",
@@ -88,7 +97,11 @@ def test_the_interval_is_what_rows_left_out_by_source_support():
 def test_what_counts_as_tested_is_what_the_rows_cover():
     capabilities = {named(row["device"]).compute_capability for row in SEEN}
     assert capabilities == set(TESTED_CAPABILITIES)
-    assert TESTED_S <= min(float(row["published_ms"]) for row in SEEN) / 1e3 <= 1.1 * TESTED_S
+    assert (
+        TESTED_S
+        <= min(float(row["published_ms"]) for row in SEEN) / 1e3
+        <= 1.1 * TESTED_S
+    )
 
 
 def groups(rows):
@@ -100,9 +113,15 @@ def groups(rows):
 
 
 def agreement(rows):
-    """Kendall's tau: pairs of rows that come in the published order less those that don't, of all; None without any."""
-    pairs = combinations([(float(row["published_ms"]), float(row["calculated_ms"])) for row in rows], 2)
-    signs = [1 if (a[0] < b[0]) == (a[1] < b[1]) else -1 for a, b in pairs if a[0] != b[0]]
+    """Kendall's tau: pairs of rows that come in the published order less those that
+    don't, of all; None without any.
+    """
+    pairs = combinations(
+        [(float(row["published_ms"]), float(row["calculated_ms"])) for row in rows], 2
+    )
+    signs = [
+        1 if (a[0] < b[0]) == (a[1] < b[1]) else -1 for a, b in pairs if a[0] != b[0]
+    ]
     return statistics.mean(signs) if signs else None
 
 
@@ -116,25 +135,42 @@ OUT_OF_ORDER = {
     ("R100001 matrix times vector", "GeForce RTX 3060 Ti", "matrix times vector"): -1,
     ("R100001 matrix times vector", "GeForce RTX 3070 Ti", "matrix times vector"): -1,
 }
-"""Known shortfalls, all held out: groups of a source, a device and a kind whose order is not the published one."""
+"""Known shortfalls, all held out: groups of a source, a device and a kind whose order
+is not the published one.
+"""
 
 
 def test_the_kernels_of_each_group_come_in_the_published_order():
     found = {key: agreement(rows) for key, rows in groups(ROWS).items()}
     assert len(found) == 46
-    assert [key[0] for key, tau in found.items() if tau is None] == 2 * ["ml-engineering"]  # a single row each
-    low = {key: round(tau, 2) for key, tau in found.items() if tau is not None and tau < 0.9}
+    # a single row each
+    assert [key[0] for key, tau in found.items() if tau is None] == 2 * [
+        "ml-engineering"
+    ]
+    low = {
+        key: round(tau, 2)
+        for key, tau in found.items()
+        if tau is not None and tau < 0.9
+    }
     assert low == OUT_OF_ORDER
 
 
 def steps(rows):
-    """Pairs of neighbouring rows of a group: the same work, before and after a change, on numbers of one type."""
+    """Pairs of neighbouring rows of a group: the same work, before and after a change,
+    on numbers of one type.
+    """
     for key, members in groups(rows).items():
-        kinds = {row["kernel"].split()[0] for row in members} & {"float32", "float64"} or {""}
+        kinds = {row["kernel"].split()[0] for row in members} & {
+            "float32",
+            "float64",
+        } or {""}
         for dtype in sorted(kinds):
             same = [row for row in members if row["kernel"].startswith(dtype)]
             for slow, fast in pairwise(same):
-                if slow["size"] == fast["size"] and key[2] not in ("elementwise", "convolution"):
+                if slow["size"] == fast["size"] and key[2] not in (
+                    "elementwise",
+                    "convolution",
+                ):
                     yield key[1], slow, fast
 
 
@@ -156,10 +192,11 @@ MISSED_GAINS = {
     ("GeForce RTX 3070 Ti", "histogram of zeros, shared atomics"): 1.27,
     ("GeForce RTX 3070 Ti", "uint32 matmul, tiles of 8"): 0.67,
 }
-"""Known shortfalls: steps whose calculated gain is off by more than a quarter, and calculated over published gain.
+"""Known shortfalls: steps whose calculated gain is off by more than a quarter, and
+calculated over published gain.
 
-The coalesced reads of the V100, held out, came in when L2 began to merge the stores of a block, and 13 others went. The
-last seven are of cards that were held out afterwards.
+The coalesced reads of the V100, held out, came in when L2 began to merge the stores of
+a block, and 13 others went. The last seven are of cards that were held out afterwards.
 """
 
 
@@ -167,6 +204,10 @@ def test_each_step_gains_what_it_gains_in_its_source():
     found = {}
     for device, slow, fast in steps(ROWS):
         found[device, fast["kernel"]] = ratio(fast) / ratio(slow)
-    missed = {key: round(gain, 2) for key, gain in found.items() if not 1 / 1.25 <= gain <= 1.25}
+    missed = {
+        key: round(gain, 2)
+        for key, gain in found.items()
+        if not 1 / 1.25 <= gain <= 1.25
+    }
     assert len(found) == 100
     assert missed == MISSED_GAINS

@@ -1,4 +1,6 @@
-"""CUDA C++ as people write it: right results, counts by hand, no false alarm, and each planted mistake in its line."""
+"""CUDA C++ as people write it: right results, counts by hand, no false alarm, and each
+planted mistake in its line.
+"""
 
 import importlib
 
@@ -10,13 +12,26 @@ from kerneltrace.compiler import compile_cuda
 from tests.test_kerneltrace.tracing import not_on_macos
 
 pytestmark = [pytest.mark.slow, not_on_macos]  # compiles kernels
-PARTS = ("reductions", "shared", "warps", "language", "numbers", "atomics", "matrices", "asynchronous")
+PARTS = (
+    "reductions",
+    "shared",
+    "warps",
+    "language",
+    "numbers",
+    "atomics",
+    "matrices",
+    "asynchronous",
+)
 CASES = {
     name: case
     for part in PARTS
-    for name, case in importlib.import_module(f"tests.test_kerneltrace.cplusplus.{part}").CASES.found.items()
+    for name, case in importlib.import_module(
+        f"tests.test_kerneltrace.cplusplus.{part}"
+    ).CASES.found.items()
 }
-FLAWS = [(name, number) for name, case in CASES.items() for number in range(len(case.flaws))]
+FLAWS = [
+    (name, number) for name, case in CASES.items() for number in range(len(case.flaws))
+]
 
 
 def traced(case, source):
@@ -48,6 +63,11 @@ def test_a_planted_mistake_is_found_in_its_line(name, number):
     flaw = case.flaws[number]
     assert flaw.old in case.source
     source = case.source.replace(flaw.old, flaw.new, 1)
-    lines = [line for line, text in enumerate(source.splitlines(), 1) if flaw.at in text]
+    lines = [
+        line for line, text in enumerate(source.splitlines(), 1) if flaw.at in text
+    ]
     found = traced(case, source)[0].findings
-    assert any(one.kind == flaw.kind and one.line in lines and flaw.words in one.words for one in found), found
+    assert any(
+        one.kind == flaw.kind and one.line in lines and flaw.words in one.words
+        for one in found
+    ), found

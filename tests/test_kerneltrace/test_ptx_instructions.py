@@ -20,7 +20,13 @@ X = np.linspace(-3, 3, 37, dtype=np.float32)
 
 
 def run(body, x=X, options=()):
-    kind = {"f4": "float", "f8": "double", "i4": "int", "u4": "unsigned", "i8": "long long"}[x.dtype.str[1:]]
+    kind = {
+        "f4": "float",
+        "f8": "double",
+        "i4": "int",
+        "u4": "unsigned",
+        "i8": "long long",
+    }[x.dtype.str[1:]]
     source = FRAME.format(T=kind, body=body)
     y = np.zeros_like(x)
     built = compile_cuda(source, compute_capability=(8, 0), options=options)
@@ -83,7 +89,9 @@ WIDE = np.linspace(0.1, 5, 37)
     ],
 )
 def test_float64_is_what_numpy_computes(expression, wanted):
-    np.testing.assert_allclose(run(f"if (i < n) y[i] = {expression};", WIDE), wanted, rtol=1e-12)
+    np.testing.assert_allclose(
+        run(f"if (i < n) y[i] = {expression};", WIDE), wanted, rtol=1e-12
+    )
 
 
 WHOLE = np.arange(-2_000_000_000, 2_000_000_000, 111_111_111, dtype=np.int64)
@@ -104,25 +112,39 @@ WHOLE = np.arange(-2_000_000_000, 2_000_000_000, 111_111_111, dtype=np.int64)
 )
 def test_whole_numbers_are_what_c_computes(expression, wanted, dtype):
     x = WHOLE.astype(dtype)
-    np.testing.assert_array_equal(run(f"if (i < n) y[i] = {expression};", x), wanted(x).astype(dtype))
+    np.testing.assert_array_equal(
+        run(f"if (i < n) y[i] = {expression};", x), wanted(x).astype(dtype)
+    )
 
 
 def test_tanh_as_the_fast_instruction_has_three_digits():
     y = run('if (i < n) asm("tanh.approx.f32 %0, %1;" : "=f"(y[i]) : "f"(x[i]));')
-    assert 1e-5 < np.abs(y / np.where(X == 0, 1, np.tanh(X)) - 1)[X != 0].max() <= 2**-11
+    assert (
+        1e-5 < np.abs(y / np.where(X == 0, 1, np.tanh(X)) - 1)[X != 0].max() <= 2**-11
+    )
 
 
 def test_constants_and_arrays_of_a_thread_are_there():
     constants = "__constant__ float twice = 2.0f, more[2] = {1.0f, -3.0f};\n"
     local = (
-        "__shared__ float s[16]; volatile float t[3]; s[threadIdx.x] = x[i]; __syncthreads(); t[n % 3] = more[n % 2];"
+        "__shared__ float s[16]; volatile float t[3]; s[threadIdx.x] = x[i];"
+        " __syncthreads(); t[n % 3] = more[n % 2];"
     )
     body = f"if (i < n) {{ {local} y[i] = twice * s[threadIdx.x] + t[n % 3]; }}"
-    trace(constants + FRAME.format(T="float", body=body), 3, 16, X, y := np.zeros_like(X), 37)
+    trace(
+        constants + FRAME.format(T="float", body=body),
+        3,
+        16,
+        X,
+        y := np.zeros_like(X),
+        37,
+    )
     np.testing.assert_allclose(y, 2 * X - 3, rtol=1e-6)
 
 
-BITS = np.array([0, 1, 2, 3, 0x80, 0x8000, 0x12345678, 0x80000000, 0xFFFFFFFF] * 4, np.uint32)
+BITS = np.array(
+    [0, 1, 2, 3, 0x80, 0x8000, 0x12345678, 0x80000000, 0xFFFFFFFF] * 4, np.uint32
+)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +168,10 @@ BITS = np.array([0, 1, 2, 3, 0x80, 0x8000, 0x12345678, 0x80000000, 0xFFFFFFFF] *
 )  # fmt: skip
 def test_bits_are_what_c_computes(expression, wanted):
     if wanted is None:
-        wanted = [(x & 0xF0F0) ^ (x | 0xFF) & ~i & 0xFFFFFFFF for i, x in enumerate(BITS.tolist())]
+        wanted = [
+            (x & 0xF0F0) ^ (x | 0xFF) & ~i & 0xFFFFFFFF
+            for i, x in enumerate(BITS.tolist())
+        ]
     else:
         wanted = [wanted(x) % 2**32 for x in BITS.tolist()]
     assert run(f"if (i < n) y[i] = {expression};", BITS).tolist() == wanted
@@ -183,9 +208,19 @@ def test_short_floats_and_roundings(body, wanted):
 
 
 def test_a_function_that_is_called_runs_in_its_place():
-    function = "__device__ __noinline__ float f(float v, int n) { while (n-- > 0 && v < 2) v *= 1.5f; return v; }\n"
-    trace(function + FRAME.format(T="float", body="if (i < n) y[i] = f(x[i], i % 5) + f(1, 2);"), 3, 16, X,
-          y := np.zeros_like(X), 37)  # fmt: skip
+    function = (
+        "__device__ __noinline__ float f(float v, int n) { while (n-- > 0 && v < 2) v"
+        " *= 1.5f; return v; }\n"
+    )
+    trace(
+        function
+        + FRAME.format(T="float", body="if (i < n) y[i] = f(x[i], i % 5) + f(1, 2);"),
+        3,
+        16,
+        X,
+        y := np.zeros_like(X),
+        37,
+    )
     wanted = X.copy()
     for i in range(37):
         for _ in range(i % 5):
@@ -194,6 +229,11 @@ def test_a_function_that_is_called_runs_in_its_place():
 
 
 def test_a_switch_jumps_through_a_table():
-    cases = " ".join(f"case {k}: y[i] = x[{(7 * k) % 11}] + {k}; break;" for k in range(9))
+    cases = " ".join(
+        f"case {k}: y[i] = x[{(7 * k) % 11}] + {k}; break;" for k in range(9)
+    )
     y = run(f"if (i < n) switch (i % 10) {{ {cases} default: y[i] = -1; }}")
-    assert y.tolist() == [X[7 * (i % 10) % 11] + np.float32(i % 10) if i % 10 < 9 else -1 for i in range(37)]
+    assert y.tolist() == [
+        X[7 * (i % 10) % 11] + np.float32(i % 10) if i % 10 < 9 else -1
+        for i in range(37)
+    ]

@@ -1,4 +1,6 @@
-"""Kernels written in Python for numba and in CUDA C++ ask for the same, whichever of them is traced."""
+"""Kernels written in Python for numba and in CUDA C++ ask for the same, whichever of
+them is traced.
+"""
 
 import dataclasses
 
@@ -21,7 +23,10 @@ def kernel(parameters, body):
 
 XY = "const float* x, float* y"
 SHARED = "__shared__ float s[128]; s[t] = x[i]; __syncthreads();"
-LOOP = "for (int d = {}; {}; {}) {{ {} __syncthreads(); }} if (t == 0) out[blockIdx.x] = s[0];"
+LOOP = (
+    "for (int d = {}; {}; {}) {{ {} __syncthreads(); }} if (t == 0) out[blockIdx.x] ="
+    " s[0];"
+)
 IN_CPLUSPLUS = {
     "stride 1": kernel(XY, "y[i] = x[i];"),
     "stride 2": kernel(XY, "y[i] = x[2 * i];"),
@@ -36,7 +41,8 @@ IN_CPLUSPLUS = {
     ),
     "even and odd warps": kernel(
         "const float* x, float* y, float* z",
-        "if (i / 32 % 2 == 0) y[i / 64 * 32 + i % 32] = x[i]; else z[i / 64 * 32 + i % 32] = x[i];",
+        "if (i / 32 % 2 == 0) y[i / 64 * 32 + i % 32] = x[i]; else z[i / 64 * 32 + i %"
+        " 32] = x[i];",
     ),
     "as many turns as the lane's number": kernel(
         XY, "float v = x[i]; for (int k = 0; k < i % 32; ++k) v *= v; y[i] = v;"
@@ -45,10 +51,10 @@ IN_CPLUSPLUS = {
     "histogram": kernel("const int* x, int* y", "atomicAdd(y + x[i], 1);"),
     "matmul, naive": kernel(
         "const float* a, const float* b, float* c",
-        "int r = blockIdx.y * blockDim.y + threadIdx.y; float sum = 0;"
-        "for (int k = 0; k < 32; ++k) sum += a[r * 32 + k] * b[k * 32 + i]; c[r * 32 + i] = sum;",
+        "int r = blockIdx.y * blockDim.y + threadIdx.y; float sum = 0;for (int k = 0; k"
+        " < 32; ++k) sum += a[r * 32 + k] * b[k * 32 + i]; c[r * 32 + i] = sum;",
     ),
-}  # fmt: skip
+}
 BY_NAME = {entry.name: entry for entry in ENTRIES}
 
 
@@ -71,11 +77,19 @@ def test_the_textbook_in_cplusplus_asks_for_what_it_asks_for_in_python(name):
 
 
 CHANGED = {
-    "grid-stride loop": "unrolled four times, so that lanes that stop earlier part from the others earlier",
+    "grid-stride loop": (
+        "unrolled four times, so that lanes that stop earlier part from the others"
+        " earlier"
+    ),
     "even and odd lanes": "the load of both branches is done before them",
     "atomic max of float32": "a loop around a compare-and-swap",
-    "atomic min of float64": "a volatile read first, and a compare-and-swap only by who has the smaller number",
-    "shared counter, an atomic a warp": "only the lanes that use the loaded number load it",
+    "atomic min of float64": (
+        "a volatile read first, and a compare-and-swap only by who has the smaller"
+        " number"
+    ),
+    "shared counter, an atomic a warp": (
+        "only the lanes that use the loaded number load it"
+    ),
     "butterfly of integers": "numba widens the sum to 64 bits: two shuffles each",
     "functions of math": "an element is loaded once, not once for each function",
     "complex numbers": "real and imaginary part are accessed one after the other",
@@ -88,11 +102,20 @@ CHANGED = {
 LINKED = "a sum of float16"  # numba links its operators only at a launch
 
 
-def has_records(entry):  # which are packed, so that a compiler loads their fields byte by byte
-    return any(array.dtype.names for array in entry.args(np.asarray) if isinstance(array, np.ndarray))
+# which are packed, so that a compiler loads their fields byte by byte
+def has_records(entry):
+    return any(
+        array.dtype.names
+        for array in entry.args(np.asarray)
+        if isinstance(array, np.ndarray)
+    )
 
 
-COMPILED = [entry for entry in ENTRIES if entry.name not in (*CHANGED, LINKED) and not has_records(entry)]
+COMPILED = [
+    entry
+    for entry in ENTRIES
+    if entry.name not in (*CHANGED, LINKED) and not has_records(entry)
+]
 
 
 @pytest.mark.parametrize("entry", COMPILED, ids=lambda entry: entry.name)
@@ -105,7 +128,13 @@ def test_a_kernel_that_numba_compiled_asks_for_what_its_source_asks_for(entry):
         if isinstance(want, np.ndarray):
             np.testing.assert_allclose(got, want, rtol=1e-4)
     arrays = {key for key in entry.want if key.split()[0] in python.arrays}
-    for key in arrays & {f"{name} {kind}" for name in compiled.arrays for kind in ("load", "store", "atomic")}:
+    for key in arrays & {
+        f"{name} {kind}"
+        for name in compiled.arrays
+        for kind in ("load", "store", "atomic")
+    }:
         assert counts(compiled, *key.split()) == counts(python, *key.split()), key
-    assert [finding.kind for finding in compiled.findings] == [finding.kind for finding in python.findings]
+    assert [finding.kind for finding in compiled.findings] == [
+        finding.kind for finding in python.findings
+    ]
     assert (compiled.barriers, compiled.shuffles) == (python.barriers, python.shuffles)

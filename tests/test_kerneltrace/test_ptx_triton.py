@@ -1,4 +1,6 @@
-"""Triton kernels compute the right results without a GPU, and their requests are counted."""
+"""Triton kernels compute the right results without a GPU, and their requests are
+counted.
+"""
 
 import importlib
 import importlib.util
@@ -24,13 +26,17 @@ if has_triton:
         tl.store(out + at, tl.load(x + at, at < n) + tl.load(y + at, at < n), at < n)
 
     @triton.jit
-    def gather(x, out, row_stride, column_stride, rows: tl.constexpr, columns: tl.constexpr):
-        i, j = tl.arange(0, rows)[:, None], tl.arange(0, columns)[None, :]
+    def gather(
+        x, out, row_stride, column_stride, rows: tl.constexpr, columns: tl.constexpr
+    ):
+        i = tl.arange(0, rows)[:, None]
+        j = tl.arange(0, columns)[None, :]
         tl.store(out + i * columns + j, tl.load(x + i * row_stride + j * column_stride))
 
     @triton.jit
     def matmul(a, b, c, n, k, tile: tl.constexpr, depth: tl.constexpr):
-        row, column = tl.program_id(0) * tile + tl.arange(0, tile), tl.program_id(1) * tile + tl.arange(0, tile)
+        row = tl.program_id(0) * tile + tl.arange(0, tile)
+        column = tl.program_id(1) * tile + tl.arange(0, tile)
         inner = tl.arange(0, depth)
         total = tl.zeros((tile, tile), tl.float32)
         for i in range(0, k, depth):
@@ -45,22 +51,33 @@ def random(*shape):
 
 
 def test_a_number_that_is_1_is_a_constant_as_at_a_launch():
-    x, out = random(16, 64), np.zeros((16, 64), np.float32)
+    x = random(16, 64)
+    out = np.zeros((16, 64), np.float32)
     done = trace(gather, 1, 64, x, out, 64, 1, constants={"rows": 16, "columns": 64})
     np.testing.assert_array_equal(out, x)
     assert done.ok, done
-    # Triton knows that columns are neighbours, and loads four at a time; of a stride of 2 it can't.
+    # Triton knows that columns are neighbours, and loads four at a time; of a stride of
+    # 2 it can't.
     assert done.count("x", kind="load").reads == 256
-    apart, out = random(16, 128), np.zeros((16, 64), np.float32)
-    done = trace(gather, 1, 64, apart, out, 128, 2, constants={"rows": 16, "columns": 64})
+    apart = random(16, 128)
+    out = np.zeros((16, 64), np.float32)
+    done = trace(
+        gather, 1, 64, apart, out, 128, 2, constants={"rows": 16, "columns": 64}
+    )
     np.testing.assert_array_equal(out, apart[:, ::2])
     assert done.count("x", kind="load").reads == 1024
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float16, 1e-6), (np.float32, 1e-3)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(np.float16, 1e-6), (np.float32, 1e-3)]
+)
 def test_a_matrix_product_on_tensor_cores(dtype, tolerance):
-    a, b, c = random(128, 64).astype(dtype), random(64, 128).astype(dtype), np.zeros((128, 128), np.float32)
-    done = trace(matmul, (2, 2), 128, a, b, c, 128, 64, constants={"tile": 64, "depth": 32})
+    a = random(128, 64).astype(dtype)
+    b = random(64, 128).astype(dtype)
+    c = np.zeros((128, 128), np.float32)
+    done = trace(
+        matmul, (2, 2), 128, a, b, c, 128, 64, constants={"tile": 64, "depth": 32}
+    )
     np.testing.assert_allclose(c, a.astype(float) @ b.astype(float), rtol=tolerance)
     assert done.ok, done
     assert done.flop >= 2 * 128 * 128 * 64
@@ -69,7 +86,10 @@ def test_a_matrix_product_on_tensor_cores(dtype, tolerance):
 def test_wrong_launches_are_refused_in_words():
     x = random(16)
     for args, block in (((x, x, x), 128), ((x, x, x, 16), 96)):
-        with pytest.raises(KernelError, match=r"add takes x, y, out, n and 32, 64, 128, \.\.\. threads a block"):
+        with pytest.raises(
+            KernelError,
+            match=r"add takes x, y, out, n and 32, 64, 128, \.\.\. threads a block",
+        ):
             trace(add, 1, block, *args, constants={"block": 16})
     with pytest.raises(KernelError, match="'n' is 'text'"):
         trace(add, 1, 128, x, x, x, "text", constants={"block": 16})

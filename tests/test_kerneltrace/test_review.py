@@ -1,4 +1,6 @@
-"""Remarks on traced kernels: each kind on planted kernels, and none on those that have nothing of it."""
+"""Remarks on traced kernels: each kind on planted kernels, and none on those that have
+nothing of it.
+"""
 
 import inspect
 
@@ -26,7 +28,8 @@ def scaled_by_python_floats(x, y):
 
 def tile_read_in_columns(x, y):
     tile = cuda.shared.array((32, 32), float32)
-    i, j = cuda.threadIdx.x, cuda.threadIdx.y
+    i = cuda.threadIdx.x
+    j = cuda.threadIdx.y
     tile[j, i] = x[32 * j + i]
     cuda.syncthreads()
     y[32 * j + i] = tile[i, j]  # here
@@ -37,7 +40,8 @@ def reads_every_32nd(x, y):
 
 
 def writes_columns(x, y):
-    i, j = cuda.threadIdx.x, cuda.threadIdx.y
+    i = cuda.threadIdx.x
+    j = cuda.threadIdx.y
     y[32 * i + j] = x[32 * j + i]  # here
 
 
@@ -68,7 +72,8 @@ def chain_of_loads(x, y):
 
 def sum_of_neighbours(x, y):
     sums = cuda.shared.array(256, float32)
-    t, step = cuda.threadIdx.x, 1
+    t = cuda.threadIdx.x
+    step = 1
     sums[t] = x[cuda.grid(1)]
     cuda.syncthreads()
     while step < 256:
@@ -82,7 +87,8 @@ def sum_of_neighbours(x, y):
 
 def half_of_shared_memory(x, y):
     mine = cuda.shared.array(8192, float32)  # here
-    i, t = cuda.grid(1), cuda.threadIdx.x
+    i = cuda.grid(1)
+    t = cuda.threadIdx.x
     for k in range(8):
         mine[t + 256 * k] = x[(i + 256 * k) % x.size]
     y[i] = mine[t]
@@ -108,7 +114,9 @@ def sum_in_float64(x, y):
 
 
 def plain(kernel, grid, block):
-    return trace(kernel, grid, block, np.ones(32 * N, np.float32), np.zeros(32 * N, np.float32))
+    return trace(
+        kernel, grid, block, np.ones(32 * N, np.float32), np.zeros(32 * N, np.float32)
+    )
 
 
 def marked_line(kernel):
@@ -173,7 +181,9 @@ REMARKED = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "kernel", "grid", "block", "options"), PLANTED, ids=lambda value: getattr(value, "__name__", "")
+    ("kind", "kernel", "grid", "block", "options"),
+    PLANTED,
+    ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_planted_waste_is_remarked_in_its_line(kind, kernel, grid, block, options):
     remarks = plain(kernel, grid, block).review("A100 SXM4 80GB", **options).of(kind)
@@ -184,7 +194,9 @@ def test_a_planted_waste_is_remarked_in_its_line(kind, kernel, grid, block, opti
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_the_textbook_gets_the_remarks_that_it_deserves_and_no_other(entry):
-    done = trace(entry.kernel, entry.grid, entry.block, *entry.args(lambda array: array))
+    done = trace(
+        entry.kernel, entry.grid, entry.block, *entry.args(lambda array: array)
+    )
     remarks = done.review("T4").remarks
     deserved = {kind for kind, names in REMARKED.items() if entry.name in names}
     assert {remark.kind for remark in remarks} <= deserved
@@ -192,17 +204,21 @@ def test_the_textbook_gets_the_remarks_that_it_deserves_and_no_other(entry):
 
 
 def test_a_needless_atomic_costs_at_least_its_latency():
-    x, y = np.ones(1024, np.float32), np.zeros(1024, np.float32)
+    x = np.ones(1024, np.float32)
+    y = np.zeros(1024, np.float32)
     (remark,) = trace(saxpy_by_atomics, 4, 256, x, y).review("T4").of("atomics")
     assert remark.cost_ms >= 1e3 * L2_CLOCKS / named("T4").boost_hz > 1e-4
 
 
 def test_a_cost_is_the_difference_of_two_estimates():
-    done, fast = plain(reads_every_32nd, 4, 256), plain(reads_neighbours, 4, 256)
+    done = plain(reads_every_32nd, 4, 256)
+    fast = plain(reads_neighbours, 4, 256)
     review = done.review("T4", grid=100_000)
     saved = review.estimate.seconds - fast.estimate("T4", grid=100_000).seconds
     assert review.remarks[0].cost_ms == pytest.approx(1e3 * saved, rel=0.2)
-    assert review.remarks[0].share == pytest.approx(1e-3 * review.remarks[0].cost_ms / review.estimate.seconds)
+    assert review.remarks[0].share == pytest.approx(
+        1e-3 * review.remarks[0].cost_ms / review.estimate.seconds
+    )
 
 
 def test_float64_that_the_kernel_names_is_meant():
@@ -235,7 +251,9 @@ def test_a_review_sends_back_a_kernel_with_a_mistake_first():
 
     traced = trace(one_sum, 4, 32, np.ones(128, np.float32), np.zeros(1, np.float32))
     assert not traced.ok
-    assert "The trace found mistakes, which it prints: mend them first." in str(traced.review("T4"))
+    assert "The trace found mistakes, which it prints: mend them first." in str(
+        traced.review("T4")
+    )
     sound = trace(one_sum, 1, 1, np.ones(1, np.float32), np.zeros(1, np.float32))
     assert sound.ok
     assert "mistakes" not in str(sound.review("T4"))

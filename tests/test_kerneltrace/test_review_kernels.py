@@ -1,4 +1,6 @@
-"""Reviews of kernels that each waste one thing, and of kernels as textbooks write them, in Python and in CUDA C++."""
+"""Reviews of kernels that each waste one thing, and of kernels as textbooks write them,
+in Python and in CUDA C++.
+"""
 
 import pytest
 
@@ -17,7 +19,9 @@ def named(kernels):
 def test_a_waste_is_remarked_in_its_line(planted):
     done = trace(planted.kernel, planted.grid, planted.block, *planted.args())
     assert done.ok
-    remarks = done.review(**{"device": "A100 SXM4 80GB", **dict(planted.options)}).of(planted.kind)
+    remarks = done.review(**{"device": "A100 SXM4 80GB", **dict(planted.options)}).of(
+        planted.kind
+    )
     assert {remark.line for remark in remarks} & set(planted.lines())
 
 

@@ -16,7 +16,14 @@ from kerneltrace.errors import KernelError, MissingCompiler, UnknownDevice
 from kerneltrace.judge.estimate import LAUNCH_S, MEMORY_SHARE
 from kerneltrace.tiles import tl, triton
 from tests.test_kerneltrace import tile_kernels
-from tests.test_kerneltrace.tile_kernels import add, launches, matmul, random, softmax, transpose
+from tests.test_kerneltrace.tile_kernels import (
+    add,
+    launches,
+    matmul,
+    random,
+    softmax,
+    transpose,
+)
 
 pytestmark = pytest.mark.slow  # runs kernels, and starts Python
 TRITON = importlib.util.find_spec("triton") is not None
@@ -25,10 +32,22 @@ TRITON = importlib.util.find_spec("triton") is not None
 def product(n, tile, group, programs=None, k=None, **options):
     """A trace of a matmul of n x n x k by tiles of tile x tile x 32."""
     k = k or n
-    a, b, c = np.ones((n, k), np.float16), np.ones((k, n), np.float16), np.zeros((n, n), np.float32)
+    a = np.ones((n, k), np.float16)
+    b = np.ones((k, n), np.float16)
+    c = np.zeros((n, n), np.float32)
     sizes = n, n, k, k, 1, n, 1, n, 1
     constants = {"BM": tile, "BN": tile, "BK": 32, "GROUP": group}
-    return tiles.trace(matmul, (n // tile) ** 2, a, b, c, *sizes, **constants, programs=programs, **options)
+    return tiles.trace(
+        matmul,
+        (n // tile) ** 2,
+        a,
+        b,
+        c,
+        *sizes,
+        **constants,
+        programs=programs,
+        **options,
+    )
 
 
 def test_each_operand_of_a_product_is_loaded_once_for_each_tile_of_the_other():
@@ -57,25 +76,40 @@ def test_what_a_program_touches():
 
 
 def test_a_tile_of_columns_moves_whole_sectors_for_single_elements():
-    x, out = random(64, 64), np.zeros((64, 64), np.float32)
+    x = random(64, 64)
+    out = np.zeros((64, 64), np.float32)
     trace = tiles.trace(transpose, (16, 16), x, out, 64, 64, TILE=4)
-    assert trace.count("x").sectors == trace.count("x").bytes / 16  # 4 floats of a sector's 8
+    # 4 floats of a sector's 8
+    assert trace.count("x").sectors == trace.count("x").bytes / 16
     assert trace.ok
 
 
 def test_flop_are_those_of_elements_and_of_reductions():
-    x, out = random(4, 32), np.zeros((4, 32), np.float32)
+    x = random(4, 32)
+    out = np.zeros((4, 32), np.float32)
     trace = tiles.trace(softmax, 4, x, out, 4, 32, BLOCK=32)
-    assert trace.flop == 4 * (31 + 32 + 32 + 31 + 32)  # max, difference, exp, sum, quotient
+    # max, difference, exp, sum, quotient
+    assert trace.flop == 4 * (31 + 32 + 32 + 31 + 32)
 
 
 def test_grouped_programs_share_more_of_what_l2_holds():
-    """A grid of 16 x 16 programs, 64 at a time: 4 rows of 16 or 8 rows of 8, which need 4 + 16 or 8 + 8 tiles."""
+    """A grid of 16 x 16 programs, 64 at a time: 4 rows of 16 or 8 rows of 8, which need
+    4 + 16 or 8 + 8 tiles.
+    """
     small = Device(
-        name="small", source="made up", compute_capability="8.0", sms=2, boost_hz=1e9, bandwidth_bytes_per_s=1e11,
-        l2_bytes=56 * 1024, tensor_flop_per_s={"float16": 1e13},
-    )  # fmt: skip
-    traffic = {group: product(256, 16, group, k=64, num_warps=1, num_stages=2).traffic(small) for group in (1, 8)}
+        name="small",
+        source="made up",
+        compute_capability="8.0",
+        sms=2,
+        boost_hz=1e9,
+        bandwidth_bytes_per_s=1e11,
+        l2_bytes=56 * 1024,
+        tensor_flop_per_s={"float16": 1e13},
+    )
+    traffic = {
+        group: product(256, 16, group, k=64, num_warps=1, num_stages=2).traffic(small)
+        for group in (1, 8)
+    }
     assert traffic[1].at_a_time == 64
     once = 256 * 64 * 2
     assert traffic[1].dram_read_bytes == {"a": once, "b": 4 * once, "c": 0}
@@ -92,23 +126,32 @@ def test_an_l2_cache_that_holds_all_reads_each_byte_once():
 
 def test_the_time_of_a_sum_is_that_of_its_bytes():
     x, y, out = (np.zeros(64 * 1024, np.float32) for _ in range(3))
-    done = tiles.trace(add, 64, x, y, out, x.size, BLOCK=1024).estimate("A100 SXM4 80GB", grid=2**17)
+    done = tiles.trace(add, 64, x, y, out, x.size, BLOCK=1024).estimate(
+        "A100 SXM4 80GB", grid=2**17
+    )
     bandwidth = find("A100 SXM4 80GB").bandwidth_bytes_per_s
     assert done.limit == "memory"
-    assert done.seconds == pytest.approx(12 * 2**27 / (MEMORY_SHARE * bandwidth) + LAUNCH_S, rel=1e-6)
+    assert done.seconds == pytest.approx(
+        12 * 2**27 / (MEMORY_SHARE * bandwidth) + LAUNCH_S, rel=1e-6
+    )
     assert done.untested == ()
     low, high = done.interval_s
     assert low < done.seconds < high
 
 
 def test_longer_loops_scale_what_is_in_them():
-    short, long = product(128, 32, 2, k=64), product(128, 32, 2, k=256)
-    assert short.estimate("A100 SXM4 80GB", longer=4).parts == pytest.approx(long.estimate("A100 SXM4 80GB").parts)
+    short = product(128, 32, 2, k=64)
+    long = product(128, 32, 2, k=256)
+    assert short.estimate("A100 SXM4 80GB", longer=4).parts == pytest.approx(
+        long.estimate("A100 SXM4 80GB").parts
+    )
 
 
 def test_a_gpu_without_published_times_says_so():
     done = product(64, 32, 1).estimate("T4")
-    assert done.untested == ("Untested: no published time of compute capability 7.5 was compared.",)
+    assert done.untested == (
+        "Untested: no published time of compute capability 7.5 was compared.",
+    )
     with pytest.raises(UnknownDevice):
         product(64, 32, 1).estimate("MI300X")
 
@@ -126,13 +169,17 @@ def test_elements_that_nobody_stores_are_a_note():
     trace = tiles.trace(add, 1, x, x, np.zeros(100, np.float32), 60, BLOCK=64)
     assert trace.ok
     assert [str(note) for note in trace.notes] == [
-        "[note: unwritten] 40 of the 100 elements of out are never stored, the first is out[60]."
+        "[note: unwritten] 40 of the 100 elements of out are never stored, the first is"
+        " out[60]."
     ]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64]
+)
 def test_torch_s_tensors_are_computed_in_their_type(dtype):
-    x, y = torch.randn(100).to(dtype), torch.randn(100).to(dtype)
+    x = torch.randn(100).to(dtype)
+    y = torch.randn(100).to(dtype)
     out = torch.zeros(100, dtype=dtype)
     assert tiles.trace(add, 2, x, y, out, 100, BLOCK=64).ok
     assert torch.equal(out, x + y)
@@ -156,8 +203,13 @@ def described(x, out):
 
 def test_descriptors_are_refused_in_words():
     found = tiles.trace(described, 1, random(4), random(4)).findings
-    assert [(one.kind, one.line) for one in found] == [("refused", described.fn.__code__.co_firstlineno + 2)]
-    assert "Block pointers and tensor descriptors aren't traced: use pointers and masks." in str(found[0])
+    assert [(one.kind, one.line) for one in found] == [
+        ("refused", described.fn.__code__.co_firstlineno + 2)
+    ]
+    assert (
+        "Block pointers and tensor descriptors aren't traced: use pointers and masks."
+        in str(found[0])
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,7 +221,10 @@ def test_descriptors_are_refused_in_words():
 )
 def test_what_is_not_known_is_refused_with_its_line(kernel, words):
     line = kernel.fn.__code__.co_firstlineno + 2
-    with pytest.raises(KernelError, match=f"line {line} of {kernel.fn.__name__} can't be traced: .*{words}"):
+    with pytest.raises(
+        KernelError,
+        match=f"line {line} of {kernel.fn.__name__} can't be traced: .*{words}",
+    ):
         tiles.trace(kernel, 1, random(4), random(4))
 
 
@@ -179,15 +234,22 @@ def test_arguments_that_no_kernel_takes_are_refused():
         tiles.trace(unknown_function, 1, x.astype(np.complex64), x)
     with pytest.raises(KernelError, match="out is 'text'"):
         tiles.trace(unknown_function, 1, x, "text")
-    with pytest.raises(KernelError, match=r"Expected a function under @triton\.jit, got 5"):
+    with pytest.raises(
+        KernelError, match=r"Expected a function under @triton\.jit, got 5"
+    ):
         tiles.trace(5, 1, x)
     with pytest.raises(KernelError, match="There is no array 'z'; known are"):
         product(64, 32, 1).count("z")
 
 
 def test_importing_it_loads_neither_triton_nor_torch():
-    asked = "import sys; from kerneltrace import tiles; print({'triton', 'torch', 'numba'} & set(sys.modules))"
-    run = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    asked = (
+        "import sys; from kerneltrace import tiles; print({'triton', 'torch', 'numba'}"
+        " & set(sys.modules))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, check=True
+    )
     assert run.stdout.strip() == "set()"
 
 
@@ -200,15 +262,31 @@ def test_without_triton_compiling_says_how_to_get_it():
 @pytest.mark.skipif(not TRITON, reason="Triton is not installed")
 class TestCompiled:
     def code(self, capability):
-        a, c = np.ones((256, 256), np.float16), np.zeros((256, 256), np.float32)
+        a = np.ones((256, 256), np.float16)
+        c = np.zeros((256, 256), np.float32)
         strides = 256, 1, 256, 1, 256, 1
         sizes = {"BM": 128, "BN": 128, "BK": 64, "GROUP": 8}
         return tiles.compile(
-            matmul, a, a, c, 256, 256, 256, *strides, **sizes, num_warps=8, num_stages=3, capability=capability
+            matmul,
+            a,
+            a,
+            c,
+            256,
+            256,
+            256,
+            *strides,
+            **sizes,
+            num_warps=8,
+            num_stages=3,
+            capability=capability,
         )
 
-    @pytest.mark.parametrize(("capability", "family"), [(80, "mma.sync"), (90, "wgmma"), (100, "tcgen05")])
-    def test_tensor_cores_have_the_instructions_of_their_capability(self, capability, family):
+    @pytest.mark.parametrize(
+        ("capability", "family"), [(80, "mma.sync"), (90, "wgmma"), (100, "tcgen05")]
+    )
+    def test_tensor_cores_have_the_instructions_of_their_capability(
+        self, capability, family
+    ):
         code = self.code(capability)
         assert code.instructions[family] > 0
         source = Path(tile_kernels.__file__).read_text(encoding="utf-8").splitlines()
@@ -224,19 +302,28 @@ class TestCompiled:
         assert 1 <= room.blocks_per_sm <= 163 * 1024 // code.shared_bytes
         trace = product(256, 32, 2)
         assert trace.estimate("A100 SXM4 80GB", code=code).seconds > 0
-        with pytest.raises(KernelError, match=r"has compute capability 9\.0: compile for it"):
+        with pytest.raises(
+            KernelError, match=r"has compute capability 9\.0: compile for it"
+        ):
             tiles.occupancy(code, "H100 SXM5 80GB")
 
     @pytest.mark.parametrize("name", ["add", "softmax", "transpose", "scan", "bins"])
     def test_results_are_those_of_the_ptx(self, name):
-        mine, other = launches()[name](), launches()[name]()
+        mine = launches()[name]()
+        other = launches()[name]()
         assert tiles.trace(mine.kernel, mine.grid, *mine.args, **mine.constants).ok
-        kerneltrace.trace(other.kernel, other.grid, 128, *other.args, constants=other.constants)
+        kerneltrace.trace(
+            other.kernel, other.grid, 128, *other.args, constants=other.constants
+        )
         for position in mine.expected:
-            np.testing.assert_allclose(mine.args[position], other.args[position], rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(
+                mine.args[position], other.args[position], rtol=1e-5, atol=1e-5
+            )
 
 
-@triton.autotune(configs=[triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})], key=["n"])
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})], key=["n"]
+)
 @triton.jit
 def tuned(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -244,8 +331,14 @@ def tuned(x, out, n, BLOCK: tl.constexpr):
 
 
 def test_the_constants_of_autotune_are_those_of_its_first_configuration():
-    x, out = random(100), np.zeros(100, np.float32)
-    assert tiles.trace(tuned, lambda meta: triton.cdiv(100, meta["BLOCK"]), x, out, 100).programs == 4
+    x = random(100)
+    out = np.zeros(100, np.float32)
+    assert (
+        tiles.trace(
+            tuned, lambda meta: triton.cdiv(100, meta["BLOCK"]), x, out, 100
+        ).programs
+        == 4
+    )
     assert tiles.trace(tuned, 2, x, out, 100, BLOCK=64).ok
     np.testing.assert_array_equal(out, 2 * x)
 
@@ -257,9 +350,13 @@ def column(x, out, n, TILE: tl.constexpr):
 
 
 def test_a_column_of_a_matrix_is_a_note_in_its_line():
-    trace = tiles.trace(column, 1, random(64, 64), np.zeros(64, np.float32), 64, TILE=64)
+    trace = tiles.trace(
+        column, 1, random(64, 64), np.zeros(64, np.float32), 64, TILE=64
+    )
     line = column.fn.__code__.co_firstlineno + 3
-    assert [(note.kind, note.line, note.array) for note in trace.notes] == [("spread", line, "x")]
+    assert [(note.kind, note.line, note.array) for note in trace.notes] == [
+        ("spread", line, "x")
+    ]
     assert "each load of x moves 8 times the bytes it asks for" in trace.notes[0].words
 
 

@@ -10,17 +10,26 @@ from tests.test_kerneltrace.tracing import filled, run
 # -- where am I
 
 
-@pytest.mark.parametrize(("grid_", "block"), [(5, 7), ((3, 2), (4, 5)), ((2, 3, 2), (3, 2, 4))])
+@pytest.mark.parametrize(
+    ("grid_", "block"), [(5, 7), ((3, 2), (4, 5)), ((2, 3, 2), (3, 2, 4))]
+)
 def test_every_thread_knows_its_place(grid_, block):
     def place(out):
         x, y, z = cuda.grid(3)
-        tx, ty, tz = cuda.threadIdx.x, cuda.threadIdx.y, cuda.threadIdx.z
+        tx = cuda.threadIdx.x
+        ty = cuda.threadIdx.y
+        tz = cuda.threadIdx.z
         assert x == cuda.blockIdx.x * cuda.blockDim.x + tx
-        assert (y, z) == (cuda.blockIdx.y * cuda.blockDim.y + ty, cuda.blockIdx.z * cuda.blockDim.z + tz)
+        assert (y, z) == (
+            cuda.blockIdx.y * cuda.blockDim.y + ty,
+            cuda.blockIdx.z * cuda.blockDim.z + tz,
+        )
         sx, sy, sz = cuda.gridsize(3)
         assert (sx, sy, sz) == (
-            cuda.gridDim.x * cuda.blockDim.x, cuda.gridDim.y * cuda.blockDim.y, cuda.gridDim.z * cuda.blockDim.z
-        )  # fmt: skip
+            cuda.gridDim.x * cuda.blockDim.x,
+            cuda.gridDim.y * cuda.blockDim.y,
+            cuda.gridDim.z * cuda.blockDim.z,
+        )
         out[z, y, x] = 1 + x + sx * (y + sy * z)
 
     g, b = ((*(s if isinstance(s, tuple) else (s,)), 1, 1) for s in (grid_, block))
@@ -36,7 +45,8 @@ def test_every_thread_knows_its_place(grid_, block):
 def test_shared_memory_of_every_block_is_its_own():
     def k(out):
         s = cuda.shared.array((2, 8), int32)
-        t, b = cuda.threadIdx.x, cuda.blockIdx.x
+        t = cuda.threadIdx.x
+        b = cuda.blockIdx.x
         s[0, t] = 10 * b + t
         s[1, t] = -1
         cuda.syncthreads()
@@ -80,13 +90,24 @@ def test_views_slices_and_strides():
         y[i] = row[0] + part[1] + m[i][::-1][0] + m.T[1, i] + len(part) + m.shape[1]
 
     m = np.arange(32).reshape(4, 8)
-    for given in (m, np.asfortranarray(m), np.arange(64).reshape(4, 16)[:, ::2], m[::-1], m[:, ::-1]):
+    for given in (
+        m,
+        np.asfortranarray(m),
+        np.arange(64).reshape(4, 16)[:, ::2],
+        m[::-1],
+        m[:, ::-1],
+    ):
         y = np.zeros(4, np.int64)
         run(k, 1, 4, given, y)
-        assert y.tolist() == (given[:, 0] + given[:, 2] + given[:, -1] + given[:, 1] + 2 + 8).tolist()
+        assert (
+            y.tolist()
+            == (given[:, 0] + given[:, 2] + given[:, -1] + given[:, 1] + 2 + 8).tolist()
+        )
 
 
-POINT = np.dtype([("x", np.float32), ("tag", np.int16), ("pos", np.float64, 3)], align=True)
+POINT = np.dtype(
+    [("x", np.float32), ("tag", np.int16), ("pos", np.float64, 3)], align=True
+)
 
 
 def test_structured_arrays():
@@ -147,11 +168,22 @@ def test_torch_tensors_share_their_memory():
 
 def test_arguments_of_every_kind():
     def k(out, n, f, flag, pair, extra=7):
-        out[0], out[1], out[2] = n, f, flag
-        out[3], out[4] = pair[1], extra
+        out[0] = n
+        out[1] = f
+        out[2] = flag
+        out[3] = pair[1]
+        out[4] = extra
 
-    assert filled(k, 1, 1, 5, 3, 2.5, True, (1, 9), dtype=np.float64) == [3, 2.5, 1, 9, 7]
-    assert filled(k, 1, 1, 5, np.int16(3), np.float32(2.5), np.bool_(0), (1, 9), 8, dtype=float) == [3, 2.5, 0, 9, 8]
+    assert filled(k, 1, 1, 5, 3, 2.5, True, (1, 9), dtype=np.float64) == [
+        3,
+        2.5,
+        1,
+        9,
+        7,
+    ]
+    assert filled(
+        k, 1, 1, 5, np.int16(3), np.float32(2.5), np.bool_(0), (1, 9), 8, dtype=float
+    ) == [3, 2.5, 0, 9, 8]
 
 
 def test_writers_are_the_last_threads_that_wrote_each_element():

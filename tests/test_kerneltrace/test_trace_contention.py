@@ -1,4 +1,6 @@
-"""What a trace counts of atomics that meet, of shuffles, of barriers, and of constant memory."""
+"""What a trace counts of atomics that meet, of shuffles, of barriers, and of constant
+memory.
+"""
 
 import numpy as np
 import pytest
@@ -26,13 +28,37 @@ def contended(x, one, few, y):
 
 def test_atomics_of_lanes_at_one_address_are_done_one_after_another():
     """Two blocks of two warps: 4 requests of 32 lanes for each atomic."""
-    done = trace(contended, 2, 64, np.ones(64, np.float32), *(np.zeros(n, np.float32) for n in (1, 4, 128)))
+    done = trace(
+        contended,
+        2,
+        64,
+        np.ones(64, np.float32),
+        *(np.zeros(n, np.float32) for n in (1, 4, 128)),
+    )
     assert done.ok
-    one, few, shared = done.count("one"), done.count("few"), done.count("s", kind="atomic")
-    assert (one.requests, one.rounds, one.collisions, one.hottest) == (4, 4 * 32, 4 * 31, 128)
-    assert (few.requests, few.rounds, few.collisions, few.hottest) == (4, 4 * 8, 4 * 28, 32)
-    assert (shared.requests, shared.rounds, shared.wavefronts, shared.ways) == (8, 4 * 32 + 4 * 16, 192, 32)
-    assert (shared.collisions, shared.hottest) == (4 * 31 + 4 * 30, 64 + 32)  # of one block
+    one = done.count("one")
+    few = done.count("few")
+    shared = done.count("s", kind="atomic")
+    assert (one.requests, one.rounds, one.collisions, one.hottest) == (
+        4,
+        4 * 32,
+        4 * 31,
+        128,
+    )
+    assert (few.requests, few.rounds, few.collisions, few.hottest) == (
+        4,
+        4 * 8,
+        4 * 28,
+        32,
+    )
+    assert (shared.requests, shared.rounds, shared.wavefronts, shared.ways) == (
+        8,
+        4 * 32 + 4 * 16,
+        192,
+        32,
+    )
+    # of one block
+    assert (shared.collisions, shared.hottest) == (4 * 31 + 4 * 30, 64 + 32)
     assert (one.efficiency, few.efficiency) == (1 / 8, 1 / 2)
     assert done.count("x").rounds == done.count("x").requests == 16
 
@@ -47,7 +73,10 @@ def test_an_atomic_moves_its_sectors_both_ways_as_plain_code_does():
         cuda.atomic.add(y, i, float32(2) * x[i])
 
     moved = [
-        trace(k, 4, 64, *np.ones((2, 256), np.float32)).count(space="global").bytes_moved for k in (plain, by_atomics)
+        trace(k, 4, 64, *np.ones((2, 256), np.float32))
+        .count(space="global")
+        .bytes_moved
+        for k in (plain, by_atomics)
     ]
     assert moved == [12 * 256, 12 * 256]
 
@@ -62,7 +91,10 @@ def test_shuffles_are_counted_once_a_warp(dtype, each):
             v += cuda.shfl_down_sync(FULL, v, d)
         out[cuda.grid(1)] = v
 
-    assert trace(k, 2, 64, np.zeros(128, dtype), np.ones(128, dtype)).shuffles == 2 * 2 * 5 * each
+    assert (
+        trace(k, 2, 64, np.zeros(128, dtype), np.ones(128, dtype)).shuffles
+        == 2 * 2 * 5 * each
+    )
 
 
 def test_a_kernel_whose_threads_can_come_in_any_order_runs_once():
@@ -78,11 +110,17 @@ def test_a_kernel_whose_threads_can_come_in_any_order_runs_once():
         cuda.atomic.max(out, 0, 1)
 
     launch = 2, 32, np.zeros(1, np.int32), np.zeros(1, np.int32)
-    assert [trace(k, *launch).schedules for k in (unused, used, of_two_kinds)] == [1, 2, 2]
+    assert [trace(k, *launch).schedules for k in (unused, used, of_two_kinds)] == [
+        1,
+        2,
+        2,
+    ]
 
 
 def test_constant_memory_takes_a_round_for_each_address():
-    """CUDA C++ Programming Guide, "Device Memory Accesses": a request is split by its distinct addresses."""
+    """CUDA C++ Programming Guide, "Device Memory Accesses": a request is split by its
+    distinct addresses.
+    """
 
     def k(out):
         c = cuda.const.array_like(LANES)
@@ -90,4 +128,7 @@ def test_constant_memory_takes_a_round_for_each_address():
         out[1, cuda.laneid] = c[3]
         out[2, cuda.laneid] = c[cuda.laneid // 8]
 
-    assert trace(k, 1, 32, np.zeros((3, 32), np.int64)).count(space="constant").rounds == 32 + 1 + 4
+    assert (
+        trace(k, 1, 32, np.zeros((3, 32), np.int64)).count(space="constant").rounds
+        == 32 + 1 + 4
+    )

@@ -1,4 +1,6 @@
-"""Mistakes that a trace finds in accesses: outside, unset, unwritten, and results that depend on the order."""
+"""Mistakes that a trace finds in accesses: outside, unset, unwritten, and results that
+depend on the order.
+"""
 
 import numpy as np
 import pytest
@@ -23,7 +25,10 @@ def test_a_missing_guard_writes_past_the_end():
         y[i] = i  # here
 
     finding = found(k, 4, 32, floats(100), kind="outside")
-    assert finding.words == "thread 4 of block 3 writes to y[100], but y has 100 elements, 0 to 99."
+    assert (
+        finding.words
+        == "thread 4 of block 3 writes to y[100], but y has 100 elements, 0 to 99."
+    )
     assert (finding.count, finding.thread, finding.array) == (28, 100, "y")
 
 
@@ -34,7 +39,10 @@ def test_a_negative_index_reads_before_the_array():
 
     finding = found(k, 1, 8, floats(8), np.zeros(8), kind="outside")
     assert "thread 0 reads x[-1], but x has 8 elements, 0 to 7" in finding.words
-    assert "negative index counts from the end in numba and reads before the array in CUDA C++" in finding.words
+    assert (
+        "negative index counts from the end in numba and reads before the array in"
+        " CUDA C++" in finding.words
+    )
 
 
 def test_a_wrong_order_of_indices_in_two_dimensions():
@@ -44,10 +52,14 @@ def test_a_wrong_order_of_indices_in_two_dimensions():
 
     findings = trace(k, 1, (8, 4), np.zeros((4, 8))).findings
     assert {finding.kind for finding in findings} == {"outside"}
-    assert "thread (4, 0) reads m[4, 0], but m has the shape (4, 8)" in findings[0].words
+    assert (
+        "thread (4, 0) reads m[4, 0], but m has the shape (4, 8)" in findings[0].words
+    )
 
 
-@pytest.mark.parametrize("array", ["shared", "local", "atomic", "record", "row", "slice"])
+@pytest.mark.parametrize(
+    "array", ["shared", "local", "atomic", "record", "row", "slice"]
+)
 def test_outside_is_found_in_every_memory_and_ends_nothing(array):
     def k_shared(y, m, p):
         s = cuda.shared.array(8, float32)
@@ -76,9 +88,20 @@ def test_outside_is_found_in_every_memory_and_ends_nothing(array):
         part[2] = 1
         y[0] = 1
 
-    done = trace(locals()[f"k_{array}"], 1, 1, np.zeros(4), np.zeros((4, 4)), np.zeros(3, [("a", np.float32)]))
+    done = trace(
+        locals()[f"k_{array}"],
+        1,
+        1,
+        np.zeros(4),
+        np.zeros((4, 4)),
+        np.zeros(3, [("a", np.float32)]),
+    )
     assert done.findings[0].kind == "outside"
-    assert {finding.kind for finding in done.findings} <= {"outside", "unwritten", "untouched"}
+    assert {finding.kind for finding in done.findings} <= {
+        "outside",
+        "unwritten",
+        "untouched",
+    }
     assert done.findings[0].line > 0
 
 
@@ -91,7 +114,8 @@ def test_order_dependence_is_caught_with_schedules():
         place = cuda.atomic.add(last, 0, 1)
         out[i] = place + x[i]
 
-    x, out = floats(64), np.zeros(64, np.float32)
+    x = floats(64)
+    out = np.zeros(64, np.float32)
     assert trace(k, 2, 32, x, out, np.zeros(1, np.int32), schedules=1).ok
     finding = found(k, 2, 32, x, out, np.zeros(1, np.int32), kind="order")
     assert "with the threads in order" in finding.words
@@ -108,7 +132,10 @@ def test_elements_that_no_thread_writes():
             y[i] = x[i]
 
     finding = found(k, 1, 128, floats(100), np.zeros(100), kind="unwritten")
-    assert finding.words == "3 of the 100 elements of y are never written, the first is y[97]."
+    assert (
+        finding.words
+        == "3 of the 100 elements of y are never written, the first is y[97]."
+    )
 
 
 # -- speed
@@ -121,8 +148,11 @@ def test_a_race_is_searched_thread_by_thread_and_not_access_by_access(monkeypatc
         if cuda.threadIdx.x == 255:
             y[0] = total[0]
 
-    asked, pairs = [], races._Search._pairs
-    monkeypatch.setattr(races._Search, "_pairs", lambda *given: asked.append(given) or pairs(*given))
+    asked = []
+    pairs = races._Search._pairs
+    monkeypatch.setattr(
+        races._Search, "_pairs", lambda *given: asked.append(given) or pairs(*given)
+    )
     assert not trace(k, 1, 256, np.zeros(1), np.zeros(1)).ok
     assert len(asked) <= 4 * 256  # in lockstep, and thread by thread
 

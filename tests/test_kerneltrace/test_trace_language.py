@@ -1,4 +1,6 @@
-"""The Python of a traced kernel: control flow, assignments, and numbers that round and wrap as numba's do."""
+"""The Python of a traced kernel: control flow, assignments, and numbers that round and
+wrap as numba's do.
+"""
 
 import math
 
@@ -66,9 +68,11 @@ def test_a_loop_over_an_array_is_asked_to_count():
 
 def test_assignments():
     def k(out):
-        a, (b, n) = 1, (2, 3)
+        a = 1
+        b, n = (2, 3)
         a, b = b, a
-        out[0], out[1] = a, b
+        out[0] = a
+        out[1] = b
         out[0], out[1] = out[1], out[0]
         out[2] = out[3] = n
         out[2] += 1
@@ -90,16 +94,35 @@ def test_math_of_python_and_numpy():
         v = x[cuda.grid(1)]
         out[0], out[1], out[2] = math.sqrt(v), math.exp(-v), math.log(v)
         out[3], out[4], out[5] = math.sin(v), math.pow(v, 2), math.atan2(v, 1.0)
-        out[6], out[7], out[8] = abs(-v), min(v, 1.0), max(v, 3.0)
+        out[6] = abs(-v)
+        out[7] = min(v, 1.0)
+        out[8] = max(v, 3.0)
         out[9], out[10], out[11] = math.floor(v), math.ceil(v), int(v)
         out[12], out[13], out[14] = v**0.5, math.erf(v), math.fabs(-v)
-        out[15], out[16], out[17] = round(v), math.pi, 7 % 4
+        out[15] = round(v)
+        out[16] = math.pi
+        out[17] = 7 % 4
         out[18], out[19] = math.isnan(v), math.log(v - v)
 
     v = 2.5
-    expected = [math.sqrt(v), math.exp(-v), math.log(v), math.sin(v), v**2, math.atan2(v, 1), v, 1, 3, 2, 3, 2]
+    expected = [
+        math.sqrt(v),
+        math.exp(-v),
+        math.log(v),
+        math.sin(v),
+        v**2,
+        math.atan2(v, 1),
+        v,
+        1,
+        3,
+        2,
+        3,
+        2,
+    ]
     expected += [math.sqrt(v), math.erf(v), v, 2, math.pi, 3, 0, -math.inf]
-    assert filled(k, 1, 1, 20, np.array([v]), dtype=float) == pytest.approx(expected, rel=1e-15)
+    assert filled(k, 1, 1, 20, np.array([v]), dtype=float) == pytest.approx(
+        expected, rel=1e-15
+    )
 
 
 # -- numbers
@@ -138,14 +161,19 @@ EXPRESSIONS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
 def test_mixed_types_compute_as_numba_does(expression):
-    """To float32's rounding: numba computes float32 with int64 in float64, as it does the quotient of two integers."""
+    """To float32's rounding: numba computes float32 with int64 in float64, as it does
+    the quotient of two integers.
+    """
     source = (
-        "def k(single, double, xs, ys):\n    i = cuda.grid(1)\n    x, y = xs[i], ys[i]\n"
-        f"    single[i] = {expression}\n    double[i] = {expression}\n"
+        "def k(single, double, xs, ys):\n    i = cuda.grid(1)\n    x, y = xs[i],"
+        f" ys[i]\n    single[i] = {expression}\n    double[i] = {expression}\n"
     )
     kernel = made_in_a_cell(source, float32=float32, int32=int32)
-    plain = made_in_a_cell(source.replace("ys)", "ys, i)").replace("i = cuda.grid(1)", "i += 0"),
-                           float32=float32, int32=int32)  # fmt: skip
+    plain = made_in_a_cell(
+        source.replace("ys)", "ys, i)").replace("i = cuda.grid(1)", "i += 0"),
+        float32=float32,
+        int32=int32,
+    )
     compiled = numba.njit(plain)
     rng = np.random.default_rng(0)
     xs, ys = (rng.random(64, np.float32) * 10 for _ in range(2))
@@ -175,7 +203,9 @@ def test_int_of_a_large_fraction_stays_in_its_range(blocks):
             long[i] = int(x[i])
             short[i] = int32(x[i])
 
-    x, long, short = np.array([1e30, -np.inf, np.nan, -2.7, 3e9]), np.zeros(5, np.int64), np.zeros(5, np.int32)
+    x = np.array([1e30, -np.inf, np.nan, -2.7, 3e9])
+    long = np.zeros(5, np.int64)
+    short = np.zeros(5, np.int32)
     run(k, blocks, 5, x, long, short)
     assert long.tolist() == [2**63 - 1, -(2**63), 0, -2, 3_000_000_000]
     assert short.tolist() == [2**31 - 1, -(2**31), 0, -2, 2**31 - 1]
@@ -185,6 +215,8 @@ def test_a_negative_power_of_an_integer_is_an_integer():
     def k(a, n, out):
         out[cuda.threadIdx.x] = a[cuda.threadIdx.x] ** n[cuda.threadIdx.x]
 
-    a, n, out = np.array([2, 1, -1, -1, 3]), np.array([-1, -5, -3, -2, 2]), np.zeros(5, np.int64)
+    a = np.array([2, 1, -1, -1, 3])
+    n = np.array([-1, -5, -3, -2, 2])
+    out = np.zeros(5, np.int64)
     run(k, 1, 5, a, n, out)
     assert out.tolist() == [0, 1, -1, 1, 9]

@@ -1,4 +1,6 @@
-"""Threads in lockstep leave behind what threads that take turns do, and are asked the same of memory."""
+"""Threads in lockstep leave behind what threads that take turns do, and are asked the
+same of memory.
+"""
 
 import functools
 import math
@@ -15,13 +17,23 @@ from tests.test_kerneltrace.tracing import run
 pytestmark = pytest.mark.slow  # traces every kernel of the textbook twice
 
 TEXTBOOK = {
-    entry.name: (entry.kernel, entry.grid, entry.block, lambda e=entry: e.args(np.asarray)) for entry in ENTRIES
+    entry.name: (
+        entry.kernel,
+        entry.grid,
+        entry.block,
+        lambda e=entry: e.args(np.asarray),
+    )
+    for entry in ENTRIES
 }
-LAUNCHES = TEXTBOOK | {f"{name} again": case[:4] for name, case in CASES.items() if not case[4]}
+LAUNCHES = TEXTBOOK | {
+    f"{name} again": case[:4] for name, case in CASES.items() if not case[4]
+}
 
 
 def both(kernel, grid, block, make):
-    """A trace in lockstep, None where that is not possible, and one by turns, each with the arrays it leaves."""
+    """A trace in lockstep, None where that is not possible, and one by turns, each with
+    the arrays it leaves.
+    """
     done = []
 
     def noted(*given):
@@ -116,7 +128,9 @@ def random(*shape):
     return np.random.default_rng(2).random(shape).astype(np.float32)
 
 
-BEGIN = np.append(0, np.random.default_rng(3).integers(0, 9, 96).cumsum()).astype(np.int32)
+BEGIN = np.append(0, np.random.default_rng(3).integers(0, 9, 96).cumsum()).astype(
+    np.int32
+)
 LOOPS = {
     "primes": (primes, 3, 48, lambda: (np.zeros(130, np.int64),)),
     "calls": (calls, 3, 32, lambda: (random(96), random(96))),
@@ -131,7 +145,10 @@ def test_loops_whose_threads_part(name):
     for got, want in zip(left, expected, strict=True):
         np.testing.assert_array_equal(got, want)
     assert str(ours) == str(theirs)
-    assert (ours.flop, ours.integer_operations) == (theirs.flop, theirs.integer_operations)
+    assert (ours.flop, ours.integer_operations) == (
+        theirs.flop,
+        theirs.integer_operations,
+    )
 
 
 def test_a_name_that_only_some_threads_assign_is_left_to_single_threads():

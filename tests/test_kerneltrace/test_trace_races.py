@@ -1,4 +1,6 @@
-"""Races that a trace finds: with both threads, lines and values; and none found in correct kernels."""
+"""Races that a trace finds: with both threads, lines and values; and none found in
+correct kernels.
+"""
 
 import inspect
 
@@ -24,14 +26,21 @@ def test_a_race_between_warps():
         s[t] = x[t]
         y[t] = s[t ^ 32]  # here
 
-    findings = {finding.kind: finding for finding in trace(k, 1, 64, floats(64), np.zeros(64)).findings}
+    findings = {
+        finding.kind: finding
+        for finding in trace(k, 1, 64, floats(64), np.zeros(64)).findings
+    }
     line = inspect.getsourcelines(k)[1] + 4
-    assert findings["race"].words == (
-        f"thread 0 writes 0 to s[0] (line {line - 1}), thread 32 reads 0 from it (line {line}); no barrier lies"
-        " between, so either can come first."
+    assert (
+        findings["race"].words
+        == f"thread 0 writes 0 to s[0] (line {line - 1}), thread 32 reads 0 from it"
+        f" (line {line}); no barrier lies between, so either can come first."
     )
     assert (findings["race"].count, findings["race"].line) == (64, line)
-    assert "thread 0 reads s[32] before any thread of its block wrote it." in findings["unset"].words
+    assert (
+        "thread 0 reads s[32] before any thread of its block wrote it."
+        in findings["unset"].words
+    )
 
 
 def test_a_race_within_a_warp_only():
@@ -71,7 +80,8 @@ def test_addresses_of_a_reduction_count_within_warps_and_between_them():
                 s[t] += s[t + stride]  # here
             stride //= 2
 
-    assert found(k, 1, 256, floats(256), kind="race").count == 127  # 1 to 127: s[0] is only thread 0's
+    # 1 to 127: s[0] is only thread 0's
+    assert found(k, 1, 256, floats(256), kind="race").count == 127
 
 
 def test_two_writes_of_the_same_value():
@@ -104,7 +114,9 @@ def traced(case, **options):
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_planted_mistake_is_found_at_the_defaults(name):
     done = traced(MISTAKES[name])
-    assert MISTAKES[name].kinds <= {finding.kind for finding in done.findings}, str(done)
+    assert MISTAKES[name].kinds <= {finding.kind for finding in done.findings}, str(
+        done
+    )
     assert not done.ok
 
 

@@ -1,4 +1,6 @@
-"""Where a traced kernel's source and names come from: files, cells, closures, imports, numba's simulator."""
+"""Where a traced kernel's source and names come from: files, cells, closures, imports,
+numba's simulator.
+"""
 
 import os
 import pickle
@@ -37,7 +39,8 @@ def test_closures():
 
 def test_kernels_of_a_cell():
     k = made_in_a_cell(
-        "@cuda.jit\ndef k(out):\n    i = cuda.grid(1)\n    if i < out.size:\n        out[i] = i + 1 // 0\n"
+        "@cuda.jit\ndef k(out):\n    i = cuda.grid(1)\n    if i < out.size:\n       "
+        " out[i] = i + 1 // 0\n"
     )
     finding = trace(k, 1, 4, np.zeros(4)).findings[0]
     assert (finding.kind, finding.line) == ("division", 5)
@@ -91,7 +94,10 @@ def test_device_functions_that_wait():
         out[i] = block_sum(x[i], s)
 
     x = np.arange(256)
-    assert filled(k, 2, 128, 256, x) == np.repeat(x.reshape(2, 128).sum(axis=1), 128).tolist()
+    assert (
+        filled(k, 2, 128, 256, x)
+        == np.repeat(x.reshape(2, 128).sum(axis=1), 128).tolist()
+    )
 
 
 def test_device_functions_that_return_tuples_and_loop():
@@ -111,13 +117,28 @@ def test_device_functions_that_return_tuples_and_loop():
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory, request):
-    """What each kernel of this run leaves behind on numba's simulator, in a process of its own."""
+    """What each kernel of this run leaves behind on numba's simulator, in a process of
+    its own.
+    """
     path = tmp_path_factory.mktemp("simulator") / "left.pickle"
-    here = [item for item in request.session.items if item.path == request.path and "simulated" in item.fixturenames]
+    here = [
+        item
+        for item in request.session.items
+        if item.path == request.path and "simulated" in item.fixturenames
+    ]
     names = [item.callspec.params["name"] for item in here]
-    command = [sys.executable, "-m", "tests.test_kerneltrace.numba_simulator", str(path), *names]
-    env, root = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, Path(numba_simulator.__file__).parents[2]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, cwd=root)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.test_kerneltrace.numba_simulator",
+        str(path),
+        *names,
+    ]
+    env = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    root = Path(numba_simulator.__file__).parents[2]
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=300, cwd=root
+    )
     assert done.returncode == 0, done.stderr
     return pickle.loads(path.read_bytes())
 
@@ -129,19 +150,27 @@ def test_the_simulator_of_numba_gives_the_same_results(name, simulated):
     trace(kernel, blocks, threads, *args, shared_bytes=shared_bytes)
     for got, want in zip(numba_simulator.arrays_in(args), simulated[name], strict=True):
         if got.dtype.kind in "fc":
-            np.testing.assert_allclose(got, want, rtol=1e-3 if got.dtype == np.float16 else 1e-6)
+            np.testing.assert_allclose(
+                got, want, rtol=1e-3 if got.dtype == np.float16 else 1e-6
+            )
         else:
             np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("given", [print, None])
 def test_what_is_no_kernel(given):
-    with pytest.raises(KernelError, match="Expected a kernel, a function written against numba's `cuda`"):
+    with pytest.raises(
+        KernelError,
+        match="Expected a kernel, a function written against numba's `cuda`",
+    ):
         trace(given, 1, 1)
 
 
 def test_a_kernel_without_source():
     scope = {}
     exec("def k(x):\n    x[0] = 1", scope)
-    with pytest.raises(KernelError, match=r"source of k can't be read .* Define the kernel with `def` in a cell"):
+    with pytest.raises(
+        KernelError,
+        match=r"source of k can't be read .* Define the kernel with `def` in a cell",
+    ):
         trace(scope["k"], 1, 1, np.zeros(1))

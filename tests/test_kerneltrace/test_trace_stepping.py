@@ -1,4 +1,6 @@
-"""Threads that run one access at a time: the order of their turns, and what each step says."""
+"""Threads that run one access at a time: the order of their turns, and what each step
+says.
+"""
 
 import numba
 import numpy as np
@@ -50,9 +52,11 @@ def test_in_turn_both_threads_read_before_one_writes_and_an_addition_is_lost():
     counter = np.zeros(1, int)
     made = steps(add_one, 2, (counter,))
     assert told(made) == [
-        (0, "reads 0 from counter[0]"), (1, "reads 0 from counter[0]"),
-        (0, "writes 1 to counter[0]"), (1, "writes 1 to counter[0]: thread 0's 1 is lost"),
-    ]  # fmt: skip
+        (0, "reads 0 from counter[0]"),
+        (1, "reads 0 from counter[0]"),
+        (0, "writes 1 to counter[0]"),
+        (1, "writes 1 to counter[0]: thread 0's 1 is lost"),
+    ]
     assert [moment["counter"][0] for moment in made.memory] == [0, 0, 0, 1, 1]
     assert counter[0] == 0, "the reader's own array has changed"
     assert made.ended == ""
@@ -61,13 +65,22 @@ def test_in_turn_both_threads_read_before_one_writes_and_an_addition_is_lost():
 @pytest.mark.parametrize("threads", [1, 2, 5, 8])
 def test_one_after_another_loses_nothing(threads):
     made = steps(add_one, threads, (np.zeros(1, int),), ONE_BY_ONE)
-    assert [step.thread for step in made.steps] == [thread for thread in range(threads) for _ in "rw"]
+    assert [step.thread for step in made.steps] == [
+        thread for thread in range(threads) for _ in "rw"
+    ]
     assert not any("lost" in step.words for step in made.steps)
     assert made.memory[-1]["counter"][0] == threads
 
 
 def test_of_the_six_orders_of_two_threads_the_two_in_which_one_ends_first_lose_nothing():
-    for order in ([0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 1, 0], [1, 0, 0, 1], [1, 0, 1, 0], [1, 1, 0, 0]):
+    for order in (
+        [0, 0, 1, 1],
+        [0, 1, 0, 1],
+        [0, 1, 1, 0],
+        [1, 0, 0, 1],
+        [1, 0, 1, 0],
+        [1, 1, 0, 0],
+    ):
         made = steps(add_one, 2, (np.zeros(1, int),), ONE_BY_ONE, order)
         assert [step.thread for step in made.steps] == order
         kept = order[0] == order[1]
@@ -76,7 +89,11 @@ def test_of_the_six_orders_of_two_threads_the_two_in_which_one_ends_first_lose_n
 
 
 def lost_in(kernel, threads, *args, order=IN_TURN, chosen=()):
-    return [step.words for step in steps(kernel, threads, args, order, chosen).steps if "lost" in step.words]
+    return [
+        step.words
+        for step in steps(kernel, threads, args, order, chosen).steps
+        if "lost" in step.words
+    ]
 
 
 def test_a_write_that_a_barrier_orders_is_not_lost():
@@ -96,14 +113,21 @@ def test_a_write_that_a_barrier_orders_is_not_lost():
 def test_an_atomic_reads_its_index_in_a_step_before_it_and_is_itself_one():
     made = steps(histogram, 3, (np.array([1, 1]), np.zeros(2, np.int32)))
     assert told(made) == [
-        (0, "reads 1 from values[0]"), (1, "reads 1 from values[1]"),
-        (0, "changes counts[1] from 0 to 1 in one step"), (1, "changes counts[1] from 1 to 2 in one step"),
-    ]  # fmt: skip
+        (0, "reads 1 from values[0]"),
+        (1, "reads 1 from values[1]"),
+        (0, "changes counts[1] from 0 to 1 in one step"),
+        (1, "changes counts[1] from 1 to 2 in one step"),
+    ]
     assert made.places[0][2] == (0, "is done"), "thread 2 has no value"
 
 
 def test_a_barrier_holds_a_thread_until_all_have_come():
-    made = steps(reverse, 4, (np.arange(4, dtype=np.float32), np.zeros(4, np.float32)), ONE_BY_ONE)
+    made = steps(
+        reverse,
+        4,
+        (np.arange(4, dtype=np.float32), np.zeros(4, np.float32)),
+        ONE_BY_ONE,
+    )
     assert [step.thread for step in made.steps] == [0, 0, 1, 1, 2, 2, 3, 3] * 2
     assert [why for _, why in made.places[2]] == ["waits at the barrier", "", "", ""]
     assert [why for _, why in made.places[8]] == [""] * 4
@@ -114,8 +138,13 @@ def test_a_barrier_holds_a_thread_until_all_have_come():
 
 def test_an_access_outside_says_so_and_is_a_step():
     made = steps(without_guard, 3, (np.arange(2.0), np.zeros(2)))
-    outside = [(step.thread, step.words) for step in made.steps if "outside" in step.words]
-    assert outside == [(2, "reads outside of an array: x[i]"), (2, "writes outside of an array: out[i]")]
+    outside = [
+        (step.thread, step.words) for step in made.steps if "outside" in step.words
+    ]
+    assert outside == [
+        (2, "reads outside of an array: x[i]"),
+        (2, "writes outside of an array: out[i]"),
+    ]
 
 
 def test_what_never_ends_is_cut_off():

@@ -1,4 +1,6 @@
-"""The tracer's counts against counts by hand, for the kernels of every textbook on GPUs."""
+"""The tracer's counts against counts by hand, for the kernels of every textbook on
+GPUs.
+"""
 
 import inspect
 
@@ -16,7 +18,9 @@ FIELDS = ("requests", "sectors", "wavefronts", "ways", "collisions")
 
 
 def traced(entry):
-    return trace(entry.kernel, entry.grid, entry.block, *entry.args(lambda array: array))
+    return trace(
+        entry.kernel, entry.grid, entry.block, *entry.args(lambda array: array)
+    )
 
 
 def counted(done, array, kind):
@@ -28,7 +32,9 @@ def counted(done, array, kind):
 def test_counts_are_those_derived_by_hand_and_their_sums_agree(entry):
     done = traced(entry)
     got = {
-        f"{array} {kind}": counted(done, array, kind) for array in done.arrays for kind in ("load", "store", "atomic")
+        f"{array} {kind}": counted(done, array, kind)
+        for array in done.arrays
+        for kind in ("load", "store", "atomic")
     }
     assert {key: want for key, want in got.items() if want.requests} == entry.want
     branches = done.branches()
@@ -43,18 +49,31 @@ def test_counts_are_those_derived_by_hand_and_their_sums_agree(entry):
 
 
 def sums_agree(done, entry):
-    """The counts of arrays, kinds, spaces and lines add up to those of the whole launch."""
+    """The counts of arrays, kinds, spaces and lines add up to those of the whole
+    launch.
+    """
     every = done.count()
     parts = {
         "arrays": [done.count(array) for array in done.arrays],
         "kinds": [done.count(kind=kind) for kind in ("load", "store", "atomic")],
-        "spaces": [done.count(space=space) for space in ("global", "shared", "constant")],
+        "spaces": [
+            done.count(space=space) for space in ("global", "shared", "constant")
+        ],
     }
     if "device function" not in entry.name:  # whose lines don't belong to the kernel
         parts["lines"] = [done.count(line=line) for line in lines_of(entry.kernel)]
     for name, counts in parts.items():
-        for field in ("requests", "reads", "writes", "sectors", "wavefronts", "bytes_asked"):
-            assert sum(getattr(part, field) for part in counts) == getattr(every, field), (name, field)
+        for field in (
+            "requests",
+            "reads",
+            "writes",
+            "sectors",
+            "wavefronts",
+            "bytes_asked",
+        ):
+            assert sum(getattr(part, field) for part in counts) == getattr(
+                every, field
+            ), (name, field)
 
 
 def lines_of(kernel):
@@ -73,12 +92,15 @@ def entry_named(name):
         ("stride 2", "x", 1 / 2, 8),
         ("stride 32", "x", 1 / 8, 32),
         ("misaligned by 4 bytes", "x", 4 / 5, 5),
-        ("broadcast", "x", 1 / 8, 1),  # 32 lanes ask for the same 4 of the 32 bytes moved
+        # 32 lanes ask for the same 4 of the 32 bytes moved
+        ("broadcast", "x", 1 / 8, 1),
         ("one field of a struct", "p", 1 / 4, 16),
         ("matmul, naive", "a", 1 / 8, 1),
     ],
 )
-def test_efficiency_is_bytes_asked_for_by_bytes_moved(name, array, efficiency, per_request):
+def test_efficiency_is_bytes_asked_for_by_bytes_moved(
+    name, array, efficiency, per_request
+):
     counts = traced(entry_named(name)).count(array, kind="load")
     assert counts.efficiency == pytest.approx(efficiency)
     assert counts.sectors_per_request == per_request
@@ -86,8 +108,16 @@ def test_efficiency_is_bytes_asked_for_by_bytes_moved(name, array, efficiency, p
 
 def test_footprint_counts_a_sector_once():
     counts = traced(entry_named("matmul, naive"))
-    assert counts.count("a").footprint_bytes == counts.count("b").footprint_bytes == 32 * 32 * 4
-    assert traced(entry_named("misaligned by 4 bytes")).count("x").footprint_bytes == 33 * 32  # 1,028 bytes
+    assert (
+        counts.count("a").footprint_bytes
+        == counts.count("b").footprint_bytes
+        == 32 * 32 * 4
+    )
+    # 1,028 bytes
+    assert (
+        traced(entry_named("misaligned by 4 bytes")).count("x").footprint_bytes
+        == 33 * 32
+    )
 
 
 def test_a_tile_takes_the_shared_memory_its_shape_needs():
@@ -118,7 +148,13 @@ def test_integer_work_is_not_counted_as_floating_point():
 
 @pytest.mark.parametrize("entry", sharing.ENTRIES, ids=lambda entry: entry.name)
 def test_nothing_is_found_in_any_order_of_threads(entry):
-    done = trace(entry.kernel, entry.grid, entry.block, *entry.args(lambda array: array), schedules=3)
+    done = trace(
+        entry.kernel,
+        entry.grid,
+        entry.block,
+        *entry.args(lambda array: array),
+        schedules=3,
+    )
     assert done.findings == ()
 
 
@@ -142,14 +178,21 @@ def test_views_of_tensors_lie_where_they_lie():
 
 
 def test_lines_of_two_cells_are_told_apart():
-    device = made_in_a_cell("@cuda.jit(device=True)\ndef k(x, i):\n    return x[i] * 2\n")
-    source = "def k(x, y):\n    z = x[cuda.grid(1)]\n    y[cuda.grid(1)] = device(x, cuda.grid(1)) + z\n"
+    device = made_in_a_cell(
+        "@cuda.jit(device=True)\ndef k(x, i):\n    return x[i] * 2\n"
+    )
+    source = (
+        "def k(x, y):\n    z = x[cuda.grid(1)]\n    y[cuda.grid(1)] = device(x,"
+        " cuda.grid(1)) + z\n"
+    )
     done = trace(made_in_a_cell(source, device=device), 1, 32, np.ones(32), np.ones(32))
     assert done.count(line=2).requests == 1
 
 
 def test_halves_of_a_warp_are_its_own_in_blocks_of_any_size():
-    """Lanes 0 to 15 write 16 doubles, 24 to 31 and 16 to 23 the next 16: each half finds 32 banks."""
+    """Lanes 0 to 15 write 16 doubles, 24 to 31 and 16 to 23 the next 16: each half
+    finds 32 banks.
+    """
 
     def k(y):
         s = cuda.shared.array(64, float64)

@@ -1,4 +1,6 @@
-"""Threads that wait: barriers that part of a block reaches, deadlocks, loops without end, lanes that are not there."""
+"""Threads that wait: barriers that part of a block reaches, deadlocks, loops without
+end, lanes that are not there.
+"""
 
 import numpy as np
 import pytest
@@ -19,9 +21,11 @@ def test_a_barrier_that_part_of_the_block_reaches():
             cuda.syncthreads()  # here
 
     finding = found(k, 2, 64, np.zeros(100), np.zeros(100), kind="barrier")
-    assert finding.words == (
-        "thread 0 of block 1 and 35 others wait here, but 28 of the block's 64 threads have come to the kernel's end"
-        " without it (the first: thread 36 of block 1). All threads of a block that have not returned have to reach the"
+    assert (
+        finding.words
+        == "thread 0 of block 1 and 35 others wait here, but 28 of the block's 64"
+        " threads have come to the kernel's end without it (the first: thread 36 of"
+        " block 1). All threads of a block that have not returned have to reach the"
         " same syncthreads()."
     )
 
@@ -49,7 +53,10 @@ def test_syncwarp_against_syncthreads():
         x[t] = t
 
     finding = found(k, 1, 32, np.zeros(32), kind="deadlock")
-    assert "no thread of the block can go on. They wait for each other: 16 at line" in finding.words
+    assert (
+        "no thread of the block can go on. They wait for each other: 16 at line"
+        in finding.words
+    )
     assert "(cuda.syncwarp(); the first: thread 0)" in finding.words
     assert "(cuda.syncthreads(); the first: thread 16)" in finding.words
 
@@ -65,7 +72,9 @@ def test_a_while_loop_without_end():
     assert "Does i < 10 ever become false?" in finding.words
 
 
-@pytest.mark.parametrize(("turns", "max_steps"), [(10**12, 70_000), (60_000, 500), (1000, 500)])
+@pytest.mark.parametrize(
+    ("turns", "max_steps"), [(10**12, 70_000), (60_000, 500), (1000, 500)]
+)
 def test_a_for_loop_of_too_many_turns(turns, max_steps):
     def k(x, n):
         for i in range(n):  # here
@@ -82,7 +91,9 @@ def test_a_lock_that_is_never_released():
             pass
         x[cuda.grid(1)] = 1
 
-    finding = found(k, 1, 2, np.zeros(1, np.int32), np.zeros(2), kind="endless", max_steps=3000)
+    finding = found(
+        k, 1, 2, np.zeros(1, np.int32), np.zeros(2), kind="endless", max_steps=3000
+    )
     assert "thread 1 is still in this loop" in finding.words
     assert "does it wait for a thread that can't go on?" in finding.words
 
@@ -106,7 +117,9 @@ def test_what_was_done_before_a_kernel_stopped_is_still_counted():
         assert x[i] > 0  # here
         y[i] = 1 // x[i]
 
-    finding = found(k, 1, 4, np.array([1, 2, 0, 4]), np.zeros(4, np.int64), kind="raised")
+    finding = found(
+        k, 1, 4, np.array([1, 2, 0, 4]), np.zeros(4, np.int64), kind="raised"
+    )
     assert finding.words.startswith("thread 2 raised AssertionError")
     done = trace(k, 1, 4, np.array([1, 2, 0, 4]), np.zeros(4, np.int64))
     assert done.count("y").writes == 5
@@ -125,7 +138,9 @@ def counting_while(x):
         j += 1
 
 
-@pytest.mark.parametrize(("kernel", "threads"), [(counting_for, 256), (counting_while, 1)])
+@pytest.mark.parametrize(
+    ("kernel", "threads"), [(counting_for, 256), (counting_while, 1)]
+)
 def test_a_trace_stops_before_its_memory_is_spent(kernel, threads):
     words = r"[\d,]+ logged accesses need more than the trace's budget of .*Or raise"
     with pytest.raises(TraceTooLarge, match=words) as error:
@@ -148,7 +163,11 @@ def sum_of_eight(x, y, mask):
 def test_an_undefined_value_that_nobody_uses_is_a_note(kind):
     y = np.zeros(1, kind)
     done = trace(sum_of_eight, 1, 32, np.arange(32, dtype=kind), y, 0xFF)
-    assert (done.ok, y[0], [note.kind for note in done.notes]) == (True, 28, ["undefined"])
+    assert (done.ok, y[0], [note.kind for note in done.notes]) == (
+        True,
+        28,
+        ["undefined"],
+    )
 
 
 def test_an_undefined_value_that_is_used_is_a_mistake():
@@ -160,13 +179,19 @@ def test_an_undefined_value_that_is_used_is_a_mistake():
 
     finding = trace(k, 1, 32, np.ones(32), np.ones(8)).findings[0]
     assert (finding.kind, finding.count) == ("undefined", 4)
-    assert "thread 4 reads the value of lane 8, which does not take part: it is undefined" in finding.words
+    assert (
+        "thread 4 reads the value of lane 8, which does not take part: it is undefined"
+        in finding.words
+    )
 
 
 def test_a_mask_that_names_lanes_which_do_not_come():
     done = trace(sum_of_eight, 1, 32, np.ones(32), np.zeros(1), FULL)
     assert [finding.kind for finding in done.findings] == ["lane"]
-    assert "the mask 0xffffffff names 24 lanes that don't come here (the first: lane 8)" in done.findings[0].words
+    assert (
+        "the mask 0xffffffff names 24 lanes that don't come here (the first: lane 8)"
+        in done.findings[0].words
+    )
     assert "Name those that do: 0xff." in done.findings[0].words
 
 
@@ -181,7 +206,9 @@ def test_a_mask_may_name_lanes_that_have_returned():
 
 
 def test_different_warp_operations_do_not_meet():
-    """CUDA C++ Programming Guide, "Warp Vote Functions": all lanes in the mask must execute the same operation."""
+    """CUDA C++ Programming Guide, "Warp Vote Functions": all lanes in the mask must
+    execute the same operation.
+    """
 
     def k(x):
         t = cuda.threadIdx.x

@@ -1,4 +1,6 @@
-"""Warp operations, votes, barriers that count, atomics and bit functions of traced kernels."""
+"""Warp operations, votes, barriers that count, atomics and bit functions of traced
+kernels.
+"""
 
 import numpy as np
 import pytest
@@ -24,9 +26,12 @@ def test_the_four_shuffles():
     x = LANES * 10.0
     out = np.zeros((5, 32))
     run(k, 1, 32, out, x)
-    up, down = np.maximum(LANES - 3, 0), np.where(LANES + 3 < 32, LANES + 3, LANES)
+    up = np.maximum(LANES - 3, 0)
+    down = np.where(LANES + 3 < 32, LANES + 3, LANES)
     up[:3] = LANES[:3]
-    assert (out == [x[[5] * 32], x[(LANES + 1) % 32], x[up], x[down], x[LANES ^ 5]]).all()
+    assert (
+        out == [x[[5] * 32], x[(LANES + 1) % 32], x[up], x[down], x[LANES ^ 5]]
+    ).all()
 
 
 def test_votes():
@@ -82,7 +87,10 @@ def test_atomics_on_whole_numbers(dtype):
     x = np.random.default_rng(0).integers(-(2**31), 2**31, 64).astype(dtype)
     with np.errstate(over="ignore"):
         whole = np.array([int(of(x)) for of in OPERATIONS.values()], object)
-    expected = [int(np.array([v % 2 ** (8 * x.itemsize)]).astype(np.uint64).astype(dtype)[0]) for v in whole]
+    expected = [
+        int(np.array([v % 2 ** (8 * x.itemsize)]).astype(np.uint64).astype(dtype)[0])
+        for v in whole
+    ]
     out = np.zeros(7, dtype)
     run(k, 2, 32, out, x)
     assert out.tolist() == expected
@@ -113,7 +121,9 @@ def test_an_atomic_rounds_its_value_to_the_arrays_type_first():
     assert filled(k, 1, 64, 1, dtype=np.float32) == [expected]
 
 
-@pytest.mark.parametrize(("dtype", "last"), [(np.int32, [-1, -5]), (np.uint32, [2**32 - 1, 2**31])])
+@pytest.mark.parametrize(
+    ("dtype", "last"), [(np.int32, [-1, -5]), (np.uint32, [2**32 - 1, 2**31])]
+)
 def test_bit_functions_know_their_arguments_type(dtype, last):
     def k(out, x):
         i = cuda.grid(1)
@@ -135,7 +145,9 @@ def test_bit_functions_know_their_arguments_type(dtype, last):
 def test_fma_selp_and_cbrt():
     def k(out, x):
         i = cuda.grid(1)
-        out[i] = cuda.fma(x[i], 2.0, 1.0) + cuda.selp(x[i] > 1, 100, 200) + cuda.cbrt(x[i])
+        out[i] = (
+            cuda.fma(x[i], 2.0, 1.0) + cuda.selp(x[i] > 1, 100, 200) + cuda.cbrt(x[i])
+        )
 
     x = np.array([0.0, 1.0, 8.0])
     assert filled(k, 1, 3, 3, x, dtype=float) == pytest.approx([201, 204, 119])

@@ -1,4 +1,6 @@
-"""The workbook's own kernels, and what its exercises ask for, compile for the oldest and the newest GPU."""
+"""The workbook's own kernels, and what its exercises ask for, compile for the oldest
+and the newest GPU.
+"""
 
 import linecache
 
@@ -14,7 +16,9 @@ from tests.test_kerneltrace.places import ROOT
 from tests.test_kerneltrace.tracing import not_on_macos
 
 pytestmark = [pytest.mark.slow, not_on_macos]  # compiles kernels
-for_old_and_new_gpus = pytest.mark.parametrize("capability", [(7, 5), (10, 0)], ids=["sm_75", "sm_100"])
+for_old_and_new_gpus = pytest.mark.parametrize(
+    "capability", [(7, 5), (10, 0)], ids=["sm_75", "sm_100"]
+)
 
 LINE = np.zeros(64, np.float32)
 MATRIX = np.zeros((64, 64), np.float32)
@@ -24,7 +28,9 @@ SIGNATURES = {
     "matmul_tiled": (MATRIX, MATRIX, MATRIX),
     "matmul_blocked": (MATRIX, MATRIX, MATRIX),
 }
-KERNELS = sorted(name for name, value in vars(numba_kernels).items() if hasattr(value, "py_func"))
+KERNELS = sorted(
+    name for name, value in vars(numba_kernels).items() if hasattr(value, "py_func")
+)
 
 
 @for_old_and_new_gpus
@@ -42,7 +48,9 @@ def kernel_of(number):
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     scope = {"cuda": cuda, "np": np, "float32": float32, "int32": int32}
     exec(compile(source, name, "exec"), scope)
-    return next(value for value in reversed(scope.values()) if hasattr(value, "py_func"))
+    return next(
+        value for value in reversed(scope.values()) if hasattr(value, "py_func")
+    )
 
 
 class Compiled(Exception):
@@ -51,10 +59,14 @@ class Compiled(Exception):
 
 # the exercises whose answer is a CUDA kernel
 @for_old_and_new_gpus
-@pytest.mark.parametrize("number", ["03.1", "03.2", "03.5", "03.6", "03.7", "04.2", "04.3", "04.5", "04.6"])
+@pytest.mark.parametrize(
+    "number", ["03.1", "03.2", "03.5", "03.6", "03.7", "04.2", "04.3", "04.5", "04.6"]
+)
 def test_the_solutions_compile(number, capability, monkeypatch):
     def compile_instead(answer, parameters, cases, **options):
-        assert compile_numba(answer, cases[0].args, compute_capability=capability).registers
+        assert compile_numba(
+            answer, cases[0].args, compute_capability=capability
+        ).registers
         raise Compiled
 
     for module in (nb03, nb04):
@@ -65,7 +77,9 @@ def test_the_solutions_compile(number, capability, monkeypatch):
 
 @for_old_and_new_gpus
 @pytest.mark.parametrize(
-    "path", sorted([*ROOT.glob("exercises/nb*/*.cu"), *ROOT.glob("benchmarks/*.cu")]), ids=lambda path: path.name
+    "path",
+    sorted([*ROOT.glob("exercises/nb*/*.cu"), *ROOT.glob("benchmarks/*.cu")]),
+    ids=lambda path: path.name,
 )
 def test_each_cuda_file_compiles(path, capability):
     made = compile_cuda(path.read_text(encoding="utf-8"), compute_capability=capability)

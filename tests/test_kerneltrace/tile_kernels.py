@@ -1,6 +1,7 @@
 """Correct kernels of tiles, each with a launch and the results that it must leave.
 
-Run as a program with a path, under TRITON_INTERPRET=1, it writes there what Triton's own interpreter computes.
+Run as a program with a path, under TRITON_INTERPRET=1, it writes there what Triton's
+own interpreter computes.
 """
 
 import sys
@@ -19,7 +20,9 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 def add(x, y, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(axis=0) * BLOCK + tl.arange(0, BLOCK)
     mask = at < n
-    tl.store(out + at, tl.load(x + at, mask=mask) + tl.load(y + at, mask=mask), mask=mask)
+    tl.store(
+        out + at, tl.load(x + at, mask=mask) + tl.load(y + at, mask=mask), mask=mask
+    )
 
 
 @triton.jit
@@ -36,7 +39,9 @@ def softmax(x, out, rows, columns, BLOCK: tl.constexpr):
         at = tl.arange(0, BLOCK)
         values = tl.load(x + row * columns + at, mask=at < columns, other=-float("inf"))
         powers = tl.exp(values - tl.max(values, axis=0))
-        tl.store(out + row * columns + at, powers / tl.sum(powers, axis=0), mask=at < columns)
+        tl.store(
+            out + row * columns + at, powers / tl.sum(powers, axis=0), mask=at < columns
+        )
 
 
 @triton.jit
@@ -54,7 +59,8 @@ def matmul(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
-    down, across = tl.cdiv(M, BM), tl.cdiv(N, BN)
+    down = tl.cdiv(M, BM)
+    across = tl.cdiv(N, BN)
     in_group = GROUP * across
     first = program // in_group * GROUP
     high = min(down - first, GROUP)
@@ -75,7 +81,11 @@ def matmul(
     rows = pid_m * BM + tl.arange(0, BM)
     columns = pid_n * BN + tl.arange(0, BN)
     mask = (rows[:, None] < M) & (columns[None, :] < N)
-    tl.store(c + rows[:, None] * stride_cm + columns[None, :] * stride_cn, total.to(c.dtype.element_ty), mask=mask)
+    tl.store(
+        c + rows[:, None] * stride_cm + columns[None, :] * stride_cn,
+        total.to(c.dtype.element_ty),
+        mask=mask,
+    )
 
 
 @triton.jit
@@ -99,8 +109,21 @@ def _tiles_of(acc, total, most, q, k, v, start, low, high, scale, D: tl.constexp
 
 
 @triton.jit
-def attention(q, k, v, out, n, keys, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
-    start, head = tl.program_id(0), tl.program_id(1).to(tl.int64) * n * D
+def attention(
+    q,
+    k,
+    v,
+    out,
+    n,
+    keys,
+    scale,
+    D: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    CAUSAL: tl.constexpr,
+):
+    start = tl.program_id(0)
+    head = tl.program_id(1).to(tl.int64) * n * D
     of_keys = tl.program_id(1).to(tl.int64) * keys * D
     at = (start * BM + tl.arange(0, BM))[:, None] * D + tl.arange(0, D)[None, :]
     queries = tl.load(q + head + at)
@@ -112,12 +135,38 @@ def attention(q, k, v, out, n, keys, scale, D: tl.constexpr, BM: tl.constexpr, B
     if CAUSAL:
         high = start * BM
     acc, total, most = _tiles_of(
-        acc, total, most, queries, k + of_keys, v + of_keys, start, 0, high, scale, D, BM, BN, False
-    )  # fmt: skip
+        acc,
+        total,
+        most,
+        queries,
+        k + of_keys,
+        v + of_keys,
+        start,
+        0,
+        high,
+        scale,
+        D,
+        BM,
+        BN,
+        False,
+    )
     if CAUSAL:
         acc, total, most = _tiles_of(
-            acc, total, most, queries, k + of_keys, v + of_keys, start, high, high + BM, scale, D, BM, BN, True
-        )  # fmt: skip
+            acc,
+            total,
+            most,
+            queries,
+            k + of_keys,
+            v + of_keys,
+            start,
+            high,
+            high + BM,
+            scale,
+            D,
+            BM,
+            BN,
+            True,
+        )
     tl.store(out + head + at, (acc / total[:, None]).to(out.dtype.element_ty))
 
 
@@ -168,7 +217,9 @@ def random(*shape, dtype=np.float32, seed=0):
 
 @dataclass
 class Launch:
-    """A launch: a kernel, the grid, arguments, constants, and by position the results that must come out."""
+    """A launch: a kernel, the grid, arguments, constants, and by position the results
+    that must come out.
+    """
 
     kernel: Any
     grid: tuple[int, ...]
@@ -184,31 +235,46 @@ def softmax_of(x):
 
 
 def _matmul(m, n, k, tile, group, dtype, out, tolerance):
-    a, b = random(m, k, dtype=dtype), random(n, k, dtype=dtype, seed=1).T  # columns of b lie one after another
+    # columns of b lie one after another
+    a = random(m, k, dtype=dtype)
+    b = random(n, k, dtype=dtype, seed=1).T
     strides = k, 1, 1, k, n, 1
     args = a, b, np.zeros((m, n), out), m, n, k, *strides
     grid = (-(-m // tile) * -(-n // tile),)
     as_taken = tf32 if dtype == np.float32 else lambda x: x.astype(float)
     exact = as_taken(a) @ as_taken(b)
     return Launch(
-        matmul, grid, args, {"BM": tile, "BN": tile, "BK": 32, "GROUP": group}, {2: exact}, tolerance,
-    )  # fmt: skip
+        matmul,
+        grid,
+        args,
+        {"BM": tile, "BN": tile, "BK": 32, "GROUP": group},
+        {2: exact},
+        tolerance,
+    )
 
 
 def tf32(x):
-    """float32 with the 10 bits of TF32's fraction, as tensor cores take it (PTX ISA, cvt.rna.tf32.f32)."""
+    """float32 with the 10 bits of TF32's fraction, as tensor cores take it (PTX ISA,
+    cvt.rna.tf32.f32).
+    """
     scale = 2.0 ** (10 - np.floor(np.log2(np.abs(x.astype(float)))))
     return np.trunc(x * scale + np.copysign(0.5, x)) / scale
 
 
 def _attention(causal):
-    heads, n, d = 2, 128, 32
+    heads = 2
+    n = 128
+    d = 32
     q, k, v = (random(heads, n, d, dtype=np.float16, seed=i) for i in range(3))
     scores = q.astype(float) @ k.astype(float).transpose(0, 2, 1) * d**-0.5
-    scores = np.where(np.tril(np.ones((n, n), bool)), scores, -np.inf) if causal else scores
+    scores = (
+        np.where(np.tril(np.ones((n, n), bool)), scores, -np.inf) if causal else scores
+    )
     args = q, k, v, np.zeros_like(q), n, n, d**-0.5
     constants = {"D": d, "BM": 32, "BN": 16, "CAUSAL": causal}
-    return Launch(attention, (n // 32, heads), args, constants, {3: softmax_of(scores) @ v}, 2e-3)
+    return Launch(
+        attention, (n // 32, heads), args, constants, {3: softmax_of(scores) @ v}, 2e-3
+    )
 
 
 def _gelu(n):
@@ -216,7 +282,9 @@ def _gelu(n):
 
     x = random(n, dtype=np.float16)
     exact = [0.5 * float(v) * (1 + erf(float(v) * 0.7071067811865476)) for v in x]
-    return Launch(gelu, (-(-n // 64),), (x, np.zeros_like(x), n), {"BLOCK": 64}, {1: exact}, 2e-3)
+    return Launch(
+        gelu, (-(-n // 64),), (x, np.zeros_like(x), n), {"BLOCK": 64}, {1: exact}, 2e-3
+    )
 
 
 def _softmax():
@@ -227,39 +295,75 @@ def _softmax():
 
 def launches() -> dict[str, Callable[[], Launch]]:
     """For each name what makes a launch, with new arrays each time."""
-    x, y, n = random(1000), random(1000, seed=1), 1000
+    x = random(1000)
+    y = random(1000, seed=1)
+    n = 1000
     whole = np.random.default_rng(2).integers(-99, 99, 100).astype(np.int32)
     return {
-        "add": lambda: Launch(add, (4,), (x, y, np.zeros_like(x), n), {"BLOCK": 256}, {2: x + y}),
+        "add": lambda: Launch(
+            add, (4,), (x, y, np.zeros_like(x), n), {"BLOCK": 256}, {2: x + y}
+        ),
         "gelu of float16": lambda: _gelu(200),
         "softmax": _softmax,
         "transpose": lambda: Launch(
-            transpose, (3, 2), (random(40, 25), np.zeros((25, 40), np.float32), 40, 25), {"TILE": 16},
+            transpose,
+            (3, 2),
+            (random(40, 25), np.zeros((25, 40), np.float32), 40, 25),
+            {"TILE": 16},
             {1: random(40, 25).T},
         ),
-        "matmul of float16": lambda: _matmul(70, 50, 100, 16, 2, np.float16, np.float32, 1e-3),
-        "matmul of float32": lambda: _matmul(64, 64, 64, 32, 8, np.float32, np.float32, 1e-4),
+        "matmul of float16": lambda: _matmul(
+            70, 50, 100, 16, 2, np.float16, np.float32, 1e-3
+        ),
+        "matmul of float32": lambda: _matmul(
+            64, 64, 64, 32, 8, np.float32, np.float32, 1e-4
+        ),
         "attention": lambda: _attention(False),
         "causal attention": lambda: _attention(True),
         "bins": lambda: Launch(
-            bins, (2,), (whole % 8, np.zeros(8, np.int32), 100), {"BLOCK": 64}, {1: np.bincount(whole % 8, minlength=8)}
+            bins,
+            (2,),
+            (whole % 8, np.zeros(8, np.int32), 100),
+            {"BLOCK": 64},
+            {1: np.bincount(whole % 8, minlength=8)},
         ),
         "scan": lambda: Launch(
-            scan, (4,), (whole, np.zeros(100, np.int32), 25), {"BLOCK": 32}, {1: whole.reshape(4, 25).cumsum(1).ravel()}
+            scan,
+            (4,),
+            (whole, np.zeros(100, np.int32), 25),
+            {"BLOCK": 32},
+            {1: whole.reshape(4, 25).cumsum(1).ravel()},
         ),
         "sum under a lock": lambda: Launch(
-            locked_sum, (8,), (x, np.zeros(1, np.float32), np.zeros(1, np.int32), n), {"BLOCK": 128},
-            {1: [x.sum()]}, 1e-4
+            locked_sum,
+            (8,),
+            (x, np.zeros(1, np.float32), np.zeros(1, np.int32), n),
+            {"BLOCK": 128},
+            {1: [x.sum()]},
+            1e-4,
         ),
         "the last program sums": lambda: Launch(
-            last_one_sums, (8,),
-            (x, np.zeros(8, np.float32), np.zeros(1, np.int32), np.zeros(1, np.float32), n),
-            {"BLOCK": 128, "PROGRAMS": 8}, {3: [x.sum()]}, 1e-4,
+            last_one_sums,
+            (8,),
+            (
+                x,
+                np.zeros(8, np.float32),
+                np.zeros(1, np.int32),
+                np.zeros(1, np.float32),
+                n,
+            ),
+            {"BLOCK": 128, "PROGRAMS": 8},
+            {3: [x.sum()]},
+            1e-4,
         ),
         "whole numbers": lambda: Launch(
-            whole_numbers, (1,), (whole, np.zeros_like(whole), 100), {"BLOCK": 128}, {1: _whole_numbers(whole)}
+            whole_numbers,
+            (1,),
+            (whole, np.zeros_like(whole), 100),
+            {"BLOCK": 128},
+            {1: _whole_numbers(whole)},
         ),
-    }  # fmt: skip
+    }
 
 
 def _whole_numbers(v):
@@ -275,11 +379,21 @@ def interpreted(path):
     found = {}
     for name, make in launches().items():
         launch = make()
-        if launch.kernel is matmul:  # torch has no arrays whose columns come first but as views
-            launch.args = (launch.args[0], np.asfortranarray(launch.args[1]), *launch.args[2:])
-        args = [torch.from_numpy(arg) if isinstance(arg, np.ndarray) else arg for arg in launch.args]
+        # torch has no arrays whose columns come first but as views
+        if launch.kernel is matmul:
+            launch.args = (
+                launch.args[0],
+                np.asfortranarray(launch.args[1]),
+                *launch.args[2:],
+            )
+        args = [
+            torch.from_numpy(arg) if isinstance(arg, np.ndarray) else arg
+            for arg in launch.args
+        ]
         launch.kernel[launch.grid](*args, **launch.constants)
-        found |= {f"{name}/{position}": args[position].numpy() for position in launch.expected}
+        found |= {
+            f"{name}/{position}": args[position].numpy() for position in launch.expected
+        }
     np.savez(path, **found)
 
 

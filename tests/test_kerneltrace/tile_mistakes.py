@@ -1,4 +1,6 @@
-"""Kernels of tiles with one planted mistake each: a finding has to name its kind, in the line marked `here`."""
+"""Kernels of tiles with one planted mistake each: a finding has to name its kind, in
+the line marked `here`.
+"""
 
 import inspect
 import linecache
@@ -14,7 +16,9 @@ PLANTED = {}
 
 
 def planted(kind, words, *arguments, grid=(2,), **constants):
-    """Enter a kernel with the kind of its finding, words of it, and its launch; "x" and "out" become new arrays."""
+    """Enter a kernel with the kind of its finding, words of it, and its launch; "x" and
+    "out" become new arrays.
+    """
 
     def enter(kernel):
         PLANTED[kernel.fn.__name__] = kernel, kind, words, arguments, grid, constants
@@ -27,12 +31,17 @@ def launch_of(name):
     """Kernel, grid, arguments and constants of a planted kernel, with new arrays."""
     kernel, _, _, arguments, grid, constants = PLANTED[name]
     new = {
-        "x": lambda: random(N), "out": lambda: np.zeros(N, np.float32), "rows": lambda: random(5, 20),
-        "out rows": lambda: np.zeros((5, 20), np.float32), "half": lambda: random(32, 32, dtype=np.float16),
-        "square": lambda: random(32, 32), "out square": lambda: np.zeros((32, 32), np.float32),
-        "count": lambda: np.zeros(1, np.int32), "unset": lambda: np.full(N, np.nan, np.float32),
+        "x": lambda: random(N),
+        "out": lambda: np.zeros(N, np.float32),
+        "rows": lambda: random(5, 20),
+        "out rows": lambda: np.zeros((5, 20), np.float32),
+        "half": lambda: random(32, 32, dtype=np.float16),
+        "square": lambda: random(32, 32),
+        "out square": lambda: np.zeros((32, 32), np.float32),
+        "count": lambda: np.zeros(1, np.int32),
+        "unset": lambda: np.full(N, np.nan, np.float32),
         "apart": lambda: np.zeros((N, 2), np.float32)[:, 0],
-    }  # fmt: skip
+    }
     args = tuple(new[one]() if isinstance(one, str) else one for one in arguments)
     return kernel, grid, args, constants
 
@@ -40,13 +49,22 @@ def launch_of(name):
 def line_of(name):
     """The line of a planted kernel that is marked."""
     lines, first = inspect.getsourcelines(PLANTED[name][0].fn)
-    return next(first + i for i, line in enumerate(lines) if line.rstrip().endswith("# here"))
+    return next(
+        first + i for i, line in enumerate(lines) if line.rstrip().endswith("# here")
+    )
 
 
 # -- masks
 
 
-@planted("outside", "loads 28 elements outside of x, the first at 100 of 100", "x", "out", N, BLOCK=64)
+@planted(
+    "outside",
+    "loads 28 elements outside of x, the first at 100 of 100",
+    "x",
+    "out",
+    N,
+    BLOCK=64,
+)
 @triton.jit
 def no_mask_of_a_load(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -62,7 +80,15 @@ def no_mask_of_a_store(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + at, values)  # here
 
 
-@planted("undefined", "program 0 stores to out what a masked load left undefined", "rows", "out", 20, 32, BLOCK=32)
+@planted(
+    "undefined",
+    "program 0 stores to out what a masked load left undefined",
+    "rows",
+    "out",
+    20,
+    32,
+    BLOCK=32,
+)
 @triton.jit
 def no_other_before_a_sum(x, out, columns, stride, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
@@ -96,7 +122,15 @@ def sum_without_an_atomic(x, out, n, BLOCK: tl.constexpr):
     tl.store(out, tl.load(out) + total)  # here
 
 
-@planted("race", r"program 0 atomics out\[0\]|program 0 loads", "x", "out", "count", N, BLOCK=64)
+@planted(
+    "race",
+    r"program 0 atomics out\[0\]|program 0 loads",
+    "x",
+    "out",
+    "count",
+    N,
+    BLOCK=64,
+)
 @triton.jit
 def sum_read_too_early(x, out, count, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -132,10 +166,20 @@ def nothing_but_minus_infinity(x, out, columns, BLOCK: tl.constexpr):
     values = tl.load(x + tl.program_id(0) * columns + at, at < 0, -float("inf"))
     values = values - tl.max(values, 0)  # here
     powers = tl.exp(values)
-    tl.store(out + tl.program_id(0) * columns + at, powers / tl.sum(powers, 0), at < columns)
+    tl.store(
+        out + tl.program_id(0) * columns + at, powers / tl.sum(powers, 0), at < columns
+    )
 
 
-@planted("overflow", "a number of type int32 leaves its range", "x", "out", 2**30, grid=(4,), BLOCK=16)
+@planted(
+    "overflow",
+    "a number of type int32 leaves its range",
+    "x",
+    "out",
+    2**30,
+    grid=(4,),
+    BLOCK=16,
+)
 @triton.jit
 def offsets_of_int32(x, out, stride, BLOCK: tl.constexpr):
     row = tl.program_id(0) * stride  # here
@@ -143,7 +187,14 @@ def offsets_of_int32(x, out, stride, BLOCK: tl.constexpr):
     tl.store(out + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), values)
 
 
-@planted("unset", "reads 64 elements of out before anything wrote them", "x", "unset", N, BLOCK=64)
+@planted(
+    "unset",
+    "reads 64 elements of out before anything wrote them",
+    "x",
+    "unset",
+    N,
+    BLOCK=64,
+)
 @triton.jit
 def adds_to_what_is_empty(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -154,7 +205,13 @@ def adds_to_what_is_empty(x, out, n, BLOCK: tl.constexpr):
 # -- what Triton refuses
 
 
-@planted("refused", "powers of two, and 100 is none: use triton.next_power_of_2", "x", "out", BLOCK=100)
+@planted(
+    "refused",
+    "powers of two, and 100 is none: use triton.next_power_of_2",
+    "x",
+    "out",
+    BLOCK=100,
+)
 @triton.jit
 def no_power_of_two(x, out, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # here
@@ -168,7 +225,9 @@ def constant_not_marked(x, out, BLOCK):
     tl.store(out + at, tl.load(x + at))
 
 
-@planted("refused", "tl.dot takes two tiles of one type", "half", "square", "out square")
+@planted(
+    "refused", "tl.dot takes two tiles of one type", "half", "square", "out square"
+)
 @triton.jit
 def dot_of_two_types(a, b, c):
     at = tl.arange(0, 32)[:, None] * 32 + tl.arange(0, 32)[None, :]
@@ -176,7 +235,13 @@ def dot_of_two_types(a, b, c):
     tl.store(c + at, product)
 
 
-@planted("refused", "total is int32 of shape .. before the loop and float32 of shape .32,. after a turn", "x", "out")
+@planted(
+    "refused",
+    "total is int32 of shape .. before the loop and float32 of shape .32,. after a"
+    " turn",
+    "x",
+    "out",
+)
 @triton.jit
 def sum_that_begins_as_a_number(x, out):
     total = 0
@@ -188,34 +253,68 @@ def sum_that_begins_as_a_number(x, out):
 # -- Python that is none of Triton's
 
 STATEMENTS = {
-    "other_without_a_mask": ("y = tl.load(x + at, other=0.0)", "`other` is for lanes that a mask leaves out"),
-    "values_larger_than_pointers": ("tl.store(out, values)", "the pointers' shape counts"),
+    "other_without_a_mask": (
+        "y = tl.load(x + at, other=0.0)",
+        "`other` is for lanes that a mask leaves out",
+    ),
+    "values_larger_than_pointers": (
+        "tl.store(out, values)",
+        "the pointers' shape counts",
+    ),
     "if_on_a_tile": (
-        "if values > 0: tl.store(out + at, values)", "Python's if, while, and, or, not decide by one number"
+        "if values > 0: tl.store(out + at, values)",
+        "Python's if, while, and, or, not decide by one number",
     ),
-    "and_of_masks": ("y = tl.load(x + at, at > 0 and at < 9)", "use tl.where, and &, | and ~ for masks"),
+    "and_of_masks": (
+        "y = tl.load(x + at, at > 0 and at < 9)",
+        "use tl.where, and &, | and ~ for masks",
+    ),
     "shapes_that_do_not_fit": (
-        "tl.store(out, values + tl.load(x + tl.arange(0, 64)))", r"Shapes \(32,\) and \(64,\) don't fit"
+        "tl.store(out, values + tl.load(x + tl.arange(0, 64)))",
+        r"Shapes \(32,\) and \(64,\) don't fit",
     ),
-    "offset_of_float": ("y = tl.load(x + at * 0.5)", "A pointer moves by whole numbers"),
-    "len_of_a_tile": ("tl.store(out, tl.sum(values) / len(values))", "A tile has no len"),
-    "slice_with_a_range": ("tl.store(out + at, values[0:16])", "A tile has no elements to pick"),
-    "loop_over_a_tile": ("for value in values: tl.store(out, value)", "A tile isn't looped over"),
-    "index_of_a_pointer": ("tl.store(out, x[tl.program_id(0)])", "A pointer isn't indexed"),
-    "assignment_to_an_element": ("values[0] = 1.0", "Nothing is assigned to an element of a tile"),
+    "offset_of_float": (
+        "y = tl.load(x + at * 0.5)",
+        "A pointer moves by whole numbers",
+    ),
+    "len_of_a_tile": (
+        "tl.store(out, tl.sum(values) / len(values))",
+        "A tile has no len",
+    ),
+    "slice_with_a_range": (
+        "tl.store(out + at, values[0:16])",
+        "A tile has no elements to pick",
+    ),
+    "loop_over_a_tile": (
+        "for value in values: tl.store(out, value)",
+        "A tile isn't looped over",
+    ),
+    "index_of_a_pointer": (
+        "tl.store(out, x[tl.program_id(0)])",
+        "A pointer isn't indexed",
+    ),
+    "assignment_to_an_element": (
+        "values[0] = 1.0",
+        "Nothing is assigned to an element of a tile",
+    ),
     "number_of_the_module": (
-        "tl.store(out + at, values * FACTOR)", "FACTOR is a number of the module: write FACTOR = tl.constexpr"
+        "tl.store(out + at, values * FACTOR)",
+        "FACTOR is a number of the module: write FACTOR = tl.constexpr",
     ),
     "annotation_of_a_variable": ("inside: bool = at < 20", "can't use bool in one"),
-}  # fmt: skip
-"""Names of kernels, the statement in each that Triton refuses, and words of the finding."""
+}
+"""Names of kernels, the statement in each that Triton refuses, and words of the
+finding.
+"""
 
 
 def kernel_with(name, statement):
-    """A kernel that ends with a statement; its source is kept where IPython keeps its cells."""
+    """A kernel that ends with a statement; its source is kept where IPython keeps its
+    cells.
+    """
     source = (
-        f"def {name}(x, out):\n    at = tl.arange(0, 32)\n    values = tl.load(x + at)\n"
-        f"    tl.store(out + at, values)\n    {statement}  # here\n"
+        f"def {name}(x, out):\n    at = tl.arange(0, 32)\n    values = tl.load(x +"
+        f" at)\n    tl.store(out + at, values)\n    {statement}  # here\n"
     )
     file = f"<{name}>"
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
@@ -237,7 +336,13 @@ def leaves_a_loop(x, out):
         tl.store(out + i, tl.load(x + i))
 
 
-@planted("refused", "half has a value already: a tl.constexpr is assigned once", "x", "out", SIZE=32)
+@planted(
+    "refused",
+    "half has a value already: a tl.constexpr is assigned once",
+    "x",
+    "out",
+    SIZE=32,
+)
 @triton.jit
 def constant_assigned_twice(x, out, SIZE: tl.constexpr):
     half: tl.constexpr = SIZE // 2

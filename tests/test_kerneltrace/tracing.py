@@ -11,7 +11,9 @@ from numba import cuda
 
 from kerneltrace import trace
 
-not_on_macos = pytest.mark.skipif(sys.platform == "darwin", reason="NVIDIA has no compiler for macOS")
+not_on_macos = pytest.mark.skipif(
+    sys.platform == "darwin", reason="NVIDIA has no compiler for macOS"
+)
 
 
 def run(kernel, blocks, threads, *args, **options):
@@ -29,7 +31,9 @@ def filled(kernel, blocks, threads, n, *args, dtype=np.int64, **options):
 
 
 def made_in_a_cell(source, **names):
-    """The function `k` of a source that is in no file, kept where IPython keeps its cells."""
+    """The function `k` of a source that is in no file, kept where IPython keeps its
+    cells.
+    """
     name = f"<cell {abs(hash(source))}>"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     scope = {"__name__": "__main__", "cuda": cuda, "math": math, "np": np, **names}
@@ -38,9 +42,13 @@ def made_in_a_cell(source, **names):
 
 
 def found(kernel, grid, block, *args, kind, **options):
-    """The only finding of a kernel, which must be of one kind and in the line that is marked with `# here`."""
+    """The only finding of a kernel, which must be of one kind and in the line that is
+    marked with `# here`.
+    """
     findings = trace(kernel, grid, block, *args, **options).findings
-    assert [finding.kind for finding in findings] == [kind], [str(finding) for finding in findings]
+    assert [finding.kind for finding in findings] == [kind], [
+        str(finding) for finding in findings
+    ]
     finding = findings[0]
     lines, first = inspect.getsourcelines(kernel)
     marked = [first + n for n, line in enumerate(lines) if "# here" in line]

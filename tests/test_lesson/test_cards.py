@@ -39,7 +39,9 @@ def test_a_right_click_explains_and_lets_the_check_speak(shown):
 def test_a_wrong_click_names_the_true_reason_and_the_next_card_follows(shown):
     first, last = shown.cards
     shown.buttons[(first.right + 1) % 4].click()
-    assert f"No: {first.misconception.title}." in shown.told.value.replace("&#x27;", "'")
+    assert f"No: {first.misconception.title}." in shown.told.value.replace(
+        "&#x27;", "'"
+    )
     assert shown.buttons[(first.right + 1) % 4].icon == "times"
     shown.buttons[4].click()
     assert shown.told.value == ""
@@ -58,7 +60,9 @@ def test_without_a_reader_the_questions_stand_there_and_no_answers():
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
-def test_a_notebook_has_three_cards_or_more_with_four_options_of_which_one_can_be_true(notebook):
+def test_a_notebook_has_three_cards_or_more_with_four_options_of_which_one_can_be_true(
+    notebook,
+):
     found = bank.cards(notebook)
     assert len(found) >= 3
     assert found == bank.cards(notebook)
@@ -68,12 +72,18 @@ def test_a_notebook_has_three_cards_or_more_with_four_options_of_which_one_can_b
         assert len(set(card.options)) == 4
         assert true.kind == "misconception"
         others = [titles[option] for option in card.options if option != true.title]
-        assert [one.name for one in others if one.kind != "misconception" or one.name in true.overlaps] == []
+        assert [
+            one.name
+            for one in others
+            if one.kind != "misconception" or one.name in true.overlaps
+        ] == []
 
 
 @pytest.mark.parametrize("notebook", sampled(NOTEBOOKS, 6))
 def test_what_a_card_shows_is_the_answer_that_the_check_rejects(notebook):
-    """test_every_exercise runs each wrong answer through its check; here the text is held against the answer."""
+    """test_every_exercise runs each wrong answer through its check; here the text is
+    held against the answer.
+    """
     wrong = importlib.import_module(f"exercises.nb{notebook}.wrong_answers").WRONG
     for card in bank.cards(notebook):
         assert wrong[card.number][card.place][:2] == (card.answer, card.words)
@@ -83,14 +93,20 @@ def test_what_a_card_shows_is_the_answer_that_the_check_rejects(notebook):
         shown = ast.parse(card.code).body[-1]
         made = getattr(card.answer, "py_func", card.answer)
         if isinstance(shown, ast.FunctionDef) and made.__name__ != "<lambda>":
-            assert _without_docstring(shown) == _without_docstring(_definition(notebook, made.__name__))
+            assert _without_docstring(shown) == _without_docstring(
+                _definition(notebook, made.__name__)
+            )
         elif isinstance(shown, ast.Assign) and isinstance(card.answer, list | tuple):
             assert ast.literal_eval(shown.value) == card.answer
 
 
 def _definition(notebook, name):
-    source = (answer_text.EXERCISES / f"nb{notebook}" / "wrong_answers.py").read_text(encoding="utf-8")
-    return next(node for node in ast.parse(source).body if getattr(node, "name", "") == name)
+    source = (answer_text.EXERCISES / f"nb{notebook}" / "wrong_answers.py").read_text(
+        encoding="utf-8"
+    )
+    return next(
+        node for node in ast.parse(source).body if getattr(node, "name", "") == name
+    )
 
 
 def _without_docstring(function):
@@ -101,7 +117,9 @@ def _without_docstring(function):
 def test_every_option_has_a_reply_that_shows_what_it_answers():
     for notebook in NOTEBOOKS:
         for card in bank.cards(notebook):
-            assert [reply.startswith("Right.") for reply in card.replies] == [i == card.right for i in range(4)]
+            assert [reply.startswith("Right.") for reply in card.replies] == [
+                i == card.right for i in range(4)
+            ]
             for fault, reply in zip(card.faults, card.replies, strict=True):
                 assert fault.believed in reply
                 assert fault.true in reply

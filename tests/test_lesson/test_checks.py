@@ -17,7 +17,9 @@ def exercise(monkeypatch):
     """Put one check in place of all exercises."""
 
     def put(judge):
-        monkeypatch.setattr(checks, "exercise", lambda number: Exercise(judge, ("first", "second")))
+        monkeypatch.setattr(
+            checks, "exercise", lambda number: Exercise(judge, ("first", "second"))
+        )
 
     return put
 
@@ -65,7 +67,9 @@ def test_a_solution_is_shown_as_code():
     assert "def efficiency_percent" in shown
 
 
-@pytest.mark.parametrize("answer", [2, np.float32(2), np.array([2.0]), torch.tensor(2.0)])
+@pytest.mark.parametrize(
+    "answer", [2, np.float32(2), np.array([2.0]), torch.tensor(2.0)]
+)
 def test_numbers_of_every_library_count(answer):
     assert "right" in checks.number_close(answer, 2.0, rel=0.01, unit="ms")
 
@@ -87,10 +91,13 @@ def test_a_wrong_number_is_told_by_what_factor_or_why(answer, words):
 
 
 def test_a_rounded_number_is_told_so():
-    words = "For n=3: 88.1 % is close, but 88.13 % was expected: return it unrounded. Hm."
+    words = (
+        "For n=3: 88.1 % is close, but 88.13 % was expected: return it unrounded. Hm."
+    )
     with pytest.raises(NotYet, match=f"^{re.escape(words)}$"):
         checks.number_close(88.1, 88.13, rel=1e-6, unit="%", given="n=3", hint="Hm.")
-    for other in (88.2, 86.0, 88.13 * 1.01):  # close, and not the expected one at any number of digits
+    # close, and not the expected one at any number of digits
+    for other in (88.2, 86.0, 88.13 * 1.01):
         with pytest.raises(NotYet, match=r"88\.13 % was expected\. Hm\.$"):
             checks.number_close(other, 88.13, rel=1e-6, unit="%", hint="Hm.")
     with pytest.raises(NotYet, match=r"^1 s is close, but 1\.0001 s was"):
@@ -105,7 +112,9 @@ def interrupt(*args):
     raise KeyboardInterrupt
 
 
-def test_an_answer_that_leaves_or_says_nothing_is_not_yet_and_ctrl_c_still_stops(exercise):
+def test_an_answer_that_leaves_or_says_nothing_is_not_yet_and_ctrl_c_still_stops(
+    exercise,
+):
     with pytest.raises(NotYet, match=r"raised SystemExit$"):
         checks.call(lambda x: sys.exit(), 1)
     with pytest.raises(NotYet, match=r"raised ValueError$"):
@@ -113,7 +122,10 @@ def test_an_answer_that_leaves_or_says_nothing_is_not_yet_and_ctrl_c_still_stops
     with pytest.raises(KeyboardInterrupt):
         checks.call(interrupt, 1)
     exercise(lambda answer: answer())
-    assert checks.check("99.1", sys.exit).message == "Your answer could not be judged: SystemExit"
+    assert (
+        checks.check("99.1", sys.exit).message
+        == "Your answer could not be judged: SystemExit"
+    )
     with pytest.raises(KeyboardInterrupt):
         checks.check("99.1", interrupt)
 
@@ -137,8 +149,18 @@ RIGHT = [
     ("00.3", lambda one_s, all_s, threads: round(100 * one_s / all_s / threads, 2)),
     ("01.3", lambda n, element_bytes: (2 * n - 1) * n**2 / (3 * n**2 * element_bytes)),
     ("02.5", spread_of(by_index(0.25), by_index(0.5), by_index(0.75))),
-    ("02.5", spread_of(by_numpy(25, "linear"), lambda r: torch.tensor(r).median(), by_numpy(75, "linear"))),
-    *(("02.5", spread_of(by_numpy(25, method), np.median, by_numpy(75, method))) for method in METHODS),
+    (
+        "02.5",
+        spread_of(
+            by_numpy(25, "linear"),
+            lambda r: torch.tensor(r).median(),
+            by_numpy(75, "linear"),
+        ),
+    ),
+    *(
+        ("02.5", spread_of(by_numpy(25, method), np.median, by_numpy(75, method)))
+        for method in METHODS
+    ),
 ]
 
 
@@ -200,8 +222,12 @@ def test_a_driven_answer_meets_each_case_in_words_and_works_on_copies():
         x.clear()
         return n
 
-    checks.over_cases(emptied, [([1, 2], 3000), ([], 0.25)], lambda x, n: len(x) + n, compare)
-    checks.over_cases(emptied, [([1, 2], 3000)], lambda x, n: n, compare, given="{n:,} of {x[1]}")
+    checks.over_cases(
+        emptied, [([1, 2], 3000), ([], 0.25)], lambda x, n: len(x) + n, compare
+    )
+    checks.over_cases(
+        emptied, [([1, 2], 3000)], lambda x, n: n, compare, given="{n:,} of {x[1]}"
+    )
     checks.over_cases(emptied, {"words": ([1], 1)}, lambda x, n: n, compare)
     assert met == [
         (3000, 3002, "x=[1, 2], n=3,000"),
@@ -225,9 +251,14 @@ def curve():
     return plot.curves({"a": [1.0, 2.0]})
 
 
-def test_a_pass_is_drawn_in_one_output_with_the_verdict_and_the_guess(shown, home, monkeypatch):
+def test_a_pass_is_drawn_in_one_output_with_the_verdict_and_the_guess(
+    shown, home, monkeypatch
+):
     bound = []
-    events = SimpleNamespace(register=lambda *call: bound.append(call), unregister=lambda *call: bound.remove(call))
+    events = SimpleNamespace(
+        register=lambda *call: bound.append(call),
+        unregister=lambda *call: bound.remove(call),
+    )
     monkeypatch.setattr(guesses, "shell", lambda: SimpleNamespace(events=events))
 
     def drawn():
@@ -238,18 +269,22 @@ def test_a_pass_is_drawn_in_one_output_with_the_verdict_and_the_guess(shown, hom
     Outcome("99.1", "passed", "Right.").draw(drawn)
     (output,) = shown
     at = [
-        output["text/html"].index(words) for words in ("99.1 passed", "<img", "loss by step", "You said 2.00 x, it was")
+        output["text/html"].index(words)
+        for words in ("99.1 passed", "<img", "loss by step", "You said 2.00 x, it was")
     ]
     assert at == sorted(at)
     assert output["image/png"]
     assert output["text/plain"].startswith(
-        "99.1 passed: Right.\nloss by step: a 2.00 after 2. You said 2.00 x, it was 6.00 x"
+        "99.1 passed: Right.\nloss by step: a 2.00 after 2. You said 2.00 x, it was"
+        " 6.00 x"
     )
     assert bound == []  # the cell doesn't tell it again at its end
     assert guesses.answered() == ()
 
 
-@pytest.mark.parametrize(("state", "wrong"), [("todo", False), ("todo", True), ("not yet", False)])
+@pytest.mark.parametrize(
+    ("state", "wrong"), [("todo", False), ("todo", True), ("not yet", False)]
+)
 def test_what_is_not_passed_has_its_verdict_alone(shown, state, wrong):
     Outcome("99.1", state, "Why.").draw(lambda: pytest.fail("drawn"), wrong=wrong)
     assert [one["text/plain"] for one in shown] == [f"99.1 {state}: Why."]

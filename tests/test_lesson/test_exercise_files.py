@@ -1,4 +1,6 @@
-"""Exercises are found beside labkit, one notebook's at a time, and a missing one is explained in one sentence."""
+"""Exercises are found beside labkit, one notebook's at a time, and a missing one is
+explained in one sentence.
+"""
 
 import subprocess
 import sys
@@ -13,7 +15,9 @@ pytestmark = pytest.mark.slow  # reads every exercise
 
 
 def run(code, cwd):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=cwd)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=cwd
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -40,9 +44,11 @@ def test_missing_exercises_are_one_sentence(monkeypatch, tmp_path):
 def test_another_module_called_exercises_is_named(tmp_path):
     (tmp_path / "exercises.py").write_text("", encoding="utf-8")
     code = (
-        "import sys; sys.path.insert(0, '.'); import labkit as lab\n"
-        "try:\n    lab.check('03.2', 0)\nexcept lab.errors.DataError as error:\n    print(error)"
+        "import sys; sys.path.insert(0, '.'); import labkit as lab\ntry:\n   "
+        " lab.check('03.2', 0)\nexcept lab.errors.DataError as error:\n    print(error)"
     )
     said = run(code, tmp_path)
-    assert said.startswith("A module of the same name hides the workbook's exercises: rename ")
+    assert said.startswith(
+        "A module of the same name hides the workbook's exercises: rename "
+    )
     assert str(tmp_path / "exercises.py") in said

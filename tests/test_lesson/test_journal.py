@@ -14,8 +14,16 @@ KEY = "00.3 all threads"
 
 
 def test_a_guess_made_before_is_blind_and_kept_with_the_measurement():
-    assert "Your guess: 4,000 images/s for all threads." in str(guesses.predict(KEY, 4000, "images/s"))
-    measured = journal.record(KEY, Timing("all threads", 1.0, (0.01, 0.02, 0.04)), "images/s", items=64, claims=["C02"])
+    assert "Your guess: 4,000 images/s for all threads." in str(
+        guesses.predict(KEY, 4000, "images/s")
+    )
+    measured = journal.record(
+        KEY,
+        Timing("all threads", 1.0, (0.01, 0.02, 0.04)),
+        "images/s",
+        items=64,
+        claims=["C02"],
+    )
     assert measured.value == pytest.approx(3200)
     assert measured.samples == pytest.approx((6400, 3200, 1600))
     assert measured.predicted == 4000
@@ -51,13 +59,25 @@ UNCLEAR = Ratio("GPU", "CPU", 1.1, 0.9, 1.3)
     [
         (FASTER, {}, "holds: GPU is faster"),
         (FASTER, {"when": "at batch 64"}, "holds when: at batch 64"),
-        (UNCLEAR, {"when": "at batch 64"}, "does not hold: at batch 64. GPU against CPU: no difference seen"),
+        (
+            UNCLEAR,
+            {"when": "at batch 64"},
+            "does not hold: at batch 64. GPU against CPU: no difference seen",
+        ),
         (True, {"because": "it was seen"}, "holds: it was seen"),
         (False, {"because": "it was not"}, "does not hold: it was not"),
         (True, {"because": FASTER}, f"holds: {FASTER}"),
         (True, {"because": [FASTER, "seen"]}, f"holds: {FASTER}; seen"),
-        (True, {"because": {"by eye": 2, "by clock": FASTER}}, f"holds: by eye: 2; by clock: {FASTER}"),
-        (True, {"because": {"share": {"one": 1 / 3, "two": 0.5}}}, "holds: share: one: 0.333, two: 0.5"),
+        (
+            True,
+            {"because": {"by eye": 2, "by clock": FASTER}},
+            f"holds: by eye: 2; by clock: {FASTER}",
+        ),
+        (
+            True,
+            {"because": {"share": {"one": 1 / 3, "two": 0.5}}},
+            "holds: share: one: 0.333, two: 0.5",
+        ),
         (None, {"needs": "a CUDA GPU"}, "not measured: needs a CUDA GPU"),
     ],
 )
@@ -74,15 +94,42 @@ FINE = Timing("x", 1.0, (0.1, 0.1))
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: journal.record("00.2 a", 3, " "), "Expected unit to be text such as 'images/s', got ' '"),
-        (lambda: journal.record(None, 3, "s"), "Expected key to be text such as '00.3 all threads', got None"),
-        (lambda: journal.record("00.2 a", 3, "s", origin="guessed"), "got 'guessed'. The nearest is 'measured'"),
-        (lambda: journal.record("00.2 a", 3, "s", claims=["C99"]), "There is no claim 'C99'; did you mean C"),
-        (lambda: journal.record("00.2 a", ZEROS, "images/s", items=64), "Expected readings above 0 s for 'x', got (0"),
-        (lambda: journal.record("00.2 a", FINE, "images/s"), "'00.2 a' is in images/s: pass items=, the images that"),
-        (lambda: journal.record("00.2 a", FINE, "s", items=64), "'00.2 a' is in s: leave items= out"),
-        (lambda: journal.verdict("C02", 0.3, section="00.4"), "Expected evidence to be a Ratio or True or False or"),
-        (lambda: journal.summary(0), "Expected notebook to be text such as '00', got 0"),
+        (
+            lambda: journal.record("00.2 a", 3, " "),
+            "Expected unit to be text such as 'images/s', got ' '",
+        ),
+        (
+            lambda: journal.record(None, 3, "s"),
+            "Expected key to be text such as '00.3 all threads', got None",
+        ),
+        (
+            lambda: journal.record("00.2 a", 3, "s", origin="guessed"),
+            "got 'guessed'. The nearest is 'measured'",
+        ),
+        (
+            lambda: journal.record("00.2 a", 3, "s", claims=["C99"]),
+            "There is no claim 'C99'; did you mean C",
+        ),
+        (
+            lambda: journal.record("00.2 a", ZEROS, "images/s", items=64),
+            "Expected readings above 0 s for 'x', got (0",
+        ),
+        (
+            lambda: journal.record("00.2 a", FINE, "images/s"),
+            "'00.2 a' is in images/s: pass items=, the images that",
+        ),
+        (
+            lambda: journal.record("00.2 a", FINE, "s", items=64),
+            "'00.2 a' is in s: leave items= out",
+        ),
+        (
+            lambda: journal.verdict("C02", 0.3, section="00.4"),
+            "Expected evidence to be a Ratio or True or False or",
+        ),
+        (
+            lambda: journal.summary(0),
+            "Expected notebook to be text such as '00', got 0",
+        ),
     ],
 )
 def test_what_would_spoil_the_results_file_is_refused(call, words):
@@ -107,17 +154,23 @@ BUSY = "this machine was busy: 38 % of the time waiting for a core"
 
 def taken(label, seconds, share=0.0):
     """A timing of which other programs took a share."""
-    return Timing(label, 1.0, (seconds,) * 5, 1, Contention(share, BUSY if share else ""))
+    return Timing(
+        label, 1.0, (seconds,) * 5, 1, Contention(share, BUSY if share else "")
+    )
 
 
 @pytest.fixture
 def kernel(monkeypatch):
-    """A kernel that has recorded nothing yet; returns what sets what other programs take of its cells."""
+    """A kernel that has recorded nothing yet; returns what sets what other programs
+    take of its cells.
+    """
     monkeypatch.setattr(journal, "_recorded_here", {})
     monkeypatch.setattr(journal, "CELLS", type(CELLS)())
 
     def lose(share):
-        monkeypatch.setattr(Watch, "so_far", lambda self: Contention(share, BUSY if share else ""))
+        monkeypatch.setattr(
+            Watch, "so_far", lambda self: Contention(share, BUSY if share else "")
+        )
         journal.CELLS.begin()
 
     return lose
@@ -128,7 +181,9 @@ def test_a_disturbed_timing_is_marked_in_the_record_and_in_the_closing_table(ker
     (kept,) = results.results().entries()
     assert (kept.waited, kept.busy) == (0.38, BUSY)
     assert BUSY in str(kept)
-    assert journal.summary("00").rows == ((KEY, "none", "3,200 images/s (machine busy)", ""),)
+    assert journal.summary("00").rows == (
+        (KEY, "none", "3,200 images/s (machine busy)", ""),
+    )
     assert "Run the row's cell again when it is calm." in str(journal.summary("00"))
     journal.record(KEY, taken("all threads", 0.02), "images/s", items=64)
     assert "busy" not in str(journal.summary("00"))
@@ -137,8 +192,14 @@ def test_a_disturbed_timing_is_marked_in_the_record_and_in_the_closing_table(ker
 def test_a_number_without_a_timing_is_marked_by_its_cells_if_it_was_timed(kernel):
     kernel(0.38)
     assert journal.record("00.3 efficiency", 61.0, "%").busy == BUSY
-    assert journal.record("00.3 accuracy", 97.0, "%", timed=False) == results.results().entries()[-1]
-    assert (results.results().entries()[-1].busy, results.results().entries()[-1].waited) == ("", None)
+    assert (
+        journal.record("00.3 accuracy", 97.0, "%", timed=False)
+        == results.results().entries()[-1]
+    )
+    assert (
+        results.results().entries()[-1].busy,
+        results.results().entries()[-1].waited,
+    ) == ("", None)
     assert journal.record("00.3 bytes", 4.0, "B", origin="calculated").busy == ""
     kernel(0.0)
     assert journal.record("00.3 efficiency", 61.0, "%").busy == ""
@@ -153,14 +214,26 @@ def test_no_verdict_from_a_speedup_that_was_measured_on_a_busy_machine():
 
 @pytest.mark.parametrize(
     ("section", "claims", "withheld"),
-    [("00.4", [], True), ("00.3", ["C02"], True), ("00.3", ["C03"], False), ("00.3", [], False)],
+    [
+        ("00.4", [], True),
+        ("00.3", ["C02"], True),
+        ("00.3", ["C03"], False),
+        ("00.3", [], False),
+    ],
 )
-def test_no_verdict_where_a_number_of_the_section_or_for_the_claim_is_marked(kernel, section, claims, withheld):
+def test_no_verdict_where_a_number_of_the_section_or_for_the_claim_is_marked(
+    kernel, section, claims, withheld
+):
     kernel(0.0)
     journal.record("00.4 first", taken("first", 0.02), "s")
     journal.record(f"{section} row", taken("row", 0.02, 0.38), "s", claims=claims)
-    assert ("not measured" in str(journal.verdict("C02", True, section="00.4", because="x"))) is withheld
-    assert ("not measured" in str(journal.verdict("C02", False, section="00.4", because="x"))) is withheld
+    assert (
+        "not measured" in str(journal.verdict("C02", True, section="00.4", because="x"))
+    ) is withheld
+    assert (
+        "not measured"
+        in str(journal.verdict("C02", False, section="00.4", because="x"))
+    ) is withheld
     journal.record(f"{section} row", taken("row", 0.02), "s", claims=claims)
     assert "C02 (" in str(journal.verdict("C02", True, section="00.4", because="x"))
     assert "holds: x" in str(journal.verdict("C02", True, section="00.4", because="x"))
@@ -168,10 +241,16 @@ def test_no_verdict_where_a_number_of_the_section_or_for_the_claim_is_marked(ker
 
 def test_where_nothing_was_recorded_the_cells_decide(kernel):
     kernel(0.38)
-    assert "not measured" in str(journal.verdict("C02", True, section="00.4", because="x"))
-    assert "needs a GPU" in str(journal.verdict("C02", None, section="00.4", needs="a GPU"))
+    assert "not measured" in str(
+        journal.verdict("C02", True, section="00.4", because="x")
+    )
+    assert "needs a GPU" in str(
+        journal.verdict("C02", None, section="00.4", needs="a GPU")
+    )
     journal.record("00.4 bytes", 4.0, "B", timed=False)
-    assert "holds: x" in str(journal.verdict("C02", True, section="00.4", because="x")), "bytes are no matter of time"
+    assert "holds: x" in str(
+        journal.verdict("C02", True, section="00.4", because="x")
+    ), "bytes are no matter of time"
 
 
 GAIN = Ratio("fused", "plain", 2.0, 1.6, 2.5)
@@ -186,7 +265,9 @@ def test_a_ratio_keeps_its_interval_and_a_reread_one_too():
     assert not kept.shows_no_difference
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.9, 1.2), (1.0, 1.2), (0.0, math.inf), (0.9, math.inf)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.9, 1.2), (1.0, 1.2), (0.0, math.inf), (0.9, math.inf)]
+)
 def test_a_ratio_whose_interval_holds_one_shows_no_difference_everywhere(low, high):
     guesses.predict("00.3 fused", 2.0, "x")
     kept = journal.record("00.3 fused", Ratio("fused", "plain", 1.03, low, high), "x")

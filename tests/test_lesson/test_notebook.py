@@ -1,4 +1,6 @@
-"""What a reader's kernel does with a memory error: one sentence, and the next cell works."""
+"""What a reader's kernel does with a memory error: one sentence, and the next cell
+works.
+"""
 
 import nbformat
 import pytest
@@ -8,11 +10,18 @@ from labkit.lesson import notebook
 
 pytestmark = pytest.mark.slow  # starts kernels
 
-TORCH_CUDA = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a capacity of 139 GiB, 10 GiB is free."
-TORCH_CPU = (
-    "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."
+TORCH_CUDA = (
+    "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a capacity of 139 GiB,"
+    " 10 GiB is free."
 )
-NUMPY = "Unable to allocate 7.28 TiB for an array with shape (1000000, 1000000) and data type float64"
+TORCH_CPU = (
+    "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you"
+    " tried to allocate 4096 bytes."
+)
+NUMPY = (
+    "Unable to allocate 7.28 TiB for an array with shape (1000000, 1000000) and data"
+    " type float64"
+)
 
 
 @pytest.mark.parametrize(
@@ -31,12 +40,16 @@ def test_the_size_asked_for_is_read_from_the_message(message, asked):
 def run(*sources):
     """The outputs of cells run one after the other in a real kernel."""
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
-    client = NotebookClient(nbformat.v4.new_notebook(cells=cells), allow_errors=True, timeout=200)
+    client = NotebookClient(
+        nbformat.v4.new_notebook(cells=cells), allow_errors=True, timeout=200
+    )
     return [cell.outputs for cell in client.execute().cells]
 
 
 def errors(outputs):
-    return [(o.ename, "".join(o.traceback)) for o in outputs if o.output_type == "error"]
+    return [
+        (o.ename, "".join(o.traceback)) for o in outputs if o.output_type == "error"
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +58,11 @@ def outputs():
         "import labkit as lab; import torch, numpy; machine = lab.start()",
         "filled = torch.ones(2**20); torch.empty(2**50)",
         "numpy.ones((2**25, 2**25))",
-        f"raise torch.OutOfMemoryError({TORCH_CUDA!r})"
-        if not notebook.machine().gpus
-        else "torch.empty(2**50, device='cuda')",
+        (
+            f"raise torch.OutOfMemoryError({TORCH_CUDA!r})"
+            if not notebook.machine().gpus
+            else "torch.empty(2**50, device='cuda')"
+        ),
         "raise RuntimeError('something else')",
         "6 * 7",
     )
@@ -74,7 +89,9 @@ def test_the_next_cell_works(outputs):
 
 def test_a_name_that_no_cell_has_set_leads_to_the_cells_above():
     early = "def early():\n    late\n    late = 1\n\n\nearly()"
-    _, unknown, too_early = run("import labkit as lab; machine = lab.start()", "borad", early)
+    _, unknown, too_early = run(
+        "import labkit as lab; machine = lab.start()", "borad", early
+    )
     ((name, trace),) = errors(unknown)
     assert name == "NameError"
     assert "name 'borad' is not defined" in trace
@@ -95,13 +112,21 @@ busy = False
 
 @pytest.mark.complete
 def test_a_kernel_marks_what_its_busy_cells_record_and_forgets_them_after():
-    cells = (PLANT, "busy = True", "busy = False", record := "print(lab.record('99.1 a', 1.0, 's').busy)", record)
+    cells = (
+        PLANT,
+        "busy = True",
+        "busy = False",
+        record := "print(lab.record('99.1 a', 1.0, 's').busy)",
+        record,
+    )
     assert [outputs[0].text for outputs in run(*cells)[3:]] == ["busy\n", "\n"]
 
 
 def test_after_a_fault_of_the_gpu_the_reader_is_told_to_restart():
     fault = "raise RuntimeError('CUDA error: an illegal memory access was encountered')"
-    ((name, text),) = errors(run("import labkit as lab; machine = lab.start()", fault)[1])
+    ((name, text),) = errors(
+        run("import labkit as lab; machine = lab.start()", fault)[1]
+    )
     assert name == "RuntimeError"
     assert "an illegal memory access" in text
     assert "Restart the kernel" in text

@@ -1,4 +1,6 @@
-"""What is kept of an exercise: over kernels, in damaged files, and where nothing can be written."""
+"""What is kept of an exercise: over kernels, in damaged files, and where nothing can be
+written.
+"""
 
 import itertools
 import json
@@ -28,15 +30,21 @@ def exercise(monkeypatch):
             raise checks.NotYet(f"{answer} is not 3.")
         return "3 is right."
 
-    monkeypatch.setattr(checks, "exercise", lambda number: Exercise(judge, ("first", "second", "third")))
-    monkeypatch.setattr(checks, "solutions", lambda notebook: {"03.2": "3", "10.6b": "3"})
+    monkeypatch.setattr(
+        checks, "exercise", lambda number: Exercise(judge, ("first", "second", "third"))
+    )
+    monkeypatch.setattr(
+        checks, "solutions", lambda notebook: {"03.2": "3", "10.6b": "3"}
+    )
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     """A second passes between any two looks at the clock."""
     seconds = itertools.count()
-    monkeypatch.setattr(results, "now", lambda: f"2026-11-01T00:00:{next(seconds):02d}+00:00")
+    monkeypatch.setattr(
+        results, "now", lambda: f"2026-11-01T00:00:{next(seconds):02d}+00:00"
+    )
 
 
 def standing(number="03.2"):
@@ -56,7 +64,12 @@ def test_an_open_exercise_is_not_kept_and_answers_are(log):
     checks.check("03.2", 3)
     assert standing() == ("passed", 2, 0, False, True)
     first, second = lines(log)
-    assert (first["kind"], first["section"], first["what"], first["state"]) == ("attempt", "03.2", "03.2", "not yet")
+    assert (first["kind"], first["section"], first["what"], first["state"]) == (
+        "attempt",
+        "03.2",
+        "03.2",
+        "not yet",
+    )
     assert first["message"] == "1 is not 3."
     assert first["answer"] != second["answer"]
     assert "step" not in first
@@ -68,7 +81,13 @@ def test_the_same_again_is_not_kept_twice(log):
             checks.check("03.2", answer)
         checks.hint("03.2", 1)
         checks.solution("03.2")
-    assert [line["state"] for line in lines(log)] == ["not yet", "not yet", "passed", "hint", "solution"]
+    assert [line["state"] for line in lines(log)] == [
+        "not yet",
+        "not yet",
+        "passed",
+        "hint",
+        "solution",
+    ]
 
 
 def test_help_counts_until_the_pass_and_a_pass_stays_one():
@@ -104,9 +123,16 @@ def test_a_hint_goes_on_after_another_try_and_not_by_running_its_cell_again():
 
 
 def test_in_a_notebook_an_answer_is_known_by_the_text_of_its_cell(monkeypatch):
-    cells = ["", "# 03.2 about 1 line\nx = len('a')", "# 04.1 about 2 lines\ny = 2", "lab.check('03.2', x)"]
+    cells = [
+        "",
+        "# 03.2 about 1 line\nx = len('a')",
+        "# 04.1 about 2 lines\ny = 2",
+        "lab.check('03.2', x)",
+    ]
     history = SimpleNamespace(input_hist_parsed=cells)
-    monkeypatch.setattr(outcomes, "shell", lambda: SimpleNamespace(history_manager=history))
+    monkeypatch.setattr(
+        outcomes, "shell", lambda: SimpleNamespace(history_manager=history)
+    )
     checks.check("03.2", 1)
     checks.check("03.2", 1.5)  # measured by the same code
     assert standing()[1] == 1

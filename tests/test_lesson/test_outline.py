@@ -15,7 +15,9 @@ def passed(*numbers, state="passed"):
 
 @pytest.mark.slow
 def test_two_exercises_of_each_notebook_show_that_it_can_be_skipped():
-    """`scripts/notebooks.py check` holds that the first cell and data/course.csv say the same."""
+    """`scripts/notebooks.py check` holds that the first cell and data/course.csv say
+    the same.
+    """
     for path in notebook_paths():
         row = outline.outlines()[path.name[:2]]
         stubs = {notebook_files.stub_number(source) for source in stub_cells(path)}
@@ -44,7 +46,14 @@ def test_the_next_step_is_an_open_exercise_and_then_the_next_notebook_of_each_tr
     passed("02.5", "02.7")
     counts, following = outline.closing("02").splitlines()
     assert counts == "Exercises passed: 4 of 4, 3 of them without help."
-    for words in ("07 Where does", "track One GPU", "03 What does", "track Kernels", "08 Is the GPU waiting", "; or "):
+    for words in (
+        "07 Where does",
+        "track One GPU",
+        "03 What does",
+        "track Kernels",
+        "08 Is the GPU waiting",
+        "; or ",
+    ):
         assert words in following
     passed(*outline.outlines()["03"].skip)
     assert "04 Why is" in outline.closing("02").splitlines()[1]

@@ -1,4 +1,6 @@
-"""What an answer changes in the process is put back, however it ends, and can't fool the check that judges it."""
+"""What an answer changes in the process is put back, however it ends, and can't fool
+the check that judges it.
+"""
 
 import builtins
 import gc
@@ -20,7 +22,8 @@ from labkit.lesson.exercise_files import Exercise
 
 def tf32():
     torch.set_float32_matmul_precision("medium")
-    torch.backends.cudnn.rnn.fp32_precision = "ieee"  # from here on torch refuses to read its older switches
+    # from here on torch refuses to read its older switches
+    torch.backends.cudnn.rnn.fp32_precision = "ieee"
 
 
 # What an answer may do to each state of the table, by the state's name.
@@ -28,7 +31,10 @@ HOSTILE = {
     "loaded modules": lambda: sys.modules.update(time=math),
     "sys": lambda: setattr(sys, "stdout", None),
     "sys.path": lambda: sys.path.insert(0, "/nowhere"),
-    "environment": lambda: (os.environ.pop("PATH"), os.environ.update(OMP_NUM_THREADS="64")),
+    "environment": lambda: (
+        os.environ.pop("PATH"),
+        os.environ.update(OMP_NUM_THREADS="64"),
+    ),
     "working directory": lambda: os.chdir("/"),
     "warnings filters": lambda: warnings.simplefilter("ignore"),
     "logging": lambda: logging.root.setLevel(5),
@@ -42,7 +48,10 @@ HOSTILE = {
     "default device": lambda: torch.set_default_device("meta"),
     "grad mode": lambda: torch.set_grad_enabled(False),
     "anomaly mode": lambda: torch.set_anomaly_enabled(True),
-    "autocast": lambda: (torch.set_autocast_enabled("cuda", True), torch.set_autocast_dtype("cpu", torch.float16)),
+    "autocast": lambda: (
+        torch.set_autocast_enabled("cuda", True),
+        torch.set_autocast_dtype("cpu", torch.float16),
+    ),
     "deterministic algorithms": lambda: torch.use_deterministic_algorithms(True),
     "cuDNN": lambda: setattr(torch.backends.cudnn, "benchmark", True),
     "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
@@ -50,15 +59,26 @@ HOSTILE = {
     "cuDNN's TF32": lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
     "torch's random": lambda: torch.manual_seed(1),
 }
-ENDS = {"returns": None, "raises": ValueError("of course"), "leaves": SystemExit(), "is stopped": KeyboardInterrupt()}
+ENDS = {
+    "returns": None,
+    "raises": ValueError("of course"),
+    "leaves": SystemExit(),
+    "is stopped": KeyboardInterrupt(),
+}
 
 
 @pytest.fixture
 def judged(monkeypatch):
-    """Let a check call the answer, and return what became of it: an Outcome, or None after Ctrl-C."""
+    """Let a check call the answer, and return what became of it: an Outcome, or None
+    after Ctrl-C.
+    """
 
     def judge(answer):
-        monkeypatch.setattr(checks, "exercise", lambda number: Exercise(lambda a: a() or "Right.", ("", "")))
+        monkeypatch.setattr(
+            checks,
+            "exercise",
+            lambda number: Exercise(lambda a: a() or "Right.", ("", "")),
+        )
         try:
             return checks.check("99.1", answer)
         except KeyboardInterrupt:
@@ -74,7 +94,9 @@ def read():
 
 def changed(before):
     """The names of the states whose value is no longer the one of before."""
-    return [state.name for state, value in before if process_state._value(state) != value]
+    return [
+        state.name for state, value in before if process_state._value(state) != value
+    ]
 
 
 def test_there_is_a_hostile_answer_for_every_state():
@@ -107,7 +129,15 @@ def test_every_state_is_as_before(name, judged):
 
 @pytest.mark.parametrize("end", ENDS)
 def test_several_states_are_as_before_however_the_answer_ends(end, judged):
-    names = ["sys.path", "environment", "warnings filters", "NumPy's random", "default dtype", "grad mode", "threads"]
+    names = [
+        "sys.path",
+        "environment",
+        "warnings filters",
+        "NumPy's random",
+        "default dtype",
+        "grad mode",
+        "threads",
+    ]
     assert_all_is_as_before(judged, names, ENDS[end])
 
 
@@ -125,13 +155,22 @@ def replaced(owner, name):
 
 
 FUNCTIONS = [
-    (builtins, "isinstance"), (builtins, "len"), (time, "perf_counter"), (np, "allclose"),
-    (torch, "equal"), (torch.nn.functional, "cross_entropy"), (torch.Tensor, "__eq__"),
-    (torch.nn.Module, "__call__"), (torch.cuda, "synchronize"), (os, "getcwd"),
-]  # fmt: skip
+    (builtins, "isinstance"),
+    (builtins, "len"),
+    (time, "perf_counter"),
+    (np, "allclose"),
+    (torch, "equal"),
+    (torch.nn.functional, "cross_entropy"),
+    (torch.Tensor, "__eq__"),
+    (torch.nn.Module, "__call__"),
+    (torch.cuda, "synchronize"),
+    (os, "getcwd"),
+]
 
 
-@pytest.mark.parametrize(("owner", "name"), FUNCTIONS, ids=[f"{o.__name__}.{name}" for o, name in FUNCTIONS])
+@pytest.mark.parametrize(
+    ("owner", "name"), FUNCTIONS, ids=[f"{o.__name__}.{name}" for o, name in FUNCTIONS]
+)
 def test_a_function_that_an_answer_replaces_is_put_back(owner, name, judged):
     before = getattr(owner, name), name in vars(owner)
     assert judged(replaced(owner, name)).state == "passed"
@@ -150,7 +189,9 @@ def test_an_answer_cannot_replace_what_judges_it(judged):
     assert judged(judge).message == "2, False"
 
 
-def test_the_clock_of_a_check_is_pythons_whatever_a_cell_made_of_it(judged, monkeypatch):
+def test_the_clock_of_a_check_is_pythons_whatever_a_cell_made_of_it(
+    judged, monkeypatch
+):
     for name in process_state._CLOCKS:
         monkeypatch.setattr(time, name, lambda *args: 5)
     stopped = time.perf_counter
@@ -191,7 +232,9 @@ def test_an_answer_that_enters_inference_mode_leaves_it(judged):
     with torch.no_grad():
         judged(enter)
         assert not torch.is_grad_enabled()
-        entered.clear()  # what is entered puts back what it found when it goes: here, as everywhere, no gradients
+        # what is entered puts back what it found when it goes: here, as everywhere, no
+        # gradients
+        entered.clear()
 
 
 def test_what_cannot_be_put_back_is_told(judged, monkeypatch, tmp_path):
@@ -203,4 +246,7 @@ def test_what_cannot_be_put_back_is_told(judged, monkeypatch, tmp_path):
         os.chdir("/")
         gone.rmdir()
 
-    assert judged(remove).message == "Right. Your answer changed working directory for good: restart the kernel."
+    assert (
+        judged(remove).message
+        == "Right. Your answer changed working directory for good: restart the kernel."
+    )

@@ -1,4 +1,6 @@
-"""What others published, on the boards of the notebooks: every row has a source, its place, and no say in a verdict."""
+"""What others published, on the boards of the notebooks: every row has a source, its
+place, and no say in a verdict.
+"""
 
 import ast
 import csv
@@ -30,21 +32,34 @@ def source_of(notebook):
     """The code of a notebook, "04"."""
     (path,) = NOTEBOOKS.glob(f"{notebook}_*.ipynb")
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    return "\n".join(
+        "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"
+    )
 
 
 def absent_on_a_gpu(notebook):
-    """(section, row, whether a value is calculated) of each row that needs a GPU; the row is None where it varies."""
+    """(section, row, whether a value is calculated) of each row that needs a GPU; the
+    row is None where it varies.
+    """
     section = None
-    calls = (node for node in ast.walk(ast.parse(source_of(notebook))) if isinstance(node, ast.Call))
+    calls = (
+        node
+        for node in ast.walk(ast.parse(source_of(notebook)))
+        if isinstance(node, ast.Call)
+    )
     for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
-        name, given = ast.unparse(call.func), {each.arg: each.value for each in call.keywords}
+        name = ast.unparse(call.func)
+        given = {each.arg: each.value for each in call.keywords}
         if name.endswith("SpeedBoard"):
             section = call.args[0].value
         elif name.endswith(".absent"):
             needs = ast.unparse(given["needs"] if "needs" in given else call.args[1])
             if "a CUDA GPU" in needs or "hardware" in needs or "NEEDS" in needs:
-                row = call.args[0].value if isinstance(call.args[0], ast.Constant) else None
+                row = (
+                    call.args[0].value
+                    if isinstance(call.args[0], ast.Constant)
+                    else None
+                )
                 yield section, row, "calculated" in given
 
 
@@ -52,7 +67,11 @@ def board_of(row, **changes):
     """The board of a row's section, with that row absent."""
     section, name = results.split_key(row["key"])
     same = row["relation"] == "same"
-    work = {"unit": row["unit"] if same else "s", "size": row["size"], "dtype": row["dtype"]} | changes
+    work = {
+        "unit": row["unit"] if same else "s",
+        "size": row["size"],
+        "dtype": row["dtype"],
+    } | changes
     board = SpeedBoard(section, "A board", **work)
     board.absent(name, needs="a CUDA GPU")
     return board
@@ -77,12 +96,20 @@ def test_a_row_has_a_place_in_its_notebook():
             continue
         pattern = re.sub(r"\d+", r"(?:\\d+|\\{[^{}]*\\})", re.escape(name))
         assert re.search(pattern, source), f"no row {name!r}"
-        boards = re.findall(rf'(?:SpeedBoard|time_on_gpu)\(\s*"{section}".*?\)\n', source, re.DOTALL)
-        units = {unit[1] if (unit := re.search(r'unit="([^"]+)"', board)) else "s" for board in boards}
+        boards = re.findall(
+            rf'(?:SpeedBoard|time_on_gpu)\(\s*"{section}".*?\)\n', source, re.DOTALL
+        )
+        units = {
+            unit[1] if (unit := re.search(r'unit="([^"]+)"', board)) else "s"
+            for board in boards
+        }
         assert units, f"no board of section {section}"
         if row["relation"] == "same":
             assert row["unit"] in units
-            assert all(number.replace(",", "") in source for number in re.findall(r"[\d,]+", row["size"]))
+            assert all(
+                number.replace(",", "") in source
+                for number in re.findall(r"[\d,]+", row["size"])
+            )
 
 
 def name_of(row):
@@ -95,14 +122,20 @@ def test_a_row_appears_with_its_link(row):
         section, _ = results.split_key(row["key"])
         picture = plot_ratios(published.ratios(section), title="Ratios")
         assert f"{row['what']}: " in picture.sentence
-        assert f"published: {row['who']}, {row['device']} ({row['link']})" in picture.sentence
+        assert (
+            f"published: {row['who']}, {row['device']} ({row['link']})"
+            in picture.sentence
+        )
         return
     board = board_of(row)
     (bar,) = board._bars.values()
     label = f"published: {row['who']}, {row['device']}", float(row["value"])
     assert (label in bar.others) == (row["relation"] == "same")
     begin = "Published: " if row["relation"] == "same" else "Related, published: "
-    assert re.search(rf"{begin}[^()]*{re.escape(row['what'])} [^()]*\({re.escape(row['who'])}", board.sentence)
+    assert re.search(
+        rf"{begin}[^()]*{re.escape(row['what'])} [^()]*\({re.escape(row['who'])}",
+        board.sentence,
+    )
     assert row["link"] in board.sentence
 
 
@@ -116,12 +149,19 @@ def test_a_row_is_no_bar_where_its_work_is_another(row):
         board = board_of(row, **change)
         (bar,) = board._bars.values()
         assert not [label for label, _ in bar.others if "published" in label]
-        assert f"Published: {row['who']}, {row['device']}, not shown: {words}." in board.sentence
+        assert (
+            f"Published: {row['who']}, {row['device']}, not shown: {words}."
+            in board.sentence
+        )
 
 
 def test_names_of_ratios_fit_beside_their_figure_and_none_hides_another():
     for section in {row["key"][:4] for row in ROWS if row["relation"] == "ratio"}:
-        names = [row["what"] for row in ROWS if row["key"].startswith(section) and row["relation"] == "ratio"]
+        names = [
+            row["what"]
+            for row in ROWS
+            if row["key"].startswith(section) and row["relation"] == "ratio"
+        ]
         assert max(map(len, names)) <= 34
         assert list(published.ratios(section)) == names
 
@@ -130,13 +170,17 @@ def test_without_a_gpu_a_row_that_needs_one_has_a_number_of_one():
     keys = [results.split_key(row["key"]) for row in ROWS]
     for notebook in sorted(path.name[:2] for path in NOTEBOOKS.glob("[0-9]*.ipynb")):
         for section, row, calculated in absent_on_a_gpu(notebook):
-            cited = [what for there, what in keys if there == section and row in (None, what)]
+            cited = [
+                what for there, what in keys if there == section and row in (None, what)
+            ]
             name = f"{section} {row or '(several)'}"
             assert calculated or cited or published_ratios(section), name
 
 
 def published_ratios(section):
-    return f'lab.published.ratios("{section}")' in source_of(section[:2]) and published.ratios(section)
+    return f'lab.published.ratios("{section}")' in source_of(
+        section[:2]
+    ) and published.ratios(section)
 
 
 def gains(table, column, names, lower, **where):
@@ -144,12 +188,18 @@ def gains(table, column, names, lower, **where):
     rows = [row for row in published.table(table) if where.items() <= row.items()]
     numbers = {row["rung"]: float(row[column]) for row in rows}
     pairs = itertools.pairwise(numbers.items())
-    return {name: a / b if lower else b / a for (_, a), (name, b) in pairs if name in names}
+    return {
+        name: a / b if lower else b / a for (_, a), (name, b) in pairs if name in names
+    }
 
 
 def by_who(section, who):
-    """The values of the published ratios of a section that come from somebody, in the table's order."""
-    return [one.value for one in published.ratios(section).values() if who in one.machine]
+    """The values of the published ratios of a section that come from somebody, in the
+    table's order.
+    """
+    return [
+        one.value for one in published.ratios(section).values() if who in one.machine
+    ]
 
 
 class Any:
@@ -165,7 +215,9 @@ class Any:
         ("16.3", "rasbt", "gpt2_ladder", "tokens_per_s", {}),
     ],
 )
-def test_each_rung_of_a_ladder_beside_that_of_images_follows_from_its_table(section, who, table, column, where):
+def test_each_rung_of_a_ladder_beside_that_of_images_follows_from_its_table(
+    section, who, table, column, where
+):
     found = gains(table, column, Any(), column == "seconds", **where)
     assert list(found.values()) == pytest.approx(by_who(section, who), rel=1e-3)
 
@@ -179,19 +231,29 @@ def test_a_published_value_is_never_recorded_and_judges_nothing():
         journal.verdict("C15", number, section="09.6")
     with pytest.raises(BadArgument, match="Expected origin to be"):
         journal.record("09.6 a ratio", 2.0, "x", origin="published")
-    assert "not measured" in str(journal.verdict("C15", None, section="09.6", needs="a CUDA GPU"))
+    assert "not measured" in str(
+        journal.verdict("C15", None, section="09.6", needs="a CUDA GPU")
+    )
     assert guesses.latest(results.results().entries(), "09.6 a ratio") is None
 
 
 def test_the_numbers_of_one_source_and_work_are_one_sentence():
-    (sentence,) = published.citations(one for one in published.cited("04.5") if one.relation == "related")
+    (sentence,) = published.citations(
+        one for one in published.cited("04.5") if one.relation == "related"
+    )
     assert sentence.startswith("Related, published: neighbours first 8.05 ms, ")
-    assert "several numbers a thread 268 µs (Harris 2007, GeForce 8800 GTX; 4,194,304 numbers; int32; " in sentence
+    assert (
+        "several numbers a thread 268 µs (Harris 2007, GeForce 8800 GTX; 4,194,304"
+        " numbers; int32; " in sentence
+    )
 
 
 def test_a_calculated_value_stands_in_a_row_that_cannot_be_measured():
     board = SpeedBoard("00.4", "On a GPU", unit="images/s")
     board.absent("no such row", needs="a CUDA GPU", calculated={"H200, at most": 5e6})
     assert board._bars["no such row"].others == [("calculated: H200, at most", 5e6)]
-    assert "needs a CUDA GPU, 5,000,000 images/s (calculated: H200, at most)" in board.sentence
+    assert (
+        "needs a CUDA GPU, 5,000,000 images/s (calculated: H200, at most)"
+        in board.sentence
+    )
     assert results.results().entries() == []

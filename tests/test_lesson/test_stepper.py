@@ -1,4 +1,6 @@
-"""The stepper without a browser: what its buttons and its slider show, and what the notebook keeps."""
+"""The stepper without a browser: what its buttons and its slider show, and what the
+notebook keeps.
+"""
 
 import numpy as np
 import pytest
@@ -27,8 +29,9 @@ def test_it_begins_before_the_first_step_and_ends_with_what_is_lost():
     made = stepper()
     assert made.sentence.startswith("No thread has accessed memory yet.")
     made.slider.value = 4
-    assert made.sentence == (
-        "Step 4 of 4: thread 1 writes 1 to counter[0]: thread 0's 1 is lost. "
+    assert (
+        made.sentence
+        == "Step 4 of 4: thread 1 writes 1 to counter[0]: thread 0's 1 is lost. "
         "In the end counter is 1, with one thread after another it is 2."
     )
 

@@ -13,11 +13,16 @@ ZEROS = Timing("zeros", 0.0, (0.0,) * 5)
 
 
 class FakeDevice:
-    """Work is enqueued by `launch` and only takes time in `synchronize`, as on a GPU stream; the clock is a number."""
+    """Work is enqueued by `launch` and only takes time in `synchronize`, as on a GPU
+    stream; the clock is a number.
+    """
 
     def __init__(self, kernel_s, launch_s=1e-6, cold_s=0.0, noise=lambda: 1.0):
         self.now_s = self.busy_until_s = 0.0
-        self.kernel_s, self.launch_s, self.cold_s, self.noise = kernel_s, launch_s, cold_s, noise
+        self.kernel_s = kernel_s
+        self.launch_s = launch_s
+        self.cold_s = cold_s
+        self.noise = noise
         self.launches = self.syncs = 0
 
     def clock(self):
@@ -30,23 +35,35 @@ class FakeDevice:
         self.launches += 1
         self.now_s += self.launch_s
         cold_s, self.cold_s = self.cold_s, 0.0
-        self.busy_until_s = max(self.busy_until_s, self.now_s) + self.kernel_s * self.noise() + cold_s
+        self.busy_until_s = (
+            max(self.busy_until_s, self.now_s) + self.kernel_s * self.noise() + cold_s
+        )
 
     def synchronize(self):
         self.syncs += 1
         self.now_s = max(self.now_s, self.busy_until_s)
 
     def time(self, **kwargs):
-        return bench.time_call(self.launch, label="kernel", sync=self.synchronize, clock=self.clock, **kwargs)
+        return bench.time_call(
+            self.launch,
+            label="kernel",
+            sync=self.synchronize,
+            clock=self.clock,
+            **kwargs,
+        )
 
 
 def test_sync_is_charged_to_the_call():
-    assert FakeDevice(kernel_s=2e-3).time(budget_s=0.02).median_s == pytest.approx(2e-3, rel=0.01)
+    assert FakeDevice(kernel_s=2e-3).time(budget_s=0.02).median_s == pytest.approx(
+        2e-3, rel=0.01
+    )
 
 
 def test_without_sync_only_the_launch_is_seen():
     device = FakeDevice(kernel_s=2e-3, launch_s=1e-4)
-    timing = bench.time_call(device.launch, label="kernel", clock=device.clock, budget_s=0.01)
+    timing = bench.time_call(
+        device.launch, label="kernel", clock=device.clock, budget_s=0.01
+    )
     assert timing.median_s == pytest.approx(1e-4)
 
 
@@ -62,8 +79,12 @@ def test_work_queued_before_is_not_charged():
     assert device.time(budget_s=0.01).first_s < 0.01
 
 
-@pytest.mark.parametrize(("kernel_s", "repeated"), [(20e-3, False), (2e-3, True), (1e-7, True)])
-def test_short_calls_are_repeated_inside_the_clock_and_the_result_says_so(kernel_s, repeated):
+@pytest.mark.parametrize(
+    ("kernel_s", "repeated"), [(20e-3, False), (2e-3, True), (1e-7, True)]
+)
+def test_short_calls_are_repeated_inside_the_clock_and_the_result_says_so(
+    kernel_s, repeated
+):
     timing = FakeDevice(kernel_s=kernel_s, launch_s=1e-9).time(budget_s=0.01)
     assert (timing.repeats > 1) is repeated
     assert ("calls a reading" in str(timing)) is repeated
@@ -72,7 +93,9 @@ def test_short_calls_are_repeated_inside_the_clock_and_the_result_says_so(kernel
 
 def test_a_function_that_does_nothing_is_timed_and_a_clock_that_stands_still_is_refused():
     device = FakeDevice(kernel_s=0.0, launch_s=30e-9)
-    timing = bench.time_call(device.launch, label="nothing", clock=device.clock, budget_s=1e-3)
+    timing = bench.time_call(
+        device.launch, label="nothing", clock=device.clock, budget_s=1e-3
+    )
     assert 0.9e-3 < timing.repeats * 30e-9 < 2.1e-3  # a reading is about a millisecond
     with pytest.raises(BadMeasurement, match="does not advance"):
         bench.time_call(lambda: None, label="nothing", clock=lambda: 0.0)
@@ -89,7 +112,9 @@ def test_a_long_call_beside_a_short_one_has_as_many_readings():
 
     def timed(**seconds):
         rows = {name: functools.partial(run, name, s) for name, s in seconds.items()}
-        return bench.compare(rows, sync=clock.synchronize, clock=clock.clock, budget_s=0.0, min_runs=5).timings
+        return bench.compare(
+            rows, sync=clock.synchronize, clock=clock.clock, budget_s=0.0, min_runs=5
+        ).timings
 
     assert [len(timing.samples_s) for timing in timed(long=0.6, short=0.2)] == [5, 5]
     assert len(calls["long"]) == 7  # the estimate is no reading where the other's isn't
@@ -106,19 +131,27 @@ def compared_kernels(budget_s, **seconds):
         device.kernel_s = kernel_s
         device.launch()
 
-    rows = {name: functools.partial(run, kernel_s) for name, kernel_s in seconds.items()}
-    return bench.compare(rows, sync=device.synchronize, clock=device.clock, budget_s=budget_s)
+    rows = {
+        name: functools.partial(run, kernel_s) for name, kernel_s in seconds.items()
+    }
+    return bench.compare(
+        rows, sync=device.synchronize, clock=device.clock, budget_s=budget_s
+    )
 
 
 def test_both_sides_of_a_comparison_share_the_cost_of_a_reading_alike():
-    """Kernels of 41 and 38 µs behind a launch of 10 µs: timed alone and repeated they would differ by a third."""
+    """Kernels of 41 and 38 µs behind a launch of 10 µs: timed alone and repeated they
+    would differ by a third.
+    """
     timed = compared_kernels(a=41e-6, b=38e-6, budget_s=0.1)
     assert len({timing.repeats for timing in timed.timings}) == 1
     assert timed.ratio("b").value == pytest.approx(41 / 38, rel=0.03)
 
 
 def test_a_short_call_beside_a_long_one_has_as_many_calls_a_reading_as_it_needs():
-    """A kernel of 0.1 ms behind a launch of 10 µs: with one call a reading it would seem 10 % slower."""
+    """A kernel of 0.1 ms behind a launch of 10 µs: with one call a reading it would
+    seem 10 % slower.
+    """
     timed = compared_kernels(long=90e-3, short=0.1e-3, budget_s=1.0)
     long, short = timed.timings
     assert long.repeats == 1
@@ -135,23 +168,30 @@ def test_slow_moments_that_last_do_not_make_a_difference_of_nothing():
         generator = random.Random(seed)
 
         def readings(label, generator=generator):
-            noise, samples = 0.0, []
+            noise = 0.0
+            samples = []
             for _ in range(200):
                 noise = 0.5 * noise + generator.gauss(0, 0.05)
                 samples.append(1 + noise)
             return Timing(label, 1.0, tuple(samples))
 
-        wrong += bench.speedup(readings("a"), readings("b")).verdict != "no difference seen"
-    assert wrong <= 16  # resampling single readings, 21 are wrong; a block bootstrap, about 9
+        wrong += (
+            bench.speedup(readings("a"), readings("b")).verdict != "no difference seen"
+        )
+    # resampling single readings, 21 are wrong; a block bootstrap, about 9
+    assert wrong <= 16
 
 
 def test_the_budget_is_spent_and_the_minimum_kept():
-    assert len(FakeDevice(kernel_s=20e-3).time(budget_s=2.0).samples_s) == pytest.approx(100, abs=2)
+    assert len(
+        FakeDevice(kernel_s=20e-3).time(budget_s=2.0).samples_s
+    ) == pytest.approx(100, abs=2)
     assert len(FakeDevice(kernel_s=1.0).time(budget_s=0.1, min_runs=7).samples_s) == 7
 
 
 def test_on_sample_sees_each_reading_and_is_not_timed():
-    device, seen = FakeDevice(kernel_s=1e-3), []
+    device = FakeDevice(kernel_s=1e-3)
+    seen = []
 
     def slow_picture(timing):
         seen.append(len(timing.samples_s))
@@ -180,13 +220,20 @@ def compared(a_s, b_s, sigma, seed=0):
         device.launch()
 
     rows = {"a": lambda: run(a_s), "b": lambda: run(b_s)}
-    return bench.compare(rows, sync=device.synchronize, clock=device.clock, budget_s=0.0, min_runs=15)
+    return bench.compare(
+        rows, sync=device.synchronize, clock=device.clock, budget_s=0.0, min_runs=15
+    )
 
 
 def test_compare_takes_turns():
-    device, calls = FakeDevice(kernel_s=1.0), []
-    rows = {name: lambda name=name: (calls.append(name), device.launch()) for name in "ab"}
-    bench.compare(rows, sync=device.synchronize, clock=device.clock, budget_s=0.0, min_runs=5)
+    device = FakeDevice(kernel_s=1.0)
+    calls = []
+    rows = {
+        name: lambda name=name: (calls.append(name), device.launch()) for name in "ab"
+    }
+    bench.compare(
+        rows, sync=device.synchronize, clock=device.clock, budget_s=0.0, min_runs=5
+    )
     assert "".join(calls).endswith("abbaabbaab")
 
 
@@ -199,7 +246,10 @@ def test_a_real_speedup_is_found_with_its_size():
 
 
 def test_the_same_function_twice_is_seldom_called_a_speedup():
-    wrong = sum(compared(1e-3, 1e-3, 0.2, seed).ratio("b").verdict != "no difference seen" for seed in range(60))
+    wrong = sum(
+        compared(1e-3, 1e-3, 0.2, seed).ratio("b").verdict != "no difference seen"
+        for seed in range(60)
+    )
     assert wrong <= 9  # 5 % of 60 is 3; 9 or more has a chance under 1 in 300
     assert "no difference seen" in str(compared(1e-3, 1e-3, 0.2).ratio("b"))
 
@@ -209,11 +259,23 @@ def test_the_same_function_twice_is_seldom_called_a_speedup():
     [
         (
             lambda: bench.time_call(1, label="a"),
-            "Expected fn to be a function of no arguments, got 1. Pass its name without brackets.",
+            (
+                "Expected fn to be a function of no arguments, got 1. Pass its name"
+                " without brackets."
+            ),
         ),
-        (lambda: bench.time_call(list, label="a", budget_s="2"), "got '2'. It is in seconds."),
-        (lambda: bench.compare({"a": list, "b": 1}), "Expected alternatives['b'] to be a function of no arguments"),
-        (lambda: bench.speedup(ZEROS, ZEROS), "Expected durations above 0 s for 'zeros', got (0.0,"),
+        (
+            lambda: bench.time_call(list, label="a", budget_s="2"),
+            "got '2'. It is in seconds.",
+        ),
+        (
+            lambda: bench.compare({"a": list, "b": 1}),
+            "Expected alternatives['b'] to be a function of no arguments",
+        ),
+        (
+            lambda: bench.speedup(ZEROS, ZEROS),
+            "Expected durations above 0 s for 'zeros', got (0.0,",
+        ),
     ],
 )
 def test_misuse_is_one_sentence(call, words):
@@ -237,7 +299,10 @@ def test_a_ratio_of_unequal_work_is_scaled_with_its_interval():
 @pytest.mark.parametrize(
     "words",
     [  # numba's and torch's
-        "[222] Call to cuLinkAddData results in CUDA_ERROR_UNSUPPORTED_PTX_VERSION\nptxas application ptx input",
+        (
+            "[222] Call to cuLinkAddData results in"
+            " CUDA_ERROR_UNSUPPORTED_PTX_VERSION\nptxas application ptx input"
+        ),
         "CUDA error: the provided PTX was compiled with an unsupported toolchain.",
     ],
 )
@@ -245,9 +310,15 @@ def test_a_kernel_that_the_driver_is_too_old_for_is_told_so(words):
     def launch():
         raise RuntimeError(words)
 
-    for timed in (lambda: bench.time_call(launch, label="a"), lambda: bench.compare({"a": launch, "b": launch})):
+    for timed in (
+        lambda: bench.time_call(launch, label="a"),
+        lambda: bench.compare({"a": launch, "b": launch}),
+    ):
         with pytest.raises(
-            LabError, match="driver is older than the compiler: update it, or do what `make doctor`"
+            LabError,
+            match=(
+                "driver is older than the compiler: update it, or do what `make doctor`"
+            ),
         ) as told:
             timed()
         assert words in str(told.value)

@@ -11,7 +11,8 @@ from labkit.measure import catalog
 
 DATA = device_module.GPUS.parent
 NAMES = ROOT / "tests/data/driver_names.csv"  # its README.md says where it is from
-# What is missing where a name has this word, else the last. Each stands in a row of data/gpu_kinds.csv.
+# What is missing where a name has this word, else the last. Each stands in a row of
+# data/gpu_kinds.csv.
 MISSING = {
     "MIG": "A slice of a card (MIG)",
     "Laptop": "The maker of a laptop",
@@ -36,12 +37,17 @@ def rows_of(name):
 
 # FP32 peak that isn't cores x 2 x boost clock, and why
 FP32_EXCEPTIONS = {
-    "AMD Instinct MI300X": "163.4 is the matrix or dual-issue figure, twice the cores' product",
-    "B200 SXM": "the table prints 80; its number of SMs and its clock, recalled, give 74.5",
+    "AMD Instinct MI300X": (
+        "163.4 is the matrix or dual-issue figure, twice the cores' product"
+    ),
+    "B200 SXM": (
+        "the table prints 80; its number of SMs and its clock, recalled, give 74.5"
+    ),
 }
 
-# Plausible bandwidth in GB/s by kind of memory: pin rate in Gbit/s x bus width in bits / 8, from the slowest to the
-# fastest board of the kind. A stack of HBM is 1024 bits wide; GDDR boards have 128 to 512 bits, LPDDR5 128 or 256.
+# Plausible bandwidth in GB/s by kind of memory: pin rate in Gbit/s x bus width in bits
+# / 8, from the slowest to the fastest board of the kind. A stack of HBM is 1024 bits
+# wide; GDDR boards have 128 to 512 bits, LPDDR5 128 or 256.
 BANDWIDTH_GBS = {
     "GDDR5": (5 * 256 / 8, 8 * 512 / 8),
     "GDDR5X": (10 * 256 / 8, 12 * 384 / 8),
@@ -62,11 +68,18 @@ NO_CLOCK = ("B300 SXM", "GB300 (per Blackwell Ultra GPU)", "Jetson Orin Nano Sup
 
 def test_the_table_is_read_in_si_units():
     t4 = catalog.find("T4")
-    assert (t4.memory_bytes, t4.bandwidth_bytes_per_s, t4.boost_hz) == (16e9, 320e9, 1.59e9)
+    assert (t4.memory_bytes, t4.bandwidth_bytes_per_s, t4.boost_hz) == (
+        16e9,
+        320e9,
+        1.59e9,
+    )
     assert t4.vector_flop_per_s == {"float32": 8.141e12}
     assert t4.tensor_flop_per_s == {"float16": 65e12, "int8": 130e12}
     a100 = catalog.find("A100 SXM4 40GB")
-    assert (a100.vector_flop_per_s["float64"], a100.tensor_flop_per_s["float64"]) == (9.7e12, 19.5e12)
+    assert (a100.vector_flop_per_s["float64"], a100.tensor_flop_per_s["float64"]) == (
+        9.7e12,
+        19.5e12,
+    )
     assert catalog.peak(a100, "float64") == 19.5e12
     assert catalog.peak(t4, "bfloat16") is None
     assert a100.interconnect_bytes_per_s == 600e9
@@ -81,10 +94,19 @@ def test_each_unread_column_exists_and_is_filled():
 
 def test_unread_fields_are_named():
     assert catalog.find("T4").unread == {"float16", "int8", "pcie"}
-    assert {"sms", "fp32_cores"} <= catalog.find("B200 SXM").unread  # cores are counted from SMs
+    # cores are counted from SMs
+    assert {"sms", "fp32_cores"} <= catalog.find("B200 SXM").unread
     recalled = catalog.find("GeForce RTX 3060 12GB")
-    assert {"memory_bytes", "bandwidth_bytes_per_s", "float32", "tdp_w", "launch_price_usd"} <= recalled.unread
-    names = {field.name for field in dataclasses.fields(catalog.Device)} | set(catalog.DTYPES)
+    assert {
+        "memory_bytes",
+        "bandwidth_bytes_per_s",
+        "float32",
+        "tdp_w",
+        "launch_price_usd",
+    } <= recalled.unread
+    names = {field.name for field in dataclasses.fields(catalog.Device)} | set(
+        catalog.DTYPES
+    )
     assert all(device.unread <= names for device in catalog.devices())
 
 
@@ -94,19 +116,24 @@ def test_fp32_is_cores_times_two_times_clock():
         if None in (printed, device.fp32_cores, device.boost_hz):
             assert device.family in ("TPU", "FPGA") or device.name in NO_CLOCK
             continue
-        agrees = device.fp32_cores * 2 * device.boost_hz == pytest.approx(printed, rel=0.02)
+        agrees = device.fp32_cores * 2 * device.boost_hz == pytest.approx(
+            printed, rel=0.02
+        )
         assert agrees != (device.name in FP32_EXCEPTIONS), device.name
 
 
 def test_bandwidth_is_plausible_for_the_memory():
     for device in catalog.devices():
         low, high = BANDWIDTH_GBS[device.memory_type.split(" ")[0]]
-        assert low * 0.98 <= device.bandwidth_bytes_per_s / 1e9 <= high * 1.02, device.name
+        assert low * 0.98 <= device.bandwidth_bytes_per_s / 1e9 <= high * 1.02, (
+            device.name
+        )
 
 
 def test_peaks_are_dense():
-    # sparsity doubles a printed figure: 8-bit arithmetic alone is twice float16, and on GeForce, where float16 with
-    # float32 accumulation runs at half rate, int8 is four times
+    # sparsity doubles a printed figure: 8-bit arithmetic alone is twice float16, and on
+    # GeForce, where float16 with float32 accumulation runs at half rate, int8 is four
+    # times
     for device in catalog.devices():
         float16 = device.tensor_flop_per_s.get("float16", float("inf"))
         int8_limit = 4 if device.family == "GeForce" else 2
@@ -138,20 +165,35 @@ def test_names_are_found_as_drivers_print_them(reported, name):
     assert catalog.find(reported).name == name
 
 
-# Names that CUDA reports and that no list of products has: slices of a card, and boards with the processor's memory.
-OTHER_NAMES = ["NVIDIA A100-SXM4-40GB MIG 1g.5gb", "2x NVIDIA GB10", "NVIDIA Thor", "Orin"]
+# Names that CUDA reports and that no list of products has: slices of a card, and boards
+# with the processor's memory.
+OTHER_NAMES = [
+    "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+    "2x NVIDIA GB10",
+    "NVIDIA Thor",
+    "Orin",
+]
 
 
 @pytest.mark.slow
 def test_each_name_that_drivers_report_has_a_row_or_a_sentence_that_says_what_is_missing():
-    reported = [row["name"] for row in csv.DictReader(NAMES.read_text(encoding="utf-8").splitlines())]
+    reported = [
+        row["name"]
+        for row in csv.DictReader(NAMES.read_text(encoding="utf-8").splitlines())
+    ]
     assert len(reported) == len(set(reported)) == 222
     with_row = [name for name in reported if missing(name) == ""]
     assert len(with_row) == 33
-    assert not [name for name in with_row if any(kind in name for kind in list(MISSING)[:-1])]
-    assert {"Tesla T4", "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090"} <= set(with_row)
+    assert not [
+        name for name in with_row if any(kind in name for kind in list(MISSING)[:-1])
+    ]
+    assert {"Tesla T4", "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090"} <= set(
+        with_row
+    )
     for name in {*reported, *OTHER_NAMES} - set(with_row):
-        assert missing(name).startswith(MISSING[next(kind for kind in MISSING if kind in name)]), name
+        assert missing(name).startswith(
+            MISSING[next(kind for kind in MISSING if kind in name)]
+        ), name
 
 
 def missing(name):
@@ -164,14 +206,21 @@ def missing(name):
 
 
 def test_memory_tells_cards_of_one_name_apart():
-    assert catalog.find("NVIDIA GeForce RTX 3060", 12.62e9).name == "GeForce RTX 3060 12GB"  # as CUDA reports it
-    assert catalog.find("NVIDIA GeForce RTX 3080", 10.5e9).name == "GeForce RTX 3080 10GB"
+    # as CUDA reports it
+    assert (
+        catalog.find("NVIDIA GeForce RTX 3060", 12.62e9).name == "GeForce RTX 3060 12GB"
+    )
+    assert (
+        catalog.find("NVIDIA GeForce RTX 3080", 10.5e9).name == "GeForce RTX 3080 10GB"
+    )
     with pytest.raises(UnknownDevice, match="its peaks are unknown"):
         catalog.find("NVIDIA GeForce RTX 3060", 8.5e9)
 
 
 def test_tables_mark_what_was_not_read():
-    shown = catalog.table([catalog.find("T4")], columns=("name", "float16", "float32", "bfloat16"))
+    shown = catalog.table(
+        [catalog.find("T4")], columns=("name", "float16", "float32", "bfloat16")
+    )
     assert shown.rows == (("T4", "65.0 TFLOP/s*", "8.14 TFLOP/s", "unknown"),)
     assert "* recalled or derived" in str(shown)
     assert ">65.0 TFLOP/s*</td>" in shown._repr_html_()
@@ -192,4 +241,8 @@ def test_published_measurements_name_their_source():
 def test_the_claims_are_complete():
     rows = rows_of("claims.csv")
     assert [row["id"] for row in rows] == [f"C{number:02d}" for number in range(1, 36)]
-    assert all(row["claim"] and all(len(n) == 2 and n.isdigit() for n in row["notebooks"].split()) for row in rows)
+    assert all(
+        row["claim"]
+        and all(len(n) == 2 and n.isdigit() for n in row["notebooks"].split())
+        for row in rows
+    )

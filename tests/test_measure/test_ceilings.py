@@ -13,11 +13,14 @@ from labkit.measure.machine import Gpu, Machine
 from labkit.measure.probe import Ceiling, Probe, ProbeSizes, SelfCheck
 from steptime.torch_calls import EachOperator
 
-module = importlib.import_module("labkit.measure.ceilings")  # `labkit.measure.ceilings` itself is the function
+# `labkit.measure.ceilings` itself is the function
+module = importlib.import_module("labkit.measure.ceilings")
 
 TINY = Probe("cpu", ProbeSizes(copy_bytes=2**16, matmul_n=(16, 32), budget_s=1e-4))
 NATIVE = ("avx512_bf16",)
-CPU = Machine("Test CPU", 2, 2, 2**34, NATIVE, versions={"torch": "2.13.0", "python": "3.11"})
+CPU = Machine(
+    "Test CPU", 2, 2, 2**34, NATIVE, versions={"torch": "2.13.0", "python": "3.11"}
+)
 GPU = dataclasses.replace(CPU, gpus=(Gpu("NVIDIA Fake 9000", (9, 0), 2**36),))
 COPY = Ceiling(2e9, 1.9e9, 2.1e9, "B/s", "1 to 1", 1, 5)
 FLOAT32 = Ceiling(1e12, 0.9e12, 1.1e12, "FLOP/s", "8 × 8", 8, 5)
@@ -33,12 +36,19 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Counts the measurements, which are replaced by fixed numbers on a fixed machine."""
+    """Counts the measurements, which are replaced by fixed numbers on a
+    fixed machine.
+    """
     calls = []
 
     def fake(probe, flags):
         calls.append((probe.device, torch.get_num_threads()))
-        return COPY, {"float32": FLOAT32}, (SelfCheck("copy", True, "fine"),), {"float16": "left out."}
+        return (
+            COPY,
+            {"float32": FLOAT32},
+            (SelfCheck("copy", True, "fine"),),
+            {"float16": "left out."},
+        )
 
     monkeypatch.setattr(module, "measure", fake)
     monkeypatch.setattr(module, "machine", lambda: CPU)
@@ -69,31 +79,44 @@ def test_a_new_torch_is_measured_again(measured, monkeypatch):
 
 def test_another_power_limit_is_measured_again(measured, monkeypatch):
     for limit in ("70 W", "60 W", "60 W"):
-        monkeypatch.setattr(host, "power", lambda gpu, limit=limit: {"power limit": limit})
+        monkeypatch.setattr(
+            host, "power", lambda gpu, limit=limit: {"power limit": limit}
+        )
         assert module.measure_ceilings().conditions["power limit"] == limit
     assert len(measured) == 2
 
 
 def test_an_unrelated_version_is_not_a_reason(measured, monkeypatch):
     module.measure_ceilings()
-    monkeypatch.setattr(module, "machine", lambda: dataclasses.replace(CPU, versions={"torch": "2.13.0"}))
+    monkeypatch.setattr(
+        module,
+        "machine",
+        lambda: dataclasses.replace(CPU, versions={"torch": "2.13.0"}),
+    )
     module.measure_ceilings()
     assert len(measured) == 1
 
 
 def test_threads_and_profile_are_kept_apart(measured, monkeypatch):
-    one, two = module.measure_ceilings(threads=1), module.measure_ceilings(threads=2)
+    one = module.measure_ceilings(threads=1)
+    two = module.measure_ceilings(threads=2)
     monkeypatch.setenv("LABKIT_PROFILE", "ci")
     module.measure_ceilings(threads=1)
     assert [n for _, n in measured] == [1, 2, 1]
     monkeypatch.delenv("LABKIT_PROFILE")
-    assert (module.measure_ceilings(threads=1), module.measure_ceilings(threads=2)) == (one, two)
+    assert (module.measure_ceilings(threads=1), module.measure_ceilings(threads=2)) == (
+        one,
+        two,
+    )
     assert len(measured) == 3
 
 
-def test_a_folder_that_cannot_be_written_keeps_them_in_memory(measured, monkeypatch, tmp_path):
+def test_a_folder_that_cannot_be_written_keeps_them_in_memory(
+    measured, monkeypatch, tmp_path
+):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "file" / "home"))  # a folder inside a file: not even root can
+    # a folder inside a file: not even root can
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "file" / "home"))
     first = module.measure_ceilings()
     assert "stay in memory" in first.note
     assert "LABKIT_HOME" in str(first)
@@ -124,8 +147,14 @@ def test_a_damaged_file_is_measured_again_and_said(measured, home, damage):
         ((), {"busy": "9 threads wanted 2 cores."}, "the machine was busy"),
     ],
 )
-def test_doubtful_ceilings_do_not_outlive_the_kernel(measured, monkeypatch, checks, remarks, why):
-    monkeypatch.setattr(module, "measure", lambda *_: (measured.append(1), (COPY, {}, checks, remarks))[1])
+def test_doubtful_ceilings_do_not_outlive_the_kernel(
+    measured, monkeypatch, checks, remarks, why
+):
+    monkeypatch.setattr(
+        module,
+        "measure",
+        lambda *_: (measured.append(1), (COPY, {}, checks, remarks))[1],
+    )
     assert why in module.measure_ceilings().note
     module.measure_ceilings()
     assert len(measured) == 1
@@ -134,13 +163,17 @@ def test_doubtful_ceilings_do_not_outlive_the_kernel(measured, monkeypatch, chec
     assert len(measured) == 2
 
 
-def test_a_kernel_is_given_the_same_again_whatever_another_one_measures(measured, monkeypatch):
+def test_a_kernel_is_given_the_same_again_whatever_another_one_measures(
+    measured, monkeypatch
+):
     first = module.measure_ceilings()
     new_kernel()
     found_in_the_file = module.measure_ceilings()
     mine = module._store_at(results.state_folder() / "ceilings.jsonl")
     faster = dataclasses.replace(COPY, value=3e9, high=4e9)
-    monkeypatch.setattr(module, "measure", lambda *_: (faster, {"float32": FLOAT32}, (), {}))
+    monkeypatch.setattr(
+        module, "measure", lambda *_: (faster, {"float32": FLOAT32}, (), {})
+    )
     new_kernel()
     other = module.measure_ceilings(remeasure=True)
     monkeypatch.setattr(module, "_store_at", lambda path: mine)
@@ -155,7 +188,11 @@ def test_float16_is_never_touched_on_a_cpu():
 
     def noted(func, args, kwargs):
         out = func(*args, **kwargs)
-        seen.update(x.dtype for x in (*args, *kwargs.values(), out) if isinstance(x, torch.Tensor))
+        seen.update(
+            x.dtype
+            for x in (*args, *kwargs.values(), out)
+            if isinstance(x, torch.Tensor)
+        )
         return out
 
     with EachOperator(noted):
@@ -167,22 +204,29 @@ def test_float16_is_never_touched_on_a_cpu():
 
 
 def test_slow_bfloat16_is_left_out_with_its_reason(monkeypatch):
-    monkeypatch.setattr(probe, "bfloat16_is_slow", lambda clock: "not timed at size: 370 times as long")
+    monkeypatch.setattr(
+        probe, "bfloat16_is_slow", lambda clock: "not timed at size: 370 times as long"
+    )
     _, matmul, _, remarks = module.measure(TINY, ())
     assert "bfloat16" not in matmul
     assert "370 times" in remarks["bfloat16"]
 
 
 def test_a_device_that_takes_constant_time_fails_the_doubling_checks(monkeypatch):
-    tick = itertools.count(step=1e-3)  # whatever is between two readings takes a millisecond
+    # whatever is between two readings takes a millisecond
+    tick = itertools.count(step=1e-3)
     monkeypatch.setattr(host, "last_level_cache_bytes", lambda: None)
-    _, _, checks, _ = module.measure(dataclasses.replace(TINY, clock=lambda: next(tick)), NATIVE)
+    _, _, checks, _ = module.measure(
+        dataclasses.replace(TINY, clock=lambda: next(tick)), NATIVE
+    )
     assert [check.passed for check in checks] == [False, False]
     assert "took 1.00 times as long, expected 1.6 to 2.5" in checks[0].detail
     assert "failed" in str(checks[1])
 
 
-@pytest.mark.parametrize(("share", "passed"), [(1.04, True), (1.11, None), (1.3, False)])
+@pytest.mark.parametrize(
+    ("share", "passed"), [(1.04, True), (1.11, None), (1.3, False)]
+)
 def test_a_card_may_clock_a_little_above_its_data_sheet(share, passed):
     fast = dataclasses.replace(FLOAT32, value=share * 1e12, low=1e12, high=1.4e12)
     check = probe.peak_check({"float32": fast}, {"float32": 1e12}, "")
@@ -227,8 +271,19 @@ def test_an_unknown_gpu_has_no_peaks_and_says_so(measured, monkeypatch):
 
 
 def example(**changes):
-    fields = {"device": "<Test>", "threads": 2, "copy": COPY, "matmul": {"float32": FLOAT32}, "checks": ()}
-    fields |= {"peaks": {}, "remarks": {"float16": "left out."}, "conditions": {}, "when": "2026"}
+    fields = {
+        "device": "<Test>",
+        "threads": 2,
+        "copy": COPY,
+        "matmul": {"float32": FLOAT32},
+        "checks": (),
+    }
+    fields |= {
+        "peaks": {},
+        "remarks": {"float16": "left out."},
+        "conditions": {},
+        "when": "2026",
+    }
     return Ceilings(**{**fields, **changes})
 
 

@@ -1,4 +1,6 @@
-"""lab.diagnose: every limit has sections, and they exist; a loop and a whole training are judged and read on."""
+"""lab.diagnose: every limit has sections, and they exist; a loop and a whole training
+are judged and read on.
+"""
 
 import re
 
@@ -22,7 +24,8 @@ def test_every_limit_has_sections_that_exist():
 @pytest.mark.complete
 @pytest.mark.slow
 def test_a_page_ends_with_the_sections_of_the_largest_limit(home):
-    step, batch = small_step(), small_batch()
+    step = small_step()
+    batch = small_batch()
 
     def train():
         for _ in range(100):

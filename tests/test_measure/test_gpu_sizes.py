@@ -1,4 +1,6 @@
-"""The sizes that notebooks take on a GPU fit into the memory that `lab.pick` asks of it, so that 8 GB are enough."""
+"""The sizes that notebooks take on a GPU fit into the memory that `lab.pick` asks of
+it, so that 8 GB are enough.
+"""
 
 import json
 import re
@@ -15,23 +17,33 @@ from labkit.measure.machine import _ROOM_BYTES
 
 pytestmark = pytest.mark.slow  # trains a step of a ResNet-9 on the CPU
 # An 8 GB card: what CUDA reports of it, less what a desktop on the same card keeps.
-EIGHT_GB, DESKTOP = 8188 * 2**20, 1.25 * GIB
-# What libraries take beside the tensors that a step counts: workspaces of convolutions, gaps between blocks.
+EIGHT_GB = 8188 * 2**20
+DESKTOP = 1.25 * GIB
+# What libraries take beside the tensors that a step counts: workspaces of convolutions,
+# gaps between blocks.
 BESIDE = 1.25
 
 
 def on_gpu(number, text):
-    """The largest size for a GPU of the `pick`s that follow `text` on a line of a notebook's code."""
+    """The largest size for a GPU of the `pick`s that follow `text` on a line of a
+    notebook's code.
+    """
     (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    found = re.findall(rf"(?m)^ *{re.escape(text)}lab\.pick\(.*gpu=\(?([\d_*, ]+)\)", code)
+    code = "\n".join(
+        "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"
+    )
+    found = re.findall(
+        rf"(?m)^ *{re.escape(text)}lab\.pick\(.*gpu=\(?([\d_*, ]+)\)", code
+    )
     assert found, f"{number} has no {text!r} any more"
-    return max(eval(each) for one in found for each in one.split(","))  # digits, _ and * alone
+    # digits, _ and * alone
+    return max(eval(each) for one in found for each in one.split(","))
 
 
 def step_bytes(model, batch):
-    images, labels = torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
+    images = torch.randn(batch, 3, 32, 32)
+    labels = torch.randint(10, (batch,))
     optimizer = torch.optim.Adam(model.parameters())
 
     def step():
@@ -58,11 +70,15 @@ def test_the_largest_training_fits():
 
 
 def test_the_largest_network_that_only_reads_fits():
-    layers, width = on_gpu("19", 'sizes = {"layers": '), on_gpu("19", 'sizes["width"] = ')
+    layers = on_gpu("19", 'sizes = {"layers": ')
+    width = on_gpu("19", 'sizes["width"] = ')
     with torch.device("meta"):
-        writer = lab.models.SmallGPT(65, layers=layers, heads=8, context=256, width=width)
+        writer = lab.models.SmallGPT(
+            65, layers=layers, heads=8, context=256, width=width
+        )
     weights = sum(weight.numel() for weight in writer.parameters())
-    kept = on_gpu("19", "for batch in ") * 2 * layers * width * 257  # a key and a value of each token
+    # a key and a value of each token
+    kept = on_gpu("19", "for batch in ") * 2 * layers * width * 257
     assert 3 * GIB < 4 * (weights + kept) * BESIDE < _ROOM_BYTES
 
 
@@ -72,7 +88,13 @@ def test_the_largest_arrays_fit():
         "04.5": on_gpu("04", "n = "),
         "04.3, two matrices": 2 * 8192**2,
         "05.1, two arrays and a new one": 3 * on_gpu("05", "n = "),
-        "07.4, two long ones and two matrices": 2 * on_gpu("07", "square, long = draw(n, n, **on), draw(")
-        + 2 * on_gpu("07", "n = ") ** 2,
+        "07.4, two long ones and two matrices": (
+            2 * on_gpu("07", "square, long = draw(n, n, **on), draw(")
+            + 2 * on_gpu("07", "n = ") ** 2
+        ),
     }
-    assert {what: count for what, count in numbers.items() if 4 * BESIDE * count > _ROOM_BYTES} == {}
+    assert {
+        what: count
+        for what, count in numbers.items()
+        if 4 * BESIDE * count > _ROOM_BYTES
+    } == {}

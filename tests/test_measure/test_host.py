@@ -37,10 +37,18 @@ def test_a_quota_is_read_in_cores(text, cores):
     assert host.parse_cpu_max(text) == cores
 
 
-@pytest.mark.parametrize(("quota", "allowed", "cores"), [(0.5, 8, 1), (None, 8, 8), (3.9, 8, 3), (16.0, 8, 8)])
+@pytest.mark.parametrize(
+    ("quota", "allowed", "cores"),
+    [(0.5, 8, 1), (None, 8, 8), (3.9, 8, 3), (16.0, 8, 8)],
+)
 def test_whole_cores_round_down_but_never_to_none(quota, allowed, cores, monkeypatch):
     monkeypatch.setattr(host, "cpu_quota", lambda root, own: quota)
-    monkeypatch.setattr(host.psutil.Process, "cpu_affinity", lambda self: list(range(allowed)), raising=False)
+    monkeypatch.setattr(
+        host.psutil.Process,
+        "cpu_affinity",
+        lambda self: list(range(allowed)),
+        raising=False,
+    )
     assert host.usable_cores() == cores
 
 
@@ -67,22 +75,34 @@ def test_no_limit_is_none(tmp_path):
     write(tmp_path / "cpu", cpu__cfs_quota_us="-1", cpu__cfs_period_us="100000")
     assert host.cpu_quota(tmp_path, "1:cpu:/\n") is None
     assert host.cpu_quota(tmp_path, "") is None
-    assert memory_bytes(tmp_path, text_file(tmp_path, "0::/\n")) == psutil.virtual_memory().total
+    assert (
+        memory_bytes(tmp_path, text_file(tmp_path, "0::/\n"))
+        == psutil.virtual_memory().total
+    )
     assert memory_bytes(tmp_path, tmp_path / "missing") == psutil.virtual_memory().total
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have neither /proc nor lscpu")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="other systems have neither /proc nor lscpu"
+)
 @pytest.mark.parametrize(
     ("cpuinfo", "name"),
     [(XEON, "Intel Xeon"), (GRAVITON, "Neoverse-N1"), ("", "Neoverse-N1")],
     ids=["x86", "Arm", "none"],
 )
-def test_the_name_is_that_in_cpuinfo_or_what_lscpu_prints(tmp_path, monkeypatch, cpuinfo, name):
+def test_the_name_is_that_in_cpuinfo_or_what_lscpu_prints(
+    tmp_path, monkeypatch, cpuinfo, name
+):
     lscpu = tmp_path / "lscpu"
-    lscpu.write_text("#!/bin/sh\necho 'Vendor ID:  ARM'\necho '  Model name:  Neoverse-N1'\n", encoding="utf-8")
+    lscpu.write_text(
+        "#!/bin/sh\necho 'Vendor ID:  ARM'\necho '  Model name:  Neoverse-N1'\n",
+        encoding="utf-8",
+    )
     lscpu.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr(host, "_text", lambda path: cpuinfo if path == Path("/proc/cpuinfo") else "")
+    monkeypatch.setattr(
+        host, "_text", lambda path: cpuinfo if path == Path("/proc/cpuinfo") else ""
+    )
     assert host.cpu_model() == name
     if name != "Intel Xeon":
         lscpu.unlink()
@@ -107,37 +127,55 @@ def test_names_are_tidied(name, tidy):
 
 def test_the_driver_is_read_from_its_file(tmp_path):
     file = tmp_path / "version"
-    file.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs)\n")
+    file.write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release"
+        " Build  (dvs)\n"
+    )
     assert host.nvidia_driver(file) == "570.86.15"
-    file.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54  Tue Feb 20 01:13:37 UTC 2024\n")
+    file.write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54  Tue Feb 20 01:13:37"
+        " UTC 2024\n"
+    )
     assert host.nvidia_driver(file) == "550.54"
     assert host.nvidia_driver(tmp_path / "none") is None
 
 
 def test_a_cgroup_that_was_stopped_says_for_how_long_and_what_it_used(tmp_path):
     write(tmp_path, **{"cpu.stat": "usage_usec 9000000\nthrottled_usec 1000000\n"})
-    write(tmp_path / "a" / "b", **{"cpu.stat": "usage_usec 500000\nnr_throttled 3\nthrottled_usec 2500000\n"})
+    write(
+        tmp_path / "a" / "b",
+        **{"cpu.stat": "usage_usec 500000\nnr_throttled 3\nthrottled_usec 2500000\n"},
+    )
     assert host.throttled(tmp_path, "0::/a/b") == (2.5, 0.5)
     assert host.throttled(tmp_path, "0::/") == (1.0, 9.0)
     assert host.throttled(tmp_path / "none", "0::/") == (0.0, 0.0)
-    write(tmp_path / "c", **{"cpu.stat": "usage_usec 7\nuser_usec 5\n"})  # without a limit, Linux has no such line
+    # without a limit, Linux has no such line
+    write(tmp_path / "c", **{"cpu.stat": "usage_usec 7\nuser_usec 5\n"})
     assert host.throttled(tmp_path / "c", "0::/") == (0.0, 0.0)
 
 
 def test_clocks_and_power_are_those_that_nvidia_smi_prints(tmp_path, monkeypatch):
     smi = tmp_path / "nvidia-smi"
-    smi.write_text("#!/bin/sh\necho '1065 MHz, 1590 MHz, 69.80 W, 70.00 W, 71'\n", encoding="utf-8")
+    smi.write_text(
+        "#!/bin/sh\necho '1065 MHz, 1590 MHz, 69.80 W, 70.00 W, 71'\n", encoding="utf-8"
+    )
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert host.gpu_state() == {
-        "clocks.sm": "1065 MHz", "clocks.max.sm": "1590 MHz", "power.draw": "69.80 W", "power.limit": "70.00 W",
+        "clocks.sm": "1065 MHz",
+        "clocks.max.sm": "1590 MHz",
+        "power.draw": "69.80 W",
+        "power.limit": "70.00 W",
         "temperature.gpu": "71",
-    }  # fmt: skip
+    }
     assert host.power(gpu=True)["power limit"] == "70.00 W"
     assert "power limit" not in host.power(gpu=False)
     smi.write_text("#!/bin/sh\nexit 9\n", encoding="utf-8")
     assert host.gpu_state() == {}
-    smi.write_text("#!/bin/sh\n[ $3 = --id=1 ] && echo '7 MHz, 8 MHz, 9 W, 10 W, 11'\n", encoding="utf-8")
+    smi.write_text(
+        "#!/bin/sh\n[ $3 = --id=1 ] && echo '7 MHz, 8 MHz, 9 W, 10 W, 11'\n",
+        encoding="utf-8",
+    )
     assert host.gpu_state() == {}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     assert host.gpu_state()["clocks.sm"] == "7 MHz"
@@ -153,7 +191,12 @@ def test_a_hung_nvidia_smi_says_nothing(monkeypatch):
 
 @pytest.mark.parametrize(("plugged", "supply"), [(True, "mains"), (False, "battery")])
 def test_a_laptop_runs_on_mains_or_on_its_battery(monkeypatch, plugged, supply):
-    monkeypatch.setattr(host.psutil, "sensors_battery", lambda: SimpleNamespace(power_plugged=plugged), raising=False)
+    monkeypatch.setattr(
+        host.psutil,
+        "sensors_battery",
+        lambda: SimpleNamespace(power_plugged=plugged),
+        raising=False,
+    )
     assert host.power(gpu=False) == {"supply": supply}
     monkeypatch.setattr(host.psutil, "sensors_battery", lambda: None, raising=False)
     assert host.power(gpu=False) == {}

@@ -6,9 +6,17 @@ import torch
 
 from labkit.measure.machine import Gpu, Machine
 
-machines = importlib.import_module("labkit.measure.machine")  # `labkit.measure.machine` itself is the function
+# `labkit.measure.machine` itself is the function
+machines = importlib.import_module("labkit.measure.machine")
 
-XEON = Machine("Intel Xeon", 2, 4, 2**34, ("avx2", "avx512f", "avx512_bf16", "amx_bf16"), versions={"python": "3.11"})
+XEON = Machine(
+    "Intel Xeon",
+    2,
+    4,
+    2**34,
+    ("avx2", "avx512f", "avx512_bf16", "amx_bf16"),
+    versions={"python": "3.11"},
+)
 H200 = dataclasses.replace(XEON, gpus=(Gpu("NVIDIA H200", (9, 0), 141 * 2**30),))
 
 

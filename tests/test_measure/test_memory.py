@@ -36,9 +36,12 @@ def test_what_was_there_before_does_not_count():
 
 def test_a_forward_pass_keeps_what_the_count_says():
     batch = 2048
-    images, labels = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
+    images = torch.randn(batch, 3, 32, 32)
+    labels = torch.randint(0, 10, (batch,))
     model = models.SimpleCNN()
-    measured = peak_memory(lambda: cross_entropy(model(images.clone()), labels), device="cpu")
+    measured = peak_memory(
+        lambda: cross_entropy(model(images.clone()), labels), device="cpu"
+    )
     counted = costs.training_step("SimpleCNN", batch=batch).memory.activation_bytes
     assert measured.held_bytes == pytest.approx(counted, rel=0.001)
     assert measured.peak_bytes >= measured.held_bytes
@@ -46,9 +49,20 @@ def test_a_forward_pass_keeps_what_the_count_says():
 
 def test_events_are_taken_by_time_and_only_the_cpus():
     def event(ts, n_bytes, kind=0):
-        return {"name": "[memory]", "ts": ts, "args": {"Bytes": n_bytes, "Device Type": kind}}
+        return {
+            "name": "[memory]",
+            "ts": ts,
+            "args": {"Bytes": n_bytes, "Device Type": kind},
+        }
 
-    events = [event(3, -5), event(1, 5), event(4, 7), event(5, -1), event(2, 100, kind=1), {"name": "add"}]
+    events = [
+        event(3, -5),
+        event(1, 5),
+        event(4, 7),
+        event(5, -1),
+        event(2, 100, kind=1),
+        {"name": "add"},
+    ]
     assert memory.peak_and_end(events) == (7, 6)
 
 

@@ -22,10 +22,15 @@ class Device:
         self.now_s += seconds
 
 
-@pytest.mark.parametrize(("growth", "passed"), [(1.0, False), (1.5, False), (2.0, True), (2.4, True), (4.0, False)])
+@pytest.mark.parametrize(
+    ("growth", "passed"),
+    [(1.0, False), (1.5, False), (2.0, True), (2.4, True), (4.0, False)],
+)
 def test_doubling_accepts_about_two(growth, passed):
     device = Device()
-    timed = Probe("cpu", dataclasses.replace(TINY, budget_s=10.0), clock=lambda: device.now_s)
+    timed = Probe(
+        "cpu", dataclasses.replace(TINY, budget_s=10.0), clock=lambda: device.now_s
+    )
     check = timed.doubling("x", lambda: device.work(1.0), lambda: device.work(growth))
     assert check.passed is passed
 
@@ -33,14 +38,19 @@ def test_doubling_accepts_about_two(growth, passed):
 @pytest.mark.parametrize(
     ("states", "turns"),
     [
-        ([(40, 1980), (46, 1980), (51, 1965), (55, 1950), (55, 1950)], 5),  # steady at last
-        ([(55, 1980), (55, 1950), (55, 1935), (55, 1935)], 4),  # its clock falls longer than its temperature rises
+        # steady at last
+        ([(40, 1980), (46, 1980), (51, 1965), (55, 1950), (55, 1950)], 5),
+        # its clock falls longer than its temperature rises
+        ([(55, 1980), (55, 1950), (55, 1935), (55, 1935)], 4),
         ([None], 1),  # nobody knows
         ([(heat, 1980) for heat in range(40, 99)], 30),  # never
     ],
 )
-def test_a_gpu_is_kept_busy_until_heat_and_clock_stay_and_no_longer_than_a_minute(monkeypatch, states, turns):
-    now_s, readings = [0.0], iter(states)
+def test_a_gpu_is_kept_busy_until_heat_and_clock_stay_and_no_longer_than_a_minute(
+    monkeypatch, states, turns
+):
+    now_s = [0.0]
+    readings = iter(states)
 
     @contextlib.contextmanager
     def matmul(*_, **__):
@@ -92,7 +102,10 @@ def test_running_out_of_memory_keeps_what_was_measured(monkeypatch):
 
     monkeypatch.setattr(torch, "mm", mm)
     assert Probe("cpu", TINY).matmul("float32").n == 16
-    assert Probe("cpu", dataclasses.replace(TINY, matmul_n=(32,))).matmul("float32") is None
+    assert (
+        Probe("cpu", dataclasses.replace(TINY, matmul_n=(32,))).matmul("float32")
+        is None
+    )
 
 
 def test_emulated_bfloat16_is_recognised(monkeypatch):
@@ -105,4 +118,6 @@ def test_emulated_bfloat16_is_recognised(monkeypatch):
         return real(a, b, out=out)
 
     monkeypatch.setattr(torch, "mm", mm)
-    assert "370 times as long as float32" in probe.bfloat16_is_slow(clock=lambda: now_s, n=8)
+    assert "370 times as long as float32" in probe.bfloat16_is_slow(
+        clock=lambda: now_s, n=8
+    )

@@ -3,7 +3,8 @@ import pytest
 from labkit.core.errors import BadMeasurement
 from labkit.measure.simulated import Event, SimulatedDevice
 
-LAUNCH_S, KERNEL_S = 10e-6, 2e-3
+LAUNCH_S = 10e-6
+KERNEL_S = 2e-3
 
 
 def test_the_host_goes_on_while_the_device_works():
@@ -52,12 +53,16 @@ def test_a_virtual_clock_that_nothing_moves_is_not_read_for_ever(monkeypatch):
     for _ in range(4):  # a launch moves it
         device.launch(0.0)
         device.synchronize(), device.clock(), device.clock()
-    with pytest.raises(BadMeasurement, match="The clock has not moved in 3 readings: it is virtual"):
+    with pytest.raises(
+        BadMeasurement, match="The clock has not moved in 3 readings: it is virtual"
+    ):
         device.synchronize()
 
 
 def test_it_says_that_it_is_simulated():
     text = str(SimulatedDevice())
     assert text.startswith("simulated device: no time below was measured on hardware")
-    assert "virtual clock, launch 10.0 µs, bus 10.0 GB/s, first call 500 ms more" in text
+    assert (
+        "virtual clock, launch 10.0 µs, bus 10.0 GB/s, first call 500 ms more" in text
+    )
     assert repr(SimulatedDevice()) == text

@@ -32,8 +32,14 @@ def test_what_needs_a_losses_number_waits_for_the_simulated_device(read):
 ORDERS = {
     "sum": sum,
     "stack": lambda losses: torch.stack(losses).sum(),
-    "in place": lambda losses: torch.zeros((), dtype=torch.float64) + losses[0].detach().add_(losses[1]) + losses[2],
-    "comparison": lambda losses: losses[0] + losses[1] + losses[2] * (losses[2] == losses[2]),
+    "in place": lambda losses: (
+        torch.zeros((), dtype=torch.float64)
+        + losses[0].detach().add_(losses[1])
+        + losses[2]
+    ),
+    "comparison": lambda losses: (
+        losses[0] + losses[1] + losses[2] * (losses[2] == losses[2])
+    ),
     "shape": lambda losses: sum(losses) * losses[0].numel() + losses[0].dim(),
     "set": lambda losses: sum(losses) * len(set(losses)) / 3,
 }
@@ -53,5 +59,7 @@ def test_each_batch_is_prepared_for_one_step():
     batch = job.prepare()
     job.step(batch)
     for other in (batch, 7):
-        with pytest.raises(BadArgument, match=r"not prepared, or was trained on before"):
+        with pytest.raises(
+            BadArgument, match=r"not prepared, or was trained on before"
+        ):
             job.step(other)

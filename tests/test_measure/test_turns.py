@@ -1,4 +1,6 @@
-"""Notebooks take turns, and nobody who holds or plants the lock file breaks or delays a measurement for long."""
+"""Notebooks take turns, and nobody who holds or plants the lock file breaks or delays a
+measurement for long.
+"""
 
 import os
 import shutil
@@ -99,7 +101,9 @@ def test_a_turn_that_never_comes_is_not_waited_for_longer_than_the_limit(holder,
 def test_a_race_holds_the_turn_and_gives_it_back_whatever_happens(lock):
     seen = []
     bench.time_call(lambda: seen.append(is_free(lock)), label="x", budget_s=0.0)
-    bench.compare({"a": lambda: seen.append(is_free(lock)), "b": lambda: None}, budget_s=0.0)
+    bench.compare(
+        {"a": lambda: seen.append(is_free(lock)), "b": lambda: None}, budget_s=0.0
+    )
     assert set(seen) == {False}
     assert is_free(lock)
     for error in (ValueError, KeyboardInterrupt):
@@ -128,7 +132,9 @@ LOADAVG = "0.50 0.40 0.30 {}/90 1234\n"
 
 @pytest.fixture
 def running(monkeypatch):
-    """How many threads could run at each look, this process's own among them; the last for ever."""
+    """How many threads could run at each look, this process's own among them; the last
+    for ever.
+    """
     monkeypatch.undo()  # of conftest's calm machine
 
     def running(*threads, cores=2, usable=2):
@@ -153,12 +159,16 @@ def running(monkeypatch):
         ((14,), 16, 4, False),
     ],
 )
-def test_it_is_quiet_where_the_others_leave_this_process_its_cores(running, threads, cores, usable, quiet):
+def test_it_is_quiet_where_the_others_leave_this_process_its_cores(
+    running, threads, cores, usable, quiet
+):
     running(*threads, cores=cores, usable=usable)
     assert turns.quiet() is quiet
 
 
-def test_who_has_the_turn_waits_until_the_others_pause_and_says_so(lock, clock, monkeypatch):
+def test_who_has_the_turn_waits_until_the_others_pause_and_says_so(
+    lock, clock, monkeypatch
+):
     looks = iter([False] * 5 + [True])
     said = []
     monkeypatch.setattr(turns, "quiet", lambda: next(looks))
@@ -168,7 +178,9 @@ def test_who_has_the_turn_waits_until_the_others_pause_and_says_so(lock, clock, 
     assert said == ["Waiting for other programs on this machine to pause."]
 
 
-def test_others_that_do_not_pause_are_waited_for_less_each_time(lock, clock, monkeypatch):
+def test_others_that_do_not_pause_are_waited_for_less_each_time(
+    lock, clock, monkeypatch
+):
     monkeypatch.setattr(turns, "quiet", lambda: False)
     for waited_s in (10.0, 11.0, 11.1):
         with turns.turn(lambda words: None):
@@ -182,7 +194,9 @@ def test_others_that_do_not_pause_are_waited_for_less_each_time(lock, clock, mon
 
 def test_smoke_does_not_wait_for_others_to_pause(lock, monkeypatch):
     monkeypatch.setenv("LABKIT_PROFILE", "smoke")
-    monkeypatch.setattr(turns, "quiet", lambda: pytest.fail("no clock that matters is read"))
+    monkeypatch.setattr(
+        turns, "quiet", lambda: pytest.fail("no clock that matters is read")
+    )
     with turns.turn():
         assert turns._holding
 
@@ -205,10 +219,14 @@ def loop(path):
     path.symlink_to(path)
 
 
-@pytest.mark.parametrize("plant", [link, loop, os.mkfifo, os.mkdir], ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize(
+    "plant", [link, loop, os.mkfifo, os.mkdir], ids=lambda plant: plant.__name__
+)
 def test_what_is_planted_in_its_place_is_left_alone(lock, plant, monkeypatch):
     plant(lock)
-    monkeypatch.setattr(turns.time, "sleep", lambda seconds: pytest.fail("nobody to wait for"))
+    monkeypatch.setattr(
+        turns.time, "sleep", lambda seconds: pytest.fail("nobody to wait for")
+    )
     with turns.turn():
         assert not turns._holding
     assert not lock.with_name("victim").exists()
@@ -235,19 +253,26 @@ def test_the_file_of_another_user_is_locked_too_and_ours_can_be(lock, monkeypatc
     monkeypatch.setattr(os, "open", noted)
     with turns.turn():
         assert turns._holding
-    assert not opened[-1][1] & (os.O_CREAT | os.O_WRONLY | os.O_RDWR), "Linux would refuse to create it again"
+    assert not opened[-1][1] & (os.O_CREAT | os.O_WRONLY | os.O_RDWR), (
+        "Linux would refuse to create it again"
+    )
 
 
-def test_the_file_is_in_the_folder_that_the_hub_names_or_in_one_of_all_users(monkeypatch, tmp_path):
+def test_the_file_is_in_the_folder_that_the_hub_names_or_in_one_of_all_users(
+    monkeypatch, tmp_path
+):
     monkeypatch.setenv("LABKIT_TURNS", str(tmp_path))
     assert turns.lock_path() == tmp_path / "labkit-turn.lock"
     monkeypatch.delenv("LABKIT_TURNS")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     of_machine = turns.lock_path().parent
-    assert of_machine == (Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir()))
+    assert of_machine == (
+        Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
+    )
 
 
-# Two users of a hub: each in a profile with short readings, in a process that says when it has the turn.
+# Two users of a hub: each in a profile with short readings, in a process that says when
+# it has the turn.
 AS_USER = """
 import os, sys
 from labkit.measure import turns
@@ -263,10 +288,20 @@ def as_user(uid, folder):
     """A process of this user, with a temporary folder that nobody else sees."""
     hidden = folder / f"tmp of {uid}"
     hidden.mkdir()
-    environment = os.environ | {"LABKIT_TURNS": str(folder), "LABKIT_PROFILE": "ci", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {
+        "LABKIT_TURNS": str(folder),
+        "LABKIT_PROFILE": "ci",
+        "PYTHONPATH": str(ROOT),
+    }
     environment["TMPDIR"] = str(hidden)
     command = [*PRIVATE_TMP, sys.executable, "-c", AS_USER, str(uid)]
-    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 # Over a folder of the test's own: the project itself may lie below /tmp.
@@ -285,7 +320,9 @@ def can_unshare(folder):
 
 @pytest.mark.slow
 def test_two_users_take_turns():
-    """As The Littlest JupyterHub starts kernels: each user has a temporary folder alone."""
+    """As The Littlest JupyterHub starts kernels: each user has a temporary folder
+    alone.
+    """
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         folder = Path(name)
         folder.chmod(0o1777)

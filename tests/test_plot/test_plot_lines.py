@@ -8,7 +8,8 @@ import pytest
 from exercises.nb12 import figures
 from labkit import plot
 
-SHAPE = {"params": 4800, "blocks": 2, "hidden": 10, "ranks": 4}  # equal at 3 * 4800 / (8 * 2 * 10) = 90 tokens
+# equal at 3 * 4800 / (8 * 2 * 10) = 90 tokens
+SHAPE = {"params": 4800, "blocks": 2, "hidden": 10, "ranks": 4}
 COUNTED = {"FSDP": {10: 43_200.0, 1000: 43_200.0}, "tensor parallel": {10: 4_800.0}}
 
 
@@ -19,12 +20,19 @@ def line(ax, label):
 
 def test_lines_leave_out_what_is_not_finite_and_name_marks():
     series = {"a": {40: 2.0, 1: 0.1, 2: math.inf}, "none": {1: math.nan}}
-    picture = plot.scales(series, x="nodes", y="time", unit="s", marks={"here": 3}, title="T")
+    picture = plot.scales(
+        series, x="nodes", y="time", unit="s", marks={"here": 3}, title="T"
+    )
     assert line(picture.ax, "a") == [[1, 40], [0.1, 2.0]]
-    assert picture.sentence == "time by nodes: a: 100 ms at 1, 2.00 s at 40; none: nothing to draw."
+    assert (
+        picture.sentence
+        == "time by nodes: a: 100 ms at 1, 2.00 s at 40; none: nothing to draw."
+    )
     assert (picture.ax.get_xscale(), picture.ax.get_yscale()) == ("log", "log")
     assert [text.get_text() for text in picture.ax.texts] == ["here"]
-    assert [list(one.get_xdata()) for one in picture.ax.lines if one.get_linestyle() == "--"] == [[3, 3]]
+    assert [
+        list(one.get_xdata()) for one in picture.ax.lines if one.get_linestyle() == "--"
+    ] == [[3, 3]]
     assert len(picture.ax.get_yticks()) >= 2
     plain = plot.scales({"a": {1: 5}}, x="n", y="lost", unit="%")
     assert plain.sentence == "lost by n: a: 5.00 % at 1."
@@ -56,14 +64,21 @@ def test_every_axis_has_several_ticks_that_differ(points, sizes):
 
 
 def lines(picture):
-    return {line.get_label(): line for line in picture.ax.lines if not line.get_label().startswith("_")}
+    return {
+        line.get_label(): line
+        for line in picture.ax.lines
+        if not line.get_label().startswith("_")
+    }
 
 
 def test_predicted_lines_follow_the_ring():
     found = lines(plot.bytes_by_tokens(COUNTED, **SHAPE))
     x, fsdp = found["FSDP, predicted"].get_data()
     assert np.allclose(fsdp, 3 * 3 / 4 * 4800 * 4)
-    assert np.allclose(found["tensor parallel, predicted"].get_ydata(), 2 * 4 * 2 * 3 / 4 * 10 * 4 * np.array(x))
+    assert np.allclose(
+        found["tensor parallel, predicted"].get_ydata(),
+        2 * 4 * 2 * 3 / 4 * 10 * 4 * np.array(x),
+    )
     assert min(x) < 10
     assert max(x) > 1000
 
@@ -71,7 +86,10 @@ def test_predicted_lines_follow_the_ring():
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_they_cross_where_the_sentence_says_for_any_number_of_ranks(ranks):
     picture = plot.bytes_by_tokens({}, **(SHAPE | {"ranks": ranks}))
-    assert picture.sentence == "Left of 90 tokens tensor parallelism sends less, right of it FSDP does."
+    assert (
+        picture.sentence
+        == "Left of 90 tokens tensor parallelism sends less, right of it FSDP does."
+    )
     fsdp, tensor = (line.get_ydata() for line in lines(picture).values())
     x = lines(picture)["FSDP, predicted"].get_xdata()
     crossing = x[np.argmax(np.array(tensor) > np.array(fsdp))]
@@ -80,14 +98,20 @@ def test_they_cross_where_the_sentence_says_for_any_number_of_ranks(ranks):
 
 def test_speedups_are_drawn_with_their_origin():
     picture = figures.speedup_by_ranks(
-        {"the same batch": {1: 1.0, 8: 4.0, 64: 2.0}}, simulated={1: 1.0, 2: 1.8}, title="A"
+        {"the same batch": {1: 1.0, 8: 4.0, 64: 2.0}},
+        simulated={1: 1.0, 2: 1.8},
+        title="A",
     )
     labels = [text.get_text() for text in picture.ax.get_legend().get_texts()]
     assert any(label.startswith("simulated") for label in labels)
     assert "predicted: the same batch" in labels
     assert "2.0x predicted on 64 ranks, at most 4.0x, on 8" in picture.sentence
-    assert len(picture.ax.patches) == 0, "the length of a bar says nothing on a logarithmic axis"
-    (points,) = (line for line in picture.ax.lines if line.get_label().startswith("simulated"))
+    assert len(picture.ax.patches) == 0, (
+        "the length of a bar says nothing on a logarithmic axis"
+    )
+    (points,) = (
+        line for line in picture.ax.lines if line.get_label().startswith("simulated")
+    )
     assert points.get_markerfacecolor() == "white"
 
 

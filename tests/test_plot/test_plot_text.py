@@ -38,7 +38,9 @@ def drawn_texts(ax):
 
 
 FIGURES = {
-    "speed_bars": lambda text: plot.speed_bars([plot.Bar(text, measured=1.0)], unit="s"),
+    "speed_bars": lambda text: plot.speed_bars(
+        [plot.Bar(text, measured=1.0)], unit="s"
+    ),
     "curves": lambda text: plot.curves({text: [1.0, 2.0]}, x=text, y=text),
     "scales": lambda text: plot.scales({text: {1: 2.0, 8: 3.0}}, x=text, y=text),
     "ratios": lambda text: plot.ratios({text: Ratio(text, text, 2.0, 1.8, 2.2)}),

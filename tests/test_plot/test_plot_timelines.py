@@ -12,7 +12,11 @@ from labkit.train.data import BatchTimes
 
 def bars(ax, lane):
     """(left, right) of the bars in a lane, in seconds, in order."""
-    found = [p for p in ax.patches if lane - 0.5 < p.get_y() + p.get_height() / 2 < lane + 0.5]
+    found = [
+        p
+        for p in ax.patches
+        if lane - 0.5 < p.get_y() + p.get_height() / 2 < lane + 0.5
+    ]
     return sorted((p.get_x(), p.get_x() + p.get_width()) for p in found)
 
 
@@ -31,7 +35,11 @@ def round_trip():
 
 
 def test_a_timeline_has_a_lane_for_each_place_and_bars_where_the_work_was(round_trip):
-    assert [label.get_text() for label in round_trip.ax.get_yticklabels()] == ["host", "bus", "device"]
+    assert [label.get_text() for label in round_trip.ax.get_yticklabels()] == [
+        "host",
+        "bus",
+        "device",
+    ]
     assert bars(round_trip.ax, 0) == [(0.0, 1.0), (1.0, 2.0)]
     assert bars(round_trip.ax, 1) == [(1.0, 11.0)]
     assert bars(round_trip.ax, 2) == [(11.0, 31.0)]
@@ -61,19 +69,32 @@ def two_workers():
 
 def test_each_worker_has_a_lane_and_the_trainer_one_in_which_it_waits():
     picture = plot.queue(two_workers())
-    assert [label.get_text() for label in picture.ax.get_yticklabels()] == ["trainer", "worker 0", "worker 1"]
+    assert [label.get_text() for label in picture.ax.get_yticklabels()] == [
+        "trainer",
+        "worker 0",
+        "worker 1",
+    ]
     assert bars(picture.ax, 1) == [(1.0, 4.0), (4.0, 9.0)]
     assert bars(picture.ax, 2) == [(1.0, 4.5)]
-    # waiting, work, no wait at all, work, waiting; each wait is divided where the batch became ready
+    # waiting, work, no wait at all, work, waiting; each wait is divided where the batch
+    # became ready
     assert bars(picture.ax, 0) == [
-        (0.0, 4.0), (4.0, 4.0), (4.0, 6.0), (6.0, 6.0), (6.0, 6.0), (6.0, 8.0), (8.0, 9.0), (9.0, 9.0),
-    ]  # fmt: skip
+        (0.0, 4.0),
+        (4.0, 4.0),
+        (4.0, 6.0),
+        (6.0, 6.0),
+        (6.0, 6.0),
+        (6.0, 8.0),
+        (8.0, 9.0),
+        (9.0, 9.0),
+    ]
 
 
 def test_the_sentence_counts_work_and_waiting():
-    assert plot.queue(two_workers()).sentence == (
-        "3 batches in 9.00 s: the trainer worked 4.00 s and waited 5.00 s, 56% of its time; for 100% of the wait "
-        "the batch was not ready."
+    assert (
+        plot.queue(two_workers()).sentence
+        == "3 batches in 9.00 s: the trainer worked 4.00 s and waited 5.00 s, 56% of"
+        " its time; for 100% of the wait the batch was not ready."
     )
 
 
@@ -81,12 +102,22 @@ def test_a_trainer_that_loads_for_itself_has_one_lane():
     times = [BatchTimes(-1, i, i + 0.75, i, i + 0.75) for i in range(4)]
     picture = plot.queue(times, title="alone")
     assert [label.get_text() for label in picture.ax.get_yticklabels()] == ["trainer"]
-    assert bars(picture.ax, 0)[:4] == [(0.0, 0.75), (0.75, 1.0), (1.0, 1.75), (1.75, 2.0)]
-    assert re.search(r"worked 750 ms and waited 3\.00 s, 80% of its time", picture.sentence)
+    assert bars(picture.ax, 0)[:4] == [
+        (0.0, 0.75),
+        (0.75, 1.0),
+        (1.0, 1.75),
+        (1.75, 2.0),
+    ]
+    assert re.search(
+        r"worked 750 ms and waited 3\.00 s, 80% of its time", picture.sentence
+    )
     assert picture.ax.get_title(loc="left") == "alone"
 
 
 @pytest.mark.parametrize("nothing", [[], two_workers()[:1]])
 def test_no_epoch_is_no_picture(nothing):
-    with pytest.raises(BadArgument, match=r"Expected (the times of two batches or more|times to be a list)"):
+    with pytest.raises(
+        BadArgument,
+        match=r"Expected (the times of two batches or more|times to be a list)",
+    ):
         plot.queue(nothing)

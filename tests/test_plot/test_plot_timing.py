@@ -1,4 +1,6 @@
-"""The figures of time: what they show is read back from the axes, and what they say from their sentence."""
+"""The figures of time: what they show is read back from the axes, and what they say
+from their sentence.
+"""
 
 import pytest
 
@@ -15,13 +17,18 @@ def words(ax):
 def test_single_runs_count_what_is_off():
     picture = figures.single_runs([1.0, 1.04, 1.2, 0.9])
     assert list(picture.ax.lines[1].get_ydata()) == [1.0, 1.04, 1.2, 0.9]
-    assert picture.sentence == (
-        "4 single comparisons: 0.900x to 1.20x, median 1.02x; 2 of them are more than 5 % away from 1."
+    assert (
+        picture.sentence
+        == "4 single comparisons: 0.900x to 1.20x, median 1.02x; 2 of them are more"
+        " than 5 % away from 1."
     )
 
 
 def test_ratios_mark_what_shows_nothing_by_colour_and_by_word():
-    named = {"new": Ratio("new", "old", 2.0, 1.8, 2.2), "same": Ratio("same", "old", 1.01, 0.9, 1.1)}
+    named = {
+        "new": Ratio("new", "old", 2.0, 1.8, 2.2),
+        "same": Ratio("same", "old", 1.01, 0.9, 1.1),
+    }
     picture = plot.ratios(named)
     intervals = [line for line in picture.ax.lines if line.get_marker() == "|"]
     assert [list(line.get_xdata()) for line in intervals] == [[1.8, 2.2], [0.9, 1.1]]

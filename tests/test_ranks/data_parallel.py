@@ -1,4 +1,6 @@
-"""Ways to train on several ranks. They stand apart from their tests, since every rank imports this file."""
+"""Ways to train on several ranks. They stand apart from their tests, since every rank
+imports this file.
+"""
 
 import time
 from types import SimpleNamespace
@@ -19,16 +21,22 @@ STEPS = 3
 def network():
     """BatchNorm is left out: it would see a share alone."""
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 5)).double()
+    return nn.Sequential(
+        nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 5)
+    ).double()
 
 
 def batch():
     draw = torch.Generator().manual_seed(1)
-    return torch.randn(IMAGES, 20, generator=draw, dtype=torch.float64), torch.randint(5, (IMAGES,), generator=draw)
+    return torch.randn(IMAGES, 20, generator=draw, dtype=torch.float64), torch.randint(
+        5, (IMAGES,), generator=draw
+    )
 
 
 def train(way):
-    """(losses of the whole batch, weights, bytes held by weights, gradients and states) after three steps of Adam."""
+    """(losses of the whole batch, weights, bytes held by weights, gradients and states)
+    after three steps of Adam.
+    """
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     n = dist.get_world_size()
@@ -49,8 +57,15 @@ def train(way):
         dist.all_reduce(mean)
         losses.append(mean.item())
     weights = list(net.parameters())
-    states = [t for state in getattr(optimizer, "optim", optimizer).state.values() for t in state.values()]
-    held = [sum(map(n_bytes, tensors)) for tensors in (weights, [w.grad for w in weights], states)]
+    states = [
+        t
+        for state in getattr(optimizer, "optim", optimizer).state.values()
+        for t in state.values()
+    ]
+    held = [
+        sum(map(n_bytes, tensors))
+        for tensors in (weights, [w.grad for w in weights], states)
+    ]
     whole = [w.full_tensor() if hasattr(w, "full_tensor") else w for w in weights]
     return losses, torch.cat([w.detach().ravel() for w in whole]), held
 
@@ -101,9 +116,11 @@ def receives_first(x):
 
 
 def two_ways(rounds):
-    """Of a short and a long way on this rank, where rank 1 takes longer: timings, calls, readings of the clock.
+    """Of a short and a long way on this rank, where rank 1 takes longer: timings,
+    calls, readings of the clock.
 
-    All ranks of a machine have one clock. The calls have the moment at which they ended.
+    All ranks of a machine have one clock. The calls have the moment at which they
+    ended.
     """
     dist.init_process_group("gloo")
     late_s = 0.02 * dist.get_rank()
@@ -119,10 +136,19 @@ def two_ways(rounds):
         calls.append((name, time.perf_counter()))
 
     lab_dist.time = SimpleNamespace(perf_counter=perf_counter)  # type: ignore[assignment]
-    return interleaved({"short": lambda: way("short", 0.0), "long": lambda: way("long", late_s)}, rounds), calls, read_s
+    return (
+        interleaved(
+            {"short": lambda: way("short", 0.0), "long": lambda: way("long", late_s)},
+            rounds,
+        ),
+        calls,
+        read_s,
+    )
 
 
 def beside_others(rounds):
     """The same timings, where other programs take half of the time."""
-    contention.between = lambda first, last: contention.Contention(0.5, "this machine was busy: 50 % of the time")
+    contention.between = lambda first, last: contention.Contention(
+        0.5, "this machine was busy: 50 % of the time"
+    )
     return two_ways(rounds)[0]

@@ -1,4 +1,6 @@
-"""Functions for ranks that go wrong, each in one planned way; the tests plant each once, the soak 20 times."""
+"""Functions for ranks that go wrong, each in one planned way; the tests plant each
+once, the soak 20 times.
+"""
 
 import contextlib
 import multiprocessing
@@ -21,13 +23,15 @@ from ranks.inside import rank_context
 from ranks.launcher.coordinator import Coordinator
 
 _TIMEOUT_S = 60.0
-MARK = os.environ.setdefault("LABKIT_PLANTED", f"planted-by-{os.getpid()}")  # ranks have the notebook's environment
+# ranks have the notebook's environment
+MARK = os.environ.setdefault("LABKIT_PLANTED", f"planted-by-{os.getpid()}")
 _HANGS = f"not done after {_TIMEOUT_S:g} s"
 
 
 @contextlib.contextmanager
 def hangs_end_at_once():
-    """Inside, the timeouts of launches are over as soon as each rank has reported that it hangs.
+    """Inside, the timeouts of launches are over as soon as each rank has reported that
+    it hangs.
 
     So the busiest machine has time to get there, and no test waits it out.
     """
@@ -102,7 +106,9 @@ def raises_after_init():
 
 
 def raises_and_closes_first():
-    """The one to blame breaks its connections, and so its peer, before its own error gets out."""
+    """The one to blame breaks its connections, and so its peer, before its own error
+    gets out.
+    """
     rank = start()
     try:
         if rank == 1:
@@ -204,7 +210,9 @@ def works():
 
 
 def half_a_message():
-    """Rank 1 begins to tell the notebook something and never ends; rank 0 reports for both."""
+    """Rank 1 begins to tell the notebook something and never ends; rank 0 reports for
+    both.
+    """
     rank = start()
     if rank == 1:
         context = rank_context.current()
@@ -250,7 +258,9 @@ def receives_into_too_little():
 
 
 def leaves_and_is_killed():
-    """A process that a failed launch has to end as well; the tests look for it by this argument."""
+    """A process that a failed launch has to end as well; the tests look for it by this
+    argument.
+    """
     subprocess.Popen(["sh", "-c", "sleep 600; :", MARK], start_new_session=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -286,7 +296,10 @@ def leaves_a_daemon():
 
 
 def leaves_programs():
-    programs = [subprocess.Popen(["sleep", "600"], start_new_session=own) for own in (False, True)]
+    programs = [
+        subprocess.Popen(["sleep", "600"], start_new_session=own)
+        for own in (False, True)
+    ]
     return [int(os.environ["RANK"]), *(program.pid for program in programs)]
 
 
@@ -310,7 +323,8 @@ def leaves_a_thread():
     return [int(os.environ["RANK"])]
 
 
-# Return [rank, numbers of processes that they leave], and have to end soon for all that.
+# Return [rank, numbers of processes that they leave], and have to end soon for all
+# that.
 LEAVE = (
     forks_a_child_that_exits,
     forks_a_child_that_stays,
@@ -323,7 +337,9 @@ LEAVE = (
 
 
 def leaves_all():
-    """All of it at once; the thread comes last, since a process that has one had better not fork."""
+    """All of it at once; the thread comes last, since a process that has one had better
+    not fork.
+    """
     return [int(os.environ["RANK"]), *(pid for leaves in LEAVE for pid in leaves()[1:])]
 
 
@@ -351,26 +367,60 @@ def leaves_and_reports_forever():
 
 # What each does to two ranks: words of RankFailed's message.
 FAULTS = {
-    raises_before_init: ("rank 1 failed first", "ValueError: planted before init", "init_process_group"),
-    raises_after_init: ("rank 1 failed first", "ValueError: planted after init", "rank 0 waits in all_reduce"),
-    raises_and_closes_first: ("rank 1 failed first", "ValueError: planted in a try", "rank 0 failed after it"),
-    mismatched_collectives: (f"2 of 2 ranks were {_HANGS}", "Call 1 of rank 0 is all_reduce, call 1"),
-    broadcasts_from_itself: (_HANGS, "rank 0 is broadcast with src=0, call 1 of rank 1 is broadcast with src=1"),
-    passes_3_and_4_numbers: ("all_reduce, call 1 of its group: rank 0 passed 3 numbers, rank 1 passed 4",),
-    passes_two_types: ("with wrong results", "rank 0 passed 4 numbers of float32, rank 1 passed 4 numbers of int32"),
-    broadcasts_too_little: ("with wrong results", "rank 0 passed 4 numbers, rank 1 passed 5"),
+    raises_before_init: (
+        "rank 1 failed first",
+        "ValueError: planted before init",
+        "init_process_group",
+    ),
+    raises_after_init: (
+        "rank 1 failed first",
+        "ValueError: planted after init",
+        "rank 0 waits in all_reduce",
+    ),
+    raises_and_closes_first: (
+        "rank 1 failed first",
+        "ValueError: planted in a try",
+        "rank 0 failed after it",
+    ),
+    mismatched_collectives: (
+        f"2 of 2 ranks were {_HANGS}",
+        "Call 1 of rank 0 is all_reduce, call 1",
+    ),
+    broadcasts_from_itself: (
+        _HANGS,
+        "rank 0 is broadcast with src=0, call 1 of rank 1 is broadcast with src=1",
+    ),
+    passes_3_and_4_numbers: (
+        "all_reduce, call 1 of its group: rank 0 passed 3 numbers, rank 1 passed 4",
+    ),
+    passes_two_types: (
+        "with wrong results",
+        "rank 0 passed 4 numbers of float32, rank 1 passed 4 numbers of int32",
+    ),
+    broadcasts_too_little: (
+        "with wrong results",
+        "rank 0 passed 4 numbers, rank 1 passed 5",
+    ),
     reduces_what_differs: (_HANGS, "rank 0 passed 3 numbers, rank 1 passed 4"),
-    receives_into_too_little: ("Message 1 from rank 0 to rank 1: rank 0 passed 4 numbers, rank 1 passed 3",),
+    receives_into_too_little: (
+        "Message 1 from rank 0 to rank 1: rank 0 passed 4 numbers, rank 1 passed 3",
+    ),
     half_a_message: (_HANGS, "rank 1 doesn't answer"),
     leaves_and_is_killed: ("failed first", "killed by SIGKILL"),
     returns_early: ("rank 1 returned while others were still waiting", "in all_reduce"),
-    exits_0_early: ("rank 1 failed first", "left with exit code 0 before its function returned"),
+    exits_0_early: (
+        "rank 1 failed first",
+        "left with exit code 0 before its function returned",
+    ),
     calls_sys_exit: ("rank 1 failed first", "sys.exit"),
     killed: ("rank 1 failed first", "killed by SIGKILL"),
     loops_forever: (
-        _HANGS, "rank 0 waits in all_reduce", "rank 1 is at work", "while rank == 1",
+        _HANGS,
+        "rank 0 waits in all_reduce",
+        "rank 1 is at work",
+        "while rank == 1",
         "rank 1 had not made the call in which rank 0 waited",
     ),
     unpicklable_result: ("of type generator, can't be sent to the notebook",),
     launches: ("launch was called inside a rank",),
-}  # fmt: skip
+}

@@ -1,4 +1,6 @@
-"""What a launch could leave behind: processes, ports, files, shared memory. Reads Linux's /proc."""
+"""What a launch could leave behind: processes, ports, files, shared memory. Reads
+Linux's /proc.
+"""
 
 import os
 import signal
@@ -42,20 +44,31 @@ def open_files(pid="self"):
 
 
 def listening(*pids):
-    """Addresses (in hexadecimal) and ports at which processes wait for calls; this process unless some are named."""
+    """Addresses (in hexadecimal) and ports at which processes wait for calls; this
+    process unless some are named.
+    """
     own = sum(map(open_files, pids or ("self",)), Counter())
     lines = [
-        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
     ]
-    return {line[1] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in own}
+    return {
+        line[1] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in own
+    }
 
 
 def used_by_others(name):
-    """Whether a process that doesn't descend from this one uses a file of shared memory."""
+    """Whether a process that doesn't descend from this one uses a file of shared
+    memory.
+    """
     own = {os.getpid()} | processes_of(os.getpid())
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
-            if int(maps.parent.name) not in own and f"/dev/shm/{name}" in maps.read_text():
+            if (
+                int(maps.parent.name) not in own
+                and f"/dev/shm/{name}" in maps.read_text()
+            ):
                 return True
         except OSError:
             continue
@@ -70,7 +83,10 @@ def left():
         "files": open_files(),
         "threads": threading.active_count(),
         "shared": {path.name for path in Path("/dev/shm").iterdir()},
-        "handlers": [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)],
+        "handlers": [
+            signal.getsignal(s)
+            for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+        ],
         "environment": dict(os.environ),
     }
 
@@ -95,17 +111,26 @@ def marked(mark):
 
 
 def strays(before, within_s=60):
-    """What is there now and was not in `before`, an earlier `left()`, and is not gone `within_s` seconds later.
+    """What is there now and was not in `before`, an earlier `left()`, and is not gone
+    `within_s` seconds later.
 
-    What ends meanwhile is something else's end: of an earlier test's process, say. And others' files of shared memory
-    come and go.
+    What ends meanwhile is something else's end: of an earlier test's process, say. And
+    others' files of shared memory come and go.
     """
     end_s = time.monotonic() + within_s
     while True:
         now = left()
-        shared = {name for name in now["shared"] - before["shared"] if not used_by_others(name)}
-        changed = [key for key in ("processes", "ports", "files") if now[key] - before[key]]
-        changed += [key for key in ("handlers", "environment") if now[key] != before[key]]
+        shared = {
+            name
+            for name in now["shared"] - before["shared"]
+            if not used_by_others(name)
+        }
+        changed = [
+            key for key in ("processes", "ports", "files") if now[key] - before[key]
+        ]
+        changed += [
+            key for key in ("handlers", "environment") if now[key] != before[key]
+        ]
         changed += ["threads"] if now["threads"] > before["threads"] else []
         if not (shared or changed) or time.monotonic() > end_s:
             return [*changed, *sorted(shared)]

@@ -1,4 +1,6 @@
-"""Another user of the machine who tries to take part in a launch, in a process of its own. Reads Linux's /proc."""
+"""Another user of the machine who tries to take part in a launch, in a process of its
+own. Reads Linux's /proc.
+"""
 
 import multiprocessing
 import os
@@ -16,19 +18,28 @@ HUNDREDS = 200
 
 
 def ports():
-    """Ports at which a descendant of this process listens: other tests' launches have their own strangers."""
-    return {int(address.rpartition(":")[2], 16) for address in listening(*processes_of(os.getpid()))}
+    """Ports at which a descendant of this process listens: other tests' launches have
+    their own strangers.
+    """
+    return {
+        int(address.rpartition(":")[2], 16)
+        for address in listening(*processes_of(os.getpid()))
+    }
 
 
 def call_to(port, host="127.0.0.1"):
-    """A connection. (socket.create_connection needs a codec from Python's folder, which nobody may read.)"""
+    """A connection. (socket.create_connection needs a codec from Python's folder, which
+    nobody may read.)
+    """
     call = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     call.connect((host, port))
     return call
 
 
 def poses_as_a_peer(port, said):
-    """Say what gloo's peers say first: their number, of eight bytes. Whatever comes back is kept."""
+    """Say what gloo's peers say first: their number, of eight bytes. Whatever comes
+    back is kept.
+    """
     calls = [call_to(port) for _ in range(4)]
     for number, call in enumerate(calls):
         call.sendall(struct.pack("=q", number))
@@ -45,7 +56,9 @@ def poses_by_ipv6(port, said):
 
 
 def calls_in_hundreds(port, said):
-    """Connect again and again, and say half of what a peer or a store's client would, or nothing."""
+    """Connect again and again, and say half of what a peer or a store's client would,
+    or nothing.
+    """
     calls = [call_to(port) for _ in range(HUNDREDS)]
     for call in calls[::2]:
         call.sendall(b"h")
@@ -100,7 +113,9 @@ def _lurk(attack, pipe):
 
 
 def _tell(pipe, over, said):
-    """Tell the stranger, who may not look into others' processes, each port that opens; a file says that he spoke."""
+    """Tell the stranger, who may not look into others' processes, each port that opens;
+    a file says that he spoke.
+    """
     known = ports()
     while not over.wait(0.005):
         if pipe.poll() and pipe.recv() == "said":
@@ -112,12 +127,15 @@ def _tell(pipe, over, said):
 
 @contextmanager
 def lurking(attack, said):
-    """Another user attacks each port that opens inside the block; the list gets the ports, and all bytes it heard.
+    """Another user attacks each port that opens inside the block; the list gets the
+    ports, and all bytes it heard.
 
     The file `said` appears once he has said something.
     """
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=_lurk, args=(attack, theirs))
+    process = multiprocessing.get_context("fork").Process(
+        target=_lurk, args=(attack, theirs)
+    )
     process.start()
     found = []
     over = threading.Event()

@@ -1,4 +1,6 @@
-"""By hand, DDP, ZeRO-1 and FSDP2 on real gloo ranks give one process's loss and weights, to rounding."""
+"""By hand, DDP, ZeRO-1 and FSDP2 on real gloo ranks give one process's loss and
+weights, to rounding.
+"""
 
 import pytest
 import torch
@@ -7,10 +9,18 @@ from exercises.nb12.parallel_training import backward_by_buckets
 from labkit.core.errors import BadArgument
 from ranks import launch
 from tests.selection import sampled
-from tests.test_ranks.data_parallel import by_hand, ddp, ddp_in_small_buckets, fsdp2, network, train, zero_1
+from tests.test_ranks.data_parallel import (
+    by_hand,
+    ddp,
+    ddp_in_small_buckets,
+    fsdp2,
+    network,
+    train,
+    zero_1,
+)
 
-# The share of weights, gradients and Adam's states that the fuller of two ranks holds at least and at most; ZeRO-1
-# hands out whole tensors.
+# The share of weights, gradients and Adam's states that the fuller of two ranks holds
+# at least and at most; ZeRO-1 hands out whole tensors.
 HELD = {
     by_hand: ((1.0, 1.0), (1.0, 1.0), (1.0, 1.0)),
     ddp: ((1.0, 1.0), (1.0, 1.0), (1.0, 1.0)),
@@ -36,13 +46,18 @@ def test_two_ranks_train_as_one_process_does_and_hold_their_share(way, alone):
     whole = 8 * sum(weight.numel() for weight in network().parameters())
     for losses, weights, held in launch(train, 2, way):
         assert_trains_as(alone, losses, weights)
-        for n_bytes, full, (least, most) in zip(held, (whole, whole, 2 * whole), HELD[way], strict=True):
+        for n_bytes, full, (least, most) in zip(
+            held, (whole, whole, 2 * whole), HELD[way], strict=True
+        ):
             # Adam counts its steps, FSDP pads odd rows
             assert 0.97 * least * full <= n_bytes <= 1.03 * most * full + 200
 
 
 @pytest.mark.parametrize(
-    ("way", "nproc"), sampled([(fsdp2, 3), (fsdp2, 4), (zero_1, 3), (ddp, 4), (ddp_in_small_buckets, 3)], 1)
+    ("way", "nproc"),
+    sampled(
+        [(fsdp2, 3), (fsdp2, 4), (zero_1, 3), (ddp, 4), (ddp_in_small_buckets, 3)], 1
+    ),
 )
 def test_more_ranks_train_as_one_process_does(way, nproc, alone):
     for losses, weights, _ in launch(train, nproc, way):
@@ -50,9 +65,14 @@ def test_more_ranks_train_as_one_process_does(way, nproc, alone):
 
 
 def test_buckets_travel_beside_the_backward_pass():
-    """The order is that of one thread, which sends a bucket before it goes on to the next layer."""
+    """The order is that of one thread, which sends a bucket before it goes on to the
+    next layer.
+    """
     layers = [0.02] * 4, [4096] * 4
-    many, single = (backward_by_buckets(*layers, bucket_bytes=size, steps=2) for size in (4096, 1 << 20))
+    many, single = (
+        backward_by_buckets(*layers, bucket_bytes=size, steps=2)
+        for size in (4096, 1 << 20)
+    )
     assert (many.buckets, single.buckets) == (4, 1)
     assert [span.kind for span in many.spans] == ["B"] * 4 + ["communication"] * 4
     computed = many.spans[:4]

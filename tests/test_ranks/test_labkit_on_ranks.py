@@ -1,4 +1,6 @@
-"""What labkit adds to ranks: stand-in devices, timed collectives and ways to train timed in turn."""
+"""What labkit adds to ranks: stand-in devices, timed collectives and ways to train
+timed in turn.
+"""
 
 import numpy as np
 import psutil
@@ -21,7 +23,9 @@ from tests.test_ranks.ranks_faults import hangs_end_at_once
 
 
 class SleepClock:
-    """In place of the module time: a clock that only sleeping moves, 60 µs further than asked."""
+    """In place of the module time: a clock that only sleeping moves, 60 µs further than
+    asked.
+    """
 
     def __init__(self):
         self.now_s = 0.0
@@ -67,7 +71,9 @@ def test_stand_in_devices_sleep_as_long_as_they_would_compute():
     assert results.origin == "simulated"
     assert "simulated" in str(results)
     assert np.array(list(results)) == pytest.approx(np.full((3, 5), 0.05))
-    assert len([span for span in results.spans if span.kind == "compute"]) == 3 * (1 + 5)
+    assert len([span for span in results.spans if span.kind == "compute"]) == 3 * (
+        1 + 5
+    )
 
 
 def test_a_stand_in_meets_its_deadline(clock):
@@ -76,12 +82,16 @@ def test_a_stand_in_meets_its_deadline(clock):
     start_s = clock.now_s
     card.compute(5e6)
     assert clock.now_s - start_s == pytest.approx(5e-3)
-    assert clock.asleep_s[-1] == pytest.approx(5e-3 - 6e-5), "so much late is each sleep"
+    assert clock.asleep_s[-1] == pytest.approx(5e-3 - 6e-5), (
+        "so much late is each sleep"
+    )
 
 
 def test_a_stand_in_layer_takes_time_forward_and_backward(clock):
     linear = torch.nn.Linear(3, 1)
-    model = torch.nn.Sequential(lab.StandIn(1e9).layer(10e6), linear, lab.StandIn(1e9).layer(5e6, 0))
+    model = torch.nn.Sequential(
+        lab.StandIn(1e9).layer(10e6), linear, lab.StandIn(1e9).layer(5e6, 0)
+    )
     x = torch.randn(2, 3)
     standin.oversleep_s()
     start_s = clock.now_s
@@ -104,7 +114,10 @@ def test_a_stand_in_layer_takes_time_forward_and_backward(clock):
             lambda: lab.StandIn(1e9).compute(10**13),
             r"Expected flop to take at most an hour, got 1e\+13 at 1e\+09 FLOP/s\.",
         ),
-        (lambda: lab.dist.all_reduce_seconds([], 2), "Expected sizes to be a list of at least 1 item"),
+        (
+            lambda: lab.dist.all_reduce_seconds([], 2),
+            "Expected sizes to be a list of at least 1 item",
+        ),
         (
             lambda: lab.dist.all_reduce_seconds([4], 2, over="mpi"),
             "Expected over to be one of 'gloo', 'nccl' or None, got 'mpi'",
@@ -130,7 +143,8 @@ def test_all_reduce_is_timed_by_size():
 def test_a_reading_lasts_until_the_slowest_rank_is_done():
     ranks = list(lab.launch(two_ways, 2, 4))
     for timings, calls, _ in ranks:
-        assert [name for name, _ in calls] == ["short", "long"] * 5  # a round to warm up, which is no sample
+        # a round to warm up, which is no sample
+        assert [name for name, _ in calls] == ["short", "long"] * 5
         assert list(timings) == ["short", "long"]
         assert [len(timing.samples_s) for timing in timings.values()] == [4, 4]
     (_, _, read_s), (_, ended, _) = ranks
@@ -142,7 +156,9 @@ def test_no_verdict_rests_on_turns_that_other_programs_disturbed(home):
     short, long = lab.launch(beside_others, 2, 5)[0].values()
     ratio = speedup(long, short)
     assert ratio.verdict == "not judged"
-    assert "not measured: this machine was busy" in str(journal.verdict("C20", ratio, section="12.5"))
+    assert "not measured: this machine was busy" in str(
+        journal.verdict("C20", ratio, section="12.5")
+    )
 
 
 # ---- checks of exercises on ranks ----
@@ -157,9 +173,15 @@ def test_the_check_of_a_hang_says_who_waits_for_whom():
 
 
 @pytest.mark.parametrize(("waiting", "limit_s"), [(0, 12), (3, 36), (100, 120)])
-def test_answers_have_longer_where_programs_wait_for_each_core(waiting, limit_s, monkeypatch):
+def test_answers_have_longer_where_programs_wait_for_each_core(
+    waiting, limit_s, monkeypatch
+):
     limits_s = []
-    monkeypatch.setattr("psutil.getloadavg", lambda: (waiting * psutil.cpu_count(), 0.0, 0.0))
-    monkeypatch.setattr(several_ranks, "launch", lambda *args, timeout_s=0.0: limits_s.append(timeout_s))
+    monkeypatch.setattr(
+        "psutil.getloadavg", lambda: (waiting * psutil.cpu_count(), 0.0, 0.0)
+    )
+    monkeypatch.setattr(
+        several_ranks, "launch", lambda *args, timeout_s=0.0: limits_s.append(timeout_s)
+    )
     several_ranks._launched(2, int)
     assert limits_s[-1] == limit_s

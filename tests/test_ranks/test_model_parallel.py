@@ -37,10 +37,18 @@ def collectives():
 
 def test_traffic_counts_full_tensors_and_what_a_ring_sends():
     first, second, third = launch(collectives, 3)
-    same = [("all_reduce", 24), ("all_gather", 72), ("all_gather", 72), ("reduce_scatter", 24)]
+    same = [
+        ("all_reduce", 24),
+        ("all_gather", 72),
+        ("all_gather", 72),
+        ("reduce_scatter", 24),
+    ]
     by_ring = pytest.approx(2 / 3 * (2 * 24 + 72 + 72 + 24))
     counts = {"all_reduce": 1, "all_gather": 2, "reduce_scatter": 1}
-    assert first[:2] == ([*same, ("send", 8)], pytest.approx(2 / 3 * (2 * 24 + 72 + 72 + 24) + 8))
+    assert first[:2] == (
+        [*same, ("send", 8)],
+        pytest.approx(2 / 3 * (2 * 24 + 72 + 72 + 24) + 8),
+    )
     assert second[:2] == ([*same, ("recv", 8)], by_ring)
     assert third == (same, by_ring, counts)
 
@@ -51,7 +59,9 @@ def by_fsdp():
 
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    blocks = nn.Sequential(*(TransformerBlock(WIDTH, HEADS) for _ in range(BLOCKS))).double()
+    blocks = nn.Sequential(
+        *(TransformerBlock(WIDTH, HEADS) for _ in range(BLOCKS))
+    ).double()
     numbers = sum(weight.numel() for weight in blocks.parameters())
     for block in blocks:
         fully_shard(block, mesh=mesh)
@@ -64,12 +74,15 @@ def by_fsdp():
 def test_fsdp_sends_three_times_its_parameters_whatever_the_batch():
     for counts, sent, n_bytes in launch(by_fsdp, 2):
         assert counts == {"all_gather": 2 * BLOCKS, "reduce_scatter": BLOCKS}
-        assert sent == pytest.approx(3 * n_bytes / 2, rel=0.01)  # shards are padded to equal sizes
+        # shards are padded to equal sizes
+        assert sent == pytest.approx(3 * n_bytes / 2, rel=0.01)
 
 
 def test_a_block_keeps_what_the_formula_says_and_small_numbers_of_its_norms():
     batch = 2
     seq = 16
     width = 32
-    kept = saved_activation_bytes(TransformerBlock(width, 4), torch.ones(batch, seq, width, requires_grad=True))
+    kept = saved_activation_bytes(
+        TransformerBlock(width, 4), torch.ones(batch, seq, width, requires_grad=True)
+    )
     assert kept == pytest.approx(64 * batch * seq * width, rel=0.03)

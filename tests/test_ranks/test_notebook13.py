@@ -1,4 +1,6 @@
-"""Notebook 13's own functions on real ranks: ring attention and a layer of experts, equal to one process."""
+"""Notebook 13's own functions on real ranks: ring attention and a layer of experts,
+equal to one process.
+"""
 
 import pytest
 import torch
@@ -11,13 +13,24 @@ from ranks import launch
 from tests.helpers import code_cells, notebook_paths
 from tests.selection import sampled
 
-CLOSE = {"rtol": 1e-9, "atol": 1e-12}  # double precision: what differs is the order of sums
+# double precision: what differs is the order of sums
+CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 (PATH,) = (path for path in notebook_paths() if path.name.startswith("13"))
 
 
 def of_notebook():
-    """The notebook's imports and functions that these tests run, by name; the exercise's by its solution."""
-    names = ("import ", "def pass_on", "def attend", "def moved", "def ring_attention", "def exchange", "def expert_")
+    """The notebook's imports and functions that these tests run, by name; the
+    exercise's by its solution.
+    """
+    names = (
+        "import ",
+        "def pass_on",
+        "def attend",
+        "def moved",
+        "def ring_attention",
+        "def exchange",
+        "def expert_",
+    )
     space = {"__name__": "notebook13"}
     for source in (*code_cells(PATH)[1:], exercise_files.solutions("13")["13.8"]):
         if source.startswith((*names, "def merge")):
@@ -43,7 +56,10 @@ def on_ring(space, owned, tokens, merge):
 
 
 def attention_in_one_process(chunks, tokens):
-    q, k, v = (x.transpose(0, 1).flatten(1, 2).requires_grad_() for x in sequence(chunks, tokens))
+    q, k, v = (
+        x.transpose(0, 1).flatten(1, 2).requires_grad_()
+        for x in sequence(chunks, tokens)
+    )
     out = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     out.square().sum().backward()
     parts = torch.stack([out.detach(), q.grad, k.grad, v.grad])
@@ -59,8 +75,12 @@ CASES = [  # which chunks each rank owns, and the tokens of a chunk
 
 @pytest.mark.parametrize(("owned", "tokens"), sampled(CASES, 2))
 def test_ring_attention_is_attention_forward_and_backward(owned, tokens):
-    found = torch.cat(launch(on_ring, len(owned), SPACE, owned, tokens, SPACE["merge"])[:], dim=1)
-    right = attention_in_one_process(sum(map(len, owned)), tokens)[:, [chunk for some in owned for chunk in some]]
+    found = torch.cat(
+        launch(on_ring, len(owned), SPACE, owned, tokens, SPACE["merge"])[:], dim=1
+    )
+    right = attention_in_one_process(sum(map(len, owned)), tokens)[
+        :, [chunk for some in owned for chunk in some]
+    ]
     assert torch.allclose(found, right, **CLOSE)
 
 
@@ -71,14 +91,17 @@ CHOSEN = [[0, 0, 0, 0, 0], [2, 0, 2, 0, 2], [0, 2, 0, 2, 0]]
 
 def experts_and_tokens():
     torch.manual_seed(9)
-    experts = [nn.Sequential(nn.Linear(WIDTH, 8), nn.GELU(), nn.Linear(8, WIDTH)).double() for _ in CHOSEN]
+    experts = [
+        nn.Sequential(nn.Linear(WIDTH, 8), nn.GELU(), nn.Linear(8, WIDTH)).double()
+        for _ in CHOSEN
+    ]
     return experts, torch.randn(3, 5, WIDTH, dtype=torch.float64)
 
 
 def on_experts(space):
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    (experts, x) = experts_and_tokens()
+    experts, x = experts_and_tokens()
     expert = experts[rank]
     x = x[rank].requires_grad_()
     y = space["expert_layer"](x, torch.tensor(CHOSEN[rank]), expert)
@@ -89,10 +112,19 @@ def on_experts(space):
 def test_tokens_come_back_from_their_experts_in_their_own_places_and_so_do_gradients():
     experts, x = experts_and_tokens()
     x.requires_grad_()
-    y = torch.stack([torch.stack([experts[e](row) for e, row in zip(CHOSEN[i], x[i], strict=True)]) for i in range(3)])
+    y = torch.stack(
+        [
+            torch.stack(
+                [experts[e](row) for e, row in zip(CHOSEN[i], x[i], strict=True)]
+            )
+            for i in range(3)
+        ]
+    )
     y.square().sum().backward()
     for rank, (found, gradient, of_expert) in enumerate(launch(on_experts, 3, SPACE)):
         assert torch.allclose(found, y[rank], **CLOSE)
         assert torch.allclose(gradient, x.grad[rank], **CLOSE)
         right = experts[rank][0].weight.grad
-        assert torch.allclose(of_expert, torch.zeros_like(of_expert) if right is None else right, **CLOSE)
+        assert torch.allclose(
+            of_expert, torch.zeros_like(of_expert) if right is None else right, **CLOSE
+        )

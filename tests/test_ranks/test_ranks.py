@@ -30,7 +30,12 @@ def rank_and_sum(more):
 def test_each_rank_returns_its_value():
     results = launch(rank_and_sum, 3, "more")
     assert results == [(rank, [3.0, 3.0, 3.0], "more") for rank in range(3)]
-    assert (len(results), results[1][0], results[-1][0], len(results[:2])) == (3, 1, 2, 2)
+    assert (len(results), results[1][0], results[-1][0], len(results[:2])) == (
+        3,
+        1,
+        2,
+        2,
+    )
     assert results != [1, 2, 3]
     assert str(results).startswith("3 ranks returned after ")
     assert results.origin == "measured"
@@ -56,13 +61,27 @@ print(launch(f, 1)[0][1])
 
 @pytest.mark.complete
 def test_a_function_of_the_main_module_travels_with_what_it_uses_and_the_environment_of_now():
-    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False
+    )
     assert ended.stderr == ""
-    assert ended.stdout.splitlines() == ["[(True, 6), (True, 6)]", "before the server", "None"]
+    assert ended.stdout.splitlines() == [
+        "[(True, 6), (True, 6)]",
+        "before the server",
+        "None",
+    ]
 
 
 def environment():
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "OMP_NUM_THREADS", "PLANTED")
+    names = (
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "OMP_NUM_THREADS",
+        "PLANTED",
+    )
     return {name: os.environ.get(name) for name in names}, torch.get_num_threads()
 
 
@@ -70,8 +89,17 @@ def test_ranks_have_torchruns_environment_and_the_notebooks(monkeypatch):
     launch(environment, 1)
     monkeypatch.setenv("PLANTED", "later than the server")
     for rank, (variables, threads) in enumerate(launch(environment, 2, threads=2)):
-        own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-        shared = {"GROUP_RANK": "0", "OMP_NUM_THREADS": "2", "PLANTED": "later than the server"}
+        own = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "LOCAL_WORLD_SIZE": "2",
+        }
+        shared = {
+            "GROUP_RANK": "0",
+            "OMP_NUM_THREADS": "2",
+            "PLANTED": "later than the server",
+        }
         assert variables == {**own, **shared}
         assert threads == 2
 
@@ -121,7 +149,11 @@ def prints():
 def test_what_ranks_print_comes_line_by_line(capsys):
     launch(prints, 2)
     lines = sorted(capsys.readouterr().out.splitlines())
-    assert lines == [f"rank {r}: {t}" for r in (0, 1) for t in (f"first {r}", "second", "third, without an end")]
+    assert lines == [
+        f"rank {r}: {t}"
+        for r in (0, 1)
+        for t in (f"first {r}", "second", "third, without an end")
+    ]
 
 
 def reports_twice(both_seen):
@@ -143,7 +175,12 @@ def test_reports_arrive_in_the_main_thread_while_ranks_run(tmp_path):
 
     results = launch(reports_twice, 2, both_seen, on_report=see)
     assert [r.metrics["step"] for r in results.reports] == [0, 0, 1, 1]
-    assert sorted((r.rank, r.metrics["step"]) for r in results.reports) == [(0, 0.0), (0, 1.0), (1, 0.0), (1, 1.0)]
+    assert sorted((r.rank, r.metrics["step"]) for r in results.reports) == [
+        (0, 0.0),
+        (0, 1.0),
+        (1, 0.0),
+        (1, 1.0),
+    ]
     assert tuple(seen) == results.reports
     for rank in (0, 1):
         first_s, second_s = (r.at_s for r in results.reports if r.rank == rank)
@@ -159,17 +196,22 @@ def test_a_report_outside_a_launch_is_a_line(capsys, monkeypatch):
 
 
 def late_rank_1():
-    """Rank 1 comes 0.2, 0.1 and 0.2 s after rank 0, by stamps that are planned: the last of them stays."""
+    """Rank 1 comes 0.2, 0.1 and 0.2 s after rank 0, by stamps that are planned: the
+    last of them stays.
+    """
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     stamps_s = [-0.1, 0.0]
-    rank_context.current().stamp = lambda: stamps_s.pop(0) if len(stamps_s) > 1 else stamps_s[0]
+    rank_context.current().stamp = lambda: (
+        stamps_s.pop(0) if len(stamps_s) > 1 else stamps_s[0]
+    )
     dist.barrier()
     stamps_s[:] = [0.0, [0.05, 0.25][rank]]
     with span("compute", "own"):
         pass
     x = torch.ones(10)
-    stamps_s[:] = [[0.05, 0.05, 0.3], [0.25, 0.25, 0.3]][rank]  # called, waited for, done
+    # called, waited for, done
+    stamps_s[:] = [[0.05, 0.05, 0.3], [0.25, 0.25, 0.3]][rank]
     work = dist.all_reduce(x, async_op=True)
     work.wait()
     stamps_s[:] = [[0.3, 0.45], [0.4, 0.45]][rank]
@@ -193,7 +235,10 @@ def test_waiting_for_the_last_rank_is_told_apart_from_communication():
     total_s = defaultdict(float)
     for one in results.spans:
         total_s[one.rank, one.kind, one.label] += one.seconds
-    waited_s = [total_s[0, "idle", label] for label in ("all_reduce", "send to 1", "irecv from 1")]
+    waited_s = [
+        total_s[0, "idle", label]
+        for label in ("all_reduce", "send to 1", "irecv from 1")
+    ]
     assert waited_s == pytest.approx([0.2, 0.1, 0.2])
     assert (1, "idle", "all_reduce") not in total_s
     assert total_s[1, "compute", "own"] == pytest.approx(0.25)
@@ -210,7 +255,9 @@ def test_a_span_inside_another_is_cut_out_of_it():
         (2.0, 6.0, "communication", "recv", None),
         (3.0, 4.0, "compute", "", None),
     ]
-    assert [(one.start_s, one.end_s, one.kind) for one in spans_of([RankTrace(nested)])] == [
+    assert [
+        (one.start_s, one.end_s, one.kind) for one in spans_of([RankTrace(nested)])
+    ] == [
         (0, 2, "F"),
         (2, 3, "communication"),
         (3, 4, "compute"),
@@ -232,7 +279,9 @@ def test_idle_ends_when_the_last_rank_arrives():
 
 def test_spans_of_no_kind_are_refused():
     with (
-        pytest.raises(BadArgument, match=r"Expected kind to be one of 'F', 'B', .* got 'thinking'"),
+        pytest.raises(
+            BadArgument, match=r"Expected kind to be one of 'F', 'B', .* got 'thinking'"
+        ),
         span("thinking"),
     ):
         pass
@@ -268,5 +317,8 @@ def test_times_on_a_gpu_become_seconds_of_the_processors_clock(monkeypatch):
     context.add_arrival(("key",), context.stamp())
     context.add_span(1.0, 2.0, "compute")  # a stand-in device has the processor's clock
     context.settle_trace()
-    assert context.trace.spans == [(7.25, 7.5, "compute", "", None), (1.0, 2.0, "compute", "", None)]
+    assert context.trace.spans == [
+        (7.25, 7.5, "compute", "", None),
+        (1.0, 2.0, "compute", "", None),
+    ]
     assert context.trace.arrivals == [(("key",), 7.75)]

@@ -33,7 +33,14 @@ from tests.test_ranks.ranks_faults import (
     works,
     works_for,
 )
-from tests.test_ranks.ranks_left import left, marked, processes_of, running, strays, used_by_others
+from tests.test_ranks.ranks_left import (
+    left,
+    marked,
+    processes_of,
+    running,
+    strays,
+    used_by_others,
+)
 
 ROOT = Path(__file__).parents[2]
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -49,7 +56,10 @@ TELLING = {
     returns_early,
 }
 FAULT_PARAMS = [
-    pytest.param(fault, id=fault.__name__, marks=() if fault in TELLING else pytest.mark.complete) for fault in FAULTS
+    pytest.param(
+        fault, id=fault.__name__, marks=() if fault in TELLING else pytest.mark.complete
+    )
+    for fault in FAULTS
 ]
 
 
@@ -83,7 +93,10 @@ def test_what_a_rank_leaves_ends_with_the_launch():
 
 
 def test_the_innermost_of_the_readers_lines_is_named():
-    words = r'rank 0 waits in recv from 1 .*ranks_faults.py", line \d+, in waits_for_nobody: '
+    words = (
+        r'rank 0 waits in recv from 1 .*ranks_faults.py", line \d+, in'
+        r" waits_for_nobody: "
+    )
     with pytest.raises(RankFailed, match=words):
         launch_fault(waits_for_nobody)
 
@@ -95,7 +108,9 @@ def test_letters_that_arrive_in_two_pieces_are_printed_whole(capfd):
 
 @pytest.fixture
 def interruptible():
-    """Python's own handler: a shell that starts the tests in the background has SIGINT ignored."""
+    """Python's own handler: a shell that starts the tests in the background has SIGINT
+    ignored.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -135,7 +150,9 @@ def test_launches_of_two_threads_leave_each_other_alone():
     def launch_for(seconds):
         results.append(list(launch(works_for, 2, seconds)))
 
-    threads = [threading.Thread(target=launch_for, args=(seconds,)) for seconds in (0.5, 1.5)]
+    threads = [
+        threading.Thread(target=launch_for, args=(seconds,)) for seconds in (0.5, 1.5)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -160,19 +177,29 @@ launch(getattr(ranks_faults, sys.argv[1]), 2, on_report=tell)
 def kernel(function, folder):
     command = [sys.executable, "-c", KERNEL, function]
     environment = {**os.environ, "TMPDIR": str(folder)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
 
 
 @pytest.fixture
 def short_path():
-    """A folder whose path leaves room for the name of a socket: 108 characters in all; tmp_path may not."""
+    """A folder whose path leaves room for the name of a socket: 108 characters in all;
+    tmp_path may not.
+    """
     with tempfile.TemporaryDirectory(prefix="lab") as folder:
         yield Path(folder)
 
 
 @pytest.mark.complete
 @linux_only
-def test_killing_a_kernel_or_its_group_kills_all_that_its_ranks_started_and_leaves_no_file(short_path):
+def test_killing_a_kernel_or_its_group_kills_all_that_its_ranks_started_and_leaves_no_file(
+    short_path,
+):
     """Two kernels, which launch at once."""
     kernels = {}
     for kill in (os.kill, os.killpg):
@@ -192,7 +219,8 @@ def test_killing_a_kernel_or_its_group_kills_all_that_its_ranks_started_and_leav
 
 
 def leads_a_group(pid):
-    with contextlib.suppress(ProcessLookupError):  # it may have ended since it was listed
+    # it may have ended since it was listed
+    with contextlib.suppress(ProcessLookupError):
         return os.getpgid(pid) == pid
     return False
 
@@ -235,12 +263,21 @@ assert dict(os.environ) == before
 
 
 @pytest.mark.complete
-def test_launches_in_threads_do_not_run_a_script_again_and_go_on_where_tmp_was_emptied(tmp_path):
+def test_launches_in_threads_do_not_run_a_script_again_and_go_on_where_tmp_was_emptied(
+    tmp_path,
+):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "ignore", str(script)]
-    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (ended.returncode, ended.stderr) == (0, "script runs\n")
 
 
@@ -254,8 +291,13 @@ def test_launches_in_threads_do_not_run_a_script_again_and_go_on_where_tmp_was_e
         ({"fn": 5}, "Expected fn to be a function, got 5"),
         ({"timeout_s": 0}, "Expected timeout_s to be a finite number above 0"),
         ({"threads": 0}, "Expected threads to be a whole number of at least 1"),
-        # its own id: a function's repr has an address, which differs from worker to worker
-        pytest.param({"on_report": lambda: None}, "Expected on_report to be a function of 1 argument", id="on_report"),
+        # its own id: a function's repr has an address, which differs from worker to
+        # worker
+        pytest.param(
+            {"on_report": lambda: None},
+            "Expected on_report to be a function of 1 argument",
+            id="on_report",
+        ),
     ],
     ids=str,
 )
@@ -269,7 +311,10 @@ def test_what_cannot_be_launched_is_refused_at_once(arguments, words, monkeypatc
 
 def test_a_function_that_cannot_travel_is_refused():
     lock = threading.Lock()
-    with pytest.raises(BadArgument, match="Expected a function and arguments that can be sent to another process"):
+    with pytest.raises(
+        BadArgument,
+        match="Expected a function and arguments that can be sent to another process",
+    ):
         launch(lambda: lock, 2)
 
 

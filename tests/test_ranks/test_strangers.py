@@ -1,4 +1,6 @@
-"""A launch among strangers: nothing listens beyond loopback, and other users can't join, read, write or hold it up."""
+"""A launch among strangers: nothing listens beyond loopback, and other users can't
+join, read, write or hold it up.
+"""
 
 import multiprocessing
 import os
@@ -29,11 +31,15 @@ from tests.test_ranks.strangers import (
 
 pytestmark = pytest.mark.complete
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-as_another_user = pytest.mark.skipif(not can_be_another_user(), reason="needs root, to become another user")
+as_another_user = pytest.mark.skipif(
+    not can_be_another_user(), reason="needs root, to become another user"
+)
 
 
 def joins_and_waits(seen):
-    """All that a reader's ranks may set up: groups, meshes, a second world; then wait to be looked at."""
+    """All that a reader's ranks may set up: groups, meshes, a second world; then wait
+    to be looked at.
+    """
     dist.init_process_group(init_method="env://", backend="gloo")
     dist.barrier()  # gloo's connecting fails for a rank whose peer has already left
     dist.destroy_process_group()
@@ -50,7 +56,9 @@ def joins_and_waits(seen):
 
 
 def answers_as_a_store(port, within_s=0.5):
-    """Whether a TCPStore tells whoever connects how many keys it has (torch/csrc/distributed/c10d, TCPStoreBackend)."""
+    """Whether a TCPStore tells whoever connects how many keys it has
+    (torch/csrc/distributed/c10d, TCPStoreBackend).
+    """
     with socket.socket() as call:
         call.settimeout(within_s)
         try:
@@ -68,7 +76,8 @@ def test_a_store_with_a_port_answers_anybody():
 
 @linux_only
 def test_what_listens_is_gloos_and_on_loopback(tmp_path, monkeypatch):
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")  # a cluster's, perhaps
+    # a cluster's, perhaps
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")
     before = listening()
     of_ranks = []
     of_kernel = []
@@ -77,19 +86,29 @@ def test_what_listens_is_gloos_and_on_loopback(tmp_path, monkeypatch):
     def look(report):
         of_ranks.append(listening(*processes_of(os.getpid())))
         of_kernel.append(listening() - before)
-        folders.extend([util.get_temp_dir(), *Path(util.get_temp_dir()).glob("launch-*")])
+        folders.extend(
+            [util.get_temp_dir(), *Path(util.get_temp_dir()).glob("launch-*")]
+        )
         ports = {int(address.partition(":")[2], 16) for address in of_ranks[-1]}
         assert not any(map(answers_as_a_store, {int(report.metrics["port"]), *ports}))
         if can_be_another_user():
             another = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
             for folder in folders:
-                assert subprocess.run(["ls", folder], **another, capture_output=True, check=False).returncode != 0
+                assert (
+                    subprocess.run(
+                        ["ls", folder], **another, capture_output=True, check=False
+                    ).returncode
+                    != 0
+                )
         (tmp_path / "seen").touch()
 
     assert launch(joins_and_waits, 2, tmp_path / "seen", on_report=look) == [2.0, 2.0]
     assert of_kernel == [set(), set()]
     assert len(folders) >= 2
-    assert {address.partition(":")[0] for address in set.union(*of_ranks)} == {"0100007F"}  # 127.0.0.1
+    # 127.0.0.1
+    assert {address.partition(":")[0] for address in set.union(*of_ranks)} == {
+        "0100007F"
+    }
 
 
 def sums():
@@ -107,14 +126,21 @@ def sums_behind_the_stranger(said):
 
 
 @as_another_user
-@pytest.mark.parametrize("attack", [poses_as_a_peer, poses_by_ipv6], ids=lambda attack: attack.__name__)
+@pytest.mark.parametrize(
+    "attack", [poses_as_a_peer, poses_by_ipv6], ids=lambda attack: attack.__name__
+)
 def test_who_poses_as_a_peer_gets_nothing_and_falsifies_nothing(attack, tmp_path):
-    """Whom gloo takes for the peer, if both have called when it looks, is open: it is right, or it says who called."""
+    """Whom gloo takes for the peer, if both have called when it looks, is open: it is
+    right, or it says who called.
+    """
     said = tmp_path / "said"
     told = f"A process of another user of this machine (user id {NOBODY})"
     with lurking(attack, said) as found:
         try:
-            right = launch(sums_behind_the_stranger, 2, said, timeout_s=200) == [[2469.0] * 4] * 2
+            right = (
+                launch(sums_behind_the_stranger, 2, said, timeout_s=200)
+                == [[2469.0] * 4] * 2
+            )
         except RankFailed as error:
             right = told in str(error)
     assert right
@@ -129,12 +155,18 @@ def test_a_peer_of_another_user_is_named(host):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         ours, theirs = multiprocessing.Pipe()
-        stranger = multiprocessing.get_context("fork").Process(target=calls_once, args=(host, port, theirs))
+        stranger = multiprocessing.get_context("fork").Process(
+            target=calls_once, args=(host, port, theirs)
+        )
         stranger.start()
         peer, _ = server.accept()
         with peer:
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 5, 0))
-            with pytest.raises(RanksError, match=rf"another user of this machine \(user id {NOBODY}\)"):
+            peer.setsockopt(
+                socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 5, 0)
+            )
+            with pytest.raises(
+                RanksError, match=rf"another user of this machine \(user id {NOBODY}\)"
+            ):
                 rank_groups.check_peers()
         ours.send("enough")
         stranger.join()
@@ -145,8 +177,12 @@ def test_hundreds_of_calls_hold_nothing_up(tmp_path):
     launch(sums, 2)
     said = tmp_path / "said"
     with lurking(calls_in_hundreds, said) as found:
-        # Half a greeting used to cost five seconds or more each: hundreds of them would take longer than this.
-        assert launch(sums_behind_the_stranger, 2, said, timeout_s=200) == [[2469.0] * 4] * 2
+        # Half a greeting used to cost five seconds or more each: hundreds of them would
+        # take longer than this.
+        assert (
+            launch(sums_behind_the_stranger, 2, said, timeout_s=200)
+            == [[2469.0] * 4] * 2
+        )
     assert found[0]
 
 
@@ -159,5 +195,7 @@ def test_a_connection_of_ones_own_passes():
         with call, peer:
             rank_groups.check_peers()
             call.settimeout(None)
-            call.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 5, 0))
+            call.setsockopt(
+                socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 5, 0)
+            )
             rank_groups.check_peers()

@@ -51,7 +51,10 @@ def meta_learning(time):
         weights = dict(model.named_parameters())
         loss = mse_loss(functional_call(model, weights, (x,)), x)
         slopes = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
-        moved = {name: w - 0.1 * slope for (name, w), slope in zip(weights.items(), slopes, strict=True)}
+        moved = {
+            name: w - 0.1 * slope
+            for (name, w), slope in zip(weights.items(), slopes, strict=True)
+        }
         optimizer.zero_grad()
         mse_loss(functional_call(model, moved, (x,)), x).backward()
         optimizer.step()

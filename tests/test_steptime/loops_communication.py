@@ -16,7 +16,13 @@ from steptime.stack_samples import StackSamples
 from steptime.step import StepProfile
 from steptime.torch_calls import EachOperator
 from tests.test_steptime.loop_parts import labels, mlp, small_batch
-from tests.test_steptime.virtual_time import CEILINGS, MEASURED, SharedTime, VirtualTime, run_on
+from tests.test_steptime.virtual_time import (
+    CEILINGS,
+    MEASURED,
+    SharedTime,
+    VirtualTime,
+    run_on,
+)
 
 
 def gradients_shared(model, batches, before=lambda: None):
@@ -94,7 +100,8 @@ def summed(time, mib):
 
 
 def data_parallel(time, mib):
-    """DistributedDataParallel of a quarter as many weights, which little is calculated with.
+    """DistributedDataParallel of a quarter as many weights, which little is calculated
+    with.
 
     torch shows nobody the operators of its exchange: on a virtual clock it takes 50 ms.
     """
@@ -121,14 +128,20 @@ EXCHANGES = {"all_reduce": summed, "DDP": data_parallel}
 def judged(rank, meeting, path, find):
     """Write below `path` what `find()` says of this rank's loop.
 
-    Ranks meet in a file `meeting`: a port that is free now may be taken when they start.
+    Ranks meet in a file `meeting`: a port that is free now may be taken when they
+    start.
     """
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=2
+    )
     found = find()
     dist.barrier()
     dist.destroy_process_group()
-    said = {name: getattr(found, name) for name in ("dominant", "line", "doubt", "shares", "busy")}
+    said = {
+        name: getattr(found, name)
+        for name in ("dominant", "line", "doubt", "shares", "busy")
+    }
     Path(f"{path}-{rank}").write_text(json.dumps({**said, "text": str(found)}))
 
 
@@ -145,8 +158,8 @@ def exchange(rank, meeting, path, name, mib=64, time=None):
 def exchange_in_virtual_time(rank, meeting, path, name):
     """The same on a virtual clock for each rank: rank 1's goes twice as fast.
 
-    So they have to agree on numbers of runs. A profile knows the real clock alone: its trace
-    is real, and the share of communication in it planned.
+    So they have to agree on numbers of runs. A profile knows the real clock alone: its
+    trace is real, and the share of communication in it planned.
     """
     time = VirtualTime()
     budget.perf_counter = stopwatch.perf_counter = lambda: (1 + rank) * time.now_s
@@ -166,7 +179,9 @@ def exchange_in_virtual_time(rank, meeting, path, name):
 
 
 def rank_in_virtual_time(rank, meeting, path, build):
-    """A loop of ranks whose clocks meet in each collective; their profile is planned."""
+    """A loop of ranks whose clocks meet in each collective; their
+    profile is planned.
+    """
     time = SharedTime()
     run_on(time)
 
@@ -182,7 +197,9 @@ def rank_in_virtual_time(rank, meeting, path, build):
 
     def find():
         with EachOperator(time.operator):
-            return bottleneck.find_bottleneck(*build(time, rank), budget_s=4, ceilings=CEILINGS, device="cpu")
+            return bottleneck.find_bottleneck(
+                *build(time, rank), budget_s=4, ceilings=CEILINGS, device="cpu"
+            )
 
     bottleneck.profile_step = planned  # type: ignore[assignment]
     judged(rank, meeting, path, find)

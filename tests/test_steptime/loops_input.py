@@ -44,7 +44,9 @@ def slow_collate(time):
         time.wait(0.03)
         return torch.utils.data.default_collate(rows)
 
-    return small_step(), DataLoader(Decoded(time, 0.0), batch_size=16, collate_fn=collate)
+    return small_step(), DataLoader(
+        Decoded(time, 0.0), batch_size=16, collate_fn=collate
+    )
 
 
 class Waited(DataLoader):
@@ -160,7 +162,9 @@ def loader_made_anew(time):
 
 
 def memory_mapped(time, watch):
-    """A function for a batch, from a memory map, which the system reads page by page."""
+    """A function for a batch, from a memory map, which the system reads
+    page by page.
+    """
     train = small_step()
 
     def get_batch():

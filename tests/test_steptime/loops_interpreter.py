@@ -9,7 +9,16 @@ from torch._dynamo.utils import counters
 from torch.utils.data import DataLoader
 
 from steptime import gains
-from tests.test_steptime.loop_parts import Images, every, labels, mlp, small_batch, small_step, training, with_host_work
+from tests.test_steptime.loop_parts import (
+    Images,
+    every,
+    labels,
+    mlp,
+    small_batch,
+    small_step,
+    training,
+    with_host_work,
+)
 
 # garbage collection
 
@@ -102,5 +111,7 @@ def crowded_layers(time):
 
 def crowded_convolutions(time):
     torch.set_num_threads(10 * gains.cores())
-    model = nn.Sequential(nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 14 * 14, 10))
+    model = nn.Sequential(
+        nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 14 * 14, 10)
+    )
     return training(model), (torch.randn(8, 8, 16, 16), labels(8))

@@ -24,7 +24,10 @@ def one_sample_at_a_time(time):
 def one_parameter_at_a_time(time):
     layers = [nn.Linear(8, 8) for _ in range(20)]
     model = nn.Sequential(*layers, nn.Linear(8, 10))
-    return training(model, torch.optim.Adam, foreach=False), (torch.randn(4, 8), labels(4))
+    return training(model, torch.optim.Adam, foreach=False), (
+        torch.randn(4, 8),
+        labels(4),
+    )
 
 
 def clipped_with_item(time):

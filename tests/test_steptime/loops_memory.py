@@ -1,4 +1,6 @@
-"""Loops that move more bytes than they compute: memory bandwidth, and page faults of new memory."""
+"""Loops that move more bytes than they compute: memory bandwidth, and page faults of
+new memory.
+"""
 
 import torch
 from torch import nn
@@ -23,7 +25,10 @@ def element_by_element(time):
 
 
 def large_weights_one_row(time):
-    return training(nn.Linear(2048, 1024), torch.optim.Adam), (torch.randn(1, 2048), labels(1))
+    return training(nn.Linear(2048, 1024), torch.optim.Adam), (
+        torch.randn(1, 2048),
+        labels(1),
+    )
 
 
 def large_table(time):
@@ -39,7 +44,9 @@ def large_table(time):
 
 
 def updates(**options):
-    """An optimizer's step on eight times as many bytes as fit in most caches; the gradients stay."""
+    """An optimizer's step on eight times as many bytes as fit in most caches; the
+    gradients stay.
+    """
     weights = [nn.Parameter(torch.ones(2**19)) for _ in range(4)]
     for weight in weights:
         weight.grad = torch.ones_like(weight)
@@ -89,7 +96,9 @@ def strided_addition(time):
 
 
 def normalized_maps(time):
-    layers = nn.Sequential(nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.BatchNorm2d(8), nn.ReLU())
+    layers = nn.Sequential(
+        nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.BatchNorm2d(8), nn.ReLU()
+    )
 
     def step(x):
         layers.zero_grad()

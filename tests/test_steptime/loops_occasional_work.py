@@ -21,7 +21,9 @@ from tests.test_steptime.loop_parts import (
 
 def validated_now_and_then(time):
     """Every fourth step tests the model on many rows."""
-    model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.Linear(512, 10))
+    model = nn.Sequential(
+        nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.Linear(512, 10)
+    )
     held = torch.randn(4096, 64)
 
     def test():
@@ -133,7 +135,9 @@ def proximal_policy(time):
 
 
 def nanogpt(time, watch):
-    """nanoGPT's train.py: it fetches the next batch early, and estimates losses now and then."""
+    """nanoGPT's train.py: it fetches the next batch early, and estimates losses now and
+    then.
+    """
     model = nn.Sequential(nn.Embedding(64, 32), mlp(32, 64, 64))
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -170,7 +174,9 @@ def both_loaders_watched(time, watch):
     def compare(predicted):
         time.work(0.1)
 
-    training_data, validation_data = (watch(DataLoader(Images(n), batch_size=16)) for n in (320, 160))
+    training_data, validation_data = (
+        watch(DataLoader(Images(n), batch_size=16)) for n in (320, 160)
+    )
     for _epoch in range(20):
         for batch in training_data:
             train(batch)

@@ -1,8 +1,9 @@
 """All planted loops: training loops as people write them, whose limit is known.
 
-Each is built for a clock of virtual_time: `STEPS` by build(time), which returns a step and
-its batches. `SCRIPTS` are whole trainings, build(time). `WATCHED` are scripts that call
-`watch` with their loader, build(time, watch). `RANKED` are two ranks, build(time, rank).
+Each is built for a clock of virtual_time: `STEPS` by build(time), which returns a step
+and its batches. `SCRIPTS` are whole trainings, build(time). `WATCHED` are scripts that
+call `watch` with their loader, build(time, watch). `RANKED` are two ranks, build(time,
+rank).
 """
 
 from collections.abc import Callable
@@ -26,13 +27,26 @@ from tests.test_steptime.loops_mixed import BALANCED, mixture
 from tests.test_steptime.virtual_time import CEILINGS, MEASURED, RealTime
 
 __all__ = [
-    "BALANCED", "CEILINGS", "MEASURED", "RANKED", "SCRIPTS", "STEPS", "WATCHED", "Loop", "RealTime",
-    "many_small_layers", "mixture", "small_batch", "small_step",
-]  # fmt: skip
+    "BALANCED",
+    "CEILINGS",
+    "MEASURED",
+    "RANKED",
+    "SCRIPTS",
+    "STEPS",
+    "WATCHED",
+    "Loop",
+    "RealTime",
+    "many_small_layers",
+    "mixture",
+    "small_batch",
+    "small_step",
+]
 
 
 class Loop(NamedTuple):
-    """A planted loop. `cause` is the function or operator to be named; "" if none has to."""
+    """A planted loop. `cause` is the function or operator to be named; "" if none has
+    to.
+    """
 
     limit: str | None  # None where nothing takes more than half of the time
     cause: str
@@ -92,7 +106,12 @@ STEPS = (
     Loop("other host work", "note_range", host.checked_before_each_layer, real=True),
     Loop("other host work", "count_words", host.a_dear_and_a_cheap_count, real=True),
     Loop("occasional work", "", occasional.validated_now_and_then, real=True),
-    Loop("occasional work", "save_checkpoint", occasional.checkpoint_now_and_then, real=True),
+    Loop(
+        "occasional work",
+        "save_checkpoint",
+        occasional.checkpoint_now_and_then,
+        real=True,
+    ),
     Loop("occasional work", "step", occasional.written_in_the_step_itself),
     Loop("occasional work", "save_best", occasional.best_is_saved),
     Loop("occasional work", "evaluate", occasional.evaluation_and_log),
@@ -126,10 +145,22 @@ WATCHED = (
 )
 # limit and cause of each of the two ranks
 RANKED = (
-    ((("communication", ""), ("communication", "")), communication.many_weights_between_ranks),
-    ((("other ranks", ""), ("other host work", "log_to_server")), communication.one_rank_logs),
-    ((("other ranks", ""), ("input", "next_batch")), communication.one_rank_loads_slowly),
+    (
+        (("communication", ""), ("communication", "")),
+        communication.many_weights_between_ranks,
+    ),
+    (
+        (("other ranks", ""), ("other host work", "log_to_server")),
+        communication.one_rank_logs,
+    ),
+    (
+        (("other ranks", ""), ("input", "next_batch")),
+        communication.one_rank_loads_slowly,
+    ),
     ((("other ranks", ""), ("arithmetic", "")), communication.one_rank_has_more_rows),
     ((("occasional work", "save"), ("other ranks", "")), communication.one_rank_saves),
-    ((("input", "next_batch"), ("input", "next_batch")), communication.both_load_slowly),
+    (
+        (("input", "next_batch"), ("input", "next_batch")),
+        communication.both_load_slowly,
+    ),
 )

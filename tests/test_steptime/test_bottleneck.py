@@ -1,4 +1,6 @@
-"""find_bottleneck: how its experiments divide a loop's time, what it says of it, and what it refuses."""
+"""find_bottleneck: how its experiments divide a loop's time, what it says of it, and
+what it refuses.
+"""
 
 import contextlib
 import io
@@ -39,11 +41,14 @@ def test_launches_that_become_dearer_meanwhile_are_no_work_of_the_host(time):
 
     def dearer(func, args, kwargs):
         launches.append(func)
-        time.wait(LAUNCH_S * len(launches) / 2_000)  # twice as dear after 2,000 operators, and so on
+        # twice as dear after 2,000 operators, and so on
+        time.wait(LAUNCH_S * len(launches) / 2_000)
         return func(*args, **kwargs)
 
     with EachOperator(dearer):
-        found = profiling.find_bottleneck(*many_small_layers(time), budget_s=0.1, ceilings=CEILINGS)
+        found = profiling.find_bottleneck(
+            *many_small_layers(time), budget_s=0.1, ceilings=CEILINGS
+        )
     assert found.dominant == "launch overhead", found
 
 
@@ -63,14 +68,18 @@ def test_what_sampling_the_stack_costs_counts_nowhere(time, monkeypatch):
         time.wait(1.0 if sampling else 0.0)
         step(batch)
 
-    found = profiling.find_bottleneck(sampled_step, batch, budget_s=0.1, ceilings=CEILINGS)
+    found = profiling.find_bottleneck(
+        sampled_step, batch, budget_s=0.1, ceilings=CEILINGS
+    )
     assert time.now_s > 1, "samples were taken"
     assert found.dominant == "launch overhead", found
 
 
 @pytest.fixture
 def taken_by_others(monkeypatch, tmp_path):
-    """A clock of which each look is 8 s later, and of these others have had the core for 6."""
+    """A clock of which each look is 8 s later, and of these others have had the core
+    for 6.
+    """
     path = tmp_path / "schedstat"
     looks = itertools.count(1)
 
@@ -86,7 +95,9 @@ def taken_by_others(monkeypatch, tmp_path):
 
 def test_time_in_which_others_have_the_core_does_not_count(taken_by_others):
     assert stopwatch.mean_s(lambda: None, no_sync) == 2.0
-    assert stopwatch.mean_s(lambda: None, lambda: None) == 8.0, "a device works on meanwhile"
+    assert stopwatch.mean_s(lambda: None, lambda: None) == 8.0, (
+        "a device works on meanwhile"
+    )
 
 
 def test_ceilings_are_measured_by_the_clock_that_times_operators(taken_by_others):
@@ -97,8 +108,16 @@ def test_ceilings_are_measured_by_the_clock_that_times_operators(taken_by_others
 
 def test_the_evidence_names_each_experiment(time):
     step, fetch = slow_source(time)
-    evidence = " ".join(profiling.find_bottleneck(step, fetch, budget_s=0.5, ceilings=CEILINGS).evidence)
-    for words in ("a batch is waited for", "Input alone", "Batch doubled", "By the ceilings", "a tiny training step"):
+    evidence = " ".join(
+        profiling.find_bottleneck(step, fetch, budget_s=0.5, ceilings=CEILINGS).evidence
+    )
+    for words in (
+        "a batch is waited for",
+        "Input alone",
+        "Batch doubled",
+        "By the ceilings",
+        "a tiny training step",
+    ):
         assert words in evidence
 
 
@@ -120,7 +139,9 @@ def test_a_step_that_refuses_twice_the_batch_is_judged_without(time):
 
 
 @pytest.mark.parametrize(
-    "batch", [None, 7, torch.ones(()), SimpleNamespace(x=torch.ones(4, 8))], ids=["none", "number", "scalar", "object"]
+    "batch",
+    [None, 7, torch.ones(()), SimpleNamespace(x=torch.ones(4, 8))],
+    ids=["none", "number", "scalar", "object"],
 )
 def test_a_batch_without_rows_that_are_seen_is_not_doubled(batch):
     with pytest.raises(TypeError, match="no tensor with rows was found in it"):
@@ -134,7 +155,8 @@ def test_a_change_that_takes_away_what_the_step_relies_on_is_left_out(time):
         time.work(0.02)
         buffer = io.BytesIO()
         torch.save(batch, buffer)
-        train(torch.load(io.BytesIO(buffer.getvalue())))  # EOFError where torch.save writes nothing
+        # EOFError where torch.save writes nothing
+        train(torch.load(io.BytesIO(buffer.getvalue())))
 
     found = profiling.diagnose(packed, small_batch(), budget_s=0.5, ceilings=CEILINGS)
     assert found.dominant == "other host work"
@@ -142,13 +164,17 @@ def test_a_change_that_takes_away_what_the_step_relies_on_is_left_out(time):
 
 
 def test_steps_that_differ_are_told_from_usual_ones(time):
-    found = profiling.find_bottleneck(*validated_now_and_then(time), budget_s=8, ceilings=CEILINGS)
+    found = profiling.find_bottleneck(
+        *validated_now_and_then(time), budget_s=8, ceilings=CEILINGS
+    )
     assert "The steps differ, with" in str(found)
     assert found.dominant == "occasional work"
 
 
 class Bursts:
-    """A loader whose four workers deliver side by side: four batches at once, then none for 0.4 s."""
+    """A loader whose four workers deliver side by side: four batches at once, then none
+    for 0.4 s.
+    """
 
     num_workers = 4
     prefetch_factor = 2
@@ -166,7 +192,9 @@ class Bursts:
 
 @pytest.mark.parametrize("taken", sampled(range(4), 1))
 def test_batches_that_come_in_bursts_count_by_their_mean(time, taken):
-    found = profiling.find_bottleneck(small_step(), Bursts(time, taken), budget_s=8, ceilings=CEILINGS)
+    found = profiling.find_bottleneck(
+        small_step(), Bursts(time, taken), budget_s=8, ceilings=CEILINGS
+    )
     assert found.input_s == pytest.approx(0.1, rel=0.01)
     assert found.loop_s == pytest.approx(0.1, rel=0.05)
 
@@ -191,14 +219,20 @@ def test_slow_loops_are_judged_within_20_s(time, step_s, fetch_s):
 
 def test_a_step_without_operators_is_refused():
     with pytest.raises(BadMeasurement, match="called no operator of torch"):
-        profiling.find_bottleneck(lambda batch: None, (torch.ones(4),), budget_s=0.1, ceilings=CEILINGS)
+        profiling.find_bottleneck(
+            lambda batch: None, (torch.ones(4),), budget_s=0.1, ceilings=CEILINGS
+        )
 
 
 @pytest.mark.parametrize(
     ("step", "options", "words"),
     [
         ("step", {}, "Expected step to be a function of 1 argument"),
-        (torch.nn.Linear(4, 4), {}, "a function that trains on a batch, got Linear.*In it, call the model"),
+        (
+            torch.nn.Linear(4, 4),
+            {},
+            "a function that trains on a batch, got Linear.*In it, call the model",
+        ),
         (print, {"budget_s": 0}, "budget_s to be a finite number above 0"),
         (print, {"batches": 3}, "Expected batches to be an iterable"),
     ],
@@ -218,27 +252,46 @@ def test_no_gain_goes_beyond_what_a_loader_behind_the_step_delivers():
 
 
 def test_only_measured_time_gives_a_bound():
-    found = Limit({"launch overhead": 0.6, "unknown": 0.2, "other host work": 0.2}, (), 1.0)
-    assert [found.words(name).split()[0] for name in found.shares] == ["about", "about", "at"]
+    found = Limit(
+        {"launch overhead": 0.6, "unknown": 0.2, "other host work": 0.2}, (), 1.0
+    )
+    assert [found.words(name).split()[0] for name in found.shares] == [
+        "about",
+        "about",
+        "at",
+    ]
 
 
 def test_a_limits_vanishing_is_bounded_by_amdahls_law():
-    shares = {"input": 0.75, "arithmetic": 0.25, "launch overhead": 0.0, "memory bandwidth": 0.0, "communication": 0.0}
+    shares = {
+        "input": 0.75,
+        "arithmetic": 0.25,
+        "launch overhead": 0.0,
+        "memory bandwidth": 0.0,
+        "communication": 0.0,
+    }
     found = Limit(shares, (), 1.0)
     assert found.dominant == "input"
     assert found.bound("input") == pytest.approx(4)
     assert found.bound("arithmetic") == pytest.approx(4 / 3)
-    assert Limit({**shares, "input": 1.0, "arithmetic": 0.0}, (), 1.0).bound("input") == math.inf
+    assert (
+        Limit({**shares, "input": 1.0, "arithmetic": 0.0}, (), 1.0).bound("input")
+        == math.inf
+    )
     assert Limit({**shares, "input": 0.5, "arithmetic": 0.5}, (), 1.0).dominant is None
 
 
 def test_a_loop_beyond_the_ceiling_is_told_that_the_ceiling_is_too_low():
     shares = {"memory bandwidth": 0.9, "input": 0.1}
-    assert "at 112% of this machine's ceiling (a ceiling that was" in str(Limit(shares, (), 1.0, of_ceiling=1.12))
+    assert "at 112% of this machine's ceiling (a ceiling that was" in str(
+        Limit(shares, (), 1.0, of_ceiling=1.12)
+    )
     assert "too low" not in str(Limit(shares, (), 1.0, of_ceiling=0.9))
 
 
-def test_a_turn_in_which_no_thread_left_a_core_does_not_ask_how_long_it_waited(monkeypatch):
+def test_a_turn_in_which_no_thread_left_a_core_does_not_ask_how_long_it_waited(
+    monkeypatch,
+):
     """Each system call costs a step of 1 ms a hundredth of its time."""
     switches = iter([5, 5, 5, 6, 6])
     asked = []
@@ -253,7 +306,9 @@ def test_a_turn_in_which_no_thread_left_a_core_does_not_ask_how_long_it_waited(m
 
 
 def test_a_wait_for_a_core_is_taken_from_both_parts_of_its_turn(monkeypatch):
-    """A turn of 3 s, in which it waits 1 s for its batch, then one of 4 s, in which it has no core for 1 s."""
+    """A turn of 3 s, in which it waits 1 s for its batch, then one of 4 s, in which it
+    has no core for 1 s.
+    """
     seconds = iter([0, 0, 1, 3, 3, 4, 7])
     waits = iter([0.0, 0.0, 1.0])
     switches = itertools.count()
@@ -266,4 +321,7 @@ def test_a_wait_for_a_core_is_taken_from_both_parts_of_its_turn(monkeypatch):
         watch.mark("input_s")
         watch.mark("step_s")
     watch.end()
-    assert [(turn.input_s, turn.step_s) for turn in watch.turns] == [(1.0, 2.0), (0.75, 2.25)]
+    assert [(turn.input_s, turn.step_s) for turn in watch.turns] == [
+        (1.0, 2.0),
+        (0.75, 2.25),
+    ]

@@ -1,4 +1,6 @@
-"""Lines that make Python wait for a GPU: found on any machine, whatever takes the numbers out."""
+"""Lines that make Python wait for a GPU: found on any machine, whatever takes the
+numbers out.
+"""
 
 import io
 import warnings
@@ -60,7 +62,9 @@ def test_what_needs_no_number_is_not(work):
     assert seen == []
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU waits only for what is on it")
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason="a GPU waits only for what is on it"
+)
 def test_lines_of_the_readers_own_code_are_counted():
     def loop():
         for _ in range(3):
@@ -95,5 +99,7 @@ def test_on_a_gpu_torchs_warnings_are_counted_and_its_mode_is_undone(monkeypatch
             warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
 
     found = wait_lines(quieter)
-    assert found.rows == (('warnings.warn("called a synchronizing CUDA operation", stacklevel=1)', "2"),)
+    assert found.rows == (
+        ('warnings.warn("called a synchronizing CUDA operation", stacklevel=1)', "2"),
+    )
     assert found.headings[0] == "line that waits for the GPU"

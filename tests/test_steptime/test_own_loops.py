@@ -28,7 +28,13 @@ TURNS = 11  # besides those that are watched: at the start, and to time operator
 
 
 def network():
-    return nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 10))
+    return nn.Sequential(
+        nn.Linear(64, 32),
+        nn.BatchNorm1d(32),
+        nn.ReLU(),
+        nn.Dropout(0.1),
+        nn.Linear(32, 10),
+    )
 
 
 class Trainer:
@@ -53,7 +59,9 @@ class Trainer:
 def test_a_loader_is_watched_over_epochs_in_place_of_the_scripts_own(time):
     pages = []
     loader = DataLoader(Decoded(time), batch_size=16)
-    watched = steptime.watch(loader, steps=8, ceilings=CEILINGS, device="cpu", say=pages.append)
+    watched = steptime.watch(
+        loader, steps=8, ceilings=CEILINGS, device="cpu", say=pages.append
+    )
     assert len(watched) == len(loader)
     assert watched.batch_size == 16
     train = small_step()
@@ -78,10 +86,14 @@ def test_a_whole_training_is_left_when_it_has_been_seen_and_is_as_before(time):
 
 
 def test_a_loop_that_is_too_short_says_how_many_steps_it_takes():
-    watched = steptime.watch([(torch.randn(4, 64), labels(4))] * 5, steps=8, ceilings=CEILINGS, say=print)
+    watched = steptime.watch(
+        [(torch.randn(4, 64), labels(4))] * 5, steps=8, ceilings=CEILINGS, say=print
+    )
     for _ in watched:
         pass
-    with pytest.raises(BadMeasurement, match=f"ended after 5 steps, and {8 + TURNS} are looked at"):
+    with pytest.raises(
+        BadMeasurement, match=f"ended after 5 steps, and {8 + TURNS} are looked at"
+    ):
         watched.limit  # noqa: B018
 
 
@@ -100,14 +112,18 @@ def test_two_watches_that_other_code_calls_end_at_the_same_step(time):
     assert not optimizer._global_optimizer_post_hooks
 
 
-def test_a_loop_that_calls_watch_in_each_epoch_is_watched_once_and_another_model_anew(time):
+def test_a_loop_that_calls_watch_in_each_epoch_is_watched_once_and_another_model_anew(
+    time,
+):
     pages = []
     hooks = []
 
     def fit(train, epochs):
         for _epoch in range(epochs):
             loader = DataLoader(Decoded(time), batch_size=16)
-            batches = steptime.watch(loader, steps=8, ceilings=CEILINGS, device="cpu", say=pages.append)
+            batches = steptime.watch(
+                loader, steps=8, ceilings=CEILINGS, device="cpu", say=pages.append
+            )
             for batch in batches:
                 train(batch)
                 hooks.append(len(optimizer._global_optimizer_post_hooks))
@@ -126,7 +142,9 @@ def test_without_an_optimizer_each_batch_is_a_turn(time):
     pages = []
     model = network().eval()
     loader = DataLoader(Decoded(time, 1e-3), batch_size=2)
-    for images, _labels in steptime.watch(loader, steps=8, ceilings=CEILINGS, say=pages.append):
+    for images, _labels in steptime.watch(
+        loader, steps=8, ceilings=CEILINGS, say=pages.append
+    ):
         model(images)
     assert pages[0].dominant == "input"
 
@@ -146,12 +164,19 @@ class Kept(Decoded):
 
 
 @pytest.mark.parametrize(("data", "batch_s"), [(Decoded, 0.016), (Kept, 0.0)])
-def test_a_batch_is_loaded_again_with_the_random_numbers_left_as_they_are(time, data, batch_s):
+def test_a_batch_is_loaded_again_with_the_random_numbers_left_as_they_are(
+    time, data, batch_s
+):
     generator = torch.Generator().manual_seed(3)
     loader = DataLoader(data(time), batch_size=8, shuffle=True, generator=generator)
     before = [generator.get_state(), torch.get_rng_state()]
     assert own_loop.again_s(loader) == pytest.approx(batch_s, abs=1e-3)
-    assert all(torch.equal(*pair) for pair in zip(before, [generator.get_state(), torch.get_rng_state()], strict=True))
+    assert all(
+        torch.equal(*pair)
+        for pair in zip(
+            before, [generator.get_state(), torch.get_rng_state()], strict=True
+        )
+    )
 
 
 def test_what_workers_and_streams_load_is_not_loaded_again(time):
@@ -202,18 +227,29 @@ def test_what_experiments_change_is_put_back(warm):
     def everything():
         return copy.deepcopy(
             {
-                "model": model.state_dict(), "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict(),
-                "gradients": [p.grad for p in model.parameters()], "losses": losses, "mean": mean, "n": n,
-                "counts": counts, "loader": vars(loader), "torch": torch.get_rng_state(), "python": random.getstate(),
-                "numpy": np.random.get_state()[1], "mode": model.training,
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "scheduler": scheduler.state_dict(),
+                "gradients": [p.grad for p in model.parameters()],
+                "losses": losses,
+                "mean": mean,
+                "n": n,
+                "counts": counts,
+                "loader": vars(loader),
+                "torch": torch.get_rng_state(),
+                "python": random.getstate(),
+                "numpy": np.random.get_state()[1],
+                "mode": model.training,
             }
-        )  # fmt: skip
+        )
 
     before = everything()
     gradients = [p.grad for p in model.parameters()]
     steptime.diagnose(step, loader.next_batch, budget_s=0.3, ceilings=CEILINGS)
     torch.testing.assert_close(everything(), before, rtol=0, atol=0, equal_nan=True)
-    assert all(p.grad is grad for p, grad in zip(model.parameters(), gradients, strict=True))
+    assert all(
+        p.grad is grad for p, grad in zip(model.parameters(), gradients, strict=True)
+    )
     step(loader.next_batch())
     assert everything()["n"] == before["n"] + 1
 
@@ -228,9 +264,11 @@ def test_tensors_that_torch_compile_traces_with_are_passed_over():
 
 
 def test_occasional_work_shorter_than_the_time_between_samples_counts_whole():
-    usual, longer = (lambda: Lines({("train", "a.py", 1): 1e-3})), ("log", "a.py", 2)
-    turns = [Step(step_s=1e-3, lines=usual()) for _ in range(60)]
-    for n, i in enumerate([4, 9, 19, 22, 31, 38, 44, 47, 58]):  # a sample falls into every second one
+    usual = Lines({("train", "a.py", 1): 1e-3})
+    longer = ("log", "a.py", 2)
+    turns = [Step(step_s=1e-3, lines=usual.copy()) for _ in range(60)]
+    # a sample falls into every second one
+    for n, i in enumerate([4, 9, 19, 22, 31, 38, 44, 47, 58]):
         turns[i] = Step(step_s=8e-3, lines=Lines({longer: 0.02} if n % 2 else {}))
     found = seen(turns, Lines())
     assert found.seconds_of[OCCASIONAL] == pytest.approx(9 * 7e-3 / 60)
@@ -239,7 +277,9 @@ def test_occasional_work_shorter_than_the_time_between_samples_counts_whole():
 
 def test_loops_of_the_last_places_in_the_code_alone_are_kept():
     for line in range(2 * own_loop._PLACES):
-        code = compile("\n" * line + "watched = steptime.watch([1], say=print)", "a script", "exec")
+        code = compile(
+            "\n" * line + "watched = steptime.watch([1], say=print)", "a script", "exec"
+        )
         exec(code, {"steptime": steptime})
     assert len(own_loop._LOOPS) == own_loop._PLACES
 
@@ -251,4 +291,6 @@ def test_the_time_of_a_batch_loaded_again_includes_that_of_picking_its_rows(time
                 time.work(0.03)
                 yield [*range(first, first + 8)]
 
-    assert own_loop.again_s(DataLoader(Kept(time), batch_sampler=Grouped())) == pytest.approx(0.03, abs=1e-3)
+    assert own_loop.again_s(
+        DataLoader(Kept(time), batch_sampler=Grouped())
+    ) == pytest.approx(0.03, abs=1e-3)

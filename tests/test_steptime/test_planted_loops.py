@@ -1,4 +1,6 @@
-"""The limit and the cause of each planted loop are named; where nothing dominates, that is said."""
+"""The limit and the cause of each planted loop are named; where nothing dominates, that
+is said.
+"""
 
 import json
 
@@ -8,7 +10,15 @@ import torch
 import steptime
 from tests.selection import sampled
 from tests.test_steptime import loops_communication
-from tests.test_steptime.planted_loops import BALANCED, CEILINGS, RANKED, SCRIPTS, STEPS, WATCHED, mixture
+from tests.test_steptime.planted_loops import (
+    BALANCED,
+    CEILINGS,
+    RANKED,
+    SCRIPTS,
+    STEPS,
+    WATCHED,
+    mixture,
+)
 
 pytestmark = pytest.mark.slow  # runs whole training loops
 # A few steps of many operators show them.
@@ -47,13 +57,17 @@ def check(found, loop):
 def test_a_step_is_named_with_its_limit_and_its_cause(time, loop):
     budget_s = 0.1 if loop.limit in OPERATORS else 8
     step, batches = loop.build(time)
-    found = steptime.find_bottleneck(step, batches, budget_s=budget_s, ceilings=CEILINGS, device="cpu")
+    found = steptime.find_bottleneck(
+        step, batches, budget_s=budget_s, ceilings=CEILINGS, device="cpu"
+    )
     check(found, loop)
 
 
 @pytest.mark.parametrize("loop", sampled(params(SCRIPTS), 2))
 def test_a_whole_training_is_named(time, loop):
-    found = steptime.diagnose(lambda: loop.build(time), steps=80, ceilings=CEILINGS, device="cpu")
+    found = steptime.diagnose(
+        lambda: loop.build(time), steps=80, ceilings=CEILINGS, device="cpu"
+    )
     check(found, loop)
 
 
@@ -62,16 +76,23 @@ def test_a_script_that_watches_its_loader_is_named(time, loop):
     pages = []
 
     def watch(batches):
-        return steptime.watch(batches, steps=80, ceilings=CEILINGS, device="cpu", say=pages.append)
+        return steptime.watch(
+            batches, steps=80, ceilings=CEILINGS, device="cpu", say=pages.append
+        )
 
     loop.build(time, watch)
     (page,) = pages  # also where the script calls watch twice
     check(page, loop)
 
 
-@pytest.mark.parametrize("kinds", sampled([pytest.param(kinds, id=", ".join(kinds)) for kinds in BALANCED], 2))
+@pytest.mark.parametrize(
+    "kinds",
+    sampled([pytest.param(kinds, id=", ".join(kinds)) for kinds in BALANCED], 2),
+)
 def test_in_a_balanced_loop_nothing_dominates(time, kinds):
-    found = steptime.find_bottleneck(*mixture(time, *kinds), budget_s=0.5, ceilings=CEILINGS)
+    found = steptime.find_bottleneck(
+        *mixture(time, *kinds), budget_s=0.5, ceilings=CEILINGS
+    )
     assert found.dominant is None, found
     assert "Nothing dominates" in str(found)
     for limit in kinds:
@@ -86,11 +107,18 @@ def spawned(folder, worker, loop):
 
 
 @pytest.mark.complete
-@pytest.mark.parametrize(("wanted", "build"), [pytest.param(*ranks, id=ranks[1].__name__) for ranks in RANKED])
-def test_a_rank_that_waits_for_another_is_told_from_the_one_that_is_slow(tmp_path, wanted, build):
+@pytest.mark.parametrize(
+    ("wanted", "build"),
+    [pytest.param(*ranks, id=ranks[1].__name__) for ranks in RANKED],
+)
+def test_a_rank_that_waits_for_another_is_told_from_the_one_that_is_slow(
+    tmp_path, wanted, build
+):
     pages = spawned(tmp_path, loops_communication.rank_in_virtual_time, build)
     for page, (limit, cause) in zip(pages, wanted, strict=True):
-        assert page["doubt"] or (page["dominant"] == limit and cause in page["line"]), page["text"]
+        assert page["doubt"] or (page["dominant"] == limit and cause in page["line"]), (
+            page["text"]
+        )
 
 
 @pytest.mark.complete

@@ -1,4 +1,6 @@
-"""Every instrument leaves the process as it was: compiled code, hooks, modes, random numbers, threads, handlers."""
+"""Every instrument leaves the process as it was: compiled code, hooks, modes, random
+numbers, threads, handlers.
+"""
 
 import gc
 import logging
@@ -24,12 +26,14 @@ from tests.needs import COMPILER, needs
 
 pytestmark = [
     pytest.mark.slow,  # compiles
-    pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning"),  # of torch's own modules
+    # of torch's own modules
+    pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning"),
 ]
 
 CEILINGS = steptime.Ceilings("planted", {"float32": 1e11}, 1e10, 1)
 BATCH = torch.ones(8, 16)
-RAN_COMPILED = []  # a 1 for each graph; no step refers to it, so that `diagnose` doesn't put it back
+# a 1 for each graph; no step refers to it, so that `diagnose` doesn't put it back
+RAN_COMPILED = []
 
 
 class Training:
@@ -38,9 +42,15 @@ class Training:
     def __init__(self, backend):
         torch.compiler.reset()
         with torch.random.fork_rng(devices=[]):
-            self.model = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+            self.model = torch.nn.Sequential(
+                torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4)
+            )
         self.optimizer = torch.optim.Adam(self.model.parameters())
-        self.forward = self.model if backend is None else torch.compile(self.model, backend=self.counting(backend))
+        self.forward = (
+            self.model
+            if backend is None
+            else torch.compile(self.model, backend=self.counting(backend))
+        )
 
     def counting(self, backend):
         compile_graph = torch._dynamo.lookup_backend(backend)
@@ -72,9 +82,15 @@ class Training:
 
 
 INSTRUMENTS = {
-    "find_bottleneck": lambda t: steptime.find_bottleneck(t.step, BATCH, budget_s=0.2, ceilings=CEILINGS),
-    "diagnose": lambda t: steptime.diagnose(t.step, BATCH, budget_s=0.2, ceilings=CEILINGS),
-    "diagnose a training": lambda t: steptime.diagnose(t.train, steps=4, ceilings=CEILINGS),
+    "find_bottleneck": lambda t: steptime.find_bottleneck(
+        t.step, BATCH, budget_s=0.2, ceilings=CEILINGS
+    ),
+    "diagnose": lambda t: steptime.diagnose(
+        t.step, BATCH, budget_s=0.2, ceilings=CEILINGS
+    ),
+    "diagnose a training": lambda t: steptime.diagnose(
+        t.train, steps=4, ceilings=CEILINGS
+    ),
     "watch": lambda t: watched(t.step),
     "watch a short loop": lambda t: watched(t.step, batches=3),
     "profile_step": lambda t: steptime.profile_step(t.step, BATCH, steps=2),
@@ -87,7 +103,15 @@ INSTRUMENTS = {
     "part": lambda t: in_a_part(t.step),
     "quiet_profiler": lambda t: quietly(t.step),
 }
-RUN_STEPS = "find_bottleneck", "diagnose", "watch", "profile_step", "counted_flop", "wait_lines", "memory_timeline"
+RUN_STEPS = (
+    "find_bottleneck",
+    "diagnose",
+    "watch",
+    "profile_step",
+    "counted_flop",
+    "wait_lines",
+    "memory_timeline",
+)
 
 
 def watched(step, batches=20):
@@ -95,7 +119,9 @@ def watched(step, batches=20):
     for batch in loop:
         step(batch)
     if batches < 10:
-        with pytest.raises(steptime.errors.BadMeasurement, match=f"ended after {batches} steps"):
+        with pytest.raises(
+            steptime.errors.BadMeasurement, match=f"ended after {batches} steps"
+        ):
             assert loop.limit
 
 
@@ -115,37 +141,68 @@ def process(training):
     return {
         "compiled graphs": (dict(counters["stats"]), dict(counters["frames"])),
         "streams": torch.cuda.current_stream() if torch.cuda.is_available() else None,
-        "hooks": [
-            len(value)
-            for owner in (*modules, hooks, training.optimizer)
-            for name, value in vars(owner).items()
-            if name.endswith("_hooks") and value is not None
-        ]
-        + [len(p._backward_hooks or ()) for p in training.model.parameters()],
+        "hooks": (
+            [
+                len(value)
+                for owner in (*modules, hooks, training.optimizer)
+                for name, value in vars(owner).items()
+                if name.endswith("_hooks") and value is not None
+            ]
+            + [len(p._backward_hooks or ()) for p in training.model.parameters()]
+        ),
         "modes": (
-            *(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled()),
+            *(
+                torch.is_grad_enabled(),
+                torch.is_inference_mode_enabled(),
+                torch.is_anomaly_enabled(),
+            ),
             *(torch.is_autocast_enabled("cpu"), torch.get_default_dtype()),
             torch.are_deterministic_algorithms_enabled(),
-            *(torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()),
+            *(
+                torch._C._len_torch_dispatch_stack(),
+                torch._C._len_torch_function_stack(),
+            ),
             *(m.training for m in modules),
         ),
         "random numbers": (
-            *torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state()),
+            *torch.get_rng_state().tolist(),
+            random.getstate(),
+            repr(np.random.get_state()),
         ),
         "threads": ([t.name for t in threading.enumerate()], torch.get_num_threads()),
         "clocks and handlers": (
-            *(sys.getswitchinterval(), sys.getprofile(), sys.gettrace(), sys.excepthook),
+            *(
+                sys.getswitchinterval(),
+                sys.getprofile(),
+                sys.gettrace(),
+                sys.excepthook,
+            ),
             signal.getitimer(signal.ITIMER_REAL)[0] > 0,  # pytest's own goes on
             *(signal.getsignal(number) for number in signal.valid_signals()),
-            *(gc.isenabled(), gc.get_threshold(), list(gc.callbacks), list(warnings.filters)),
+            *(
+                gc.isenabled(),
+                gc.get_threshold(),
+                list(gc.callbacks),
+                list(warnings.filters),
+            ),
         ),
         "profilers": torch.autograd.profiler._is_profiler_enabled,
         "methods": (
-            *(sorted(vars(torch.Tensor)), torch.serialization._save, vars(torch.nn.Module)["__call__"]),
-            *(_BaseDataLoaderIter.__next__, print, torch.save, gc.collect, logging.root.manager.disable),
+            *(
+                sorted(vars(torch.Tensor)),
+                torch.serialization._save,
+                vars(torch.nn.Module)["__call__"],
+            ),
+            *(
+                _BaseDataLoaderIter.__next__,
+                print,
+                torch.save,
+                gc.collect,
+                logging.root.manager.disable,
+            ),
             len(optimizers._global_optimizer_post_hooks),
         ),
-    }  # fmt: skip
+    }
 
 
 def calls_of_five_steps(training):
@@ -155,7 +212,8 @@ def calls_of_five_steps(training):
     return len(RAN_COMPILED) - before
 
 
-EAGER = pytest.param(None, marks=pytest.mark.nightly)  # a compiled step runs the same hooks and modes, and more
+# a compiled step runs the same hooks and modes, and more
+EAGER = pytest.param(None, marks=pytest.mark.nightly)
 INDUCTOR = pytest.param("inductor", marks=[pytest.mark.complete, needs(*COMPILER)])
 
 
@@ -165,18 +223,22 @@ def test_an_instrument_leaves_the_process_as_it_was(name, backend):
     training = Training(backend)
     calls = calls_of_five_steps(training)
     assert calls == (0 if backend is None else 10)
-    before, compiled_before = process(training), len(RAN_COMPILED)
+    before = process(training)
+    compiled_before = len(RAN_COMPILED)
     INSTRUMENTS[name](training)
     after = process(training)
     assert {key: after[key] for key in before if after[key] != before[key]} == {}
     if backend and name in RUN_STEPS:
         assert len(RAN_COMPILED) > compiled_before, "steps are judged as they run"
     assert calls_of_five_steps(training) == calls, "steps still run compiled"
-    assert process(training)["compiled graphs"] == before["compiled graphs"], "and nothing is compiled anew"
+    assert process(training)["compiled graphs"] == before["compiled graphs"], (
+        "and nothing is compiled anew"
+    )
 
 
 def test_a_step_that_first_runs_under_an_instrument_is_compiled_for_good():
-    training, before = Training("aot_eager"), len(RAN_COMPILED)
+    training = Training("aot_eager")
+    before = len(RAN_COMPILED)
     steptime.counted_flop(training.step)
     first = dict(counters["stats"])
     training.step()

@@ -28,7 +28,8 @@ BATCH = 64
 
 
 def a_step(model, optimizer, *, zero_last=False, keep=False, batches=1):
-    images, labels = torch.randn(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
+    images = torch.randn(BATCH, 3, 32, 32)
+    labels = torch.randint(0, 10, (BATCH,))
 
     def step():
         if not zero_last:
@@ -54,42 +55,77 @@ def test_every_category_is_what_the_arithmetic_says(cnn):
     predicted = costs.training_step("SimpleCNN", batch=BATCH).memory
     assert max(found.n_bytes[PARAMETERS]) == predicted.param_bytes
     assert max(found.n_bytes[GRADIENTS]) == predicted.gradient_bytes
-    steps = 4 * len(list(model.parameters()))  # Adam counts its steps, one number a parameter
+    # Adam counts its steps, one number a parameter
+    steps = 4 * len(list(model.parameters()))
     assert max(found.n_bytes[STATE]) == predicted.optimizer_bytes + steps
-    assert max(found.n_bytes[ACTIVATIONS]) == pytest.approx(predicted.activation_bytes, rel=0.01)
+    assert max(found.n_bytes[ACTIVATIONS]) == pytest.approx(
+        predicted.activation_bytes, rel=0.01
+    )
 
 
 def mlp_by_hand():
-    """Bytes kept for backward: the batch, each hidden layer after its ReLU, log-probabilities and labels."""
-    rows, widths = 256, (512, 1024, 1024, 10)
+    """Bytes kept for backward: the batch, each hidden layer after its ReLU,
+    log-probabilities and labels.
+    """
+    rows = 256
+    widths = (512, 1024, 1024, 10)
     layers = [nn.Linear(a, b) for a, b in itertools.pairwise(widths)]
     model = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
-    return model, lambda: torch.randn(rows, 512), torch.randint(10, (rows,)), 4 * rows * sum(widths)
+    return (
+        model,
+        lambda: torch.randn(rows, 512),
+        torch.randint(10, (rows,)),
+        4 * rows * sum(widths),
+    )
 
 
 class Block(nn.Module):
-    """A transformer's block, all of whose tensors of B x T x C numbers can be counted."""
+    """A transformer's block, all of whose tensors of B x T x C numbers
+    can be counted.
+    """
 
     def __init__(self, width, heads):
         super().__init__()
-        self.before, self.between, self.heads = nn.LayerNorm(width), nn.LayerNorm(width), heads
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.before = nn.LayerNorm(width)
+        self.between = nn.LayerNorm(width)
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
 
     def forward(self, x):
         b, t, c = x.shape
-        q, k, v = self.qkv(self.before(x)).view(b, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = (
+            self.qkv(self.before(x))
+            .view(b, t, 3, self.heads, c // self.heads)
+            .permute(2, 0, 3, 1, 4)
+        )
         mixed = nn.functional.scaled_dot_product_attention(q, k, v)
         x = x + self.out(mixed.transpose(1, 2).reshape(b, t, c))
         return x + self.down(nn.functional.gelu(self.up(self.between(x))))
 
 
 def transformer_by_hand():
-    """Per block, in widths: input, normalised, q, k, v, mixed, sum, normalised, 4 before and 4 after GELU."""
-    rows, seq, width, blocks = 4, 128, 128, 3
-    model = nn.Sequential(*(Block(width, 4) for _ in range(blocks)), nn.Flatten(), nn.Linear(seq * width, 10))
+    """Per block, in widths: input, normalised, q, k, v, mixed, sum, normalised, 4
+    before and 4 after GELU.
+    """
+    rows = 4
+    seq = 128
+    width = 128
+    blocks = 3
+    model = nn.Sequential(
+        *(Block(width, 4) for _ in range(blocks)),
+        nn.Flatten(),
+        nn.Linear(seq * width, 10),
+    )
     kept = 4 * rows * seq * width * (16 * blocks + 1)  # and the last block's result
-    return model, lambda: torch.randn(rows, seq, width), torch.randint(10, (rows,)), kept
+    return (
+        model,
+        lambda: torch.randn(rows, seq, width),
+        torch.randint(10, (rows,)),
+        kept,
+    )
 
 
 @pytest.mark.parametrize("by_hand", [mlp_by_hand, transformer_by_hand])
@@ -121,12 +157,21 @@ def test_phases_come_in_order_and_activations_are_gone_after_the_backward_pass(c
     found, _ = cnn
     assert list(found.times_s) == sorted(found.times_s)
     assert tuple(found.n_bytes) == CATEGORIES
-    assert all(len(values) == len(found.times_s) and min(values) >= 0 for values in found.n_bytes.values())
-    assert [phase.name for phase in found.phases] == ["forward", "backward", "optimizer"]
+    assert all(
+        len(values) == len(found.times_s) and min(values) >= 0
+        for values in found.n_bytes.values()
+    )
+    assert [phase.name for phase in found.phases] == [
+        "forward",
+        "backward",
+        "optimizer",
+    ]
     starts = [phase.start_s for phase in found.phases]
     assert starts == sorted(starts)
     assert found.n_bytes[ACTIVATIONS][0] == found.n_bytes[ACTIVATIONS][-1] == 0
-    top = found.times_s[found.n_bytes[ACTIVATIONS].index(max(found.n_bytes[ACTIVATIONS]))]
+    top = found.times_s[
+        found.n_bytes[ACTIVATIONS].index(max(found.n_bytes[ACTIVATIONS]))
+    ]
     assert found.phases[0].start_s < top <= found.phases[0].end_s
 
 
@@ -134,11 +179,17 @@ def test_gradients_of_the_step_before_are_there_until_they_are_dropped():
     model = models.SimpleCNN()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     whole = 4 * sum(p.numel() for p in model.parameters())
-    gradients = memory_timeline(a_step(model, optimizer), model, optimizer).n_bytes[GRADIENTS]
+    gradients = memory_timeline(a_step(model, optimizer), model, optimizer).n_bytes[
+        GRADIENTS
+    ]
     assert (gradients[0], min(gradients), gradients[-1]) == (whole, 0, whole)
-    kept = memory_timeline(a_step(model, optimizer, keep=True), model, optimizer).n_bytes[GRADIENTS]
+    kept = memory_timeline(
+        a_step(model, optimizer, keep=True), model, optimizer
+    ).n_bytes[GRADIENTS]
     assert min(kept) == whole
-    dropped = memory_timeline(a_step(model, optimizer, zero_last=True), model, optimizer).n_bytes[GRADIENTS]
+    dropped = memory_timeline(
+        a_step(model, optimizer, zero_last=True), model, optimizer
+    ).n_bytes[GRADIENTS]
     assert (dropped[0], max(dropped), dropped[-1]) == (0, whole, 0)
 
 
@@ -168,7 +219,9 @@ def test_inference_has_a_forward_phase_and_keeps_nothing():
 def test_buffers_count_as_parameters_and_frozen_ones_have_no_gradient():
     model = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64))
     model[0].requires_grad_(False)
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    optimizer = torch.optim.SGD(
+        [p for p in model.parameters() if p.requires_grad], lr=0.1
+    )
     x = torch.randn(32, 64)
 
     def step():
@@ -211,11 +264,17 @@ def op(name, ts, dur):
 
 
 def memory(ts, address, n_bytes, kind=1):
-    return {"name": "[memory]", "ts": ts, "args": {"Addr": address, "Bytes": n_bytes, "Device Type": kind}}
+    return {
+        "name": "[memory]",
+        "ts": ts,
+        "args": {"Addr": address, "Bytes": n_bytes, "Device Type": kind},
+    }
 
 
 def gpu_trace():
-    """A step on a GPU as its allocator reports it: blocks older than the trace are freed with an event."""
+    """A step on a GPU as its allocator reports it: blocks older than the trace are
+    freed with an event.
+    """
     return [
         memory(1, 10, 100),  # the gradient of the step before, at address 10
         mark(BEGIN, 2),
@@ -238,14 +297,20 @@ def gpu_trace():
 
 def test_a_trace_of_a_gpu_is_sorted_by_address_and_time():
     before = {10: (GRADIENTS, 100), 40: (STATE, 300), 50: (PARAMETERS, 70)}
-    found = timeline_of(gpu_trace(), "cuda", before, {10: (GRADIENTS, 120), 50: (PARAMETERS, 70)})
+    found = timeline_of(
+        gpu_trace(), "cuda", before, {10: (GRADIENTS, 120), 50: (PARAMETERS, 70)}
+    )
     assert found.n_bytes[PARAMETERS] == (70,) * len(found.times_s)
     assert found.n_bytes[STATE][0] == 300
     assert found.n_bytes[STATE][-1] == 0
     assert sorted(set(found.n_bytes[GRADIENTS])) == [0, 100, 120]
     assert max(found.n_bytes[ACTIVATIONS]) == 1000
     assert max(found.n_bytes[OTHER]) == 500
-    assert (found.peak_bytes, found.peak_operator, found.peak_phase) == (1970, "aten::empty", "forward")
+    assert (found.peak_bytes, found.peak_operator, found.peak_phase) == (
+        1970,
+        "aten::empty",
+        "forward",
+    )
     assert found.peak_s == pytest.approx(3e-6)
 
 
@@ -261,7 +326,9 @@ def test_bad_input_says_what_to_do():
     model = models.SimpleCNN()
     with pytest.raises(BadArgument, match="Pass its name without brackets"):
         memory_timeline(None, model)
-    with pytest.raises(BadArgument, match="Expected a torch module with parameters, got ReLU"):
+    with pytest.raises(
+        BadArgument, match="Expected a torch module with parameters, got ReLU"
+    ):
         memory_timeline(lambda: None, nn.ReLU())
     with pytest.raises(BadArgument, match="got one on meta"):
         memory_timeline(lambda: None, nn.Linear(2, 2, device="meta"))

@@ -1,4 +1,6 @@
-"""Where a step's time went: on traces made by hand, for a CPU and a GPU, and on real steps with planted parts."""
+"""Where a step's time went: on traces made by hand, for a CPU and a GPU, and on real
+steps with planted parts.
+"""
 
 import json
 from pathlib import Path
@@ -13,12 +15,22 @@ from steptime.annotations import Supply
 from steptime.errors import BadArgument, BadMeasurement
 from steptime.step import read_profile
 
-MAIN, BACKWARD = 1, 2
+MAIN = 1
+BACKWARD = 2
 STEP = partition.STEP
 
 
 def event(name, ts, dur, cat="cpu_op", tid=MAIN, **args):
-    return {"ph": "X", "name": name, "cat": cat, "ts": float(ts), "dur": float(dur), "tid": tid, "pid": 0, "args": args}
+    return {
+        "ph": "X",
+        "name": name,
+        "cat": cat,
+        "ts": float(ts),
+        "dur": float(dur),
+        "tid": tid,
+        "pid": 0,
+        "args": args,
+    }
 
 
 def named(name, ts, dur, tid=MAIN):
@@ -53,27 +65,56 @@ STEP_ON_CPU = [
 def test_every_instant_of_a_step_on_the_cpu_belongs_to_one_part():
     found = profile(STEP_ON_CPU)
     # backward: 50 + the 20 between its pieces + 130; other: what is left
-    expected = {"input": 190, "forward": 240, "backward": 200, "optimizer": 140, "other": 230}
+    expected = {
+        "input": 190,
+        "forward": 240,
+        "backward": 200,
+        "optimizer": 140,
+        "other": 230,
+    }
     assert microseconds(found) == expected
     assert sum(found.parts.values()) == pytest.approx(found.mean_s)
     assert found.share("input") == pytest.approx(0.19)
 
 
 def test_a_named_range_says_what_its_operators_and_its_python_are():
-    events = [named(STEP, 0, 100), named("steptime: optimizer", 20, 60), event("aten::add_", 30, 10)]
+    events = [
+        named(STEP, 0, 100),
+        named("steptime: optimizer", 20, 60),
+        event("aten::add_", 30, 10),
+    ]
     somebody_elses = named("my own name", 0, 100)
-    assert microseconds(profile([*events, somebody_elses])) == {"optimizer": 60, "other": 40}
+    assert microseconds(profile([*events, somebody_elses])) == {
+        "optimizer": 60,
+        "other": 40,
+    }
 
 
 def test_input_and_communication_inside_a_named_range_are_told_apart():
-    events = [named(STEP, 0, 100), named("steptime: backward", 0, 100), event("c10d::allreduce_", 50, 20)]
+    events = [
+        named(STEP, 0, 100),
+        named("steptime: backward", 0, 100),
+        event("c10d::allreduce_", 50, 20),
+    ]
     events += [named("steptime: input", 80, 10), event("aten::mm", 10, 20)]
-    assert microseconds(profile(events)) == {"backward": 70, "communication": 20, "input": 10}
+    assert microseconds(profile(events)) == {
+        "backward": 70,
+        "communication": 20,
+        "input": 10,
+    }
 
 
 def test_waiting_for_communication_of_another_thread_counts_only_where_no_operator_runs():
-    events = [named(STEP, 0, 100), event("aten::mm", 10, 30), named("gloo:all_reduce", 20, 60, tid=9)]
-    assert microseconds(profile(events)) == {"forward": 30, "communication": 40, "other": 30}
+    events = [
+        named(STEP, 0, 100),
+        event("aten::mm", 10, 30),
+        named("gloo:all_reduce", 20, 60, tid=9),
+    ]
+    assert microseconds(profile(events)) == {
+        "forward": 30,
+        "communication": 40,
+        "other": 30,
+    }
 
 
 def launch(ts, correlation, tid=MAIN, name="cudaLaunchKernel"):
@@ -95,7 +136,12 @@ STEP_ON_GPU = [
     kernel("implicit_convolve", 200, 200, 2),
     event("aten::_local_scalar_dense", 170, 300),
     launch(180, 9, name="cudaStreamSynchronize"),
-    event("autograd::engine::evaluate_function: ConvolutionBackward0", 500, 60, tid=BACKWARD),
+    event(
+        "autograd::engine::evaluate_function: ConvolutionBackward0",
+        500,
+        60,
+        tid=BACKWARD,
+    ),
     launch(520, 3, tid=BACKWARD),
     kernel("dgrad", 550, 150, 3),
     kernel("ncclDevKernel_AllReduce", 650, 150, 4),
@@ -146,7 +192,9 @@ def shifted(events, by):
 
 
 def test_means_are_per_step_and_the_middle_step_is_shown():
-    found = profile([*STEP_ON_CPU, *shifted(STEP_ON_CPU, 1000), *shifted(STEP_ON_CPU, 2000)])
+    found = profile(
+        [*STEP_ON_CPU, *shifted(STEP_ON_CPU, 1000), *shifted(STEP_ON_CPU, 2000)]
+    )
     assert found.steps == 3
     assert found.step_s == pytest.approx((1e-3,) * 3)
     assert microseconds(found)["forward"] == 240
@@ -161,7 +209,11 @@ def test_steps_that_do_not_do_the_same_work_are_noted():
     assert "did not do the same work" in found.notes[0]
 
 
-@pytest.mark.parametrize("events", [[], [named(STEP, 0, 10)], [event("aten::mm", 0, 10)]], ids=["none", "step", "mm"])
+@pytest.mark.parametrize(
+    "events",
+    [[], [named(STEP, 0, 10)], [event("aten::mm", 0, 10)]],
+    ids=["none", "step", "mm"],
+)
 def test_a_profiler_that_saw_nothing_says_so(events):
     with pytest.raises(BadMeasurement, match="returned no operators"):
         profile(events)
@@ -170,7 +222,10 @@ def test_a_profiler_that_saw_nothing_says_so(events):
 def test_without_the_gpus_events_the_hosts_profile_is_left_and_a_note_says_why():
     found = profile(STEP_ON_CPU, gpu=True)
     assert "NVreg_RestrictProfilingToAdminUsers" in found.notes[0]
-    assert (found.parts, found.spans) == (profile(STEP_ON_CPU).parts, profile(STEP_ON_CPU).spans)
+    assert (found.parts, found.spans) == (
+        profile(STEP_ON_CPU).parts,
+        profile(STEP_ON_CPU).spans,
+    )
     assert not profile(STEP_ON_CPU).notes
 
 
@@ -189,24 +244,44 @@ def training():
 
 
 @pytest.mark.slow
-def test_a_real_step_has_its_parts_and_a_trace_that_perfetto_can_open(training, tmp_path):
+def test_a_real_step_has_its_parts_and_a_trace_that_perfetto_can_open(
+    training, tmp_path
+):
     step, batch = training
     found = profiling.profile_step(step, batch, steps=3, path=tmp_path / "trace.json")
-    assert {"input", "forward", "backward", "optimizer", "other"} <= {k for k, s in found.parts.items() if s > 0}
+    assert {"input", "forward", "backward", "optimizer", "other"} <= {
+        k for k, s in found.parts.items() if s > 0
+    }
     assert sum(found.parts.values()) == pytest.approx(found.mean_s)
     assert json.loads(found.trace_path.read_text())["traceEvents"]
     assert any("convolution" in operator.name for operator in found.operators)
-    assert found.operators[0].name in str(found)  # the costliest: which one it is depends on the moment
+    # the costliest: which one it is depends on the moment
+    assert found.operators[0].name in str(found)
     assert "<table" in found._repr_html_()
 
 
 @pytest.mark.slow
 def test_what_a_source_or_a_loader_takes_is_input_also_inside_a_step(training):
     step, batch = training
-    assert profiling.profile_step(step, lambda: batch, steps=2, warmup=1).parts["input"] > 0
-    assert profiling.profile_step(lambda: step(batch), steps=2, warmup=1).parts["input"] == 0
-    loader = iter(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*batch), batch_size=4))
-    assert profiling.profile_step(lambda: step(next(loader)), steps=2, warmup=0).parts["input"] > 0
+    assert (
+        profiling.profile_step(step, lambda: batch, steps=2, warmup=1).parts["input"]
+        > 0
+    )
+    assert (
+        profiling.profile_step(lambda: step(batch), steps=2, warmup=1).parts["input"]
+        == 0
+    )
+    loader = iter(
+        torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(*batch), batch_size=4
+        )
+    )
+    assert (
+        profiling.profile_step(lambda: step(next(loader)), steps=2, warmup=0).parts[
+            "input"
+        ]
+        > 0
+    )
 
 
 @pytest.mark.slow
@@ -223,7 +298,10 @@ def test_named_parts_reach_the_profile_and_other_names_are_refused():
             torch.ones(256, 256) @ torch.ones(256, 256)
 
     assert profiling.profile_step(step, steps=2).parts["optimizer"] > 0
-    with pytest.raises(BadArgument, match="one of input, copies"), profiling.part("lunch"):
+    with (
+        pytest.raises(BadArgument, match="one of input, copies"),
+        profiling.part("lunch"),
+    ):
         pass
 
 
@@ -251,7 +329,9 @@ def test_an_error_of_the_step_is_its_own_and_the_next_profile_works(training):
 )
 def test_bad_input_says_what_to_do(training, arguments, words):
     with pytest.raises(BadArgument, match=words):
-        profiling.profile_step(**{"step": training[0], "batches": training[1], **arguments})
+        profiling.profile_step(
+            **{"step": training[0], "batches": training[1], **arguments}
+        )
 
 
 @pytest.mark.slow

@@ -8,7 +8,10 @@ from steptime.errors import BadArgument
 
 
 def matmul(**rates):
-    return {"matmul_flop_per_s": rates, "highest_flop_per_s": {dtype: 1.1 * rate for dtype, rate in rates.items()}}
+    return {
+        "matmul_flop_per_s": rates,
+        "highest_flop_per_s": {dtype: 1.1 * rate for dtype, rate in rates.items()},
+    }
 
 
 GPU = Ceilings(
@@ -16,13 +19,20 @@ GPU = Ceilings(
     copy_bytes_per_s=2e9,
     **matmul(float32=50e12, bfloat16=700e12),
     peaks={"float32": 60e12, "bfloat16": 900e12, "float16": 900e12},
-    remarks={"float16": "the device has too little free memory for the smallest shape."},
+    remarks={
+        "float16": "the device has too little free memory for the smallest shape."
+    },
 )
 
 
 @pytest.fixture
 def cpu():
-    ceilings = {"device": "Test CPU", "threads": torch.get_num_threads(), "peaks": {}, "remarks": {}}
+    ceilings = {
+        "device": "Test CPU",
+        "threads": torch.get_num_threads(),
+        "peaks": {},
+        "remarks": {},
+    }
     return dataclasses.replace(GPU, **matmul(float32=1e12), **ceilings)
 
 
@@ -32,7 +42,9 @@ def test_both_shares_and_what_they_are_shares_of():
     assert found.of_ceiling == pytest.approx(0.5)
     assert found.of_peak == pytest.approx(25 / 60)
     assert found.suspects == ()
-    assert "0.4% of 50.0 TFLOP/s" in str(utilization(0.2e12, 1.0, ceilings=GPU)), "small shares keep a digit"
+    assert "0.4% of 50.0 TFLOP/s" in str(utilization(0.2e12, 1.0, ceilings=GPU)), (
+        "small shares keep a digit"
+    )
     assert str(found).splitlines() == [
         "25.0 TFLOP in 1.00 s: 25.0 TFLOP/s in float32 on NVIDIA Fake 9000",
         "share of the measured ceiling: 50% of 50.0 TFLOP/s, a matmul on this machine",
@@ -64,7 +76,10 @@ def test_over_the_ceiling_is_a_mistake_to_find_and_never_clipped():
     assert found.of_ceiling == pytest.approx(2.0)
     said = str(found)
     assert "200% of 50.0 TFLOP/s" in said
-    assert "A share over 100 %: the ceiling is too low, or something is wrong. Check, in this order:" in said
+    assert (
+        "A share over 100 %: the ceiling is too low, or something is wrong. Check, in"
+        " this order:" in said
+    )
     first, second, third = found.suspects
     assert first.startswith("the dtype: in bfloat16 it would be 14% of the ceiling")
     assert second.startswith("the FLOP: a multiply-add counts 2")
@@ -76,7 +91,10 @@ def test_another_number_of_threads_comes_first(cpu):
     first, *others = utilization(2e12, 1.0, ceilings=other).suspects
     assert f"that of {other.threads}, torch uses {torch.get_num_threads()} now" in first
     assert not any("clock" in suspect for suspect in others)
-    assert not any("threads" in suspect for suspect in utilization(2e12, 1.0, ceilings=cpu).suspects)
+    assert not any(
+        "threads" in suspect
+        for suspect in utilization(2e12, 1.0, ceilings=cpu).suspects
+    )
 
 
 def test_the_ceilings_own_noise_and_a_busy_machine_are_named(cpu):
@@ -84,15 +102,23 @@ def test_the_ceilings_own_noise_and_a_busy_machine_are_named(cpu):
     suspects = " ".join(utilization(1.05e12, 1.0, ceilings=busy).suspects)
     assert "its own readings reach 1.10 TFLOP/s" in suspects
     assert "the machine was busy" in suspects
-    assert "its own readings" not in " ".join(utilization(1.2e12, 1.0, ceilings=busy).suspects)
+    assert "its own readings" not in " ".join(
+        utilization(1.2e12, 1.0, ceilings=busy).suspects
+    )
 
 
 def test_a_ceiling_of_a_slower_clock_is_named_with_that_clock():
-    hot = dataclasses.replace(GPU, remarks={"clock": "1065 MHz of 1590 MHz, 70 W of 70 W, 71 °C at the end."})
-    assert utilization(55e12, 1.0, ceilings=hot).suspects[-1] == (
-        "the ceiling: it was measured at a clock of 1065 MHz of 1590 MHz, 70 W of 70 W, 71 °C at the end."
+    hot = dataclasses.replace(
+        GPU, remarks={"clock": "1065 MHz of 1590 MHz, 70 W of 70 W, 71 °C at the end."}
     )
-    assert not any("1065" in one for one in utilization(45e12, 1.0, ceilings=hot).suspects)
+    assert (
+        utilization(55e12, 1.0, ceilings=hot).suspects[-1]
+        == "the ceiling: it was measured at a clock of 1065 MHz of 1590 MHz, 70 W of 70"
+        " W, 71 °C at the end."
+    )
+    assert not any(
+        "1065" in one for one in utilization(45e12, 1.0, ceilings=hot).suspects
+    )
 
 
 def test_over_the_peak_alone_is_possible_where_the_ceiling_is_too():
@@ -119,4 +145,7 @@ def test_bad_input_says_what_to_do(cpu):
 def test_small_ceilings_work_on_small_tensors(monkeypatch):
     monkeypatch.setattr(ceilings, "_readings", lambda work, sync: [1.0] * 7)
     small = ceilings.measure_ceilings("cpu", small=True)
-    assert (small.copy_bytes_per_s, small.matmul_flop_per_s) == (2 * 2**24, {"float32": 2 * 512**3})
+    assert (small.copy_bytes_per_s, small.matmul_flop_per_s) == (
+        2 * 2**24,
+        {"float32": 2 * 512**3},
+    )

@@ -1,4 +1,6 @@
-"""Samples of a thread's stack name the function and the line that it spends its time in."""
+"""Samples of a thread's stack name the function and the line that it spends its time
+in.
+"""
 
 import ctypes
 import json
@@ -39,7 +41,8 @@ def test_a_threads_stack_is_sampled_while_it_works_and_while_it_waits():
     assert {now for now, place, _ in samples.seen if place[0] == "waiting"} == {5}
 
 
-# Collections let the loop's thread go on, and its functions leave frames of other sizes in each other's place.
+# Collections let the loop's thread go on, and its functions leave frames of other sizes
+# in each other's place.
 _COLLECTING_LOOP = """
 import contextlib, gc, random, threading, time
 from steptime import stack_samples
@@ -64,7 +67,12 @@ assert gc.isenabled()
 
 @pytest.mark.complete
 def test_the_frames_that_are_sampled_outlive_the_garbage_collector():
-    ran = subprocess.run([sys.executable, "-c", _COLLECTING_LOOP], capture_output=True, text=True, timeout=300)
+    ran = subprocess.run(
+        [sys.executable, "-c", _COLLECTING_LOOP],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
@@ -84,14 +92,17 @@ def test_python_lets_the_sampler_run_at_once_unless_the_loop_has_threads_of_its_
     other.start()
     begun.wait()
     with StackSamples().taken():
-        assert sys.getswitchinterval() == usual_s, "its threads take turns as they do without a watch"
+        assert sys.getswitchinterval() == usual_s, (
+            "its threads take turns as they do without a watch"
+        )
     stop.set()
     other.join()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets waits end late")
 def test_the_samplers_waits_end_in_time():
-    """Each operator lets it wait anew: a wait that ends late never asks for the interpreter.
+    """Each operator lets it wait anew: a wait that ends late never asks for the
+    interpreter.
 
     Python between short operators would get no samples.
     """
@@ -99,7 +110,8 @@ def test_the_samplers_waits_end_in_time():
 
     class Noting(StackSamples):
         def take(self, stack, lasted_s):
-            slack_ns.append(ctypes.CDLL(None).prctl(30, 0, 0, 0, 0))  # PR_GET_TIMERSLACK
+            # PR_GET_TIMERSLACK
+            slack_ns.append(ctypes.CDLL(None).prctl(30, 0, 0, 0, 0))
 
     with Noting().taken():
         while not slack_ns:
@@ -109,10 +121,11 @@ def test_the_samplers_waits_end_in_time():
 
 @pytest.mark.slow
 def test_work_in_c_counts_for_its_caller_where_it_lets_others_run_only_in_what_it_calls_back():
-    """json.dumps in C holds the interpreter until it calls a function of Python: there all samples are taken.
+    """json.dumps in C holds the interpreter until it calls a function of Python: there
+    all samples are taken.
 
-    At once, the thread asks for its turn again. A sampler that gave it up before it had read the stack would find the
-    function at its end.
+    At once, the thread asks for its turn again. A sampler that gave it up before it had
+    read the stack would find the function at its end.
     """
     samples = StackSamples()
 
@@ -135,7 +148,12 @@ def test_work_in_c_counts_for_its_caller_where_it_lets_others_run_only_in_what_i
 def test_a_function_that_waits_in_a_collective_is_named_so():
     path = f"{torch.distributed.__path__[0]}/collectives.py"
     names = {"place_of": place_of, "stack_of": stack_of, "sys": sys}
-    exec(compile("def all_reduce(): return place_of(stack_of(sys._getframe()))", path, "exec"), names)
+    exec(
+        compile(
+            "def all_reduce(): return place_of(stack_of(sys._getframe()))", path, "exec"
+        ),
+        names,
+    )
 
     def step():
         return names["all_reduce"]()
@@ -144,6 +162,8 @@ def test_a_function_that_waits_in_a_collective_is_named_so():
 
 
 def test_the_function_with_the_most_seconds_is_named_with_its_longest_line():
-    lines = Lines({("often", "a.py", 1): 0.2, ("often", "a.py", 2): 0.3, ("once", "a.py", 9): 0.4})
+    lines = Lines(
+        {("often", "a.py", 1): 0.2, ("often", "a.py", 2): 0.3, ("once", "a.py", 9): 0.4}
+    )
     assert longest(lines) == "often (a.py, line 2)"
     assert not longest(Lines())

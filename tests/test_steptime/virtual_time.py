@@ -1,4 +1,5 @@
-"""Clocks for planted loops: a virtual one, which operators and planned work move, and a real one.
+"""Clocks for planted loops: a virtual one, which operators and planned work move, and a
+real one.
 
 On the virtual clock, what is found depends on no other program. The real one is for
 benchmarks/bottlenecks.py.
@@ -34,7 +35,8 @@ BYTES_PER_S = 1e9
 LINK_BYTES_PER_S = 2e7  # between ranks
 FAULT_S = 2.5e-5  # of a page
 NEW_BYTES = 2**25  # tensors from this size on take new memory, as with glibc
-UNEXPLAINED = ("sort", "linalg_qr")  # neither their bytes nor their FLOP explain their time
+# neither their bytes nor their FLOP explain their time
+UNEXPLAINED = ("sort", "linalg_qr")
 UNEXPLAINED_S = 0.2
 WORK_S = 0.02  # of the host, where a loop plans no other time
 
@@ -43,13 +45,17 @@ _COPY, _MATMUL = (
     Ceiling(rate, rate, rate, unit, at="planted", n=1, runs=1)
     for rate, unit in ((BYTES_PER_S, "B/s"), (FLOP_PER_S, "FLOP/s"))
 )
-MEASURED = MeasuredCeilings("planted", 1, _COPY, {"float32": _MATMUL}, (), {}, {}, {}, "")  # as labkit has them
+# as labkit has them
+MEASURED = MeasuredCeilings(
+    "planted", 1, _COPY, {"float32": _MATMUL}, (), {}, {}, {}, ""
+)
 
 
 class VirtualTime:
     """A clock that each operator moves by its launch, and by its FLOP or its bytes.
 
-    Work and waits of the host move it too. A sampler of the thread that made it sees them.
+    Work and waits of the host move it too. A sampler of the thread that made it sees
+    them.
     """
 
     def __init__(self):
@@ -90,11 +96,20 @@ class VirtualTime:
         call = operator_timing.described(func, args, kwargs, out, 0.0)
         # More threads than cores wait for each other.
         slower = max(torch.get_num_threads() / gains.cores(), 1.0)
-        makes = bool(func._schema.returns) and func._schema.returns[0].alias_info is None
-        if makes and call.n_bytes and isinstance(out, torch.Tensor) and out.nbytes >= NEW_BYTES:
+        makes = (
+            bool(func._schema.returns) and func._schema.returns[0].alias_info is None
+        )
+        if (
+            makes
+            and call.n_bytes
+            and isinstance(out, torch.Tensor)
+            and out.nbytes >= NEW_BYTES
+        ):
             self.fault(out.nbytes // 4096)
         bytes_per_s = LINK_BYTES_PER_S if call.group == "communication" else BYTES_PER_S
-        self.now_s += LAUNCH_S + slower * max(call.flop / FLOP_PER_S, call.n_bytes / bytes_per_s)
+        self.now_s += LAUNCH_S + slower * max(
+            call.flop / FLOP_PER_S, call.n_bytes / bytes_per_s
+        )
         self.now_s += UNEXPLAINED_S * (call.name in UNEXPLAINED)
         if self.samples is not None and threading.get_ident() == self.thread:
             self.samples.take(stack_of(sys._getframe(depth)), self.now_s - begin_s)
@@ -102,7 +117,9 @@ class VirtualTime:
 
 
 class SharedTime(VirtualTime):
-    """The same for one of several ranks: a collective begins when the last of them comes."""
+    """The same for one of several ranks: a collective begins when the last of them
+    comes.
+    """
 
     def __init__(self):
         super().__init__()
@@ -117,7 +134,9 @@ class SharedTime(VirtualTime):
             self.now_s = latest.item()
             if self.samples is not None:
                 self.samples.take(stack_of(sys._getframe(2)), self.now_s - begin_s)
-            n_bytes = sum(x.nbytes for x in tree_leaves(args) if isinstance(x, torch.Tensor))
+            n_bytes = sum(
+                x.nbytes for x in tree_leaves(args) if isinstance(x, torch.Tensor)
+            )
             self.now_s += n_bytes / LINK_BYTES_PER_S
         out = super().operator(func, args, kwargs, depth=3)
         self.communicated_s += shared * (self.now_s - begin_s)
@@ -125,7 +144,9 @@ class SharedTime(VirtualTime):
 
 
 def run_on(time, put=setattr):
-    """Measure everything on a virtual clock, seldom: all readings of a thing are alike."""
+    """Measure everything on a virtual clock, seldom: all readings of a
+    thing are alike.
+    """
     for module, name, few in (
         (budget, "_ROUNDS", 2), (bottleneck, "_TINY_STEPS", 3), (bottleneck, "_READING_S", 0.0),
         (budget, "_LOOK_S", 0.0), (pace, "_WARM_UP", 1), (own_loop, "_STEPS", 80),

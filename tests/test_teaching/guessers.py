@@ -1,11 +1,35 @@
-"""Solvers that know nothing of the subject: each gives every option a number, and chooses the greatest."""
+"""Solvers that know nothing of the subject: each gives every option a number, and
+chooses the greatest.
+"""
 
 import collections
 import math
 import re
 
-HEDGES = {"may", "mostly", "most", "about", "some", "can", "often", "probably", "usually", "depends"}
-ABSOLUTES = {"all", "always", "never", "none", "every", "only", "nothing", "alone", "no", "any"}
+HEDGES = {
+    "may",
+    "mostly",
+    "most",
+    "about",
+    "some",
+    "can",
+    "often",
+    "probably",
+    "usually",
+    "depends",
+}
+ABSOLUTES = {
+    "all",
+    "always",
+    "never",
+    "none",
+    "every",
+    "only",
+    "nothing",
+    "alone",
+    "no",
+    "any",
+}
 
 
 def words(text):
@@ -22,7 +46,9 @@ def ranks(values):
 
 
 def by_rank(place):
-    """The option whose number has this place among the four, from the least on; else whose length has it."""
+    """The option whose number has this place among the four, from the least on; else
+    whose length has it.
+    """
 
     def guess(task, options):
         values = [number(option) for option in options]
@@ -33,7 +59,11 @@ def by_rank(place):
 
 
 def hedging(task, options):
-    return [sum(word in HEDGES for word in words(o)) - sum(word in ABSOLUTES for word in words(o)) for o in options]
+    return [
+        sum(word in HEDGES for word in words(o))
+        - sum(word in ABSOLUTES for word in words(o))
+        for o in options
+    ]
 
 
 RULES = {
@@ -43,7 +73,9 @@ RULES = {
 
 
 def share_right(guess, questions):
-    """The share that a guesser gets right of (task, options, place of the right one); ties count by their number."""
+    """The share that a guesser gets right of (task, options, place of the right one);
+    ties count by their number.
+    """
     score = 0.0
     for task, options, right in questions:
         values = list(guess(task, options))
@@ -53,16 +85,23 @@ def share_right(guess, questions):
 
 
 def frequencies(questions):
-    """A guesser that has counted how often whole options, and their words, are right in these questions."""
-    right, wrong = collections.Counter(), collections.Counter()
+    """A guesser that has counted how often whole options, and their words, are right in
+    these questions.
+    """
+    right = collections.Counter()
+    wrong = collections.Counter()
     for _, options, place in questions:
         for i, option in enumerate(options):
             (right if i == place else wrong).update({option, *words(option)})
-    n, m = len(questions), sum(len(options) - 1 for _, options, _ in questions)
+    n = len(questions)
+    m = sum(len(options) - 1 for _, options, _ in questions)
 
     def guess(task, options):
         return [
-            sum(math.log((right[w] + 1) / (n + 2)) - math.log((wrong[w] + 1) / (m + 2)) for w in {o, *words(o)})
+            sum(
+                math.log((right[w] + 1) / (n + 2)) - math.log((wrong[w] + 1) / (m + 2))
+                for w in {o, *words(o)}
+            )
             for o in options
         ]
 

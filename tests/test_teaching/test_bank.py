@@ -1,4 +1,6 @@
-"""Quiz, deck and exam: each opens with the tool that it is for, and says why an option is right or wrong."""
+"""Quiz, deck and exam: each opens with the tool that it is for, and says why an option
+is right or wrong.
+"""
 
 import collections
 import csv
@@ -26,11 +28,15 @@ QTI = {"q": "http://www.imsglobal.org/xsd/imsqti_v2p2"}
 
 @needs("jinja2")
 def test_a_quiz_page_replies_to_each_option_and_loads_nothing(tmp_path):
-    assert main(["quiz", "03", "-o", str(tmp_path / "quiz.html"), "--questions", "4"]) == 0
+    assert (
+        main(["quiz", "03", "-o", str(tmp_path / "quiz.html"), "--questions", "4"]) == 0
+    )
     page = (tmp_path / "quiz.html").read_text(encoding="utf-8")
     assert page.count("What is wrong in this answer to exercise 03.") == 4
     for card in bank.cards("03")[:4]:
-        assert html.escape(card.code, quote=False) in html.unescape(page).replace("<", "&lt;").replace(">", "&gt;")
+        assert html.escape(card.code, quote=False) in html.unescape(page).replace(
+            "<", "&lt;"
+        ).replace(">", "&gt;")
     replies = re.findall(r"<p>((?:Right|No)\b.*?)</p></details>", page)
     assert len(replies) == page.count("<summary>") == 16
     assert sum(reply.startswith("Right. ") for reply in replies) == 4
@@ -40,7 +46,9 @@ def test_a_quiz_page_replies_to_each_option_and_loads_nothing(tmp_path):
 
 
 @needs("jinja2")
-def test_a_quiz_is_a_notebook_too_and_another_ending_is_refused(tmp_path, capsys, monkeypatch):
+def test_a_quiz_is_a_notebook_too_and_another_ending_is_refused(
+    tmp_path, capsys, monkeypatch
+):
     nbformat = pytest.importorskip("nbformat")
     assert main(["quiz", "01", "-o", str(tmp_path / "quiz.ipynb")]) == 0
     notebook = nbformat.read(tmp_path / "quiz.ipynb", as_version=4)
@@ -49,7 +57,8 @@ def test_a_quiz_is_a_notebook_too_and_another_ending_is_refused(tmp_path, capsys
     assert len(notebook.cells) == 1 + len(bank.cards("01"))
     assert main(["quiz", "01", "-o", str(tmp_path / "quiz.pdf")]) == 1
     assert ".ipynb or .html" in capsys.readouterr().err
-    monkeypatch.setattr(bank, "cards", lambda notebook, seed: [])  # its answers aren't code
+    # its answers aren't code
+    monkeypatch.setattr(bank, "cards", lambda notebook, seed: [])
     assert main(["quiz", "01", "-o", str(tmp_path / "quiz.html")]) == 1
 
 
@@ -89,21 +98,47 @@ NOTEBOOKS = ["00", "01", "05", "18"]
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("exam")
-    command = ["exam", "--notebooks", *NOTEBOOKS, "--questions", "12", "--seed", str(SEED), "-o", str(folder)]
+    command = [
+        "exam",
+        "--notebooks",
+        *NOTEBOOKS,
+        "--questions",
+        "12",
+        "--seed",
+        str(SEED),
+        "-o",
+        str(folder),
+    ]
     assert main(command) == 0
     return folder
 
 
 def test_both_forms_have_the_same_strata_and_no_item_in_common():
     first, second = exam.forms(NOTEBOOKS, 12, SEED)
-    strata = [[(one.item.notebook, one.item.kind) for one in form] for form in (first, second)]
+    strata = [
+        [(one.item.notebook, one.item.kind) for one in form] for form in (first, second)
+    ]
     assert strata[0] == strata[1]
-    assert collections.Counter(strata[0]) == {(n, kind): 1 for n in NOTEBOOKS for kind in exam.KINDS}
+    assert collections.Counter(strata[0]) == {
+        (n, kind): 1 for n in NOTEBOOKS for kind in exam.KINDS
+    }
     assert {one.item.name for one in first} & {one.item.name for one in second} == set()
-    assert [sum(one.item.points for one in form) for form in (first, second)] == [28, 28]
-    assert exam.forms(NOTEBOOKS, 12, SEED) == (first, second) != exam.forms(NOTEBOOKS, 12, SEED + 1)
+    assert [sum(one.item.points for one in form) for form in (first, second)] == [
+        28,
+        28,
+    ]
+    assert (
+        exam.forms(NOTEBOOKS, 12, SEED)
+        == (first, second)
+        != exam.forms(NOTEBOOKS, 12, SEED + 1)
+    )
     for form in (first, second):
-        assert collections.Counter(question.right for question in form) == {0: 3, 1: 3, 2: 3, 3: 3}
+        assert collections.Counter(question.right for question in form) == {
+            0: 3,
+            1: 3,
+            2: 3,
+            3: 3,
+        }
         for question in form:
             assert question.options[question.right] == question.item.options[0]
 
@@ -117,7 +152,10 @@ def test_too_many_questions_are_refused_with_what_there_is():
 @needs("jinja2")
 def test_the_exam_has_name_points_and_time_and_the_key_says_why(written):
     for letter, form in zip("AB", exam.forms(NOTEBOOKS, 12, SEED), strict=True):
-        shown, key = (html.unescape((written / letter / n).read_text("utf-8")) for n in ("exam.html", "key.html"))
+        shown, key = (
+            html.unescape((written / letter / n).read_text("utf-8"))
+            for n in ("exam.html", "key.html")
+        )
         for words in ("Name:", "of 28", "12 questions, 28 points, 28 minutes", "@page"):
             assert words in shown
         assert not re.search(r"""(src|href)\s*=""", shown)
@@ -125,14 +163,25 @@ def test_the_exam_has_name_points_and_time_and_the_key_says_why(written):
             assert one.item.task in shown
             assert all(text in shown and why in key for text, why, _ in one.options)
             assert one.item.options[0][1] not in shown
-        assert re.findall(r"<p>([abcd])\. Item", key) == ["abcd"[one.right] for one in form]
-        rows = list(csv.reader((written / letter / "answers.csv").read_text("utf-8").splitlines()))
-        assert rows == [["student", *(o.item.name for o in form)], ["key", *("abcd"[o.right] for o in form)]]
+        assert re.findall(r"<p>([abcd])\. Item", key) == [
+            "abcd"[one.right] for one in form
+        ]
+        rows = list(
+            csv.reader(
+                (written / letter / "answers.csv").read_text("utf-8").splitlines()
+            )
+        )
+        assert rows == [
+            ["student", *(o.item.name for o in form)],
+            ["key", *("abcd"[o.right] for o in form)],
+        ]
 
 
 @needs("jinja2")
 def test_moodle_gets_one_right_answer_a_question_and_all_feedback(written):
-    """The elements are those of https://docs.moodle.org/en/Moodle_XML_format for a multiple choice."""
+    """The elements are those of https://docs.moodle.org/en/Moodle_XML_format for a
+    multiple choice.
+    """
     form, _ = exam.forms(NOTEBOOKS, 12, SEED)
     category, *questions = ElementTree.parse(written / "A" / "moodle.xml").getroot()
     assert category.get("type") == "category"
@@ -141,18 +190,32 @@ def test_moodle_gets_one_right_answer_a_question_and_all_feedback(written):
         assert question.get("type") == "multichoice"
         assert question.findtext("name/text") == one.item.name
         text = question.findtext("questiontext/text")
-        assert html.escape(one.item.task, quote=False) in text.replace("&#39;", "'").replace("&#34;", '"')
+        assert html.escape(one.item.task, quote=False) in text.replace(
+            "&#39;", "'"
+        ).replace("&#34;", '"')
         assert float(question.findtext("defaultgrade")) == one.item.points
         assert question.findtext("single") == "true"
         answers = question.findall("answer")
-        assert [answer.get("fraction") for answer in answers] == ["100" if i == one.right else "0" for i in range(4)]
+        assert [answer.get("fraction") for answer in answers] == [
+            "100" if i == one.right else "0" for i in range(4)
+        ]
         told = [
-            tuple(html.unescape(answer.findtext(f"{part}text")) for part in ("", "feedback/")) for answer in answers
+            tuple(
+                html.unescape(answer.findtext(f"{part}text"))
+                for part in ("", "feedback/")
+            )
+            for answer in answers
         ]
         assert told == [(text, why) for text, why, _ in one.options]
 
 
-ITEM = ["responseDeclaration", "outcomeDeclaration", "outcomeDeclaration", "itemBody", "responseProcessing"]
+ITEM = [
+    "responseDeclaration",
+    "outcomeDeclaration",
+    "outcomeDeclaration",
+    "itemBody",
+    "responseProcessing",
+]
 
 
 def tags(element):
@@ -160,24 +223,43 @@ def tags(element):
 
 
 @needs("jinja2")
-def test_qti_items_have_the_structure_of_the_specification_and_score_the_right_choice(written):
-    """The order of elements and the attributes that imsqti_v2p2.xsd asks for; the schema itself isn't shipped."""
+def test_qti_items_have_the_structure_of_the_specification_and_score_the_right_choice(
+    written,
+):
+    """The order of elements and the attributes that imsqti_v2p2.xsd asks for; the
+    schema itself isn't shipped.
+    """
     form, _ = exam.forms(NOTEBOOKS, 12, SEED)
     with zipfile.ZipFile(written / "A" / "qti.zip") as package:
-        files = {name: ElementTree.fromstring(package.read(name)) for name in package.namelist()}
+        files = {
+            name: ElementTree.fromstring(package.read(name))
+            for name in package.namelist()
+        }
     for one in form:
         root = files[f"items/{one.item.name}.xml"]
         assert root.tag == f"{{{QTI['q']}}}assessmentItem"
         assert {"identifier", "title", "adaptive", "timeDependent"} <= set(root.attrib)
         assert tags(root) == [*ITEM, *["modalFeedback"] * 4]
         assert tags(root[0]) == ["correctResponse", "mapping"]
-        assert root.findtext(".//q:correctResponse/q:value", namespaces=QTI) == "abcd"[one.right]
+        assert (
+            root.findtext(".//q:correctResponse/q:value", namespaces=QTI)
+            == "abcd"[one.right]
+        )
         (entry,) = root.iterfind(".//q:mapEntry", QTI)
-        assert (entry.get("mapKey"), float(entry.get("mappedValue"))) == ("abcd"[one.right], one.item.points)
+        assert (entry.get("mapKey"), float(entry.get("mappedValue"))) == (
+            "abcd"[one.right],
+            one.item.points,
+        )
         (choice,) = root.iterfind(".//q:choiceInteraction", QTI)
-        assert (choice.get("responseIdentifier"), choice.get("maxChoices")) == ("RESPONSE", "1")
+        assert (choice.get("responseIdentifier"), choice.get("maxChoices")) == (
+            "RESPONSE",
+            "1",
+        )
         assert tags(choice) == ["prompt", *["simpleChoice"] * 4]
-        assert [child.text for child in choice] == [one.item.task, *(text for text, _, _ in one.options)]
+        assert [child.text for child in choice] == [
+            one.item.task,
+            *(text for text, _, _ in one.options),
+        ]
         assert [child.text for child in root[5:]] == [why for _, why, _ in one.options]
         assert one.item.code in "".join(root.itertext())
 
@@ -185,9 +267,16 @@ def test_qti_items_have_the_structure_of_the_specification_and_score_the_right_c
     listed = [e.get("href") for e in manifest.iter() if e.tag.endswith("}file")]
     assert sorted(listed) == sorted(files)
     test = files.pop("assessment.xml")
-    assert tags(test) == ["outcomeDeclaration", "timeLimits", "testPart", "outcomeProcessing"]
+    assert tags(test) == [
+        "outcomeDeclaration",
+        "timeLimits",
+        "testPart",
+        "outcomeProcessing",
+    ]
     assert test.find("q:timeLimits", QTI).get("maxTime") == str(28 * 60)
-    assert {ref.get("href") for ref in test.iterfind(".//q:assessmentItemRef", QTI)} == set(files)
+    assert {
+        ref.get("href") for ref in test.iterfind(".//q:assessmentItemRef", QTI)
+    } == set(files)
 
 
 @needs("jinja2")
@@ -199,4 +288,6 @@ def test_every_item_is_well_formed_in_every_form(tmp_path):
     with zipfile.ZipFile(tmp_path / "qti.zip") as package:
         for name in package.namelist():
             ElementTree.fromstring(package.read(name))
-    assert json.dumps("All & <every> item")[1:-1] in html.unescape((tmp_path / "exam.html").read_text("utf-8"))
+    assert json.dumps("All & <every> item")[1:-1] in html.unescape(
+        (tmp_path / "exam.html").read_text("utf-8")
+    )

@@ -1,4 +1,6 @@
-"""Files from strangers: whatever they hold, the page is made, in bounded time and size, and shows them as text."""
+"""Files from strangers: whatever they hold, the page is made, in bounded time and size,
+and shows them as text.
+"""
 
 import json
 import os
@@ -14,14 +16,30 @@ from teaching.class_files import read_class, shown
 KEY = {"section": "00.3", "what": "all threads"}
 GOOD = {
     "measurement": Measurement(
-        **KEY, value=3.0, unit="s", origin="measured", machine="m", when=now(), samples=(1.0, 2.0), size="batch 1",
-        dtype="float32", claims=("C01",), versions={"torch": "2"}, low=1.0, high=2.0, waited=0.5,
+        **KEY,
+        value=3.0,
+        unit="s",
+        origin="measured",
+        machine="m",
+        when=now(),
+        samples=(1.0, 2.0),
+        size="batch 1",
+        dtype="float32",
+        claims=("C01",),
+        versions={"torch": "2"},
+        low=1.0,
+        high=2.0,
+        waited=0.5,
     ),
     "prediction": Prediction(**KEY, value=2.0, unit="s", when=now()),
     "verdict": Verdict("C01", "holds", "because", "00.3", "m", now()),
-    "attempt": Attempt("00.3", "00.3", "not yet", now(), answer="1", step=1, message="no"),
-}  # fmt: skip
-MARKUP = "<script>alert(1)</script><img src=x onerror=alert(1)><a href=http://x.example>"
+    "attempt": Attempt(
+        "00.3", "00.3", "not yet", now(), answer="1", step=1, message="no"
+    ),
+}
+MARKUP = (
+    "<script>alert(1)</script><img src=x onerror=alert(1)><a href=http://x.example>"
+)
 
 # What no field may hold: each is put into every field of every kind.
 BAD = {
@@ -54,7 +72,9 @@ def line(_kind, **changed):
 
 def write(path, *lines):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{one}\n" for one in lines), encoding="utf-8", errors="surrogatepass")
+    path.write_text(
+        "".join(f"{one}\n" for one in lines), encoding="utf-8", errors="surrogatepass"
+    )
     return path
 
 
@@ -71,7 +91,9 @@ def page_of(folder):
 
 
 @pytest.mark.slow
-def test_every_mutation_of_every_field_is_taken_as_a_good_line_or_set_aside_in_one_sentence(ada):
+def test_every_mutation_of_every_field_is_taken_as_a_good_line_or_set_aside_in_one_sentence(
+    ada,
+):
     taken = 0
     for kind, field, name in CASES:
         mallory = write(
@@ -84,8 +106,12 @@ def test_every_mutation_of_every_field_is_taken_as_a_good_line_or_set_aside_in_o
         assert [reader.path.stem for reader in readers].count("ada") == 1, case
         of_mallory = [sentence for sentence in aside if "mallory" in sentence]
         assert len(of_mallory) == len(aside) <= 1, case
-        assert all(len(sentence) < 600 and sentence.isprintable() for sentence in aside), case
-        entries = [e for reader in readers if reader.path == mallory for e in reader.entries]
+        assert all(
+            len(sentence) < 600 and sentence.isprintable() for sentence in aside
+        ), case
+        entries = [
+            e for reader in readers if reader.path == mallory for e in reader.entries
+        ]
         assert len(entries) == 2 - len(aside), case
         taken += not aside
         if entries[1:]:
@@ -94,14 +120,24 @@ def test_every_mutation_of_every_field_is_taken_as_a_good_line_or_set_aside_in_o
             assert max(map(len, texts)) <= 2_000, case
             numbers = [value for value in told.values() if type(value) in (int, float)]
             assert all(abs(value) <= 1e30 for value in numbers), case
-    assert 0.02 * len(CASES) < taken < 0.3 * len(CASES), "neither everything nor nothing is refused"
+    assert 0.02 * len(CASES) < taken < 0.3 * len(CASES), (
+        "neither everything nor nothing is refused"
+    )
 
 
 @pytest.mark.slow
 def test_what_is_taken_of_them_makes_a_page_without_markup_links_or_scripts(ada):
-    lines = [line(kind, **{field: BAD[name]}) for kind, field, name in CASES if name not in ("long", "many")]
+    lines = [
+        line(kind, **{field: BAD[name]})
+        for kind, field, name in CASES
+        if name not in ("long", "many")
+    ]
     for number in range(0, len(lines), 60):
-        write(ada.with_name(f"{number}.jsonl"), line("prediction", value=1.0 + number), *lines[number : number + 60])
+        write(
+            ada.with_name(f"{number}.jsonl"),
+            line("prediction", value=1.0 + number),
+            *lines[number : number + 60],
+        )
     write(
         ada.with_name("links.jsonl"),
         line("measurement", machine="https://evil.example/a", size="`code`"),
@@ -137,14 +173,18 @@ def test_strange_files_are_refused_at_once_and_their_names_write_no_escapes(ada)
     assert len(sentences) == 9
     assert all(sentence.isprintable() for sentence in sentences)
     for name in ("pipe", "link", "loop", "folder"):
-        assert sum(f"{name}.jsonl is skipped" in sentence for sentence in sentences) == 1
+        assert (
+            sum(f"{name}.jsonl is skipped" in sentence for sentence in sentences) == 1
+        )
     too_large = "large.jsonl is skipped: expected a file of at most 4 MiB"
     assert any(too_large in sentence for sentence in sentences)
     assert "\x1b" not in target.read_text(encoding="utf-8")
     assert shown("\x1b[2J\udcff\u202e") == "<1b>[2J<dcff><202e>"
 
 
-def test_files_of_junk_are_a_sentence_each_and_few_of_their_lines_are_parsed(ada, monkeypatch):
+def test_files_of_junk_are_a_sentence_each_and_few_of_their_lines_are_parsed(
+    ada, monkeypatch
+):
     read_class([ada.parent])  # reads, once, the names that recorded runs hold
     parsed = []
     from_line = class_files.results.from_line
@@ -158,20 +198,32 @@ def test_files_of_junk_are_a_sentence_each_and_few_of_their_lines_are_parsed(ada
         ada.with_name(f"{number}.jsonl").write_bytes(b"%d\n" % number * 2_000)
     readers, aside = read_class([ada.parent])
     assert [reader.path for reader in readers] == [ada]
-    assert sum("most lines are no results" in sentence for sentence in aside) == len(aside) == 50
+    assert (
+        sum("most lines are no results" in sentence for sentence in aside)
+        == len(aside)
+        == 50
+    )
     assert len(parsed) <= 50 * 101 + 10
 
 
-def test_a_file_of_more_machines_or_entries_than_one_reader_has_is_cut(ada, monkeypatch):
-    write(ada.with_name("many.jsonl"), *[line("verdict", machine=str(n)) for n in range(20)])
+def test_a_file_of_more_machines_or_entries_than_one_reader_has_is_cut(
+    ada, monkeypatch
+):
+    write(
+        ada.with_name("many.jsonl"),
+        *[line("verdict", machine=str(n)) for n in range(20)],
+    )
     monkeypatch.setattr(class_files, "_MOST_ENTRIES", 12)
-    write(ada.with_name("long.jsonl"), *[line("attempt", answer=str(n)) for n in range(20)])
+    write(
+        ada.with_name("long.jsonl"),
+        *[line("attempt", answer=str(n)) for n in range(20)],
+    )
     readers, aside = read_class([ada.parent])
     counts = {reader.path.stem: len(reader.entries) for reader in readers}
     assert counts == {"ada": 4, "many": 8, "long": 12}
     assert len(aside) == 2
     parts = [("00", "x" * 10), ("01", "y" * 10), ("02", "z")]
-    (first, second) = class_files.within(parts, most=15)
+    first, second = class_files.within(parts, most=15)
     assert first == parts[0]
     assert "would make this page too large" in second[1]
 

@@ -1,4 +1,6 @@
-"""The copy for a class: answers are judged as here, nothing of the solutions is in it, and it says so."""
+"""The copy for a class: answers are judged as here, nothing of the solutions is in it,
+and it says so.
+"""
 
 import json
 import os
@@ -35,11 +37,22 @@ def copy(tmp_path_factory):
 
 def run(copy, *command):
     """Run Python in the copy, with its labkit instead of this one; what it prints."""
-    found = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "LABKIT_PROFILE": "smoke"}
+    found = {
+        **os.environ,
+        "PYTHONPATH": str(copy),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LABKIT_PROFILE": "smoke",
+    }
     done = subprocess.run(
-        [sys.executable, *command], cwd=copy, env=found, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        timeout=300, check=False,
-    )  # fmt: skip
+        [sys.executable, *command],
+        cwd=copy,
+        env=found,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-3000:]
     return done.stdout
 
@@ -49,7 +62,11 @@ def test_answers_are_judged_and_solutions_are_not_there(copy):
     assert lines[0].startswith(str(copy))
     assert lines[1].startswith("00.3 passed")
     assert lines[2].startswith("00.3 not yet: ")
-    assert lines[3] == "This copy of the workbook was made without solutions. `lab.hint('00.3')` helps in steps."
+    assert (
+        lines[3]
+        == "This copy of the workbook was made without solutions. `lab.hint('00.3')`"
+        " helps in steps."
+    )
     assert "lab.solution" not in "".join(lines[4:])
 
 
@@ -57,21 +74,32 @@ def test_answers_are_judged_and_solutions_are_not_there(copy):
 def test_a_notebook_of_the_copy_runs(copy):
     nbval = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=200"]
     (notebook,) = copy.glob("notebooks/15_*.ipynb")
-    assert " passed" in run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *nbval, notebook)
+    assert " passed" in run(
+        copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *nbval, notebook
+    )
 
 
 def test_nothing_of_a_solution_is_in_the_copy(copy):
     files = [path for path in copy.rglob("*") if path.is_file()]
-    assert [path for path in files if path.name.startswith(("solution", "wrong_")) or path.suffix == ".pyc"] == []
+    assert [
+        path
+        for path in files
+        if path.name.startswith(("solution", "wrong_")) or path.suffix == ".pyc"
+    ] == []
     texts = {path: path.read_bytes().decode(errors="replace") for path in files}
-    # labkit has finished kernels and formulas, which notebooks go on with: lines of a solution, and no whole one
+    # labkit has finished kernels and formulas, which notebooks go on with: lines of a
+    # solution, and no whole one
     own = "\n".join(
-        text for path, text in texts.items() if path.relative_to(copy).parts[0] not in (*PACKAGES, "notebooks")
+        text
+        for path, text in texts.items()
+        if path.relative_to(copy).parts[0] not in (*PACKAGES, "notebooks")
     )
     everything = "".join("".join(texts.values()).split())
     for folder in sorted(exercise_files.EXERCISES.glob("nb*")):
         secret = told_only_by_solutions(folder.name[2:], checked=False)
-        assert [line for line in secret if line in own or json.dumps(line)[1:-1] in own] == [], folder.name
+        assert [
+            line for line in secret if line in own or json.dumps(line)[1:-1] in own
+        ] == [], folder.name
         for number, code in exercise_files.solutions(folder.name[2:]).items():
             whole = "".join(code.split())
             assert len(whole) < 30 or whole not in everything, number
@@ -110,6 +138,8 @@ def test_nothing_of_a_teacher_is_overwritten_or_handed_out(tmp_path, monkeypatch
     answered = tmp_path / "03_answered.ipynb"
     answered.write_text(json.dumps({"cells": cells}))
     monkeypatch.setattr(handout.notebook_files, "paths", lambda: [answered])
-    with pytest.raises(LabError, match=r"03_answered\.ipynb holds an answer to 03\.1\."):
+    with pytest.raises(
+        LabError, match=r"03_answered\.ipynb holds an answer to 03\.1\."
+    ):
         handout.write(tmp_path / "copy")
     assert not (tmp_path / "copy").exists()

@@ -1,4 +1,6 @@
-"""The exams' items: complete, right to the last digit, in no deck, and of no help to somebody who knows nothing."""
+"""The exams' items: complete, right to the last digit, in no deck, and of no help to
+somebody who knows nothing.
+"""
 
 import ast
 import collections
@@ -23,17 +25,25 @@ MOST_BY_GUESSING = 0.30  # where chance is 0.25
 
 def test_a_hundred_items_or_more_and_as_many_of_each_notebook_and_kind():
     assert len(ITEMS) >= 100
-    assert len({item.name for item in ITEMS}) == len({item.task + item.code for item in ITEMS}) == len(ITEMS)
+    assert (
+        len({item.name for item in ITEMS})
+        == len({item.task + item.code for item in ITEMS})
+        == len(ITEMS)
+    )
     counts = collections.Counter((item.notebook, item.kind) for item in ITEMS)
     notebooks = [path.name[:2] for path in notebook_paths()]
-    assert counts == {(notebook, kind): 2 for notebook in notebooks for kind in module.KINDS}
+    assert counts == {
+        (notebook, kind): 2 for notebook in notebooks for kind in module.KINDS
+    }
 
 
 def test_an_item_says_why_each_of_four_options_is_right_or_wrong():
     for item in ITEMS:
         texts, whys, _ = zip(*item.options, strict=True)
         assert len(set(texts)) == len(set(whys)) == 4, item.name
-        assert all(why.endswith(".") and len(why.split()) >= 3 for why in whys), item.name
+        assert all(why.endswith(".") and len(why.split()) >= 3 for why in whys), (
+            item.name
+        )
         assert item.misconception in misconceptions(), item.name
         assert item.exercise in exercise_files.numbers(), item.name
         assert item.exercise[:2] == item.notebook, item.name
@@ -63,8 +73,12 @@ def test_the_right_option_alone_follows_from_the_stated_arithmetic():
 def test_true_and_not_true_are_equally_often_right_and_wrong():
     judged = [item for item in ITEMS if item.kind == "judge"]
     heads = [[text.split(":")[0] for text, _, _ in item.options] for item in judged]
-    assert all(collections.Counter(head) == {"True": 2, "Not true": 2} for head in heads)
-    assert collections.Counter(head[0] for head in heads) == dict.fromkeys(("True", "Not true"), len(judged) // 2)
+    assert all(
+        collections.Counter(head) == {"True": 2, "Not true": 2} for head in heads
+    )
+    assert collections.Counter(head[0] for head in heads) == dict.fromkeys(
+        ("True", "Not true"), len(judged) // 2
+    )
 
 
 def as_questions(chosen):
@@ -73,7 +87,9 @@ def as_questions(chosen):
 
 def test_rules_without_the_subject_find_few_right_options():
     for rule, guess in guessers.RULES.items():
-        assert guessers.share_right(guess, as_questions(ITEMS)) <= MOST_BY_GUESSING, rule
+        assert guessers.share_right(guess, as_questions(ITEMS)) <= MOST_BY_GUESSING, (
+            rule
+        )
 
 
 def test_frequencies_of_other_notebooks_find_few_right_options():
@@ -89,8 +105,13 @@ def test_a_guesser_finds_what_gives_itself_away():
     rank = guessers.RULES["rank 3"]
     hedging = guessers.RULES["hedging"]
     assert guessers.share_right(rank, [("", ["1", "2", "9", "4"], 2)]) == 1
-    assert guessers.share_right(hedging, [("", ["always", "never", "mostly", "only"], 2)]) == 1
-    shown_often = [("", ["it overflows", f"a{i}", f"b{i}", f"c{i}"], 0) for i in range(9)]
+    assert (
+        guessers.share_right(hedging, [("", ["always", "never", "mostly", "only"], 2)])
+        == 1
+    )
+    shown_often = [
+        ("", ["it overflows", f"a{i}", f"b{i}", f"c{i}"], 0) for i in range(9)
+    ]
     counting = guessers.frequencies(shown_often[1:])
     assert guessers.share_right(counting, shown_often[:1]) == 1
 
@@ -98,7 +119,9 @@ def test_a_guesser_finds_what_gives_itself_away():
 @pytest.mark.slow
 def test_no_deck_and_no_card_shows_an_item():
     shown = "".join(question + answer for _, question, answer, _ in anki.notes())
-    shown += "".join(str(card) for notebook in bank.notebooks() for card in bank.cards(notebook))
+    shown += "".join(
+        str(card) for notebook in bank.notebooks() for card in bank.cards(notebook)
+    )
     assert [item.name for item in ITEMS if item.task in shown] == []
 
 
@@ -109,11 +132,15 @@ def test_difficulty_and_discrimination_come_from_filled_in_answers(tmp_path, cap
     (tmp_path / "answers.csv").write_text(ANSWERS)
     assert main(["items", str(tmp_path / "answers.csv")]) == 0
     told = capsys.readouterr().out
-    rows = {row[0]: row for row in module.table(module.answers([tmp_path / "answers.csv"])).rows}
+    rows = {
+        row[0]: row
+        for row in module.table(module.answers([tmp_path / "answers.csv"])).rows
+    }
     assert {name: row[1:3] for name, row in rows.items()} == {
         "nb00-a": ("4", "50%"), "nb00-b": ("4", "75%"), "nb00-c": ("4", "25%")
     }  # fmt: skip
-    # right: 1, 1, 0, 0; the share of the two others: 1, 1/2, 1/2, 0. Covariance 1/8, deviations 1/2 and sqrt(1/8)
+    # right: 1, 1, 0, 0; the share of the two others: 1, 1/2, 1/2, 0. Covariance 1/8,
+    # deviations 1/2 and sqrt(1/8)
     assert rows["nb00-a"][3] == f"{(1 / 8) / (1 / 2 * math.sqrt(1 / 8)):.2f}" == "0.71"
     assert "nb00-c" in told
     (tmp_path / "missed.csv").write_text("student,x,y\nkey,a,b\none,b,b\ntwo,b,a\n")
@@ -121,7 +148,9 @@ def test_difficulty_and_discrimination_come_from_filled_in_answers(tmp_path, cap
     assert missed == ("x", "2", "0%", "unknown")
 
 
-@pytest.mark.parametrize("text", ["", "student,x\nkey,a\none,a,b\n", "student,x\none,a\ntwo,b\n"])
+@pytest.mark.parametrize(
+    "text", ["", "student,x\nkey,a\none,a,b\n", "student,x\none,a\ntwo,b\n"]
+)
 def test_another_table_is_refused_by_name(tmp_path, text):
     (tmp_path / "other.csv").write_text(text)
     with pytest.raises(DataError, match=r"other\.csv"):

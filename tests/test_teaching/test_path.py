@@ -1,4 +1,6 @@
-"""The 50- and 90-minute paths: short enough, and no cell of one needs a cell that it leaves out."""
+"""The 50- and 90-minute paths: short enough, and no cell of one needs a cell that it
+leaves out.
+"""
 
 import ast
 import json
@@ -14,7 +16,9 @@ from tests.test_notebooks import python_of
 
 pytestmark = pytest.mark.slow  # reads every notebook
 
-every_notebook = pytest.mark.parametrize("path", notebook_paths(), ids=lambda path: path.stem)
+every_notebook = pytest.mark.parametrize(
+    "path", notebook_paths(), ids=lambda path: path.stem
+)
 
 
 def source_of(cell):
@@ -26,16 +30,25 @@ def code_of(notebook):
 
 
 def names_of(source):
-    """(bound, needed, imported): the names that a cell makes, takes from other cells, and makes by an import."""
+    """(bound, needed, imported): the names that a cell makes, takes from other cells,
+    and makes by an import.
+    """
     table = symtable.symtable(source, "cell", "exec")
     top = {symbol.get_name(): symbol for symbol in table.get_symbols()}
-    bound = {name for name, symbol in top.items() if symbol.is_assigned() or symbol.is_imported()}
+    bound = {
+        name
+        for name, symbol in top.items()
+        if symbol.is_assigned() or symbol.is_imported()
+    }
     imported = {name for name, symbol in top.items() if symbol.is_imported()}
     read = {name for name, symbol in top.items() if symbol.is_referenced()} - bound
-    inner, tables = set(), list(table.get_children())
+    inner = set()
+    tables = list(table.get_children())
     while tables:
         one = tables.pop()
-        inner |= {symbol.get_name() for symbol in one.get_symbols() if symbol.is_global()}
+        inner |= {
+            symbol.get_name() for symbol in one.get_symbols() if symbol.is_global()
+        }
         tables += one.get_children()
     changed = {
         node.target.id
@@ -46,14 +59,27 @@ def names_of(source):
 
 
 def needed_but_left_out(notebook, length):
-    """[(cell's id, name)]: what a cell of the path takes from the last cell that makes it, which the path lacks."""
-    made_by, missing = {}, []
+    """[(cell's id, name)]: what a cell of the path takes from the last cell that makes
+    it, which the path lacks.
+    """
+    made_by = {}
+    missing = []
     for cell in code_of(notebook):
         bound, needed, imported = names_of(python_of(source_of(cell)))
         if not paths.is_left_out(cell, length):
-            taken = [(name, made_by[name]) for name in sorted(needed) if name in made_by]
-            missing += [(cell["id"], name) for name, maker in taken if paths.is_left_out(maker, length)]
-        made_by = dict.fromkeys(imported, cell) | made_by | dict.fromkeys(bound - imported, cell)
+            taken = [
+                (name, made_by[name]) for name in sorted(needed) if name in made_by
+            ]
+            missing += [
+                (cell["id"], name)
+                for name, maker in taken
+                if paths.is_left_out(maker, length)
+            ]
+        made_by = (
+            dict.fromkeys(imported, cell)
+            | made_by
+            | dict.fromkeys(bound - imported, cell)
+        )
     return missing
 
 
@@ -68,7 +94,12 @@ def test_no_cell_needs_one_that_a_path_leaves_out(path):
 
 def cell(source, *tags):
     kind = "markdown" if source.startswith(("#", "*", "Some")) else "code"
-    return {"cell_type": kind, "id": source, "metadata": {"tags": list(tags)}, "source": source}
+    return {
+        "cell_type": kind,
+        "id": source,
+        "metadata": {"tags": list(tags)},
+        "source": source,
+    }
 
 
 def test_a_missing_name_is_found():
@@ -79,19 +110,26 @@ def test_a_missing_name_is_found():
         "def f(a):\n    return [a for a in a]": [],
     }.items():
         cells = [cell("a = 1"), cell("a = 2", "skip-50"), cell(below)]
-        assert [name for _, name in needed_but_left_out({"cells": cells}, 50)] == missing
+        assert [
+            name for _, name in needed_but_left_out({"cells": cells}, 50)
+        ] == missing
 
 
 def test_a_path_is_as_short_as_its_name_says():
     for path in notebook_paths():
         number = path.name[:2]
-        assert paths.minutes(number, 50) <= 40, number  # ten more for talk and questions
+        # ten more for talk and questions
+        assert paths.minutes(number, 50) <= 40, number
         assert paths.minutes(number, 90) <= 90, number
 
 
 def predicted(cells):
-    """The names of the predictions that cells ask for, without the section: "one thread" of "00.2 one thread"."""
-    found = re.findall(r'lab\.predict\(\s*"\d\d\.\d ([^"{]+)"', "\n".join(map(source_of, cells)))
+    """The names of the predictions that cells ask for, without the section: "one
+    thread" of "00.2 one thread".
+    """
+    found = re.findall(
+        r'lab\.predict\(\s*"\d\d\.\d ([^"{]+)"', "\n".join(map(source_of, cells))
+    )
     return set(found)
 
 
@@ -101,7 +139,10 @@ def answered(cells):
     return {
         name
         for name in predicted(cells)
-        if any(f'{name}"' in source and f'{name}", guess' not in source for source in sources)
+        if any(
+            f'{name}"' in source and f'{name}", guess' not in source
+            for source in sources
+        )
     }
 
 
@@ -118,7 +159,9 @@ def test_the_short_path_keeps_what_a_notebook_is_for(path):
     whole = notebook_files.read(path)
     short = paths.shortened(notebook_files.read(path), path.name, 50)
     kept = code_of(short)
-    begins = [[cell["id"] for cell in notebook["cells"][:6]] for notebook in (whole, short)]
+    begins = [
+        [cell["id"] for cell in notebook["cells"][:6]] for notebook in (whole, short)
+    ]
     assert begins[0] == begins[1], "the first picture"
     assert "lab.summary(" in source_of(kept[-1])
     assert "**Open question:**" in source_of(short["cells"][-1])
@@ -126,7 +169,9 @@ def test_the_short_path_keeps_what_a_notebook_is_for(path):
     assert predicted(kept) & answered(code_of(whole)) <= answered(kept)
 
     stubs = {notebook_files.stub_number(source_of(cell)) for cell in kept} - {None}
-    text = "\n".join(source_of(c) for c in short["cells"] if c["cell_type"] == "markdown")
+    text = "\n".join(
+        source_of(c) for c in short["cells"] if c["cell_type"] == "markdown"
+    )
     assert stubs == set(re.findall(r"(?m)^\*\*Exercise (\d\d\.\d[a-z]?)\.", text))
     assert stubs
     for stub in stubs:
@@ -150,13 +195,19 @@ def test_a_task_goes_with_its_cell_and_the_title_says_what_is_gone():
             cell("## 3 And this? (optional)", "more"),
         ]
     }
-    short, whole = (paths.shortened(notebook, "00_start_here.ipynb", length) for length in (50, 90))
+    short, whole = (
+        paths.shortened(notebook, "00_start_here.ipynb", length) for length in (50, 90)
+    )
     title, *rest = [source_of(one) for one in short["cells"]]
     assert rest == ["## 1 What?", "Some text."]
-    assert "This is the 50-minute path. It leaves out sections 2 and 3 and exercise 00.1;" in title
+    assert (
+        "This is the 50-minute path. It leaves out sections 2 and 3 and exercise 00.1;"
+        in title
+    )
     assert re.search(r"(?m)^5 minutes\. Needs", title)
     assert "leaves out section 3;" in source_of(whole["cells"][0])
-    assert "90 minutes. Needs" in source_of(notebook["cells"][0])  # the argument stays as it was
+    # the argument stays as it was
+    assert "90 minutes. Needs" in source_of(notebook["cells"][0])
 
 
 def test_the_command_writes_one_or_several(tmp_path, capsys):
@@ -165,7 +216,12 @@ def test_the_command_writes_one_or_several(tmp_path, capsys):
     assert "50-minute path" in made["cells"][0]["source"]
     assert "minutes" in capsys.readouterr().out
     folder = tmp_path / "new" / "folder"
-    assert command.main(["path", "00", "02", "--minutes", "90", "--solved", "-o", str(folder)]) == 0
+    assert (
+        command.main(
+            ["path", "00", "02", "--minutes", "90", "--solved", "-o", str(folder)]
+        )
+        == 0
+    )
     assert sorted(path.name[:2] for path in folder.iterdir()) == ["00", "02"]
     assert "lab.predict" in (folder / "02_is_it_real.ipynb").read_text(encoding="utf-8")
     solution = exercise_files.solutions("02")["02.1"].splitlines()[-1].strip()

@@ -1,4 +1,6 @@
-"""The page about a class: what is in it, what is left out of it, and that it names nobody unless asked."""
+"""The page about a class: what is in it, what is left out of it, and that it names
+nobody unless asked.
+"""
 
 import dataclasses
 import random
@@ -18,8 +20,16 @@ NAMES = ("Ada Adams", "Bob Brown", "Cyd Clark")
 
 
 def measured(value, machine="a laptop", **more):
-    fields = {"samples": (value,) * 8, "size": "batch 64", "dtype": "float32", "items": 64.0, **more}
-    return Measurement("00.3", "all threads", value, "images/s", "measured", machine, now(), **fields)
+    fields = {
+        "samples": (value,) * 8,
+        "size": "batch 64",
+        "dtype": "float32",
+        "items": 64.0,
+        **more,
+    }
+    return Measurement(
+        "00.3", "all threads", value, "images/s", "measured", machine, now(), **fields
+    )
 
 
 def guess(value, **more):
@@ -32,7 +42,9 @@ def step(state, section="00.1", what="00.1", **more):
 
 def write(path, *entries):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(to_line(entry) + "\n" for entry in entries), encoding="utf-8")
+    path.write_text(
+        "".join(to_line(entry) + "\n" for entry in entries), encoding="utf-8"
+    )
 
 
 @pytest.fixture
@@ -41,10 +53,27 @@ def folder(tmp_path):
     verdict = Verdict("C05", "holds", "because of Ada", "00.3", "a laptop", now())
     other = dataclasses.replace(verdict, verdict="does not hold", machine="a server")
     tried = [step("not yet", answer="1"), step("not yet", answer="2")]
-    write(tmp_path / "class" / "Ada Adams.jsonl", guess(1000.0), measured(3000.0), verdict, *tried)
-    write(tmp_path / "class" / "Bob Brown.jsonl", guess(5000.0), measured(4000.0), verdict, *tried, step("passed"))
     write(
-        tmp_path / "class" / "Cyd Clark.jsonl", guess(9000.0), measured(9000.0, "a server"), other, step("hint", step=1)
+        tmp_path / "class" / "Ada Adams.jsonl",
+        guess(1000.0),
+        measured(3000.0),
+        verdict,
+        *tried,
+    )
+    write(
+        tmp_path / "class" / "Bob Brown.jsonl",
+        guess(5000.0),
+        measured(4000.0),
+        verdict,
+        *tried,
+        step("passed"),
+    )
+    write(
+        tmp_path / "class" / "Cyd Clark.jsonl",
+        guess(9000.0),
+        measured(9000.0, "a server"),
+        other,
+        step("hint", step=1),
     )
     return tmp_path / "class"
 
@@ -66,22 +95,50 @@ def test_a_page_has_guesses_results_claims_and_exercises(folder, tmp_path):
     assert "a server, full: 1 guess, guess / measured 1 " in told
     assert "a laptop 2 3,500 images/s 3,000 images/s to 4,000 images/s" in told
     assert "a server 1 9,000 images/s 9,000 images/s to 9,000 images/s" in told
-    assert re.search(r"claim a laptop a server C05 [^<]*? holds \(2\) does not hold", told)
-    assert "00.1 What is this machine? 1 of 3 passed , 1 not yet, 1 only read help" in told
-    assert "1 unaided; 0 read the solution. Middle: 2 (0 to 3) answers, 0 (0 to 1) hints." in told
-    assert "Most are at 00 How fast is this machine at training? To discuss: How far apart" in told
+    assert re.search(
+        r"claim a laptop a server C05 [^<]*? holds \(2\) does not hold", told
+    )
+    assert (
+        "00.1 What is this machine? 1 of 3 passed , 1 not yet, 1 only read help" in told
+    )
+    assert (
+        "1 unaided; 0 read the solution. Middle: 2 (0 to 3) answers, 0 (0 to 1) hints."
+        in told
+    )
+    assert (
+        "Most are at 00 How fast is this machine at training? To discuss: How far apart"
+        in told
+    )
 
 
-def test_those_who_fail_are_counted_by_what_they_believe_and_their_words_are_not_shown(tmp_path):
+def test_those_who_fail_are_counted_by_what_they_believe_and_their_words_are_not_shown(
+    tmp_path,
+):
     replies = dict(class_page.replies("00.3"))
-    messages = [replies["wrong-unit"], replies["wrong-unit"], replies["upside-down"], "<b>rude words</b>"]
+    messages = [
+        replies["wrong-unit"],
+        replies["wrong-unit"],
+        replies["upside-down"],
+        "<b>rude words</b>",
+    ]
     for i, message in enumerate(messages):
-        write(tmp_path / f"{i}.jsonl", step("not yet", what="00.3", section="00.3", answer=str(i), message=message))
+        write(
+            tmp_path / f"{i}.jsonl",
+            step(
+                "not yet", what="00.3", section="00.3", answer=str(i), message=message
+            ),
+        )
     page = page_of([tmp_path], tmp_path / "pool.html")[0]
     told = words_of(page)
     assert "0 of 4 passed , 4 not yet" in told
-    assert "2: The number is in another unit, or counts other things than asked for. Say: A factor of 1,000" in told
-    assert "1: A ratio is turned round, or its complement is given. Say: They answer opposite questions" in told
+    assert (
+        "2: The number is in another unit, or counts other things than asked for. Say:"
+        " A factor of 1,000" in told
+    )
+    assert (
+        "1: A ratio is turned round, or its complement is given. Say: They answer"
+        " opposite questions" in told
+    )
     assert "1: no misconception that we know." in told
     assert "rude" not in page
     assert "To those at 00.3: A factor of 1,000" in told
@@ -93,8 +150,14 @@ def test_a_reply_is_that_of_a_wrong_answer_whose_words_and_factor_it_has():
     assert class_page.behind(message, replies) == "wrong-unit"
     assert class_page.behind(message.replace("0.01x", "0.03x"), replies) == ""
     assert class_page.behind("", replies) == ""
-    kept = [("that", "rank 1 failed, 1.33 s after the start: nothing"), ("other", "rank 0 failed")]
-    assert class_page.behind("rank 1 failed, 850 ms after the start: nothing", kept) == "that"
+    kept = [
+        ("that", "rank 1 failed, 1.33 s after the start: nothing"),
+        ("other", "rank 0 failed"),
+    ]
+    assert (
+        class_page.behind("rank 1 failed, 850 ms after the start: nothing", kept)
+        == "that"
+    )
     kept = [("that", "got <function f at 0x7f2e9edfc0e0>."), ("other", "rank 0 failed")]
     assert class_page.behind("got <function f at 0x55d0>.", kept) == "that"
 
@@ -103,8 +166,13 @@ def test_a_reply_is_that_of_a_wrong_answer_whose_words_and_factor_it_has():
 def test_the_kept_replies_are_those_of_today_s_checks(monkeypatch):
     from exercises.nb00 import check
 
-    monkeypatch.setattr(check, "measure_ceilings", check.measure_ceilings)  # which the script replaces
-    kept = [(number, *row) for number in ("00.1", "00.3", "00.5", "00.6") for row in class_page.replies(number)]
+    # which the script replaces
+    monkeypatch.setattr(check, "measure_ceilings", check.measure_ceilings)
+    kept = [
+        (number, *row)
+        for number in ("00.1", "00.3", "00.5", "00.6")
+        for row in class_page.replies(number)
+    ]
     assert sorted(kept) == sorted(messages.replies("00"))
     rows = read_table(EXERCISES / "messages.csv", dict)
     assert {row["exercise"] for row in rows} <= set(exercise_files.numbers())
@@ -119,14 +187,18 @@ def test_the_interval_of_a_median_covers_it_in_95_of_100_draws(size):
     times = 1000
     hits = 0
     for _ in range(times):
-        low, high = class_page.interval([draw.lognormvariate(0, 1) for _ in range(size)])
+        low, high = class_page.interval(
+            [draw.lognormvariate(0, 1) for _ in range(size)]
+        )
         hits += low <= 1 <= high
     assert hits / times > (0.94 if size > 5 else 1 - 2 ** (1 - size) - 0.03)
 
 
 def test_minutes_are_the_class_s_own_where_somebody_worked(tmp_path):
     def at(minute, entry):
-        return dataclasses.replace(entry, when=f"2026-11-20T{10 + minute // 60}:{minute % 60:02}:00+00:00")
+        return dataclasses.replace(
+            entry, when=f"2026-11-20T{10 + minute // 60}:{minute % 60:02}:00+00:00"
+        )
 
     for i, taken in enumerate((5, 7, 9)):
         work = [
@@ -136,15 +208,21 @@ def test_minutes_are_the_class_s_own_where_somebody_worked(tmp_path):
             at(taken + 22, step("hint")),
         ]
         write(tmp_path / f"{i}.jsonl", *work)
-    told = {section[:4]: words for section, words in class_page.minutes(pool.read_class([tmp_path])[0])}
-    three, one, two = told["00.3"], told["00.1"], told["00.2"]
+    told = {
+        section[:4]: words
+        for section, words in class_page.minutes(pool.read_class([tmp_path])[0])
+    }
+    three = told["00.3"]
+    one = told["00.1"]
+    two = told["00.2"]
     assert three == "7 (5 to 9), 3 readers"
     assert one == "2 (2 to 2), 3 readers", "the pause of 20 minutes doesn't count"
     assert re.fullmatch(r"\d+ by the formula", two)
 
 
 def test_the_page_is_made_again_while_the_class_works(folder, tmp_path, monkeypatch):
-    target, pages = tmp_path / "pool.html", []
+    target = tmp_path / "pool.html"
+    pages = []
 
     def sleep(seconds):
         assert seconds == 20
@@ -155,12 +233,19 @@ def test_the_page_is_made_again_while_the_class_works(folder, tmp_path, monkeypa
 
     monkeypatch.setattr(pool.time, "sleep", sleep)
     assert commands.main(["pool", str(folder), "-o", str(target), "--every", "20"]) == 0
-    assert ["Results of 3 readers" in pages[0], "Results of 4 readers" in pages[1]] == [True, True]
+    assert ["Results of 3 readers" in pages[0], "Results of 4 readers" in pages[1]] == [
+        True,
+        True,
+    ]
     assert '<meta http-equiv="refresh" content="20">' in pages[0]
-    assert [path.name for path in tmp_path.iterdir() if "pool" in path.name] == ["pool.html"]
+    assert [path.name for path in tmp_path.iterdir() if "pool" in path.name] == [
+        "pool.html"
+    ]
 
 
-@pytest.mark.parametrize("change", [{"size": "batch 32"}, {"profile": "ci"}, {"busy": "busy"}, {"size": ""}])
+@pytest.mark.parametrize(
+    "change", [{"size": "batch 32"}, {"profile": "ci"}, {"busy": "busy"}, {"size": ""}]
+)
 def test_what_is_not_comparable_stands_in_no_table_with_another(change, tmp_path):
     write(tmp_path / "a.jsonl", measured(3000.0))
     write(tmp_path / "b.jsonl", measured(9000.0, "a server", **change))
@@ -169,21 +254,34 @@ def test_what_is_not_comparable_stands_in_no_table_with_another(change, tmp_path
     assert "a laptop" not in told
 
 
-def test_a_ratio_is_shown_with_its_interval_and_without_a_difference_where_that_holds_one(tmp_path):
+def test_a_ratio_is_shown_with_its_interval_and_without_a_difference_where_that_holds_one(
+    tmp_path,
+):
     ratio = {"unit": "x", "samples": (), "items": None}
-    for number, (machine, low, high) in enumerate([("a laptop", 1.6, 2.5), ("a server", 0.9, 1.2)]):
-        number_of = dataclasses.replace(measured(2.0 - number, machine), **ratio, low=low, high=high)
+    for number, (machine, low, high) in enumerate(
+        [("a laptop", 1.6, 2.5), ("a server", 0.9, 1.2)]
+    ):
+        number_of = dataclasses.replace(
+            measured(2.0 - number, machine), **ratio, low=low, high=high
+        )
         write(tmp_path / f"{number}.jsonl", number_of)
     told = words_of(page_of([tmp_path], tmp_path / "pool.html")[0])
     assert "a laptop 1 2.00 x 2.00 x (95 % interval 1.60 to 2.50)" in told
-    assert "a server 1 1.00 x no difference seen (1.00 x, 95 % interval 0.900 to 1.20)" in told
+    assert (
+        "a server 1 1.00 x no difference seen (1.00 x, 95 % interval 0.900 to 1.20)"
+        in told
+    )
 
 
 def test_nobody_is_named_unless_names_are_asked_for(folder, tmp_path):
     with open(folder / "Ada Adams.jsonl", "a") as file:
         file.write("Ada Adams wrote this\n")
     page, skipped = page_of([folder, tmp_path / "gone"], tmp_path / "pool.html")
-    assert [name for name in (*NAMES, "Adams", "because", str(tmp_path), "gone") if name in page] == []
+    assert [
+        name
+        for name in (*NAMES, "Adams", "because", str(tmp_path), "gone")
+        if name in page
+    ] == []
     assert "p1, p2, p3" in page
     assert "2 files or groups of lines are left out" in page
     assert any("Ada Adams.jsonl, line 6 is skipped" in sentence for sentence in skipped)
@@ -209,7 +307,9 @@ def test_an_older_copy_of_a_file_counts_once(tmp_path):
     assert all("all of it is in" in sentence for sentence in skipped)
 
 
-def test_without_results_there_is_no_page_and_an_empty_class_has_one_that_waits(tmp_path, capsys):
+def test_without_results_there_is_no_page_and_an_empty_class_has_one_that_waits(
+    tmp_path, capsys
+):
     target = tmp_path / "pool.html"
     assert commands.main(["pool", str(tmp_path / "nowhere"), "-o", str(target)]) == 1
     assert "nowhere is skipped" in capsys.readouterr().err

@@ -16,19 +16,29 @@ several_kernels = pytest.mark.complete
 
 
 def notebook(*sources):
-    return dict(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources]))
+    return dict(
+        nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(source) for source in sources]
+        )
+    )
 
 
 def test_a_blank_is_replaced_by_its_solution_and_nothing_else_is():
     before = notebook("x = 1", "# 99.1 about 1 line\nanswer = ...", "# 99 is a number")
     filled = notebook_files.solved(before, {"99.1": "answer = 42"})
-    assert [c["source"] for c in filled["cells"]] == ["x = 1", "# 99.1 about 1 line\nanswer = 42", "# 99 is a number"]
+    assert [c["source"] for c in filled["cells"]] == [
+        "x = 1",
+        "# 99.1 about 1 line\nanswer = 42",
+        "# 99 is a number",
+    ]
     assert before["cells"][1]["source"].endswith("...")
 
 
 @pytest.fixture
 def workbook(tmp_path, monkeypatch, home):
-    """A workbook of one notebook; returns a function that puts cells into it and records it."""
+    """A workbook of one notebook; returns a function that puts cells into it and
+    records it.
+    """
     folder = tmp_path / "notebooks"
     folder.mkdir()
     monkeypatch.setattr(notebook_files, "NOTEBOOKS", folder)
@@ -46,7 +56,11 @@ MEASURE = 'import labkit as lab\nm = lab.record("99.1 answer", answer, "s")'
 
 
 def test_recording_keeps_what_was_measured_with_the_solutions_filled_in(workbook):
-    path, told = workbook("# 99.1 about 1 line\nanswer = ...", MEASURE, 'p = lab.predict("99.1 other", 3, "s")')
+    path, told = workbook(
+        "# 99.1 about 1 line\nanswer = ...",
+        MEASURE,
+        'p = lab.predict("99.1 other", 3, "s")',
+    )
     (entry,), damaged = results.read(path)
     assert damaged == []
     assert (entry.value, entry.origin, entry.profile) == (42.0, "measured", "full")
@@ -60,11 +74,16 @@ def test_recording_again_replaces_the_notebooks_that_ran_and_keeps_the_others(wo
     other = results.Measurement("98.1", "kept", 5.0, "s", "measured", "m", "2026")
     path.write_text(path.read_text() + results.to_line(other) + "\n")
     workbook("answer = 2", MEASURE)
-    assert [(e.what, e.value) for e in results.read(path)[0]] == [("kept", 5.0), ("answer", 2.0)]
+    assert [(e.what, e.value) for e in results.read(path)[0]] == [
+        ("kept", 5.0),
+        ("answer", 2.0),
+    ]
 
 
 @several_kernels
-def test_a_cell_that_hangs_and_a_kernel_that_dies_are_told_in_a_sentence(workbook, monkeypatch):
+def test_a_cell_that_hangs_and_a_kernel_that_dies_are_told_in_a_sentence(
+    workbook, monkeypatch
+):
     with pytest.raises(LabError, match=r"99_test.ipynb failed.*Kernel died"):
         workbook("import os; os._exit(1)")
     monkeypatch.setattr(record, "_CELL_S", 2)
@@ -74,8 +93,12 @@ def test_a_cell_that_hangs_and_a_kernel_that_dies_are_told_in_a_sentence(workboo
 
 @several_kernels
 def test_the_notebooks_beside_one_that_fails_are_recorded(workbook, tmp_path):
-    (tmp_path / "notebooks" / "98_other.ipynb").write_text(json.dumps(notebook("1 / 0")))
-    with pytest.raises(LabError, match=r"98_other\.ipynb failed, so nothing of it was kept"):
+    (tmp_path / "notebooks" / "98_other.ipynb").write_text(
+        json.dumps(notebook("1 / 0"))
+    )
+    with pytest.raises(
+        LabError, match=r"98_other\.ipynb failed, so nothing of it was kept"
+    ):
         workbook("answer = 1", MEASURE)
     (path,) = (tmp_path / "recorded").glob("*.jsonl")
     assert [e.value for e in results.read(path)[0]] == [1.0]
@@ -101,18 +124,31 @@ lab.record("99.1 time", timing, "s")
 
 
 @several_kernels
-def test_a_disturbed_notebook_is_recorded_again_and_only_the_calm_run_is_kept(workbook, tmp_path, monkeypatch):
+def test_a_disturbed_notebook_is_recorded_again_and_only_the_calm_run_is_kept(
+    workbook, tmp_path, monkeypatch
+):
     monkeypatch.setenv("HOME", str(tmp_path))
     path, told = workbook("answer = 1", MEASURE, DISTURBED.format(calm_from=3))
-    assert [(e.what, e.value) for e in results.read(path)[0]] == [("answer", 1.0), ("time", 3.0)]
+    assert [(e.what, e.value) for e in results.read(path)[0]] == [
+        ("answer", 1.0),
+        ("time", 3.0),
+    ]
     assert sum(f"99.1 time: {BUSY}" in line for line in told) == 2
     (tmp_path / "tries").unlink()
-    with pytest.raises(LabError, match=r"on a busy machine for 99\.1 time, so nothing of it"):
+    with pytest.raises(
+        LabError, match=r"on a busy machine for 99\.1 time, so nothing of it"
+    ):
         workbook("answer = 2", MEASURE, DISTURBED.format(calm_from=99))
     assert [e.value for e in results.read(path)[0]] == [1.0, 3.0]
 
 
 def test_no_recorded_run_was_measured_on_a_busy_machine():
-    entries = [entry for path in RECORDED.glob("*.jsonl") for entry in results.read(path)[0]]
+    entries = [
+        entry for path in RECORDED.glob("*.jsonl") for entry in results.read(path)[0]
+    ]
     assert entries
-    assert [entry.key for entry in entries if isinstance(entry, results.Measurement) and entry.busy] == []
+    assert [
+        entry.key
+        for entry in entries
+        if isinstance(entry, results.Measurement) and entry.busy
+    ] == []

@@ -1,4 +1,6 @@
-"""Lectures: slides whose cells exist, that fit on a screen, and a page that is made of them."""
+"""Lectures: slides whose cells exist, that fit on a screen, and a page that is made of
+them.
+"""
 
 import re
 
@@ -15,7 +17,10 @@ PNG = "iVBORw0KGgo="
 
 
 def picture(alt="A <bar> chart."):
-    return {"data": {"image/png": PNG}, "metadata": {"image/png": {"alt": alt, "width": 600, "height": 200}}}
+    return {
+        "data": {"image/png": PNG},
+        "metadata": {"image/png": {"alt": alt, "width": 600, "height": 200}},
+    }
 
 
 def cell(kind, source="", outputs=()):
@@ -55,15 +60,22 @@ def test_a_slide_shows_pictures_and_keeps_the_text_for_the_speaker():
             "read": cell("m", "**Read it.**"),
         }
     }
-    shown, notes = slides.cells_of(slides.Slide("Why?", "A line.", "04", "fig", "read"), ran)
+    shown, notes = slides.cells_of(
+        slides.Slide("Why?", "A line.", "04", "fig", "read"), ran
+    )
     assert shown["source"].startswith("## Why?\n\nA line.\n\n<figure><img ")
     assert shown["source"].count("<img ") == 2
     assert 'alt="A &lt;bar&gt; chart." width="600" height="200"' in shown["source"]
     assert "notebook 04 on this machine" in shown["source"]
     assert notes["source"] == "**Read it.**"
-    assert [one["metadata"]["slideshow"]["slide_type"] for one in (shown, notes)] == ["slide", "notes"]
+    assert [one["metadata"]["slideshow"]["slide_type"] for one in (shown, notes)] == [
+        "slide",
+        "notes",
+    ]
     with pytest.raises(LabError, match="Cell fig of notebook 04 drew nothing"):
-        slides.cells_of(slides.Slide("Why?", "", "04", "fig", ""), {"04": {"fig": cell("code")}})
+        slides.cells_of(
+            slides.Slide("Why?", "", "04", "fig", ""), {"04": {"fig": cell("code")}}
+        )
 
 
 @pytest.fixture
@@ -72,7 +84,10 @@ def without_running(monkeypatch):
 
     def executed(number, figures):
         (path,) = paths.chosen([number])
-        return {one["id"]: one | {"outputs": [picture()]} for one in notebook_files.read(path)["cells"]}
+        return {
+            one["id"]: one | {"outputs": [picture()]}
+            for one in notebook_files.read(path)["cells"]
+        }
 
     monkeypatch.setattr(slides, "executed", executed)
 
@@ -80,30 +95,45 @@ def without_running(monkeypatch):
 @pytest.mark.parametrize("name", sampled(slides.names(), 3))
 def test_a_lecture_is_one_page_with_notes(name, without_running, tmp_path, capsys):
     assert command.main(["slides", name, "-o", str(tmp_path)]) == 0
-    made, page = slides.lecture(name), (tmp_path / f"{name}.slides.html").read_text(encoding="utf-8")
+    made = slides.lecture(name)
+    page = (tmp_path / f"{name}.slides.html").read_text(encoding="utf-8")
     assert f"{len(made)} slides" in capsys.readouterr().out
     assert page.count('<aside class="notes">') == len(made)
-    assert len(re.findall(r"<img [^>]*alt=", page)) == sum(bool(slide.figure) for slide in made)
-    assert set(re.findall(r'(?:src|href)="(https?://[^"/]+)', page)) - {"https://docs.nvidia.com"} >= {
-        "https://unpkg.com"
-    }
+    assert len(re.findall(r"<img [^>]*alt=", page)) == sum(
+        bool(slide.figure) for slide in made
+    )
+    assert set(re.findall(r'(?:src|href)="(https?://[^"/]+)', page)) - {
+        "https://docs.nvidia.com"
+    } >= {"https://unpkg.com"}
     for needless in ("require.min.js", "jquery", "mermaid.esm"):
         assert needless not in page
 
 
-def test_with_a_copy_of_reveal_the_page_loads_nothing_from_elsewhere(without_running, tmp_path, capsys):
+def test_with_a_copy_of_reveal_the_page_loads_nothing_from_elsewhere(
+    without_running, tmp_path, capsys
+):
     reveal = tmp_path / "package"
     for part in ("dist/reveal.js", "dist/theme/white.css", "plugin/notes/notes.js"):
         (reveal / part).parent.mkdir(parents=True, exist_ok=True)
         (reveal / part).write_text("", encoding="utf-8")
     out = tmp_path / "slides"
-    assert command.main(["slides", "kernels", "-o", str(out), "--reveal", str(reveal)]) == 0
+    assert (
+        command.main(["slides", "kernels", "-o", str(out), "--reveal", str(reveal)])
+        == 0
+    )
     page = (out / "kernels.slides.html").read_text(encoding="utf-8")
-    loaded = re.findall(r'<(?:script|link|img)[^>]* (?:src|href)="(?!data:)([^"]+)', page)
+    loaded = re.findall(
+        r'<(?:script|link|img)[^>]* (?:src|href)="(?!data:)([^"]+)', page
+    )
     assert loaded
-    assert all((out / name).is_file() for name in loaded if not name.endswith("reveal.css"))
+    assert all(
+        (out / name).is_file() for name in loaded if not name.endswith("reveal.css")
+    )
     assert not [name for name in loaded if name.startswith("http")]
-    assert command.main(["slides", "kernels", "-o", str(out), "--reveal", str(tmp_path)]) == 1
+    assert (
+        command.main(["slides", "kernels", "-o", str(out), "--reveal", str(tmp_path)])
+        == 1
+    )
     assert "npm pack reveal.js@4" in capsys.readouterr().err
 
 
@@ -112,4 +142,7 @@ def test_a_notebook_runs_as_far_as_the_last_figure():
     ran = slides.executed("03", ["nb03-07", ""])
     assert slides.pictures(ran["nb03-07"]["outputs"])
     assert ran["nb03-08"]["source"]  # text below it is there for the notes
-    assert not ran["nb03-10"].get("outputs") or "block_of" in str(ran["nb03-10"]["outputs"])  # stored, not run
+    # stored, not run
+    assert not ran["nb03-10"].get("outputs") or "block_of" in str(
+        ran["nb03-10"]["outputs"]
+    )

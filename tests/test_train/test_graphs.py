@@ -1,4 +1,6 @@
-"""The room of graphs: breaks and their reasons, operators and kernels counted, compilers that are missing."""
+"""The room of graphs: breaks and their reasons, operators and kernels counted,
+compilers that are missing.
+"""
 
 import contextlib
 import gc
@@ -80,7 +82,10 @@ def test_a_break_is_told_in_a_sentence_with_its_line(fn, words):
     assert found.graphs == 2
     (only,) = found.breaks
     assert words in only.reason
-    assert only.line in Path(__file__).read_text(encoding="utf-8").splitlines()[only.number - 1]
+    assert (
+        only.line
+        in Path(__file__).read_text(encoding="utf-8").splitlines()[only.number - 1]
+    )
     assert only.line in found._repr_html_().replace("&gt;", ">")
 
 
@@ -102,18 +107,26 @@ def test_a_branch_that_is_not_taken_does_not_break():
 
 def test_reasons_of_other_versions_are_told_too():
     assert _meaning("generic_jump TensorVariable()").startswith("which way to go")
-    assert _meaning("Unsupported Tensor.item() call with ...").startswith("a number is taken out")
-    assert _meaning("builtin: print [<class 'ConstantVariable'>] False") == "print is called"
+    assert _meaning("Unsupported Tensor.item() call with ...").startswith(
+        "a number is taken out"
+    )
+    assert (
+        _meaning("builtin: print [<class 'ConstantVariable'>] False")
+        == "print is called"
+    )
     assert _meaning("Failed\n  Explanation: No way.\n  Hint: none") == "No way."
     assert _meaning("something new\nmore") == "something new"
 
 
 def test_operators_of_forward_and_backward_are_counted_and_views_are_not():
-    layer, x = torch.nn.Linear(8, 4), torch.rand(2, 8)
+    layer = torch.nn.Linear(8, 4)
+    x = torch.rand(2, 8)
     found = graphs.operators(lambda: layer(x).relu().T.sum().backward())
     assert found.counts["aten.addmm"] == found.counts["aten.relu"] == 1
     assert found.counts["aten.mm"] == 1  # x needs no gradient
-    assert not {"aten.t", "aten.view", "aten.detach", "aten.expand"} & found.counts.keys()
+    assert (
+        not {"aten.t", "aten.view", "aten.detach", "aten.expand"} & found.counts.keys()
+    )
     assert found.total == sum(found.counts.values())
 
 
@@ -125,7 +138,9 @@ def test_new_memory_is_that_of_results_not_of_what_is_overwritten():
     assert graphs.operators(lambda: x.mul_(1)).new_bytes == 0
     out = torch.empty(1000)
     assert graphs.operators(lambda: torch.add(x, 1, out=out)).new_bytes == 0
-    assert graphs.operators(lambda: torch.empty(1000).fill_(1)).counts == {"aten.fill_": 1}
+    assert graphs.operators(lambda: torch.empty(1000).fill_(1)).counts == {
+        "aten.fill_": 1
+    }
 
 
 CPP = """
@@ -161,7 +176,9 @@ def test_kernels_are_counted_by_their_calls():
     assert (found.operators, found.kernels, found.library_calls) == (9, 3, 1)
     assert found.names == ("cpp_fused_add_0", "cpp_fused_relu_1")
     assert "benchmark" not in found.code
-    assert str(found).startswith("9 operators became 3 kernels and 1 library call: cpp_fused_add_0")
+    assert str(found).startswith(
+        "9 operators became 3 kernels and 1 library call: cpp_fused_add_0"
+    )
     assert _read(1, TRITON).kernels == 1
     assert "@triton.jit" in _read(1, TRITON).code
     assert str(_read(1, "")) == "1 operator became 0 kernels: none written"
@@ -176,14 +193,16 @@ def test_a_chain_becomes_one_kernel_that_gives_the_same(monkeypatch):
         return torch.relu(x * y + 1) * 0.5
 
     x, y = torch.randn(2, 5000)
-    first, second = graphs.fresh_cache(), graphs.fresh_cache()
+    first = graphs.fresh_cache()
+    second = graphs.fresh_cache()
     assert first != second
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(second)
     assert list(second.iterdir()) == []
     assert torch.allclose(graphs.compiled(chain)(x, y), chain(x, y))
     assert any(second.rglob("*.so" if machine().device == "cpu" else "*"))
     third = graphs.fresh_cache()
-    graphs.compiled(chain)(x, y)  # built once more, though this process has it in memory
+    # built once more, though this process has it in memory
+    graphs.compiled(chain)(x, y)
     assert any(third.rglob("*.so" if machine().device == "cpu" else "*"))
     for _ in range(2):  # also where the result is on the disk already
         found = fusion(chain, x, y)
@@ -193,33 +212,50 @@ def test_a_chain_becomes_one_kernel_that_gives_the_same(monkeypatch):
 
 @pytest.mark.complete
 @needs(*COMPILER)
-@pytest.mark.skipif(sys.platform == "win32", reason="links to folders need rights there")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="links to folders need rights there"
+)
 def test_paths_with_spaces_are_compiled_in(tmp_path):
-    """Of torch, of labkit's cache and of the temporary folder; torch quotes only some in the compiler's command."""
+    """Of torch, of labkit's cache and of the temporary folder; torch quotes only some
+    in the compiler's command.
+    """
     spaced = tmp_path / "a ü b"
     for folder in ("site", "home", "tmp"):
         (spaced / folder).mkdir(parents=True)
     (spaced / "site" / "torch").symlink_to(Path(torch.__file__).parent)
     code = (
-        "import os, torch; from labkit.train import graphs\n"
-        "assert ' ' in torch.__file__\n"
-        "print(graphs.compiled(lambda x: x.sin() + 1)(torch.zeros(3)).tolist(), os.environ['TORCHINDUCTOR_CACHE_DIR'])"
+        "import os, torch; from labkit.train import graphs\nassert ' ' in"
+        " torch.__file__\nprint(graphs.compiled(lambda x: x.sin() +"
+        " 1)(torch.zeros(3)).tolist(), os.environ['TORCHINDUCTOR_CACHE_DIR'])"
     )
     environment = {
         "PYTHONPATH": f"{spaced / 'site'}{os.pathsep}{ROOT}",
         "LABKIT_HOME": str(spaced / "home"),
         "TMPDIR": str(spaced / "tmp"),
     }
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout.startswith("[1.0, 1.0, 1.0] "), done.stderr
-    assert not Path(done.stdout.strip().rsplit(" ", 1)[1]).parent.exists(), "the folder without a space was left"
+    assert not Path(done.stdout.strip().rsplit(" ", 1)[1]).parent.exists(), (
+        "the folder without a space was left"
+    )
 
 
 @needs(*COMPILER)
-def test_what_the_compiler_will_run_lies_in_no_folder_that_others_may_write_to(home, monkeypatch):
+def test_what_the_compiler_will_run_lies_in_no_folder_that_others_may_write_to(
+    home, monkeypatch
+):
     graphs.compiled(whole)
     codecache = importlib.import_module("torch._inductor.codecache")
-    for folder in (os.environ["TORCHINDUCTOR_CACHE_DIR"], codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR):
+    for folder in (
+        os.environ["TORCHINDUCTOR_CACHE_DIR"],
+        codecache._HEADER_DIR,
+        codecache._HEADER_LOCK_DIR,
+    ):
         assert Path(folder).is_relative_to(home / "cache")
     assert (home / "cache").stat().st_mode & 0o777 == 0o700
     (home / "cache").chmod(0o777)  # from now on this user's part of it is used
@@ -230,9 +266,13 @@ def test_what_the_compiler_will_run_lies_in_no_folder_that_others_may_write_to(h
     assert graphs.fresh_cache().is_relative_to(mine)
     assert mine.stat().st_mode & 0o777 == 0o700
     mine.chmod(0o777)
-    with pytest.raises(DataError, match=r"another user owns it or may write to it.*LABKIT_HOME"):
+    with pytest.raises(
+        DataError, match=r"another user owns it or may write to it.*LABKIT_HOME"
+    ):
         graphs.compiled(whole)
-    with pytest.raises(DataError, match=r"another user owns it or may write to it.*LABKIT_HOME"):
+    with pytest.raises(
+        DataError, match=r"another user owns it or may write to it.*LABKIT_HOME"
+    ):
         graphs.fresh_cache()
 
 
@@ -244,9 +284,13 @@ def test_a_backend_that_builds_nothing_needs_no_compiler(monkeypatch):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU it is a C compiler")
-def test_without_a_compiler_one_sentence_says_what_to_do_and_the_next_call_works(monkeypatch):
+def test_without_a_compiler_one_sentence_says_what_to_do_and_the_next_call_works(
+    monkeypatch,
+):
     monkeypatch.setenv("CXX", "/nowhere/g++")
-    with pytest.raises(CompileError, match=r"needs a C\+\+ compiler .* install one .*aot_eager"):
+    with pytest.raises(
+        CompileError, match=r"needs a C\+\+ compiler .* install one .*aot_eager"
+    ):
         graphs.compiled(whole)
     with pytest.raises(CompileError, match=r"a C\+\+ compiler"):
         fusion(whole, torch.rand(3))
@@ -259,23 +303,31 @@ def test_without_a_compiler_one_sentence_says_what_to_do_and_the_next_call_works
 
 def test_on_a_gpu_it_needs_triton_and_a_c_compiler(monkeypatch):
     monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(compiling, "machine", lambda: type("M", (), {"gpus": ("a GPU",)}))
+    monkeypatch.setattr(
+        compiling, "machine", lambda: type("M", (), {"gpus": ("a GPU",)})
+    )
     monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: None)
     assert graphs.missing() == "Triton"
     monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(shutil, "which", {"clang": "/usr/bin/clang"}.get)
     assert graphs.missing() == ""
-    monkeypatch.setattr(compiling.sysconfig, "get_path", lambda name: "/nowhere/include")
+    monkeypatch.setattr(
+        compiling.sysconfig, "get_path", lambda name: "/nowhere/include"
+    )
     assert graphs.missing() == "Python's headers"
     monkeypatch.setenv("CC", "/nowhere/cc")
     assert graphs.missing() == "a C compiler"
 
 
 class FakeGraph:
-    """torch.cuda.graph whose recording another call may have broken, and which keeps nothing alive."""
+    """torch.cuda.graph whose recording another call may have broken, and which keeps
+    nothing alive.
+    """
 
     def __init__(self, broken=False):
-        self.broken, self.replays, self.streams = broken, 0, []
+        self.broken = broken
+        self.replays = 0
+        self.streams = []
 
     def replay(self):
         self.replays += 1
@@ -285,14 +337,19 @@ class FakeGraph:
 
     def __exit__(self, *args):
         if self.broken:
-            raise RuntimeError("CUDA error: operation failed due to a previous error during capture\nmore")
+            raise RuntimeError(
+                "CUDA error: operation failed due to a previous error during"
+                " capture\nmore"
+            )
 
 
 @pytest.fixture
 def fake_graph(monkeypatch):
     fake = FakeGraph()
     stream = type("S", (), {"wait_stream": lambda self, other: None})
-    monkeypatch.setattr(compiling, "machine", lambda: type("M", (), {"gpus": ("a GPU",)}))
+    monkeypatch.setattr(
+        compiling, "machine", lambda: type("M", (), {"gpus": ("a GPU",)})
+    )
     monkeypatch.setattr(torch.cuda, "Stream", stream)
     usual = stream()
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: usual)
@@ -305,14 +362,16 @@ def fake_graph(monkeypatch):
 
 def test_a_replay_keeps_the_tensors_of_its_step_alive_and_runs_no_python(fake_graph):
     def prepared():
-        weight, runs = torch.zeros(3), []
+        weight = torch.zeros(3)
+        runs = []
         return weakref.ref(weight), runs, lambda: (runs.append(1), weight.add_(1))
 
     weight, runs, step = prepared()
     replay = graphs.captured(step)
     del step
     gc.collect()
-    assert weight() is not None  # else its memory would serve others, and each replay write there
+    # else its memory would serve others, and each replay write there
+    assert weight() is not None
     assert (replay(), replay()) == (None, None)
     assert (len(runs), fake_graph.replays) == (3 + 1, 2)
     del replay
@@ -325,9 +384,12 @@ def test_a_replay_keeps_the_tensors_of_its_step_alive_and_runs_no_python(fake_gr
 def test_a_captured_step_trains_as_the_eager_one():
     def prepared():
         torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).cuda()
+        model = torch.nn.Sequential(
+            torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)
+        ).cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        x, y = torch.randn(16, 8, device="cuda"), torch.randint(0, 2, (16,), device="cuda")
+        x = torch.randn(16, 8, device="cuda")
+        y = torch.randint(0, 2, (16,), device="cuda")
 
         def step():
             optimizer.zero_grad()
@@ -337,7 +399,8 @@ def test_a_captured_step_trains_as_the_eager_one():
         return model, step
 
     eager, step = prepared()
-    for _ in range(3 + 10):  # capturing warms up with three steps; the recording itself computes nothing
+    # capturing warms up with three steps; the recording itself computes nothing
+    for _ in range(3 + 10):
         step()
     model, step = prepared()
     replay = graphs.captured(step)

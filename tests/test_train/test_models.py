@@ -22,22 +22,38 @@ def test_simple_cnn_has_the_parameters_counted_by_hand():
     convolutions = (3 * 25 + 1) * 6 + (6 * 25 + 1) * 16
     linears = (400 + 1) * 120 + (120 + 1) * 84 + (84 + 1) * 10
     assert parameters(SimpleCNN()) == convolutions + linears == 62_006
-    assert parameters(SimpleCNN(in_channels=1, classes=2)) == 62_006 - 2 * 25 * 6 - 85 * 8
+    assert (
+        parameters(SimpleCNN(in_channels=1, classes=2)) == 62_006 - 2 * 25 * 6 - 85 * 8
+    )
 
 
 def test_resnet9_has_the_parameters_counted_by_hand():
-    pairs = [(3, 64), (64, 128), (128, 128), (128, 128), (128, 256), (256, 512), (512, 512), (512, 512)]
+    pairs = [
+        (3, 64),
+        (64, 128),
+        (128, 128),
+        (128, 128),
+        (128, 256),
+        (256, 512),
+        (512, 512),
+        (512, 512),
+    ]
     convolutions = sum(9 * c_in * c_out for c_in, c_out in pairs)
     norms = sum(2 * c_out for _, c_out in pairs)
     assert parameters(ResNet9()) == convolutions + norms + 512 * 10 == 6_573_120
 
 
 def test_small_gpt_has_the_parameters_counted_by_hand():
-    width, vocab, context, layers = 8, 11, 16, 2
+    width = 8
+    vocab = 11
+    context = 16
+    layers = 2
     attention = width * 3 * width + 3 * width + width * width + width
     mlp = width * 4 * width + 4 * width + 4 * width * width + width
     norms = 4 * width
-    expected = vocab * width + context * width + layers * (attention + mlp + norms) + 2 * width
+    expected = (
+        vocab * width + context * width + layers * (attention + mlp + norms) + 2 * width
+    )
     assert parameters(tiny_gpt()) == expected
 
 
@@ -47,18 +63,32 @@ def test_small_gpt_at_gpt2s_size_has_gpt2s_parameters():
     assert parameters(gpt2) == 124_439_808
 
 
-@pytest.mark.parametrize("model", [SimpleCNN(), ResNet9()], ids=["SimpleCNN", "ResNet9"])
+@pytest.mark.parametrize(
+    "model", [SimpleCNN(), ResNet9()], ids=["SimpleCNN", "ResNet9"]
+)
 def test_gradients_reach_every_parameter_of_an_image_model(model):
     torch.manual_seed(0)
-    functional.cross_entropy(model(torch.rand(8, 3, 32, 32)), torch.arange(8)).backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+    functional.cross_entropy(
+        model(torch.rand(8, 3, 32, 32)), torch.arange(8)
+    ).backward()
+    assert [
+        name
+        for name, p in model.named_parameters()
+        if p.grad is None or not p.grad.any()
+    ] == []
 
 
 def test_gradients_reach_every_parameter_of_small_gpt():
     model = tiny_gpt()
     tokens = torch.randint(11, (4, 17))
-    functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()).backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+    functional.cross_entropy(
+        model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()
+    ).backward()
+    assert [
+        name
+        for name, p in model.named_parameters()
+        if p.grad is None or not p.grad.any()
+    ] == []
 
 
 def test_a_later_token_does_not_change_earlier_logits():
@@ -66,14 +96,19 @@ def test_a_later_token_does_not_change_earlier_logits():
     tokens = torch.randint(11, (1, 16))
     changed = tokens.clone()
     changed[0, 9] = (tokens[0, 9] + 1) % 11
-    before, after = model(tokens), model(changed)
+    before = model(tokens)
+    after = model(changed)
     torch.testing.assert_close(after[:, :9], before[:, :9])
     assert (after[:, 9:] != before[:, 9:]).any(dim=2).all()
 
 
 def test_a_wrong_image_shape_says_which_call_gives_the_right_one():
     with pytest.raises(
-        LabError, match=r"shape \(N, 3, 32, 32\), got \(4, 1, 8, 8\); lab.data.digits\(size=32, channels=3\)"
+        LabError,
+        match=(
+            r"shape \(N, 3, 32, 32\), got \(4, 1, 8, 8\); lab.data.digits\(size=32,"
+            r" channels=3\)"
+        ),
     ):
         SimpleCNN()(torch.zeros(4, 1, 8, 8))
 

@@ -29,7 +29,11 @@ GIVEN = {"data": DATA, "validation": VALIDATION}
 
 def setup_with(model=None, rate=0.1, loss=cross_entropy):
     def setup():
-        net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)) if model is None else model()
+        net = (
+            nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+            if model is None
+            else model()
+        )
         optimizer = torch.optim.SGD(net.parameters(), lr=rate)
 
         def step(images, labels):
@@ -73,7 +77,9 @@ def test_a_share_that_leaves_a_side_empty_is_told(share):
 
 
 def test_accuracy_counts_in_evaluation_mode_and_restores_each_mode():
-    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Dropout(0.999), nn.BatchNorm1d(2))
+    model = nn.Sequential(
+        nn.Linear(2, 2, bias=False), nn.Dropout(0.999), nn.BatchNorm1d(2)
+    )
     model[2].eval()
     with torch.no_grad():
         model[0].weight.copy_(torch.eye(2))
@@ -106,7 +112,10 @@ def test_a_run_learns_and_says_what_it_did():
 
 
 def test_the_same_seed_gives_the_same_losses_and_another_seed_does_not():
-    one, same, other = (fit(setup_with(), seed=seed, batch=16, epochs=2, **GIVEN).losses for seed in (4, 4, 5))
+    one, same, other = (
+        fit(setup_with(), seed=seed, batch=16, epochs=2, **GIVEN).losses
+        for seed in (4, 4, 5)
+    )
     assert one == same
     assert one != other
 
@@ -136,12 +145,16 @@ def test_the_clock_runs_while_training_and_not_while_evaluating():
             now[0] += 1.0 if self.training else 100.0
             return self.inner(images)
 
-    run = fit(setup_with(Slow), seed=0, batch=80, epochs=3, clock=lambda: now[0], **GIVEN)
-    assert run.seconds == (2.0, 4.0, 6.0)  # the step that is thrown away isn't charged either
+    run = fit(
+        setup_with(Slow), seed=0, batch=80, epochs=3, clock=lambda: now[0], **GIVEN
+    )
+    # the step that is thrown away isn't charged either
+    assert run.seconds == (2.0, 4.0, 6.0)
 
 
 def test_the_model_trains_in_training_mode_and_on_epoch_sees_each_epoch():
-    modes, seen = [], []
+    modes = []
+    seen = []
 
     def setup():
         model, step = setup_with()()
@@ -169,7 +182,10 @@ def test_losses_written_to_one_place_are_kept_apart():
 
 def test_an_epoch_shows_no_image_twice():
     images = torch.arange(10.0)[:, None]
-    one, two = (torch.cat(rows).tolist() for rows in itertools.islice(shuffled(images, 3, seed=0), 2))
+    one, two = (
+        torch.cat(rows).tolist()
+        for rows in itertools.islice(shuffled(images, 3, seed=0), 2)
+    )
     assert len(set(one)) == len(one) == 9
     assert one != two
     assert torch.cat(next(shuffled(images, 3, seed=0))).tolist() == one
@@ -187,7 +203,13 @@ def test_an_epoch_shows_no_image_twice():
     ],
 )
 def test_arguments_that_cannot_be_are_told(change, words):
-    given = {"setup": setup_with(), "seed": 0, "batch": 8, "epochs": 1, **GIVEN} | change
+    given = {
+        "setup": setup_with(),
+        "seed": 0,
+        "batch": 8,
+        "epochs": 1,
+        **GIVEN,
+    } | change
     with pytest.raises(BadArgument, match=words):
         fit(**given)
 
@@ -197,10 +219,17 @@ def test_arguments_that_cannot_be_are_told(change, words):
 
 def test_a_rate_too_high_is_told_by_step_and_growth():
     words = (
-        r"The loss of step \d+ \(seed 0, batch 16\) is (inf|nan), after .* in step 1 .*learning rate may be too high"
+        r"The loss of step \d+ \(seed 0, batch 16\) is (inf|nan), after .* in step 1"
+        r" .*learning rate may be too high"
     )
     with pytest.raises(NotFinite, match=words):
-        fit(setup_with(rate=1e6, loss=lambda out, y: out.square().mean()), seed=0, batch=16, epochs=5, **GIVEN)
+        fit(
+            setup_with(rate=1e6, loss=lambda out, y: out.square().mean()),
+            seed=0,
+            batch=16,
+            epochs=5,
+            **GIVEN,
+        )
 
 
 def test_nan_in_the_data_is_told_as_such_and_with_the_step_that_met_it():
@@ -209,14 +238,24 @@ def test_nan_in_the_data_is_told_as_such_and_with_the_step_that_met_it():
     order = next(shuffled(images, 16, seed=3))
     met = next(i for i, rows in enumerate(order, start=1) if 17 in rows)
     with pytest.raises(NotFinite, match=rf"step {met} \(seed 3.*the images hold NaN"):
-        fit(setup_with(), seed=3, batch=16, epochs=5, data=(images, DATA[1]), validation=VALIDATION)
+        fit(
+            setup_with(),
+            seed=3,
+            batch=16,
+            epochs=5,
+            data=(images, DATA[1]),
+            validation=VALIDATION,
+        )
 
 
 def test_a_gradient_that_is_no_number_is_told_though_the_loss_is_finite():
     def loss(out, y):
-        return cross_entropy(out, y) + (out - out.detach()).abs().sqrt().sum()  # sqrt(0): its slope is infinite
+        # sqrt(0): its slope is infinite
+        return cross_entropy(out, y) + (out - out.detach()).abs().sqrt().sum()
 
-    with pytest.raises(NotFinite, match=r"Weights are not finite after step 1 .*names the operation"):
+    with pytest.raises(
+        NotFinite, match=r"Weights are not finite after step 1 .*names the operation"
+    ):
         fit(setup_with(loss=loss), seed=0, batch=160, epochs=5, **GIVEN)
 
 
@@ -225,7 +264,15 @@ def test_integer_images_and_models_without_parameters_are_no_trouble():
     labels = torch.arange(40) % 4
     net = lambda: nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(12, 4))  # noqa: E731
     assert (
-        fit(setup_with(net), seed=0, batch=8, epochs=1, data=(images, labels), validation=(images, labels)).steps == 5
+        fit(
+            setup_with(net),
+            seed=0,
+            batch=8,
+            epochs=1,
+            data=(images, labels),
+            validation=(images, labels),
+        ).steps
+        == 5
     )
 
 
@@ -233,14 +280,20 @@ def test_integer_images_and_models_without_parameters_are_no_trouble():
 
 
 def planted(best, top, calls=None):
-    """A training whose accuracy is `top` at the rate `best`, less elsewhere, and differs from seed to seed."""
+    """A training whose accuracy is `top` at the rate `best`, less elsewhere, and
+    differs from seed to seed.
+    """
 
     def arm(rate, seed):
         if calls is not None:
             calls.append((top, rate, seed))
         if rate > 100 * best:
             raise NotFinite("it diverged")
-        return top - 0.1 * abs(math.log10(rate / best)) + random.Random(seed).uniform(-0.04, 0.04)
+        return (
+            top
+            - 0.1 * abs(math.log10(rate / best))
+            + random.Random(seed).uniform(-0.04, 0.04)
+        )
 
     return arm
 
@@ -250,9 +303,12 @@ RATES = (0.01, 0.1, 1.0, 10.0)
 
 def test_each_way_gets_its_own_rate_from_seeds_that_judge_nothing():
     calls = []
-    found = training.compare_tuned({"a": planted(0.1, 0.9, calls), "b": planted(1.0, 0.8, calls)}, RATES, seeds=12)
+    found = training.compare_tuned(
+        {"a": planted(0.1, 0.9, calls), "b": planted(1.0, 0.8, calls)}, RATES, seeds=12
+    )
     assert found.rates == {"a": 0.1, "b": 1.0}
-    judged, tuning = calls[-24:], calls[:-24]
+    judged = calls[-24:]
+    tuning = calls[:-24]
     assert {seed for *_, seed in judged} == set(range(12))
     assert {seed for *_, seed in tuning}.isdisjoint(range(12))
     assert [top for top, *_ in judged[:6]] == [0.9, 0.8, 0.8, 0.9, 0.9, 0.8]
@@ -260,17 +316,28 @@ def test_each_way_gets_its_own_rate_from_seeds_that_judge_nothing():
 
 
 def test_a_difference_is_shown_only_where_the_interval_excludes_none():
-    apart = training.compare_tuned({"a": planted(0.1, 0.9), "b": planted(1.0, 0.8)}, RATES).gain("b")
+    apart = training.compare_tuned(
+        {"a": planted(0.1, 0.9), "b": planted(1.0, 0.8)}, RATES
+    ).gain("b")
     assert (apart.verdict, apart.value) == ("worse", pytest.approx(-0.1))
-    assert training.compare_tuned({"a": planted(0.1, 0.8), "b": planted(1.0, 0.9)}, RATES).gain("b").verdict == "better"
+    assert (
+        training.compare_tuned({"a": planted(0.1, 0.8), "b": planted(1.0, 0.9)}, RATES)
+        .gain("b")
+        .verdict
+        == "better"
+    )
     chance = random.Random(8)
-    gain = training.compare_tuned(dict.fromkeys("ab", lambda rate, seed: chance.random()), [0.1]).gain("b")
+    gain = training.compare_tuned(
+        dict.fromkeys("ab", lambda rate, seed: chance.random()), [0.1]
+    ).gain("b")
     assert gain.low < 0 < gain.high
     assert "no difference shown" in str(gain)
 
 
 def test_few_seeds_give_an_interval_and_no_verdict():
-    few = training.compare_tuned({"a": planted(0.1, 0.9), "b": planted(1.0, 0.8)}, RATES, seeds=9)
+    few = training.compare_tuned(
+        {"a": planted(0.1, 0.9), "b": planted(1.0, 0.8)}, RATES, seeds=9
+    )
     assert few.gain("b").verdict == "not judged"
     assert "9 paired seeds; a verdict needs 10" in str(few)
     with pytest.raises(BadArgument, match="nearest"):
@@ -278,10 +345,14 @@ def test_few_seeds_give_an_interval_and_no_verdict():
 
 
 def test_equal_ways_look_different_in_about_5_of_100_comparisons():
-    draw, shown = random.Random(7), 0
+    draw = random.Random(7)
+    shown = 0
     for _ in range(200):
         pairs = {name: tuple(draw.gauss(0.9, 0.02) for _ in range(10)) for name in "ab"}
-        shown += training.TunedComparison(pairs, {}, {}).gain("b").verdict != "no difference shown"
+        shown += (
+            training.TunedComparison(pairs, {}, {}).gain("b").verdict
+            != "no difference shown"
+        )
     assert 0 < shown / 200 < 0.1
 
 
@@ -290,7 +361,12 @@ def test_a_training_that_diverges_is_the_worst_and_the_edge_of_the_rates_is_told
     assert sweep.results[1.0] == (0.0,) * 3
     assert (sweep.best, sweep.at_edge) == (0.01, True)
     assert "try rates beyond it" in str(sweep)
-    costs = training.sweep_rates(lambda rate, seed: abs(math.log10(rate)) + seed, [1.0, 0.1, 10.0], seeds=3, lower=True)
+    costs = training.sweep_rates(
+        lambda rate, seed: abs(math.log10(rate)) + seed,
+        [1.0, 0.1, 10.0],
+        seeds=3,
+        lower=True,
+    )
     assert (costs.best, costs.at_edge, costs.middle(0.1)) == (1.0, False, 2.0)
     never = training.sweep_rates(planted(1e-9, 0.9), [1.0], lower=True)
     assert never.middle(1.0) == math.inf
@@ -300,7 +376,11 @@ def test_a_training_that_diverges_is_the_worst_and_the_edge_of_the_rates_is_told
 
 
 def test_a_column_of_labels_is_refused_and_not_compared_with_every_image():
-    model, images, labels = nn.Flatten(), torch.rand(8, 10), torch.zeros(8, dtype=torch.int64)
+    model = nn.Flatten()
+    images = torch.rand(8, 10)
+    labels = torch.zeros(8, dtype=torch.int64)
     assert 0 <= training.accuracy(model, images, labels) <= 1
-    with pytest.raises(BadArgument, match=r"labels \(images,\), got \(8, 10\) and \(8, 1\)"):
+    with pytest.raises(
+        BadArgument, match=r"labels \(images,\), got \(8, 10\) and \(8, 1\)"
+    ):
         training.accuracy(model, images, labels[:, None])

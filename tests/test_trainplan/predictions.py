@@ -1,7 +1,9 @@
-"""What trainplan predicted for varied inputs: a golden file, so that no number changes unseen.
+"""What trainplan predicted for varied inputs: a golden file, so that no number changes
+unseen.
 
-`python -m tests.test_trainplan.predictions` calculates the outputs in predictions.json anew from its inputs. For one
-more prediction, add a line with empty outputs first. Keep the file if each difference is one that you expected.
+`python -m tests.test_trainplan.predictions` calculates the outputs in predictions.json
+anew from its inputs. For one more prediction, add a line with empty outputs first. Keep
+the file if each difference is one that you expected.
 """
 
 import dataclasses
@@ -9,14 +11,35 @@ import json
 from pathlib import Path
 
 from trainplan import costs, schedule
-from trainplan.cluster import SOFTWARE, Cluster, Layout, best_layout, bill, goodput, model, network, step
+from trainplan.cluster import (
+    SOFTWARE,
+    Cluster,
+    Layout,
+    best_layout,
+    bill,
+    goodput,
+    model,
+    network,
+    step,
+)
 from trainplan.costs import collectives
 
 FILE = Path(__file__).parent / "predictions.json"
 
 
-def planned_step(model_name, device, gpus, batch, layout, sizes=(), cluster=(), network_bytes_per_s=None):
-    """A step on a cluster. `sizes` and `cluster` change fields of the model and of the Cluster."""
+def planned_step(
+    model_name,
+    device,
+    gpus,
+    batch,
+    layout,
+    sizes=(),
+    cluster=(),
+    network_bytes_per_s=None,
+):
+    """A step on a cluster. `sizes` and `cluster` change fields of the model and of the
+    Cluster.
+    """
     shape = dataclasses.replace(model(model_name), **dict(sizes))
     fields = dict(cluster)
     if network_bytes_per_s is not None:
@@ -24,13 +47,22 @@ def planned_step(model_name, device, gpus, batch, layout, sizes=(), cluster=(), 
     if "torus" in fields:
         fields["torus"] = tuple(fields["torus"])
     software = SOFTWARE[layout.get("software", "torch")]
-    return step(shape, Cluster(device, gpus, **fields), Layout(**{**layout, "software": software}), batch)
+    return step(
+        shape,
+        Cluster(device, gpus, **fields),
+        Layout(**{**layout, "software": software}),
+        batch,
+    )
 
 
 def predict_step(**inputs):
     planned = planned_step(**inputs)
     seconds = {f"{part} [s]": value for part, value in planned.parts.items() if value}
-    memory = {f"{purpose} [bytes]": value for purpose, value in planned.memory.items() if value}
+    memory = {
+        f"{purpose} [bytes]": value
+        for purpose, value in planned.memory.items()
+        if value
+    }
     low_s, high_s = planned.interval_s
     return {
         "step [s]": planned.seconds,
@@ -44,13 +76,22 @@ def predict_step(**inputs):
 
 
 def predict_search(model_name, device, gpus, batch, software):
-    best = best_layout(model(model_name), Cluster(device, gpus), batch, software=SOFTWARE[software])
-    return {f"step with {best.layout.short} [s]": best.step.seconds, "tried [layouts]": best.tried}
+    best = best_layout(
+        model(model_name), Cluster(device, gpus), batch, software=SOFTWARE[software]
+    )
+    return {
+        f"step with {best.layout.short} [s]": best.step.seconds,
+        "tried [layouts]": best.tried,
+    }
 
 
 def predict_cost(**inputs):
     cost = costs.training_step(**inputs)
-    return {"work [FLOP]": cost.flop, "traffic [bytes]": cost.n_bytes, "memory [bytes]": cost.memory.total_bytes}
+    return {
+        "work [FLOP]": cost.flop,
+        "traffic [bytes]": cost.n_bytes,
+        "memory [bytes]": cost.memory.total_bytes,
+    }
 
 
 def predict_schedule(name, sizes, times, placement="loop", blocking=False):
@@ -71,7 +112,9 @@ def predict_overlap(link, **inputs):
 
 def predict_collective(function, sizes, links, options=()):
     of_links = [costs.Link(*link) for link in links]
-    return {"time [s]": getattr(collectives, function)(*sizes, *of_links, **dict(options))}
+    return {
+        "time [s]": getattr(collectives, function)(*sizes, *of_links, **dict(options))
+    }
 
 
 def predict_run(of, tokens, failure, usd_per_gpu_hour):

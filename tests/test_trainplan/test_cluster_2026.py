@@ -1,4 +1,6 @@
-"""Models, machines and libraries of 2026 against what was published, goodput, and bills."""
+"""Models, machines and libraries of 2026 against what was published, goodput, and
+bills.
+"""
 
 import math
 import random
@@ -49,17 +51,24 @@ def test_deepseek_v3_has_the_parameters_of_its_checkpoint():
     """671,026,419,200 in the released weights, 58 x 256 of them the router's biases."""
     assert DEEPSEEK.params == 671_026_419_200 - 58 * 256
     used = DEEPSEEK.params - 58 * (256 - 8) * DEEPSEEK.expert_params
-    assert used / 1e9 == pytest.approx(37, abs=0.6)  # DeepSeek-V3 technical report, section 1
+    # DeepSeek-V3 technical report, section 1
+    assert used / 1e9 == pytest.approx(37, abs=0.6)
 
 
 def test_latent_attention_keeps_seventy_kilobytes_a_token():
-    """DeepSeek-AI 2025, Insights into DeepSeek-V3, table 1: 70.272 KB, Llama-3.1-405B 516 KB."""
+    """DeepSeek-AI 2025, Insights into DeepSeek-V3, table 1: 70.272 KB, Llama-3.1-405B
+    516 KB.
+    """
     assert 2 * DEEPSEEK.layers * DEEPSEEK.cached_width == 70_272
-    assert 2 * 126 * model("Llama-3-405B").cached_width == pytest.approx(516e3, rel=0.001)
+    assert 2 * 126 * model("Llama-3-405B").cached_width == pytest.approx(
+        516e3, rel=0.001
+    )
 
 
 def test_a_block_that_predicts_ahead_has_the_published_size():
-    """14 billion with the embedding and the head that it shares (the released model's README)."""
+    """14 billion with the embedding and the head that it shares (the released model's
+    README).
+    """
     more = replace(DEEPSEEK, ahead=1)
     shared = 2 * DEEPSEEK.vocab * DEEPSEEK.hidden
     assert (more.params - DEEPSEEK.params + shared) / 1e9 == pytest.approx(14, abs=0.6)
@@ -99,28 +108,38 @@ def exchange_s(shape, layout):
 
 
 def test_limited_routing_sends_one_copy_to_each_node():
-    """Of 4 nodes that 8 experts may be on, 4 (1 - (3/4)^8) are met; 7 of 8 nodes are others."""
+    """Of 4 nodes that 8 experts may be on, 4 (1 - (3/4)^8) are met; 7 of 8 nodes are
+    others.
+    """
     token_bytes = 4096 * 7168 * (1 + 2)  # there in 8 bit, and back in 16
     start_s = H800.between.start_s + H800.between.alpha_s
     leaving_bytes = token_bytes * 4 * (1 - 0.75**8) * 7 / 8
     network_s = 2 * start_s + leaving_bytes / H800.between.bytes_per_s
     node_s = 8 * token_bytes * 7 / 8 / H800.inside.bytes_per_s
-    assert exchange_s(DEEPSEEK, DUALPIPE) == pytest.approx(max(network_s, node_s), rel=0.01)
+    assert exchange_s(DEEPSEEK, DUALPIPE) == pytest.approx(
+        max(network_s, node_s), rel=0.01
+    )
 
 
 def test_tokens_in_8_bit_take_three_quarters_of_the_time_and_a_capacity_pads_them():
     anywhere = replace(DEEPSEEK, max_nodes=0)
     eight_bit_s = exchange_s(anywhere, DUALPIPE)
     in_16_bit = replace(DUALPIPE, software=SOFTWARE["Transformer Engine"])
-    assert eight_bit_s == pytest.approx(0.75 * exchange_s(anywhere, in_16_bit), rel=0.01)
+    assert eight_bit_s == pytest.approx(
+        0.75 * exchange_s(anywhere, in_16_bit), rel=0.01
+    )
     padded = replace(anywhere, capacity=1.5)
     assert exchange_s(padded, DUALPIPE) == pytest.approx(1.5 * eight_bit_s, 0.01)
 
 
 def test_dualpipe_hides_most_of_the_exchange_behind_compute():
-    hidden, shown = (step(DEEPSEEK, H800, replace(DUALPIPE, overlap=overlap), 15_360) for overlap in (True, False))
+    hidden, shown = (
+        step(DEEPSEEK, H800, replace(DUALPIPE, overlap=overlap), 15_360)
+        for overlap in (True, False)
+    )
     left = hidden.parts[EXCHANGE] / shown.parts[EXCHANGE]
-    exposed = (1.25 * 16 - 0.5) / 120  # of 120 micro-batches those that fill and empty the pipeline
+    # of 120 micro-batches those that fill and empty the pipeline
+    exposed = (1.25 * 16 - 0.5) / 120
     assert left == pytest.approx(exposed + (1 - exposed) * DUALPIPE_SMS / 132, rel=0.05)
     assert hidden.parts["compute"] == shown.parts["compute"]
 
@@ -140,7 +159,9 @@ def test_four_bit_is_for_devices_that_have_it():
 
 
 def test_adapters_have_gradients_and_the_weights_beside_them_none():
-    whole, adapted = (step(replace(LLAMA, adapters=rank), H100, Layout(8), 64) for rank in (0, 16))
+    whole, adapted = (
+        step(replace(LLAMA, adapters=rank), H100, Layout(8), 64) for rank in (0, 16)
+    )
     by_hand = 32 * 16 * ((4096 + 4096 + 2 * 1024) + (4096 + 4096))
     assert adapted.model.trained_params == by_hand
     for purpose in ("gradients", "optimizer state", "float32 master weights"):
@@ -153,7 +174,10 @@ def test_adapters_have_gradients_and_the_weights_beside_them_none():
 
 def test_each_block_gathered_ahead_takes_the_same_memory_and_the_first_hides_it():
     cluster = Cluster("H100 SXM5 80GB", 64, inter=network(25e9))
-    none, one, four = (step(LLAMA, cluster, Layout(64, zero=3, prefetch=blocks), 256) for blocks in (0, 1, 4))
+    none, one, four = (
+        step(LLAMA, cluster, Layout(64, zero=3, prefetch=blocks), 256)
+        for blocks in (0, 1, 4)
+    )
     assert none.parts["data communication"] > 1.2 * one.parts["data communication"]
     assert one.seconds == four.seconds
     held = [planned.memory["gathered for a moment"] for planned in (none, one, four)]
@@ -162,7 +186,8 @@ def test_each_block_gathered_ahead_takes_the_same_memory_and_the_first_hides_it(
 
 def test_switches_that_add_halve_what_an_all_reduce_sends_between_nodes():
     plain_s, sharp_s = (
-        fastest_all_reduce_s(1e10, 512, network(50e9, sharp=sharp), in_node=False) for sharp in (False, True)
+        fastest_all_reduce_s(1e10, 512, network(50e9, sharp=sharp), in_node=False)
+        for sharp in (False, True)
     )
     assert sharp_s / plain_s == pytest.approx(0.5, abs=0.02)
 
@@ -182,7 +207,9 @@ def test_runs_of_2026_are_met_by_constants_that_never_saw_them():
 
 def test_deepseek_v3_s_training_is_within_its_interval():
     row = published_steps("machines of 2026").rows[-1]
-    low_h, high_h = (seconds / row.by.tokens * 14.8e12 * 2048 / 3600 for seconds in row.by.interval_s)
+    low_h, high_h = (
+        seconds / row.by.tokens * 14.8e12 * 2048 / 3600 for seconds in row.by.interval_s
+    )
     assert low_h < 2.664e6 < high_h
     assert abs(row.error) < 0.15
 
@@ -200,7 +227,9 @@ def test_goodput_of_llama_3_s_run_is_above_nine_tenths():
 
 def test_the_interval_is_young_s_where_saves_are_short_and_the_best_there_is():
     short = goodput(1024, 50_000, save_s=2)
-    assert short.interval_s == pytest.approx(math.sqrt(2 * 2 * short.between_s), rel=0.02)
+    assert short.interval_s == pytest.approx(
+        math.sqrt(2 * 2 * short.between_s), rel=0.02
+    )
     for save_s in (1, 1800):
         fixed = {"save_s": save_s, "restart_s": 120}
         best = goodput(4096, 50_000, **fixed)
@@ -227,7 +256,8 @@ def test_goodput_is_what_a_simulation_finds():
             continue
         clock_s = failure_s
         failure_s += lasts_s()
-        while failure_s < clock_s + plan.restart_s:  # it fails during the restart, and begins anew
+        # it fails during the restart, and begins anew
+        while failure_s < clock_s + plan.restart_s:
             clock_s = failure_s
             failure_s += lasts_s()
         clock_s += plan.restart_s
@@ -239,10 +269,16 @@ def test_a_bill_is_time_by_gpus_rent_and_power():
     cost = bill(planned, 1e12, 2.5, goodput=0.8)
     assert cost.days == pytest.approx(1e12 / planned.tokens_per_s / 86_400 / 0.8)
     assert cost.gpu_hours == pytest.approx(64 * 24 * cost.days)
-    assert (cost.usd, cost.kwh) == pytest.approx((2.5 * cost.gpu_hours, 0.7 * cost.gpu_hours))
+    assert (cost.usd, cost.kwh) == pytest.approx(
+        (2.5 * cost.gpu_hours, 0.7 * cost.gpu_hours)
+    )
     assert "million US$" in str(cost)
     assert "US$" not in str(bill(planned, 1e12))
-    unknown_power = replace(planned.cluster, device=replace(planned.cluster.gpu, tdp_w=None))
+    unknown_power = replace(
+        planned.cluster, device=replace(planned.cluster.gpu, tdp_w=None)
+    )
     assert bill(step(LLAMA, unknown_power, planned.layout, 64), 1e12).kwh is None
-    with pytest.raises(LayoutError, match=r"goodput of at most 1, a share of the time, got 1\.2"):
+    with pytest.raises(
+        LayoutError, match=r"goodput of at most 1, a share of the time, got 1\.2"
+    ):
         bill(planned, 1e12, goodput=1.2)

@@ -1,4 +1,6 @@
-"""The cluster model against published steps with one set of constants, and that set against the script that fits it."""
+"""The cluster model against published steps with one set of constants, and that set
+against the script that fits it.
+"""
 
 import math
 import statistics
@@ -6,7 +8,15 @@ import statistics
 import pytest
 
 from scripts import fit_cluster, published_steps as published_steps_script
-from trainplan.cluster import COMPARISONS, Cluster, Layout, held_against, model, published_steps, step
+from trainplan.cluster import (
+    COMPARISONS,
+    Cluster,
+    Layout,
+    held_against,
+    model,
+    published_steps,
+    step,
+)
 from trainplan.cluster.constants import CONSTANTS
 from trainplan.cluster.rates import best_share
 from trainplan.cluster.validation import compare
@@ -34,7 +44,12 @@ def test_published_tables_are_met(name, rows, median, most):
 
 
 def test_all_tables_together_keep_to_three_percent_and_twelve():
-    made = [row for name in fit_cluster.TABLES for row in compare(name).rows if fit_cluster.judged(row.by)]
+    made = [
+        row
+        for name in fit_cluster.TABLES
+        for row in compare(name).rows
+        if fit_cluster.judged(row.by)
+    ]
     errors = sorted(abs(row.error) for row in made)
     assert len(errors) > 210
     assert statistics.median(errors) <= 0.03
@@ -42,14 +57,24 @@ def test_all_tables_together_keep_to_three_percent_and_twelve():
 
 
 def test_korthikanti_s_runs_are_met_as_well_as_calculon_meets_them():
-    said = {f"{row['model']}, recompute {row['recompute']}": row for row in published("calculon_predictions")}
+    said = {
+        f"{row['model']}, recompute {row['recompute']}": row
+        for row in published("calculon_predictions")
+    }
     found = published_steps("selective recomputation")
-    theirs = [abs(row.by.seconds * (1 + row.error) / float(said[row.label]["iteration_s"]) - 1) for row in found.rows]
+    theirs = [
+        abs(
+            row.by.seconds * (1 + row.error) / float(said[row.label]["iteration_s"]) - 1
+        )
+        for row in found.rows
+    ]
     assert found.mean_error < statistics.mean(theirs) < 0.04
 
 
 def test_the_runs_are_what_the_script_reads_in_the_tables():
-    assert (DATA / "published" / "planner_steps.csv").read_text(encoding="utf-8") == published_steps_script.text()
+    assert (DATA / "published" / "planner_steps.csv").read_text(
+        encoding="utf-8"
+    ) == published_steps_script.text()
 
 
 def test_what_is_far_off_is_said_to_be_outside():
@@ -83,18 +108,31 @@ def test_what_ran_is_said_to_fit_in_memory():
 def test_the_constants_in_use_are_those_that_the_script_finds():
     found = fit_cluster.fit(rounds=12)
     for name in fit_cluster.FITTED:
-        tolerance = {"jitter": 0.5, "expert_s": 0.2, "cast": 0.15, "async_tensor": 0.15}.get(name, 0.05)
-        assert getattr(found, name) == pytest.approx(getattr(CONSTANTS, name), rel=tolerance), name
+        tolerance = {
+            "jitter": 0.5,
+            "expert_s": 0.2,
+            "cast": 0.15,
+            "async_tensor": 0.15,
+        }.get(name, 0.05)
+        assert getattr(found, name) == pytest.approx(
+            getattr(CONSTANTS, name), rel=tolerance
+        ), name
     assert fit_cluster.loss(CONSTANTS) < 0.06
 
 
 def test_tpus_are_predicted_with_what_gpus_taught():
-    """No constant was fitted to these runs: two numbers of TPUs, a product's share and a link's, were published."""
+    """No constant was fitted to these runs: two numbers of TPUs, a product's share and
+    a link's, were published.
+    """
     found = published_steps("MaxText")
     assert len(found.rows) == 45
     assert found.median_error <= 0.08, found
     assert found.errors[math.ceil(0.9 * len(found.rows)) - 1] <= 0.21, found
-    kept = [row.error for row in found.rows if row.by.layout.recompute == "none" and row.by.cluster.nodes == 1]
+    kept = [
+        row.error
+        for row in found.rows
+        if row.by.layout.recompute == "none" and row.by.cluster.nodes == 1
+    ]
     assert len(kept) == 5
     assert max(map(abs, kept)) <= 0.06
     assert "MaxText" not in COMPARISONS
@@ -106,7 +144,8 @@ def test_tpus_are_predicted_with_what_gpus_taught():
         ("A100 SXM4 80GB", "bfloat16", 0.869),
         ("A100 PCIe 80GB", "bfloat16", 0.811),
         ("H100 SXM5 80GB", "float16", 0.803),
-        ("TPU v5p (chip)", "bfloat16", 181.8 / 197),  # that of the one TPU for which a rate was published
+        # that of the one TPU for which a rate was published
+        ("TPU v5p (chip)", "bfloat16", 181.8 / 197),
     ],
 )
 def test_the_best_published_matmul_rate_is_the_device_s_own(device, dtype, share):

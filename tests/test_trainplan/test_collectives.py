@@ -1,11 +1,19 @@
-"""Collectives: closed forms, the published curves of an A100 and an H200 node, fits, and bad input."""
+"""Collectives: closed forms, the published curves of an A100 and an H200 node, fits,
+and bad input.
+"""
 
 import statistics
 
 import pytest
 
 from scripts.fit_cluster import links, measured, sends
-from trainplan.cluster.constants import EFA_HOP_S, NVLINK3, NVLINK4, SEND_SHARE, SEND_START_S
+from trainplan.cluster.constants import (
+    EFA_HOP_S,
+    NVLINK3,
+    NVLINK4,
+    SEND_SHARE,
+    SEND_START_S,
+)
 from trainplan.cluster.hardware import Cluster, group_link, network
 from trainplan.costs.collectives import (
     Link,
@@ -25,7 +33,8 @@ LINK = Link(2e-6, 1e9)
 def test_closed_forms_by_hand():
     assert all_reduce_s(4e6, 4, LINK) == pytest.approx(6 * 2e-6 + 1.5 * 4e-3)
     assert all_gather_s(4e6, 4, LINK) == pytest.approx(3 * 2e-6 + 0.75 * 4e-3)
-    assert all_reduce_s(4e6, 5, LINK, "tree") == pytest.approx(6 * 2e-6 + 2 * 4e-3)  # it is 3 deep
+    # it is 3 deep
+    assert all_reduce_s(4e6, 5, LINK, "tree") == pytest.approx(6 * 2e-6 + 2 * 4e-3)
     assert point_to_point_s(1e6, LINK) == pytest.approx(2e-6 + 1e-3)
     assert all_reduce_s(4e6, 1, LINK) == all_gather_s(4e6, 1, LINK) == 0
     switched = Link(1, 1, switch=Link(1e-6, 2e9))
@@ -40,16 +49,32 @@ def test_closed_forms_by_hand():
 def test_a_hierarchy_of_one_level_is_that_level_and_a_slow_network_gains_by_two():
     slow = Link(1e-5, 1e9)
     fast = Link(1e-6, 1e11)
-    assert hierarchical_all_reduce_s(1e8, 1, 8, fast, slow) == pytest.approx(all_reduce_s(1e8, 8, fast))
-    assert hierarchical_all_reduce_s(1e8, 8, 1, fast, slow) == pytest.approx(all_reduce_s(1e8, 8, slow))
-    assert hierarchical_all_reduce_s(1e9, 8, 8, fast, slow) < all_reduce_s(1e9, 64, slow) / 5
+    assert hierarchical_all_reduce_s(1e8, 1, 8, fast, slow) == pytest.approx(
+        all_reduce_s(1e8, 8, fast)
+    )
+    assert hierarchical_all_reduce_s(1e8, 8, 1, fast, slow) == pytest.approx(
+        all_reduce_s(1e8, 8, slow)
+    )
+    assert (
+        hierarchical_all_reduce_s(1e9, 8, 8, fast, slow)
+        < all_reduce_s(1e9, 64, slow) / 5
+    )
 
 
-@pytest.mark.parametrize(("algorithm", "hops"), [("tree", 2 * 7), ("ring", 2 * 1023 / 8)])
-def test_a_tree_crosses_the_network_once_a_level_and_a_ring_once_a_node(algorithm, hops):
+@pytest.mark.parametrize(
+    ("algorithm", "hops"), [("tree", 2 * 7), ("ring", 2 * 1023 / 8)]
+)
+def test_a_tree_crosses_the_network_once_a_level_and_a_ring_once_a_node(
+    algorithm, hops
+):
     """Of 128 nodes."""
     infiniband_s, efa_s = (
-        all_reduce_s(1, 1024, group_link(Cluster("H100 SXM5 80GB", 1024, inter=link), 1024, 1), algorithm)
+        all_reduce_s(
+            1,
+            1024,
+            group_link(Cluster("H100 SXM5 80GB", 1024, inter=link), 1024, 1),
+            algorithm,
+        )
         for link in (network(50e9), network(50e9, hop_s=EFA_HOP_S))
     )
     assert efa_s - infiniband_s == pytest.approx(hops * EFA_HOP_S)
@@ -57,17 +82,24 @@ def test_a_tree_crosses_the_network_once_a_level_and_a_ring_once_a_node(algorith
 
 def test_two_of_eight_amd_gpus_have_one_link_of_seven_between_them():
     node = Cluster("AMD Instinct MI300X", 8)
-    assert group_link(node, 2, 1).bytes_per_s == pytest.approx(node.inside.bytes_per_s / 7)
+    assert group_link(node, 2, 1).bytes_per_s == pytest.approx(
+        node.inside.bytes_per_s / 7
+    )
     assert group_link(node, 8, 1).bytes_per_s == node.inside.bytes_per_s
 
 
-@pytest.mark.parametrize(("gpu", "link"), [("A100 SXM", NVLINK3), ("H200 SXM", NVLINK4)])
+@pytest.mark.parametrize(
+    ("gpu", "link"), [("A100 SXM", NVLINK3), ("H200 SXM", NVLINK4)]
+)
 def test_the_published_curves_from_32_kib_to_16_gib(gpu, link):
     points = measured(gpu)
     assert len(points) == 20
     assert min(size for size, _ in points) == 2**15
     assert max(size for size, _ in points) == 2**34
-    errors = sorted(abs(fastest_all_reduce_s(size, 8, link, in_node=True) / time - 1) for size, time in points)
+    errors = sorted(
+        abs(fastest_all_reduce_s(size, 8, link, in_node=True) / time - 1)
+        for size, time in points
+    )
     assert statistics.median(errors) <= 0.08
     assert errors[-1] <= 0.25
 
@@ -76,20 +108,27 @@ def test_published_bus_bandwidths_of_4_to_8_gpus_with_and_without_the_switch():
     rows = [
         row
         for row in published("collectives_busbw_a100_h200")
-        if row["algorithm"] and not row["time_us"] and float(row["payload_bytes"] or 0) > 1e9
+        if row["algorithm"]
+        and not row["time_us"]
+        and float(row["payload_bytes"] or 0) > 1e9
     ]
     assert len(rows) == 15
     for row in rows:
         n_bytes = float(row["payload_bytes"])
         ranks = int(row["gpus"])
-        # bytes/s on the busiest wire of a ring, as nccl-tests counts it (doc/PERFORMANCE.md)
+        # bytes/s on the busiest wire of a ring, as nccl-tests counts it
+        # (doc/PERFORMANCE.md)
         of_wire = (ranks - 1) / ranks
         if row["collective"] == "all-reduce":
             algorithm = "nvls" if row["algorithm"] == "NVLS" else "ring"
-            bus_bytes_per_s = 2 * of_wire * n_bytes / all_reduce_s(n_bytes, ranks, NVLINK4, algorithm)
+            bus_bytes_per_s = (
+                2 * of_wire * n_bytes / all_reduce_s(n_bytes, ranks, NVLINK4, algorithm)
+            )
         else:
             bus_bytes_per_s = of_wire * n_bytes / all_gather_s(n_bytes, ranks, NVLINK4)
-        assert bus_bytes_per_s == pytest.approx(1e9 * float(row["busbw_gbs"]), rel=0.03), row
+        assert bus_bytes_per_s == pytest.approx(
+            1e9 * float(row["busbw_gbs"]), rel=0.03
+        ), row
 
 
 def test_a_send_takes_what_was_profiled_between_pipeline_stages():
@@ -131,7 +170,12 @@ def test_a_fit_never_gives_a_negative_start():
 
 
 def test_a_fit_forgives_one_slow_moment_but_not_lists_in_opposite_order():
-    assert fit_link([2**10, 2**14, 2**16, 2**20], [3.6e-3, 2.5e-4, 3e-4, 8.8e-4], 2).bytes_per_s > 0
+    assert (
+        fit_link(
+            [2**10, 2**14, 2**16, 2**20], [3.6e-3, 2.5e-4, 3e-4, 8.8e-4], 2
+        ).bytes_per_s
+        > 0
+    )
     with pytest.raises(BadArgument, match="same order"):
         fit_link([2**10, 2**14, 2**16, 2**20], [8.8e-4, 3e-4, 2.5e-4, 2e-4], 2)
 
@@ -142,7 +186,8 @@ def test_a_fit_forgives_one_slow_moment_but_not_lists_in_opposite_order():
         (lambda: all_reduce_s(1, 4, LINK, "rnig"), "The nearest is 'ring'"),
         (lambda: all_reduce_s(1, 4, LINK, "nvls"), "switch"),
         (lambda: all_reduce_s(-1, 4, LINK), "n_bytes"),
-        (lambda: fit_link([1e3, 1e3], [1.0, 1.1], 2), "Expected"),  # two equal sizes make no line
+        # two equal sizes make no line
+        (lambda: fit_link([1e3, 1e3], [1.0, 1.1], 2), "Expected"),
         (lambda: Link(1, 0), "bytes_per_s"),
     ],
 )

@@ -22,15 +22,22 @@ def test_the_search_is_that_of_best_layout(capsys):
     assert main(command("llama3-70b --gpus 512xH100 --tokens 15e12 --show 3")) == 0
     out = capsys.readouterr().out
     cluster = Cluster("H100 SXM5 80GB", 512)
-    best = best_layout(model("Llama-3-70B"), cluster, USUAL_TOKENS // 8192, runners_up=2)
+    best = best_layout(
+        model("Llama-3-70B"), cluster, USUAL_TOKENS // 8192, runners_up=2
+    )
     rows = [line for line in out.splitlines() if line.startswith("tp=")]
     for row, planned in zip(rows, (best.step, *best.runners_up), strict=True):
-        pasted = asked(command(f"llama3-70b --gpus 512xH100 --layout {row.split()[0]}")).steps[0]
+        pasted = asked(
+            command(f"llama3-70b --gpus 512xH100 --layout {row.split()[0]}")
+        ).steps[0]
         assert (pasted.layout, pasted.seconds) == (planned.layout, planned.seconds)
     assert f"{best.step.mfu:.1%}" in rows[0]
     assert f"{best.step.train_s(15e12) / 86_400:.0f} days" in rows[0]
     words = " ".join(out.split())
-    assert "Calculated, not measured. Of the first: Eight of ten published steps would be within" in words
+    assert (
+        "Calculated, not measured. Of the first: Eight of ten published steps would be"
+        " within" in words
+    )
     assert "Searched: what torchtitan v0.2.2 runs." in words
     assert "[parallelism]" in out
     assert "'H100' is taken for H100 SXM5 80GB" in out
@@ -52,7 +59,9 @@ def test_names_in_any_form_are_understood(model_name, gpus, words):
 
 def test_the_batch_is_in_tokens_and_the_sequence_the_user_s():
     words = "llama3-8b --gpus 24xA100 --layout tp=1"
-    planned = asked([*command(words), "--sequence", "4096", "--global-batch", "393_216"]).steps[0]
+    planned = asked(
+        [*command(words), "--sequence", "4096", "--global-batch", "393_216"]
+    ).steps[0]
     assert (planned.model.seq, planned.batch) == (4096, 96)
     usual = asked(command(words)).steps[0]
     assert usual.batch % 24 == 0
@@ -62,13 +71,17 @@ def test_the_batch_is_in_tokens_and_the_sequence_the_user_s():
 @pytest.mark.slow
 def test_a_batch_is_told_when_it_is_rounded_or_few_ranks_divide_it():
     def batch_notes(tokens):
-        plan = asked(command(f"llama3-70b --gpus 512xH100 --show 1 --global-batch {tokens}"))
+        plan = asked(
+            command(f"llama3-70b --gpus 512xH100 --show 1 --global-batch {tokens}")
+        )
         return [note for note in plan.notes if "--global-batch" in note]
 
     assert batch_notes("4M") == [
         "--global-batch 4M is rounded to 488 sequences (3,997,696 tokens).",
-        "At most 8 data ranks divide 488 sequences, more divide 512 sequences (4,194,304 tokens): "
-        "--global-batch 4194304.",
+        (
+            "At most 8 data ranks divide 488 sequences, more divide 512 sequences"
+            " (4,194,304 tokens): --global-batch 4194304."
+        ),
     ]
     assert batch_notes("4194304") == []
 
@@ -86,7 +99,12 @@ def test_the_batch_that_is_advised_has_a_layout(gpus, batch):
 def test_a_row_takes_80_columns_and_loses_nothing(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     layout = "tp=8,pp=16,cp=2,vp=3,mb=2,zero=3,recompute=selective"
-    main(command(f"gpt-3_175b --gpus 3072xA100 --tokens 15e12 --global-batch 12582912 --layout {layout}"))
+    main(
+        command(
+            "gpt-3_175b --gpus 3072xA100 --tokens 15e12 --global-batch 12582912"
+            f" --layout {layout}"
+        )
+    )
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     row, *more = out[out.index("\ntp=") + 1 :].splitlines()
@@ -96,7 +114,10 @@ def test_a_row_takes_80_columns_and_loses_nothing(monkeypatch, capsys):
 @pytest.mark.slow
 def test_a_library_by_its_name_is_searched_and_told_what_to_run(capsys):
     words = "llama3-8b --gpus 16xH100 --show 2 --software "
-    for name, first in (("megatron-core", "pretrain_gpt.py"), ("torchtitan", "[model]")):
+    for name, first in (
+        ("megatron-core", "pretrain_gpt.py"),
+        ("torchtitan", "[model]"),
+    ):
         assert main(command(words + name)) == 0
         assert first in capsys.readouterr().out
     plan = asked(command(words + "nanotron"))
@@ -120,7 +141,11 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller(capsys):
     words = "llama3-70b --gpus 8xH100_SXM5_80GB --layout tp=8"
     assert main(command(words)) == 2
     out = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"It does not fit\. Expected at most .* GiB a GPU, .* over; the largest part is", out)
+    assert re.search(
+        r"It does not fit\. Expected at most .* GiB a GPU, .* over; the largest"
+        r" part is",
+        out,
+    )
     assert asked(command(words)).configuration == ""
 
 
@@ -131,25 +156,49 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller(capsys):
         ("gpt-3 --gpus 8xH100", "GPT-3 175B"),
         ("gpt75 --gpus 8xH100", "got 'gpt75'"),  # no GPT 7.5B: a point is no decoration
         ("llama3-8b --gpus H100", "a number and a GPU, such as 512xH100, got 'H100'"),
-        ("llama3-8b --gpus 8xH20", "got 'H20'; its peaks are unknown. Nearest names: H200"),
+        (
+            "llama3-8b --gpus 8xH20",
+            "got 'H20'; its peaks are unknown. Nearest names: H200",
+        ),
         ("llama3-8b --gpus 8x90", "got '90'; its peaks are unknown"),
-        ("llama3-8b --gpus 0xH100", "--gpus to be a number of at least 1, such as 8 or 15e12, got '0'"),
-        ("llama3-8b --gpus 9999999999999999999999xH100", "--gpus to be a number of at most 10,000,000"),
+        (
+            "llama3-8b --gpus 0xH100",
+            "--gpus to be a number of at least 1, such as 8 or 15e12, got '0'",
+        ),
+        (
+            "llama3-8b --gpus 9999999999999999999999xH100",
+            "--gpus to be a number of at most 10,000,000",
+        ),
         ("llama3-8b --gpus 12xH100", "The nearest are 8 and 16"),
         ("llama3-405b --gpus 88xA100", "Take about 96 GPUs"),
         ("llama3-405b --gpus 8xT4", "No layout fits"),
-        ("llama3-8b --gpus 8xH100 --layout tp=3", "tensor to divide the 32 heads, got 3"),
-        ("llama3-8b --gpus 8xH100 --layout tp=8,tp=4", "part of --layout once, got tp twice"),
+        (
+            "llama3-8b --gpus 8xH100 --layout tp=3",
+            "tensor to divide the 32 heads, got 3",
+        ),
+        (
+            "llama3-8b --gpus 8xH100 --layout tp=8,tp=4",
+            "part of --layout once, got tp twice",
+        ),
         ("llama3-8b --gpus 8xH100 --layout tensor=2", "one of dp, tp, pp"),
         ("llama3-8b --gpus 8xH100 --layout tp", "tp to be a number of at least 0"),
         ("llama3-8b --gpus 8xH100 --tokens many", "--tokens to be a number"),
-        ("llama3-8b --gpus 8xH100 --sequence 2.5", "--sequence to be a whole number, got '2.5'"),
+        (
+            "llama3-8b --gpus 8xH100 --sequence 2.5",
+            "--sequence to be a whole number, got '2.5'",
+        ),
         ("llama3-8b --gpus 8xH100 --dtype bf16", "dtype to be one of float32"),
         ("llama3-8b --gpus 8xH100 --software megatron", "The nearest is 'megatron-"),
-        ("llama3-8b --gpus 8xH100 --software nanotron --layout tp=2,zero=3", "Expected zero = 0 or 1"),
+        (
+            "llama3-8b --gpus 8xH100 --software nanotron --layout tp=2,zero=3",
+            "Expected zero = 0 or 1",
+        ),
         (
             "llama3-405b --gpus 16384xH100 --global-batch 16M",
-            "got 1,953 sequences (15,998,976 tokens). Choose 2,048 sequences (16,777,216 tokens)",
+            (
+                "got 1,953 sequences (15,998,976 tokens). Choose 2,048 sequences"
+                " (16,777,216 tokens)"
+            ),
         ),
     ],
 )
@@ -182,7 +231,9 @@ def test_a_picture_of_the_layouts(tmp_path, capsys, monkeypatch):
 def test_it_runs_as_a_module_and_a_reader_that_stops_is_no_error():
     module = [sys.executable, "-m", "trainplan"]
     words = [*module, *command("llama3-8b --gpus 8xH100 --layout tp=8")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
         running.stdout.close()
         assert running.stderr.read() == b""
         assert running.wait() == 0

@@ -9,9 +9,20 @@ from trainplan import Cluster, Layout, csv_tables, devices, find, model, step
 from trainplan.errors import DataError, LayoutError, UnknownDevice
 
 FACTS = (
-    "name", "vendor", "architecture", "year", "sms", "boost_hz", "memory_bytes", "bandwidth_bytes_per_s",
-    "interconnect_bytes_per_s", "pcie", "tdp_w", "vector_flop_per_s", "peaks",
-)  # fmt: skip
+    "name",
+    "vendor",
+    "architecture",
+    "year",
+    "sms",
+    "boost_hz",
+    "memory_bytes",
+    "bandwidth_bytes_per_s",
+    "interconnect_bytes_per_s",
+    "pcie",
+    "tdp_w",
+    "vector_flop_per_s",
+    "peaks",
+)
 
 
 def test_the_facts_are_those_of_the_catalogue():
@@ -19,11 +30,22 @@ def test_the_facts_are_those_of_the_catalogue():
     assert len(devices()) == len(catalogued)
     for own, other in zip(devices(), catalogued, strict=True):
         for fact in FACTS:
-            assert (getattr(own, fact) or None) == (getattr(other, fact) or None), (own.name, fact)
+            assert (getattr(own, fact) or None) == (getattr(other, fact) or None), (
+                own.name,
+                fact,
+            )
         assert find(own.name) is own
         assert find(f"NVIDIA {own.name.upper()}".replace(" ", "-")) is own
-        assert all(find(name).name == catalog.find(name).name for name in own.reported_as.split(";") if name)
-    assert find("V100 SXM2 32GB").memory_bytes == catalog.find("V100 SXM2 32GB").memory_bytes == 32e9
+        assert all(
+            find(name).name == catalog.find(name).name
+            for name in own.reported_as.split(";")
+            if name
+        )
+    assert (
+        find("V100 SXM2 32GB").memory_bytes
+        == catalog.find("V100 SXM2 32GB").memory_bytes
+        == 32e9
+    )
 
 
 def facts_of(device):
@@ -45,15 +67,22 @@ def test_any_object_with_the_facts_is_a_device():
 def test_what_lacks_a_fact_is_refused(wrong):
     device = facts_of(find("H100 SXM5 80GB"))
     vars(device).update(wrong)
-    with pytest.raises(LayoutError, match="Expected device to be a Device or text, got"):
+    with pytest.raises(
+        LayoutError, match="Expected device to be a Device or text, got"
+    ):
         Cluster(device, 8)
     del device.peaks
-    with pytest.raises(LayoutError, match="Expected device to be a Device or text, got"):
+    with pytest.raises(
+        LayoutError, match="Expected device to be a Device or text, got"
+    ):
         Cluster(device, 8)
 
 
 def test_an_unknown_or_ambiguous_name_is_refused_with_the_nearest():
-    with pytest.raises(UnknownDevice, match=r"H100 PCIe 80GB, H100 SXM5 80GB.*trainplan.devices\(\) lists all"):
+    with pytest.raises(
+        UnknownDevice,
+        match=r"H100 PCIe 80GB, H100 SXM5 80GB.*trainplan.devices\(\) lists all",
+    ):
         find("H100")
     with pytest.raises(UnknownDevice, match="got 'no such thing'"):
         find("no such thing")

@@ -1,4 +1,6 @@
-"""Which published step is nearest, the interval that follows, and memory against what was published of it."""
+"""Which published step is nearest, the interval that follows, and memory against what
+was published of it.
+"""
 
 import dataclasses
 import math
@@ -32,9 +34,19 @@ def test_the_nearest_step_to_a_published_one_is_itself_and_to_one_left_out_anoth
 
 def test_what_differs_is_said_in_words():
     shape, cluster, layout, batch = inputs("megatron")[-1]
-    near = nearest(shape, cluster, dataclasses.replace(layout, pipeline=1, data=6 * 64, micro_batch=1), batch)
+    near = nearest(
+        shape,
+        cluster,
+        dataclasses.replace(layout, pipeline=1, data=6 * 64, micro_batch=1),
+        batch,
+    )
     assert "a pipeline in one of them" in near.differs
-    four = nearest(shape, cluster.with_gpus(4 * 3072), dataclasses.replace(layout, data=24), 4 * batch)
+    four = nearest(
+        shape,
+        cluster.with_gpus(4 * 3072),
+        dataclasses.replace(layout, data=24),
+        4 * batch,
+    )
     assert four.differs == ("4 times as much in GPUs",)
 
 
@@ -42,19 +54,32 @@ def test_the_interval_is_that_of_the_class_widened_by_distance_and_by_the_librar
     shape, cluster, layout, batch = inputs("megatron")[3]
     here = step(shape, cluster, layout, batch)
     width = math.exp(SPREAD["megatron"])
-    assert here.interval_s == pytest.approx((here.seconds / width, here.seconds * width))
-    far = step(shape, cluster.with_gpus(4 * cluster.gpus), dataclasses.replace(layout, data=4 * layout.data), 4 * batch)
-    assert far.interval_s[1] / far.seconds == pytest.approx(width * math.exp(WIDENED * far.nearest.distance))
+    assert here.interval_s == pytest.approx(
+        (here.seconds / width, here.seconds * width)
+    )
+    far = step(
+        shape,
+        cluster.with_gpus(4 * cluster.gpus),
+        dataclasses.replace(layout, data=4 * layout.data),
+        4 * batch,
+    )
+    assert far.interval_s[1] / far.seconds == pytest.approx(
+        width * math.exp(WIDENED * far.nearest.distance)
+    )
     assert not here.outside
     assert "Calculated for Megatron-LM 2021" in str(here)
-    default = step(shape, cluster, dataclasses.replace(layout, software=SOFTWARE["torch"]), batch)
+    default = step(
+        shape, cluster, dataclasses.replace(layout, software=SOFTWARE["torch"]), batch
+    )
     assert set(default.by_library) == set(PRESETS)
     assert default.interval_s[0] <= min(default.by_library.values())
     assert "Calculated for torch (with Megatron-LM" in str(default)
 
 
 def test_every_library_s_interval_has_what_the_others_would_take_where_nothing_published_is_near():
-    """The choice of a library moves 405 billion parameters on 8,192 GPUs by a quarter."""
+    """The choice of a library moves 405 billion parameters on 8,192
+    GPUs by a quarter.
+    """
     shape = model("Llama-3-405B")
     cluster = Cluster(H100, 8192)
     layouts = [Layout(64, 8, 16, zero=1, software=SOFTWARE[name]) for name in PRESETS]
@@ -70,8 +95,16 @@ def test_every_library_s_interval_has_what_the_others_would_take_where_nothing_p
 
 def test_eight_of_ten_of_each_source_are_in_their_intervals():
     for source in set(SOURCES.values()):
-        found = [row for name, one in SOURCES.items() if one == source for row in published_steps(name).rows]
-        inside = [HeldAgainst(row.label, row.predicted, row.published, row.by).expected for row in found]
+        found = [
+            row
+            for name, one in SOURCES.items()
+            if one == source
+            for row in published_steps(name).rows
+        ]
+        inside = [
+            HeldAgainst(row.label, row.predicted, row.published, row.by).expected
+            for row in found
+        ]
         assert statistics.mean(inside) >= 0.8, source
 
 
@@ -91,16 +124,21 @@ def test_the_spread_of_each_class_is_what_its_steps_show():
 
 def test_zero_3_of_2021_is_said_to_be_unlike_all_published_steps():
     """DeepSpeed of 2021 reached 144 TFLOP/s a GPU (Narayanan et al. 2021, table 2)."""
-    shape = Transformer(96, 12288, 96, vocab=51_200, seq=2048, fused_attention=False, dropout=True)
+    shape = Transformer(
+        96, 12288, 96, vocab=51_200, seq=2048, fused_attention=False, dropout=True
+    )
     layout = Layout(384, zero=3, micro_batch=4, recompute="full", dtype="mixed float16")
     planned = step(shape, Cluster(A100, 384), layout, 1536)
-    assert any(reason.startswith("the nearest published step") for reason in planned.outside)
+    assert any(
+        reason.startswith("the nearest published step") for reason in planned.outside
+    )
 
 
 def test_a_table_marks_the_steps_that_are_unlike_all_published_ones():
     shape, cluster, layout, batch = inputs("megatron")[3]
     like, unlike = (
-        step(shape, cluster, dataclasses.replace(layout, offload=offload), batch) for offload in (False, True)
+        step(shape, cluster, dataclasses.replace(layout, offload=offload), batch)
+        for offload in (False, True)
     )
     table = steps_table([like, unlike])
     assert [row[1].endswith("?") for row in table.rows] == [False, True]
@@ -113,7 +151,11 @@ def test_a_table_marks_the_steps_that_are_unlike_all_published_ones():
 
 @pytest.mark.parametrize(
     ("name", "n", "median", "most"),
-    [("zero bubble memory", 12, 0.02, 0.06), ("torchtitan memory", 7, 0.06, 0.16), ("nanotron memory", 7, 0.05, 0.1)],
+    [
+        ("zero bubble memory", 12, 0.02, 0.06),
+        ("torchtitan memory", 7, 0.06, 0.16),
+        ("nanotron memory", 7, 0.05, 0.1),
+    ],
 )
 def test_published_memory_is_met(name, n, median, most):
     found = published_steps(name)
@@ -123,13 +165,20 @@ def test_published_memory_is_met(name, n, median, most):
 
 
 def test_the_fragments_in_use_are_those_that_the_script_finds():
-    assert fit_cluster.fragments("torchtitan memory", "nanotron memory") == SOFTWARE["torch"].fragments
-    assert fit_cluster.fragments("zero bubble memory") == SOFTWARE["Megatron-LM"].fragments
+    assert (
+        fit_cluster.fragments("torchtitan memory", "nanotron memory")
+        == SOFTWARE["torch"].fragments
+    )
+    assert (
+        fit_cluster.fragments("zero bubble memory") == SOFTWARE["Megatron-LM"].fragments
+    )
     assert {row["unit"] for row in rows("nanotron memory")} == {"GB of the first stage"}
 
 
 def test_llama_3_405b_fits_as_it_was_trained():
-    """TP 8, PP 16, gradients and optimizer split (Llama team 2024, section 3.3.2 and table 4)."""
+    """TP 8, PP 16, gradients and optimizer split (Llama team 2024, section 3.3.2 and
+    table 4).
+    """
     shape = model("Llama-3-405B")
     for name in PRESETS:
         layout = Layout(128, 8, 16, zero=2, software=SOFTWARE[name])

@@ -11,13 +11,17 @@ def test_published_matmuls_were_read_from_a_source_and_stay_below_the_peak():
     assert all(row.source and row.source != "memory" for row in rows)
     best = [row for row in rows if row.dtype == "bf16" and "torch" in row.library]
     assert all(0.3 < row.share < 1 for row in best)
-    assert "271 TFLOP/s of 312 TFLOP/s (87%), stas00" in str(next(r for r in best if r.device == "NVIDIA A100 SXM"))
+    assert "271 TFLOP/s of 312 TFLOP/s (87%), stas00" in str(
+        next(r for r in best if r.device == "NVIDIA A100 SXM")
+    )
 
 
 def test_a_damaged_table_says_what_to_do(monkeypatch, tmp_path):
     (tmp_path / "damaged.csv").write_text("gpu,dtype\nA100,bf16\n")
     monkeypatch.setattr(published, "FOLDER", tmp_path)
-    with pytest.raises(DataError, match=r"line 2 is damaged: expected a column 'confidence', got none"):
+    with pytest.raises(
+        DataError, match=r"line 2 is damaged: expected a column 'confidence', got none"
+    ):
         published.table("damaged")
 
 
@@ -29,6 +33,10 @@ def test_a_published_bus_has_its_rate_and_source():
 
 def test_an_unpublished_bus_is_refused_with_what_there_is():
     with pytest.raises(
-        DataError, match=r"No copy rate was published for A100 on PCIe 4\. Published are: H200 on PCIe 5 x16"
+        DataError,
+        match=(
+            r"No copy rate was published for A100 on PCIe 4\. Published are: H200 on"
+            r" PCIe 5 x16"
+        ),
     ):
         published.bus("A100", "PCIe 4")

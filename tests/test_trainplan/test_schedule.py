@@ -1,4 +1,6 @@
-"""The simulation against closed forms, and on random times against what must hold for any schedule."""
+"""The simulation against closed forms, and on random times against what must hold for
+any schedule.
+"""
 
 import itertools
 import math
@@ -8,7 +10,16 @@ import types
 import pytest
 from torch.distributed.pipelining.schedules import ScheduleZBVZeroBubble
 
-from trainplan.schedule import dualpipe, gpipe, interleaved, one_f_one_b, simulate, zb_h1, zb_h2, zb_v
+from trainplan.schedule import (
+    dualpipe,
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    simulate,
+    zb_h1,
+    zb_h2,
+    zb_v,
+)
 from trainplan.schedule.timetable import Span
 
 pytestmark = pytest.mark.slow  # imports torch, and plays many random schedules
@@ -32,9 +43,13 @@ def test_bubble_of_gpipe_and_1f1b(order, p, m):
 @pytest.mark.parametrize(("p", "m", "v"), [(2, 2, 3), (4, 8, 1), (4, 4, 2), (8, 24, 3)])
 def test_bubble_and_memory_of_interleaved(p, m, v):
     played = simulate(interleaved(p, m, v))
-    assert sum(played.idle_s) / sum(played.busy_s) == pytest.approx((p - 1) / (v * m))  # as Megatron-LM's authors count
-    if m > p and v > 1:  # else it is 1F1B, or there are not enough micro-batches to reach it
-        assert max(played.peak_activations) == pytest.approx(p * (1 + (p - 1) / (p * v)))
+    # as Megatron-LM's authors count
+    assert sum(played.idle_s) / sum(played.busy_s) == pytest.approx((p - 1) / (v * m))
+    # else it is 1F1B, or there are not enough micro-batches to reach it
+    if m > p and v > 1:
+        assert max(played.peak_activations) == pytest.approx(
+            p * (1 + (p - 1) / (p * v))
+        )
 
 
 @pytest.mark.parametrize(("p", "m"), [(2, 3), (8, 24)])
@@ -57,7 +72,9 @@ def test_zb_h1_with_other_times_as_its_authors_count_it():
 @pytest.mark.parametrize(("p", "m"), SIZES)
 def test_peak_activations(p, m):
     assert simulate(gpipe(p, m)).peak_activations == (m,) * p
-    assert simulate(one_f_one_b(p, m)).peak_activations == tuple(min(p - rank, m) for rank in range(p))
+    assert simulate(one_f_one_b(p, m)).peak_activations == tuple(
+        min(p - rank, m) for rank in range(p)
+    )
     assert max(simulate(zb_h1(p, m)).peak_activations) == min(p, m)
     assert max(simulate(zb_h2(p, m)).peak_activations) == min(2 * p - 1, m)
 
@@ -66,12 +83,17 @@ def test_peak_activations(p, m):
 def test_zb_v_is_torchs(p):
     kinds = {"FORWARD": "F", "BACKWARD_INPUT": "B", "BACKWARD_WEIGHT": "W"}
     for m in (1, 2, 5, 14):
-        theirs = types.SimpleNamespace(pp_group_size=p, _n_microbatches=m, num_stages=2 * p)
+        theirs = types.SimpleNamespace(
+            pp_group_size=p, _n_microbatches=m, num_stages=2 * p
+        )
         for rank, ours in enumerate(zb_v(p, m)):
-            actions = ScheduleZBVZeroBubble._calculate_single_rank_operations(theirs, rank)
+            actions = ScheduleZBVZeroBubble._calculate_single_rank_operations(
+                theirs, rank
+            )
             steps = [action for action in actions if action and action.computation_type]
             assert ours == [
-                f"{kinds[a.computation_type.name]}{a.microbatch_index}.{int(a.stage_index != rank)}" for a in steps
+                f"{kinds[a.computation_type.name]}{a.microbatch_index}.{int(a.stage_index != rank)}"
+                for a in steps
             ]
 
 
@@ -84,7 +106,9 @@ def test_zb_v_has_no_bubble_with_the_memory_of_1f1b(p, m):
 
 @pytest.mark.parametrize(("p", "m"), [(2, 2), (4, 10), (16, 20)])
 def test_dualpipe_has_the_published_memory_and_no_more_than_its_bubble(p, m):
-    """PP + 1 activations, and (PP/2 - 1)(F&B + B - 3W) idle (DeepSeek-V3 technical report, table 2)."""
+    """PP + 1 activations, and (PP/2 - 1)(F&B + B - 3W) idle (DeepSeek-V3 technical
+    report, table 2).
+    """
     played = simulate(dualpipe(p, m), 1.0, 2.0, placement="both ways")
     assert max(played.peak_activations) == p + 1
     assert played.busy_s == pytest.approx([2 * m * 3.0] * p)
@@ -102,26 +126,39 @@ def test_transfers_take_time_both_ways():
     played = simulate(gpipe(3, 1), 1.0, 2.0, transfer_s=0.3)
     assert played.makespan_s == pytest.approx(3 * 3 + 2 * (0.3 + 0.3))
     assert played.starts_s[2] == pytest.approx((2.6, 3.6))
-    assert simulate(gpipe(1, 4), transfer_s=9.0).makespan_s == 12  # one rank sends nothing
+    # one rank sends nothing
+    assert simulate(gpipe(1, 4), transfer_s=9.0).makespan_s == 12
 
 
 @pytest.mark.parametrize("p", [2, 8])
 def test_steady_1f1b_pays_for_transfers_that_overlap_with_nothing(p):
-    """Rank 0 takes micro-batch i + p when i is back: p (F + B) + 2 (p - 1) c for every p micro-batches."""
+    """Rank 0 takes micro-batch i + p when i is back: p (F + B) + 2 (p - 1) c for every
+    p micro-batches.
+    """
     c = 0.1
     few = 5 * p
     many = 10 * p
-    times = [simulate(one_f_one_b(p, m), 1.0, 2.0, transfer_s=c).makespan_s for m in (few, many)]
-    assert (times[1] - times[0]) / (many - few) == pytest.approx(3 + 2 * c * (p - 1) / p)
+    times = [
+        simulate(one_f_one_b(p, m), 1.0, 2.0, transfer_s=c).makespan_s
+        for m in (few, many)
+    ]
+    assert (times[1] - times[0]) / (many - few) == pytest.approx(
+        3 + 2 * c * (p - 1) / p
+    )
 
 
 def test_blocking_transfers_take_both_ranks_time():
     played = simulate(gpipe(2, 2), 1.0, 1.0, transfer_s=0.25, blocking=True)
-    # rank 0: F 0-1, send -1.25, F -2.25, send -2.5; rank 1 receives 1-1.25 and, after its forward, 2.25-2.5
+    # rank 0: F 0-1, send -1.25, F -2.25, send -2.5; rank 1 receives 1-1.25 and, after
+    # its forward, 2.25-2.5
     assert played.starts_s[0][:2] == (0, 1.25)
     assert played.starts_s[1][:2] == (1.25, 2.5)
     assert played.communication_s == (1.0, 1.0)
-    sends = [span for span in played.spans if span.rank == 0 and span.label.startswith("send")]
+    sends = [
+        span
+        for span in played.spans
+        if span.rank == 0 and span.label.startswith("send")
+    ]
     assert [span.label for span in sends] == ["send F0", "send F1"]
     assert {span.kind for span in played.communication} == {"communication"}
     assert sum(played.idle_s) == pytest.approx(2 * played.makespan_s - 8 - 2)
@@ -130,8 +167,13 @@ def test_blocking_transfers_take_both_ranks_time():
 
 def test_times_of_a_rank_are_divided_among_its_chunks_and_times_of_a_stage_are_not():
     order = interleaved(2, 2, 2)
-    assert simulate(order, 1.0, 2.0).starts_s == simulate(order, [1, 1], [2, 2]).starts_s
-    assert simulate(order, 1.0, 2.0).starts_s == simulate(order, [0.5] * 4, [1] * 4).starts_s
+    assert (
+        simulate(order, 1.0, 2.0).starts_s == simulate(order, [1, 1], [2, 2]).starts_s
+    )
+    assert (
+        simulate(order, 1.0, 2.0).starts_s
+        == simulate(order, [0.5] * 4, [1] * 4).starts_s
+    )
     uneven = simulate(order, [1, 2, 3, 4], 0.0)
     # stages 0 and 2 are rank 0's
     assert uneven.busy_s == pytest.approx((2 * (1 + 3), 2 * (2 + 4)))
@@ -139,8 +181,15 @@ def test_times_of_a_rank_are_divided_among_its_chunks_and_times_of_a_stage_are_n
 
 def test_spans_carry_kind_micro_batch_and_chunk():
     played = simulate([["F0", "B0", "W0"]], 1.0, 3.0, weight_s=1.0)
-    assert played.spans == (Span(0, 0, 1, "F", "0"), Span(0, 1, 3, "B", "0"), Span(0, 3, 4, "W", "0"))
-    assert {span.label for span in simulate(interleaved(1, 1, 2)).spans} == {"0.0", "0.1"}
+    assert played.spans == (
+        Span(0, 0, 1, "F", "0"),
+        Span(0, 1, 3, "B", "0"),
+        Span(0, 3, 4, "W", "0"),
+    )
+    assert {span.label for span in simulate(interleaved(1, 1, 2)).spans} == {
+        "0.0",
+        "0.1",
+    }
 
 
 # ---- random schedules and times ----
@@ -155,9 +204,11 @@ def pipelines(placement, ranks, chunks):
 
 
 class SerialRun:
-    """All steps of a pipeline one after another in a random order that their inputs allow.
+    """All steps of a pipeline one after another in a random order that their inputs
+    allow.
 
-    Each rank's part of this order is its schedule. When its steps start is found on the way.
+    Each rank's part of this order is its schedule. When its steps start is found on the
+    way.
     """
 
     def __init__(self, seed, placement, blocking):
@@ -166,17 +217,26 @@ class SerialRun:
         chains = pipelines(placement, ranks, chunks=draw.randint(1, 3))
         self.blocking = blocking
         self.places = [*itertools.chain(*chains)]  # by stage
-        self.first = set(itertools.accumulate(map(len, chains[:-1]), initial=0))  # of each pipeline
+        # of each pipeline
+        self.first = set(itertools.accumulate(map(len, chains[:-1]), initial=0))
         self.kinds = draw.choice(("FB", "FBW"))
-        self.took_s = {kind: [draw.uniform(0, 2) for _ in self.places] for kind in "FBW"}
+        self.took_s = {
+            kind: [draw.uniform(0, 2) for _ in self.places] for kind in "FBW"
+        }
         self.transfer_s = draw.uniform(0, 2)
         self.ended_s = {}
         self.free_s = [0.0] * ranks
         self.lists = [[] for _ in range(ranks)]
         self.starts_s = [[] for _ in range(ranks)]
-        left = [*itertools.product(self.kinds, range(draw.randint(1, 6)), range(len(self.places)))]
+        left = [
+            *itertools.product(
+                self.kinds, range(draw.randint(1, 6)), range(len(self.places))
+            )
+        ]
         while left:
-            step = draw.choice([step for step in left if self.ended_s.keys() >= self.needed(*step)])
+            step = draw.choice(
+                [step for step in left if self.ended_s.keys() >= self.needed(*step)]
+            )
             left.remove(step)
             self.play(*step)
 
@@ -189,7 +249,11 @@ class SerialRun:
         return None
 
     def needed(self, kind, microbatch, stage):
-        own = {"F": set(), "B": {("F", microbatch, stage)}, "W": {("B", microbatch, stage)}}[kind]
+        own = {
+            "F": set(),
+            "B": {("F", microbatch, stage)},
+            "W": {("B", microbatch, stage)},
+        }[kind]
         source = self.source(kind, stage)
         return own if source is None else {*own, (kind, microbatch, source)}
 
@@ -204,20 +268,33 @@ class SerialRun:
             sent_s = self.ended_s[kind, microbatch, source]
             transfer_s = self.transfer_s if self.apart(source, stage) else 0.0
             # a blocking receive takes the rank's time
-            start_s = max(start_s, sent_s) + transfer_s if self.blocking else max(start_s, sent_s + transfer_s)
+            start_s = (
+                max(start_s, sent_s) + transfer_s
+                if self.blocking
+                else max(start_s, sent_s + transfer_s)
+            )
         end_s = start_s + self.took_s[kind][stage]
         self.lists[rank].append(f"{kind}{microbatch}.{chunk}")
         self.starts_s[rank].append(start_s)
         self.ended_s[kind, microbatch, stage] = end_s
-        takers = [taker for taker in (stage - 1, stage + 1) if 0 <= taker < len(self.places)]
-        sends = any(self.source(kind, taker) == stage and self.apart(taker, stage) for taker in takers)
-        self.free_s[rank] = end_s + (self.transfer_s if self.blocking and sends else 0.0)
+        takers = [
+            taker for taker in (stage - 1, stage + 1) if 0 <= taker < len(self.places)
+        ]
+        sends = any(
+            self.source(kind, taker) == stage and self.apart(taker, stage)
+            for taker in takers
+        )
+        self.free_s[rank] = end_s + (
+            self.transfer_s if self.blocking and sends else 0.0
+        )
 
 
 @pytest.mark.parametrize("placement", ["loop", "v", "both ways"])
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.parametrize("seed", range(10))
-def test_steps_of_a_random_schedule_start_as_soon_as_rank_and_input_are_there(seed, blocking, placement):
+def test_steps_of_a_random_schedule_start_as_soon_as_rank_and_input_are_there(
+    seed, blocking, placement
+):
     run = SerialRun(seed, placement, blocking)
     weight_s = run.took_s["W"]
     backward_s = run.took_s["B"]
@@ -243,5 +320,7 @@ def test_steps_of_a_random_schedule_start_as_soon_as_rank_and_input_are_there(se
 @pytest.mark.complete
 def test_a_large_schedule_is_simulated():
     played = simulate(interleaved(64, 512, 4), transfer_s=0.001)
-    assert math.isclose(sum(played.idle_s) / sum(played.busy_s), 63 / (4 * 512), rel_tol=0.2)
+    assert math.isclose(
+        sum(played.idle_s) / sum(played.busy_s), 63 / (4 * 512), rel_tol=0.2
+    )
     assert len(played.spans) == 2 * 64 * 512 * 4

@@ -1,4 +1,6 @@
-"""Bucketed all-reduces beside the backward pass: closed forms, and the buckets that DistributedDataParallel makes."""
+"""Bucketed all-reduces beside the backward pass: closed forms, and the buckets that
+DistributedDataParallel makes.
+"""
 
 import itertools
 import random
@@ -22,7 +24,8 @@ def test_a_fast_network_exposes_the_last_bucket_alone_and_a_slow_one_all_but_the
     assert fast.exposed_s == pytest.approx(0.5)
     assert fast.communication_s == pytest.approx(8 * 0.5)
     slow = overlap([1.0] * 8, [10] * 8, **at_rate(5), bucket_bytes=10)
-    assert slow.total_s == pytest.approx(1 + 8 * 2)  # it never pauses after its first bucket
+    # it never pauses after its first bucket
+    assert slow.total_s == pytest.approx(1 + 8 * 2)
 
 
 def test_a_bucket_takes_the_time_of_its_all_reduce():
@@ -36,7 +39,10 @@ def test_the_first_bucket_is_small_unless_a_size_is_said():
     sizes = [0.5 * MIB, 0.6 * MIB, 10 * MIB, 16 * MIB, 3 * MIB]
     found = overlap([1] * 5, sizes, **at_rate(MIB))
     assert found.buckets == ((0, 1), (2, 3), (4,))
-    assert overlap([1] * 5, sizes, **at_rate(MIB), bucket_bytes=24 * MIB).buckets == ((0, 1, 2, 3), (4,))
+    assert overlap([1] * 5, sizes, **at_rate(MIB), bucket_bytes=24 * MIB).buckets == (
+        (0, 1, 2, 3),
+        (4,),
+    )
 
 
 @pytest.mark.slow
@@ -46,7 +52,9 @@ def test_the_buckets_are_those_of_torch():
     draw = random.Random(3)
     elements = [draw.choice([100, 70_000, 300_000, 3_000_000]) for _ in range(40)]
     tensors = [torch.empty(n) for n in elements]
-    theirs, _ = torch.distributed._compute_bucket_assignment_by_size(tensors, [MIB, 25 * MIB])
+    theirs, _ = torch.distributed._compute_bucket_assignment_by_size(
+        tensors, [MIB, 25 * MIB]
+    )
     ours = overlap([1.0] * 40, [4 * n for n in elements], **at_rate(1e9)).buckets
     assert [list(bucket) for bucket in ours] == theirs
 
@@ -57,7 +65,12 @@ def test_what_must_hold_for_any_layers(seed):
     n = rng.randint(1, 30)
     seconds = [rng.choice([0.0, rng.random()]) for _ in range(n)]
     sizes = [rng.choice([0, rng.randint(1, 100)]) for _ in range(n)]
-    found = overlap(seconds, sizes, **at_rate(rng.uniform(20, 200)), bucket_bytes=rng.randint(1, 300))
+    found = overlap(
+        seconds,
+        sizes,
+        **at_rate(rng.uniform(20, 200)),
+        bucket_bytes=rng.randint(1, 300),
+    )
     assert [layer for bucket in found.buckets for layer in bucket] == list(range(n))
     assert max(found.backward_s, found.communication_s) - 1e-9 <= found.total_s
     assert found.total_s <= found.backward_s + found.communication_s + 1e-9
@@ -73,5 +86,7 @@ def test_what_must_hold_for_any_layers(seed):
 def test_the_words_say_how_much_is_exposed():
     found = overlap([1.0, 1.0], [10, 10], **at_rate(20), bucket_bytes=10)
     assert (
-        str(found) == "backward 2.00 s, communication 1.00 s in 2 buckets, of which 500 ms exposed: 2.50 s (simulated)"
+        str(found)
+        == "backward 2.00 s, communication 1.00 s in 2 buckets, of which 500 ms"
+        " exposed: 2.50 s (simulated)"
     )

@@ -1,4 +1,6 @@
-"""One training step of a model on a cluster, its time and memory; and a search over layouts."""
+"""One training step of a model on a cluster, its time and memory; and a search over
+layouts.
+"""
 
 from trainplan.cluster.configurations import configuration
 from trainplan.cluster.hardware import NVL72, Cluster, network
@@ -13,7 +15,27 @@ from trainplan.cluster.validation import COMPARISONS, held_against, published_st
 from trainplan.costs.transformers import MODELS, Transformer, model
 
 __all__ = [
-    "COMPARISONS", "MODELS", "NVL72", "PARTS", "PURPOSES", "SOFTWARE", "Bill", "Cluster", "Goodput", "Layout",
-    "Software", "Step", "Transformer", "best_layout", "bill", "configuration", "goodput", "held_against", "model",
-    "network", "published_steps", "require_fit", "step",
-]  # fmt: skip
+    "COMPARISONS",
+    "MODELS",
+    "NVL72",
+    "PARTS",
+    "PURPOSES",
+    "SOFTWARE",
+    "Bill",
+    "Cluster",
+    "Goodput",
+    "Layout",
+    "Software",
+    "Step",
+    "Transformer",
+    "best_layout",
+    "bill",
+    "configuration",
+    "goodput",
+    "held_against",
+    "model",
+    "network",
+    "published_steps",
+    "require_fit",
+    "step",
+]

@@ -1,4 +1,6 @@
-"""Communication of one rank: how long its messages take, of which nothing is hidden here."""
+"""Communication of one rank: how long its messages take, of which nothing is hidden
+here.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,12 @@ from trainplan.costs.collectives import Link, all_gather_s, fastest_all_reduce_s
 
 
 class Communication(NamedTuple):
-    """Seconds of a rank's messages: of a block for one micro-batch, to the next stage, and of the data ranks' exchange.
+    """Seconds of a rank's messages: of a block for one micro-batch, to the next stage,
+    and of the data ranks' exchange.
 
-    `tensor` and `experts` are those of a forward pass and as long backward, `context` takes twice as long backward.
-    `exchange` is by collective ("all-reduce", or "scatter" of gradients and "gather" of weights), each done once.
+    `tensor` and `experts` are those of a forward pass and as long backward, `context`
+    takes twice as long backward. `exchange` is by collective ("all-reduce", or
+    "scatter" of gradients and "gather" of weights), each done once.
     """
 
     tensor: float
@@ -26,8 +30,16 @@ class Communication(NamedTuple):
 
 
 def communication(share: RankShare) -> Communication:
-    """The Communication of a rank of the first stage, which has the embedding, so the most parameters to exchange."""
-    exchanged = () if share.layout.replicas == 1 else ("scatter", "gather") if share.layout.zero else ("all-reduce",)
+    """The Communication of a rank of the first stage, which has the embedding, so the
+    most parameters to exchange.
+    """
+    exchanged = (
+        ()
+        if share.layout.replicas == 1
+        else ("scatter", "gather")
+        if share.layout.zero
+        else ("all-reduce",)
+    )
     return Communication(
         tensor=_tensor_s(share),
         context=_context_s(share),
@@ -39,21 +51,27 @@ def communication(share: RankShare) -> Communication:
 
 def _all_reduce_s(cluster: Cluster, n_bytes: float, ranks: int, link: Link) -> float:
     """Seconds of an all-reduce over a group's link."""
-    in_node = link is cluster.inside or (cluster.torus is not None and ranks <= cluster.gpus_per_node)
+    in_node = link is cluster.inside or (
+        cluster.torus is not None and ranks <= cluster.gpus_per_node
+    )
     return fastest_all_reduce_s(n_bytes, ranks, link, in_node=in_node)
 
 
 def _tensor_s(share: RankShare) -> float:
-    """Seconds that tensor ranks communicate in a block's forward pass: an all-reduce after attention and after the MLP.
+    """Seconds that tensor ranks communicate in a block's forward pass: an all-reduce
+    after attention and after the MLP.
 
-    With sequence parallelism each is a reduce-scatter and an all-gather, the same bytes. Sources: Shoeybi et al. 2019,
-    Megatron-LM, section 3; Korthikanti et al. 2022, section 4.2.2.
+    With sequence parallelism each is a reduce-scatter and an all-gather, the same
+    bytes. Sources: Shoeybi et al. 2019, Megatron-LM, section 3; Korthikanti et al.
+    2022, section 4.2.2.
     """
-    tensor, n_bytes = share.layout.tensor, share.boundary_bytes
+    tensor = share.layout.tensor
+    n_bytes = share.boundary_bytes
     if tensor == 1:
         return 0.0
     if share.layout.sequence_parallel:
-        return 4 * all_gather_s(n_bytes, tensor, share.tensor_link)  # a reduce-scatter takes as long
+        # a reduce-scatter takes as long
+        return 4 * all_gather_s(n_bytes, tensor, share.tensor_link)
     return 2 * _all_reduce_s(share.cluster, n_bytes, tensor, share.tensor_link)
 
 
@@ -62,10 +80,12 @@ def _context_s(share: RankShare) -> float:
 
     Source: Liu et al. 2023, Ring attention with blockwise transformers, section 3.
     """
-    model, layout = share.model, share.layout
+    model = share.model
+    layout = share.layout
     if layout.context == 1:
         return 0.0
-    sequences, width = layout.micro_batch * model.seq, max(model.kv_width / layout.tensor, 1)
+    sequences = layout.micro_batch * model.seq
+    width = max(model.kv_width / layout.tensor, 1)
     n_bytes = 2 * sequences * width * share.kind.activation_bytes
     return all_gather_s(n_bytes, layout.context, share.context_link)
 
@@ -73,34 +93,45 @@ def _context_s(share: RankShare) -> float:
 def _experts_s(share: RankShare) -> float:
     """Seconds that tokens travel to a block's experts and back, forward.
 
-    Each is an all-to-all of `top_k` copies of a rank's tokens, of which (n-1)/n leave it. Where the nodes of a token's
-    experts are limited, one copy goes to each, and is passed on over the node's own links. Sources: Lepikhin et al.
-    2021, GShard, section 3.2; DeepSeek-AI 2024, DeepSeek-V3, section 3.2.2.
+    Each is an all-to-all of `top_k` copies of a rank's tokens, of which (n-1)/n leave
+    it. Where the nodes of a token's experts are limited, one copy goes to each, and is
+    passed on over the node's own links. Sources: Lepikhin et al. 2021, GShard, section
+    3.2; DeepSeek-AI 2024, DeepSeek-V3, section 3.2.2.
     """
-    n, model, cluster, e = share.layout.expert, share.model, share.cluster, share.kind.activation_bytes
+    n = share.layout.expert
+    model = share.model
+    cluster = share.cluster
+    e = share.kind.activation_bytes
     if n == 1:
         return 0.0
     dispatched = 1 if share.layout.software.float8_dispatch and share.kind.scaled else e
-    token_bytes = share.tokens / share.layout.tensor * model.hidden * (dispatched + e)  # there and back
+    # there and back
+    token_bytes = share.tokens / share.layout.tensor * model.hidden * (dispatched + e)
     n_bytes = token_bytes * model.top_k * (model.capacity or 1)
-    inside, link = min(n, cluster.gpus_per_node), share.expert_link
+    inside = min(n, cluster.gpus_per_node)
+    link = share.expert_link
     if inside == n:
         return 2 * wire_s(link, 1, n_bytes / 2 * (n - 1) / n)
-    leaving, passed = n_bytes * (n - inside) / n, n_bytes * inside / n
-    if model.max_nodes:  # of so many nodes those that some of its experts are on, drawn at random
+    leaving = n_bytes * (n - inside) / n
+    passed = n_bytes * inside / n
+    # of so many nodes those that some of its experts are on, drawn at random
+    if model.max_nodes:
         nodes = min(model.max_nodes, n // inside)
         reached = nodes * (1 - (1 - 1 / nodes) ** model.top_k)
-        leaving, passed = token_bytes * reached * (n - inside) / n, n_bytes * (inside - 1) / inside
+        leaving = token_bytes * reached * (n - inside) / n
+        passed = n_bytes * (inside - 1) / inside
     # what leaves the node leaves over each GPU's own link
     return max(2 * wire_s(cluster.between, 1, leaving / 2), passed / link.bytes_per_s)
 
 
 def _send_s(share: RankShare) -> float:
-    """Seconds of a send to the next stage, whose GPU is in the same node where it is near enough.
+    """Seconds of a send to the next stage, whose GPU is in the same node where it is
+    near enough.
 
     Each tensor rank sends its part (Narayanan et al. 2021, section 4.1).
     """
-    cluster, layout = share.cluster, share.layout
+    cluster = share.cluster
+    layout = share.layout
     n_bytes = share.boundary_bytes / layout.tensor
     if layout.tensor * layout.replicas >= cluster.gpus_per_node:
         return SEND_START_S + n_bytes / cluster.between.bytes_per_s
@@ -108,30 +139,42 @@ def _send_s(share: RankShare) -> float:
 
 
 def _exchange_s(share: RankShare, what: str) -> float:
-    """Seconds of the collectives that exchange a GPU's gradients ("all-reduce", "scatter") or weights ("gather") once.
+    """Seconds of the collectives that exchange a GPU's gradients ("all-reduce",
+    "scatter") or weights ("gather") once.
 
-    Context ranks take part as data ranks do; experts are exchanged among the ranks that have the same ones, and groups
-    that ZeRO splits among are replicas of each other. Sources: Rajbhandari et al. 2020, ZeRO, section 7; Zhao et al.
-    2023, PyTorch FSDP, section 3.2 (groups).
+    Context ranks take part as data ranks do; experts are exchanged among the ranks that
+    have the same ones, and groups that ZeRO splits among are replicas of each other.
+    Sources: Rajbhandari et al. 2020, ZeRO, section 7; Zhao et al. 2023, PyTorch FSDP,
+    section 3.2 (groups).
     """
-    cluster, layout, kind = share.cluster, share.layout, share.kind
+    cluster = share.cluster
+    layout = share.layout
+    kind = share.kind
     gathered = 1 if layout.software.float8_gather and kind.scaled else kind.param_bytes
     apart = layout.software.messages or layout.zero >= 2
     messages = share.exchanged_layers * max(layout.software.messages, 1) if apart else 1
     seconds = 0.0
-    for count, ranks in zip(share.stage_params(0), (layout.replicas, layout.same_experts), strict=True):
+    for count, ranks in zip(
+        share.stage_params(0), (layout.replicas, layout.same_experts), strict=True
+    ):
         if not count or ranks == 1:
             continue
-        n_bytes = count * (gathered if what == "gather" else kind.gradient_bytes) / messages
+        n_bytes = (
+            count * (gathered if what == "gather" else kind.gradient_bytes) / messages
+        )
         if what != "gather" or layout.zero < 3:  # frozen weights don't change
             n_bytes *= share.trained
         stride = layout.tensor * layout.replicas // ranks
         if what == "all-reduce":
-            seconds += _all_reduce_s(cluster, n_bytes, ranks, group_link(cluster, ranks, stride))
+            seconds += _all_reduce_s(
+                cluster, n_bytes, ranks, group_link(cluster, ranks, stride)
+            )
             continue
         group = min(layout.sharded, ranks)
-        seconds += all_gather_s(n_bytes, group, group_link(cluster, group, stride))  # a scatter takes as long
-        if what == "scatter" and group < ranks:  # replicas of the group sum what each of its members holds
+        # a scatter takes as long
+        seconds += all_gather_s(n_bytes, group, group_link(cluster, group, stride))
+        # replicas of the group sum what each of its members holds
+        if what == "scatter" and group < ranks:
             across = group_link(cluster, ranks // group, stride * group)
             seconds += _all_reduce_s(cluster, n_bytes / group, ranks // group, across)
     return messages * seconds

@@ -1,4 +1,6 @@
-"""A step as its library is told it: torchtitan's TOML, Megatron-Core's command line or nanotron's YAML."""
+"""A step as its library is told it: torchtitan's TOML, Megatron-Core's command line or
+nanotron's YAML.
+"""
 
 from __future__ import annotations
 
@@ -12,125 +14,252 @@ from trainplan.cluster.libraries import versions
 from trainplan.cluster.step_prediction import Step
 from trainplan.csv_tables import rows
 
-_FLAVORS = {row["name"]: row["torchtitan"].split() for row in rows("models") if row["torchtitan"]}
+_FLAVORS = {
+    row["name"]: row["torchtitan"].split()
+    for row in rows("models")
+    if row["torchtitan"]
+}
 _UNSAID = ("None", "False")
 
 
 @checked
 def configuration(made: Step) -> str:
-    """What to give the library that a step is calculated for, as text; empty where nothing here writes for it.
+    """What to give the library that a step is calculated for, as text; empty where
+    nothing here writes for it.
 
-    It says what a plan decides: sizes, ranks, batch, precision and recomputing. Data, rates of learning and the length
-    of the run are the reader's.
+    It says what a plan decides: sizes, ranks, batch, precision and recomputing. Data,
+    rates of learning and the length of the run are the reader's.
     """
-    library, nodes = made.layout.software.library, made.cluster.nodes
+    library = made.layout.software.library
+    nodes = made.cluster.nodes
     launch = f"torchrun --nnodes={nodes} --nproc-per-node={made.cluster.gpus // nodes}"
     if library == "Megatron-Core":
         flags = _megatron_layout(made) | _megatron_model(made)
-        said = [f"--{name} {value}".removesuffix(" True") for name, value in flags.items() if str(value) not in _UNSAID]
-        # tensor and context ranks ask for it before Blackwell, and FSDP forbids it (megatron/training/arguments.py)
-        one = (made.layout.tensor > 1 or made.layout.context > 1) and made.layout.zero < 2
-        return " \\\n  ".join([f"{'CUDA_DEVICE_MAX_CONNECTIONS=1 ' * one}{launch} pretrain_gpt.py", *said])
+        said = [
+            f"--{name} {value}".removesuffix(" True")
+            for name, value in flags.items()
+            if str(value) not in _UNSAID
+        ]
+        # tensor and context ranks ask for it before Blackwell, and FSDP forbids it
+        # (megatron/training/arguments.py)
+        one = (
+            made.layout.tensor > 1 or made.layout.context > 1
+        ) and made.layout.zero < 2
+        return " \\\n  ".join(
+            [f"{'CUDA_DEVICE_MAX_CONNECTIONS=1 ' * one}{launch} pretrain_gpt.py", *said]
+        )
     about = f"# {library} {versions().get(library)}: {launch}"
     if library == "torchtitan":
-        return "\n".join([f"{about} -m torchtitan.train \\\n#   --job.config_file plan.toml", *_titan(made)])
+        return "\n".join(
+            [
+                f"{about} -m torchtitan.train \\\n#   --job.config_file plan.toml",
+                *_titan(made),
+            ]
+        )
     if library == "nanotron":
-        return "\n".join([f"{about} run_train.py \\\n#   --config-file plan.yaml", *_yaml(_nanotron(made))])
+        return "\n".join(
+            [
+                f"{about} run_train.py \\\n#   --config-file plan.yaml",
+                *_yaml(_nanotron(made)),
+            ]
+        )
     return ""
 
 
 def _megatron_layout(made: Step) -> dict[str, Any]:
-    layout, layers, slots = made.layout, made.model.layers, made.layout.pipeline * made.layout.interleave
-    split, hidden = layout.tensor > 1 and layout.sequence_parallel, layout.replicas > 1 and layout.overlap
-    fsdp, full = layout.zero >= 2, layout.recompute == "full"
+    layout = made.layout
+    layers = made.model.layers
+    slots = made.layout.pipeline * made.layout.interleave
+    split = layout.tensor > 1 and layout.sequence_parallel
+    hidden = layout.replicas > 1 and layout.overlap
+    fsdp = layout.zero >= 2
+    full = layout.recompute == "full"
     ends = layers % slots > 0 and (layers + 2) % slots == 0
     uneven = stage_layers(layers, slots, 1) if layers % slots and not ends else None
     return {
-        "tensor-model-parallel-size": layout.tensor, "sequence-parallel": split,
+        "tensor-model-parallel-size": layout.tensor,
+        "sequence-parallel": split,
         "tp-comm-overlap": split and layout.software.async_tensor == "all",
         "pipeline-model-parallel-size": layout.pipeline,
-        "num-virtual-stages-per-pipeline-rank": layout.interleave if layout.interleave > 1 and not uneven else None,
-        "account-for-embedding-in-pipeline-split": ends, "account-for-loss-in-pipeline-split": ends,
-        "pipeline-model-parallel-layout": uneven and f'"E{"|".join(f"t*{size}" for size in uneven)}L"',
-        "context-parallel-size": layout.context, "expert-model-parallel-size": layout.expert,
-        "expert-tensor-parallel-size": 1 if layout.expert > 1 else None, "use-distributed-optimizer": layout.zero > 0,
-        "num-distributed-optimizer-instances": layout.replicas // layout.sharded if layout.shard else None,
-        "use-megatron-fsdp": fsdp, "ckpt-format": "fsdp_dtensor" if fsdp else None,
-        "data-parallel-sharding-strategy": {2: "optim_grads", 3: "optim_grads_params"}.get(layout.zero),
-        "overlap-grad-reduce": hidden, "overlap-param-gather": hidden and layout.zero > 0,
-        "optimizer-cpu-offload": layout.offload, "use-precision-aware-optimizer": layout.offload,
-        "micro-batch-size": layout.micro_batch, "global-batch-size": made.batch,
-        "recompute-granularity": None if layout.recompute == "none" else layout.recompute,
-        "recompute-method": "uniform" if full else None, "recompute-num-layers": 1 if full else None,
+        "num-virtual-stages-per-pipeline-rank": (
+            layout.interleave if layout.interleave > 1 and not uneven else None
+        ),
+        "account-for-embedding-in-pipeline-split": ends,
+        "account-for-loss-in-pipeline-split": ends,
+        "pipeline-model-parallel-layout": (
+            uneven and f'"E{"|".join(f"t*{size}" for size in uneven)}L"'
+        ),
+        "context-parallel-size": layout.context,
+        "expert-model-parallel-size": layout.expert,
+        "expert-tensor-parallel-size": 1 if layout.expert > 1 else None,
+        "use-distributed-optimizer": layout.zero > 0,
+        "num-distributed-optimizer-instances": (
+            layout.replicas // layout.sharded if layout.shard else None
+        ),
+        "use-megatron-fsdp": fsdp,
+        "ckpt-format": "fsdp_dtensor" if fsdp else None,
+        "data-parallel-sharding-strategy": (
+            {
+                2: "optim_grads",
+                3: "optim_grads_params",
+            }.get(layout.zero)
+        ),
+        "overlap-grad-reduce": hidden,
+        "overlap-param-gather": hidden and layout.zero > 0,
+        "optimizer-cpu-offload": layout.offload,
+        "use-precision-aware-optimizer": layout.offload,
+        "micro-batch-size": layout.micro_batch,
+        "global-batch-size": made.batch,
+        "recompute-granularity": (
+            None if layout.recompute == "none" else layout.recompute
+        ),
+        "recompute-method": "uniform" if full else None,
+        "recompute-num-layers": 1 if full else None,
         "recompute-modules": "core_attn" if layout.recompute == "selective" else None,
-        "bf16": layout.dtype.endswith(("bfloat16", "float8", "nvfp4")), "fp16": layout.dtype.endswith(" float16"),
-        "grad-reduce-in-bf16": layout.dtype in ("mixed bfloat16", "mixed float8", "mixed nvfp4"),
+        "bf16": layout.dtype.endswith(("bfloat16", "float8", "nvfp4")),
+        "fp16": layout.dtype.endswith(" float16"),
+        "grad-reduce-in-bf16": (
+            layout.dtype in ("mixed bfloat16", "mixed float8", "mixed nvfp4")
+        ),
         "fp8-format": "hybrid" if layout.dtype.endswith("float8") else None,
         "fp4-format": "e2m1" if layout.dtype.endswith("nvfp4") else None,
-    }  # fmt: skip
+    }
 
 
 def _megatron_model(made: Step) -> dict[str, Any]:
-    model, gated, experts = made.model, made.model.gated, made.model.experts
-    grouped, dropped = model.key_value_heads < model.heads, None if model.dropout else 0.0
+    model = made.model
+    gated = made.model.gated
+    experts = made.model.experts
+    grouped = model.key_value_heads < model.heads
+    dropped = None if model.dropout else 0.0
     return {
-        "num-layers": model.layers, "hidden-size": model.hidden, "num-attention-heads": model.heads,
+        "num-layers": model.layers,
+        "hidden-size": model.hidden,
+        "num-attention-heads": model.heads,
         "ffn-hidden-size": model.used_inner if model.dense else model.inner,
-        "multi-latent-attention": model.kv_rank > 0, "q-lora-rank": model.query_rank or None,
-        "kv-lora-rank": model.kv_rank or None, "qk-head-dim": model.head_dim if model.kv_rank else None,
-        "qk-pos-emb-head-dim": model.rotary or None, "v-head-dim": model.value_dim or None,
+        "multi-latent-attention": model.kv_rank > 0,
+        "q-lora-rank": model.query_rank or None,
+        "kv-lora-rank": model.kv_rank or None,
+        "qk-head-dim": model.head_dim if model.kv_rank else None,
+        "qk-pos-emb-head-dim": model.rotary or None,
+        "v-head-dim": model.value_dim or None,
         "kv-channels": None if model.kv_rank else model.query_width // model.heads,
-        "group-query-attention": grouped, "num-query-groups": model.key_value_heads if grouped else None,
-        "num-experts": experts or None, "moe-router-topk": model.top_k if experts else None,
-        "moe-ffn-hidden-size": model.inner if experts else None, "moe-grouped-gemm": experts > 0,
+        "group-query-attention": grouped,
+        "num-query-groups": model.key_value_heads if grouped else None,
+        "num-experts": experts or None,
+        "moe-router-topk": model.top_k if experts else None,
+        "moe-ffn-hidden-size": model.inner if experts else None,
+        "moe-grouped-gemm": experts > 0,
         "moe-shared-expert-intermediate-size": model.shared or None,
         "moe-token-dispatcher-type": "alltoall" if experts else None,
-        "moe-layer-freq": f'"[0]*{model.dense}+[1]*{model.layers - model.dense}"' if model.dense else None,
-        "mtp-num-layers": model.ahead or None, "swiglu": gated, "disable-bias-linear": gated,
+        "moe-layer-freq": (
+            f'"[0]*{model.dense}+[1]*{model.layers - model.dense}"'
+            if model.dense
+            else None
+        ),
+        "mtp-num-layers": model.ahead or None,
+        "swiglu": gated,
+        "disable-bias-linear": gated,
         "normalization": "RMSNorm" if gated else "LayerNorm",
-        "untie-embeddings-and-output-weights": gated, "attention-dropout": dropped, "hidden-dropout": dropped,
-        "position-embedding-type": "rope" if gated else "learned_absolute", "seq-length": model.seq,
-        "max-position-embeddings": model.seq, "tokenizer-type": "NullTokenizer", "vocab-size": model.vocab,
+        "untie-embeddings-and-output-weights": gated,
+        "attention-dropout": dropped,
+        "hidden-dropout": dropped,
+        "position-embedding-type": "rope" if gated else "learned_absolute",
+        "seq-length": model.seq,
+        "max-position-embeddings": model.seq,
+        "tokenizer-type": "NullTokenizer",
+        "vocab-size": model.vocab,
         "mock-data": True,
-    }  # fmt: skip
+    }
 
 
 def _titan(made: Step) -> Iterator[str]:
-    model, layout, software = made.model, made.layout, made.layout.software
+    model = made.model
+    layout = made.layout
+    software = made.layout.software
     name, flavor = _FLAVORS.get(model.name, ("llama3", "mine"))
     if flavor == "mine":
-        yield f'# "mine" is to be added to torchtitan/models/{name}/__init__.py:\n#   {model}'
+        yield (
+            f'# "mine" is to be added to torchtitan/models/{name}/__init__.py:\n#  '
+            f" {model}"
+        )
     if "autocast" not in layout.dtype:
-        yield f'# Weights and gradients are float32: plan the memory with "autocast bfloat16", not "{layout.dtype}".'
+        yield (
+            '# Weights and gradients are float32: plan the memory with "autocast'
+            f' bfloat16", not "{layout.dtype}".'
+        )
     mode = "selective" if layout.recompute == "half" else layout.recompute
-    eight, shard = layout.dtype.endswith("float8"), layout.sharded // layout.context if layout.zero else 1
-    slots, layers = layout.pipeline * (2 if layout.schedule == "ZB-V" else layout.interleave), model.layers
-    less = next((n for n in (0, 1) if (layers + 2 * n) % slots == 0), 0)  # layers of the first stage, and of the last
+    eight = layout.dtype.endswith("float8")
+    shard = layout.sharded // layout.context if layout.zero else 1
+    slots = layout.pipeline * (2 if layout.schedule == "ZB-V" else layout.interleave)
+    layers = model.layers
+    # layers of the first stage, and of the last
+    less = next((n for n in (0, 1) if (layers + 2 * n) % slots == 0), 0)
     per_stage = -(-(layers + 2 * less) // slots)
     if slots > layout.pipeline and -(-(layers + 2 * less) // per_stage) != slots:
-        yield "# Chunks of different sizes: name the layers of each in module_fqns_per_model_part."
+        yield (
+            "# Chunks of different sizes: name the layers of each in"
+            " module_fqns_per_model_part."
+        )
     local = made.batch // layout.data if layout.pipeline > 1 else layout.micro_batch
-    schedule = "ZBVZeroBubble" if layout.schedule == "ZB-V" else "Interleaved1F1B" if layout.interleave > 1 else "1F1B"
+    schedule = (
+        "ZBVZeroBubble"
+        if layout.schedule == "ZB-V"
+        else "Interleaved1F1B"
+        if layout.interleave > 1
+        else "1F1B"
+    )
     stages = {
-        "pipeline_parallel_schedule": schedule, "pipeline_parallel_microbatch_size": layout.micro_batch,
-        "pipeline_parallel_first_stage_less_layers": less, "pipeline_parallel_last_stage_less_layers": less,
-        **({"pipeline_parallel_layers_per_stage": per_stage} if slots > layout.pipeline else {}),
-    }  # fmt: skip
+        "pipeline_parallel_schedule": schedule,
+        "pipeline_parallel_microbatch_size": layout.micro_batch,
+        "pipeline_parallel_first_stage_less_layers": less,
+        "pipeline_parallel_last_stage_less_layers": less,
+        **(
+            {"pipeline_parallel_layers_per_stage": per_stage}
+            if slots > layout.pipeline
+            else {}
+        ),
+    }
     tables: dict[str, dict[str, Any]] = {
-        "model": {"name": name, "flavor": flavor, "converters": ["quantize.linear.float8"] * eight},
-        "training": {"local_batch_size": local, "global_batch_size": made.batch, "seq_len": model.seq},
-        "parallelism": {
-            "data_parallel_replicate_degree": layout.data // shard, "data_parallel_shard_degree": shard,
-            "fsdp_reshard_after_forward": "always" if software.reshard and layout.reshard_after_forward else "never",
-            "tensor_parallel_degree": layout.tensor, "enable_async_tensor_parallel": software.async_tensor == "all",
-            "context_parallel_degree": layout.context, "expert_parallel_degree": layout.expert,
-            "expert_tensor_parallel_degree": layout.tensor if layout.expert == 1 else 1,
-            "pipeline_parallel_degree": layout.pipeline, **(stages if layout.pipeline > 1 else {}),
+        "model": {
+            "name": name,
+            "flavor": flavor,
+            "converters": ["quantize.linear.float8"] * eight,
         },
-        "activation_checkpoint": {"mode": mode, "selective_ac_option": "op", "early_stop": software.early_stop},
-        "compile": {"enable": software.fused, "components": ["model"] + ["loss"] * software.fused_loss},
-        "quantize.linear.float8": {"enable_fsdp_float8_all_gather": software.float8_gather},
-    }  # fmt: skip
+        "training": {
+            "local_batch_size": local,
+            "global_batch_size": made.batch,
+            "seq_len": model.seq,
+        },
+        "parallelism": {
+            "data_parallel_replicate_degree": layout.data // shard,
+            "data_parallel_shard_degree": shard,
+            "fsdp_reshard_after_forward": (
+                "always"
+                if software.reshard and layout.reshard_after_forward
+                else "never"
+            ),
+            "tensor_parallel_degree": layout.tensor,
+            "enable_async_tensor_parallel": software.async_tensor == "all",
+            "context_parallel_degree": layout.context,
+            "expert_parallel_degree": layout.expert,
+            "expert_tensor_parallel_degree": layout.tensor if layout.expert == 1 else 1,
+            "pipeline_parallel_degree": layout.pipeline,
+            **(stages if layout.pipeline > 1 else {}),
+        },
+        "activation_checkpoint": {
+            "mode": mode,
+            "selective_ac_option": "op",
+            "early_stop": software.early_stop,
+        },
+        "compile": {
+            "enable": software.fused,
+            "components": ["model"] + ["loss"] * software.fused_loss,
+        },
+        "quantize.linear.float8": {
+            "enable_fsdp_float8_all_gather": software.float8_gather
+        },
+    }
     for table, values in tables.items():
         if eight or not table.startswith("quantize"):
             yield f"\n[{table}]"
@@ -138,29 +267,53 @@ def _titan(made: Step) -> Iterator[str]:
 
 
 def _nanotron(made: Step) -> dict[str, Any]:
-    model, layout = made.model, made.layout
-    ring = {"_attn_implementation": "llama3_ring_attention"} if layout.context > 1 else {}  # which only Qwen2Config has
-    experts = {"moe_config": {"num_experts": model.experts, "top_k": model.top_k}} if model.experts else {}
+    model = made.model
+    layout = made.layout
+    # which only Qwen2Config has
+    ring = (
+        {"_attn_implementation": "llama3_ring_attention"} if layout.context > 1 else {}
+    )
+    experts = (
+        {"moe_config": {"num_experts": model.experts, "top_k": model.top_k}}
+        if model.experts
+        else {}
+    )
     shape = {
-        "is_qwen2_config" if ring or experts else "is_llama_config": True, "hidden_size": model.hidden,
-        "intermediate_size": model.inner, "num_hidden_layers": model.layers, "num_attention_heads": model.heads,
-        "num_key_value_heads": model.key_value_heads, "max_position_embeddings": model.seq, "vocab_size": model.vocab,
-        "tie_word_embeddings": not model.gated, **ring, **experts,
-    }  # fmt: skip
+        "is_qwen2_config" if ring or experts else "is_llama_config": True,
+        "hidden_size": model.hidden,
+        "intermediate_size": model.inner,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": model.key_value_heads,
+        "max_position_embeddings": model.seq,
+        "vocab_size": model.vocab,
+        "tie_word_embeddings": not model.gated,
+        **ring,
+        **experts,
+    }
     return {
         "parallelism": {
-            "dp": layout.data, "pp": layout.pipeline, "tp": layout.tensor, "context_parallel_size": layout.context,
-            "expert_parallel_size": layout.expert, "pp_engine": "1f1b", "recompute_layer": layout.recompute == "full",
+            "dp": layout.data,
+            "pp": layout.pipeline,
+            "tp": layout.tensor,
+            "context_parallel_size": layout.context,
+            "expert_parallel_size": layout.expert,
+            "pp_engine": "1f1b",
+            "recompute_layer": layout.recompute == "full",
             "tp_mode": "REDUCE_SCATTER" if layout.sequence_parallel else "ALL_REDUCE",
             "tp_linear_async_communication": layout.software.async_tensor != "no",
         },
         "tokens": {
-            "sequence_length": model.seq, "micro_batch_size": layout.micro_batch,
+            "sequence_length": model.seq,
+            "micro_batch_size": layout.micro_batch,
             "batch_accumulation_per_replica": layout.microbatches(made.batch),
         },
-        "optimizer": {"zero_stage": layout.zero, "accumulate_grad_in_fp32": layout.dtype.startswith("autocast")},
+        "optimizer": {
+            "zero_stage": layout.zero,
+            "accumulate_grad_in_fp32": layout.dtype.startswith("autocast"),
+        },
         "model": {"dtype": "bfloat16", "model_config": shape},
-    }  # fmt: skip
+    }
 
 
 def _yaml(tree: Mapping[str, Any], indent: str = "") -> Iterator[str]:

@@ -1,4 +1,6 @@
-"""A cluster: which GPU, how many, how many a node, and the links inside a node and between nodes."""
+"""A cluster: which GPU, how many, how many a node, and the links inside a node and
+between nodes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
-from trainplan.arguments import ANYTHING, Count, NonNegative, Number, Positive, Share, checked
+from trainplan.arguments import (
+    ANYTHING,
+    Count,
+    NonNegative,
+    Number,
+    Positive,
+    Share,
+    checked,
+)
 from trainplan.cluster import constants
 from trainplan.costs.collectives import Link
 from trainplan.errors import LayoutError
@@ -17,18 +27,37 @@ from trainplan.units import GIGA, format_si
 
 
 @checked
-def network(bytes_per_s: Positive, name: str = "", hop_s: NonNegative = 0.0, *, sharp: bool = False) -> Link:
-    """A GPU's link between nodes, from its printed rate in bytes/s in one direction, at the share all-reduces reach.
+def network(
+    bytes_per_s: Positive,
+    name: str = "",
+    hop_s: NonNegative = 0.0,
+    *,
+    sharp: bool = False,
+) -> Link:
+    """A GPU's link between nodes, from its printed rate in bytes/s in one direction, at
+    the share all-reduces reach.
 
-    `hop_s` is what a hop takes longer than over InfiniBand: constants.EFA_HOP_S for AWS's network. With `sharp` its
-    switches add what passes through them (InfiniBand's SHARP: Graham et al. 2016), so that an all-reduce sends each
-    byte once instead of twice; at the same share of the rate, which is assumed.
+    `hop_s` is what a hop takes longer than over InfiniBand: constants.EFA_HOP_S for
+    AWS's network. With `sharp` its switches add what passes through them (InfiniBand's
+    SHARP: Graham et al. 2016), so that an all-reduce sends each byte once instead of
+    twice; at the same share of the rate, which is assumed.
     """
-    reached, start = constants.NETWORK_SHARE * bytes_per_s, constants.COLLECTIVE_START_S
-    low_latency = Link(constants.NETWORK_LOW_LATENCY_ALPHA_S + hop_s, reached / 2, start_s=start)
+    reached = constants.NETWORK_SHARE * bytes_per_s
+    start = constants.COLLECTIVE_START_S
+    low_latency = Link(
+        constants.NETWORK_LOW_LATENCY_ALPHA_S + hop_s, reached / 2, start_s=start
+    )
     alpha = constants.NETWORK_ALPHA_S + hop_s
     switch = Link(alpha, reached, start_s=start) if sharp else None
-    return Link(alpha, reached, low_latency, switch, name, constants.NETWORK_SOURCE, start_s=start)
+    return Link(
+        alpha,
+        reached,
+        low_latency,
+        switch,
+        name,
+        constants.NETWORK_SOURCE,
+        start_s=start,
+    )
 
 
 HDR = network(25 * GIGA, "InfiniBand HDR, 25 GB/s a GPU")
@@ -44,14 +73,18 @@ _Gpus = Annotated[int, Number(least=1, most=10_000_000)]  # searches try every d
 class Cluster(Shown):
     """`gpus` of a `device` in whole nodes of `gpus_per_node`.
 
-    `device` is a Device, an object with the same facts, or a name of the catalogue. `intra` and `inter` are a GPU's
-    own links inside the node and between nodes. None stands for what such a node usually has: the GPU's NVLink (else
-    PCIe), and HDR InfiniBand for an A100 or older, XDR for Blackwell Ultra, NDR for others. With gpus_per_node=NVL72 a
-    rack of GB200 is a node. A slice of TPUs is one node with a `torus` of these sides, all of whose axes a collective
-    uses that spans them. `reserve` is the share of the printed memory that layouts must leave free. It is none:
-    workspaces and buffers of collectives have the 7 % that the driver reports above it (constants.REPORTED), and
-    llm-foundry's runs that take up to what is printed were as fast as others. Raises LayoutError for counts below 1,
-    nodes that aren't full and a torus of another size, UnknownDevice for a name that the catalogue hasn't.
+    `device` is a Device, an object with the same facts, or a name of the catalogue.
+    `intra` and `inter` are a GPU's own links inside the node and between nodes. None
+    stands for what such a node usually has: the GPU's NVLink (else PCIe), and HDR
+    InfiniBand for an A100 or older, XDR for Blackwell Ultra, NDR for others. With
+    gpus_per_node=NVL72 a rack of GB200 is a node. A slice of TPUs is one node with a
+    `torus` of these sides, all of whose axes a collective uses that spans them.
+    `reserve` is the share of the printed memory that layouts must leave free. It is
+    none: workspaces and buffers of collectives have the 7 % that the driver reports
+    above it (constants.REPORTED), and llm-foundry's runs that take up to what is
+    printed were as fast as others. Raises LayoutError for counts below 1, nodes that
+    aren't full and a torus of another size, UnknownDevice for a name that the catalogue
+    hasn't.
     """
 
     MAKER: ClassVar = "trainplan.Cluster('A100 SXM4 80GB', 8) is one."
@@ -67,16 +100,22 @@ class Cluster(Shown):
         if self.gpus > self.gpus_per_node and self.gpus % self.gpus_per_node:
             full = self.gpus // self.gpus_per_node * self.gpus_per_node
             raise LayoutError(
-                f"Expected whole nodes of {self.gpus_per_node} GPUs, got {self.gpus:,} GPUs. The nearest are "
-                f"{full:,} and {full + self.gpus_per_node:,}."
+                f"Expected whole nodes of {self.gpus_per_node} GPUs, got {self.gpus:,}"
+                f" GPUs. The nearest are {full:,} and {full + self.gpus_per_node:,}."
             )
-        if self.torus is not None and math.prod(self.torus) != min(self.gpus_per_node, self.gpus):
+        if self.torus is not None and math.prod(self.torus) != min(
+            self.gpus_per_node, self.gpus
+        ):
             raise LayoutError(
-                f"Expected a torus of the {min(self.gpus_per_node, self.gpus):,} devices of a node, got sides "
-                f"{self.torus}, which make {math.prod(self.torus):,}."
+                f"Expected a torus of the {min(self.gpus_per_node, self.gpus):,}"
+                f" devices of a node, got sides {self.torus}, which make"
+                f" {math.prod(self.torus):,}."
             )
         if self.reserve == 1:
-            raise LayoutError("Expected reserve below 1, which leaves no memory. It is a share: 0.08 is 8 %.")
+            raise LayoutError(
+                "Expected reserve below 1, which leaves no memory. It is a share: 0.08"
+                " is 8 %."
+            )
         if not issubclass(type(self.device), str):
             object.__setattr__(self, "device", as_device(self.device))
         _ = self.gpu  # an unknown name fails here, not in the first calculation
@@ -94,7 +133,13 @@ class Cluster(Shown):
     @functools.cached_property
     def between(self) -> Link:
         """A GPU's link between nodes."""
-        usual = XDR if self.gpu.architecture == "Blackwell Ultra" else NDR if (self.gpu.year or 0) >= 2022 else HDR
+        usual = (
+            XDR
+            if self.gpu.architecture == "Blackwell Ultra"
+            else NDR
+            if (self.gpu.year or 0) >= 2022
+            else HDR
+        )
         return self.inter or usual
 
     @property
@@ -111,11 +156,16 @@ class Cluster(Shown):
         inside = self.inside.name or str(self.inside)
         between = self.between.name or str(self.between)
         links = inside if self.nodes == 1 else f"{inside}; between nodes {between}"
-        return f"{self.gpus:,} x {self.gpu.name} ({format_si(self.gpu.memory_bytes or 0, 'B')}), {links}"
+        return (
+            f"{self.gpus:,} x {self.gpu.name}"
+            f" ({format_si(self.gpu.memory_bytes or 0, 'B')}), {links}"
+        )
 
 
 def pcie(device: Device) -> Link:
-    """16 lanes of a device's PCIe generation: between cards without NVLink, and to main memory."""
+    """16 lanes of a device's PCIe generation: between cards without NVLink, and to main
+    memory.
+    """
     generation = int("".join(c for c in device.pcie or "3.0" if c.isdigit())[:1] or 3)
     return network(15.75 * GIGA * 2 ** (generation - 3), f"PCIe {generation}.0 x16")
 
@@ -125,74 +175,127 @@ def _usual_intra(device: Device) -> Link:
     printed = device.interconnect_bytes_per_s
     # a card's NVLink bridge joins two cards, not a node, so that cards talk over PCIe
     boards = ("SXM", "GH200", "GB200", "GB300")
-    bridged = device.vendor == "NVIDIA" and not any(board in device.name for board in boards)
+    bridged = device.vendor == "NVIDIA" and not any(
+        board in device.name for board in boards
+    )
     if printed is None or bridged:
         return pcie(device)
     direction = f"{format_si(printed / 2, 'B/s')} a direction"
     if device.vendor == "Google":
-        return Link(constants.ICI_HOP_S, constants.ICI_SHARE * printed / 2, name=f"ICI, {direction}")
-    for link, both_directions in ((constants.NVLINK3, 600 * GIGA), (constants.NVLINK4, 900 * GIGA)):
+        return Link(
+            constants.ICI_HOP_S,
+            constants.ICI_SHARE * printed / 2,
+            name=f"ICI, {direction}",
+        )
+    for link, both_directions in (
+        (constants.NVLINK3, 600 * GIGA),
+        (constants.NVLINK4, 900 * GIGA),
+    ):
         if printed == both_directions:
             return link
-    faster, switch = printed / (900 * GIGA), constants.NVLINK4.switch
+    faster = printed / (900 * GIGA)
+    switch = constants.NVLINK4.switch
     if switch is not None and faster > 1:  # assumed to have grown with the rate
-        switch = replace(switch, bytes_per_s=faster * switch.bytes_per_s, low_latency=None)
+        switch = replace(
+            switch, bytes_per_s=faster * switch.bytes_per_s, low_latency=None
+        )
     rate = constants.NVLINK_SHARE * printed / 2
     return replace(
-        constants.NVLINK3, bytes_per_s=rate, low_latency=None, switch=switch if faster > 1 else None, name=direction,
+        constants.NVLINK3,
+        bytes_per_s=rate,
+        low_latency=None,
+        switch=switch if faster > 1 else None,
+        name=direction,
         source="",
-    )  # fmt: skip
+    )
 
 
 @functools.lru_cache(maxsize=4096)
 def group_link(cluster: Cluster, ranks: int, stride: int) -> Link:
-    """The effective link of a ring through `ranks` GPUs, every `stride`-th of the cluster.
+    """The effective link of a ring through `ranks` GPUs, every `stride`-th of the
+    cluster.
 
-    Within one node it is the node's own. A ring over several nodes passes through each once and leaves it over the
-    links of all its members there, so that the rate is the lower of these together and the node's own link; the start
-    of a hop is the mean of those inside and between nodes.
+    Within one node it is the node's own. A ring over several nodes passes through each
+    once and leaves it over the links of all its members there, so that the rate is the
+    lower of these together and the node's own link; the start of a hop is the mean of
+    those inside and between nodes.
     """
     inside = min(ranks, max(cluster.gpus_per_node // stride, 1))
     nodes = -(-ranks // inside)
-    intra = cluster.inside if cluster.torus is None else _torus_link(cluster.inside, cluster.torus, inside, stride)
-    if cluster.gpu.vendor == "AMD" and cluster.intra is None and 1 < inside < cluster.gpus_per_node:
-        # each GPU has a link of its own to every other (data/published/interconnect_specs.csv, "all-to-all")
-        intra = replace(intra, bytes_per_s=intra.bytes_per_s * (inside - 1) / (cluster.gpus_per_node - 1))
+    intra = (
+        cluster.inside
+        if cluster.torus is None
+        else _torus_link(cluster.inside, cluster.torus, inside, stride)
+    )
+    if (
+        cluster.gpu.vendor == "AMD"
+        and cluster.intra is None
+        and 1 < inside < cluster.gpus_per_node
+    ):
+        # each GPU has a link of its own to every other
+        # (data/published/interconnect_specs.csv, "all-to-all")
+        intra = replace(
+            intra,
+            bytes_per_s=intra.bytes_per_s * (inside - 1) / (cluster.gpus_per_node - 1),
+        )
     return intra if nodes == 1 else _mixed(intra, cluster.between, inside, nodes)
 
 
 def _torus_link(link: Link, sides: tuple[int, ...], ranks: int, stride: int) -> Link:
-    """The link of `ranks` devices, every `stride`-th of a torus, of whose sides the last is counted first.
+    """The link of `ranks` devices, every `stride`-th of a torus, of whose sides the
+    last is counted first.
 
-    `link` is a device's along all axes together. Each axis carries its share of the bytes, in both directions where
-    the group closes the ring along it, else in one, and shares its wires with the groups in between. Hops add up over
-    the axes. Source: Austin et al. 2025, How to scale your model, part 3.
+    `link` is a device's along all axes together. Each axis carries its share of the
+    bytes, in both directions where the group closes the ring along it, else in one, and
+    shares its wires with the groups in between. Hops add up over the axes. Source:
+    Austin et al. 2025, How to scale your model, part 3.
     """
-    hops, left, axes = 0.0, ranks, 0.0
+    hops = 0.0
+    left = ranks
+    axes = 0.0
     for side in reversed(sides):
         step = min(stride, side)
         extent = max(min(left, side // step), 1)
         if extent > 1:
             axes += (1.0 if extent * step == side else 0.5) / step
             hops += (extent - 1) * step
-        stride, left = -(-stride // step) if step == side else 1, -(-left // extent)
+        stride = -(-stride // step) if step == side else 1
+        left = -(-left // extent)
     if ranks == 1 or not axes:
         return link
-    return replace(link, alpha_s=hops / (ranks - 1) * link.alpha_s, bytes_per_s=axes / len(sides) * link.bytes_per_s)
+    return replace(
+        link,
+        alpha_s=hops / (ranks - 1) * link.alpha_s,
+        bytes_per_s=axes / len(sides) * link.bytes_per_s,
+    )
 
 
 def _mixed(intra: Link, inter: Link, inside: int, nodes: int) -> Link:
-    """The link of a ring through `inside` GPUs of each node, and of a tree of the nodes with a chain in each.
+    """The link of a ring through `inside` GPUs of each node, and of a tree of the nodes
+    with a chain in each.
 
     Source of the tree's hops: NVIDIA/nccl, src/graph/tuning.cc (commit 01afd20a).
     """
     low = None
     if intra.low_latency is not None and inter.low_latency is not None:
         low = _mixed(intra.low_latency, inter.low_latency, inside, nodes)
-    rate = min(intra.bytes_per_s, inside * inter.bytes_per_s) if inside > 1 else inter.bytes_per_s
+    rate = (
+        min(intra.bytes_per_s, inside * inter.bytes_per_s)
+        if inside > 1
+        else inter.bytes_per_s
+    )
     start = max(intra.start_s, inter.start_s)
     ring = inter.alpha_s / inside + (1 - 1 / inside) * intra.alpha_s
     depth = (inside - 1) * intra.alpha_s + math.ceil(math.log2(nodes)) * inter.alpha_s
-    tree = Link(depth / math.ceil(math.log2(inside * nodes)), rate, low and low.tree, start_s=start)
-    switch = None if inter.switch is None else Link(inter.switch.alpha_s, rate, start_s=start)
+    tree = Link(
+        depth / math.ceil(math.log2(inside * nodes)),
+        rate,
+        low and low.tree,
+        start_s=start,
+    )
+    switch = (
+        None
+        if inter.switch is None
+        else Link(inter.switch.alpha_s, rate, start_s=start)
+    )
     return Link(ring, rate, low, switch, start_s=start, tree=tree)

@@ -1,4 +1,6 @@
-"""How a training step is split over the ranks of a cluster, and whether the split divides model and batch."""
+"""How a training step is split over the ranks of a cluster, and whether the split
+divides model and batch.
+"""
 
 from __future__ import annotations
 
@@ -18,33 +20,46 @@ from trainplan.tables import Shown
 
 RECOMPUTES = ("none", "selective", "half", "full")
 SHORT = {  # what the command line and tables call a field of Layout
-    "dp": "data", "tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert", "vp": "interleave",
-    "mb": "micro_batch", "zero": "zero", "recompute": "recompute",
-}  # fmt: skip
+    "dp": "data",
+    "tp": "tensor",
+    "pp": "pipeline",
+    "cp": "context",
+    "ep": "expert",
+    "vp": "interleave",
+    "mb": "micro_batch",
+    "zero": "zero",
+    "recompute": "recompute",
+}
 
 
 @checked(error=LayoutError)
 @dataclass(frozen=True, repr=False)
 class Layout(Shown):
-    """`data` x `tensor` x `pipeline` x `context` ranks, tensor ranks side by side in a node.
+    """`data` x `tensor` x `pipeline` x `context` ranks, tensor ranks side by side in a
+    node.
 
-    `interleave` is the chunks of a pipeline rank; `zero` what the data ranks split among them: 0 nothing, 1 optimizer
-    state, 2 gradients too, 3 parameters too (FSDP); `micro_batch` the sequences a rank works on at once; `recompute`
-    what the backward pass computes again: "none", "selective" (attention's scores), "half" (every second product and
-    all that is element-wise, as torchtitan does) or "full" (blocks, from their inputs). `overlap` hides data and
-    pipeline communication behind compute where it can. `dtype` is a name of PRECISIONS, `optimizer` one of
-    OPTIMIZER_STATES (trainplan.costs.memory_costs).
+    `interleave` is the chunks of a pipeline rank; `zero` what the data ranks split
+    among them: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too (FSDP);
+    `micro_batch` the sequences a rank works on at once; `recompute` what the backward
+    pass computes again: "none", "selective" (attention's scores), "half" (every second
+    product and all that is element-wise, as torchtitan does) or "full" (blocks, from
+    their inputs). `overlap` hides data and pipeline communication behind compute where
+    it can. `dtype` is a name of PRECISIONS, `optimizer` one of OPTIMIZER_STATES
+    (trainplan.costs.memory_costs).
 
-    `context` ranks share each sequence and pass keys and values round (Liu et al. 2023, Ring attention); for weights
-    and gradients they are data ranks. `expert` of the tensor, data and context ranks share a block's experts, each
-    whole, and send tokens to each other (Lepikhin et al. 2021, GShard). `shard` is over how many of them ZeRO splits,
-    in groups that are replicas of each other (HSDP; None: over all). `schedule` is that of the pipeline; "ZB-V" and
-    "DualPipe" have two chunks a rank. `offload` keeps optimizer state in main memory and updates there (Ren et al.
-    2021, ZeRO-Offload). Of ZeRO-3's weights those of `prefetch` blocks are gathered ahead of the one that is computed
-    (0: none, so that their gathering hides behind nothing), and each block's are given up after its forward pass, to be
-    gathered again, or kept until its backward pass where `reshard_after_forward` is False (torch's FSDP 2). `software`
-    says how the library works, and with a library's name what it can run. Raises LayoutError for counts below 1 and
-    unknown levels.
+    `context` ranks share each sequence and pass keys and values round (Liu et al. 2023,
+    Ring attention); for weights and gradients they are data ranks. `expert` of the
+    tensor, data and context ranks share a block's experts, each whole, and send tokens
+    to each other (Lepikhin et al. 2021, GShard). `shard` is over how many of them ZeRO
+    splits, in groups that are replicas of each other (HSDP; None: over all). `schedule`
+    is that of the pipeline; "ZB-V" and "DualPipe" have two chunks a rank. `offload`
+    keeps optimizer state in main memory and updates there (Ren et al. 2021,
+    ZeRO-Offload). Of ZeRO-3's weights those of `prefetch` blocks are gathered ahead of
+    the one that is computed (0: none, so that their gathering hides behind nothing),
+    and each block's are given up after its forward pass, to be gathered again, or kept
+    until its backward pass where `reshard_after_forward` is False (torch's FSDP 2).
+    `software` says how the library works, and with a library's name what it can run.
+    Raises LayoutError for counts below 1 and unknown levels.
     """
 
     data: Count = 1
@@ -78,13 +93,21 @@ class Layout(Shown):
 
     @property
     def replicas(self) -> int:
-        """Ranks with the same parameters, among which gradients are summed: data x context."""
+        """Ranks with the same parameters, among which gradients are summed: data x
+        context.
+        """
         return self.data * self.context
 
     @property
     def same_experts(self) -> int:
-        """Ranks with the same experts; where none are apart, each tensor rank has a part of every expert."""
-        return self.replicas if self.expert == 1 else self.replicas * self.tensor // self.expert
+        """Ranks with the same experts; where none are apart, each tensor rank has a
+        part of every expert.
+        """
+        return (
+            self.replicas
+            if self.expert == 1
+            else self.replicas * self.tensor // self.expert
+        )
 
     @property
     def sharded(self) -> int:
@@ -93,14 +116,24 @@ class Layout(Shown):
 
     @checked(error=LayoutError)
     def microbatches(self, batch: Count) -> int:
-        """Micro-batches that each pipeline works through in a step of `batch` sequences."""
+        """Micro-batches that each pipeline works through in a step of `batch`
+        sequences.
+        """
         return batch // (self.data * self.micro_batch)
 
     @property
     def short(self) -> str:
-        """As the command line takes it: what isn't the default, and always tp; dp follows from the GPUs."""
-        values = {name: getattr(self, field) for name, field in SHORT.items() if name != "dp"}
-        shown = [name for name, value in values.items() if name == "tp" or value != getattr(Layout, SHORT[name])]
+        """As the command line takes it: what isn't the default, and always tp; dp
+        follows from the GPUs.
+        """
+        values = {
+            name: getattr(self, field) for name, field in SHORT.items() if name != "dp"
+        }
+        shown = [
+            name
+            for name, value in values.items()
+            if name == "tp" or value != getattr(Layout, SHORT[name])
+        ]
         return ",".join(f"{name}={values[name]}" for name in shown)
 
     def __str__(self) -> str:
@@ -127,22 +160,29 @@ def divisors(number: int) -> list[int]:
 
 
 def _nearest(number: int, choices: list[int]) -> str:
-    below, above = [one for one in choices if one < number], [one for one in choices if one > number]
+    below = [one for one in choices if one < number]
+    above = [one for one in choices if one > number]
     return " or ".join(f"{one:,}" for one in (*below[-1:], *above[:1]))
 
 
 @functools.lru_cache(maxsize=4096)
 def stage_layers(layers: int, pipeline: int, interleave: int) -> tuple[int, ...] | None:
-    """Layers of each stage, of all its chunks together; None where there are more chunks than layers.
+    """Layers of each stage, of all its chunks together; None where there are more
+    chunks than layers.
 
-    Where `layers` + 2 divide, the first and the last stage have one layer fewer, in place of which they have the
-    embedding and the head (Llama team 2024, section 3.3.2; Qi et al. 2024, section 5). Where neither divides, some
-    chunks have a layer more than others: those of the inner stages first.
+    Where `layers` + 2 divide, the first and the last stage have one layer fewer, in
+    place of which they have the embedding and the head (Llama team 2024, section 3.3.2;
+    Qi et al. 2024, section 5). Where neither divides, some chunks have a layer more
+    than others: those of the inner stages first.
     """
     slots = pipeline * interleave
     if layers % slots == 0:
         return (layers // pipeline,) * pipeline
-    if pipeline > 1 and (layers + 2) % slots == 0 and layers + 2 >= 2 * slots // interleave:
+    if (
+        pipeline > 1
+        and (layers + 2) % slots == 0
+        and layers + 2 >= 2 * slots // interleave
+    ):
         inner = (layers + 2) // pipeline
         return (inner - 1, *(inner,) * (pipeline - 2), inner - 1)
     if slots > layers:
@@ -155,12 +195,16 @@ def stage_layers(layers: int, pipeline: int, interleave: int) -> tuple[int, ...]
 
 
 @functools.lru_cache(maxsize=4096)
-def layers_of_stages(model: Transformer, pipeline: int, interleave: int, software: Software) -> tuple[int, ...] | None:
-    """Layers of each stage, as the software deals them: `stage_layers`, or by cost where its stages are balanced.
+def layers_of_stages(
+    model: Transformer, pipeline: int, interleave: int, software: Software
+) -> tuple[int, ...] | None:
+    """Layers of each stage, as the software deals them: `stage_layers`, or by cost
+    where its stages are balanced.
 
-    By cost a stage is full with the block that takes all stages so far above their share of blocks and head. None where
-    a stage is left without a layer. Source: huggingface/nanotron, src/nanotron/models/base.py, build_model, and
-    models/llama.py, get_block_compute_costs.
+    By cost a stage is full with the block that takes all stages so far above their
+    share of blocks and head. None where a stage is left without a layer. Source:
+    huggingface/nanotron, src/nanotron/models/base.py, build_model, and models/llama.py,
+    get_block_compute_costs.
     """
     if not software.balanced or pipeline == 1:
         return stage_layers(model.layers, pipeline, interleave)
@@ -174,37 +218,62 @@ def layers_of_stages(model: Transformer, pipeline: int, interleave: int, softwar
 def _wrong_count(cluster: Cluster, layout: Layout) -> str:
     if layout.gpus == cluster.gpus:
         return ""
-    kinds, others = "tensor x pipeline", f"{layout.tensor} x {layout.pipeline}"
+    kinds = "tensor x pipeline"
+    others = f"{layout.tensor} x {layout.pipeline}"
     if layout.context > 1:
-        kinds, others = f"{kinds} x context", f"{others} x {layout.context}"
+        kinds = f"{kinds} x context"
+        others = f"{others} x {layout.context}"
     ranks = layout.gpus // layout.data
     advice = f"With {others}, take data = {cluster.gpus // ranks:,}."
     if cluster.gpus % ranks:
         near = _nearest(ranks, divisors(cluster.gpus))
-        advice = f"{kinds.capitalize()} = {ranks:,} doesn't divide {cluster.gpus:,}; the nearest that do: {near}."
+        advice = (
+            f"{kinds.capitalize()} = {ranks:,} doesn't divide {cluster.gpus:,}; the"
+            f" nearest that do: {near}."
+        )
     return (
-        f"Expected data x {kinds} = {cluster.gpus:,} GPUs, got {layout.data:,} x {others} = {layout.gpus:,}. {advice}"
+        f"Expected data x {kinds} = {cluster.gpus:,} GPUs, got {layout.data:,} x"
+        f" {others} = {layout.gpus:,}. {advice}"
     )
 
 
 def _indivisible(model: Transformer, layout: Layout) -> str:
-    tensor, ranks, heads = layout.tensor, layout.replicas, model.key_value_heads
+    tensor = layout.tensor
+    ranks = layout.replicas
+    heads = model.key_value_heads
     for name, part, whole, what in (
         ("tensor", tensor, model.heads, f"{model.heads} heads"),
-        ("tensor", tensor if tensor % heads else 1, heads, f"{heads} key and value heads, or to be divided by them"),
-        ("expert", layout.expert, ranks * tensor, f"{ranks * tensor} data, context and tensor ranks"),
+        (
+            "tensor",
+            tensor if tensor % heads else 1,
+            heads,
+            f"{heads} key and value heads, or to be divided by them",
+        ),
+        (
+            "expert",
+            layout.expert,
+            ranks * tensor,
+            f"{ranks * tensor} data, context and tensor ranks",
+        ),
         ("expert", layout.expert, model.experts or 1, f"{model.experts} experts"),
         ("shard", layout.shard or 1, ranks, f"{ranks} data and context ranks"),
         ("context", layout.context, model.seq, f"{model.seq:,} tokens"),
     ):
         if whole % part:
-            return f"Expected {name} to divide the {what}, got {part}. The nearest: {_nearest(part, divisors(whole))}."
+            return (
+                f"Expected {name} to divide the {what}, got {part}. The nearest:"
+                f" {_nearest(part, divisors(whole))}."
+            )
     return ""
 
 
 def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> str:
-    """Why a layout can't be, with the nearest that can, as a sentence; empty where it can."""
-    pipeline, data, chunks = layout.pipeline, layout.data, layout.interleave
+    """Why a layout can't be, with the nearest that can, as a sentence; empty where it
+    can.
+    """
+    pipeline = layout.pipeline
+    data = layout.data
+    chunks = layout.interleave
     if (
         reason := _indivisible(model, layout)
         or _wrong_count(cluster, layout)
@@ -213,28 +282,42 @@ def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) ->
         return reason
     if layers_of_stages(model, pipeline, chunks, layout.software) is None:
         return (
-            f"Expected a layer or more in each of {pipeline} stages x {chunks} chunks, and there are {model.layers} "
-            "layers. Use fewer stages or chunks."
+            f"Expected a layer or more in each of {pipeline} stages x {chunks} chunks,"
+            f" and there are {model.layers} layers. Use fewer stages or chunks."
         )
     if layout.schedule in ("ZB-V", "DualPipe") and chunks != 1:
-        return f"Expected interleave = 1 with {layout.schedule}, whose two chunks it says itself, got {chunks}."
+        return (
+            f"Expected interleave = 1 with {layout.schedule}, whose two chunks it says"
+            f" itself, got {chunks}."
+        )
     if layout.schedule == "DualPipe" and pipeline % 2:
-        return f"Expected an even number of stages with DualPipe, whose pipelines meet in the middle, got {pipeline}."
+        return (
+            "Expected an even number of stages with DualPipe, whose pipelines meet in"
+            f" the middle, got {pipeline}."
+        )
     if layout.shard is not None and not layout.zero:
-        return f"Expected zero = 1, 2 or 3 with shard = {layout.shard}: without ZeRO nothing is split in groups."
+        return (
+            f"Expected zero = 1, 2 or 3 with shard = {layout.shard}: without ZeRO"
+            " nothing is split in groups."
+        )
     if chunks > 1 and pipeline == 1:
-        return "Expected one chunk a rank without a pipeline, got interleave above 1. Use pipeline > 1."
+        return (
+            "Expected one chunk a rank without a pipeline, got interleave above 1. Use"
+            " pipeline > 1."
+        )
     per_step = data * layout.micro_batch
     if batch % per_step:
         down = batch // per_step * per_step
         near = f"{down:,} or {down + per_step:,}" if down else f"{per_step:,}"
         return (
-            f"Expected a batch that {data:,} data ranks x micro-batch {layout.micro_batch} = {per_step:,} divide, got "
-            f"{batch:,}. The nearest: {near}."
+            f"Expected a batch that {data:,} data ranks x micro-batch"
+            f" {layout.micro_batch} = {per_step:,} divide, got {batch:,}. The nearest:"
+            f" {near}."
         )
     if chunks > 1 and layout.microbatches(batch) % pipeline:
         return (
-            f"Expected micro-batches in multiples of the {pipeline} stages for an interleaved schedule, got "
-            f"{layout.microbatches(batch)}. Use interleave = 1, or another batch."
+            f"Expected micro-batches in multiples of the {pipeline} stages for an"
+            f" interleaved schedule, got {layout.microbatches(batch)}. Use interleave ="
+            " 1, or another batch."
         )
     return ""

@@ -12,53 +12,75 @@ PURPOSES = {  # and what makes each smaller
     "gradients": f"{_SPLIT} 2 or 3.",
     "float32 master weights": f"{_SPLIT} 1 to 3.",
     "optimizer state": f"{_SPLIT} 1 to 3.",
-    "kept for the backward pass": "Smaller micro-batches, recomputing and more tensor ranks make it smaller.",
+    "kept for the backward pass": (
+        "Smaller micro-batches, recomputing and more tensor ranks make it smaller."
+    ),
     "logits and loss": "Smaller micro-batches and more tensor ranks make it smaller.",
-    "gathered for a moment": "More tensor ranks make it smaller, and ZeRO 1 and 2 gather nothing.",
+    "gathered for a moment": (
+        "More tensor ranks make it smaller, and ZeRO 1 and 2 gather nothing."
+    ),
     "fragments": "What makes activations smaller makes these smaller too.",
 }
 
-STATES = tuple(PURPOSES)[:4]  # what doesn't depend on the micro-batch and on recomputing
+# what doesn't depend on the micro-batch and on recomputing
+STATES = tuple(PURPOSES)[:4]
 
 
 def block_kept_bytes(share: RankShare, recompute: str) -> float:
     """Bytes that one block keeps of one micro-batch on one rank.
 
-    In 16 bit for a GPT with dropout: s b h (10 + 24/t + 5 a s/(h t)), with sequence parallelism s b h (34 + 5 a s/h)/t,
-    without the last term where recompute is "selective" or attention fused, and 2 s b h where it is "full". Gated
-    blocks, grouped keys and blocks without dropout are counted the same way. Source: Korthikanti et al. 2022,
-    equations 1 to 6 and table 2.
+    In 16 bit for a GPT with dropout: s b h (10 + 24/t + 5 a s/(h t)), with sequence
+    parallelism s b h (34 + 5 a s/h)/t, without the last term where recompute is
+    "selective" or attention fused, and 2 s b h where it is "full". Gated blocks,
+    grouped keys and blocks without dropout are counted the same way. Source:
+    Korthikanti et al. 2022, equations 1 to 6 and table 2.
     """
-    model, tokens, e, t = share.model, share.tokens, share.kind.activation_bytes, share.layout.tensor
+    model = share.model
+    tokens = share.tokens
+    e = share.kind.activation_bytes
+    t = share.layout.tensor
     if recompute == "full":
         return e * tokens * model.hidden / share.sequence_split
-    # the inputs of two norms and of two products, and a mask of one byte an element after each of the two outputs
+    # the inputs of two norms and of two products, and a mask of one byte an element
+    # after each of the two outputs
     whole = tokens * model.hidden * (4 * e + 2 * model.dropout) / share.sequence_split
-    # SwiGLU in one kernel keeps the gate, the other factor and their product, in two SiLU of the gate too (which "half"
-    # recomputes); GELU its input and its output
+    # SwiGLU in one kernel keeps the gate, the other factor and their product, in two
+    # SiLU of the gate too (which "half" recomputes); GELU its input and its output
     eager = not share.layout.software.fused and recompute != "half"
     inner = (3 + eager if model.gated else 2) * model.used_inner
     routed = 0.0  # what experts were sent, and what they returned
     if model.experts:
         routed = 2 * model.top_k * model.hidden * (model.capacity or 1)
-    around = model.query_width + model.value_width + 2 * model.kv_width + model.query_rank + model.kv_rank
+    around = (
+        model.query_width
+        + model.value_width
+        + 2 * model.kv_width
+        + model.query_rank
+        + model.kv_rank
+    )
     split = tokens * e * (around + inner + routed) / t
     scores = 0.0
     if model.fused_attention:
-        scores = 4 * tokens * model.heads / t  # a float32 log-sum-exp for each row (Dao et al. 2022)
+        # a float32 log-sum-exp for each row (Dao et al. 2022)
+        scores = 4 * tokens * model.heads / t
     elif recompute == "none":
-        scores = tokens * model.heads * model.seq * (2 * e + 1 if model.dropout else e) / t
+        scores = (
+            tokens * model.heads * model.seq * (2 * e + 1 if model.dropout else e) / t
+        )
     return (whole + split) / (2 if recompute == "half" else 1) + scores
 
 
 def in_flight(layout: Layout, stage: int, microbatches: int) -> float:
     """How many micro-batches' activations of all its blocks a stage holds at most.
 
-    1F1B: p - stage. Interleaved: p (v-1) + 2 (p - 1 - stage) + 1 chunks, Megatron-LM's warm-up and one more (the first
-    stage's (1 + (p-1)/(p v)) of Korthikanti et al. 2022, section 4.2.3). ZB-H1 and ZB-V: p on each. DualPipe: p + 1.
-    Sources: Narayanan et al. 2021, section 2.2; Qi et al. 2024, table 2; DeepSeek-V3 technical report, table 2.
+    1F1B: p - stage. Interleaved: p (v-1) + 2 (p - 1 - stage) + 1 chunks, Megatron-LM's
+    warm-up and one more (the first stage's (1 + (p-1)/(p v)) of Korthikanti et al.
+    2022, section 4.2.3). ZB-H1 and ZB-V: p on each. DualPipe: p + 1. Sources: Narayanan
+    et al. 2021, section 2.2; Qi et al. 2024, table 2; DeepSeek-V3 technical report,
+    table 2.
     """
-    p, v = layout.pipeline, layout.interleave
+    p = layout.pipeline
+    v = layout.interleave
     if layout.schedule == "DualPipe":
         return min(p + 1, microbatches)
     if layout.schedule != "1F1B":
@@ -69,40 +91,66 @@ def in_flight(layout: Layout, stage: int, microbatches: int) -> float:
 
 
 def stage_memory(share: RankShare, stage: int) -> dict[str, float]:
-    """Bytes by purpose on one GPU of a stage. Sources: block_kept_bytes; Rajbhandari et al. 2020, ZeRO, section 3."""
-    layout, kind, layers = share.layout, share.kind, share.layers[stage]
+    """Bytes by purpose on one GPU of a stage. Sources: block_kept_bytes; Rajbhandari et
+    al. 2020, ZeRO, section 3.
+    """
+    layout = share.layout
+    kind = share.kind
+    layers = share.layers[stage]
     params, in_experts = share.stage_params(stage)
-    parts, expert_parts = layout.sharded, min(layout.sharded, layout.same_experts)
+    parts = layout.sharded
+    expert_parts = min(layout.sharded, layout.same_experts)
 
     def held(level: int) -> float:
         """Parameters of which this GPU holds what ZeRO splits from a level on."""
-        return params / parts + in_experts / expert_parts if layout.zero >= level else params + in_experts
+        return (
+            params / parts + in_experts / expert_parts
+            if layout.zero >= level
+            else params + in_experts
+        )
 
-    kept = in_flight(layout, stage, share.microbatches) * layers * block_kept_bytes(share, layout.recompute)
+    kept = (
+        in_flight(layout, stage, share.microbatches)
+        * layers
+        * block_kept_bytes(share, layout.recompute)
+    )
     if layout.recompute != "none":  # the block that is being recomputed is held in full
         kept += block_kept_bytes(share, "none")
     loss = 0.0
     if stage == layout.pipeline - 1:
-        # logits in float32; in eager PyTorch those in 16 bit and a gradient stay beside them
+        # logits in float32; in eager PyTorch those in 16 bit and a gradient stay beside
+        # them
         logit_bytes = 4 if layout.software.fused_loss else 8 + 2 * kind.activation_bytes
-        width = share.model.vocab * logit_bytes + 2 * kind.activation_bytes * share.model.hidden
+        width = (
+            share.model.vocab * logit_bytes
+            + 2 * kind.activation_bytes * share.model.hidden
+        )
         loss = share.tokens * width / layout.tensor
     gathered = 0.0
     if layout.zero == 3 and layout.replicas > 1:
-        # weights of this block and of those gathered ahead, or of all where they stay, and one block's gradient; where
-        # weights stay, gradients are summed whole and scattered after the last micro-batch (FSDP2's
-        # set_requires_gradient_sync)
-        block, reshard = (params + in_experts) / max(layers, 1), layout.software.reshard
-        blocks = min(1 + layout.prefetch, layers) if reshard and layout.reshard_after_forward else layers
+        # weights of this block and of those gathered ahead, or of all where they stay,
+        # and one block's gradient; where weights stay, gradients are summed whole and
+        # scattered after the last micro-batch (FSDP2's set_requires_gradient_sync)
+        block = (params + in_experts) / max(layers, 1)
+        reshard = layout.software.reshard
+        blocks = (
+            min(1 + layout.prefetch, layers)
+            if reshard and layout.reshard_after_forward
+            else layers
+        )
         summed = 1 if reshard or share.microbatches == 1 else layers
-        gathered = block * (blocks * kind.param_bytes + share.trained * summed * kind.gradient_bytes)
+        gathered = block * (
+            blocks * kind.param_bytes + share.trained * summed * kind.gradient_bytes
+        )
     on_gpu = share.trained * (0 if layout.offload else 1)
     copies = layout.software.gradient_copies if layout.replicas > 1 else 0
     return {
         "parameters": held(3) * kind.param_bytes,
         "gradients": share.trained * held(2) * (kind.gradient_bytes + copies),
         "float32 master weights": on_gpu * held(1) * kind.master_bytes,
-        "optimizer state": on_gpu * held(1) * kind.state_bytes * optimizer_states(layout.optimizer),
+        "optimizer state": (
+            on_gpu * held(1) * kind.state_bytes * optimizer_states(layout.optimizer)
+        ),
         "kept for the backward pass": kept,
         "logits and loss": loss,
         "gathered for a moment": gathered,
@@ -111,9 +159,11 @@ def stage_memory(share: RankShare, stage: int) -> dict[str, float]:
 
 
 def memory(share: RankShare) -> dict[str, float]:
-    """Bytes by purpose on a GPU of the fullest stage; the driver's context and fragmentation come on top."""
-    # of the inner stages the first, which has as many layers as any, is the fullest: later ones hold fewer
-    # micro-batches
+    """Bytes by purpose on a GPU of the fullest stage; the driver's context and
+    fragmentation come on top.
+    """
+    # of the inner stages the first, which has as many layers as any, is the fullest:
+    # later ones hold fewer micro-batches
     last = share.layout.pipeline - 1
     held = [stage_memory(share, stage) for stage in sorted({0, min(1, last), last})]
     return max(held, key=lambda purposes: sum(purposes.values()))

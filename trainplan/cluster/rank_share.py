@@ -1,4 +1,6 @@
-"""What one rank holds and does of a step, derived once from model, cluster, layout and batch."""
+"""What one rank holds and does of a step, derived once from model, cluster, layout and
+batch.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,18 @@ from trainplan.costs.transformers import Transformer
 
 @dataclass(frozen=True, kw_only=True)
 class RankShare:
-    """One rank's share of a step, made by `rank_share`: of one micro-batch, where nothing else is said.
+    """One rank's share of a step, made by `rank_share`: of one micro-batch, where
+    nothing else is said.
 
-    `layers` are those of each stage, of all its chunks together, and of the last those that predict ahead;
-    `exchanged_layers` are those of which a rank exchanges the parameters one after another. `products` are inputs and
-    outputs of the products around attention, of the rank's heads as `query_width` and `kv_width`; `sequence_split` is
-    among how many ranks that is split along the sequence which isn't split by heads. `boundary_bytes` pass from block
-    to block, `block_params` are a block's parameters without ZeRO, outside of experts and in them, `trained` is the
-    share of all parameters that has gradients. The links are those of the
-    groups of ranks that share heads, sequences and experts, and among which ZeRO splits.
+    `layers` are those of each stage, of all its chunks together, and of the last those
+    that predict ahead; `exchanged_layers` are those of which a rank exchanges the
+    parameters one after another. `products` are inputs and outputs of the products
+    around attention, of the rank's heads as `query_width` and `kv_width`;
+    `sequence_split` is among how many ranks that is split along the sequence which
+    isn't split by heads. `boundary_bytes` pass from block to block, `block_params` are
+    a block's parameters without ZeRO, outside of experts and in them, `trained` is the
+    share of all parameters that has gradients. The links are those of the groups of
+    ranks that share heads, sequences and experts, and among which ZeRO splits.
     """
 
     model: Transformer
@@ -45,38 +50,62 @@ class RankShare:
     data_link: Link
 
     def stage_params(self, stage: int) -> tuple[float, float]:
-        """Parameters of a rank of a stage without ZeRO: outside of experts, and in them.
+        """Parameters of a rank of a stage without ZeRO: outside of experts, and in
+        them.
 
-        For a tied head the last stage has a copy of the embedding. DualPipe holds two stages. Dense blocks before those
-        with experts are the first stage's.
+        For a tied head the last stage has a copy of the embedding. DualPipe holds two
+        stages. Dense blocks before those with experts are the first stage's.
         """
-        model, p, ends = self.model, self.layout.pipeline, 0
+        model = self.model
+        p = self.layout.pipeline
+        ends = 0
         if stage == 0:
             ends += model.embedding_params
         if stage == p - 1:
-            ends += model.head_params + (model.vocab * model.hidden if p > 1 and not model.gated else 0)
+            ends += model.head_params + (
+                model.vocab * model.hidden if p > 1 and not model.gated else 0
+            )
             ends += model.ahead_params - model.ahead * model.block_params
         copies = 2 if self.layout.schedule == "DualPipe" else 1
         others, in_experts = self.block_params
-        layers, dense = self.layers[stage], min(model.dense, self.layers[0]) if stage == 0 else 0
+        layers = self.layers[stage]
+        dense = min(model.dense, self.layers[0]) if stage == 0 else 0
         layers -= dense
         ends += dense * model.dense_params
-        return copies * (layers * others + ends / self.layout.tensor), copies * layers * in_experts
+        return (
+            copies * (layers * others + ends / self.layout.tensor),
+            copies * layers * in_experts,
+        )
 
 
-def rank_share(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> RankShare:
-    """The RankShare of a layout that divides model, cluster and batch: layout.why_not is empty."""
-    kind, tensor = precision(layout.dtype), layout.tensor
+def rank_share(
+    model: Transformer, cluster: Cluster, layout: Layout, batch: int
+) -> RankShare:
+    """The RankShare of a layout that divides model, cluster and batch: layout.why_not
+    is empty.
+    """
+    kind = precision(layout.dtype)
+    tensor = layout.tensor
     tokens = layout.micro_batch * model.seq / layout.context
-    layers = layers_of_stages(model, layout.pipeline, layout.interleave, layout.software)
+    layers = layers_of_stages(
+        model, layout.pipeline, layout.interleave, layout.software
+    )
     assert layers is not None  # why_not refuses the others
     layers = (*layers[:-1], layers[-1] + model.ahead)
     in_experts = model.experts * model.expert_params
-    queries, keys = model.query_width / tensor, max(model.kv_width / tensor, model.query_width / model.heads)
-    products: tuple[tuple[float, float], ...] = ((model.hidden, queries + 2 * keys), (queries, model.hidden))
+    queries = model.query_width / tensor
+    keys = max(model.kv_width / tensor, model.query_width / model.heads)
+    products: tuple[tuple[float, float], ...] = (
+        (model.hidden, queries + 2 * keys),
+        (queries, model.hidden),
+    )
     if model.kv_rank:  # what is common to all heads isn't split
         down, *up, (values, hidden) = model.attention_products
-        products = (down, *((inputs, outputs / tensor) for inputs, outputs in up), (values / tensor, hidden))
+        products = (
+            down,
+            *((inputs, outputs / tensor) for inputs, outputs in up),
+            (values / tensor, hidden),
+        )
     return RankShare(
         model=model,
         cluster=cluster,

@@ -1,9 +1,12 @@
-"""How fast one GPU does the parts of a training step: matrix products by their sizes, the rest by its bytes moved.
+"""How fast one GPU does the parts of a training step: matrix products by their sizes,
+the rest by its bytes moved.
 
-A matrix product (m, k) @ (k, n) runs at the best rate that anybody published for the device (data/published/
-matmul_efficiency.csv: its vendor's peak times the share reached) times the share of that which training keeps. Two
-things slow it: a last wave of tiles that is on average half full, and the start and end of every tile. Everything else
-is bound by memory. One set of constants holds for every device and every published table.
+A matrix product (m, k) @ (k, n) runs at the best rate that anybody published for the
+device (data/published/ matmul_efficiency.csv: its vendor's peak times the share
+reached) times the share of that which training keeps. Two things slow it: a last wave
+of tiles that is on average half full, and the start and end of every tile. Everything
+else is bound by memory. One set of constants holds for every device and every published
+table.
 """
 
 from __future__ import annotations
@@ -12,7 +15,13 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainplan.cluster.constants import A100_WATTS_PER_FLOP_PER_S, AMPERE_FLOP_PER_CLOCK, CONSTANTS, TILE, Constants
+from trainplan.cluster.constants import (
+    A100_WATTS_PER_FLOP_PER_S,
+    AMPERE_FLOP_PER_CLOCK,
+    CONSTANTS,
+    TILE,
+    Constants,
+)
 from trainplan.csv_tables import published
 from trainplan.errors import LayoutError
 from trainplan.facts.devices import Device
@@ -21,7 +30,8 @@ from trainplan.units import TERA
 
 @dataclass(frozen=True)
 class Rates:
-    """What a device reaches: FLOP/s of large matrix products and of vector work, bytes/s of memory.
+    """What a device reaches: FLOP/s of large matrix products and of vector work,
+    bytes/s of memory.
 
     `attention_flop_per_s` are those of fused attention's three generations.
     """
@@ -34,12 +44,19 @@ class Rates:
     fill_k: float  # elements along k that a tile's start and end cost
 
     def matmul_s(
-        self, m: float, n: float, k: float, times: float = 1, element_bytes: int = 2, added_bytes: int = 0
+        self,
+        m: float,
+        n: float,
+        k: float,
+        times: float = 1,
+        element_bytes: int = 2,
+        added_bytes: int = 0,
     ) -> float:
-        """Seconds of `times` products (m, k) @ (k, n) in one kernel: arithmetic or traffic, whichever is slower.
+        """Seconds of `times` products (m, k) @ (k, n) in one kernel: arithmetic or
+        traffic, whichever is slower.
 
-        `added_bytes` is what an element of the product moves besides being written, such as a gradient that is added to
-        the sum so far.
+        `added_bytes` is what an element of the product moves besides being written,
+        such as a gradient that is added to the sum so far.
         """
         flop = 2.0 * m * n * k * times
         slowed = (1 + self.wave / (m * n * times)) * (1 + self.fill_k / k)
@@ -47,25 +64,43 @@ class Rates:
         return max(flop * slowed / self.matmul_flop_per_s, moved / self.bytes_per_s)
 
 
-_PUBLISHED_DTYPES = {  # of 4 bit none is published: assumed to reach the share that 8 bit does
-    "bfloat16": "bf16", "float16": "bf16", "float8": "fp8 (e4m3)", "float4": "fp8 (e4m3)", "float32": "fp32",
-}  # fmt: skip
+# of 4 bit none is published: assumed to reach the share that 8 bit does
+_PUBLISHED_DTYPES = {
+    "bfloat16": "bf16",
+    "float16": "bf16",
+    "float8": "fp8 (e4m3)",
+    "float4": "fp8 (e4m3)",
+    "float32": "fp32",
+}
 
 
 @functools.cache
 def best_share(device: Device, dtype: str) -> float:
-    """Best published matmul rate over the vendor's peak; the median of all devices where none is published.
+    """Best published matmul rate over the vendor's peak; the median of all devices
+    where none is published.
 
-    Source: data/published/matmul_efficiency.csv, the rows from ml-engineering's maximum achievable matmul FLOP/s. For
-    TPUs the one that was published, of v5e: all generations have matrix units of its kind.
+    Source: data/published/matmul_efficiency.csv, the rows from ml-engineering's maximum
+    achievable matmul FLOP/s. For TPUs the one that was published, of v5e: all
+    generations have matrix units of its kind.
     """
-    rows = [row for row in published("matmul_efficiency") if row["dtype"] == _PUBLISHED_DTYPES.get(dtype, dtype)]
-    if device.vendor == "Google" and (tpus := [_share(row) for row in rows if " TPU " in row["gpu"]]):
+    rows = [
+        row
+        for row in published("matmul_efficiency")
+        if row["dtype"] == _PUBLISHED_DTYPES.get(dtype, dtype)
+    ]
+    if device.vendor == "Google" and (
+        tpus := [_share(row) for row in rows if " TPU " in row["gpu"]]
+    ):
         return max(tpus)
     rows = [row for row in rows if "MAMF" in row["source"]]
     words = device.name.casefold().split()
-    model, form = words[0], next((word[:3] for word in words if word[:3] in ("sxm", "pci")), "sxm")
-    ours = [_share(r) for r in rows if f" {model} " in f" {r['gpu'].casefold()} " and form in r["gpu"].casefold()]
+    model = words[0]
+    form = next((word[:3] for word in words if word[:3] in ("sxm", "pci")), "sxm")
+    ours = [
+        _share(r)
+        for r in rows
+        if f" {model} " in f" {r['gpu'].casefold()} " and form in r["gpu"].casefold()
+    ]
     shares = sorted(map(_share, rows))
     return ours[0] if ours else shares[len(shares) // 2] if shares else 0.8
 
@@ -75,29 +110,46 @@ def _share(row: Mapping[str, str]) -> float:
 
 
 def _power_share(device: Device, constants: Constants) -> float:
-    """Share of its best rate that a device keeps whose power, for its peak in 16 bit, is less than an A100's."""
+    """Share of its best rate that a device keeps whose power, for its peak in 16 bit,
+    is less than an A100's.
+    """
     top = device.peaks.get("bfloat16") or device.peaks.get("float16")
     if device.tdp_w is None or top is None:
         return 1.0
-    return float(min(device.tdp_w / top / A100_WATTS_PER_FLOP_PER_S, 1.0) ** constants.power)
+    return float(
+        min(device.tdp_w / top / A100_WATTS_PER_FLOP_PER_S, 1.0) ** constants.power
+    )
 
 
 @functools.cache
 def rates(device: Device, dtype: str, constants: Constants = CONSTANTS) -> Rates:
-    """The Rates of a device for a dtype of the catalogue. Raises LayoutError where its peak or bandwidth is unknown."""
-    top, bandwidth = device.peaks.get(dtype), device.bandwidth_bytes_per_s
+    """The Rates of a device for a dtype of the catalogue. Raises LayoutError where its
+    peak or bandwidth is unknown.
+    """
+    top = device.peaks.get(dtype)
+    bandwidth = device.bandwidth_bytes_per_s
     if top is None or bandwidth is None:
         lacking = f"peak in {dtype}" if top is None else "memory bandwidth"
         raise LayoutError(
-            f"Expected a device with a known {lacking}, got {device.name}. Choose another device or dtype."
+            f"Expected a device with a known {lacking}, got {device.name}. Choose"
+            " another device or dtype."
         )
     power = _power_share(device, constants)
     matmul = constants.sustained * best_share(device, dtype) * top * power
     vector = device.vector_flop_per_s.get("float32", 10 * TERA)
     sms = device.sms or 100
-    sixteen = min(device.peaks.get("bfloat16") or device.peaks.get("float16") or top, top)  # 32 bit has a lower peak
-    ampere = power * min(sixteen, sms * (device.boost_hz or 1e20) * AMPERE_FLOP_PER_CLOCK)
-    attention = (constants.flash1 * ampere, constants.flash2 * ampere, constants.flash3 * power * sixteen)
+    # 32 bit has a lower peak
+    sixteen = min(
+        device.peaks.get("bfloat16") or device.peaks.get("float16") or top, top
+    )
+    ampere = power * min(
+        sixteen, sms * (device.boost_hz or 1e20) * AMPERE_FLOP_PER_CLOCK
+    )
+    attention = (
+        constants.flash1 * ampere,
+        constants.flash2 * ampere,
+        constants.flash3 * power * sixteen,
+    )
     return Rates(
         matmul_flop_per_s=matmul,
         attention_flop_per_s=(*attention[:2], max(attention[1:])),

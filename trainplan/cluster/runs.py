@@ -1,4 +1,6 @@
-"""A whole run: its goodput, where GPUs fail and all go back to the last save, and what it costs."""
+"""A whole run: its goodput, where GPUs fail and all go back to the last save, and what
+it costs.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,19 @@ from trainplan.errors import LayoutError
 from trainplan.tables import Shown
 from trainplan.units import format_seconds, format_si, significant
 
-_Above = Annotated[float, Number(least=1e-3)]  # seconds: a save that takes none would be made all the time
+# seconds: a save that takes none would be made all the time
+_Above = Annotated[float, Number(least=1e-3)]
 
 
 @dataclass(frozen=True, repr=False)
 class Goodput(Shown):
-    """A run that saves after every `interval_s` seconds of work, and fails every `between_s` seconds on average.
+    """A run that saves after every `interval_s` seconds of work, and fails every
+    `between_s` seconds on average.
 
-    A save stops the training for `save_s`; a failure costs `restart_s` and the work since the last save. Failures come
-    at random, at one rate, during saves and restarts too. `share` is the share of the time that makes lasting progress,
-    0 to 1 (Daly 2006, FGCS 22(3), equation 13), `saving` that of the saves that last.
+    A save stops the training for `save_s`; a failure costs `restart_s` and the work
+    since the last save. Failures come at random, at one rate, during saves and restarts
+    too. `share` is the share of the time that makes lasting progress, 0 to 1 (Daly
+    2006, FGCS 22(3), equation 13), `saving` that of the saves that last.
     """
 
     interval_s: float
@@ -33,9 +38,10 @@ class Goodput(Shown):
 
     def __str__(self) -> str:
         return (
-            f"goodput {self.share:.1%} (calculated): a save every {format_seconds(self.interval_s)} of work takes "
-            f"{self.saving:.1%} of the time, failures every {format_seconds(self.between_s)} take "
-            f"{max(1 - self.share - self.saving, 0):.1%}"
+            f"goodput {self.share:.1%} (calculated): a save every"
+            f" {format_seconds(self.interval_s)} of work takes {self.saving:.1%} of the"
+            f" time, failures every {format_seconds(self.between_s)} take"
+            f" {max(1 - self.share - self.saving, 0):.1%}"
         )
 
 
@@ -48,26 +54,36 @@ def goodput(
     restart_s: NonNegative = 0.0,
     interval_s: Positive | None = None,
 ) -> Goodput:
-    """The Goodput of `gpus` that fail once in `gpu_hours_between` each, and all stop when one does.
+    """The Goodput of `gpus` that fail once in `gpu_hours_between` each, and all stop
+    when one does.
 
-    Without `interval_s` the best: Daly's, which is Young's sqrt(2 save between) where a save takes little of the time
-    between failures. Sources: Young 1974, Communications of the ACM 17(9); Daly 2006, equation 37.
+    Without `interval_s` the best: Daly's, which is Young's sqrt(2 save between) where a
+    save takes little of the time between failures. Sources: Young 1974, Communications
+    of the ACM 17(9); Daly 2006, equation 37.
     """
     mean = 3600 * gpu_hours_between / gpus
     if interval_s is None:
         small = save_s / (2 * mean)
-        best = math.sqrt(2 * save_s * mean) * (1 + math.sqrt(small) / 3 + small / 9) - save_s
+        best = (
+            math.sqrt(2 * save_s * mean) * (1 + math.sqrt(small) / 3 + small / 9)
+            - save_s
+        )
         interval_s = best if small < 1 else mean
-    apart = min((interval_s + save_s) / mean, 700)  # beyond which no float holds how seldom work lasts
+    # beyond which no float holds how seldom work lasts
+    apart = min((interval_s + save_s) / mean, 700)
     share = interval_s / mean * math.exp(-restart_s / mean) / math.expm1(apart)
-    return Goodput(interval_s, mean, save_s, restart_s, share, share * save_s / interval_s)
+    return Goodput(
+        interval_s, mean, save_s, restart_s, share, share * save_s / interval_s
+    )
 
 
 @dataclass(frozen=True, repr=False)
 class Bill(Shown):
-    """What a run costs by its calculated `step`: days, hours of all GPUs, their rent in US dollars (0: unknown).
+    """What a run costs by its calculated `step`: days, hours of all GPUs, their rent in
+    US dollars (0: unknown).
 
-    `kwh` is the energy of the GPUs alone, at their printed power; None where that is unknown.
+    `kwh` is the energy of the GPUs alone, at their printed power; None where that is
+    unknown.
     """
 
     step: Step
@@ -77,18 +93,46 @@ class Bill(Shown):
     kwh: float | None
 
     def __str__(self) -> str:
-        low, high = (significant(self.gpu_hours * bound / self.step.seconds) for bound in self.step.interval_s)
-        parts = [f"{significant(self.gpu_hours)} GPU hours ({low} to {high}), {significant(self.days)} days"]
+        low, high = (
+            significant(self.gpu_hours * bound / self.step.seconds)
+            for bound in self.step.interval_s
+        )
+        parts = [
+            f"{significant(self.gpu_hours)} GPU hours ({low} to {high}),"
+            f" {significant(self.days)} days"
+        ]
         parts += [f"{significant(self.usd / 1e6)} million US$"] * (self.usd > 0)
         parts += [] if self.kwh is None else [format_si(1000 * self.kwh, "Wh")]
-        return ", ".join(parts) + " (calculated)" + "; but " * bool(self.step.outside) + "; ".join(self.step.outside)
+        return (
+            ", ".join(parts)
+            + " (calculated)"
+            + "; but " * bool(self.step.outside)
+            + "; ".join(self.step.outside)
+        )
 
 
 @checked(error=LayoutError)
-def bill(step: Step, tokens: Positive, usd_per_gpu_hour: NonNegative = 0.0, *, goodput: Positive = 1.0) -> Bill:
-    """The Bill of a run of `tokens`, of whose time `goodput` makes progress. Raises LayoutError for one above 1."""
+def bill(
+    step: Step,
+    tokens: Positive,
+    usd_per_gpu_hour: NonNegative = 0.0,
+    *,
+    goodput: Positive = 1.0,
+) -> Bill:
+    """The Bill of a run of `tokens`, of whose time `goodput` makes progress. Raises
+    LayoutError for one above 1.
+    """
     if goodput > 1:
-        raise LayoutError(f"Expected goodput of at most 1, a share of the time, got {goodput:g}.")
-    days, watts = step.train_s(tokens) / goodput / 86_400, step.cluster.gpu.tdp_w
+        raise LayoutError(
+            f"Expected goodput of at most 1, a share of the time, got {goodput:g}."
+        )
+    days = step.train_s(tokens) / goodput / 86_400
+    watts = step.cluster.gpu.tdp_w
     hours = 24 * days * step.cluster.gpus
-    return Bill(step, days, hours, hours * usd_per_gpu_hour, None if watts is None else hours * watts / 1000)
+    return Bill(
+        step,
+        days,
+        hours,
+        hours * usd_per_gpu_hour,
+        None if watts is None else hours * watts / 1000,
+    )

@@ -1,4 +1,6 @@
-"""The cluster model compared with published steps: one row a run, predicted beside published, with the errors."""
+"""The cluster model compared with published steps: one row a run, predicted beside
+published, with the errors.
+"""
 
 from __future__ import annotations
 
@@ -19,37 +21,66 @@ from trainplan.tables import Shown
 from trainplan.units import GIGA
 
 COMPARISONS = (
-    "megatron", "selective recomputation", "zero bubble", "llm-foundry", "llm-foundry H100", "torchtitan", "nanotron",
-    "nemo", "megatron bridge", "zero bubble memory", "torchtitan memory", "nanotron memory",
-)  # fmt: skip
-NOT_FITTED = ("MaxText", "machines of 2026")  # TPUs; GB300, DeepSeek-V3, LoRA, and two whole trainings
+    "megatron",
+    "selective recomputation",
+    "zero bubble",
+    "llm-foundry",
+    "llm-foundry H100",
+    "torchtitan",
+    "nanotron",
+    "nemo",
+    "megatron bridge",
+    "zero bubble memory",
+    "torchtitan memory",
+    "nanotron memory",
+)
+# TPUs; GB300, DeepSeek-V3, LoRA, and two whole trainings
+NOT_FITTED = ("MaxText", "machines of 2026")
 
 
 def compare(name: str, constants: Constants = CONSTANTS) -> Agreement[Step]:
-    """The model with any constants compared with a table of COMPARISONS: speeds, or GB on the fullest GPU or rank 0."""
+    """The model with any constants compared with a table of COMPARISONS: speeds, or GB
+    on the fullest GPU or rank 0.
+    """
     rows = evidence.rows(name)
-    unit, compared = rows[0]["unit"], []
+    unit = rows[0]["unit"]
+    compared = []
     for row, inputs in zip(rows, evidence.inputs(name), strict=True):
         found = step(*inputs, constants=constants)
-        predicted = found.tokens_per_s_per_gpu if unit.startswith("tok") else found.memory_bytes / GIGA
+        predicted = (
+            found.tokens_per_s_per_gpu
+            if unit.startswith("tok")
+            else found.memory_bytes / GIGA
+        )
         if unit == "GB of the first stage":
             predicted = sum(stage_memory(rank_share(*inputs), 0).values()) / GIGA
-        compared.append(Compared(row["label"], predicted, float(row["published"]), found))
+        compared.append(
+            Compared(row["label"], predicted, float(row["published"]), found)
+        )
     return Agreement(name, unit, tuple(compared), rows[0]["source"])
 
 
 @checked
 def published_steps(name: str) -> Agreement[Step]:
-    """The model compared with a published table in COMPARISONS, or in NOT_FITTED, to which no constant was fitted.
+    """The model compared with a published table in COMPARISONS, or in NOT_FITTED, to
+    which no constant was fitted.
 
     Raises BadArgument with the nearest name.
     """
-    return compare(lookup(name, {table: table for table in (*COMPARISONS, *NOT_FITTED)}, "published table"))
+    return compare(
+        lookup(
+            name,
+            {table: table for table in (*COMPARISONS, *NOT_FITTED)},
+            "published table",
+        )
+    )
 
 
 @dataclass(frozen=True, repr=False)
 class HeldAgainst(Compared[Step], Shown):
-    """A run of the reader's own beside its prediction; speeds in tokens a second and GPU."""
+    """A run of the reader's own beside its prediction; speeds in tokens a second and
+    GPU.
+    """
 
     @property
     def expected(self) -> bool:
@@ -61,15 +92,24 @@ class HeldAgainst(Compared[Step], Shown):
         where = "within" if self.expected else "outside"
         why = "".join(f"; {reason}" for reason in self.by.outside)
         return (
-            f"predicted {self.predicted:,.0f} tokens/s a GPU, measured {self.published:,.0f}: "
-            f"{self.error:+.1%}, {where} the interval in which eight of ten published steps are{why}"
+            f"predicted {self.predicted:,.0f} tokens/s a GPU, measured"
+            f" {self.published:,.0f}: {self.error:+.1%}, {where} the interval in which"
+            f" eight of ten published steps are{why}"
         )
 
 
 @checked(error=LayoutError)
 def held_against(
-    model: Transformer, cluster: Cluster, layout: Layout, batch: Count, tokens_per_s_per_gpu: Positive
+    model: Transformer,
+    cluster: Cluster,
+    layout: Layout,
+    batch: Count,
+    tokens_per_s_per_gpu: Positive,
 ) -> HeldAgainst:
-    """How far off the planner is on a run of `batch` sequences that reached a speed, in tokens a second and GPU."""
+    """How far off the planner is on a run of `batch` sequences that reached a speed, in
+    tokens a second and GPU.
+    """
     found = step(model, cluster, layout, batch)
-    return HeldAgainst(str(layout), found.tokens_per_s_per_gpu, float(tokens_per_s_per_gpu), found)
+    return HeldAgainst(
+        str(layout), found.tokens_per_s_per_gpu, float(tokens_per_s_per_gpu), found
+    )

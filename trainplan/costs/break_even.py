@@ -8,12 +8,16 @@ from trainplan.arguments import NonNegative, Positive, checked
 
 
 @checked
-def break_even_steps(compile_s: NonNegative, eager_s: Positive, compiled_s: Positive) -> float:
-    """The least whole number of steps after which compiling costs no more time than not compiling.
+def break_even_steps(
+    compile_s: NonNegative, eager_s: Positive, compiled_s: Positive
+) -> float:
+    """The least whole number of steps after which compiling costs no more time than not
+    compiling.
 
-    `compile_s` are spent once, `eager_s` and `compiled_s` a step, all in seconds. inf where a compiled step is no
-    faster and compiling costs time; 0 where compiling costs none and the step is at least as fast.
-    From n * eager_s >= compile_s + n * compiled_s. Raises BadArgument for negative numbers, and steps of no time.
+    `compile_s` are spent once, `eager_s` and `compiled_s` a step, all in seconds. inf
+    where a compiled step is no faster and compiling costs time; 0 where compiling costs
+    none and the step is at least as fast. From n * eager_s >= compile_s + n *
+    compiled_s. Raises BadArgument for negative numbers, and steps of no time.
     """
     if compile_s == 0 and compiled_s <= eager_s:
         return 0

@@ -1,4 +1,6 @@
-"""Memory of a training step: bytes a number by precision, and what parameters, optimizer and activations hold."""
+"""Memory of a training step: bytes a number by precision, and what parameters,
+optimizer and activations hold.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,15 @@ Params = TypeVar("Params", int, float)
 
 @dataclass(frozen=True)
 class Precision:
-    """Bytes a number takes, by its role in training. `compute_dtype` is a dtype of the catalogue, of the products."""
+    """Bytes a number takes, by its role in training. `compute_dtype` is a dtype of the
+    catalogue, of the products.
+    """
 
     compute_dtype: str
     param_bytes: int
     gradient_bytes: int
-    master_bytes: int  # float32 weights beside 16-bit ones; 0 where there is only one copy
+    # float32 weights beside 16-bit ones; 0 where there is only one copy
+    master_bytes: int
     state_bytes: int
     activation_bytes: int
 
@@ -37,17 +42,24 @@ class Precision:
 PRECISIONS: Mapping[str, Precision] = MappingProxyType(
     {r["name"]: Precision(**settings(r)) for r in rows("precisions")}
 )
-# numbers of state a parameter: none; velocity (Polyak 1964); two moments (Kingma and Ba 2015; Loshchilov, Hutter 2019)
-OPTIMIZER_STATES: Mapping[str, int] = MappingProxyType({"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2})
+# numbers of state a parameter: none; velocity (Polyak 1964); two moments (Kingma and Ba
+# 2015; Loshchilov, Hutter 2019)
+OPTIMIZER_STATES: Mapping[str, int] = MappingProxyType(
+    {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+)
 
 
 def precision(dtype: str) -> Precision:
-    """The Precision of a name in PRECISIONS. Raises BadArgument with the nearest name."""
+    """The Precision of a name in PRECISIONS. Raises BadArgument with
+    the nearest name.
+    """
     return lookup(dtype, PRECISIONS, "dtype")
 
 
 def optimizer_states(optimizer: str) -> int:
-    """Numbers of state a parameter for a name in OPTIMIZER_STATES. Raises BadArgument with the nearest name."""
+    """Numbers of state a parameter for a name in OPTIMIZER_STATES. Raises BadArgument
+    with the nearest name.
+    """
     return lookup(optimizer, OPTIMIZER_STATES, "optimizer")
 
 
@@ -76,18 +88,27 @@ class TrainingMemory(ShownAsTable):
             "kept for the backward pass": self.activation_bytes,
             "total": self.total_bytes,
         }
-        return Table(tuple((purpose, format_bytes(n_bytes)) for purpose, n_bytes in rows.items()))
+        return Table(
+            tuple((purpose, format_bytes(n_bytes)) for purpose, n_bytes in rows.items())
+        )
 
 
 @checked
 def training_memory(
-    params: Size, activation_elements: Size, *, dtype: Dtype = "float32", optimizer: str = "adam", fixed_bytes: Size = 0
+    params: Size,
+    activation_elements: Size,
+    *,
+    dtype: Dtype = "float32",
+    optimizer: str = "adam",
+    fixed_bytes: Size = 0,
 ) -> TrainingMemory:
-    """Memory of a step with `params` parameters that keeps `activation_elements` of its whole batch.
+    """Memory of a step with `params` parameters that keeps `activation_elements` of its
+    whole batch.
 
-    `fixed_bytes` are kept masks, indices and losses, the same in every dtype. All parts count as held at once. The
-    driver's context, workspaces, temporary tensors and fragmentation are left out, so a process holds more.
-    Raises BadArgument for unknown names and negative sizes. Source: Rajbhandari et al. 2020, ZeRO, section 3.
+    `fixed_bytes` are kept masks, indices and losses, the same in every dtype. All parts
+    count as held at once. The driver's context, workspaces, temporary tensors and
+    fragmentation are left out, so a process holds more. Raises BadArgument for unknown
+    names and negative sizes. Source: Rajbhandari et al. 2020, ZeRO, section 3.
     """
     kind = precision(dtype)
     return TrainingMemory(
@@ -100,10 +121,20 @@ def training_memory(
 
 
 def optimizer_traffic_bytes(params: Params, *, dtype: str, optimizer: str) -> Params:
-    """Bytes that the update of all parameters moves: gradients read, weights and states read and written.
+    """Bytes that the update of all parameters moves: gradients read, weights and states
+    read and written.
 
-    With master weights the 16-bit copy is written too. Raises BadArgument for unknown names.
+    With master weights the 16-bit copy is written too. Raises BadArgument for unknown
+    names.
     """
     kind = precision(dtype)
-    weights = 2 * kind.master_bytes + kind.param_bytes if kind.master_bytes else 2 * kind.param_bytes
-    return params * (kind.gradient_bytes + weights + 2 * optimizer_states(optimizer) * kind.state_bytes)
+    weights = (
+        2 * kind.master_bytes + kind.param_bytes
+        if kind.master_bytes
+        else 2 * kind.param_bytes
+    )
+    return params * (
+        kind.gradient_bytes
+        + weights
+        + 2 * optimizer_states(optimizer) * kind.state_bytes
+    )

@@ -1,4 +1,6 @@
-"""A network as layers, each with its cost: parameters, FLOP, bytes moved and kept; and one of them, SimpleCNN."""
+"""A network as layers, each with its cost: parameters, FLOP, bytes moved and kept; and
+one of them, SimpleCNN.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from trainplan.arguments import Count, checked
-from trainplan.costs.layers import BACKWARD_OVER_FORWARD, Cost, conv2d, cross_entropy, elementwise, linear, pool
+from trainplan.costs.layers import (
+    BACKWARD_OVER_FORWARD,
+    Cost,
+    conv2d,
+    cross_entropy,
+    elementwise,
+    linear,
+    pool,
+)
 from trainplan.errors import BadArgument
 from trainplan.units import format_si
 
 
 @dataclass(frozen=True)
 class BatchShape:
-    """The input of one pass: `size` samples of `seq` tokens (1 for images), and how the network computes on it.
+    """The input of one pass: `size` samples of `seq` tokens (1 for images), and how the
+    network computes on it.
 
-    `fused_attention` keeps the attention scores out of memory (FlashAttention, torch's scaled_dot_product_attention).
+    `fused_attention` keeps the attention scores out of memory (FlashAttention, torch's
+    scaled_dot_product_attention).
     """
 
     size: int = 1
@@ -31,9 +43,11 @@ class BatchShape:
 
 @dataclass(frozen=True)
 class Network:
-    """A network as layers. `seq` is the usual number of tokens a sample (None for images), `max_seq` the most.
+    """A network as layers. `seq` is the usual number of tokens a sample (None for
+    images), `max_seq` the most.
 
-    `forward` counts the forward pass of a batch by layer, each with all its repetitions.
+    `forward` counts the forward pass of a batch by layer, each with all its
+    repetitions.
     """
 
     name: str
@@ -45,29 +59,41 @@ class Network:
 
     @checked
     def batch(
-        self, size: Count = 1, seq: Count | None = None, element_bytes: Count = 4, fused_attention: bool = True
+        self,
+        size: Count = 1,
+        seq: Count | None = None,
+        element_bytes: Count = 4,
+        fused_attention: bool = True,
     ) -> BatchShape:
-        """The shape of a batch for this network; images ignore `seq`, and None is the usual number of tokens.
+        """The shape of a batch for this network; images ignore `seq`, and None is the
+        usual number of tokens.
 
-        Raises BadArgument for counts below 1, and for more tokens than the network has positions.
+        Raises BadArgument for counts below 1, and for more tokens than the network has
+        positions.
         """
         tokens = 1 if self.seq is None else seq if seq is not None else self.seq
         if self.max_seq is not None and tokens > self.max_seq:
             raise BadArgument(
-                f"Expected at most {self.max_seq:,} tokens, the positions that {self.name} has, got {tokens:,}. "
-                "Choose a shorter sequence or another network."
+                f"Expected at most {self.max_seq:,} tokens, the positions that"
+                f" {self.name} has, got {tokens:,}. Choose a shorter sequence or"
+                " another network."
             )
         return BatchShape(size, tokens, element_bytes, fused_attention)
 
     @checked
     def layer_costs(self, batch: BatchShape) -> dict[str, Cost]:
         """Forward cost by layer, in the batch's dtype: one point each on a roofline."""
-        return {name: replace(cost, element_bytes=batch.element_bytes) for name, cost in self.forward(batch).items()}
+        return {
+            name: replace(cost, element_bytes=batch.element_bytes)
+            for name, cost in self.forward(batch).items()
+        }
 
     @checked
     def cost(self, batch: BatchShape) -> Cost:
         """Forward cost of the whole network, loss included."""
-        return sum(self.layer_costs(batch).values(), Cost(element_bytes=batch.element_bytes))
+        return sum(
+            self.layer_costs(batch).values(), Cost(element_bytes=batch.element_bytes)
+        )
 
     @property
     def params(self) -> int:
@@ -75,18 +101,29 @@ class Network:
         return self.cost(BatchShape()).params
 
     def forward_flop(self) -> int:
-        """FLOP of the forward pass of one sample of the usual length, matrix products and the rest."""
+        """FLOP of the forward pass of one sample of the usual length, matrix products
+        and the rest.
+        """
         return self.cost(self.batch()).flop
 
     @checked
     def training_flop(self, batch: BatchShape) -> int:
-        """FLOP of forward and backward, of which the first layer on images skips the gradient of its input."""
-        not_needed = next(iter(self.layer_costs(batch).values())).matmul_flop if self.seq is None else 0
+        """FLOP of forward and backward, of which the first layer on images skips the
+        gradient of its input.
+        """
+        not_needed = (
+            next(iter(self.layer_costs(batch).values())).matmul_flop
+            if self.seq is None
+            else 0
+        )
         return (1 + BACKWARD_OVER_FORWARD) * self.cost(batch).flop - not_needed
 
     def __str__(self) -> str:
         flop = format_si(self.forward_flop(), "FLOP")
-        return f"{self.name}: {self.params:,} parameters, {flop} forward for one {self.sample}"
+        return (
+            f"{self.name}: {self.params:,} parameters, {flop} forward for one"
+            f" {self.sample}"
+        )
 
 
 def _simple_cnn(batch: BatchShape) -> dict[str, Cost]:
@@ -107,6 +144,9 @@ def _simple_cnn(batch: BatchShape) -> dict[str, Cost]:
     }
 
 
-# For (N, 3, 32, 32), the layout of LeNet-5 with ReLU and max pooling: 62,006 parameters. Source: LeCun, Bottou, Bengio
-# and Haffner, Gradient-based learning applied to document recognition (1998), fig. 2.
-SIMPLE_CNN = Network("SimpleCNN", _simple_cnn, "image of 3 x 32 x 32", "LeCun et al. 1998")
+# For (N, 3, 32, 32), the layout of LeNet-5 with ReLU and max pooling: 62,006
+# parameters. Source: LeCun, Bottou, Bengio and Haffner, Gradient-based learning applied
+# to document recognition (1998), fig. 2.
+SIMPLE_CNN = Network(
+    "SimpleCNN", _simple_cnn, "image of 3 x 32 x 32", "LeCun et al. 1998"
+)

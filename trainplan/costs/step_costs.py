@@ -1,4 +1,6 @@
-"""Cost of one training step of a network: FLOP, bytes moved and memory, as the catalogue's judge needs them."""
+"""Cost of one training step of a network: FLOP, bytes moved and memory, as the
+catalogue's judge needs them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,12 @@ from types import MappingProxyType
 
 from trainplan.arguments import Count, Dtype, checked
 from trainplan.costs.layers import BACKWARD_OVER_FORWARD
-from trainplan.costs.memory_costs import TrainingMemory, optimizer_traffic_bytes, precision, training_memory
+from trainplan.costs.memory_costs import (
+    TrainingMemory,
+    optimizer_traffic_bytes,
+    precision,
+    training_memory,
+)
 from trainplan.costs.networks import SIMPLE_CNN, Network
 from trainplan.costs.transformer_layers import BERT_BASE, GPT2_XL, decoder
 from trainplan.costs.transformers import MODELS
@@ -23,9 +30,11 @@ NETWORKS: Mapping[str, Network] = MappingProxyType(
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """Forward, backward and update of one batch: FLOP, the least bytes moved, and the memory held.
+    """Forward, backward and update of one batch: FLOP, the least bytes moved, and the
+    memory held.
 
-    `compute_dtype` is the dtype whose peak limits the matrix products, as the catalogue names it.
+    `compute_dtype` is the dtype whose peak limits the matrix products, as the catalogue
+    names it.
     """
 
     network: str
@@ -39,10 +48,13 @@ class TrainingStep:
     memory: TrainingMemory
 
     def __str__(self) -> str:
-        samples = f"{self.batch:,} samples" + (f" of {self.seq:,} tokens" if self.seq else "")
+        samples = f"{self.batch:,} samples" + (
+            f" of {self.seq:,} tokens" if self.seq else ""
+        )
         return (
-            f"{self.network}, {samples}, {self.dtype}, {self.optimizer}: {format_si(self.flop, 'FLOP')}, "
-            f"{format_si(self.n_bytes, 'B')} moved, {format_bytes(self.memory.total_bytes)} held"
+            f"{self.network}, {samples}, {self.dtype}, {self.optimizer}:"
+            f" {format_si(self.flop, 'FLOP')}, {format_si(self.n_bytes, 'B')} moved,"
+            f" {format_bytes(self.memory.total_bytes)} held"
         )
 
 
@@ -62,11 +74,14 @@ def training_step(
     optimizer: str = "adam",
     fused_attention: bool = True,
 ) -> TrainingStep:
-    """Cost of one training step of `model` (a Network or its name) on `batch` samples of `seq` tokens.
+    """Cost of one training step of `model` (a Network or its name) on `batch` samples
+    of `seq` tokens.
 
-    FLOP are those of Network.training_flop; the update's few FLOP a parameter are left out. Bytes are three times the
-    forward pass's (see costs.layers) and the update's. They are those of layers that run one by one: kernels that
-    fuse layers move fewer. Raises BadArgument for unknown names, and sequences longer than the model's positions.
+    FLOP are those of Network.training_flop; the update's few FLOP a parameter are left
+    out. Bytes are three times the forward pass's (see costs.layers) and the update's.
+    They are those of layers that run one by one: kernels that fuse layers move fewer.
+    Raises BadArgument for unknown names, and sequences longer than the model's
+    positions.
     """
     net = network(model) if isinstance(model, str) else model
     kind = precision(dtype)

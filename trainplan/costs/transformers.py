@@ -1,4 +1,6 @@
-"""Transformers by their sizes: parameters, FLOP by the two conventions that publications use, and published models."""
+"""Transformers by their sizes: parameters, FLOP by the two conventions that
+publications use, and published models.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +16,38 @@ from trainplan.errors import LayoutError, lookup
 from trainplan.tables import Shown
 from trainplan.units import GIGA, MEGA, significant
 
-_Searched = Annotated[int, Number(least=1, most=1_000_000)]  # searches try every divisor
+# searches try every divisor
+_Searched = Annotated[int, Number(least=1, most=1_000_000)]
 
 
 @checked(error=LayoutError)
 @dataclass(frozen=True, repr=False)
 class Transformer(Shown):
-    """A decoder: `layers` blocks of width `hidden` with `heads` attention heads, `seq` tokens a sequence.
+    """A decoder: `layers` blocks of width `hidden` with `heads` attention heads, `seq`
+    tokens a sequence.
 
-    `feed_forward` None is 4 hidden, `kv_heads` None as many as heads, `head_dim` None hidden / heads. `gated` is a
-    Llama: SwiGLU, RMSNorm, no biases, rotary positions, a head of its own. Otherwise it is a GPT: GELU, biases, learned
-    positions, a head tied to the embedding. With `experts` each block has so many MLPs of width `feed_forward` and a
-    router that sends each token to `top_k` of them, and to one more of width `shared` (Shazeer et al. 2017); the first
-    `dense` blocks have one MLP as wide as what a token meets of those. No token is dropped ("dropless") unless
-    `capacity` is given: then an expert takes that many times its mean share, and is padded to it. `max_nodes` limits
-    the nodes that a token's experts are on (0: as many as there are). `ahead` more blocks predict later tokens, each
-    with a product of 2 hidden to hidden and the head once more (DeepSeek-AI 2024, DeepSeek-V3, section 2.2).
+    `feed_forward` None is 4 hidden, `kv_heads` None as many as heads, `head_dim` None
+    hidden / heads. `gated` is a Llama: SwiGLU, RMSNorm, no biases, rotary positions, a
+    head of its own. Otherwise it is a GPT: GELU, biases, learned positions, a head tied
+    to the embedding. With `experts` each block has so many MLPs of width `feed_forward`
+    and a router that sends each token to `top_k` of them, and to one more of width
+    `shared` (Shazeer et al. 2017); the first `dense` blocks have one MLP as wide as
+    what a token meets of those. No token is dropped ("dropless") unless `capacity` is
+    given: then an expert takes that many times its mean share, and is padded to it.
+    `max_nodes` limits the nodes that a token's experts are on (0: as many as there
+    are). `ahead` more blocks predict later tokens, each with a product of 2 hidden to
+    hidden and the head once more (DeepSeek-AI 2024, DeepSeek-V3, section 2.2).
 
-    With a `kv_rank` attention is latent: keys and values are made from so many numbers a token, queries from
-    `query_rank`, `head_dim` of a head's query and key have no positions, `rotary` more have, whose keys all heads
-    share, and a head's values are `value_dim` wide (DeepSeek-AI 2024, DeepSeek-V2, section 2.1). With `adapters` only
-    products of that rank beside attention's are trained (Hu et al. 2021, LoRA, section 4.2).
-    `fused_attention` keeps the scores out of memory and skips what the causal mask hides (FlashAttention). `dropout`
-    after attention and after each sum costs traffic and masks. Raises LayoutError for sizes below 1, for heads that
-    don't divide, for more experts a token than there are, and for latent attention or experts that can't be so.
+    With a `kv_rank` attention is latent: keys and values are made from so many numbers
+    a token, queries from `query_rank`, `head_dim` of a head's query and key have no
+    positions, `rotary` more have, whose keys all heads share, and a head's values are
+    `value_dim` wide (DeepSeek-AI 2024, DeepSeek-V2, section 2.1). With `adapters` only
+    products of that rank beside attention's are trained (Hu et al. 2021, LoRA, section
+    4.2). `fused_attention` keeps the scores out of memory and skips what the causal
+    mask hides (FlashAttention). `dropout` after attention and after each sum costs
+    traffic and masks. Raises LayoutError for sizes below 1, for heads that don't
+    divide, for more experts a token than there are, and for latent attention or experts
+    that can't be so.
     """
 
     MAKER: ClassVar = "trainplan.model('Llama-2-70B') returns one."
@@ -69,24 +79,47 @@ class Transformer(Shown):
 
     def __post_init__(self) -> None:
         if self.head_dim is None and self.hidden % self.heads:
-            raise LayoutError(f"Expected heads that divide hidden = {self.hidden:,}, got {self.heads}.")
+            raise LayoutError(
+                f"Expected heads that divide hidden = {self.hidden:,}, got"
+                f" {self.heads}."
+            )
         if self.heads % self.key_value_heads:
-            raise LayoutError(f"Expected kv_heads that divide the {self.heads} heads, got {self.kv_heads}.")
+            raise LayoutError(
+                f"Expected kv_heads that divide the {self.heads} heads, got"
+                f" {self.kv_heads}."
+            )
         if self.top_k > max(self.experts, 1):
-            raise LayoutError(f"Expected top_k of at most the {self.experts} experts, got {self.top_k}.")
-        of_experts = {"shared": self.shared, "capacity": self.capacity, "max_nodes": self.max_nodes}
+            raise LayoutError(
+                f"Expected top_k of at most the {self.experts} experts, got"
+                f" {self.top_k}."
+            )
+        of_experts = {
+            "shared": self.shared,
+            "capacity": self.capacity,
+            "max_nodes": self.max_nodes,
+        }
         if any(of_experts.values()) and not self.experts:
-            raise LayoutError(f"Expected experts with {', '.join(filter(of_experts.get, of_experts))}, got none.")
+            raise LayoutError(
+                "Expected experts with"
+                f" {', '.join(filter(of_experts.get, of_experts))}, got none."
+            )
         if self.dense and not self.dense < self.layers * bool(self.experts):
-            raise LayoutError(f"Expected dense blocks before blocks with experts, got {self.dense} of {self.layers}.")
+            raise LayoutError(
+                f"Expected dense blocks before blocks with experts, got {self.dense} of"
+                f" {self.layers}."
+            )
         latent = (self.kv_rank, self.query_rank, self.rotary, self.value_dim)
         if any(latent) and not (all(latent) and self.head_dim and self.gated):
             raise LayoutError(
-                "Expected kv_rank, query_rank, rotary, value_dim and head_dim together, in a gated model: latent "
-                f"attention needs them all. Got {', '.join(map(str, latent))} and {self.head_dim}."
+                "Expected kv_rank, query_rank, rotary, value_dim and head_dim"
+                " together, in a gated model: latent attention needs them all. Got"
+                f" {', '.join(map(str, latent))} and {self.head_dim}."
             )
         if self.adapters and self.experts:
-            raise LayoutError(f"Expected adapters = 0 with experts, got {self.adapters}. Take a dense model.")
+            raise LayoutError(
+                f"Expected adapters = 0 with experts, got {self.adapters}. Take a dense"
+                " model."
+            )
 
     @property
     def inner(self) -> int:
@@ -116,20 +149,35 @@ class Transformer(Shown):
     @functools.cached_property
     def kv_width(self) -> int:
         """Width of the keys, and of the values; the mean of both where they differ."""
-        return (self.query_width + self.value_width) // 2 // self.heads * self.key_value_heads
+        return (
+            (self.query_width + self.value_width)
+            // 2
+            // self.heads
+            * self.key_value_heads
+        )
 
     @property
     def cached_width(self) -> int:
-        """Numbers of a token from which its keys and values in a layer are made: what inference keeps of it."""
+        """Numbers of a token from which its keys and values in a layer are made: what
+        inference keeps of it.
+        """
         return self.kv_rank + self.rotary if self.kv_rank else 2 * self.kv_width
 
     @functools.cached_property
     def attention_products(self) -> tuple[tuple[int, int], ...]:
         """Inputs and outputs of a block's products around attention."""
-        h, q, v, ranks = self.hidden, self.query_width, self.value_width, self.query_rank + self.cached_width
+        h = self.hidden
+        q = self.query_width
+        v = self.value_width
+        ranks = self.query_rank + self.cached_width
         if not self.kv_rank:
             return ((h, q + 2 * self.kv_width), (q, h))
-        return ((h, ranks), (self.query_rank, q), (self.kv_rank, q - self.heads * self.rotary + v), (v, h))
+        return (
+            (h, ranks),
+            (self.query_rank, q),
+            (self.kv_rank, q - self.heads * self.rotary + v),
+            (v, h),
+        )
 
     @functools.cached_property
     def block_params(self) -> int:
@@ -139,40 +187,67 @@ class Transformer(Shown):
     @property
     def expert_params(self) -> int:
         """Parameters of one of a block's experts; 0 where there are none."""
-        return (3 if self.gated else 2) * self.hidden * self.inner if self.experts else 0
+        return (
+            (3 if self.gated else 2) * self.hidden * self.inner if self.experts else 0
+        )
 
     @functools.cached_property
     def used_params(self) -> int:
-        """Parameters of one block that a token meets: all of them, or without experts that it isn't sent to."""
-        h, f, q, kv = self.hidden, self.used_inner, self.query_width, self.kv_width
-        weights = sum(a * b for a, b in self.attention_products) + (3 if self.gated else 2) * h * f + h * self.experts
-        small = 2 * h + self.query_rank + self.kv_rank if self.gated else 4 * h + (q + 2 * kv) + h + f + h
+        """Parameters of one block that a token meets: all of them, or without experts
+        that it isn't sent to.
+        """
+        h = self.hidden
+        f = self.used_inner
+        q = self.query_width
+        kv = self.kv_width
+        weights = (
+            sum(a * b for a, b in self.attention_products)
+            + (3 if self.gated else 2) * h * f
+            + h * self.experts
+        )
+        small = (
+            2 * h + self.query_rank + self.kv_rank
+            if self.gated
+            else 4 * h + (q + 2 * kv) + h + f + h
+        )
         return weights + small
 
     @property
     def ahead_params(self) -> int:
-        """Parameters of the blocks that predict later tokens, each with its product and three norms more."""
+        """Parameters of the blocks that predict later tokens, each with its product and
+        three norms more.
+        """
         return self.ahead * (self.block_params + self.hidden * (2 * self.hidden + 3))
 
     @property
     def embedding_params(self) -> int:
-        """Parameters of the token embedding, with learned positions where the model has them."""
+        """Parameters of the token embedding, with learned positions where the model has
+        them.
+        """
         return self.hidden * (self.vocab + (0 if self.gated else self.seq))
 
     @property
     def head_params(self) -> int:
-        """Parameters of the final norm and of the head, where it isn't tied to the embedding."""
+        """Parameters of the final norm and of the head, where it isn't tied to the
+        embedding.
+        """
         return self.hidden * (self.vocab + 1) if self.gated else 2 * self.hidden
 
     @functools.cached_property
     def params(self) -> int:
         """All parameters, without those of adapters."""
-        blocks = (self.layers - self.dense) * self.block_params + self.dense * self.dense_params + self.ahead_params
+        blocks = (
+            (self.layers - self.dense) * self.block_params
+            + self.dense * self.dense_params
+            + self.ahead_params
+        )
         return blocks + self.embedding_params + self.head_params
 
     @property
     def dense_params(self) -> int:
-        """Parameters of a block with one MLP as wide as what a token meets of a block with experts."""
+        """Parameters of a block with one MLP as wide as what a token meets of a block
+        with experts.
+        """
         return self.used_params - self.hidden * self.experts
 
     @property
@@ -183,21 +258,33 @@ class Transformer(Shown):
 
     @functools.cached_property
     def flop_per_token(self) -> int:
-        """6 N + 12 L h s: forward and backward FLOP of one token, the full square of attention, nothing recomputed.
+        """6 N + 12 L h s: forward and backward FLOP of one token, the full square of
+        attention, nothing recomputed.
 
-        Of experts only those count that a token meets; a frozen weight has no gradient, so that its product counts 4.
-        Source: Chowdhery et al. 2022, PaLM, appendix B; the convention of MosaicML's llm-foundry too.
+        Of experts only those count that a token meets; a frozen weight has no gradient,
+        so that its product counts 4. Source: Chowdhery et al. 2022, PaLM, appendix B;
+        the convention of MosaicML's llm-foundry too.
         """
         blocks = self.layers + self.ahead
-        used = self.params - (blocks - self.dense) * (self.block_params - self.used_params)
+        used = self.params - (blocks - self.dense) * (
+            self.block_params - self.used_params
+        )
         used += self.ahead * self.head_params
         gradients = 6 * self.trained_params if self.adapters else 2 * used
-        return 4 * used + gradients + 6 * blocks * (self.query_width + self.value_width) * self.seq
+        return (
+            4 * used
+            + gradients
+            + 6 * blocks * (self.query_width + self.value_width) * self.seq
+        )
 
     def __str__(self) -> str:
         name = f"{self.name}: " if self.name else ""
         billion = self.params / GIGA
-        count = f"{significant(billion)} billion" if billion >= 1 else f"{significant(self.params / MEGA)} million"
+        count = (
+            f"{significant(billion)} billion"
+            if billion >= 1
+            else f"{significant(self.params / MEGA)} million"
+        )
         return (
             f"{name}{count} parameters, {self.layers} layers of {self.hidden:,}, "
             f"{self.heads} heads, {self.seq:,} tokens"
@@ -206,12 +293,19 @@ class Transformer(Shown):
 
 # Published models, by data/models.csv, which names where each was read.
 MODELS: Mapping[str, Transformer] = MappingProxyType(
-    {row["name"]: Transformer(**settings(row), name=row["name"], source=row["source"]) for row in rows("models")}
+    {
+        row["name"]: Transformer(
+            **settings(row), name=row["name"], source=row["source"]
+        )
+        for row in rows("models")
+    }
 )
 
 
 @checked
 def model(name: str) -> Transformer:
-    """A published Transformer by its name in MODELS, in any case of letters. Raises BadArgument with the nearest."""
+    """A published Transformer by its name in MODELS, in any case of letters. Raises
+    BadArgument with the nearest.
+    """
     exact = {known.casefold(): known for known in MODELS}.get(name.casefold(), name)
     return lookup(exact, MODELS, "model")

@@ -14,7 +14,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Compared(Generic[T]):
-    """One published run: `predicted` and `published` in the agreement's unit, and what predicts it, `by`."""
+    """One published run: `predicted` and `published` in the agreement's unit, and what
+    predicts it, `by`.
+    """
 
     label: str
     predicted: float
@@ -59,6 +61,7 @@ class Agreement(Shown, Generic[T]):
     def __str__(self) -> str:
         p90 = self.errors[math.ceil(0.9 * len(self.rows)) - 1]
         return (
-            f"{self.name}, {len(self.rows)} runs: error {self.mean_error:.1%} in the mean and {self.median_error:.1%} "
-            f"in the median, 90 % within {p90:.1%}, worst {self.worst.error:+.1%} ({self.worst.label})"
+            f"{self.name}, {len(self.rows)} runs: error {self.mean_error:.1%} in the"
+            f" mean and {self.median_error:.1%} in the median, 90 % within {p90:.1%},"
+            f" worst {self.worst.error:+.1%} ({self.worst.label})"
         )

@@ -1,4 +1,6 @@
-"""Backward pass and all-reduces of data-parallel training, bucket by bucket, as in DistributedDataParallel."""
+"""Backward pass and all-reduces of data-parallel training, bucket by bucket, as in
+DistributedDataParallel.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,19 @@ from trainplan.schedule.timetable import Span
 from trainplan.tables import Shown
 from trainplan.units import MIB, format_seconds
 
-# DistributedDataParallel's defaults; its first bucket is small, so that the network starts early
-BUCKET_BYTES, FIRST_BUCKET_BYTES = 25 * MIB, MIB
+# DistributedDataParallel's defaults; its first bucket is small, so that the network
+# starts early
+BUCKET_BYTES = 25 * MIB
+FIRST_BUCKET_BYTES = MIB
 
 
 @dataclass(frozen=True, repr=False)
 class Overlap(Shown):
-    """When each bucket of gradients is sent while the backward pass runs; simulated, times in seconds.
+    """When each bucket of gradients is sent while the backward pass runs; simulated,
+    times in seconds.
 
-    `buckets` are the layers of each bucket, as indices into the given lists, in the order of sending.
+    `buckets` are the layers of each bucket, as indices into the given lists, in the
+    order of sending.
     """
 
     spans: tuple[Span, ...]
@@ -37,9 +43,11 @@ class Overlap(Shown):
 
     def __str__(self) -> str:
         return (
-            f"backward {format_seconds(self.backward_s)}, communication {format_seconds(self.communication_s)} in "
-            f"{len(self.buckets)} bucket{'s' * (len(self.buckets) != 1)}, of which {format_seconds(self.exposed_s)} "
-            f"exposed: {format_seconds(self.total_s)} (simulated)"
+            f"backward {format_seconds(self.backward_s)}, communication"
+            f" {format_seconds(self.communication_s)} in {len(self.buckets)}"
+            f" bucket{'s' * (len(self.buckets) != 1)}, of which"
+            f" {format_seconds(self.exposed_s)} exposed: {format_seconds(self.total_s)}"
+            " (simulated)"
         )
 
 
@@ -48,37 +56,58 @@ _OfLayers = Annotated[Sequence[NonNegative], 1]  # at least one
 
 @checked(error=ScheduleError)
 def overlap(
-    backward_s: _OfLayers, n_bytes: _OfLayers, *, link: Link, ranks: Count, bucket_bytes: Positive = BUCKET_BYTES
+    backward_s: _OfLayers,
+    n_bytes: _OfLayers,
+    *,
+    link: Link,
+    ranks: Count,
+    bucket_bytes: Positive = BUCKET_BYTES,
 ) -> Overlap:
-    """The Overlap of a backward pass with ring all-reduces over a `link` between `ranks`.
+    """The Overlap of a backward pass with ring all-reduces over a `link` between
+    `ranks`.
 
-    `backward_s` and `n_bytes` are the seconds and the gradient bytes of each layer, last layer first. A bucket takes
-    the layers' gradients as they come, is full at `bucket_bytes` or more, and is sent at once. It waits for the one
-    before, since there is one stream of communication, which takes nothing from compute. With 25 MiB, the default, the
-    first bucket is full at 1 MiB, as in torch.nn.parallel.DistributedDataParallel. Raises ScheduleError for numbers
-    below zero, or lists of different lengths.
+    `backward_s` and `n_bytes` are the seconds and the gradient bytes of each layer,
+    last layer first. A bucket takes the layers' gradients as they come, is full at
+    `bucket_bytes` or more, and is sent at once. It waits for the one before, since
+    there is one stream of communication, which takes nothing from compute. With 25 MiB,
+    the default, the first bucket is full at 1 MiB, as in
+    torch.nn.parallel.DistributedDataParallel. Raises ScheduleError for numbers below
+    zero, or lists of different lengths.
     """
     seconds, sizes = [list(map(float, numbers)) for numbers in (backward_s, n_bytes)]
     if len(seconds) != len(sizes):
         raise ScheduleError(
-            f"Expected as many numbers in n_bytes as in backward_s, got {len(sizes)} and {len(seconds)}. "
-            "Both need one for each layer, last layer first."
+            f"Expected as many numbers in n_bytes as in backward_s, got {len(sizes)}"
+            f" and {len(seconds)}. Both need one for each layer, last layer first."
         )
-    first_bucket_bytes = FIRST_BUCKET_BYTES if bucket_bytes == BUCKET_BYTES else bucket_bytes
-    spans, sent = [], []
+    first_bucket_bytes = (
+        FIRST_BUCKET_BYTES if bucket_bytes == BUCKET_BYTES else bucket_bytes
+    )
+    spans = []
+    sent = []
     buckets: list[tuple[int, ...]] = []
     filling: list[int] = []
-    now_s, free_s, size = 0.0, 0.0, 0.0
+    now_s = 0.0
+    free_s = 0.0
+    size = 0.0
     for layer, (took_s, layer_bytes) in enumerate(zip(seconds, sizes, strict=True)):
         spans.append(Span(0, now_s, now_s + took_s, "B", str(layer)))
         now_s += took_s
         filling.append(layer)
         size += layer_bytes
-        if size >= (bucket_bytes if buckets else first_bucket_bytes) or layer == len(sizes) - 1:
+        if (
+            size >= (bucket_bytes if buckets else first_bucket_bytes)
+            or layer == len(sizes) - 1
+        ):
             start_s = max(now_s, free_s)
             free_s = start_s + (all_reduce_s(size, ranks, link) if size else 0.0)
-            sent.append(Span(0, start_s, free_s, "communication", f"bucket {len(buckets)}"))
+            sent.append(
+                Span(0, start_s, free_s, "communication", f"bucket {len(buckets)}")
+            )
             buckets.append(tuple(filling))
-            filling, size = [], 0.0
+            filling = []
+            size = 0.0
     communication_s = sum(span.seconds for span in sent)
-    return Overlap(tuple(spans + sent), tuple(buckets), now_s, communication_s, max(now_s, free_s))
+    return Overlap(
+        tuple(spans + sent), tuple(buckets), now_s, communication_s, max(now_s, free_s)
+    )

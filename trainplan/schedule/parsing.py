@@ -1,4 +1,6 @@
-"""Parse a schedule written as lists, and check it rank by rank: unknown, missing, doubled or too early steps."""
+"""Parse a schedule written as lists, and check it rank by rank: unknown, missing,
+doubled or too early steps.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,14 @@ from typing import Annotated, Literal
 from trainplan.arguments import ANYTHING
 from trainplan.errors import ScheduleError, brief_repr
 
-Schedule = Annotated[Sequence[Sequence[str]], ANYTHING]  # a list of steps for each rank, which `parse` judges
+# a list of steps for each rank, which `parse` judges
+Schedule = Annotated[Sequence[Sequence[str]], ANYTHING]
 
-# Where the stages of the model are. "loop": chunk c of rank r is stage c * ranks + r (Narayanan et al. 2021, section
-# 2.2). "v": odd chunks run back from the last rank to the first (Qi et al. 2024, section 6). "both ways": each chunk is
-# a pipeline of its own, through a copy of the model, and odd ones run back (Li and Hoefler 2021, Chimera; DeepSeek-AI
-# 2024, DeepSeek-V3 technical report, section 3.2.1).
+# Where the stages of the model are. "loop": chunk c of rank r is stage c * ranks + r
+# (Narayanan et al. 2021, section 2.2). "v": odd chunks run back from the last rank to
+# the first (Qi et al. 2024, section 6). "both ways": each chunk is a pipeline of its
+# own, through a copy of the model, and odd ones run back (Li and Hoefler 2021, Chimera;
+# DeepSeek-AI 2024, DeepSeek-V3 technical report, section 3.2.1).
 Placement = Literal["loop", "v", "both ways"]
 
 KINDS = "FBW"
@@ -28,7 +32,8 @@ _FORM = 'Write a list for each rank, as in [["F0", "B0"], ["F0", "B0"]].'
 class CheckedSchedule:
     """A schedule in which each rank does everything once and in a possible order.
 
-    A step is coded as 3 * (chunk * microbatches + micro-batch) + kind, so that what it needs is found by arithmetic.
+    A step is coded as 3 * (chunk * microbatches + micro-batch) + kind, so that what it
+    needs is found by arithmetic.
     """
 
     microbatches: int
@@ -44,12 +49,16 @@ class CheckedSchedule:
 
     @property
     def stages(self) -> int:
-        """How many parts the chunks of all ranks are, counted along the way of a micro-batch."""
+        """How many parts the chunks of all ranks are, counted along the way of a
+        micro-batch.
+        """
         return self.ranks * self.chunks
 
     def stage(self, rank: int, chunk: int) -> int:
         """Which stage a rank's chunk is."""
-        return chunk * self.ranks + (self.ranks - 1 - rank if self._runs_back(chunk) else rank)
+        return chunk * self.ranks + (
+            self.ranks - 1 - rank if self._runs_back(chunk) else rank
+        )
 
     def rank(self, stage: int) -> int:
         """Whose a stage is: its chunk is stage // ranks."""
@@ -60,8 +69,13 @@ class CheckedSchedule:
         return self.placement != "loop" and chunk % 2 == 1
 
     def neighbour(self, stage: int, by: int) -> int | None:
-        """The stage that is `by` (1 or -1) further on; None beyond the ends of a pipeline."""
-        if self.placement == "both ways" and (stage + by) // self.ranks != stage // self.ranks:
+        """The stage that is `by` (1 or -1) further on; None beyond the ends of a
+        pipeline.
+        """
+        if (
+            self.placement == "both ways"
+            and (stage + by) // self.ranks != stage // self.ranks
+        ):
             return None
         return stage + by if 0 <= stage + by < self.stages else None
 
@@ -73,14 +87,18 @@ class CheckedSchedule:
     def name(self, code: int) -> str:
         """A step as it is written: "F0", or "F0.1" where ranks have several chunks."""
         chunk, microbatch = divmod(code // 3, self.microbatches)
-        return f"{KINDS[code % 3]}{microbatch}" + (f".{chunk}" if self.chunks > 1 else "")
+        return f"{KINDS[code % 3]}{microbatch}" + (
+            f".{chunk}" if self.chunks > 1 else ""
+        )
 
 
 def parse(schedule: Schedule, placement: Placement = "loop") -> CheckedSchedule:
-    """The checked form of a schedule written as lists. Raises ScheduleError with what is wrong, in one sentence.
+    """The checked form of a schedule written as lists. Raises ScheduleError with what
+    is wrong, in one sentence.
 
-    "F0", "B0" and "W0" are forward, backward and backward of the weights of micro-batch 0; "F0.1" is chunk 1 of a
-    rank. Every rank must do every micro-batch of every chunk once, F before B before W; W on all ranks or on none.
+    "F0", "B0" and "W0" are forward, backward and backward of the weights of micro-batch
+    0; "F0.1" is chunk 1 of a rank. Every rank must do every micro-batch of every chunk
+    once, F before B before W; W on all ranks or on none.
     """
     lists = _lists(schedule)
     found: dict[str, tuple[int, int, int]] = {}
@@ -88,10 +106,17 @@ def parse(schedule: Schedule, placement: Placement = "loop") -> CheckedSchedule:
         for text in set(steps).difference(found):
             found[text] = _parsed(text, rank)
     if not found:
-        raise ScheduleError(f"Expected steps such as 'F0' in the schedule, got none. {_FORM}")
-    microbatches = _count({microbatch for _, microbatch, _ in found.values()}, "micro-batch")
+        raise ScheduleError(
+            f"Expected steps such as 'F0' in the schedule, got none. {_FORM}"
+        )
+    microbatches = _count(
+        {microbatch for _, microbatch, _ in found.values()}, "micro-batch"
+    )
     chunks = _count({chunk for _, _, chunk in found.values()}, "chunk")
-    code_of = {text: 3 * (chunk * microbatches + mb) + kind for text, (kind, mb, chunk) in found.items()}
+    code_of = {
+        text: 3 * (chunk * microbatches + mb) + kind
+        for text, (kind, mb, chunk) in found.items()
+    }
     split = any(kind == WEIGHTS for kind, _, _ in found.values())
     codes = tuple([code_of[text] for text in steps] for steps in lists)
     checked = CheckedSchedule(microbatches, chunks, split, codes, placement)
@@ -103,14 +128,21 @@ def parse(schedule: Schedule, placement: Placement = "loop") -> CheckedSchedule:
 def _lists(schedule: Schedule) -> list[list[str]]:
     if not issubclass(type(schedule), list | tuple) or not schedule:
         raise ScheduleError(
-            f"Expected a schedule with a list of steps for each rank, got {brief_repr(schedule)}. {_FORM}"
+            "Expected a schedule with a list of steps for each rank, got"
+            f" {brief_repr(schedule)}. {_FORM}"
         )
     for rank, steps in enumerate(schedule):
         if not issubclass(type(steps), list | tuple):
-            raise ScheduleError(f"Expected a list of steps for rank {rank}, got {brief_repr(steps)}. {_FORM}")
+            raise ScheduleError(
+                f"Expected a list of steps for rank {rank}, got {brief_repr(steps)}."
+                f" {_FORM}"
+            )
         others = [step for step in steps if type(step) is not str]
         if others:
-            raise ScheduleError(f"Expected steps such as 'F0' on rank {rank}, got {brief_repr(others[0])}. {_FORM}")
+            raise ScheduleError(
+                f"Expected steps such as 'F0' on rank {rank}, got"
+                f" {brief_repr(others[0])}. {_FORM}"
+            )
     return [list(steps) for steps in schedule]
 
 
@@ -118,44 +150,63 @@ def _parsed(text: str, rank: int) -> tuple[int, int, int]:
     match = _STEP.fullmatch(text)
     if match is None:
         raise ScheduleError(
-            f"Rank {rank} has an unknown step {brief_repr(text)}. "
-            "Write F, B or W and the number of the micro-batch, as in 'F0'; where a rank has several chunks, the chunk "
-            "after a dot, as in 'F0.1'."
+            f"Rank {rank} has an unknown step {brief_repr(text)}. Write F, B or W and"
+            " the number of the micro-batch, as in 'F0'; where a rank has several"
+            " chunks, the chunk after a dot, as in 'F0.1'."
         )
     return KINDS.index(match[1]), int(match[2]), int(match[3] or 0)
 
 
 def _count(numbers: set[int], what: str) -> int:
-    """How many numbers there are. Raises ScheduleError unless they are 0, 1, 2 and so on."""
+    """How many numbers there are. Raises ScheduleError unless they are 0, 1, 2 and so
+    on.
+    """
     gap = next(n for n in range(len(numbers) + 1) if n not in numbers)
     if gap < len(numbers):
         raise ScheduleError(
-            f"The schedule has {what} {max(numbers)} and no {what} {gap}. Number them from 0 on, without a gap."
+            f"The schedule has {what} {max(numbers)} and no {what} {gap}. Number them"
+            " from 0 on, without a gap."
         )
     return len(numbers)
 
 
 def _check(checked: CheckedSchedule, rank: int) -> None:
-    """Raise ScheduleError unless a rank does everything once, and nothing before what it needs."""
+    """Raise ScheduleError unless a rank does everything once, and nothing before what
+    it needs.
+    """
     done = bytearray(3 * checked.microbatches * checked.chunks)
     for code in checked.steps[rank]:
         if done[code]:
-            raise ScheduleError(f"Rank {rank} does {checked.name(code)} twice. Remove one of the two.")
+            raise ScheduleError(
+                f"Rank {rank} does {checked.name(code)} twice. Remove one of the two."
+            )
         if code % 3 and not done[code - 1]:
-            first, then = checked.name(code - 1), checked.name(code)
-            wrong = f"before {first}" if code - 1 in checked.steps[rank] else f"and never {first}"
-            raise ScheduleError(f"Rank {rank} does {then} {wrong}. Put {first} in front of {then}.")
+            first = checked.name(code - 1)
+            then = checked.name(code)
+            wrong = (
+                f"before {first}"
+                if code - 1 in checked.steps[rank]
+                else f"and never {first}"
+            )
+            raise ScheduleError(
+                f"Rank {rank} does {then} {wrong}. Put {first} in front of {then}."
+            )
         done[code] = 1
     kinds = (FORWARD, BACKWARD, WEIGHTS) if checked.split else (FORWARD, BACKWARD)
     if sum(done) == len(kinds) * checked.microbatches * checked.chunks:
         return
     code = next(c for c in range(len(done)) if not done[c] and c % 3 in kinds)
     chunk = code // 3 // checked.microbatches
-    has = [any(c // 3 // checked.microbatches == chunk for c in steps) for steps in checked.steps]
+    has = [
+        any(c // 3 // checked.microbatches == chunk for c in steps)
+        for steps in checked.steps
+    ]
     if not has[rank]:
         raise ScheduleError(
-            f"Rank {has.index(True)} has a chunk {chunk} and rank {rank} has none. Give each rank the same number of "
-            "chunks."
+            f"Rank {has.index(True)} has a chunk {chunk} and rank {rank} has none. Give"
+            " each rank the same number of chunks."
         )
     why = " Where there is a W, each B needs one." if code % 3 == WEIGHTS else ""
-    raise ScheduleError(f"Rank {rank} never does {checked.name(code)}. Add it to that rank's list.{why}")
+    raise ScheduleError(
+        f"Rank {rank} never does {checked.name(code)}. Add it to that rank's list.{why}"
+    )

@@ -1,6 +1,7 @@
 """The published pipeline schedules, each written as a list of steps for every rank.
 
-All raise ScheduleError unless ranks and micro-batches are whole numbers of at least 1, and up to a million in product.
+All raise ScheduleError unless ranks and micro-batches are whole numbers of at least 1,
+and up to a million in product.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from trainplan.errors import ScheduleError
 
 @checked(error=ScheduleError)
 def gpipe(ranks: Count, microbatches: Count) -> list[list[str]]:
-    """All forwards, then all backwards (Huang et al. 2019, GPipe). One micro-batch is the naive pipeline."""
+    """All forwards, then all backwards (Huang et al. 2019, GPipe). One micro-batch is
+    the naive pipeline.
+    """
     check_steps(ranks, microbatches)
     steps = [f"{kind}{i}" for kind in "FB" for i in range(microbatches)]
     return [list(steps) for _ in range(ranks)]
@@ -22,9 +25,11 @@ def gpipe(ranks: Count, microbatches: Count) -> list[list[str]]:
 
 @checked(error=ScheduleError)
 def one_f_one_b(ranks: Count, microbatches: Count) -> list[list[str]]:
-    """After one forward for each later rank, a forward and a backward in turn (1F1B, Narayanan et al. 2019).
+    """After one forward for each later rank, a forward and a backward in turn (1F1B,
+    Narayanan et al. 2019).
 
-    PipeDream's schedule with a flush, in which rank r holds at most ranks - r activations.
+    PipeDream's schedule with a flush, in which rank r holds at most ranks - r
+    activations.
     """
     check_steps(ranks, microbatches)
     forward, backward = ([f"{kind}{i}" for i in range(microbatches)] for kind in "FB")
@@ -32,46 +37,67 @@ def one_f_one_b(ranks: Count, microbatches: Count) -> list[list[str]]:
 
 
 def _alternating(forward: list[str], backward: list[str], ahead: int) -> list[str]:
-    """`ahead` forwards, then a forward and a backward in turn, then the backwards that are left."""
+    """`ahead` forwards, then a forward and a backward in turn, then the backwards that
+    are left.
+    """
     ahead = min(ahead, len(forward))
     pairs = zip(forward[ahead:], backward, strict=False)
-    return [*forward[:ahead], *itertools.chain.from_iterable(pairs), *backward[len(forward) - ahead :]]
+    return [
+        *forward[:ahead],
+        *itertools.chain.from_iterable(pairs),
+        *backward[len(forward) - ahead :],
+    ]
 
 
 @checked(error=ScheduleError)
 def interleaved(ranks: Count, microbatches: Count, chunks: Count) -> list[list[str]]:
-    """1F1B in which each rank has several smaller chunks of the model (Narayanan et al. 2021, section 2.2).
+    """1F1B in which each rank has several smaller chunks of the model (Narayanan et al.
+    2021, section 2.2).
 
-    Chunk c of rank r is stage c * ranks + r. Raises ScheduleError unless the micro-batches divide by the ranks.
+    Chunk c of rank r is stage c * ranks + r. Raises ScheduleError unless the
+    micro-batches divide by the ranks.
     """
     check_steps(ranks, microbatches, chunks)
     if chunks == 1:
         return one_f_one_b(ranks, microbatches)
     if microbatches % ranks:
-        below, above = microbatches // ranks * ranks, (microbatches // ranks + 1) * ranks
+        below = microbatches // ranks * ranks
+        above = (microbatches // ranks + 1) * ranks
         near = f"{below} or {above}" if below else f"{above}"
         raise ScheduleError(
-            f"Expected a number of micro-batches that divides by the {ranks} ranks, since interleaved schedules send "
-            f"them in groups of that size, got {microbatches}. The nearest is {near}."
+            f"Expected a number of micro-batches that divides by the {ranks} ranks,"
+            " since interleaved schedules send them in groups of that size, got"
+            f" {microbatches}. The nearest is {near}."
         )
     forward = [f"F{i}.{chunk}" for i, chunk in _turns(ranks, microbatches, chunks)]
-    backward = [f"B{i}.{chunks - 1 - chunk}" for i, chunk in _turns(ranks, microbatches, chunks)]
+    backward = [
+        f"B{i}.{chunks - 1 - chunk}" for i, chunk in _turns(ranks, microbatches, chunks)
+    ]
     aheads = [2 * (ranks - rank - 1) + (chunks - 1) * ranks for rank in range(ranks)]
     return [_alternating(forward, backward, ahead) for ahead in aheads]
 
 
 def _turns(ranks: int, microbatches: int, chunks: int) -> list[tuple[int, int]]:
-    """Micro-batch and chunk in the order in which a rank takes them: `ranks` micro-batches of each chunk in turn."""
+    """Micro-batch and chunk in the order in which a rank takes them: `ranks`
+    micro-batches of each chunk in turn.
+    """
     groups = range(0, microbatches, ranks)
-    return [(first + i, chunk) for first in groups for chunk in range(chunks) for i in range(ranks)]
+    return [
+        (first + i, chunk)
+        for first in groups
+        for chunk in range(chunks)
+        for i in range(ranks)
+    ]
 
 
 @checked(error=ScheduleError)
 def zb_h1(ranks: Count, microbatches: Count) -> list[list[str]]:
-    """1F1B with W split from B, and delayed by r micro-batches on rank r (ZB-H1, Qi et al. 2024).
+    """1F1B with W split from B, and delayed by r micro-batches on rank r (ZB-H1, Qi et
+    al. 2024).
 
-    Every rank holds at most as many activations as 1F1B's first rank. With F, B and W of the same length, and `ranks`
-    micro-batches or more, it idles for a third of 1F1B's time.
+    Every rank holds at most as many activations as 1F1B's first rank. With F, B and W
+    of the same length, and `ranks` micro-batches or more, it idles for a third of
+    1F1B's time.
     """
     check_steps(ranks, microbatches)
     return [_split(ranks - rank, rank, microbatches) for rank in range(ranks)]
@@ -79,60 +105,80 @@ def zb_h1(ranks: Count, microbatches: Count) -> list[list[str]]:
 
 @checked(error=ScheduleError)
 def zb_h2(ranks: Count, microbatches: Count) -> list[list[str]]:
-    """Twice as many forwards first as in 1F1B, and W delayed twice as long as in ZB-H1 (ZB-H2, Qi et al. 2024).
+    """Twice as many forwards first as in 1F1B, and W delayed twice as long as in ZB-H1
+    (ZB-H2, Qi et al. 2024).
 
-    With F, B and W of the same length, and 2 * ranks - 1 micro-batches or more, no rank is idle from its first step to
-    its last; each holds up to 2 * ranks - 1 activations.
+    With F, B and W of the same length, and 2 * ranks - 1 micro-batches or more, no rank
+    is idle from its first step to its last; each holds up to 2 * ranks - 1 activations.
     """
     check_steps(ranks, microbatches)
-    return [_split(2 * (ranks - rank) - 1, 2 * rank, microbatches) for rank in range(ranks)]
+    return [
+        _split(2 * (ranks - rank) - 1, 2 * rank, microbatches) for rank in range(ranks)
+    ]
 
 
 @checked(error=ScheduleError)
 def zb_v(ranks: Count, microbatches: Count) -> list[list[str]]:
-    """Two chunks a rank in a V, W split from B (ZB-V, Qi et al. 2024, section 6): simulate with placement="v".
+    """Two chunks a rank in a V, W split from B (ZB-V, Qi et al. 2024, section 6):
+    simulate with placement="v".
 
-    With F, B and W of the same length, and 2 * ranks - 1 micro-batches or more, no rank is idle from its first step to
-    its last, and each holds `ranks` activations at most, as 1F1B's first rank does.
+    With F, B and W of the same length, and 2 * ranks - 1 micro-batches or more, no rank
+    is idle from its first step to its last, and each holds `ranks` activations at most,
+    as 1F1B's first rank does.
     """
     check_steps(ranks, microbatches, 2)
     return [_zb_v(rank, ranks, microbatches) for rank in range(ranks)]
 
 
 def _zb_v(rank: int, ranks: int, microbatches: int) -> list[str]:
-    left, full = ranks - rank, max(microbatches, 2 * ranks - 1)
-    order = ["F.0"] * (2 * left - 1) + ["F.1", "F.0"] * rank + ["F.1", "B.1", "W.1"] * left
+    left = ranks - rank
+    full = max(microbatches, 2 * ranks - 1)
+    order = (
+        ["F.0"] * (2 * left - 1) + ["F.1", "F.0"] * rank + ["F.1", "B.1", "W.1"] * left
+    )
     order += ["F.0", "B.0", "W.0", "F.1", "B.1", "W.1"] * (full - 2 * ranks + rank + 1)
     order += ["B.0", "W.0", "F.1", "B.1", "W.1"] * (left - 1)
-    order += ["B.0", "B.1"] * rank + ["B.0", "W.0"] * left + ["W.1"] * rank + ["W.0"] * rank
+    order += (
+        ["B.0", "B.1"] * rank + ["B.0", "W.0"] * left + ["W.1"] * rank + ["W.0"] * rank
+    )
     counts = {step: itertools.count() for step in order}
     numbered = [(step[0], next(counts[step]), step[2]) for step in order]
     return [f"{kind}{i}.{chunk}" for kind, i, chunk in numbered if i < microbatches]
 
 
 @checked(error=ScheduleError)
-def dualpipe(ranks: Annotated[int, Number(least=2)], microbatches: Count) -> list[list[str]]:
-    """Two pipelines in opposite directions through two copies of the model: simulate with placement="both ways".
+def dualpipe(
+    ranks: Annotated[int, Number(least=2)], microbatches: Count
+) -> list[list[str]]:
+    """Two pipelines in opposite directions through two copies of the model: simulate
+    with placement="both ways".
 
-    Each takes `microbatches` of its own. Raises ScheduleError unless there are as many as ranks, and an even number of
-    ranks. Source: DeepSeek-AI 2024, DeepSeek-V3 technical report, section 3.2.1, figure 5; its F and B that run
-    together stand one after the other here.
+    Each takes `microbatches` of its own. Raises ScheduleError unless there are as many
+    as ranks, and an even number of ranks. Source: DeepSeek-AI 2024, DeepSeek-V3
+    technical report, section 3.2.1, figure 5; its F and B that run together stand one
+    after the other here.
     """
     check_steps(ranks, microbatches, 2)
     if ranks % 2 or microbatches < ranks:
         raise ScheduleError(
-            f"Expected an even number of ranks and at least as many micro-batches in each direction, got {ranks} ranks "
-            f"and {microbatches} micro-batches."
+            "Expected an even number of ranks and at least as many micro-batches in"
+            f" each direction, got {ranks} ranks and {microbatches} micro-batches."
         )
     return [_dualpipe(rank, ranks, microbatches) for rank in range(ranks)]
 
 
 def _dualpipe(rank: int, ranks: int, microbatches: int) -> list[str]:
-    """One rank's steps. In `order`, 0 is the direction whose first rank is nearer; D is B with its W after it."""
+    """One rank's steps. In `order`, 0 is the direction whose first rank is nearer; D is
+    B with its W after it.
+    """
     near = min(rank, ranks - 1 - rank)
     far = ranks // 2 - 1 - near
     order = ["F0"] * (2 * far) + ["F0", "F1"] * (near + 1) + ["B1", "W", "F1"] * far
-    order += ["F0", "D1", "F1", "D0"] * (microbatches - ranks + near + 1) + ["D1", "F1", "D0"] * far
+    order += ["F0", "D1", "F1", "D0"] * (microbatches - ranks + near + 1) + [
+        "D1",
+        "F1",
+        "D0",
+    ] * far
     order += [("D" if i <= near else "B") + "10"[i % 2] for i in range(2 * (near + 1))]
     order += ["W", "B0"] * far + ["W"] * (near + 1)
     steps: list[str] = []
@@ -142,7 +188,8 @@ def _dualpipe(rank: int, ranks: int, microbatches: int) -> list[str]:
         if step == "W":
             steps.append(waiting.pop(0))
             continue
-        kind, way = step[0], step[1]
+        kind = step[0]
+        way = step[1]
         chunk = int(way) ^ (rank >= ranks // 2)
         i = next(counts[("F" if kind == "F" else "B") + way])
         steps.append(f"{'F' if kind == 'F' else 'B'}{i}.{chunk}")
@@ -154,7 +201,9 @@ def _dualpipe(rank: int, ranks: int, microbatches: int) -> list[str]:
 
 
 def _split(ahead: int, delay: int, microbatches: int) -> list[str]:
-    """`ahead` forwards, then in turn B, the W of `delay` micro-batches earlier, and F; at the end what is left."""
+    """`ahead` forwards, then in turn B, the W of `delay` micro-batches earlier, and F;
+    at the end what is left.
+    """
     steps = [f"F{i}" for i in range(min(ahead, microbatches))]
     for i in range(microbatches):
         steps.append(f"B{i}")
@@ -165,10 +214,13 @@ def _split(ahead: int, delay: int, microbatches: int) -> list[str]:
     return steps + [f"W{i}" for i in range(max(microbatches - delay, 0), microbatches)]
 
 
-def check_steps(ranks: int, microbatches: int, chunks: int = 1, most: int = 1_000_000) -> None:
+def check_steps(
+    ranks: int, microbatches: int, chunks: int = 1, most: int = 1_000_000
+) -> None:
     """Raise ScheduleError for more steps than can be simulated in reasonable time."""
     if ranks * microbatches * chunks > most:
         raise ScheduleError(
-            f"Expected ranks x microbatches x chunks to be at most {most:,}, got {ranks:,} x {microbatches:,} x "
-            f"{chunks:,}. Take fewer micro-batches: a schedule repeats itself."
+            f"Expected ranks x microbatches x chunks to be at most {most:,}, got"
+            f" {ranks:,} x {microbatches:,} x {chunks:,}. Take fewer micro-batches: a"
+            " schedule repeats itself."
         )

@@ -1,4 +1,6 @@
-"""Simulate a schedule: when each step begins and ends, from the times of steps and of transfers between stages."""
+"""Simulate a schedule: when each step begins and ends, from the times of steps and of
+transfers between stages.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from typing import NamedTuple
 
 from trainplan.arguments import NonNegative, Share, checked
 from trainplan.errors import ScheduleError
-from trainplan.schedule.parsing import BACKWARD, FORWARD, WEIGHTS, CheckedSchedule, Placement, Schedule, parse
+from trainplan.schedule.parsing import (
+    BACKWARD,
+    FORWARD,
+    WEIGHTS,
+    CheckedSchedule,
+    Placement,
+    Schedule,
+    parse,
+)
 from trainplan.schedule.timetable import Span, Timetable
 
 Times = NonNegative | Sequence[NonNegative]
@@ -26,33 +36,49 @@ def simulate(
     blocking: bool = False,
     placement: Placement = "loop",
 ) -> Timetable:
-    """The Timetable of a schedule, a list of steps for each rank: "F0", "B0", "W0", or "F0.1" with the chunk last.
+    """The Timetable of a schedule, a list of steps for each rank: "F0", "B0", "W0", or
+    "F0.1" with the chunk last.
 
-    A step begins when its rank is free and its input has arrived. Times are in seconds for one micro-batch:
-    `backward_s` is the whole backward, `weight_s` the part of it that a "W" takes (by default half). One number, or one
-    for each rank, is divided among the chunks of a rank; one for each stage is not. `transfer_s` is the time between
-    neighbouring stages on different ranks, in either direction. Transfers overlap with compute; with `blocking`, each
-    takes its sender's and its receiver's time, and is buffered, so that neither waits for the other.
+    A step begins when its rank is free and its input has arrived. Times are in seconds
+    for one micro-batch: `backward_s` is the whole backward, `weight_s` the part of it
+    that a "W" takes (by default half). One number, or one for each rank, is divided
+    among the chunks of a rank; one for each stage is not. `transfer_s` is the time
+    between neighbouring stages on different ranks, in either direction. Transfers
+    overlap with compute; with `blocking`, each takes its sender's and its receiver's
+    time, and is buffered, so that neither waits for the other.
 
-    A forward keeps an activation, of which each chunk has its part. B frees all of it or, where there are W steps, all
-    but the share `kept`, which W frees. `placement` says which stage chunk c of rank r is: "loop", number
-    c * ranks + r, as in Megatron-LM; "v", where odd chunks run back from the last rank to the first; "both ways", where
-    each chunk is a pipeline of its own with its own micro-batches, odd ones running back, and a rank's times are those
-    of one chunk (DualPipe). Raises ScheduleError for ranks that wait for each other in a circle, an impossible order,
+    A forward keeps an activation, of which each chunk has its part. B frees all of it
+    or, where there are W steps, all but the share `kept`, which W frees. `placement`
+    says which stage chunk c of rank r is: "loop", number c * ranks + r, as in
+    Megatron-LM; "v", where odd chunks run back from the last rank to the first; "both
+    ways", where each chunk is a pipeline of its own with its own micro-batches, odd
+    ones running back, and a rank's times are those of one chunk (DualPipe). Raises
+    ScheduleError for ranks that wait for each other in a circle, an impossible order,
     and impossible times.
     """
     checked = parse(schedule, placement)
     owners = [checked.rank(stage) for stage in range(checked.stages)]
     whole = per_stage("backward_s", backward_s, owners, checked.parts)
-    weights = [t / 2 for t in whole] if weight_s is None else per_stage("weight_s", weight_s, owners, checked.parts)
+    weights = (
+        [t / 2 for t in whole]
+        if weight_s is None
+        else per_stage("weight_s", weight_s, owners, checked.parts)
+    )
     for stage, (all_s, part_s) in enumerate(zip(whole, weights, strict=True)):
         if checked.split and part_s > all_s:
             raise ScheduleError(
-                f"Expected weight_s to be a part of backward_s, got {part_s:g} of {all_s:g} s on stage {stage}. "
-                "backward_s is the whole backward, of inputs and weights."
+                f"Expected weight_s to be a part of backward_s, got {part_s:g} of"
+                f" {all_s:g} s on stage {stage}. backward_s is the whole backward, of"
+                " inputs and weights."
             )
-    inputs = [a - w for a, w in zip(whole, weights, strict=True)] if checked.split else whole
-    seconds = [per_stage("forward_s", forward_s, owners, checked.parts), inputs, weights]
+    inputs = (
+        [a - w for a, w in zip(whole, weights, strict=True)] if checked.split else whole
+    )
+    seconds = [
+        per_stage("forward_s", forward_s, owners, checked.parts),
+        inputs,
+        weights,
+    ]
     played = _Simulation(checked, seconds, float(transfer_s), blocking)
     return Timetable(
         checked,
@@ -63,21 +89,34 @@ def simulate(
     )
 
 
-def per_stage(name: str, value: Times, owners: Sequence[int], parts: int = 1) -> list[float]:
-    """A number for each stage: as given, or that of its owner, a rank, divided by `parts`. Raises ScheduleError."""
-    ranks, stages = max(owners) + 1, len(owners)
+def per_stage(
+    name: str, value: Times, owners: Sequence[int], parts: int = 1
+) -> list[float]:
+    """A number for each stage: as given, or that of its owner, a rank, divided by
+    `parts`. Raises ScheduleError.
+    """
+    ranks = max(owners) + 1
+    stages = len(owners)
     if isinstance(value, Sequence):
         if len(value) == ranks:
             return [float(value[rank]) / parts for rank in owners]
         if len(value) == stages:
             return [float(v) for v in value]
-        counts = f"{ranks}" if ranks == stages else f"{ranks} (one a rank) or {stages} (one a stage)"
-        raise ScheduleError(f"Expected {name} to be one number or {counts} of them, got {len(value)}.")
+        counts = (
+            f"{ranks}"
+            if ranks == stages
+            else f"{ranks} (one a rank) or {stages} (one a stage)"
+        )
+        raise ScheduleError(
+            f"Expected {name} to be one number or {counts} of them, got {len(value)}."
+        )
     return [float(value) / parts] * stages
 
 
 class _StepKind(NamedTuple):
-    """One kind of step on one stage: where its input arrives, what it takes, where its output goes; -1 is nowhere."""
+    """One kind of step on one stage: where its input arrives, what it takes, where its
+    output goes; -1 is nowhere.
+    """
 
     input_slot: int  # of micro-batch 0, in _Simulation._inputs
     received_s: float  # what the input's transfer takes
@@ -86,12 +125,16 @@ class _StepKind(NamedTuple):
     sent_s: float
 
 
-def _step_kinds(checked: CheckedSchedule, rank: int, seconds: list[list[float]], transfer_s: float) -> list[_StepKind]:
+def _step_kinds(
+    checked: CheckedSchedule, rank: int, seconds: list[list[float]], transfer_s: float
+) -> list[_StepKind]:
     """The kinds of steps of a rank, by 3 * chunk + kind."""
     wide = 3 * checked.microbatches
 
     def slot_and_time(stage: int | None, slot_stage: int | None) -> tuple[int, float]:
-        """The slot of `slot_stage`, and the transfer's time between this rank and that of `stage`."""
+        """The slot of `slot_stage`, and the transfer's time between this rank and that
+        of `stage`.
+        """
         if stage is None or slot_stage is None:
             return -1, 0.0
         return slot_stage * wide, transfer_s if checked.rank(stage) != rank else 0.0
@@ -100,25 +143,45 @@ def _step_kinds(checked: CheckedSchedule, rank: int, seconds: list[list[float]],
     for chunk in range(checked.chunks):
         stage = checked.stage(rank, chunk)
         for kind, towards in ((FORWARD, 1), (BACKWARD, -1)):
-            giver, taker = checked.neighbour(stage, -towards), checked.neighbour(stage, towards)
+            giver = checked.neighbour(stage, -towards)
+            taker = checked.neighbour(stage, towards)
             took_s = seconds[kind][stage]
-            found.append(_StepKind(*slot_and_time(giver, stage), took_s, *slot_and_time(taker, taker)))
+            found.append(
+                _StepKind(
+                    *slot_and_time(giver, stage), took_s, *slot_and_time(taker, taker)
+                )
+            )
         found.append(_StepKind(-1, 0.0, seconds[WEIGHTS][stage], -1, 0.0))
     return found
 
 
 class _Simulation:
-    """Runs each rank until an input is missing; the rank that makes this input wakes it."""
+    """Runs each rank until an input is missing; the rank that makes this input wakes
+    it.
+    """
 
-    def __init__(self, checked: CheckedSchedule, seconds: list[list[float]], transfer_s: float, blocking: bool) -> None:
-        self.checked, self.blocking = checked, blocking
+    def __init__(
+        self,
+        checked: CheckedSchedule,
+        seconds: list[list[float]],
+        transfer_s: float,
+        blocking: bool,
+    ) -> None:
+        self.checked = checked
+        self.blocking = blocking
         self.starts: list[list[float]] = [[] for _ in range(checked.ranks)]
         self.ends: list[list[float]] = [[] for _ in range(checked.ranks)]
         self.communication: list[Span] = []
         self._free = [0.0] * checked.ranks
-        self._kinds = [_step_kinds(checked, rank, seconds, transfer_s) for rank in range(checked.ranks)]
-        # when an input arrives, by the step that needs it: stage * 3 * microbatches + 3 * micro-batch + kind
-        self._inputs: list[float | None] = [None] * (3 * checked.microbatches * checked.stages)
+        self._kinds = [
+            _step_kinds(checked, rank, seconds, transfer_s)
+            for rank in range(checked.ranks)
+        ]
+        # when an input arrives, by the step that needs it: stage * 3 * microbatches + 3
+        # * micro-batch + kind
+        self._inputs: list[float | None] = [None] * (
+            3 * checked.microbatches * checked.stages
+        )
         self._waiting: dict[int, int] = {}
         ready = list(range(checked.ranks))
         while ready:
@@ -127,15 +190,23 @@ class _Simulation:
             raise ScheduleError(self._circle())
 
     def _run(self, rank: int, ready: list[int]) -> None:
-        """Do a rank's steps until one lacks its input; ranks that get the input they wait for join `ready`."""
+        """Do a rank's steps until one lacks its input; ranks that get the input they
+        wait for join `ready`.
+        """
         # local names: this loop runs once for each of perhaps 100,000 steps
-        inputs, waiting, kinds = self._inputs, self._waiting, self._kinds[rank]
+        inputs = self._inputs
+        waiting = self._waiting
+        kinds = self._kinds[rank]
         blocking = self.blocking
-        starts, ends, free_s = self.starts[rank], self.ends[rank], self._free[rank]
+        starts = self.starts[rank]
+        ends = self.ends[rank]
+        free_s = self._free[rank]
         wide = 3 * self.checked.microbatches
         for code in itertools.islice(self.checked.steps[rank], len(starts), None):
             rest = code % wide
-            input_slot, received_s, took_s, output_slot, sent_s = kinds[code // wide * 3 + rest % 3]
+            input_slot, received_s, took_s, output_slot, sent_s = kinds[
+                code // wide * 3 + rest % 3
+            ]
             if input_slot >= 0:
                 arrival_s = inputs[input_slot + rest]
                 if arrival_s is None:
@@ -152,22 +223,31 @@ class _Simulation:
                 inputs[output_slot + rest] = free_s + sent_s
                 if blocking and sent_s:
                     name = f"send {self.checked.name(code)}"
-                    self.communication.append(Span(rank, free_s, free_s + sent_s, "communication", name))
+                    self.communication.append(
+                        Span(rank, free_s, free_s + sent_s, "communication", name)
+                    )
                     free_s += sent_s
                 if output_slot + rest in waiting:
                     ready.append(waiting.pop(output_slot + rest))
         self._free[rank] = free_s
 
-    def _received(self, rank: int, free_s: float, arrival_s: float, took_s: float, code: int) -> float:
-        """When a blocking receive ends; it takes as long as the send, and begins no earlier."""
+    def _received(
+        self, rank: int, free_s: float, arrival_s: float, took_s: float, code: int
+    ) -> float:
+        """When a blocking receive ends; it takes as long as the send, and begins no
+        earlier.
+        """
         begin_s = max(free_s, arrival_s - took_s)
         name = f"receive for {self.checked.name(code)}"
-        self.communication.append(Span(rank, begin_s, begin_s + took_s, "communication", name))
+        self.communication.append(
+            Span(rank, begin_s, begin_s + took_s, "communication", name)
+        )
         return begin_s + took_s
 
     def _circle(self) -> str:
         """The message that names the ranks which wait for each other."""
-        checked, wide = self.checked, 3 * self.checked.microbatches
+        checked = self.checked
+        wide = 3 * self.checked.microbatches
         waits: dict[int, tuple[str, int]] = {}
         for slot, rank in self._waiting.items():
             stage, rest = divmod(slot, wide)
@@ -177,14 +257,24 @@ class _Simulation:
         while (giver := waits[path[-1]][1]) not in path:
             path.append(giver)
         circle = path[path.index(giver) :]
-        whom = {rank: "itself" if waits[rank][1] == rank else f"rank {waits[rank][1]}" for rank in circle}
+        whom = {
+            rank: "itself" if waits[rank][1] == rank else f"rank {waits[rank][1]}"
+            for rank in circle
+        }
         links = [f"waits at {waits[rank][0]} for {whom[rank]}" for rank in circle]
-        first = f"rank {circle[0]} {links[0]}" + "".join(f", which {link}" for link in links[1:])
-        return f"The schedule deadlocks: {first}. Put what is waited for in front of one of these steps."
+        first = f"rank {circle[0]} {links[0]}" + "".join(
+            f", which {link}" for link in links[1:]
+        )
+        return (
+            f"The schedule deadlocks: {first}. Put what is waited for in front of one"
+            " of these steps."
+        )
 
 
 def _peak(checked: CheckedSchedule, rank: int, kept: float) -> float:
-    """The most activations a rank holds at once. Its steps run one after another, so their times don't matter."""
+    """The most activations a rank holds at once. Its steps run one after another, so
+    their times don't matter.
+    """
     now = peak = 0.0
     frees = (1 - kept, kept) if checked.split else (1.0, 0.0)
     changes = [by / checked.parts for by in (1.0, -frees[0], -frees[1])]

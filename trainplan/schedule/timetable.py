@@ -1,4 +1,6 @@
-"""The result of a simulated schedule: when each rank does what, the bubble, and the activations held."""
+"""The result of a simulated schedule: when each rank does what, the bubble, and the
+activations held.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from trainplan.units import format_seconds, significant
 class Span:
     """`rank` does `kind` from `start_s` to `end_s`, in seconds on one clock.
 
-    `kind` is "F" (forward), "B" (backward), "W" (backward of the weights alone) or "communication"; `label` is what a
-    picture writes on it, such as the micro-batch.
+    `kind` is "F" (forward), "B" (backward), "W" (backward of the weights alone) or
+    "communication"; `label` is what a picture writes on it, such as the micro-batch.
     """
 
     rank: int
@@ -33,10 +35,12 @@ class Span:
 
 @dataclass(frozen=True, repr=False)
 class Timetable(Shown):
-    """When each rank does each step of a schedule. All of it is simulated; nothing was measured.
+    """When each rank does each step of a schedule. All of it is simulated; nothing was
+    measured.
 
-    `starts_s` and `ends_s` are seconds from the start, in the order of each rank's steps; `peak_activations` is the
-    most that each rank held at once, in units of a rank's share of one micro-batch.
+    `starts_s` and `ends_s` are seconds from the start, in the order of each rank's
+    steps; `peak_activations` is the most that each rank held at once, in units of a
+    rank's share of one micro-batch.
     """
 
     schedule: CheckedSchedule
@@ -52,14 +56,26 @@ class Timetable(Shown):
 
     @functools.cached_property
     def spans(self) -> tuple[Span, ...]:
-        """Each step, labelled with its micro-batch ("3", or "3.1" with a chunk), and each blocking transfer."""
-        label = {code: self.schedule.name(code)[1:] for steps in self.schedule.steps for code in steps}
+        """Each step, labelled with its micro-batch ("3", or "3.1" with a chunk), and
+        each blocking transfer.
+        """
+        label = {
+            code: self.schedule.name(code)[1:]
+            for steps in self.schedule.steps
+            for code in steps
+        }
         found = [
             Span(rank, start_s, end_s, KINDS[code % 3], label[code])
             for rank, steps in enumerate(self.schedule.steps)
-            for code, start_s, end_s in zip(steps, self.starts_s[rank], self.ends_s[rank], strict=True)
+            for code, start_s, end_s in zip(
+                steps, self.starts_s[rank], self.ends_s[rank], strict=True
+            )
         ]
-        return tuple(sorted([*found, *self.communication])) if self.communication else tuple(found)
+        return (
+            tuple(sorted([*found, *self.communication]))
+            if self.communication
+            else tuple(found)
+        )
 
     @functools.cached_property
     def makespan_s(self) -> float:
@@ -70,12 +86,15 @@ class Timetable(Shown):
     def busy_s(self) -> tuple[float, ...]:
         """Seconds that each rank spends computing."""
         return tuple(
-            math.fsum(ends) - math.fsum(starts) for starts, ends in zip(self.starts_s, self.ends_s, strict=True)
+            math.fsum(ends) - math.fsum(starts)
+            for starts, ends in zip(self.starts_s, self.ends_s, strict=True)
         )
 
     @functools.cached_property
     def communication_s(self) -> tuple[float, ...]:
-        """Seconds that each rank spends in blocking transfers; 0 where transfers overlap with compute."""
+        """Seconds that each rank spends in blocking transfers; 0 where transfers
+        overlap with compute.
+        """
         spent = [0.0] * self.ranks
         for span in self.communication:
             spent[span.rank] += span.seconds
@@ -94,15 +113,19 @@ class Timetable(Shown):
 
     @property
     def bubble(self) -> float:
-        """Share of the ranks' time that is idle, 0 to 1: GPipe's and 1F1B's is (p - 1) / (m + p - 1)."""
+        """Share of the ranks' time that is idle, 0 to 1: GPipe's and 1F1B's is (p - 1)
+        / (m + p - 1).
+        """
         return self.bubble_s / self.makespan_s if self.makespan_s else 0.0
 
     @property
     def period_s(self) -> float:
-        """Seconds between two steps of a long run: the longest that a rank takes from its first start to its last end.
+        """Seconds between two steps of a long run: the longest that a rank takes from
+        its first start to its last end.
 
-        This is less than the makespan where ranks that start late also end late and the early ones need not wait for
-        them, as if the optimizer's step were validated afterwards (Qi et al. 2024, section 4).
+        This is less than the makespan where ranks that start late also end late and the
+        early ones need not wait for them, as if the optimizer's step were validated
+        afterwards (Qi et al. 2024, section 4).
         """
         first = [starts[0] for starts in self.starts_s]
         last = [ends[-1] for ends in self.ends_s]
@@ -114,6 +137,7 @@ class Timetable(Shown):
     def __str__(self) -> str:
         size = f"{self.ranks} ranks, {self.schedule.microbatches} micro-batches"
         return (
-            f"{size}: {format_seconds(self.makespan_s)} (simulated), bubble {self.bubble:.1%}, at most "
-            f"{significant(max(self.peak_activations))} activations on a rank"
+            f"{size}: {format_seconds(self.makespan_s)} (simulated), bubble"
+            f" {self.bubble:.1%}, at most {significant(max(self.peak_activations))}"
+            " activations on a rank"
         )

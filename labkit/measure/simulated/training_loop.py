@@ -1,4 +1,6 @@
-"""Training on a simulated device: how the order of the host's calls decides how long a loop takes."""
+"""Training on a simulated device: how the order of the host's calls decides how long a
+loop takes.
+"""
 
 from __future__ import annotations
 
@@ -20,27 +22,54 @@ _LOSS_BYTES = 4
 # Stops a loop that would never end.
 _MOST_BATCHES = 100_000
 # What a tensor tells without its numbers.
-_DESCRIBES = ("__get__", "__hash__", "__len__", "dim", "element_size", "is_floating_point", "numel", "size", "stride")
+_DESCRIBES = (
+    "__get__",
+    "__hash__",
+    "__len__",
+    "dim",
+    "element_size",
+    "is_floating_point",
+    "numel",
+    "size",
+    "stride",
+)
 
 
 class DeviceLoss(torch.Tensor):
-    """A loss in the simulated device's memory: an operator on it is queued, whatever needs its number in Python waits.
+    """A loss in the simulated device's memory: an operator on it is queued, whatever
+    needs its number in Python waits.
 
-    Its methods and operators are a tensor's, so it behaves as a loss on a GPU does. item(), float(), bool(), printing,
-    cpu() and nonzero() wait, for example; a comparison is queued, and the `if` that takes its result waits.
+    Its methods and operators are a tensor's, so it behaves as a loss on a GPU does.
+    item(), float(), bool(), printing, cpu() and nonzero() wait, for example; a
+    comparison is queued, and the `if` that takes its result waits.
     """
 
     job: TrainingJob
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Compute with the numbers, and let the device's clock know what a GPU would have queued or waited for."""
-        job: TrainingJob = next(leaf.job for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, cls))
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Compute with the numbers, and let the device's clock know what a GPU would
+        have queued or waited for.
+        """
+        job: TrainingJob = next(
+            leaf.job for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, cls)
+        )
         read: list[bool] = []
-        with torch._C.DisableTorchFunctionSubclass(), each_read(lambda: read.append(True)):
-            plain, named = tree_map_only(cls, lambda loss: loss.as_subclass(Tensor), (args, kwargs or {}))
+        with (
+            torch._C.DisableTorchFunctionSubclass(),
+            each_read(lambda: read.append(True)),
+        ):
+            plain, named = tree_map_only(
+                cls, lambda loss: loss.as_subclass(Tensor), (args, kwargs or {})
+            )
             result = func(*plain, **named)
-            devices = [str(arg) for arg in (*plain[1:], *named.values()) if isinstance(arg, str | torch.device)]
+            devices = [
+                str(arg)
+                for arg in (*plain[1:], *named.values())
+                if isinstance(arg, str | torch.device)
+            ]
             if read or "cpu" in (func.__name__, *devices):
                 job.read()
                 return result
@@ -53,39 +82,50 @@ class DeviceLoss(torch.Tensor):
 
 
 class TrainingJob:
-    """Training on a simulated device: prepare() keeps the host busy, step(batch) queues work on the device.
+    """Training on a simulated device: prepare() keeps the host busy, step(batch) queues
+    work on the device.
 
-    A batch takes the host `prepare_s` seconds and the device `step_s`. The losses are random, but fixed by `seed`;
-    `reads` counts how often the host read from the device.
+    A batch takes the host `prepare_s` seconds and the device `step_s`. The losses are
+    random, but fixed by `seed`; `reads` counts how often the host read from the device.
     """
 
     @checked
-    def __init__(self, *, prepare_s: NonNegative, step_s: NonNegative, seed: int = 0) -> None:
+    def __init__(
+        self, *, prepare_s: NonNegative, step_s: NonNegative, seed: int = 0
+    ) -> None:
         self.device = SimulatedDevice(launch_s=LAUNCH_S, compile_s=0.0)
-        self.prepare_s, self.step_s = prepare_s, step_s
+        self.prepare_s = prepare_s
+        self.step_s = step_s
         self._losses: list[float] = []
         self.reads = 0
         self._random = random.Random(seed)
         self._prepared: set[int] = set()
 
     def prepare(self) -> int:
-        """Prepare the next batch on the host and return its number. Raises BadMeasurement after 100,000 batches."""
+        """Prepare the next batch on the host and return its number. Raises
+        BadMeasurement after 100,000 batches.
+        """
         number = len(self._prepared) + len(self._losses)
         if number > _MOST_BATCHES:
-            raise BadMeasurement(f"{_MOST_BATCHES:,} batches are enough: does the loop end after `steps`?")
+            raise BadMeasurement(
+                f"{_MOST_BATCHES:,} batches are enough: does the loop end after"
+                " `steps`?"
+            )
         self.device.host(self.prepare_s, name="prepare")
         self._prepared.add(number)
         return number
 
     @checked
     def step(self, batch: int) -> DeviceLoss:
-        """Queue a training step on a prepared batch and return its loss, which stays on the device.
+        """Queue a training step on a prepared batch and return its loss, which stays on
+        the device.
 
         Raises BadArgument for a batch that was not prepared, or was trained on before.
         """
         if batch not in self._prepared:
             raise BadArgument(
-                f"Expected batch to be new, got {batch}, which was not prepared, or was trained on before: prepare()."
+                f"Expected batch to be new, got {batch}, which was not prepared, or was"
+                " trained on before: prepare()."
             )
         self._prepared.remove(batch)
         self.device.launch(self.step_s, name="step")

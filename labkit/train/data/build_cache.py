@@ -16,7 +16,9 @@ _MANIFEST = "files.json"  # path in the folder -> bytes, in the order of buildin
 
 
 def cache_folder() -> Path:
-    """Return where labkit keeps built files: LABKIT_HOME/cache, or the user's cache folder. It may not exist yet."""
+    """Return where labkit keeps built files: LABKIT_HOME/cache, or the user's cache
+    folder. It may not exist yet.
+    """
     if os.environ.get("LABKIT_HOME"):
         return of_this_user(state_folder() / "cache")
     import platformdirs  # loaded when first needed: `import labkit` stays light
@@ -24,12 +26,16 @@ def cache_folder() -> Path:
     return of_this_user(platformdirs.user_cache_path("labkit", appauthor=False))
 
 
-def build_once(folder: Path | None, name: str, build: Callable[[Path], Iterable[Path]]) -> list[Path]:
-    """Return the files of folder/name in order, which `build(folder)` writes and yields where they are not there yet.
+def build_once(
+    folder: Path | None, name: str, build: Callable[[Path], Iterable[Path]]
+) -> list[Path]:
+    """Return the files of folder/name in order, which `build(folder)` writes and yields
+    where they are not there yet.
 
-    `folder` is by default the cache folder. Files are built again after an interruption, and when one is missing or has
-    another size than it was written with. A second kernel that asks meanwhile waits.
-    Raises DataError where the folder can't be written.
+    `folder` is by default the cache folder. Files are built again after an
+    interruption, and when one is missing or has another size than it was written with.
+    A second kernel that asks meanwhile waits. Raises DataError where the folder can't
+    be written.
     """
     import filelock
 
@@ -43,21 +49,28 @@ def build_once(folder: Path | None, name: str, build: Callable[[Path], Iterable[
                 for leftover in (building, home):
                     shutil.rmtree(leftover, ignore_errors=True)
                 building.mkdir()
-                sizes = {path.relative_to(building).as_posix(): path.stat().st_size for path in build(building)}
+                sizes = {
+                    path.relative_to(building).as_posix(): path.stat().st_size
+                    for path in build(building)
+                }
                 (building / _MANIFEST).write_text(json.dumps(sizes))
                 building.replace(home)  # atomic: another process sees all files or none
             return [home / path for path in json.loads((home / _MANIFEST).read_text())]
     except OSError as error:
         raise DataError(
-            f"Files can't be written to {home} ({error.strerror or error}). "
-            "Pass folder= or set LABKIT_HOME to a folder with space that you can write to."
+            f"Files can't be written to {home} ({error.strerror or error}). Pass"
+            " folder= or set LABKIT_HOME to a folder with space that you can write to."
         ) from error
 
 
 def _complete(home: Path) -> bool:
-    """Tell whether every file of a finished folder is there with its size; false where the folder isn't finished."""
+    """Tell whether every file of a finished folder is there with its size; false where
+    the folder isn't finished.
+    """
     try:
         sizes = json.loads((home / _MANIFEST).read_text())
-        return all((home / path).stat().st_size == n_bytes for path, n_bytes in sizes.items())
+        return all(
+            (home / path).stat().st_size == n_bytes for path, n_bytes in sizes.items()
+        )
     except (OSError, ValueError):
         return False

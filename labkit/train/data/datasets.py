@@ -1,4 +1,5 @@
-"""Training sets of JPEGs: shards read in order, small files in any order, images decoded already; and their decoder.
+"""Training sets of JPEGs: shards read in order, small files in any order, images
+decoded already; and their decoder.
 
 The datasets can be pickled, as a loader's workers need.
 """
@@ -28,11 +29,13 @@ Sample = tuple[Tensor, int]
 @checked(error=DataError)
 @dataclass(frozen=True)
 class Prepare:
-    """Turn a JPEG's bytes into an image, float32 (3, size, size) in 0 to 1; each stage is a method of its own.
+    """Turn a JPEG's bytes into an image, float32 (3, size, size) in 0 to 1; each stage
+    is a method of its own.
 
-    With `reduced` the decoder makes a smaller image from the start, 1/2, 1/4 or 1/8 of the original, as long as it is
-    no smaller than `size`. `shift` moves each image at random by up to so many pixels along both axes and fills with
-    zeros. Raises DataError for a size below 1 and a shift below 0.
+    With `reduced` the decoder makes a smaller image from the start, 1/2, 1/4 or 1/8 of
+    the original, as long as it is no smaller than `size`. `shift` moves each image at
+    random by up to so many pixels along both axes and fills with zeros. Raises
+    DataError for a size below 1 and a shift below 0.
     """
 
     size: Count = 32
@@ -49,7 +52,9 @@ class Prepare:
         return self.finish(self.augment(self.decode(jpeg)))
 
     def decode(self, jpeg: bytes) -> NDArray[np.uint8]:
-        """Decode and resize to uint8 (3, size, size). Raises DataError for bytes that are not a whole JPEG."""
+        """Decode and resize to uint8 (3, size, size). Raises DataError for bytes that
+        are not a whole JPEG.
+        """
         from PIL import Image
 
         wanted = (self.size, self.size)
@@ -58,19 +63,32 @@ class Prepare:
                 if self.reduced:
                     image.draft("RGB", wanted)
                 pixels = image.convert("RGB")
-        except (OSError, ValueError, SyntaxError, IndexError, Image.DecompressionBombError) as error:
-            # without the decoder's "<_io.BytesIO object at 0x...>", which differs from call to call
+        except (
+            OSError,
+            ValueError,
+            SyntaxError,
+            IndexError,
+            Image.DecompressionBombError,
+        ) as error:
+            # without the decoder's "<_io.BytesIO object at 0x...>", which differs from
+            # call to call
             reason = " ".join(str(error).split(" <")[0].split()) or type(error).__name__
-            raise DataError(f"Expected a whole JPEG, got {len(jpeg):,} bytes that are not one ({reason}).") from error
+            raise DataError(
+                f"Expected a whole JPEG, got {len(jpeg):,} bytes that are not one"
+                f" ({reason})."
+            ) from error
         if pixels.size != wanted:
             pixels = pixels.resize(wanted, Image.Resampling.BILINEAR)
         return np.ascontiguousarray(np.asarray(pixels).transpose(2, 0, 1))
 
     def augment(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Move the image at random by at most `shift` pixels left or right and up or down, with zeros behind it."""
+        """Move the image at random by at most `shift` pixels left or right and up or
+        down, with zeros behind it.
+        """
         if self.shift == 0:
             return image
-        n, shift = self.size, self.shift
+        n = self.size
+        shift = self.shift
         padded = np.zeros((3, n + 2 * shift, n + 2 * shift), dtype=np.uint8)
         padded[:, shift : shift + n, shift : shift + n] = image
         # torch's generator, not NumPy's: torch seeds it differently in each worker
@@ -84,10 +102,12 @@ class Prepare:
 
 @checked(error=DataError)
 def jpeg_files(shards: Sequence[Path], folder: Path | None = None) -> list[Path]:
-    """Return the images of shards as one small file each, `label/NNNNNN.jpg`, in the shards' order.
+    """Return the images of shards as one small file each, `label/NNNNNN.jpg`, in the
+    shards' order.
 
-    That is the layout of torchvision's ImageFolder. The files are written on first use and kept in `folder` (the cache
-    folder by default). Raises DataError for no or damaged shards, and where the folder can't be written.
+    That is the layout of torchvision's ImageFolder. The files are written on first use
+    and kept in `folder` (the cache folder by default). Raises DataError for no or
+    damaged shards, and where the folder can't be written.
     """
 
     def build(building: Path) -> Iterator[Path]:
@@ -101,14 +121,19 @@ def jpeg_files(shards: Sequence[Path], folder: Path | None = None) -> list[Path]
 
 
 class JpegFiles(Dataset[Sample]):
-    """Image and label of each of the files that `jpeg_files` wrote, by number; the label is the folder's name.
+    """Image and label of each of the files that `jpeg_files` wrote, by number; the
+    label is the folder's name.
 
-    `prepare` turns a file's bytes into the image. A missing or damaged image raises DataError with its path.
+    `prepare` turns a file's bytes into the image. A missing or damaged image raises
+    DataError with its path.
     """
 
     @checked(error=DataError)
-    def __init__(self, files: Sequence[Path], prepare: Callable[[bytes], Tensor] | None = None) -> None:
-        self.files, self.prepare = list(files), prepare or Prepare()
+    def __init__(
+        self, files: Sequence[Path], prepare: Callable[[bytes], Tensor] | None = None
+    ) -> None:
+        self.files = list(files)
+        self.prepare = prepare or Prepare()
 
     def __len__(self) -> int:
         return len(self.files)
@@ -118,19 +143,26 @@ class JpegFiles(Dataset[Sample]):
         try:
             jpeg = path.read_bytes()
         except OSError as error:
-            raise DataError(f"{path} can't be read ({error.strerror}). Call jpeg_files again.") from error
+            raise DataError(
+                f"{path} can't be read ({error.strerror}). Call jpeg_files again."
+            ) from error
         try:
             return self.prepare(jpeg), int(path.parent.name)
         except DataError as error:
-            raise DataError(f"{path} is damaged: {error} Delete its folder and call jpeg_files again.") from error
+            raise DataError(
+                f"{path} is damaged: {error} Delete its folder and call jpeg_files"
+                " again."
+            ) from error
 
 
 class JpegShards(IterableDataset[Sample]):
-    """Image and label of each image in the shards, in order; each shard is read by one worker of one rank.
+    """Image and label of each image in the shards, in order; each shard is read by one
+    worker of one rank.
 
-    Shards are dealt out like cards, to the `ranks`, and each rank's to its workers. So ranks differ by a shard at most,
-    and may differ in their number of batches: DistributedDataParallel would wait for the missing ones.
-    A damaged JPEG raises DataError with shard, image name and byte offset.
+    Shards are dealt out like cards, to the `ranks`, and each rank's to its workers. So
+    ranks differ by a shard at most, and may differ in their number of batches:
+    DistributedDataParallel would wait for the missing ones. A damaged JPEG raises
+    DataError with shard, image name and byte offset.
     """
 
     @checked(error=DataError)
@@ -143,10 +175,15 @@ class JpegShards(IterableDataset[Sample]):
         ranks: Count = 1,
     ) -> None:
         if rank >= ranks:
-            raise DataError(f"Expected a rank below ranks={ranks}, as they are counted from 0, got rank={rank}.")
+            raise DataError(
+                f"Expected a rank below ranks={ranks}, as they are counted from 0, got"
+                f" rank={rank}."
+            )
         name_of(shards)  # raises here, not in a worker, where a shard is missing
-        self.rank, self.ranks = rank, ranks
-        self.shards, self.prepare = list(shards), prepare or Prepare()
+        self.rank = rank
+        self.ranks = ranks
+        self.shards = list(shards)
+        self.prepare = prepare or Prepare()
 
     def __iter__(self) -> Iterator[Sample]:
         info = get_worker_info()
@@ -161,27 +198,38 @@ class JpegShards(IterableDataset[Sample]):
 
 @checked(error=DataError)
 def decoded_cache(
-    shards: Sequence[Path], size: int = 32, *, reduced: bool = False, folder: Path | None = None
+    shards: Sequence[Path],
+    size: int = 32,
+    *,
+    reduced: bool = False,
+    folder: Path | None = None,
 ) -> tuple[np.memmap[Any, np.dtype[np.uint8]], NDArray[np.int64]]:
-    """Return all images of the shards as uint8 (N, 3, size, size), mapped from a file, and labels int64 (N,), in order.
+    """Return all images of the shards as uint8 (N, 3, size, size), mapped from a file,
+    and labels int64 (N,), in order.
 
-    Images are decoded on first use, `reduced` as in `Prepare`, and kept in `folder` (the cache folder by default). The
-    system reads a page of the file when it is first accessed, and keeps it while memory is free. Writing to the array
-    changes this process's copy only.
-    Raises DataError for a damaged image, with its place, and where the folder can't be written.
+    Images are decoded on first use, `reduced` as in `Prepare`, and kept in `folder`
+    (the cache folder by default). The system reads a page of the file when it is first
+    accessed, and keeps it while memory is free. Writing to the array changes this
+    process's copy only. Raises DataError for a damaged image, with its place, and where
+    the folder can't be written.
     """
     prepare = Prepare(size, reduced=reduced)
 
     def build(building: Path) -> Iterator[Path]:
         labels = np.array([image.label for image in read_all(shards)], dtype=np.int64)
-        images_path, labels_path = building / "images.npy", building / "labels.npy"
+        images_path = building / "images.npy"
+        labels_path = building / "labels.npy"
         shape = (len(labels), 3, size, size)
-        images = np.lib.format.open_memmap(images_path, mode="w+", dtype=np.uint8, shape=shape)
+        images = np.lib.format.open_memmap(
+            images_path, mode="w+", dtype=np.uint8, shape=shape
+        )
         for i, image in enumerate(read_all(shards)):
             try:
                 images[i] = prepare.decode(image.jpeg)
             except DataError as error:
-                raise DataError(f"Damaged: {image.place}: {error} {BUILD_AGAIN}") from error
+                raise DataError(
+                    f"Damaged: {image.place}: {error} {BUILD_AGAIN}"
+                ) from error
         images.flush()
         np.save(labels_path, labels)
         yield from (images_path, labels_path)

@@ -1,4 +1,6 @@
-"""When each batch was begun, ready, asked for and taken: timestamps that travel with the samples to the trainer."""
+"""When each batch was begun, ready, asked for and taken: timestamps that travel with
+the samples to the trainer.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,18 @@ from typing import Any, NamedTuple, cast
 
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
-# Workers and trainer must read one clock: on Linux this is CLOCK_MONOTONIC, elsewhere its zero may differ by process.
+# Workers and trainer must read one clock: on Linux this is CLOCK_MONOTONIC, elsewhere
+# its zero may differ by process.
 now_s = time.perf_counter if sys.platform == "linux" else time.time
 
 
 @dataclass(frozen=True)
 class BatchTimes:
-    """When a batch was begun and ready (by `worker`; -1: the trainer itself), asked for and taken, in seconds.
+    """When a batch was begun and ready (by `worker`; -1: the trainer itself), asked for
+    and taken, in seconds.
 
-    All four are read from one clock, whose zero means nothing. The trainer waits from `asked_s` to `taken_s`, and works
-    from `taken_s` to the next batch's `asked_s`.
+    All four are read from one clock, whose zero means nothing. The trainer waits from
+    `asked_s` to `taken_s`, and works from `taken_s` to the next batch's `asked_s`.
     """
 
     worker: int
@@ -35,12 +39,16 @@ class BatchTimes:
 
     @property
     def starved_s(self) -> float:
-        """Seconds of that wait in which the batch was not ready; in the others it was on its way to the trainer."""
+        """Seconds of that wait in which the batch was not ready; in the others it was
+        on its way to the trainer.
+        """
         return min(max(self.ready_s - self.asked_s, 0.0), self.waited_s)
 
 
 class StampedBatch(NamedTuple):
-    """A batch on its way to the trainer, with the worker that made it and the first two of its times."""
+    """A batch on its way to the trainer, with the worker that made it and the first two
+    of its times.
+    """
 
     content: Any
     worker: int
@@ -81,4 +89,6 @@ def stamped_batch(samples: Sequence[tuple[float, Any]]) -> StampedBatch:
     """Collate samples as torch does, and note which worker did so and when."""
     info = get_worker_info()
     content = default_collate([sample for _, sample in samples])
-    return StampedBatch(content, -1 if info is None else info.id, samples[0][0], now_s())
+    return StampedBatch(
+        content, -1 if info is None else info.id, samples[0][0], now_s()
+    )

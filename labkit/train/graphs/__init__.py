@@ -1,4 +1,6 @@
-"""What torch.compile makes of a function: where the graph breaks, which kernels come out, what can compile here."""
+"""What torch.compile makes of a function: where the graph breaks, which kernels come
+out, what can compile here.
+"""
 
 from labkit.train.graphs.compiling import (
     captured as captured,

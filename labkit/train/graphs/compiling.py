@@ -1,4 +1,6 @@
-"""Run torch.compile with one sentence where it can't work and a cache that no earlier run has filled; CUDA graphs."""
+"""Run torch.compile with one sentence where it can't work and a cache that no earlier
+run has filled; CUDA graphs.
+"""
 
 from __future__ import annotations
 
@@ -39,38 +41,56 @@ _INSTALL = {
 
 
 def missing() -> str:
-    """Return what this machine lacks for torch.compile's code generator, in words; "" where nothing is missing.
+    """Return what this machine lacks for torch.compile's code generator, in words; ""
+    where nothing is missing.
 
-    Inductor turns a graph into C++, which needs a compiler (the one that CXX names, else g++, clang++ on macOS, cl on
-    Windows), and on a GPU into Triton, which needs the package and a C compiler (CC, else gcc or clang). What calls
-    the result is built with Python.h.
-    Source: torch._inductor.config.cpp.cxx; triton.runtime.build.
+    Inductor turns a graph into C++, which needs a compiler (the one that CXX names,
+    else g++, clang++ on macOS, cl on Windows), and on a GPU into Triton, which needs
+    the package and a C compiler (CC, else gcc or clang). What calls the result is built
+    with Python.h. Source: torch._inductor.config.cpp.cxx; triton.runtime.build.
     """
     on_gpu = bool(machine().gpus)
     if on_gpu and importlib.util.find_spec("triton") is None:
         return "Triton"
     usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
     variable, compilers = ("CC", ("gcc", "clang")) if on_gpu else ("CXX", (usual,))
-    if not any(map(shutil.which, [os.environ[variable]] if variable in os.environ else compilers)):
+    if not any(
+        map(
+            shutil.which,
+            [os.environ[variable]] if variable in os.environ else compilers,
+        )
+    ):
         return "a C compiler" if on_gpu else "a C++ compiler"
-    return "" if Path(sysconfig.get_path("include"), "Python.h").exists() else "Python's headers"
+    return (
+        ""
+        if Path(sysconfig.get_path("include"), "Python.h").exists()
+        else "Python's headers"
+    )
 
 
 @checked
 def compiled(fn: Callable[..., Any], **options: Any) -> Any:
-    """Return `torch.compile(fn, **options)` for a function or a module; nothing is compiled before the first call.
+    """Return `torch.compile(fn, **options)` for a function or a module; nothing is
+    compiled before the first call.
 
-    Raises GraphCompileError where the code generator (backend "inductor", the default) lacks a compiler, BadArgument
-    for what can't be called. The backends "eager" and "aot_eager" generate no code and need no compiler.
+    Raises GraphCompileError where the code generator (backend "inductor", the default)
+    lacks a compiler, BadArgument for what can't be called. The backends "eager" and
+    "aot_eager" generate no code and need no compiler.
     """
     generates = options.get("backend", _CODE_GENERATOR) == _CODE_GENERATOR
     if generates and (lack := missing()):
         raise GraphCompileError(
-            f"torch.compile needs {lack} to build the kernels that it writes, and finds none: {_INSTALL[lack]}, "
-            'or pass backend="aot_eager", which traces and builds nothing.'
+            f"torch.compile needs {lack} to build the kernels that it writes, and finds"
+            f' none: {_INSTALL[lack]}, or pass backend="aot_eager", which traces and'
+            " builds nothing."
         )
-    # torch warns of these at the first call of the result, which `quiet` around this line can't reach.
-    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores|\\s*Online softmax is disabled", UserWarning)
+    # torch warns of these at the first call of the result, which `quiet` around this
+    # line can't reach.
+    warnings.filterwarnings(
+        "ignore",
+        "TensorFloat32 tensor cores|\\s*Online softmax is disabled",
+        UserWarning,
+    )
     with quiet():
         if generates:
             _own_folder()
@@ -78,19 +98,23 @@ def compiled(fn: Callable[..., Any], **options: Any) -> Any:
 
 
 def forget_compiled() -> None:
-    """Forget what torch.compile holds in memory, as a new process would begin; the folder of compiled code stays."""
+    """Forget what torch.compile holds in memory, as a new process would begin; the
+    folder of compiled code stays.
+    """
     torch.compiler.reset()
     utils: Any = importlib.import_module("torch._inductor.utils")
     utils.clear_inductor_caches()  # else the same kernels would be found in memory
 
 
 def fresh_cache() -> Path:
-    """Make torch.compile keep its results in a new, empty folder from now on, and forget what it holds in memory.
+    """Make torch.compile keep its results in a new, empty folder from now on, and
+    forget what it holds in memory.
 
-    Otherwise a first call finds on the disk what an earlier run has compiled, and takes the time of a later call. The
-    folder, below labkit's cache folder, is removed when Python ends: code that was loaded from it may run until then.
-    Except at full size, compilation uses no worker processes, which saves memory.
-    Source: PyTorch recipe "Compile Time Caching Configuration", TORCHINDUCTOR_CACHE_DIR.
+    Otherwise a first call finds on the disk what an earlier run has compiled, and takes
+    the time of a later call. The folder, below labkit's cache folder, is removed when
+    Python ends: code that was loaded from it may run until then. Except at full size,
+    compilation uses no worker processes, which saves memory. Source: PyTorch recipe
+    "Compile Time Caching Configuration", TORCHINDUCTOR_CACHE_DIR.
     """
     if results.profile() != "full":
         with quiet():
@@ -99,8 +123,10 @@ def fresh_cache() -> Path:
     home = _own_folder() / "compiled"
     home.mkdir(exist_ok=True)
     for old in home.iterdir():
-        with contextlib.suppress(OSError):  # another process may remove it at the same moment
-            if time.time() - old.stat().st_mtime > DAY_S:  # left by a process that was killed
+        # another process may remove it at the same moment
+        with contextlib.suppress(OSError):
+            # left by a process that was killed
+            if time.time() - old.stat().st_mtime > DAY_S:
                 shutil.rmtree(old, ignore_errors=True)
     with writing(home, "Set LABKIT_HOME to a folder of yours with free space."):
         folder = Path(tempfile.mkdtemp(dir=home))
@@ -112,11 +138,13 @@ def fresh_cache() -> Path:
 
 
 def _own_folder() -> Path:
-    """A folder for what the compiler writes, this user's alone and without a space in its path; inductor is told of it.
+    """A folder for what the compiler writes, this user's alone and without a space in
+    its path; inductor is told of it.
 
-    What inductor finds there it runs. It has precompiled headers in the folder for temporary files, under a name that
-    another user may have taken before; and of its commands to the C++ compiler it quotes some paths only.
-    Source: torch._inductor.codecache and cpp_builder, torch 2.13.
+    What inductor finds there it runs. It has precompiled headers in the folder for
+    temporary files, under a name that another user may have taken before; and of its
+    commands to the C++ compiler it quotes some paths only. Source:
+    torch._inductor.codecache and cpp_builder, torch 2.13.
     """
     home = _stand_in() if has_space(cache_folder()) else cache_folder()
     with writing(home, "Set LABKIT_HOME to a folder of yours with free space."):
@@ -128,7 +156,8 @@ def _own_folder() -> Path:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(home / "inductor")
     caching._HEADER_DIR = str(home / "headers")
     caching._HEADER_LOCK_DIR = str(home / "headers" / "locks")
-    # Headers are preprocessed in the temporary folder, and not worth their 150 MB in a folder that is removed.
+    # Headers are preprocessed in the temporary folder, and not worth their 150 MB in a
+    # folder that is removed.
     if has_space(tempfile.gettempdir()) or has_space(cache_folder()):
         config.cpp_cache_precompile_headers = False
     cpp.TORCH_LIB_PATH = _plain("torch", cpp.TORCH_LIB_PATH)
@@ -156,10 +185,13 @@ def _stand_in() -> Path:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the compiler's warnings and log: what a reader needs of them is in this room's own messages."""
+    """Silence the compiler's warnings and log: what a reader needs of them is in this
+    room's own messages.
+    """
     with contextlib.ExitStack() as undo, warnings.catch_warnings(action="ignore"):
         undo.callback(logging.disable, logging.root.manager.disable)
-        logging.disable(logging.ERROR)  # what the compiler logs as an error it raises too
+        # what the compiler logs as an error it raises too
+        logging.disable(logging.ERROR)
         yield
 
 
@@ -168,40 +200,54 @@ _WARM_UPS = 3  # what torch.cuda.make_graphed_callables does by default
 
 @checked
 def captured(step: Callable[[], object]) -> Callable[[], object]:
-    """Return a function that replays the kernels of `step` as one CUDA graph, on the tensors of the recording.
+    """Return a function that replays the kernels of `step` as one CUDA graph, on the
+    tensors of the recording.
 
-    `step` runs four times, three of them to warm up; the fourth is recorded and computes nothing. It must read its
-    inputs from tensors that stay in place (write new batches into them with copy_), wait for nothing on the GPU, and
-    change nothing in Python that a later step needs: a replay runs no Python. An optimizer such as SGD may be inside if
-    its learning rate never changes. The function returns None: `step` has to copy a loss that is wanted into a tensor
-    of yours. The function keeps `step`, and with it all tensors that the step uses.
-    Raises LabError without a CUDA GPU, and where the step can't be recorded.
-    Source: PyTorch documentation, "CUDA semantics", CUDA Graphs.
+    `step` runs four times, three of them to warm up; the fourth is recorded and
+    computes nothing. It must read its inputs from tensors that stay in place (write new
+    batches into them with copy_), wait for nothing on the GPU, and change nothing in
+    Python that a later step needs: a replay runs no Python. An optimizer such as SGD
+    may be inside if its learning rate never changes. The function returns None: `step`
+    has to copy a loss that is wanted into a tensor of yours. The function keeps `step`,
+    and with it all tensors that the step uses. Raises LabError without a CUDA GPU, and
+    where the step can't be recorded. Source: PyTorch documentation, "CUDA semantics",
+    CUDA Graphs.
     """
     if not machine().gpus:
-        raise LabError("Expected a CUDA GPU to record a CUDA graph on, got none. Guard the call with machine.gpus.")
-    stream: Callable[[], torch.cuda.Stream] = torch.cuda.Stream  # untyped in some versions
+        raise LabError(
+            "Expected a CUDA GPU to record a CUDA graph on, got none. Guard the call"
+            " with machine.gpus."
+        )
+    # untyped in some versions
+    stream: Callable[[], torch.cuda.Stream] = torch.cuda.Stream
     side = stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):  # lazy initialization, as of cuBLAS, must not be part of the recording
+    # lazy initialization, as of cuBLAS, must not be part of the recording
+    with torch.cuda.stream(side):
         for _ in range(_WARM_UPS):
             step()
     torch.cuda.current_stream().wait_stream(side)
-    graph, usual = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    graph = torch.cuda.CUDAGraph()
+    usual = torch.cuda.current_stream()
     try:
         with torch.cuda.graph(graph):
             step()
     except RuntimeError as error:
-        torch.cuda.set_stream(usual)  # a recording that can't be ended leaves its own stream behind
+        # a recording that can't be ended leaves its own stream behind
+        torch.cuda.set_stream(usual)
         # What broke the recording; the error of ending it only says that it was broken.
-        cause = error.__context__ if isinstance(error.__context__, RuntimeError) else error
+        cause = (
+            error.__context__ if isinstance(error.__context__, RuntimeError) else error
+        )
         reason = str(cause).partition("\n")[0].rstrip(".")
         raise LabError(
-            f"The step can't be recorded as a CUDA graph: {reason}. Take out what waits for the GPU "
-            "(item(), print, a branch on a tensor) or what moves data from the CPU."
+            f"The step can't be recorded as a CUDA graph: {reason}. Take out what waits"
+            " for the GPU (item(), print, a branch on a tensor) or what moves data"
+            " from the CPU."
         ) from error
 
-    def replay(_keep: object = step) -> None:  # a graph holds addresses alone: without the step its tensors would go
+    # a graph holds addresses alone: without the step its tensors would go
+    def replay(_keep: object = step) -> None:
         graph.replay()
 
     return replay

@@ -17,12 +17,15 @@ from labkit.core.units import format_bytes
 from steptime.torch_calls import EachOperator
 
 # These reserve memory and compute nothing: their bytes count, they don't.
-_ALLOCATING = frozenset({"aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty"})
+_ALLOCATING = frozenset(
+    {"aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty"}
+)
 
 
 @dataclass(frozen=True, repr=False)
 class Operators(ShownAsTable):
-    """How often each operator of torch ran in a call, and the bytes of new memory that their results took.
+    """How often each operator of torch ran in a call, and the bytes of new memory that
+    their results took.
 
     A view, such as a transposition, runs nothing and is not counted.
     """
@@ -37,28 +40,44 @@ class Operators(ShownAsTable):
 
     def table(self) -> Table:
         """Return a row for each operator, the most frequent first."""
-        rows = tuple((name, str(n)) for name, n in sorted(self.counts.items(), key=lambda item: -item[1]))
-        total = f"{self.total} operator{'s' * (self.total != 1)}, {format_bytes(self.new_bytes)} of new memory"
+        rows = tuple(
+            (name, str(n))
+            for name, n in sorted(self.counts.items(), key=lambda item: -item[1])
+        )
+        total = (
+            f"{self.total} operator{'s' * (self.total != 1)},"
+            f" {format_bytes(self.new_bytes)} of new memory"
+        )
         return Table(rows, ("operator", "times"), notes=(total,))
 
 
 @checked
 def operators(work: Callable[[], object]) -> Operators:
-    """Run `work` once and count the operators that torch runs for it, in forward and backward passes alike.
+    """Run `work` once and count the operators that torch runs for it, in forward and
+    backward passes alike.
 
     Raises BadArgument for what can't be called.
     """
     counts: Counter[str] = Counter()
-    new: dict[int, torch.UntypedStorage] = {}  # kept until the end, so that no address is used twice
+    # kept until the end, so that no address is used twice
+    new: dict[int, torch.UntypedStorage] = {}
     known: set[int] = set()  # addresses of memory that was there before
 
     def count(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         known.update(_storages((args, kwargs)).keys() - new.keys())
         result = func(*args, **kwargs)
         name = str(func).rsplit(".", 1)[0]
-        if func.namespace != "profiler" and not func.is_view and name not in _ALLOCATING:
+        if (
+            func.namespace != "profiler"
+            and not func.is_view
+            and name not in _ALLOCATING
+        ):
             counts[name] += 1
-        new.update((at, storage) for at, storage in _storages(result).items() if at not in known)
+        new.update(
+            (at, storage)
+            for at, storage in _storages(result).items()
+            if at not in known
+        )
         return result
 
     with EachOperator(count):
@@ -68,5 +87,7 @@ def operators(work: Callable[[], object]) -> Operators:
 
 def _storages(tree: Any) -> dict[int, torch.UntypedStorage]:
     """Return the memory of all tensors in a nested structure, by address."""
-    storages = (leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
+    storages = (
+        leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)
+    )
     return {storage.data_ptr(): storage for storage in storages}

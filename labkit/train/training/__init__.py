@@ -1,4 +1,6 @@
-"""Train small networks: losses, held-out accuracy, and ways to train compared over several seeds."""
+"""Train small networks: losses, held-out accuracy, and ways to train compared over
+several seeds.
+"""
 
 from labkit.train.training.loop import Run as Run, Setup as Setup, fit as fit
 from labkit.train.training.split import accuracy as accuracy, held_out as held_out

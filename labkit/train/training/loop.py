@@ -1,4 +1,6 @@
-"""The training loop that every comparison shares: seeded, timed without its evaluation, checked for NaN."""
+"""The training loop that every comparison shares: seeded, timed without its evaluation,
+checked for NaN.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,21 @@ from labkit.measure.readings import Clock
 from labkit.train.data import Labelled
 from labkit.train.training.split import accuracy, check_labelled, digits_held_out
 
-Accuracy = Annotated[float, Number(above=0, most=1, advice="It is a share: write 0.97 for 97 %.")]
+Accuracy = Annotated[
+    float, Number(above=0, most=1, advice="It is a share: write 0.97 for 97 %.")
+]
 Step = Callable[[Tensor, Tensor], Tensor]
 Setup = Callable[[], tuple[nn.Module, Step]]
 
 
 @dataclass(frozen=True, repr=False)
 class Run(Shown):
-    """One training from one seed: `losses` per step, validation `accuracies` (0 to 1) per epoch, the trained `model`.
+    """One training from one seed: `losses` per step, validation `accuracies` (0 to 1)
+    per epoch, the trained `model`.
 
-    `seconds` and `images` are counted from the start to the end of each epoch; `seconds` leaves evaluation out.
-    `contention` is what other programs took of the training.
+    `seconds` and `images` are counted from the start to the end of each epoch;
+    `seconds` leaves evaluation out. `contention` is what other programs took of the
+    training.
     """
 
     seed: int
@@ -62,24 +68,38 @@ class Run(Shown):
 
     @checked
     def epochs_to(self, accuracy: Accuracy) -> int | None:
-        """Return the epochs until validation first reached `accuracy` (0 to 1), None where it never did."""
-        return next((i for i, reached in enumerate(self.accuracies, start=1) if reached >= accuracy), None)
+        """Return the epochs until validation first reached `accuracy` (0 to 1), None
+        where it never did.
+        """
+        return next(
+            (
+                i
+                for i, reached in enumerate(self.accuracies, start=1)
+                if reached >= accuracy
+            ),
+            None,
+        )
 
     def time_to(self, accuracy: float) -> float | None:
-        """Return the seconds of training to the end of the first epoch that reached `accuracy`, None where none did."""
+        """Return the seconds of training to the end of the first epoch that reached
+        `accuracy`, None where none did.
+        """
         epochs = self.epochs_to(accuracy)
         return None if epochs is None else self.seconds[epochs - 1]
 
     def __str__(self) -> str:
         return (
-            f"seed {self.seed}, batch {self.batch}: {self.epochs} epochs, {self.steps:,} steps in "
-            f"{format_seconds(self.seconds[-1])} ({significant(self.rate)} images/s); validation accuracy "
-            f"{_percent(self.accuracies[-1])}, at best {_percent(max(self.accuracies))}"
+            f"seed {self.seed}, batch {self.batch}: {self.epochs} epochs,"
+            f" {self.steps:,} steps in {format_seconds(self.seconds[-1])}"
+            f" ({significant(self.rate)} images/s); validation accuracy"
+            f" {_percent(self.accuracies[-1])}, at best"
+            f" {_percent(max(self.accuracies))}"
         )
 
 
 def shuffled(images: Tensor, batch: int, seed: int) -> Iterator[tuple[Tensor, ...]]:
-    """Yield the rows of each batch of one epoch after another, in a new order each epoch; a smaller rest sits out.
+    """Yield the rows of each batch of one epoch after another, in a new order each
+    epoch; a smaller rest sits out.
 
     They are on the images' device, and the same for the same seed.
     """
@@ -104,23 +124,32 @@ def fit(
     on_epoch: Callable[[Run], object] | None = None,
     clock: Clock = time.perf_counter,
 ) -> Run:
-    """Train from one seed until `epochs` epochs, `seconds` of training, or validation accuracy `until` (0 to 1).
+    """Train from one seed until `epochs` epochs, `seconds` of training, or validation
+    accuracy `until` (0 to 1).
 
-    `setup()` is called after torch.manual_seed(seed) and returns (model, step); `step(images, labels)` does one whole
-    training step and returns the loss, a tensor with one element. `data` and `validation` are (images, labels),
-    already on the device; by default digits(size=32, channels=3), with a fifth of the training images held out.
-    Each epoch takes the images in a new order in batches of `batch`; what is left over (less than a batch) sits out.
-    The clock runs only while training, and the device is waited for at both ends of an epoch. Limits are checked at the
-    end of each epoch, and losses are read there. `on_epoch` gets the Run so far.
-    A first step on a model that is thrown away comes before, so that no run pays for what only the first one needs.
-    Raises NotFinite, with the step, for a loss or a weight that is NaN or infinite, and BadArgument for arguments that
-    can't be used.
+    `setup()` is called after torch.manual_seed(seed) and returns (model, step);
+    `step(images, labels)` does one whole training step and returns the loss, a tensor
+    with one element. `data` and `validation` are (images, labels), already on the
+    device; by default digits(size=32, channels=3), with a fifth of the training images
+    held out. Each epoch takes the images in a new order in batches of `batch`; what is
+    left over (less than a batch) sits out. The clock runs only while training, and the
+    device is waited for at both ends of an epoch. Limits are checked at the end of each
+    epoch, and losses are read there. `on_epoch` gets the Run so far. A first step on a
+    model that is thrown away comes before, so that no run pays for what only the first
+    one needs. Raises NotFinite, with the step, for a loss or a weight that is NaN or
+    infinite, and BadArgument for arguments that can't be used.
     """
     if epochs is None and seconds is None:
-        raise BadArgument("Expected epochs= or seconds=, so that training ends even if until= is never reached.")
+        raise BadArgument(
+            "Expected epochs= or seconds=, so that training ends even if until= is"
+            " never reached."
+        )
     training, validation = _given(data, validation)
     if batch > len(training[0]):
-        raise BadArgument(f"Expected a batch of at most {len(training[0]):,}, the training images, got {batch:,}.")
+        raise BadArgument(
+            f"Expected a batch of at most {len(training[0]):,}, the training images,"
+            f" got {batch:,}."
+        )
     _begin(setup, seed)[1](*(part[:batch] for part in training))
     model, step = _begin(setup, seed)
     run = Run(seed, batch, (), (), (), (), model)
@@ -132,14 +161,23 @@ def fit(
         if on_epoch is not None:
             on_epoch(run)
         arrived = until is not None and run.accuracies[-1] >= until
-        if arrived or run.epochs >= (epochs or math.inf) or run.seconds[-1] >= (seconds or math.inf):
+        if (
+            arrived
+            or run.epochs >= (epochs or math.inf)
+            or run.seconds[-1] >= (seconds or math.inf)
+        ):
             break
     return run if watch is None else replace(run, contention=watch.so_far())
 
 
-def _epoch(run: Run, step: Step, data: Labelled, order: tuple[Tensor, ...], clock: Clock) -> Run:
-    """Train for one epoch and return the run with its losses and times; its accuracy is still missing."""
-    (images, labels), losses = data, []
+def _epoch(
+    run: Run, step: Step, data: Labelled, order: tuple[Tensor, ...], clock: Clock
+) -> Run:
+    """Train for one epoch and return the run with its losses and times; its accuracy is
+    still missing.
+    """
+    images, labels = data
+    losses = []
     sync = sync_of(images.device.type)
     sync()
     start_s = clock()
@@ -149,11 +187,15 @@ def _epoch(run: Run, step: Step, data: Labelled, order: tuple[Tensor, ...], cloc
     spent_s = clock() - start_s
     seconds = (*run.seconds, (run.seconds[-1] if run.seconds else 0.0) + spent_s)
     read = (*run.losses, *torch.stack(losses).tolist())
-    return replace(run, losses=read, seconds=seconds, images=(*run.images, len(read) * run.batch))
+    return replace(
+        run, losses=read, seconds=seconds, images=(*run.images, len(read) * run.batch)
+    )
 
 
 def chosen_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
-    """Return the seeds 0, 1, ... up to a number of them, or those given. Raises BadArgument for none."""
+    """Return the seeds 0, 1, ... up to a number of them, or those given. Raises
+    BadArgument for none.
+    """
     if not (chosen := tuple(range(seeds) if isinstance(seeds, int) else seeds)):
         raise BadArgument("Expected at least one seed, got none.")
     return chosen
@@ -166,46 +208,85 @@ def checked_loss(loss: object) -> Tensor:
     """
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         raise BadArgument(
-            f"Expected step(images, labels) to return the loss as a tensor with one element, got {brief_repr(loss)}. "
-            "Return the loss itself, not loss.item(), which would wait for the device."
+            "Expected step(images, labels) to return the loss as a tensor with one"
+            f" element, got {brief_repr(loss)}. Return the loss itself, not"
+            " loss.item(), which would wait for the device."
         )
-    return loss.detach().reshape(()).clone()  # a captured CUDA graph writes each loss to the same place
+    # a captured CUDA graph writes each loss to the same place
+    return loss.detach().reshape(()).clone()
 
 
-def _given(data: Labelled | None, validation: Labelled | None) -> tuple[Labelled, Labelled]:
-    """Return training and validation images as given, or digits; raise BadArgument for one without the other."""
+def _given(
+    data: Labelled | None, validation: Labelled | None
+) -> tuple[Labelled, Labelled]:
+    """Return training and validation images as given, or digits; raise BadArgument for
+    one without the other.
+    """
     if data is None and validation is None:
         return digits_held_out()
     if data is None or validation is None:
         raise BadArgument(
-            "Expected data= and validation= together: images to train on and images to validate on. "
-            "lab.training.held_out(images, labels) splits one set in two."
+            "Expected data= and validation= together: images to train on and images to"
+            " validate on. lab.training.held_out(images, labels) splits one set in two."
         )
     return check_labelled("data", data), check_labelled("validation", validation)
 
 
 def _begin(setup: Setup, seed: int) -> tuple[nn.Module, Step]:
-    """Seed torch and make a model in training mode and its step. Raises BadArgument for another result of setup()."""
+    """Seed torch and make a model in training mode and its step. Raises BadArgument for
+    another result of setup().
+    """
     torch.manual_seed(seed)
     pair = setup()
-    if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], nn.Module) and callable(pair[1])):
-        raise BadArgument(f"Expected setup() to return (model, step), got {brief_repr(pair)}.")
+    if not (
+        isinstance(pair, tuple | list)
+        and len(pair) == 2
+        and isinstance(pair[0], nn.Module)
+        and callable(pair[1])
+    ):
+        raise BadArgument(
+            f"Expected setup() to return (model, step), got {brief_repr(pair)}."
+        )
     model, step = pair
     model.train()
     return model, step
 
 
 def _check_finite(run: Run, images: Tensor) -> None:
-    """Raise NotFinite for a loss or a weight that isn't finite, with the step, the losses before it and what to do."""
-    bad = next((i for i, loss in enumerate(run.losses) if not math.isfinite(loss)), None)
-    weights = [weight.detach() for weight in run.model.parameters() if weight.is_floating_point()]
-    if bad is None and bool(torch.stack([weight.isfinite().all() for weight in weights]).all() if weights else True):
+    """Raise NotFinite for a loss or a weight that isn't finite, with the step, the
+    losses before it and what to do.
+    """
+    bad = next(
+        (i for i, loss in enumerate(run.losses) if not math.isfinite(loss)), None
+    )
+    weights = [
+        weight.detach()
+        for weight in run.model.parameters()
+        if weight.is_floating_point()
+    ]
+    if bad is None and bool(
+        torch.stack([weight.isfinite().all() for weight in weights]).all()
+        if weights
+        else True
+    ):
         return
     at = run.steps - 1 if bad is None else bad
-    losses, step = run.losses[:at], f"step {at + 1} (seed {run.seed}, batch {run.batch})"
-    what = f"Weights are not finite after {step}" if bad is None else f"The loss of {step} is {run.losses[at]}"
-    before = f", after {losses[0]:.3g} in step 1 and {losses[-1]:.3g} in step {at}" if losses else ""
-    advice = "torch.autograd.set_detect_anomaly(True) names the operation whose gradient is NaN"
+    losses = run.losses[:at]
+    step = f"step {at + 1} (seed {run.seed}, batch {run.batch})"
+    what = (
+        f"Weights are not finite after {step}"
+        if bad is None
+        else f"The loss of {step} is {run.losses[at]}"
+    )
+    before = (
+        f", after {losses[0]:.3g} in step 1 and {losses[-1]:.3g} in step {at}"
+        if losses
+        else ""
+    )
+    advice = (
+        "torch.autograd.set_detect_anomaly(True) names the operation whose gradient"
+        " is NaN"
+    )
     if not bool(images.isfinite().all()):
         advice = "the images hold NaN or infinity; check them and what prepares them"
     elif losses and max(losses) > 10 * losses[0]:

@@ -1,4 +1,6 @@
-"""Split images into those to train on and those to validate on, and measure accuracy."""
+"""Split images into those to train on and those to validate on, and
+measure accuracy.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,16 @@ from labkit.train.data import Labelled, digits
 
 
 @checked
-def held_out(images: Tensor, labels: Tensor, *, share: Share = 0.2, seed: int = 0) -> tuple[Labelled, Labelled]:
-    """Split into (training, validation), each (images, labels), with a random `share` of every class held out.
+def held_out(
+    images: Tensor, labels: Tensor, *, share: Share = 0.2, seed: int = 0
+) -> tuple[Labelled, Labelled]:
+    """Split into (training, validation), each (images, labels), with a random `share`
+    of every class held out.
 
-    A class of n images gives round(share n) of them to validation. The split depends on `seed` alone, and torch's own
-    generator is left alone. Both parts are copies, in the order given, on the device of the images.
-    Raises BadArgument for a share that is not between 0 and 1 or leaves a part empty, and for unequal lengths.
+    A class of n images gives round(share n) of them to validation. The split depends on
+    `seed` alone, and torch's own generator is left alone. Both parts are copies, in the
+    order given, on the device of the images. Raises BadArgument for a share that is not
+    between 0 and 1 or leaves a part empty, and for unequal lengths.
     """
     check_labelled("images", (images, labels))
     generator = torch.Generator().manual_seed(seed)
@@ -35,17 +41,20 @@ def held_out(images: Tensor, labels: Tensor, *, share: Share = 0.2, seed: int = 
     kept, chosen = (part.to(images.device) for part in (~chosen, chosen))
     if not 0 < int(chosen.sum()) < len(chosen):
         raise BadArgument(
-            f"Expected a share that leaves images on both sides, got {brief_repr(share)} of {len(chosen)} images in "
-            f"{len(torch.unique(on_cpu))} classes. Try 0.2."
+            "Expected a share that leaves images on both sides, got"
+            f" {brief_repr(share)} of {len(chosen)} images in"
+            f" {len(torch.unique(on_cpu))} classes. Try 0.2."
         )
     return (images[kept], labels[kept]), (images[chosen], labels[chosen])
 
 
 @functools.cache
 def digits_held_out() -> tuple[Labelled, Labelled]:
-    """Return digits for SimpleCNN on this machine's device, with a fifth of each class of the training split held out.
+    """Return digits for SimpleCNN on this machine's device, with a fifth of each class
+    of the training split held out.
 
-    Drawn once, so that all runs train and are validated on the same images. The test split is in neither part.
+    Drawn once, so that all runs train and are validated on the same images. The test
+    split is in neither part.
     """
     device = machine().device
     images, labels = digits(size=32, channels=3)
@@ -53,37 +62,48 @@ def digits_held_out() -> tuple[Labelled, Labelled]:
 
 
 def check_labelled(name: str, pair: Labelled) -> Labelled:
-    """Return the pair; raise BadArgument unless it is (images, labels) of equal lengths on one device."""
+    """Return the pair; raise BadArgument unless it is (images, labels) of equal lengths
+    on one device.
+    """
     images, labels = pair
     if not (images.ndim and labels.ndim and len(images) == len(labels) > 0):
         raise BadArgument(
-            f"Expected a label for each of one or more {name}, got shapes {tuple(images.shape)} and "
-            f"{tuple(labels.shape)}."
+            f"Expected a label for each of one or more {name}, got shapes"
+            f" {tuple(images.shape)} and {tuple(labels.shape)}."
         )
     if images.device != labels.device:
         raise BadArgument(
-            f"Expected {name} and labels on one device, got {images.device} and {labels.device}. Move both with .to()."
+            f"Expected {name} and labels on one device, got {images.device} and"
+            f" {labels.device}. Move both with .to()."
         )
     return images, labels
 
 
 @checked
 @torch.inference_mode()
-def accuracy(model: nn.Module, images: Tensor, labels: Tensor, *, batch: Count = 1024) -> float:
-    """Return the share of images, 0 to 1, whose largest logit is at their label, in evaluation mode.
+def accuracy(
+    model: nn.Module, images: Tensor, labels: Tensor, *, batch: Count = 1024
+) -> float:
+    """Return the share of images, 0 to 1, whose largest logit is at their label, in
+    evaluation mode.
 
-    Images are classified `batch` at a time; every module's mode is restored afterwards. An image with a NaN among its
-    logits counts as wrong. Raises BadArgument unless there is a label for each image.
+    Images are classified `batch` at a time; every module's mode is restored afterwards.
+    An image with a NaN among its logits counts as wrong. Raises BadArgument unless
+    there is a label for each image.
     """
     check_labelled("images", (images, labels))
     right = torch.zeros((), dtype=torch.int64, device=images.device)
     with evaluating(model):
-        for x, y in zip(torch.split(images, batch), torch.split(labels, batch), strict=True):
+        for x, y in zip(
+            torch.split(images, batch), torch.split(labels, batch), strict=True
+        ):
             logits = model(x)
-            if y.ndim != 1 or logits.shape[:-1] != y.shape:  # else == would compare every image with every label
+            # else == would compare every image with every label
+            if y.ndim != 1 or logits.shape[:-1] != y.shape:
                 raise BadArgument(
-                    f"Expected logits (images, classes) and labels (images,), got {tuple(logits.shape)} and "
-                    f"{tuple(y.shape)}. A column of labels becomes a row with labels.flatten()."
+                    "Expected logits (images, classes) and labels (images,), got"
+                    f" {tuple(logits.shape)} and {tuple(y.shape)}. A column of labels"
+                    " becomes a row with labels.flatten()."
                 )
             right += ((logits.argmax(1) == y) & ~logits.isnan().any(1)).sum()
     return right.item() / len(labels)
@@ -91,7 +111,9 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor, *, batch: Count =
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Set evaluation mode within the block; afterwards each module is in its own mode again."""
+    """Set evaluation mode within the block; afterwards each module is in its own mode
+    again.
+    """
     with ExitStack() as undo:
         for module in model.modules():
             undo.callback(setattr, module, "training", module.training)

@@ -1,6 +1,8 @@
-"""Which of several ways to train learns more: each at its own best rate, over the same seeds, with an interval.
+"""Which of several ways to train learns more: each at its own best rate, over the same
+seeds, with an interval.
 
-The best of several rates is also the luckiest, so rates are chosen with seeds that take no part in the comparison.
+The best of several rates is also the luckiest, so rates are chosen with seeds that take
+no part in the comparison.
 """
 
 from __future__ import annotations
@@ -28,14 +30,20 @@ _TUNING = range(10_000, 10_003)
 
 @dataclass(frozen=True, repr=False)
 class RateSweep(Shown):
-    """What each learning rate led to, a result a seed: accuracies, or costs such as seconds if `lower` is better."""
+    """What each learning rate led to, a result a seed: accuracies, or costs such as
+    seconds if `lower` is better.
+    """
 
     results: Mapping[float, tuple[float, ...]]
     lower: bool = False
 
     def middle(self, rate: float) -> float:
-        """Mean accuracy over the seeds; or the median cost, which a seed that never arrived doesn't make infinite."""
-        return (statistics.median if self.lower else statistics.fmean)(self.results[rate])
+        """Mean accuracy over the seeds; or the median cost, which a seed that never
+        arrived doesn't make infinite.
+        """
+        return (statistics.median if self.lower else statistics.fmean)(
+            self.results[rate]
+        )
 
     @property
     def best(self) -> float:
@@ -44,17 +52,27 @@ class RateSweep(Shown):
 
     @property
     def at_edge(self) -> bool:
-        """Whether the best is the lowest or highest of several rates: one beyond might be better still."""
-        return len(self.results) > 1 and self.best in (min(self.results), max(self.results))
+        """Whether the best is the lowest or highest of several rates: one beyond might
+        be better still.
+        """
+        return len(self.results) > 1 and self.best in (
+            min(self.results),
+            max(self.results),
+        )
 
     def __str__(self) -> str:
         edge = ", at the edge: try rates beyond it" if self.at_edge else ""
-        return f"best rate {self.best:g} ({significant(self.middle(self.best))}) of {len(self.results)}{edge}"
+        return (
+            f"best rate {self.best:g} ({significant(self.middle(self.best))}) of"
+            f" {len(self.results)}{edge}"
+        )
 
 
 @dataclass(frozen=True, repr=False)
 class AccuracyGain(Shown):
-    """Mean difference of accuracy (-1 to 1), `label` - `baseline`, over paired seeds; a 95 % bootstrap interval."""
+    """Mean difference of accuracy (-1 to 1), `label` - `baseline`, over paired seeds; a
+    95 % bootstrap interval.
+    """
 
     label: str
     baseline: str
@@ -65,13 +83,23 @@ class AccuracyGain(Shown):
 
     @property
     def verdict(self) -> str:
-        """'better' or 'worse', 'no difference shown' if the interval holds 0, 'not judged' with fewer than 10 seeds."""
+        """'better' or 'worse', 'no difference shown' if the interval holds 0, 'not
+        judged' with fewer than 10 seeds.
+        """
         if self.seeds < PAIRS:
             return "not judged"
-        return "better" if self.low > 0 else "worse" if self.high < 0 else "no difference shown"
+        return (
+            "better"
+            if self.low > 0
+            else "worse"
+            if self.high < 0
+            else "no difference shown"
+        )
 
     def __str__(self) -> str:
-        value, low, high = (f"{100 * part:+.2f}" for part in (self.value, self.low, self.high))
+        value, low, high = (
+            f"{100 * part:+.2f}" for part in (self.value, self.low, self.high)
+        )
         few = f"; a verdict needs {PAIRS}" if self.seeds < PAIRS else ""
         return (
             f"{self.label} against {self.baseline}: {self.verdict}, {value} points "
@@ -81,7 +109,9 @@ class AccuracyGain(Shown):
 
 @dataclass(frozen=True, repr=False)
 class TunedComparison(ShownAsTable):
-    """Accuracies (0 to 1) of several ways to train, by seed; the rate of each, and the sweep that it was chosen by."""
+    """Accuracies (0 to 1) of several ways to train, by seed; the rate of each, and the
+    sweep that it was chosen by.
+    """
 
     accuracies: Mapping[str, tuple[float, ...]]
     rates: Mapping[str, float]
@@ -89,27 +119,56 @@ class TunedComparison(ShownAsTable):
 
     @checked
     def gain(self, label: str) -> AccuracyGain:
-        """How much more accurate `label` is than the first way. Raises BadArgument if it is unknown."""
+        """How much more accurate `label` is than the first way. Raises BadArgument if
+        it is unknown.
+        """
         against, other = next(iter(self.accuracies.items()))
-        pairs = [a - b for a, b in zip(lookup(label, self.accuracies, "a training"), other, strict=True)]
-        return AccuracyGain(label, against, statistics.fmean(pairs), *mean_interval(pairs), len(pairs))
+        pairs = [
+            a - b
+            for a, b in zip(
+                lookup(label, self.accuracies, "a training"), other, strict=True
+            )
+        ]
+        return AccuracyGain(
+            label, against, statistics.fmean(pairs), *mean_interval(pairs), len(pairs)
+        )
 
     def table(self) -> Table:
         """Return a row for each way, and a sentence for each but the first."""
         rows = tuple(
-            (name, f"{self.rates[name]:g}", *(f"{100 * f(shares):.1f} %" for f in (statistics.fmean, min, max)))
+            (
+                name,
+                f"{self.rates[name]:g}",
+                *(f"{100 * f(shares):.1f} %" for f in (statistics.fmean, min, max)),
+            )
             for name, shares in self.accuracies.items()
         )
         notes = [f"{self.gain(name)}." for name in list(self.accuracies)[1:]]
-        notes += [f"{name}: the best rate is at the edge; try more." for name, s in self.sweeps.items() if s.at_edge]
-        return Table(rows, ("training", "rate", "mean accuracy", "lowest", "highest"), notes=tuple(notes))
+        notes += [
+            f"{name}: the best rate is at the edge; try more."
+            for name, s in self.sweeps.items()
+            if s.at_edge
+        ]
+        return Table(
+            rows,
+            ("training", "rate", "mean accuracy", "lowest", "highest"),
+            notes=tuple(notes),
+        )
 
 
 @checked
-def sweep_rates(arm: Arm, rates: Rates, *, seeds: Count | Iterable[int] = _TUNING, lower: bool = False) -> RateSweep:
-    """Call `arm(rate, seed)` with each rate and seed; it trains, and returns an accuracy, or a cost if `lower`.
+def sweep_rates(
+    arm: Arm,
+    rates: Rates,
+    *,
+    seeds: Count | Iterable[int] = _TUNING,
+    lower: bool = False,
+) -> RateSweep:
+    """Call `arm(rate, seed)` with each rate and seed; it trains, and returns an
+    accuracy, or a cost if `lower`.
 
-    The rates take turns. A training that ends in NotFinite counts as an accuracy of 0, or as an infinite cost.
+    The rates take turns. A training that ends in NotFinite counts as an accuracy of 0,
+    or as an infinite cost.
     """
     by_rate: dict[float, list[float]] = {rate: [] for rate in sorted(set(rates))}
     for seed in chosen_seeds(seeds):
@@ -125,29 +184,41 @@ def compare_tuned(
     *,
     seeds: Annotated[int, Number(least=2, most=10_000)] = PAIRS,
 ) -> TunedComparison:
-    """Compare the held-out accuracy of several ways to train, each at the best of `rates` for it, seed by seed.
+    """Compare the held-out accuracy of several ways to train, each at the best of
+    `rates` for it, seed by seed.
 
-    An arm is a function of (learning rate, seed) that trains and returns an accuracy, 0 to 1. Its rate is chosen with
-    three seeds from 10,000 on; a single rate needs no choice. Then all take turns, A B, B A, with the seeds 0,
-    1, ... . A training that ends in NotFinite counts as 0. Raises BadArgument for a result that is not from 0 to 1.
+    An arm is a function of (learning rate, seed) that trains and returns an accuracy, 0
+    to 1. Its rate is chosen with three seeds from 10,000 on; a single rate needs no
+    choice. Then all take turns, A B, B A, with the seeds 0, 1, ... . A training that
+    ends in NotFinite counts as 0. Raises BadArgument for a result that is not from 0 to
+    1.
     """
     many = len(set(rates)) > 1
-    sweeps = {name: sweep_rates(arm, rates) for name, arm in arms.items()} if many else {}
+    sweeps = (
+        {name: sweep_rates(arm, rates) for name, arm in arms.items()} if many else {}
+    )
     chosen = {name: sweeps[name].best if many else rates[0] for name in arms}
     by_name: dict[str, list[float]] = {name: [] for name in arms}
     for seed in range(seeds):
         for name in list(arms)[:: -1 if seed % 2 else 1]:
             by_name[name].append(_result(arms[name], chosen[name], seed))
-    return TunedComparison({name: tuple(results) for name, results in by_name.items()}, chosen, sweeps)
+    return TunedComparison(
+        {name: tuple(results) for name, results in by_name.items()}, chosen, sweeps
+    )
 
 
 def _result(arm: Arm, rate: float, seed: int, *, lower: bool = False) -> float:
-    """What a training returned: an accuracy from 0 to 1, else BadArgument; or any cost, infinite where it diverged."""
+    """What a training returned: an accuracy from 0 to 1, else BadArgument; or any cost,
+    infinite where it diverged.
+    """
     try:
         value = as_float(arm(rate, seed))
     except NotFinite:
         return math.inf if lower else 0.0
     if value is None or not (value >= 0 if lower else 0 <= value <= 1):
         what = "a cost of at least 0" if lower else "an accuracy from 0 to 1"
-        raise BadArgument(f"Expected a training to return {what}, got {brief_repr(value)} at rate {rate:g}.")
+        raise BadArgument(
+            f"Expected a training to return {what}, got {brief_repr(value)} at rate"
+            f" {rate:g}."
+        )
     return value

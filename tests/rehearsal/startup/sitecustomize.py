@@ -1,4 +1,6 @@
-"""Python imports this by itself: it gives every process of a rehearsal its pretend GPU, and counts its lines."""
+"""Python imports this by itself: it gives every process of a rehearsal its pretend GPU,
+and counts its lines.
+"""
 
 import os
 

@@ -25,15 +25,42 @@ __global__ void k(const float4* x, float* y, int tiles) {
     y[t] = sum;
 }"""
 CASES(
-    "two stages of cp.async", STAGES, 1, 64, X, zeros(64), 4, want={1: X.reshape(4, 64).sum(0)[::-1]},
+    "two stages of cp.async",
+    STAGES,
+    1,
+    64,
+    X,
+    zeros(64),
+    4,
+    want={1: X.reshape(4, 64).sum(0)[::-1]},
     flaws=[
-        Flaw("unset", "sum += ", "__pipeline_wait_prior(1)", "__pipeline_wait_prior(2)", "asynchronous copy"),
-        Flaw("race", "sum += ", "        __pipeline_wait_prior(1);\n        __syncthreads();",
-             "        __pipeline_wait_prior(1);"),
-        Flaw("race", "__pipeline_memcpy_async", "63 - t];\n        __syncthreads();", "63 - t];"),
-        Flaw("outside", "__pipeline_memcpy_async", "if (tile + 1 < tiles) fetch", "if (tile < tiles) fetch"),
+        Flaw(
+            "unset",
+            "sum += ",
+            "__pipeline_wait_prior(1)",
+            "__pipeline_wait_prior(2)",
+            "asynchronous copy",
+        ),
+        Flaw(
+            "race",
+            "sum += ",
+            "        __pipeline_wait_prior(1);\n        __syncthreads();",
+            "        __pipeline_wait_prior(1);",
+        ),
+        Flaw(
+            "race",
+            "__pipeline_memcpy_async",
+            "63 - t];\n        __syncthreads();",
+            "63 - t];",
+        ),
+        Flaw(
+            "outside",
+            "__pipeline_memcpy_async",
+            "if (tile + 1 < tiles) fetch",
+            "if (tile < tiles) fetch",
+        ),
     ],
-)  # fmt: skip
+)
 BLOCK_BARRIER = """#include <cuda/barrier>
 __global__ void k(const float* x, float* y) {
     __shared__ cuda::barrier<cuda::thread_scope_block> bar;
@@ -52,13 +79,31 @@ __global__ void k(const float* x, float* y) {
     y[t] = sum;
 }""".replace("std::move(token)", "(decltype(token)&&)token")
 CASES(
-    "cuda::barrier", BLOCK_BARRIER, 1, 64, X, zeros(64), want={1: X.reshape(4, 64).sum(0)[::-1]},
+    "cuda::barrier",
+    BLOCK_BARRIER,
+    1,
+    64,
+    X,
+    zeros(64),
+    want={1: X.reshape(4, 64).sum(0)[::-1]},
     flaws=[
         Flaw("race", "sum += s[63 - t]", "        bar.arrive_and_wait();\n", ""),
-        Flaw("unset", "bar.arrive", "    if (t == 0) init(&bar, blockDim.x);\n", "", "init"),
-        Flaw("deadlock", "bar.arrive_and_wait", "init(&bar, blockDim.x)", "init(&bar, blockDim.x + 1)", "mbarrier"),
+        Flaw(
+            "unset",
+            "bar.arrive",
+            "    if (t == 0) init(&bar, blockDim.x);\n",
+            "",
+            "init",
+        ),
+        Flaw(
+            "deadlock",
+            "bar.arrive_and_wait",
+            "init(&bar, blockDim.x)",
+            "init(&bar, blockDim.x + 1)",
+            "mbarrier",
+        ),
     ],
-)  # fmt: skip
+)
 PIPELINE = """#include <cooperative_groups.h>
 #include <cuda/pipeline>
 __global__ void k(const float* x, float* y, int batches) {
@@ -84,8 +129,21 @@ __global__ void k(const float* x, float* y, int batches) {
     y[threadIdx.x] = sum;
 }"""
 CASES(
-    "cuda::pipeline of a block", PIPELINE, 1, 64, X, zeros(64), 4, want={1: X.reshape(4, 64).sum(0)[::-1]},
-    flaws=[Flaw("unset", "sum += s[(i - 1)", "        pipe.consumer_wait();\n        sum += s[(i",
-             "        sum += s[(i",
-                "asynchronous copy")],
-)  # fmt: skip
+    "cuda::pipeline of a block",
+    PIPELINE,
+    1,
+    64,
+    X,
+    zeros(64),
+    4,
+    want={1: X.reshape(4, 64).sum(0)[::-1]},
+    flaws=[
+        Flaw(
+            "unset",
+            "sum += s[(i - 1)",
+            "        pipe.consumer_wait();\n        sum += s[(i",
+            "        sum += s[(i",
+            "asynchronous copy",
+        )
+    ],
+)

@@ -1,4 +1,6 @@
-"""Atomics, locks and memory order: of all types, by compare-and-swap, with fences, flags and cuda::atomic."""
+"""Atomics, locks and memory order: of all types, by compare-and-swap, with fences,
+flags and cuda::atomic.
+"""
 
 import numpy as np
 
@@ -27,13 +29,33 @@ __global__ void k(const float* x, const int* n, double* d, __half2* h, float* f,
     atomicAdd(u, 1ull << 33);
     atomicMax(u + 1, (unsigned long long)n[t] << 32);
 }""",
-    2, 64, X, N, zeros(1, dtype=np.float64), zeros(2, dtype=np.float16), zeros(1),
-    np.array([999, 0, -1, 0, 0, 0, 0, 0], np.int32), zeros(2, dtype=np.uint64),
-    want={2: [X.astype("f8").sum()], 3: [128, 256], 4: [X.sum()],
-          5: [N.min(), N.max(), np.bitwise_and.reduce(~N), np.bitwise_or.reduce(N), np.bitwise_xor.reduce(N), -N.sum(),
-              128 % 10, (0 - 128) % 10], 6: [128 << 33, int(N.max()) << 32]},
+    2,
+    64,
+    X,
+    N,
+    zeros(1, dtype=np.float64),
+    zeros(2, dtype=np.float16),
+    zeros(1),
+    np.array([999, 0, -1, 0, 0, 0, 0, 0], np.int32),
+    zeros(2, dtype=np.uint64),
+    want={
+        2: [X.astype("f8").sum()],
+        3: [128, 256],
+        4: [X.sum()],
+        5: [
+            N.min(),
+            N.max(),
+            np.bitwise_and.reduce(~N),
+            np.bitwise_or.reduce(N),
+            np.bitwise_xor.reduce(N),
+            -N.sum(),
+            128 % 10,
+            (0 - 128) % 10,
+        ],
+        6: [128 << 33, int(N.max()) << 32],
+    },
     counts={"d atomic": Want(4, 4), "h atomic": Want(4, 4), "u atomic": Want(8, 8)},
-)  # fmt: skip
+)
 CASES(
     "a double's sum and a float's maximum by compare-and-swap",
     """__device__ double add(double* address, double val) {
@@ -59,9 +81,14 @@ __global__ void k(const float* x, double* d, float* f) {
     add(d, x[t]);
     atomicMaxFloat(f, x[t]);
 }""",
-    2, 64, X, zeros(1, dtype=np.float64), zeros(1), want={1: [X.astype("f8").sum()], 2: [X.max()]},
+    2,
+    64,
+    X,
+    zeros(1, dtype=np.float64),
+    zeros(1),
+    want={1: [X.astype("f8").sum()], 2: [X.max()]},
     flaws=[Flaw("race", "*d += x[t]", "add(d, x[t])", "*d += x[t]")],
-)  # fmt: skip
+)
 CASES(
     "a lock that a thread of each block takes",
     """struct Lock {
@@ -85,13 +112,27 @@ __global__ void dot(int* mutex, const float* x, float* y) {
         lock.unlock();
     }
 }""",
-    2, 64, zeros(1, dtype=np.int32), X, zeros(1), want={2: [X.sum()]},
+    2,
+    64,
+    zeros(1, dtype=np.int32),
+    X,
+    zeros(1),
+    want={2: [X.sum()]},
     flaws=[
-        Flaw("race", "*y += cache[0]", "        lock.lock();\n        *y += cache[0];\n        lock.unlock();",
-             "        *y += cache[0];"),
-        Flaw("race", "*y += cache[0]", "{ __threadfence(); atomicExch(mutex, 0); }", "{ atomicExch(mutex, 0); }"),
+        Flaw(
+            "race",
+            "*y += cache[0]",
+            "        lock.lock();\n        *y += cache[0];\n        lock.unlock();",
+            "        *y += cache[0];",
+        ),
+        Flaw(
+            "race",
+            "*y += cache[0]",
+            "{ __threadfence(); atomicExch(mutex, 0); }",
+            "{ atomicExch(mutex, 0); }",
+        ),
     ],
-)  # fmt: skip
+)
 CASES(
     "cuda::atomic and cuda::atomic_ref",
     """#include <cuda/atomic>
@@ -107,9 +148,14 @@ __global__ void k(const int* x, int* sum, unsigned* most, int* out) {
     __syncthreads();
     out[t] = in_block.load(cuda::memory_order_relaxed);
 }""",
-    2, 64, N, zeros(1, dtype=np.int32), zeros(1, dtype=np.uint32), zeros(128, dtype=np.int32),
+    2,
+    64,
+    N,
+    zeros(1, dtype=np.int32),
+    zeros(1, dtype=np.uint32),
+    zeros(128, dtype=np.int32),
     want={1: [N.sum()], 2: [N.max()], 3: np.full(128, 64)},
-)  # fmt: skip
+)
 CASES(
     "a message by release and acquire",
     """#include <cuda/atomic>
@@ -126,10 +172,20 @@ __global__ void message(const float* x, float* buffer, int* flag, float* y) {
         y[t] = buffer[31 - t];
     }
 }""",
-    2, 32, X[:32].copy(), zeros(32), zeros(1, dtype=np.int32), zeros(32), want={3: 2 * X[:32][::-1]},
+    2,
+    32,
+    X[:32].copy(),
+    zeros(32),
+    zeros(1, dtype=np.int32),
+    zeros(32),
+    want={3: 2 * X[:32][::-1]},
     flaws=[
         Flaw("race", "y[t] = buffer", "memory_order_release", "memory_order_relaxed"),
-        Flaw("race", "y[t] = buffer",
-             "        if (t == 0) while (ready.load(cuda::memory_order_acquire) == 0) {}\n", ""),
+        Flaw(
+            "race",
+            "y[t] = buffer",
+            "        if (t == 0) while (ready.load(cuda::memory_order_acquire) == 0) {}\n",
+            "",
+        ),
     ],
-)  # fmt: skip
+)

@@ -1,4 +1,6 @@
-"""What a case is: CUDA C++ as people write it, its launch, what it has to compute, and mistakes to plant in it."""
+"""What a case is: CUDA C++ as people write it, its launch, what it has to compute, and
+mistakes to plant in it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +13,9 @@ from tests.test_kerneltrace.textbook.entry import Want
 
 @dataclass(frozen=True)
 class Flaw:
-    """A mistake that is planted by writing `new` for `old`, and the finding that it has to bring."""
+    """A mistake that is planted by writing `new` for `old`, and the finding that it has
+    to bring.
+    """
 
     kind: str
     at: str
@@ -24,7 +28,9 @@ class Flaw:
 
 @dataclass(frozen=True)
 class Case:
-    """A correct kernel. `want` has what each argument by its number holds after the launch."""
+    """A correct kernel. `want` has what each argument by its number holds after the
+    launch.
+    """
 
     source: str
     grid: Any
@@ -45,10 +51,19 @@ class Cases:
         self.found: dict[str, Case] = {}
 
     def __call__(
-        self, name: str, source: str, grid: Any, block: Any, *args: Any, want: Mapping[int, Any], **more: Any
+        self,
+        name: str,
+        source: str,
+        grid: Any,
+        block: Any,
+        *args: Any,
+        want: Mapping[int, Any],
+        **more: Any,
     ) -> None:
         assert name not in self.found, name
-        known = {key: more.pop(key) for key in ("counts", "flaws", "rtol") if key in more}
+        known = {
+            key: more.pop(key) for key in ("counts", "flaws", "rtol") if key in more
+        }
         self.found[name] = Case(source, grid, block, args, want, options=more, **known)
 
 

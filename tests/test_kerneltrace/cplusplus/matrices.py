@@ -1,4 +1,6 @@
-"""Tensor cores: mma.sync of several types, ldmatrix, and nvcuda::wmma. The layouts are those of the PTX ISA."""
+"""Tensor cores: mma.sync of several types, ldmatrix, and nvcuda::wmma. The layouts are
+those of the PTX ISA.
+"""
 
 import numpy as np
 
@@ -7,15 +9,21 @@ from tests.test_kerneltrace.cplusplus.numbers import bf16
 from tests.test_kerneltrace.textbook.entry import Want
 
 CASES = Cases()
-A16, B16 = random(16, 16), random(16, 8) - 0.5
+A16 = random(16, 16)
+B16 = random(16, 8) - 0.5
 LANES = "    int lane = threadIdx.x, g = lane >> 2, t = lane & 3;\n"
 SUM = """    d[g * 8 + 2 * t] = c[0]; d[g * 8 + 2 * t + 1] = c[1];
     d[(g + 8) * 8 + 2 * t] = c[2]; d[(g + 8) * 8 + 2 * t + 1] = c[3];
 }"""
 for kind, code, dtype in (("f16", "half", np.float16), ("bf16", "__nv_bfloat16", None)):
-    a, b = (m.astype(dtype) if dtype else (bf16(m).view(np.uint32) >> 16).astype(np.uint16) for m in (A16, B16))
+    a, b = (
+        m.astype(dtype) if dtype else (bf16(m).view(np.uint32) >> 16).astype(np.uint16)
+        for m in (A16, B16)
+    )
     exact = (
-        [m.astype("f4") if dtype else bf16(m) for m in (A16, B16)] if not dtype else [a.astype("f4"), b.astype("f4")]
+        [m.astype("f4") if dtype else bf16(m) for m in (A16, B16)]
+        if not dtype
+        else [a.astype("f4"), b.astype("f4")]
     )
     CASES(
         f"mma.sync m16n8k16 of {kind}",
@@ -33,10 +41,25 @@ __global__ void k(const {code}* a, const {code}* b, float* d) {{
                  "{{%0,%1,%2,%3}};" : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3]), "r"(B[0]), "r"(B[1]));
 {SUM}""",
-        1, 32, a, b, zeros(16, 8), want={2: exact[0] @ exact[1]}, rtol=1e-4,
-        flaws=[Flaw("raised", "asm volatile(\"mma", "    asm volatile", "    if (lane < 16) asm volatile", "32 lanes")]
-        if dtype else (),
-    )  # fmt: skip
+        1,
+        32,
+        a,
+        b,
+        zeros(16, 8),
+        want={2: exact[0] @ exact[1]},
+        rtol=1e-4,
+        flaws=[
+            Flaw(
+                "raised",
+                'asm volatile("mma',
+                "    asm volatile",
+                "    if (lane < 16) asm volatile",
+                "32 lanes",
+            )
+        ]
+        if dtype
+        else (),
+    )
 TF = (random(16, 8) * 4).astype(np.float16).astype(np.float32)
 CASES(
     "mma.sync m16n8k8 of tf32",
@@ -50,8 +73,14 @@ CASES(
                  "{{%0,%1,%2,%3}};" : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3]), "r"(B[0]), "r"(B[1]));
 {SUM}""",
-    1, 32, TF, TF[:8].copy(), zeros(16, 8), want={2: TF @ TF[:8]}, rtol=1e-4,
-)  # fmt: skip
+    1,
+    32,
+    TF,
+    TF[:8].copy(),
+    zeros(16, 8),
+    want={2: TF @ TF[:8]},
+    rtol=1e-4,
+)
 S8 = below(200, 16, 32, dtype=np.int16).astype(np.int8)
 CASES(
     "mma.sync m16n8k32 of s8",
@@ -63,8 +92,13 @@ CASES(
                  "{{%0,%1,%2,%3}};" : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
                  : "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3]), "r"(B[0]), "r"(B[1]));
 {SUM}""",
-    1, 32, S8, S8[:8].copy(), zeros(16, 8, dtype=np.int32), want={2: S8.astype(int) @ S8[:8].astype(int).T},
-)  # fmt: skip
+    1,
+    32,
+    S8,
+    S8[:8].copy(),
+    zeros(16, 8, dtype=np.int32),
+    want={2: S8.astype(int) @ S8[:8].astype(int).T},
+)
 H = random(16, 16).astype(np.float16)
 CASES(
     "ldmatrix, plain and transposed, with mma.sync",
@@ -90,13 +124,23 @@ __global__ void k(const half* a, const half* b, float* d) {
         for (int i = 0; i < 4; ++i) d[(lane / 4 + 8 * (i / 2)) * 16 + 8 * n + lane % 4 * 2 + i % 2] = c[i];
     }
 }""",
-    1, 32, H, H.T.copy(), zeros(16, 16), want={2: H.astype("f4") @ H.T.astype("f4")}, rtol=1e-4,
+    1,
+    32,
+    H,
+    H.T.copy(),
+    zeros(16, 16),
+    want={2: H.astype("f4") @ H.T.astype("f4")},
+    rtol=1e-4,
     flaws=[
         Flaw("race", "ldmatrix.sync.aligned.m8n8.x4.shared", "    __syncwarp();\n", ""),
-        Flaw("unset", "ldmatrix.sync.aligned.m8n8.x4.shared", "((uint4*)sa)[lane] =",
-             "if (lane < 31) ((uint4*)sa)[lane] ="),
+        Flaw(
+            "unset",
+            "ldmatrix.sync.aligned.m8n8.x4.shared",
+            "((uint4*)sa)[lane] =",
+            "if (lane < 31) ((uint4*)sa)[lane] =",
+        ),
     ],
-)  # fmt: skip
+)
 WMMA = """#include <mma.h>
 using namespace nvcuda;
 __global__ void gemm(const half* a, const half* b, float* c, float* d, int M, int N, int K, float alpha, float beta) {
@@ -116,15 +160,37 @@ __global__ void gemm(const half* a, const half* b, float* c, float* d, int M, in
         c_frag.x[i] = alpha * acc_frag.x[i] + beta * c_frag.x[i];
     wmma::store_matrix_sync(d + warpM * 16 * N + warpN * 16, c_frag, N, wmma::mem_row_major);
 }"""
-WA, WB = random(32, 48).astype(np.float16), (random(48, 32) - 0.5).astype(np.float16)
+WA = random(32, 48).astype(np.float16)
+WB = (random(48, 32) - 0.5).astype(np.float16)
 WC = random(32, 32)
 CASES(
-    "wmma 16 x 16 x 16", WMMA, 1, (64, 2), WA, WB.T.copy(), WC, zeros(32, 32), 32, 32, 48, 2.0, 0.5, rtol=1e-4,
+    "wmma 16 x 16 x 16",
+    WMMA,
+    1,
+    (64, 2),
+    WA,
+    WB.T.copy(),
+    WC,
+    zeros(32, 32),
+    32,
+    32,
+    48,
+    2.0,
+    0.5,
+    rtol=1e-4,
     want={3: 2 * (WA.astype("f4") @ WB.astype("f4")) + 0.5 * WC},
     # 4 warps, 3 steps: 16 rows of 32 bytes, a sector each; of d 16 rows of 64 bytes.
     counts={"a load": Want(12, 4 * 3 * 16), "d store": Want(8, 4 * 32)},
-    flaws=[Flaw("outside", "load_matrix_sync(a_frag", "a + warpM * 16 * K + i", "a + (warpM * 16 + 1) * K + i", "a[")],
-)  # fmt: skip
+    flaws=[
+        Flaw(
+            "outside",
+            "load_matrix_sync(a_frag",
+            "a + warpM * 16 * K + i",
+            "a + (warpM * 16 + 1) * K + i",
+            "a[",
+        )
+    ],
+)
 for name, element, shape in (
     ("wmma with the sum in half, 32 x 8 x 16, from shared memory", "half", (32, 8, 16)),
     ("wmma of s8, 8 x 32 x 16", "signed char", (8, 32, 16)),
@@ -133,18 +199,27 @@ for name, element, shape in (
     ("wmma of double", "double", (8, 8, 4)),
 ):
     m, n, k = shape
-    made = {"half": np.float16, "signed char": np.int8, "double": np.float64}.get(element, np.float32)
-    full = {"half": np.float16, "signed char": np.int32, "double": np.float64}.get(element, np.float32)
+    made = {"half": np.float16, "signed char": np.int8, "double": np.float64}.get(
+        element, np.float32
+    )
+    full = {"half": np.float16, "signed char": np.int32, "double": np.float64}.get(
+        element, np.float32
+    )
     a, b = (
-        below(100, *s, dtype=np.int8) - np.int8(50) if made is np.int8 else (4 * random(*s)).astype("f2").astype(made)
+        below(100, *s, dtype=np.int8) - np.int8(50)
+        if made is np.int8
+        else (4 * random(*s)).astype("f2").astype(made)
         for s in ((m, k), (k, n))
     )
     given = [a, b]
     if "bfloat" in element:
         given = [(bf16(x).view(np.uint32) >> 16).astype(np.uint16) for x in (a, b)]
-        a, b = bf16(a), bf16(b)
+        a = bf16(a)
+        b = bf16(b)
     stored = {"wmma::precision::tf32": "float"}.get(element, element)
-    total = {np.float16: "half", np.int32: "int", np.float64: "double"}.get(full, "float")
+    total = {np.float16: "half", np.int32: "int", np.float64: "double"}.get(
+        full, "float"
+    )
     CASES(
         name,
         f"""#include <mma.h>
@@ -162,8 +237,14 @@ __global__ void k(const {stored}* a, const {stored}* b, {total}* d) {{
     wmma::mma_sync(fc, fa, fb, fc);
     wmma::store_matrix_sync(d, fc, {m}, wmma::mem_col_major);
 }}""",
-        1, 32, *given, zeros(n, m, dtype=full), rtol=1e-2 if full is np.float16 else 1e-4,
+        1,
+        32,
+        *given,
+        zeros(n, m, dtype=full),
+        rtol=1e-2 if full is np.float16 else 1e-4,
         want={2: (a.astype("f8") @ b.astype("f8") + 1).T},
         # Of doubles each lane loads here what it stored itself.
-        flaws=[Flaw("race", "load_matrix_sync(fa", "    __syncwarp();\n", "")] if element != "double" else [],
-    )  # fmt: skip
+        flaws=[Flaw("race", "load_matrix_sync(fa", "    __syncwarp();\n", "")]
+        if element != "double"
+        else [],
+    )

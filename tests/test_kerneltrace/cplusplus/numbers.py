@@ -1,4 +1,6 @@
-"""Arithmetic: integers and bits, 16-bit floats, doubles, fast math, division of 64 bits, inline PTX."""
+"""Arithmetic: integers and bits, 16-bit floats, doubles, fast math, division of 64
+bits, inline PTX.
+"""
 
 import numpy as np
 
@@ -13,7 +15,11 @@ HALF = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
 def bf16(x):
     """float32 rounded to bfloat16, as float32."""
     bits = np.asarray(x, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    return (
+        ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000)
+        .astype(np.uint32)
+        .view(np.float32)
+    )
 
 
 CASES(
@@ -27,8 +33,15 @@ CASES(
         y[i] = __hgt2(v, scale).x == __float2half(1.0f) ? v : __hmul2(v, v);
     }
 }""",
-    1, 16, H, zeros(64, dtype=np.float16), 32, 2.0, rtol=2e-3, want={1: None},
-)  # fmt: skip
+    1,
+    16,
+    H,
+    zeros(64, dtype=np.float16),
+    32,
+    2.0,
+    rtol=2e-3,
+    want={1: None},
+)
 V = np.maximum(2 * H.astype("f4") + 1, 0).astype("f2")
 CASES.found["half2 with a loop over pairs"].want[1] = np.where(
     V[0::2].repeat(2) > 2, V, (V.astype("f4") ** 2).astype("f2")
@@ -45,9 +58,18 @@ CASES(
     z[i] = __half2float(hrcp(__hadd(__habs(v), __float2half(1.f)))) + __half2int_rn(v)
            + __half2float(hlog2(__habs(v) + half(1)));
 }""",
-    1, 64, H, zeros(64, dtype=np.float16), zeros(64), rtol=1e-2,
-    want={2: 1 / (np.abs(H.astype("f4")) + 1) + np.rint(H) + np.log2(np.abs(H.astype("f4")) + 1)},
-)  # fmt: skip
+    1,
+    64,
+    H,
+    zeros(64, dtype=np.float16),
+    zeros(64),
+    rtol=1e-2,
+    want={
+        2: 1 / (np.abs(H.astype("f4")) + 1)
+        + np.rint(H)
+        + np.log2(np.abs(H.astype("f4")) + 1)
+    },
+)
 CASES(
     "bfloat16 pairs",
     HALF
@@ -78,8 +100,16 @@ __global__ void k(const float* x, float* y, unsigned* z) {
     asm("{ .reg .u32 a; bfe.u32 a, %1, 3, 7; mad.lo.u32 %0, a, 2, %1; }" : "=r"(w) : "r"(w));
     z[i] = w + lane_id();
 }""",
-    1, 64, X, zeros(64), zeros(64, dtype=np.uint32),
-    want={1: np.where(X > 0.5, 2 * X, X),
-          2: [(w := i ^ 255 ^ i << 4) + 2 * (w >> 3 & 127) + i % 32 for i in range(64)]},
-    flaws=[Flaw("outside", "st.global.f32", '::"l"(y + i)', '::"l"(y + i + 1)', "y[64]")],
-)  # fmt: skip
+    1,
+    64,
+    X,
+    zeros(64),
+    zeros(64, dtype=np.uint32),
+    want={
+        1: np.where(X > 0.5, 2 * X, X),
+        2: [(w := i ^ 255 ^ i << 4) + 2 * (w >> 3 & 127) + i % 32 for i in range(64)],
+    },
+    flaws=[
+        Flaw("outside", "st.global.f32", '::"l"(y + i)', '::"l"(y + i + 1)', "y[64]")
+    ],
+)

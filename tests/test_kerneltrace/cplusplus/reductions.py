@@ -1,4 +1,6 @@
-"""Reductions: M. Harris's first (Optimizing Parallel Reduction in CUDA, 2007), and one by shuffles."""
+"""Reductions: M. Harris's first (Optimizing Parallel Reduction in CUDA, 2007), and one
+by shuffles.
+"""
 
 import numpy as np
 
@@ -22,16 +24,36 @@ CASES(
     }
     if (tid == 0) g_out[blockIdx.x] = sdata[0];
 }""",
-    2, 64, X, zeros(2), shared_bytes=256, want={1: X.reshape(2, 64).sum(axis=1)},
+    2,
+    64,
+    X,
+    zeros(2),
+    shared_bytes=256,
+    want={1: X.reshape(2, 64).sum(axis=1)},
     # 2 blocks of 64 threads, 4 warps
     counts={"g_in load": Want(4, 16), "g_out store": Want(2, 2)},
     flaws=[
-        Flaw("race", "sdata[tid] +=", "        __syncthreads();\n    }", "    }", "no barrier lies between"),
-        Flaw("race", "sdata[tid] +=", "sdata[tid] = g_in[i];\n    __syncthreads();", "sdata[tid] = g_in[i];"),
-        Flaw("barrier", "__syncthreads(); }", "sdata[tid] += sdata[tid + s];\n        __syncthreads();",
-             "{ sdata[tid] += sdata[tid + s];\n        __syncthreads(); }"),
+        Flaw(
+            "race",
+            "sdata[tid] +=",
+            "        __syncthreads();\n    }",
+            "    }",
+            "no barrier lies between",
+        ),
+        Flaw(
+            "race",
+            "sdata[tid] +=",
+            "sdata[tid] = g_in[i];\n    __syncthreads();",
+            "sdata[tid] = g_in[i];",
+        ),
+        Flaw(
+            "barrier",
+            "__syncthreads(); }",
+            "sdata[tid] += sdata[tid + s];\n        __syncthreads();",
+            "{ sdata[tid] += sdata[tid + s];\n        __syncthreads(); }",
+        ),
     ],
-)  # fmt: skip
+)
 X7 = random(1000)
 SHUFFLE = """__inline__ __device__ float warpReduceSum(float val) {
     for (int offset = warpSize / 2; offset > 0; offset /= 2)
@@ -58,11 +80,28 @@ CASES(
     sum = blockReduceSum(sum);
     if (threadIdx.x == 0) out[blockIdx.x] = sum;
 }""",
-    2, 128, X7, zeros(2), 1000, want={1: np.pad(X7, (0, 24)).reshape(-1, 2, 128).sum(axis=(0, 2))},
+    2,
+    128,
+    X7,
+    zeros(2),
+    1000,
+    want={1: np.pad(X7, (0, 24)).reshape(-1, 2, 128).sum(axis=(0, 2))},
     flaws=[
         Flaw("race", "? shared[lane] : 0", "    __syncthreads();\n", ""),
-        Flaw("unset", "? shared[lane]", "threadIdx.x < blockDim.x / warpSize", "threadIdx.x < warpSize", "shared[4]"),
+        Flaw(
+            "unset",
+            "? shared[lane]",
+            "threadIdx.x < blockDim.x / warpSize",
+            "threadIdx.x < warpSize",
+            "shared[4]",
+        ),
         Flaw("outside", "sum += in[i]", "i < N;", "i <= N;", "in[1000]"),
-        Flaw("undefined", "__shfl_down_sync", "if (wid == 0) val", "if (threadIdx.x < 3) val", "lane 16"),
+        Flaw(
+            "undefined",
+            "__shfl_down_sync",
+            "if (wid == 0) val",
+            "if (threadIdx.x < 3) val",
+            "lane 16",
+        ),
     ],
-)  # fmt: skip
+)

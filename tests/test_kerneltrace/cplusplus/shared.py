@@ -23,16 +23,42 @@ CASES(
     __syncthreads();
     atomicAdd(&(histo[threadIdx.x]), temp[threadIdx.x]);
 }""",
-    2, 256, BYTES, 1000, zeros(256, dtype=np.uint32), want={2: COUNTS},
+    2,
+    256,
+    BYTES,
+    1000,
+    zeros(256, dtype=np.uint32),
+    want={2: COUNTS},
     counts={"buffer load": Want(32, 32), "histo atomic": Want(16, 64)},
     flaws=[
-        Flaw("race", "atomicAdd(&temp[buffer[i]], 1)", "temp[threadIdx.x] = 0;\n    __syncthreads();",
-             "temp[threadIdx.x] = 0;"),
-        Flaw("unset", "atomicAdd(&temp[buffer[i]], 1)", "temp[threadIdx.x] = 0;", "", "temp"),
-        Flaw("race", "temp[buffer[i]]++", "atomicAdd(&temp[buffer[i]], 1)", "temp[buffer[i]]++"),
-        Flaw("outside", "atomicAdd(&temp[buffer[i]], 1)", "temp[256]", "temp[255]", "temp[255]"),
+        Flaw(
+            "race",
+            "atomicAdd(&temp[buffer[i]], 1)",
+            "temp[threadIdx.x] = 0;\n    __syncthreads();",
+            "temp[threadIdx.x] = 0;",
+        ),
+        Flaw(
+            "unset",
+            "atomicAdd(&temp[buffer[i]], 1)",
+            "temp[threadIdx.x] = 0;",
+            "",
+            "temp",
+        ),
+        Flaw(
+            "race",
+            "temp[buffer[i]]++",
+            "atomicAdd(&temp[buffer[i]], 1)",
+            "temp[buffer[i]]++",
+        ),
+        Flaw(
+            "outside",
+            "atomicAdd(&temp[buffer[i]], 1)",
+            "temp[256]",
+            "temp[255]",
+            "temp[255]",
+        ),
     ],
-)  # fmt: skip
+)
 LINE = random(256)
 PADDED = np.pad(LINE, 3)
 CASES(
@@ -55,17 +81,38 @@ __global__ void stencil_1d(const float *in, float *out, int n) {
         result += coefficients[offset + RADIUS] * temp[lindex + offset];
     out[gindex] = result;
 }""",
-    4, 64, LINE, zeros(256), 256,
+    4,
+    64,
+    LINE,
+    zeros(256),
+    256,
     want={1: sum(c * PADDED[k : k + 256] for k, c in enumerate((1, 2, 3, 4, 3, 2, 1)))},
     flaws=[
         Flaw("race", "result += coefficients", "    __syncthreads();\n", ""),
-        Flaw("outside", "gindex + BLOCK_SIZE", "gindex + BLOCK_SIZE < n ? in[gindex + BLOCK_SIZE] : 0",
-             "in[gindex + BLOCK_SIZE]", "in[256]"),
-        Flaw("unset", "result += coefficients", "threadIdx.x < RADIUS", "threadIdx.x < RADIUS - 1", "temp"),
-        Flaw("outside", "temp[lindex + offset]", "offset <= RADIUS", "offset <= RADIUS + 1"),
+        Flaw(
+            "outside",
+            "gindex + BLOCK_SIZE",
+            "gindex + BLOCK_SIZE < n ? in[gindex + BLOCK_SIZE] : 0",
+            "in[gindex + BLOCK_SIZE]",
+            "in[256]",
+        ),
+        Flaw(
+            "unset",
+            "result += coefficients",
+            "threadIdx.x < RADIUS",
+            "threadIdx.x < RADIUS - 1",
+            "temp",
+        ),
+        Flaw(
+            "outside",
+            "temp[lindex + offset]",
+            "offset <= RADIUS",
+            "offset <= RADIUS + 1",
+        ),
     ],
-)  # fmt: skip
-A, B = random(64, 64), np.random.default_rng(3).random((64, 64)).astype("f4")
+)
+A = random(64, 64)
+B = np.random.default_rng(3).random((64, 64)).astype("f4")
 CASES(
     "a product of matrices with float4, registers and two buffers",
     """template <const int BM, const int BN, const int BK, const int TM, const int TN>
@@ -115,13 +162,32 @@ __global__ void __launch_bounds__((BM * BN) / (TM * TN)) sgemm(int M, int N, int
         }
 }
 template __global__ void sgemm<32, 32, 8, 4, 4>(int, int, int, float, float *, float *, float, float *);""",
-    (2, 2), 64, 64, 64, 64, 2.0, A, B, 0.5, np.ones((64, 64), "f4"), want={7: 2 * (A @ B) + 0.5},
-    # 4 blocks x 8 steps x 2 warps; of A a warp loads 16 rows of 8 numbers, of B four rows of 32.
-    counts={"A load": Want(64, 1024), "B load": Want(64, 1024), "C store": Want(32, 512)},
+    (2, 2),
+    64,
+    64,
+    64,
+    64,
+    2.0,
+    A,
+    B,
+    0.5,
+    np.ones((64, 64), "f4"),
+    want={7: 2 * (A @ B) + 0.5},
+    # 4 blocks x 8 steps x 2 warps; of A a warp loads 16 rows of 8 numbers, of B four
+    # rows of 32.
+    counts={
+        "A load": Want(64, 1024),
+        "B load": Want(64, 1024),
+        "C store": Want(32, 512),
+    },
     flaws=[
         Flaw("race", "regM[i] = As", "load(buf ^ 1)", "load(buf)"),
-        Flaw("misaligned", "&B[innerRowB * N", "&B[innerRowB * N + innerCol",
-             "&B[innerRowB * N + 1 + innerCol"),
+        Flaw(
+            "misaligned",
+            "&B[innerRowB * N",
+            "&B[innerRowB * N + innerCol",
+            "&B[innerRowB * N + 1 + innerCol",
+        ),
         Flaw("outside", "&A[innerRowA * K", "if (bkIdx + BK < K) load", "load", "A["),
     ],
-)  # fmt: skip
+)

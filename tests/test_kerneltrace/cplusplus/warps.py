@@ -1,4 +1,6 @@
-"""Warps and cooperative groups: shuffles, votes, matches, sums of a warp, tiles of threads."""
+"""Warps and cooperative groups: shuffles, votes, matches, sums of a warp, tiles of
+threads.
+"""
 
 import numpy as np
 
@@ -29,10 +31,21 @@ __global__ void sum_kernel_block(float *sum, float *input) {
     float block_sum = reduce_sum(g, temp, v);
     if (g.thread_rank() == 0) sum[blockIdx.x] = block_sum;
 }""",
-    2, 64, zeros(2), X, shared_bytes=256, want={0: X.reshape(2, 64).sum(axis=1)},
-    flaws=[Flaw("race", "val += temp[lane + i]", "        temp[lane] = val;\n        g.sync();",
-             "        temp[lane] = val;")],
-)  # fmt: skip
+    2,
+    64,
+    zeros(2),
+    X,
+    shared_bytes=256,
+    want={0: X.reshape(2, 64).sum(axis=1)},
+    flaws=[
+        Flaw(
+            "race",
+            "val += temp[lane + i]",
+            "        temp[lane] = val;\n        g.sync();",
+            "        temp[lane] = val;",
+        )
+    ],
+)
 CASES(
     "groups: tiles of eight, with shuffles, votes and shared memory",
     GROUPS
@@ -47,11 +60,21 @@ CASES(
     tile.sync();
     y[blockIdx.x * 64 + t] = s[t ^ 7];
 }""",
-    2, 64, N, zeros(128, dtype=np.int32),
-    want={1: [(s := int(N.reshape(-1, 8)[i // 8].sum())) + (s > 3500)
-              + 10000 * sum(t % 3 == 0 for t in range(i % 64 // 8 * 8, i % 64 // 8 * 8 + 8)) for i in range(128)]},
+    2,
+    64,
+    N,
+    zeros(128, dtype=np.int32),
+    want={
+        1: [
+            (s := int(N.reshape(-1, 8)[i // 8].sum()))
+            + (s > 3500)
+            + 10000
+            * sum(t % 3 == 0 for t in range(i % 64 // 8 * 8, i % 64 // 8 * 8 + 8))
+            for i in range(128)
+        ]
+    },
     flaws=[Flaw("race", "s[t ^ 7]", "    tile.sync();\n", "")],
-)  # fmt: skip
+)
 CASES(
     "a vote, a match, a sum and lane masks",
     """__global__ void votes(const int* x, int* y) {
@@ -63,10 +86,23 @@ CASES(
     y[i] = __popc(same) + 100 * leader + 10000 * (__any_sync(~0u, x[i] == 4) + __all_sync(~0u, x[i] < 5))
          + 100000 * pred * (all == 0xffffffffu) + __reduce_add_sync(~0u, x[i]) + __reduce_max_sync(~0u, x[i]) * 1000000;
 }""",
-    2, 64, FIVE, zeros(128, dtype=np.int32),
-    want={1: [(w == w[i % 32]).sum() + 100 * int(np.argmax(w == w[i % 32])) + 10000 * (int((w == 4).any()) + 1) + 100000
-              + w.sum() + 1000000 * w.max() for i in range(128) for w in [FIVE.reshape(4, 32)[i // 32]]]},
-)  # fmt: skip
+    2,
+    64,
+    FIVE,
+    zeros(128, dtype=np.int32),
+    want={
+        1: [
+            (w == w[i % 32]).sum()
+            + 100 * int(np.argmax(w == w[i % 32]))
+            + 10000 * (int((w == 4).any()) + 1)
+            + 100000
+            + w.sum()
+            + 1000000 * w.max()
+            for i in range(128)
+            for w in [FIVE.reshape(4, 32)[i // 32]]
+        ]
+    },
+)
 CASES(
     "shuffles of half a warp, of doubles and of 64 bits",
     """__global__ void widths(const double* x, double* y, long long* z) {
@@ -76,10 +112,16 @@ CASES(
     y[t] = v;
     z[t] = __shfl_sync(0xffffffff, (long long)t << 40, t + 5, 8);
 }""",
-    1, 32, random(32, dtype=np.float64), zeros(32, dtype=np.float64), zeros(32, dtype=np.int64),
-    want={1: random(32, dtype=np.float64).reshape(2, 16).sum(1).repeat(16),
-          2: [((t & ~7) + (t + 5) % 8) << 40 for t in range(32)]},
-)  # fmt: skip
+    1,
+    32,
+    random(32, dtype=np.float64),
+    zeros(32, dtype=np.float64),
+    zeros(32, dtype=np.int64),
+    want={
+        1: random(32, dtype=np.float64).reshape(2, 16).sum(1).repeat(16),
+        2: [((t & ~7) + (t + 5) % 8) << 40 for t in range(32)],
+    },
+)
 CASES(
     "a sum in a branch with the mask of who is there",
     """__global__ void part(const float* x, float* y) {
@@ -91,11 +133,25 @@ CASES(
         if (t % 32 == 0) y[t / 32] = v + (mask == 0xffff ? 0.f : 1000.f);
     }
 }""",
-    1, 64, X[:64].copy(), zeros(2), want={1: X[:64].reshape(2, 32)[:, :16].sum(axis=1)},
+    1,
+    64,
+    X[:64].copy(),
+    zeros(2),
+    want={1: X[:64].reshape(2, 32)[:, :16].sum(axis=1)},
     flaws=[
-        Flaw("lane", "__shfl_down_sync", "__shfl_down_sync(0xffff, v", "__shfl_down_sync(0xffffffff, v",
-             "the mask 0xffffffff names 16 lanes that don't come here"),
-        Flaw("lane", "__shfl_down_sync", "__shfl_down_sync(0xffff, v", "__shfl_down_sync(0x0fff, v",
-             "is not in the mask that it passes itself"),
+        Flaw(
+            "lane",
+            "__shfl_down_sync",
+            "__shfl_down_sync(0xffff, v",
+            "__shfl_down_sync(0xffffffff, v",
+            "the mask 0xffffffff names 16 lanes that don't come here",
+        ),
+        Flaw(
+            "lane",
+            "__shfl_down_sync",
+            "__shfl_down_sync(0xffff, v",
+            "__shfl_down_sync(0x0fff, v",
+            "is not in the mask that it passes itself",
+        ),
     ],
-)  # fmt: skip
+)

@@ -41,7 +41,8 @@ def the_last_block_with_a_fence_of_the_block(x, parts, count, out):
 @CASES("race", 4, 32, floats(128), zeros(128), whole(1), zeros(1))
 def a_fence_of_thread_0_for_all(x, parts, count, out):
     last = cuda.shared.array(1, int32)
-    t, i = cuda.threadIdx.x, cuda.grid(1)
+    t = cuda.threadIdx.x
+    i = cuda.grid(1)
     parts[i] = x[i]
     if t == 0:
         cuda.threadfence()

@@ -11,7 +11,9 @@ FULL = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, its launch, and the kinds of findings of which it must have one; none for a correct kernel."""
+    """A kernel, its launch, and the kinds of findings of which it must have one; none
+    for a correct kernel.
+    """
 
     kernel: Callable[..., None]
     grid: Any
@@ -22,16 +24,22 @@ class Case:
 
 
 class Cases:
-    """Collects cases: `@cases("race", 1, 64, floats(64))` above a kernel, whose name is the case's."""
+    """Collects cases: `@cases("race", 1, 64, floats(64))` above a kernel, whose name is
+    the case's.
+    """
 
     def __init__(self) -> None:
         self.found: dict[str, Case] = {}
 
-    def __call__(self, kinds: str, grid: Any, block: Any, *args: Any, **options: Any) -> Callable[[Any], Any]:
+    def __call__(
+        self, kinds: str, grid: Any, block: Any, *args: Any, **options: Any
+    ) -> Callable[[Any], Any]:
         def add(kernel: Callable[..., None]) -> Callable[..., None]:
             name = kernel.__name__.replace("_", " ")
             assert name not in self.found, name
-            self.found[name] = Case(kernel, grid, block, args, frozenset(kinds.split()), options)
+            self.found[name] = Case(
+                kernel, grid, block, args, frozenset(kinds.split()), options
+            )
             return kernel
 
         return add

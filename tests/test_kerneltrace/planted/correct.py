@@ -55,7 +55,8 @@ def a_guard_that_returns_before_a_barrier(x, y):
 
 @CASES("", 2, 64, floats(100), zeros(100))
 def threads_that_return_one_after_another(x, y):
-    t, i = cuda.threadIdx.x, cuda.grid(1)
+    t = cuda.threadIdx.x
+    i = cuda.grid(1)
     for k in range(3):
         if t < 16 * k:
             return

@@ -1,4 +1,6 @@
-"""Correct kernels whose threads hand data on by fences and flags, by locks, or by places that atomics give."""
+"""Correct kernels whose threads hand data on by fences and flags, by locks, or by
+places that atomics give.
+"""
 
 import numpy as np
 from numba import cuda, float32, int32
@@ -12,7 +14,8 @@ CASES = Cases()
 def last_block_done(x, parts, count, total):
     s = cuda.shared.array(64, float32)
     last = cuda.shared.array(1, int32)
-    t, b = cuda.threadIdx.x, cuda.blockIdx.x
+    t = cuda.threadIdx.x
+    b = cuda.blockIdx.x
     s[t] = x[cuda.grid(1)]
     cuda.syncthreads()
     d = 32
@@ -36,7 +39,8 @@ def last_block_done(x, parts, count, total):
 @CASES("", 3, 32, floats(96), zeros(96), whole(1), zeros(32))
 def last_block_done_after_everybodys_fence(x, parts, count, total):
     last = cuda.shared.array(1, int32)
-    t, i = cuda.threadIdx.x, cuda.grid(1)
+    t = cuda.threadIdx.x
+    i = cuda.grid(1)
     parts[i] = x[i]
     cuda.threadfence()
     cuda.syncthreads()
@@ -63,7 +67,9 @@ def lock_between_blocks(count, lock):
 @CASES("", 6, 32, floats(192), zeros(7), whole(6), zeros(192))
 def chained_scan(x, sums, ready, y):
     s = cuda.shared.array(1, float32)
-    t, b, i = cuda.threadIdx.x, cuda.blockIdx.x, cuda.grid(1)
+    t = cuda.threadIdx.x
+    b = cuda.blockIdx.x
+    i = cuda.grid(1)
     if t == 0:
         before = float32(0)
         if b > 0:

@@ -73,7 +73,8 @@ def a_syncwarp_of_too_few_lanes(y):
 @CASES("race", 1, 64, floats(64))
 def a_swap_by_both_of_its_threads(x):
     t = cuda.threadIdx.x
-    a, b = x[t], x[63 - t]
+    a = x[t]
+    b = x[63 - t]
     x[t] = b
     x[63 - t] = a
 
@@ -91,7 +92,8 @@ def shared_counters_that_nobody_clears(x, h):
 @CASES("unset", 2, 64, floats(128), zeros(128))
 def a_halo_that_nobody_loads(x, y):
     s = cuda.shared.array(66, float32)
-    t, i = cuda.threadIdx.x, cuda.grid(1)
+    t = cuda.threadIdx.x
+    i = cuda.grid(1)
     s[t + 1] = x[i]
     cuda.syncthreads()
     y[i] = s[t] + s[t + 2]

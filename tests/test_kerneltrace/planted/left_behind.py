@@ -1,4 +1,6 @@
-"""Mistakes in what a launch leaves behind: results that depend on the order, missing ones, values of nowhere."""
+"""Mistakes in what a launch leaves behind: results that depend on the order, missing
+ones, values of nowhere.
+"""
 
 from numba import cuda, float32
 

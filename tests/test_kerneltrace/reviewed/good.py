@@ -1,4 +1,6 @@
-"""Kernels as textbooks and libraries write them, in which there is nothing to remark."""
+"""Kernels as textbooks and libraries write them, in which there is
+nothing to remark.
+"""
 
 import math
 
@@ -46,7 +48,8 @@ def histogram_in_shared_memory(x, counts):
 
 
 def softmax_of_a_row(x, y):
-    row, lane = cuda.blockIdx.x * 8 + cuda.threadIdx.y, cuda.threadIdx.x
+    row = cuda.blockIdx.x * 8 + cuda.threadIdx.y
+    lane = cuda.threadIdx.x
     most = float32(-math.inf)
     for k in range(lane, x.shape[1], 32):
         most = max(most, x[row, k])
@@ -64,7 +67,9 @@ def softmax_of_a_row(x, y):
 def heat_in_float64(u, v):
     i, j = cuda.grid(2)
     if 0 < i < u.shape[1] - 1 and 0 < j < u.shape[0] - 1:
-        v[j, i] = u[j, i] + float64(0.1) * (u[j - 1, i] + u[j + 1, i] + u[j, i - 1] + u[j, i + 1] - 4 * u[j, i])
+        v[j, i] = u[j, i] + float64(0.1) * (
+            u[j - 1, i] + u[j + 1, i] + u[j, i - 1] + u[j, i + 1] - 4 * u[j, i]
+        )
 
 
 def floats(*shape):
@@ -114,8 +119,18 @@ GOOD = [
     good(sum_of_a_block, 4, 256, lambda: (floats(N), np.zeros(1, np.float32))),
     good(histogram_in_shared_memory, 4, 256, lambda: (whole(256, N), whole(1, 256))),
     good(softmax_of_a_row, 2, (32, 8), lambda: (floats(16, 128), floats(16, 128))),
-    good(heat_in_float64, (2, 8), (32, 8), lambda: (floats(64, 64).astype(float), floats(64, 64).astype(float))),
+    good(
+        heat_in_float64,
+        (2, 8),
+        (32, 8),
+        lambda: (floats(64, 64).astype(float), floats(64, 64).astype(float)),
+    ),
     good(COPY, 4, 256, lambda: (floats(N), floats(N), 1024)),
     good(SUM, 4, 256, lambda: (floats(N), np.zeros(1, np.float32), N)),
-    good(DOT, 4, 256, lambda: (floats(N).astype(float), floats(N).astype(float), np.zeros(4), N)),
+    good(
+        DOT,
+        4,
+        256,
+        lambda: (floats(N).astype(float), floats(N).astype(float), np.zeros(4), N),
+    ),
 ]

@@ -12,7 +12,8 @@ N = 1024
 
 @cuda.jit(device=True)
 def gelu(v):
-    return 0.5 * v * (1.0 + math.tanh(0.7978845608 * (v + 0.044715 * v * v * v)))  # here
+    # here
+    return 0.5 * v * (1.0 + math.tanh(0.7978845608 * (v + 0.044715 * v * v * v)))
 
 
 def activation(x, y):
@@ -99,14 +100,48 @@ def whole(high, n):
 
 
 WASTEFUL = [
-    Planted("float64", activation, 4, 256, lambda: (floats(N), floats(N)), {}, gelu.py_func),
+    Planted(
+        "float64", activation, 4, 256, lambda: (floats(N), floats(N)), {}, gelu.py_func
+    ),
     Planted("divergence", turns_by_lane, 4, 256, lambda: (floats(N), floats(N))),
-    Planted("occupancy", whole_columns, 4, 128, lambda: (floats(4096), floats(512)), {"device": "T4"}),
+    Planted(
+        "occupancy",
+        whole_columns,
+        4,
+        128,
+        lambda: (floats(4096), floats(512)),
+        {"device": "T4"},
+    ),
     Planted("float64", SIGMOID, 4, 256, lambda: (floats(N), floats(N), N)),
-    Planted("bank conflicts", COUNTS_OF_ITS_OWN, 2, 64, lambda: (whole(32, 2048), whole(1, 64))),
-    Planted("uncoalesced", A_ROW_EACH, 2, 128, lambda: (floats(256, 64), floats(64), floats(256), 64)),
+    Planted(
+        "bank conflicts",
+        COUNTS_OF_ITS_OWN,
+        2,
+        64,
+        lambda: (whole(32, 2048), whole(1, 64)),
+    ),
+    Planted(
+        "uncoalesced",
+        A_ROW_EACH,
+        2,
+        128,
+        lambda: (floats(256, 64), floats(64), floats(256), 64),
+    ),
     Planted("atomics", HISTOGRAM, 4, 256, lambda: (whole(2, N), whole(1, 16), N)),
-    Planted("narrow loads", GREY, 4, 256, lambda: (np.ones(4 * N, np.uint8), np.zeros(N, np.uint8), N)),
-    Planted("occupancy", MANY_REGISTERS, 4, 256, lambda: (floats(N), floats(N)), {"registers": 200}),
+    Planted(
+        "narrow loads",
+        GREY,
+        4,
+        256,
+        lambda: (np.ones(4 * N, np.uint8), np.zeros(N, np.uint8), N),
+    ),
+    Planted(
+        "occupancy",
+        MANY_REGISTERS,
+        4,
+        256,
+        lambda: (floats(N), floats(N)),
+        {"registers": 200},
+    ),
     Planted("barrier", NO_SHARED, 4, 256, lambda: (floats(N), floats(N))),
-]  # fmt: skip
+]

@@ -1,10 +1,22 @@
-"""Kernels whose counts a textbook gives: derived by hand, compared with lab.trace, and with a GPU's own counters."""
+"""Kernels whose counts a textbook gives: derived by hand, compared with lab.trace, and
+with a GPU's own counters.
+"""
 
-from tests.test_kerneltrace.textbook import arithmetic, coalescing, cooperation, sharing, structures
+from tests.test_kerneltrace.textbook import (
+    arithmetic,
+    coalescing,
+    cooperation,
+    sharing,
+    structures,
+)
 from tests.test_kerneltrace.textbook.entry import Entry, Want
 
 ENTRIES = (
-    *coalescing.ENTRIES, *sharing.ENTRIES, *cooperation.ENTRIES, *arithmetic.ENTRIES, *structures.ENTRIES,
-)  # fmt: skip
+    *coalescing.ENTRIES,
+    *sharing.ENTRIES,
+    *cooperation.ENTRIES,
+    *arithmetic.ENTRIES,
+    *structures.ENTRIES,
+)
 
 __all__ = ["ENTRIES", "Entry", "Want"]

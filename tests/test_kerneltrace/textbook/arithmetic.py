@@ -1,8 +1,10 @@
-"""Arithmetic of all kinds: which of it is floating-point work, by the types that numba gives it, and who executes it.
+"""Arithmetic of all kinds: which of it is floating-point work, by the types that numba
+gives it, and who executes it.
 
-Each kernel has 2 blocks of 128 threads: 8 warps, and a FLOP a thread is 256. An operator counts by the type of its
-result, a function as floating-point work where an argument or the result is such a number; casts and comparisons count
-nothing. A complex product is 6 FLOP, a complex sum 2.
+Each kernel has 2 blocks of 128 threads: 8 warps, and a FLOP a thread is 256. An
+operator counts by the type of its result, a function as floating-point work where an
+argument or the result is such a number; casts and comparisons count nothing. A complex
+product is 6 FLOP, a complex sum 2.
 """
 
 import math
@@ -14,13 +16,17 @@ from numba import cuda, float32, uint32
 from tests.test_kerneltrace.textbook.entry import Entry, Want
 
 N = 256
-LOAD, STORE = {"x load": Want(8, 32)}, {"y store": Want(8, 32)}
+LOAD = {"x load": Want(8, 32)}
+STORE = {"y store": Want(8, 32)}
 FULL = {**LOAD, **STORE}
 COEFFICIENTS = (1.0, 2.0, 3.0, 4.0)
 
 
 def xy(dtype=np.float32, start=0):
-    return lambda put: (put(np.arange(start, start + N).astype(dtype)), put(np.zeros(N, dtype)))
+    return lambda put: (
+        put(np.arange(start, start + N).astype(dtype)),
+        put(np.zeros(N, dtype)),
+    )
 
 
 def loads(sites):
@@ -123,7 +129,8 @@ def casts(y):
 
 def polynomial(x, y):
     i = cuda.grid(1)
-    v, total = x[i], 0.0
+    v = x[i]
+    total = 0.0
     for c in COEFFICIENTS:
         total = total * v + c
     y[i] = total
@@ -194,76 +201,173 @@ def early_return(x, y):
 
 
 ENTRIES = (
-    Entry("names that begin with int", misleading_names, 2, 128, xy(), FULL, flop=2 * N),
+    Entry(
+        "names that begin with int", misleading_names, 2, 128, xy(), FULL, flop=2 * N
+    ),
     # 2 * float and the sum; 2 * i is an integer, in the same function.
-    Entry("one function for two types", generic_function, 2, 128, xy(), FULL, flop=2 * N),
+    Entry(
+        "one function for two types", generic_function, 2, 128, xy(), FULL, flop=2 * N
+    ),
     # Two norms of 2 products, a sum and a root, and their quotient.
-    Entry("functions that call functions", nested_functions, 2, 128, xy(), FULL, flop=9 * N),
+    Entry(
+        "functions that call functions",
+        nested_functions,
+        2,
+        128,
+        xy(),
+        FULL,
+        flop=9 * N,
+    ),
     # 128 odd threads multiply once, 128 even ones add twice.
     Entry("a ternary", ternary, 2, 128, xy(), FULL, flop=128 + 2 * 128),
-    # 155 threads, 101 to 255, come to the product; from 142 on it is large enough, which parts warp 4 (128 to 159).
-    # It stores in two parts, 128 to 141 and 142 to 159: 2 and 3 sectors.
+    # 155 threads, 101 to 255, come to the product; from 142 on it is large enough,
+    # which parts warp 4 (128 to 159). It stores in two parts, 128 to 141 and 142 to
+    # 159: 2 and 3 sectors.
     Entry(
-        "a condition that is cut short", short_circuit, 2, 128, xy(), {**LOAD, "y store": Want(9, 33)}, (8, 1), 155,
+        "a condition that is cut short",
+        short_circuit,
+        2,
+        128,
+        xy(),
+        {**LOAD, "y store": Want(9, 33)},
+        (8, 1),
+        155,
     ),
     Entry("a root by its own name", imported_root, 2, 128, xy(), FULL, flop=N),
     # The sign, exp, log, sum and quotient.
-    Entry("functions of math", functions, 2, 128, xy(start=1), {**loads(2), **STORE}, flop=5 * N, reads_per_thread=2),
+    Entry(
+        "functions of math",
+        functions,
+        2,
+        128,
+        xy(start=1),
+        {**loads(2), **STORE},
+        flop=5 * N,
+        reads_per_thread=2,
+    ),
     Entry("fma", fused, 2, 128, xy(), FULL, flop=2 * N),
     Entry("min and max", clamp, 2, 128, xy(), FULL, flop=2 * N),
     Entry("absolute value and power", power, 2, 128, xy(), FULL, flop=2 * N),
     Entry("floor, which gives an integer", floor, 2, 128, xy(), FULL, flop=N),
     Entry(
-        "a quotient of integers", quotient, 2, 128, lambda put: (put(np.zeros(N, np.float32)),), STORE, flop=N,
+        "a quotient of integers",
+        quotient,
+        2,
+        128,
+        lambda put: (put(np.zeros(N, np.float32)),),
+        STORE,
+        flop=N,
         reads_per_thread=0,
     ),
     Entry(
-        "index arithmetic", index_arithmetic, 2, 128, lambda put: (put(np.zeros(N, np.float32)),), STORE,
+        "index arithmetic",
+        index_arithmetic,
+        2,
+        128,
+        lambda put: (put(np.zeros(N, np.float32)),),
+        STORE,
         reads_per_thread=0,
     ),
     # float32 times an integer is a product of float64.
     Entry(
-        "a cast, then a product", casts, 2, 128, lambda put: (put(np.zeros(N, np.float32)),), STORE, flop=N,
+        "a cast, then a product",
+        casts,
+        2,
+        128,
+        lambda put: (put(np.zeros(N, np.float32)),),
+        STORE,
+        flop=N,
         reads_per_thread=0,
     ),
     Entry("polynomial", polynomial, 2, 128, xy(), FULL, (8, 0), 8 * N),
     # 8-byte elements: 8 sectors a request.
     Entry(
-        "complex numbers", product_plus, 2, 128, xy(np.complex64), {"x load": Want(24, 192), "y store": Want(8, 64)},
-        flop=8 * N, reads_per_thread=3,
+        "complex numbers",
+        product_plus,
+        2,
+        128,
+        xy(np.complex64),
+        {"x load": Want(24, 192), "y store": Want(8, 64)},
+        flop=8 * N,
+        reads_per_thread=3,
     ),
     # 64 bytes a request.
     Entry(
-        "a sum of float16", double_of, 2, 128, xy(np.float16), {"x load": Want(16, 32), "y store": Want(8, 16)}, flop=N,
+        "a sum of float16",
+        double_of,
+        2,
+        128,
+        xy(np.float16),
+        {"x load": Want(16, 32), "y store": Want(8, 16)},
+        flop=N,
         reads_per_thread=2,
     ),
-    Entry("int32", product_plus, 2, 128, xy(np.int32), {**loads(3), **STORE}, reads_per_thread=3),
     Entry(
-        "uint8", double_of, 2, 128, xy(np.uint8), {"x load": Want(16, 16), "y store": Want(8, 8)}, reads_per_thread=2,
+        "int32",
+        product_plus,
+        2,
+        128,
+        xy(np.int32),
+        {**loads(3), **STORE},
+        reads_per_thread=3,
     ),
-    # A variable that is 0 and then a sum of floats is a float. x[i + k] begins at elements 0 to 3 of a sector: 4 + 3 x
-    # 5 sectors a warp, also where the last warp comes round to element 0.
     Entry(
-        "a sum that starts as an integer", sum_from_integer, 2, 128, xy(), {"x load": Want(32, 8 * 19), **STORE},
-        (8, 0), 4 * N, 4,
+        "uint8",
+        double_of,
+        2,
+        128,
+        xy(np.uint8),
+        {"x load": Want(16, 16), "y store": Want(8, 8)},
+        reads_per_thread=2,
+    ),
+    # A variable that is 0 and then a sum of floats is a float. x[i + k] begins at
+    # elements 0 to 3 of a sector: 4 + 3 x 5 sectors a warp, also where the last warp
+    # comes round to element 0.
+    Entry(
+        "a sum that starts as an integer",
+        sum_from_integer,
+        2,
+        128,
+        xy(),
+        {"x load": Want(32, 8 * 19), **STORE},
+        (8, 0),
+        4 * N,
+        4,
     ),
     # 8 is halved 3 times, with 4 tests.
     Entry(
-        "a loop on floats", halving, 2, 128, lambda put: (put(np.full(N, 8, np.float32)), put(np.zeros(N, np.float32))),
-        FULL, (32, 0), 3 * N,
+        "a loop on floats",
+        halving,
+        2,
+        128,
+        lambda put: (put(np.full(N, 8, np.float32)), put(np.zeros(N, np.float32))),
+        FULL,
+        (32, 0),
+        3 * N,
     ),
     Entry("a hash", hash_of, 2, 128, xy(np.uint32), FULL),
     Entry("a comparison", compared, 2, 128, xy(), FULL),
     Entry(
-        "an element that is added to", accumulated, 2, 128, xy(), {**FULL, "y load": Want(8, 32)}, flop=2 * N,
+        "an element that is added to",
+        accumulated,
+        2,
+        128,
+        xy(),
+        {**FULL, "y load": Want(8, 32)},
+        flop=2 * N,
         reads_per_thread=2,
     ),
     Entry("a sign", negated, 2, 128, xy(), FULL, flop=N),
     # divmod is one function, and then a sum.
     Entry("divmod of floats", quotient_and_rest, 2, 128, xy(), FULL, flop=2 * N),
     Entry(
-        "divmod of integers", quotient_and_rest, 2, 128, xy(np.int64), {"x load": Want(8, 64), "y store": Want(8, 64)},
+        "divmod of integers",
+        quotient_and_rest,
+        2,
+        128,
+        xy(np.int64),
+        {"x load": Want(8, 64), "y store": Want(8, 64)},
     ),
     # The first warp returns; 224 threads multiply twice.
     Entry("an early return", early_return, 2, 128, xy(), FULL, (8, 0), 2 * 224),
-)  # fmt: skip
+)

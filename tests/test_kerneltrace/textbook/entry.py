@@ -1,4 +1,6 @@
-"""What a textbook kernel is: a launch, and the counts that follow from the rules of a GPU's memory by hand."""
+"""What a textbook kernel is: a launch, and the counts that follow from the rules of a
+GPU's memory by hand.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,7 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Want:
-    """Counts of all requests of one kind (load, store, atomic) to one array; wavefronts and ways for shared arrays.
+    """Counts of all requests of one kind (load, store, atomic) to one array; wavefronts
+    and ways for shared arrays.
 
     Collisions are those of atomics.
     """
@@ -23,9 +26,10 @@ class Want:
 class Entry:
     """A kernel written against numba's `cuda`, its launch, and what it asks of memory.
 
-    `args(put)` makes the arguments: every array goes through `put` before views are taken of it, so that
-    `cuda.to_device` gives the same alignments on a GPU. `want` has a key "array kind" for every array and kind of
-    request that the kernel has. `branches` are (all, divergent).
+    `args(put)` makes the arguments: every array goes through `put` before views are
+    taken of it, so that `cuda.to_device` gives the same alignments on a GPU. `want` has
+    a key "array kind" for every array and kind of request that the kernel has.
+    `branches` are (all, divergent).
     """
 
     name: str
