@@ -26,7 +26,7 @@ NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=200
 # NB=04 narrows the tests to one notebook: its form, its exercises, and the notebook as it is and solved.
 NAMES := $(notdir $(wildcard notebooks/$(NB)*.ipynb))
 # The packages beside labkit, whose tests `make test-packages` runs.
-PACKAGE_TESTS := $(wildcard tests/test_kerneltrace tests/test_trainplan tests/test_steptime tests/test_ranks tests/test_instruments.py)
+PACKAGE_TESTS := $(wildcard packages/*/tests tests/test_kerneltrace tests/test_trainplan tests/test_steptime tests/test_ranks tests/test_instruments.py)
 ifdef NB
 TESTS := tests/test_notebooks.py tests/test_exercises -k "$(NB)_ or $(NB)."
 else
@@ -44,7 +44,7 @@ test: setup ## set up, then run the tests: labkit, exercises, solved notebooks; 
 	$(BIN)/python $(PYTEST) $(NBVAL) $(NAMES:%=build/solved/%) $(if $(NB),--nightly $(NAMES:%=notebooks/%)) $(TESTS)
 endif
 
-test-packages: setup ## the tests of kerneltrace, trainplan, steptime and ranks
+test-packages: setup ## the tests of kerneltrace, trainplan, steptime, ranks and gpufacts
 	$(BIN)/python $(PYTEST) $(LEAVE_OUT) $(PACKAGE_TESTS)
 
 # The 50-minute paths that leave out most. Of all, the tests show that no cell needs one that is left out.
@@ -55,11 +55,11 @@ build/paths: setup
 
 test-all: setup ## what `make test` and `make test-packages` run, and browser, graders, book and appendix
 	$(BIN)/python scripts/notebooks.py solved
-	$(BIN)/python $(PYTEST) $(NBVAL) --complete $(LEAVE_OUT) $(NAMES:%=build/solved/%) tests
+	$(BIN)/python $(PYTEST) $(NBVAL) --complete $(LEAVE_OUT) $(NAMES:%=build/solved/%) tests packages
 
 nightly: setup build/paths ## all of every table, the notebooks as they are, all pretend GPUs, soak, Colab's versions
 	$(BIN)/python scripts/notebooks.py solved
-	$(BIN)/python $(PYTEST) $(NBVAL) --nightly $(LEAVE_OUT) $(NAMES:%=build/solved/%) $(NAMES:%=notebooks/%) build/paths tests
+	$(BIN)/python $(PYTEST) $(NBVAL) --nightly $(LEAVE_OUT) $(NAMES:%=build/solved/%) $(NAMES:%=notebooks/%) build/paths tests packages
 	$(BIN)/python -m tests.rehearsal
 	$(BIN)/python -m benchmarks.soak 20
 	$(MAKE) colab-check
@@ -77,7 +77,7 @@ colab-check: ## every notebook with the versions that Google Colab has: 5 GB onc
 	LABKIT_PROFILE=smoke PYTHONPATH=$(CURDIR) $(COLAB) -m pytest -q -o filterwarnings=ignore $(NBVAL) $(or $(NAMES:%=notebooks/%),notebooks)
 
 quick: setup ## the tests to run between two commits, under a minute
-	$(BIN)/python $(PYTEST) -m "not slow" tests
+	$(BIN)/python $(PYTEST) -m "not slow" tests packages
 
 check: setup ## linters, types, and whether the notebooks are canonical
 	$(BIN)/ruff check

@@ -62,13 +62,12 @@ kept = {{
     "KAGGLE_KERNEL_RUN_TYPE": "/kaggle/working",
 }}
 for host in kept.keys() & os.environ.keys():
-    clone = "git clone -q --depth 1 --branch v{version}"
-    !test -d /content/workbook || {{clone}} {address} /content/workbook
+    !test -d /content/workbook || git clone -q --depth 1 --branch v{version} {address} /content/workbook
     !pip install -q "amaranth>=0.5,<0.6" "anywidget>=0.9.13"  # all else is there
     sys.path.insert(0, "/content/workbook")
     # here results outlive the session; on Colab, mount Drive first
     if os.path.isdir(kept[host]):
-        os.environ["LABKIT_HOME"] = os.path.join(kept[host], "labkit")"""
+        os.environ["LABKIT_HOME"] = os.path.join(kept[host], "labkit")"""  # noqa: E501
 # README.md's pictures: the notebook and the cell that draws each.
 PICTURES = {
     "warp_lines.png": ("04", "nb04-51"),

@@ -74,11 +74,11 @@ def same_random_numbers(*generators: torch.Generator) -> Iterator[None]:
         yield
 
 
-def _is_trained(one: object) -> bool:
+def _is_trained(one: Any) -> bool:
     kind = type(one)  # isinstance would ask the object, which may be a proxy
-    return issubclass(kind, _TRAINED) or (
-        issubclass(kind, torch.Tensor) and one.requires_grad and one.is_leaf
-    )  # type: ignore[attr-defined]
+    if issubclass(kind, _TRAINED):
+        return True
+    return issubclass(kind, torch.Tensor) and one.requires_grad and one.is_leaf
 
 
 def _kept(value: Any, undo: contextlib.ExitStack) -> Iterable[Any]:

@@ -281,15 +281,6 @@ def test_no_module_or_type_name_stands_twice():
     assert {name for name in types if types.count(name) > 1} == set()
 
 
-def test_no_file_is_over_300_lines_and_no_function_over_50():
-    for path in FILES:
-        text = path.read_text(encoding="utf-8")
-        assert len(text.splitlines()) <= 300, path
-        for node in nodes(text):
-            if isinstance(node, ast.FunctionDef):
-                assert node.end_lineno - node.lineno < 50, (path, node.name)
-
-
 def test_no_package_prints_but_from_the_command_line():
     for path in FILES:
         calls = [n for n in nodes_of(path) if isinstance(n, ast.Call)]

@@ -128,8 +128,9 @@ def _spread_range(readings_s: list[float]) -> tuple[float, float]:
     ]
     # The methods are names that numpy takes.
     quartiles = [
-        np.percentile(readings_s, [25, 75], method=method) for method in methods
-    ]  # type: ignore[call-overload]
+        np.percentile(readings_s, [25, 75], method=method)  # type: ignore[call-overload]
+        for method in methods
+    ]
     ordered = sorted(readings_s)
     half = len(ordered) // 2
     quartiles.append(

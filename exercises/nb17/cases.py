@@ -87,9 +87,9 @@ class BrokenRun:
         job = mended(self.job, mend, len(self.causes))
         replay = health.run(job, self.fault)
         wrong = health.complaints(replay, job, self.job, self.fault)
-        minutes = _RESTART_MINUTES + sum(
-            int(SETTINGS[name]["minutes"]) for name in mend
-        )  # type: ignore[attr-defined, misc]
+        minutes = _RESTART_MINUTES
+        for name in mend:  # type: ignore[attr-defined]
+            minutes += int(SETTINGS[name]["minutes"])
         outcome = (
             f"The run was repeated with your mend, and isn't healthy. {' '.join(wrong)}"
             if wrong

@@ -244,8 +244,8 @@ class Copies:
                 numbers[i] = barrier.number
                 if of_copies:
                     barrier.copies += self._taken(
-                        lambda copy, number=t.numbers[i]: copy.threads == number
-                    )  # type: ignore[misc]
+                        lambda copy, number=t.numbers[i]: copy.threads == number  # type: ignore[misc]
+                    )
                 barrier.pending -= value * arrives
                 if barrier.pending <= 0:
                     barrier.phase = barrier.phase + 1

@@ -92,8 +92,9 @@ class RankContext:
         trace = self.trace
         # Tuples are made anew with the same fields.
         trace.spans = [
-            (seconds(start), seconds(end), *rest) for start, end, *rest in trace.spans
-        ]  # type: ignore[misc]
+            (seconds(start), seconds(end), *rest)  # type: ignore[misc]
+            for start, end, *rest in trace.spans
+        ]
         trace.arrivals = [(key, seconds(at)) for key, at in trace.arrivals]
 
 
