@@ -61,7 +61,12 @@ def judged(loop: Loop, budget_s: float) -> tuple[str, float]:
     found = lab.profiling.find_bottleneck(step, batches, budget_s=budget_s)
     took_s = time.perf_counter() - start
     right = found.dominant == limit and found.line.startswith(place)
-    word = "right" if right else "in doubt" if found.doubt else "WRONG"
+    if right:
+        word = "right"
+    elif found.doubt:
+        word = "in doubt"
+    else:
+        word = "WRONG"
     shares = ", ".join(
         f"{limit} {share:.0%}" for limit, share in found.shares.items() if share > 0.02
     )
@@ -107,7 +112,12 @@ def exchange_judged(planted: str) -> tuple[str, float]:
     took_s = time.perf_counter() - start
     busy = any(one["busy"] for one in found)
     right = all(one["dominant"] == "communication" for one in found)
-    word = "right" if right else "in doubt" if busy else "WRONG"
+    if right:
+        word = "right"
+    elif busy:
+        word = "in doubt"
+    else:
+        word = "WRONG"
     shares = ", ".join(f"{one['shares']['communication']:.0%}" for one in found)
     print(
         f"{word}  {planted} of two ranks: communication {shares}{'; busy' * busy};"

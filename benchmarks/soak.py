@@ -183,6 +183,5 @@ def killed_early(after_s: float) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(
-        1 if main(int(sys.argv[1]) if len(sys.argv) > 1 else 20, *sys.argv[2:3]) else 0
-    )
+    times = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    sys.exit(1 if main(times, *sys.argv[2:3]) else 0)

@@ -73,14 +73,13 @@ def theirs(
     def stop(*_: Any) -> None:
         raise TimeoutError
 
-    tensors = [
-        (
-            torch.from_numpy(arg if arg.strides[-1] > 0 else arg.copy())
-            if isinstance(arg, np.ndarray)
-            else arg
-        )
-        for arg in args
-    ]
+    def as_tensor(arg: Any) -> Any:
+        if not isinstance(arg, np.ndarray):
+            return arg
+        # torch takes no negative strides
+        return torch.from_numpy(arg if arg.strides[-1] > 0 else arg.copy())
+
+    tensors = [as_tensor(arg) for arg in args]
     said = io.StringIO()
     signal.signal(signal.SIGALRM, stop)
     signal.alarm(LONGEST_S)

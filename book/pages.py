@@ -199,13 +199,11 @@ def _relinked(text: str, origin: str, page: str) -> str:
             return f"[{label}]({up}{full}{'#' + anchor if anchor else ''})"
         if url := address():
             return f"[{label}]({url}/blob/main/{full})"
-        return (
-            label
-            if image or "`" in label
-            else f"{label} (`{full}`)"
-            if label != full
-            else f"`{full}`"
-        )
+        if image or "`" in label:
+            return label
+        if label != full:
+            return f"{label} (`{full}`)"
+        return f"`{full}`"
 
     return _LINK.sub(mended, text)
 

@@ -229,13 +229,12 @@ def _beyond(m: Measurement, card: Device) -> Iterator[str]:
     slack = 1 + probe.ABOVE_PEAK
     peak = _peak(m.dtype, card)
     bandwidth = card.bandwidth_bytes_per_s
-    limit = (
-        peak
-        if m.unit.endswith("FLOP/s")
-        else bandwidth
-        if _reaches_memory(m.items, card)
-        else None
-    )
+    if m.unit.endswith("FLOP/s"):
+        limit = peak
+    elif _reaches_memory(m.items, card):
+        limit = bandwidth
+    else:
+        limit = None
     scale = RATES.get(m.unit, 0.0)
     if limit and m.value * scale > limit * slack:
         most = format_quantity(limit / scale, m.unit)

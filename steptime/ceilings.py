@@ -83,13 +83,12 @@ def given_ceilings(
     ceilings: Ceilings | Callable[[], Ceilings] | None, device: str
 ) -> Ceilings:
     """Ceilings that were passed, those that a function returns, or measured ones."""
-    given = (
-        measure_ceilings(device)
-        if ceilings is None
-        else ceilings()
-        if callable(ceilings)
-        else ceilings
-    )
+    if ceilings is None:
+        given = measure_ceilings(device)
+    elif callable(ceilings):
+        given = ceilings()
+    else:
+        given = ceilings
     return instance("ceilings", given, Ceilings)
 
 

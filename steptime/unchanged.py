@@ -93,11 +93,9 @@ def _kept(value: Any, undo: contextlib.ExitStack) -> Iterable[Any]:
         undo.callback(fill, value.copy())
         undo.callback(value.clear)  # undone in reverse
     if kind in (list, deque, tuple, dict, defaultdict):
-        return (
-            list(value.values() if issubclass(kind, dict) else value)
-            if len(value) < _MOST
-            else ()
-        )
+        if len(value) >= _MOST:
+            return ()
+        return list(value.values() if issubclass(kind, dict) else value)
     if issubclass(kind, torch.nn.Module):
         undo.callback(setattr, value, "training", value.training)
         return list(value._buffers.values())

@@ -324,16 +324,14 @@ def _events(
             iter(_more([like], usual).most_common(1)), (("", "", 0), 0.0)
         )
         new = before[line] < _NEW * seconds * len(usual)
-        kind = (
-            line[:2] if new else ("", "long" if 3 * turns[i].step_s > longest_s else "")
-        )
-        name = (
-            RANKS
-            if kind[0].endswith(WAITING)
-            else COMPILING
-            if turns[i].graphs
-            else OCCASIONAL
-        )
+        length = "long" if 3 * turns[i].step_s > longest_s else ""
+        kind = line[:2] if new else ("", length)
+        if kind[0].endswith(WAITING):
+            name = RANKS
+        elif turns[i].graphs:
+            name = COMPILING
+        else:
+            name = OCCASIONAL
         at[name, *kind].append(i)
     for (name, function, _), indices in at.items():
         if name == COMPILING or function or (_period(indices) and len(indices) > 2):

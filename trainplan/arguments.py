@@ -191,13 +191,11 @@ def _number(value: Any) -> int | float | None:
     kind = type(value)
     try:
         if issubclass(kind, int | float):
-            return (
-                None
-                if kind is bool
-                else float(value)
-                if issubclass(kind, float)
-                else int(value)
-            )
+            if kind is bool:
+                return None
+            if issubclass(kind, float):
+                return float(value)
+            return int(value)
         if (
             getattr(value, "mask", None) is not None
             or getattr(value.dtype, "kind", "f") not in "iuf"

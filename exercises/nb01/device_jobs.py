@@ -56,9 +56,15 @@ class Candidate:
         or figure.
         """
         share = self.memory_share
+        if share is None:
+            share_in_words = "unknown"
+        elif share < 0.01:
+            share_in_words = "< 1 %"
+        else:
+            share_in_words = f"{share:.0%}"
         return (
             "unknown" if self.step_s is None else format_seconds(self.step_s),
-            "unknown" if share is None else "< 1 %" if share < 0.01 else f"{share:.0%}",
+            share_in_words,
             "unknown" if self.energy_j is None else f"{significant(self.energy_j)} J",
         )
 

@@ -343,5 +343,10 @@ def last_words(text: str) -> str:
     """The first error in an output, or else its last line."""
     found = _ERROR.search(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    words = _NOISE.sub("", found[1]) if found else lines[-1] if lines else "none"
+    if found:
+        words = _NOISE.sub("", found[1])
+    elif lines:
+        words = lines[-1]
+    else:
+        words = "none"
     return cut(words.strip().rstrip("."), 300)

@@ -124,8 +124,10 @@ def fair_gains(answer: object) -> str:
         on: 12 / math.prod(factors[name] for name in on) for on in _subsets(factors)
     }
     replaced = {
-        on: 2.0 if "cache" in on else 4.0 if "workers" in on else 8.0
-        for on in _subsets(("workers", "cache"))
+        frozenset(): 8.0,
+        frozenset({"workers"}): 4.0,
+        frozenset({"cache"}): 2.0,
+        frozenset({"workers", "cache"}): 2.0,
     }
     cases |= {
         "techniques that don't affect each other": (apart,),

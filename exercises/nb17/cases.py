@@ -197,13 +197,13 @@ def drawn(picked: dict[str, str], draw: random.Random) -> BrokenRun:
             name: _filled(value, draw)
             for name, value in json.loads(variant["fault"]).items()
         }
-    heal = (
-        {"precision", "allocator"}
-        if "capacity_mib" in fault
-        else {"clip_norm"}
-        if "learning_rate" in job
-        else ()
-    )
+    heal: set[str]
+    if "capacity_mib" in fault:
+        heal = {"precision", "allocator"}
+    elif "learning_rate" in job:
+        heal = {"clip_norm"}
+    else:
+        heal = set()
     job = {name: changes[name] for name in changes if name not in heal} | job
     return BrokenRun(
         tuple(picked), Job(**job), Fault(**fault), next(iter(picked.values()))

@@ -33,11 +33,11 @@ def place_name(at: Dim3, shape: Dim3) -> str:
     """A place as a message quotes it: x alone where the shape has one dimension, else
     (x, y) or (x, y, z).
     """
-    return (
-        str(at.x)
-        if shape.y == shape.z == 1
-        else str(tuple(at[:2] if shape.z == 1 else at))
-    )
+    if shape.y == shape.z == 1:
+        return str(at.x)
+    if shape.z == 1:
+        return str(tuple(at[:2]))
+    return str(tuple(at))
 
 
 MAX_THREADS = 1024

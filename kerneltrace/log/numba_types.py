@@ -160,12 +160,17 @@ def arithmetic_helpers(
 
         return divide
 
+    def power(a: int, n: int) -> int:
+        if n >= 0:
+            return a**n  # type: ignore[no-any-return]
+        return a ** (n % 2) if a in (1, -1) else 0
+
     return {
         "quotient": divided(operator.floordiv),
         "remainder": divided(operator.mod),
         # PTX ISA, "shl" and "shr": a shift by more than 63 counts as one by 64.
         "left": lambda a, n: a << n if 0 <= n < 64 else 0,
         "right": lambda a, n: a >> (n if 0 <= n < 64 else 64),
-        "power": lambda a, n: a**n if n >= 0 else a ** (n % 2) if a in (1, -1) else 0,
+        "power": power,
         "wrap": lambda value: wrapped(value, np.dtype(np.int64)),
     }

@@ -73,11 +73,9 @@ class Accesses:
             one.name in ("atom", "red")
             and not {"vec", "async", "v2", "v4", "v8"} & parts
         )
-        step = (
-            (self._store(one) if one.name == "st" else self._atomic(one))
-            if is_plain
-            else None
-        )
+        step = None
+        if is_plain:
+            step = self._store(one) if one.name == "st" else self._atomic(one)
         if step is None or not {"release", "acq_rel"} & parts:
             return step
         fence = self._fence(one)

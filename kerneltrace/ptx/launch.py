@@ -252,13 +252,12 @@ def _struct(value: tuple[Any, ...], size: int) -> bytes | None:
     for whole, real in itertools.product("48", repeat=2):
         made = b""
         for part in map(_pointer, _leaves(value)):
-            kind = (
-                f"i{whole}"
-                if isinstance(part, int)
-                else f"f{real}"
-                if isinstance(part, np.float64)
-                else part.dtype
-            )
+            if isinstance(part, int):
+                kind = f"i{whole}"
+            elif isinstance(part, np.float64):
+                kind = f"f{real}"
+            else:
+                kind = part.dtype
             item = np.array(part).astype(kind).tobytes()
             made += bytes(-len(made) % len(item)) + item
         if -(-len(made) // 4) * 4 == size or -(-len(made) // 8) * 8 == size:

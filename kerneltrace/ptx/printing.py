@@ -39,18 +39,21 @@ def printed(memory: Memory, t: Threads, text: int, arguments: int) -> str:
             return "%%"
         values.extend(next_one("i4") for _ in range(form.count("*")))
         bits = 4 if size in ("", "h", "hh") else 8
-        number = "u8" if what in "sp" else f"{'i' if what in 'dic' else 'u'}{bits}"
+        if what in "sp":
+            number = "u8"
+        else:
+            sign = "i" if what in "dic" else "u"
+            number = f"{sign}{bits}"
         value = next_one("f8" if what in "fFeEgGaA" else number)
         if what not in "spaA":
             values.append(value)
             return f"%{form}{what}"
-        values.append(
-            memory.text_at(t, value)
-            if what == "s"
-            else hex(value)
-            if what == "p"
-            else value.hex()
-        )
+        if what == "s":
+            values.append(memory.text_at(t, value))
+        elif what == "p":
+            values.append(hex(value))
+        else:
+            values.append(value.hex())
         return f"%{form}s"
 
     return _PLACE.sub(shown, memory.text_at(t, text)) % tuple(values)

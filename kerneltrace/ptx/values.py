@@ -110,13 +110,11 @@ def opened(bits: Any, kind: str) -> Any:
     numbers = np.asarray(bits)[..., None].view(
         {"f16x2": "f2", "bf16x2": "u2"}.get(kind, TYPES[kind])
     )
-    return (
-        widened(numbers)
-        if kind[:4] == "bf16"
-        else numbers.astype("f4")
-        if kind == "f16x2"
-        else numbers
-    )
+    if kind[:4] == "bf16":
+        return widened(numbers)
+    if kind == "f16x2":
+        return numbers.astype("f4")
+    return numbers
 
 
 def closed(numbers: Any, kind: str) -> Any:
@@ -141,13 +139,12 @@ def towards(exact: Array, dtype: np.dtype[Any], mode: str) -> Array:
     near: Array = np.asarray(exact).astype(dtype)
     if mode not in ("rz", "rm", "rp"):
         return near
-    over = (
-        near > exact
-        if mode == "rm"
-        else near < exact
-        if mode == "rp"
-        else np.abs(near) > np.abs(exact)
-    )
+    if mode == "rm":
+        over = near > exact
+    elif mode == "rp":
+        over = near < exact
+    else:
+        over = np.abs(near) > np.abs(exact)
     goal = {"rm": -np.inf, "rp": np.inf, "rz": 0.0}[mode]
     return np.where(over, np.nextafter(near, dtype.type(goal)), near)
 
@@ -224,11 +221,10 @@ def compared(name: str, a: Any, b: Any) -> Any:
 
 def numbers_in(parts: Array, kind: str) -> Array:
     """The numbers (threads, elements) that registers (threads, registers) hold."""
+    elements: Array
     elements = np.ascontiguousarray(parts).view(ELEMENTS.get(kind, TYPES[kind]))
-    return (
-        widened(elements)
-        if kind == "bf16"
-        else to_tf32(elements)
-        if kind == "tf32"
-        else elements
-    )
+    if kind == "bf16":
+        elements = widened(elements)
+    elif kind == "tf32":
+        elements = to_tf32(elements)
+    return elements

@@ -143,18 +143,14 @@ class ExpressionRewriter(ast.NodeTransformer):
         apart = conditional(node)
         for name, value in ast.iter_fields(node):
             parts = value if isinstance(value, list) else [value]
-            made = [
-                (
-                    self._counted(p)
-                    if p in apart
-                    else self.visit(p)
-                    if isinstance(p, ast.AST)
-                    else p
-                )
-                for p in parts
-            ]
+            made = [self._visited(part, part in apart) for part in parts]
             setattr(node, name, made if isinstance(value, list) else made[0])
         return node
+
+    def _visited(self, part: Any, is_conditional: bool) -> Any:
+        if is_conditional:
+            return self._counted(part)
+        return self.visit(part) if isinstance(part, ast.AST) else part
 
     def _counted(self, node: ast.expr) -> ast.expr:
         work = self.arithmetic.operations(node)
@@ -251,13 +247,13 @@ class ExpressionRewriter(ast.NodeTransformer):
                         _operands(node), typed.operands, (left, right), strict=True
                     )
                 )
-            by: Any = (
-                right.value
-                if isinstance(right, ast.Constant)
-                else 0
-                if not shift
-                else 64
-            )
+            by: Any
+            if isinstance(right, ast.Constant):
+                by = right.value
+            elif not shift:
+                by = 0
+            else:
+                by = 64
             if not (0 <= by < 64 if shift else by):
                 key = [self._key("division", node)] if divides else []
                 return call(_HELPED[type(node.op)], left, right, *key)

@@ -48,13 +48,13 @@ class Rewriter(ExpressionRewriter):
             compound = isinstance(statement, ast.If | ast.While | ast.For)
             # A condition is counted by its branch; the range of a `for` is evaluated
             # once, with what stands before it.
-            once = (
-                statement.iter
-                if isinstance(statement, ast.For)
-                else None
-                if compound
-                else statement
-            )
+            once: ast.AST | None
+            if isinstance(statement, ast.For):
+                once = statement.iter
+            elif compound:
+                once = None
+            else:
+                once = statement
             run = run.plus(self.arithmetic.operations(once))
             if compound:
                 self._count(done, begin, run, first)
@@ -86,11 +86,10 @@ class Rewriter(ExpressionRewriter):
         )
 
     def _else(self, orelse: list[ast.stmt], context: str = "") -> list[ast.stmt]:
-        return (
-            [*([let("c", load(context))] if context else []), *self.block(orelse)]
-            if orelse
-            else []
-        )
+        if not orelse:
+            return []
+        before = [let("c", load(context))] if context else []
+        return [*before, *self.block(orelse)]
 
     def visit_For(self, node: ast.For) -> list[ast.stmt]:
         if not isinstance(node.target, ast.Name | ast.Tuple):

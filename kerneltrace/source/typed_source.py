@@ -353,9 +353,12 @@ class Arithmetic:
         """The type to convert the left operand to, so that NumPy computes in the type
         that numba computes in.
         """
-        want = (
-            None if typed is None else typed.converted[0] if compared else typed.result
-        )
+        if typed is None:
+            want = None
+        elif compared:
+            want = typed.converted[0]
+        else:
+            want = typed.result
         if typed is None or want is None or want.kind not in "fc":
             return None
         kept = [

@@ -257,11 +257,9 @@ def _widened(name: str, x: Tile, dtype: Any) -> Tile:
         or (name == "sum" and x.dtype.kind == 2)
     ):
         return x.to(dtype or x.dtype)
-    return x.to(
-        FLOAT32
-        if x.dtype.kind == 2
-        else DTYPES["uint32" if x.dtype.numpy.kind == "u" else "int32"]
-    )
+    if x.dtype.kind == 2:
+        return x.to(FLOAT32)
+    return x.to(DTYPES["uint32" if x.dtype.numpy.kind == "u" else "int32"])
 
 
 def _reduced(

@@ -113,7 +113,12 @@ def _require(good: bool) -> None:
 def _number(bounds: Number, *, whole: bool) -> Kind:
     """Numbers within bounds; the function gets Python's own."""
     least, above, most, finite, advice = bounds
-    words = "a whole number" if whole else "a finite number" if finite else "a number"
+    if whole:
+        words = "a whole number"
+    elif finite:
+        words = "a finite number"
+    else:
+        words = "a number"
     limits = ((" of at least", least), (" above", above), (" of at most", most))
     texts = [f"{word} {limit:,}" for word, limit in limits if math.isfinite(limit)]
     words += (

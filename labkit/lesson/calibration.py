@@ -55,13 +55,12 @@ class Calibration(ShownAsTable):
 def _judged(name: str, pairs: tuple[tuple[float, float], ...]) -> tuple[str, ...]:
     close = sum(guess / 2 <= measured <= 2 * guess for guess, measured in pairs)
     middle = statistics.median(measured / guess for guess, measured in pairs)
-    lean = (
-        "too low"
-        if middle > 1.1
-        else "too high"
-        if middle < 1 / 1.1
-        else "neither too low nor too high"
-    )
+    if middle > 1.1:
+        lean = "too low"
+    elif middle < 1 / 1.1:
+        lean = "too high"
+    else:
+        lean = "neither too low nor too high"
     shown = lean if len(pairs) >= _FEW else "too few to tell"
     return (
         name,

@@ -270,13 +270,11 @@ def kind(unit: str) -> str:
     """
     if unit in ("s", "ms", "µs", "ns", "min", "h", "days", "years"):
         return "times"
-    return (
-        "rates"
-        if unit.endswith("/s")
-        else "ratios"
-        if unit in ("x", "times", "FLOP/B")
-        else "shares and others"
-    )
+    if unit.endswith("/s"):
+        return "rates"
+    if unit in ("x", "times", "FLOP/B"):
+        return "ratios"
+    return "shares and others"
 
 
 def check_lock(section: str) -> None:

@@ -243,7 +243,12 @@ def verdict(
         holds = (
             evidence.verdict == "faster" if isinstance(evidence, Ratio) else evidence
         )
-        word = ("holds when" if when else "holds") if holds else "does not hold"
+        if not holds:
+            word = "does not hold"
+        elif when:
+            word = "holds when"
+        else:
+            word = "holds"
         reason = ". ".join(part for part in (when, basis or str(evidence)) if part)
     results.results().append(
         Verdict(claim, word, reason, section, machine().name, results.now())

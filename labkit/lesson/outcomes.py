@@ -147,9 +147,13 @@ def _standing(number: str, steps: list[Attempt]) -> Standing:
     states = [step.state for step in steps]
     end = states.index("passed") + 1 if "passed" in states else len(states)
     tried = states[:end].count("not yet") + ("passed" in states)
-    state: Literal["passed", "not yet", "open"] = (
-        "passed" if "passed" in states else "not yet" if tried else "open"
-    )
+    state: Literal["passed", "not yet", "open"]
+    if "passed" in states:
+        state = "passed"
+    elif tried:
+        state = "not yet"
+    else:
+        state = "open"
     hints = len({step.step for step in steps[:end] if step.state == "hint"})
     return Standing(
         number,

@@ -138,13 +138,11 @@ class Ratio(Shown):
         """
         if self.busy:
             return "not judged"
-        return (
-            "faster"
-            if self.low > 1
-            else "slower"
-            if self.high < 1
-            else "no difference seen"
-        )
+        if self.low > 1:
+            return "faster"
+        if self.high < 1:
+            return "slower"
+        return "no difference seen"
 
     @property
     def inverse(self) -> Ratio:

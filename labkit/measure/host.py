@@ -234,11 +234,9 @@ def power(*, gpu: bool) -> dict[str, str]:
     )
     # some systems lack it
     battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
-    return (
-        limits
-        if battery is None
-        else limits | {"supply": "mains" if battery.power_plugged else "battery"}
-    )
+    if battery is None:
+        return limits
+    return limits | {"supply": "mains" if battery.power_plugged else "battery"}
 
 
 def _fields(text: str) -> dict[str, str]:

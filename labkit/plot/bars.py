@@ -142,11 +142,10 @@ def quantity_tick(value: float, unit: str) -> str:
     """A number on the axis; its unit only where that has a prefix of its own, as "ms"
     or "GFLOP/s".
     """
-    return (
-        format_quantity(value, unit).removesuffix("" if unit == "s" else f" {unit}")
-        if value
-        else "0"
-    )
+    if not value:
+        return "0"
+    text = format_quantity(value, unit)
+    return text if unit == "s" else text.removesuffix(f" {unit}")
 
 
 def _draw_row(ax: Axes, y: float, bar: Bar, unit: str, log: bool) -> float:

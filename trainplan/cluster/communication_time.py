@@ -33,13 +33,13 @@ def communication(share: RankShare) -> Communication:
     """The Communication of a rank of the first stage, which has the embedding, so the
     most parameters to exchange.
     """
-    exchanged = (
-        ()
-        if share.layout.replicas == 1
-        else ("scatter", "gather")
-        if share.layout.zero
-        else ("all-reduce",)
-    )
+    exchanged: tuple[str, ...]
+    if share.layout.replicas == 1:
+        exchanged = ()
+    elif share.layout.zero:
+        exchanged = ("scatter", "gather")
+    else:
+        exchanged = ("all-reduce",)
     return Communication(
         tensor=_tensor_s(share),
         context=_context_s(share),

@@ -202,13 +202,12 @@ def _titan(made: Step) -> Iterator[str]:
             " module_fqns_per_model_part."
         )
     local = made.batch // layout.data if layout.pipeline > 1 else layout.micro_batch
-    schedule = (
-        "ZBVZeroBubble"
-        if layout.schedule == "ZB-V"
-        else "Interleaved1F1B"
-        if layout.interleave > 1
-        else "1F1B"
-    )
+    if layout.schedule == "ZB-V":
+        schedule = "ZBVZeroBubble"
+    elif layout.interleave > 1:
+        schedule = "Interleaved1F1B"
+    else:
+        schedule = "1F1B"
     stages = {
         "pipeline_parallel_schedule": schedule,
         "pipeline_parallel_microbatch_size": layout.micro_batch,

@@ -133,13 +133,12 @@ class Cluster(Shown):
     @functools.cached_property
     def between(self) -> Link:
         """A GPU's link between nodes."""
-        usual = (
-            XDR
-            if self.gpu.architecture == "Blackwell Ultra"
-            else NDR
-            if (self.gpu.year or 0) >= 2022
-            else HDR
-        )
+        if self.gpu.architecture == "Blackwell Ultra":
+            usual = XDR
+        elif (self.gpu.year or 0) >= 2022:
+            usual = NDR
+        else:
+            usual = HDR
         return self.inter or usual
 
     @property

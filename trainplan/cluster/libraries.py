@@ -61,11 +61,9 @@ class Rule(NamedTuple):
 
 
 def _value(model: Transformer, layout: Layout, name: str) -> Any:
-    return (
-        int(name)
-        if name.isdigit()
-        else getattr(layout if hasattr(layout, name) else model, name)
-    )
+    if name.isdigit():
+        return int(name)
+    return getattr(layout if hasattr(layout, name) else model, name)
 
 
 @functools.cache

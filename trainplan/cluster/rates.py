@@ -102,7 +102,11 @@ def best_share(device: Device, dtype: str) -> float:
         if f" {model} " in f" {r['gpu'].casefold()} " and form in r["gpu"].casefold()
     ]
     shares = sorted(map(_share, rows))
-    return ours[0] if ours else shares[len(shares) // 2] if shares else 0.8
+    if ours:
+        return ours[0]
+    if shares:
+        return shares[len(shares) // 2]
+    return 0.8
 
 
 def _share(row: Mapping[str, str]) -> float:

@@ -90,13 +90,12 @@ def all_reduce_s(
     hops_and_factor = lookup(algorithm, ALGORITHMS, "algorithm")
     if ranks == 1:
         return 0.0
-    wire = (
-        link.switch
-        if algorithm == "nvls"
-        else link.tree or link
-        if algorithm == "tree"
-        else link
-    )
+    if algorithm == "nvls":
+        wire = link.switch
+    elif algorithm == "tree":
+        wire = link.tree or link
+    else:
+        wire = link
     if wire is None:
         raise BadArgument(
             "Expected a link with a switch that reduces, got one without. Pass"

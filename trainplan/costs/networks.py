@@ -71,7 +71,12 @@ class Network:
         Raises BadArgument for counts below 1, and for more tokens than the network has
         positions.
         """
-        tokens = 1 if self.seq is None else seq if seq is not None else self.seq
+        if self.seq is None:
+            tokens = 1
+        elif seq is not None:
+            tokens = seq
+        else:
+            tokens = self.seq
         if self.max_seq is not None and tokens > self.max_seq:
             raise BadArgument(
                 f"Expected at most {self.max_seq:,} tokens, the positions that"

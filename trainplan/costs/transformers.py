@@ -187,9 +187,10 @@ class Transformer(Shown):
     @property
     def expert_params(self) -> int:
         """Parameters of one of a block's experts; 0 where there are none."""
-        return (
-            (3 if self.gated else 2) * self.hidden * self.inner if self.experts else 0
-        )
+        if not self.experts:
+            return 0
+        matrices = 3 if self.gated else 2
+        return matrices * self.hidden * self.inner
 
     @functools.cached_property
     def used_params(self) -> int:

@@ -88,13 +88,11 @@ class AccuracyGain(Shown):
         """
         if self.seeds < PAIRS:
             return "not judged"
-        return (
-            "better"
-            if self.low > 0
-            else "worse"
-            if self.high < 0
-            else "no difference shown"
-        )
+        if self.low > 0:
+            return "better"
+        if self.high < 0:
+            return "worse"
+        return "no difference shown"
 
     def __str__(self) -> str:
         value, low, high = (

@@ -20,11 +20,7 @@ for kind, code, dtype in (("f16", "half", np.float16), ("bf16", "__nv_bfloat16",
         m.astype(dtype) if dtype else (bf16(m).view(np.uint32) >> 16).astype(np.uint16)
         for m in (A16, B16)
     )
-    exact = (
-        [m.astype("f4") if dtype else bf16(m) for m in (A16, B16)]
-        if not dtype
-        else [a.astype("f4"), b.astype("f4")]
-    )
+    exact = [a.astype("f4"), b.astype("f4")] if dtype else [bf16(A16), bf16(B16)]
     CASES(
         f"mma.sync m16n8k16 of {kind}",
         f"""#include <cuda_fp16.h>
