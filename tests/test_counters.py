@@ -19,10 +19,11 @@ def ncu(tmp_path, monkeypatch):
     """Put a program called ncu on the path that prints `text`."""
 
     def put(text, status=0):
+        script = tmp_path / "ncu.py"
+        script.write_text(f"print({text!r})\nraise SystemExit({status})\n")
         program = tmp_path / "ncu"
-        program.write_text(
-            f"#!{sys.executable}\nprint({text!r})\nraise SystemExit({status})\n"
-        )
+        # no "#!" with Python's own path, which may have a space
+        program.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{script}'\n")
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setenv("PATH", str(tmp_path))
 
