@@ -39,12 +39,12 @@ def coalesced(a, b, c):
 
 @cuda.jit
 def in_shared_memory(a, b, c):
-    tile_a = cuda.shared.array((32, 32), float32)
-    tile_b = cuda.shared.array((32, 32), float32)
-    y = cuda.threadIdx.x // 32
-    x = cuda.threadIdx.x % 32
-    row = cuda.blockIdx.x * 32 + y
-    column = cuda.blockIdx.y * 32 + x
+    tile_a, tile_b = (
+        cuda.shared.array((32, 32), float32),
+        cuda.shared.array((32, 32), float32),
+    )
+    y, x = cuda.threadIdx.x // 32, cuda.threadIdx.x % 32
+    row, column = cuda.blockIdx.x * 32 + y, cuda.blockIdx.y * 32 + x
     total = float32(0)
     for first in range(0, a.shape[1], 32):
         tile_a[y, x] = a[row, first + x]
@@ -58,14 +58,14 @@ def in_shared_memory(a, b, c):
 
 @cuda.jit
 def eight_a_thread(a, b, c):
-    tile_a = cuda.shared.array((64, 8), float32)
-    tile_b = cuda.shared.array((8, 64), float32)
+    tile_a, tile_b = (
+        cuda.shared.array((64, 8), float32),
+        cuda.shared.array((8, 64), float32),
+    )
     sums = cuda.local.array(8, float32)
     t = cuda.threadIdx.x
-    x = t % 64
-    y = t // 64
-    row = cuda.blockIdx.y * 64
-    column = cuda.blockIdx.x * 64
+    x, y = t % 64, t // 64
+    row, column = cuda.blockIdx.y * 64, cuda.blockIdx.x * 64
     for i in range(8):
         sums[i] = 0
     for first in range(0, a.shape[1], 8):
@@ -90,29 +90,26 @@ def eight_by_eight(depth, transposed=False):
 
     @cuda.jit
     def kernel(a, b, c):
-        tile_a = cuda.shared.array(shape, float32)
-        tile_b = cuda.shared.array((depth, 128), float32)
+        tile_a, tile_b = (
+            cuda.shared.array(shape, float32),
+            cuda.shared.array((depth, 128), float32),
+        )
         sums = cuda.local.array((8, 8), float32)
-        of_a = cuda.local.array(8, float32)
-        of_b = cuda.local.array((1, 8), float32)
+        of_a, of_b = cuda.local.array(8, float32), cuda.local.array((1, 8), float32)
         t = cuda.threadIdx.x
-        x = t % 16
-        y = t // 16
-        row = cuda.blockIdx.y * 128
-        column = cuda.blockIdx.x * 128
+        x, y = t % 16, t // 16
+        row, column = cuda.blockIdx.y * 128, cuda.blockIdx.x * 128
         for i in range(8):
             for j in range(8):
                 sums[i, j] = 0
         for first in range(0, a.shape[1], depth):
             for i in range(128 // rows):
-                r = i * rows + t // depth
-                k = t % depth
+                r, k = i * rows + t // depth, t % depth
                 if transposed:
                     tile_a[k, r] = a[row + r, first + k]
                 else:
                     tile_a[r, k] = a[row + r, first + k]
-                k = i * 2 + t // 128
-                r = t % 128
+                k, r = i * 2 + t // 128, t % 128
                 tile_b[k, r] = b[first + k, column + r]
             cuda.syncthreads()
             for k in range(depth):
@@ -151,9 +148,7 @@ def integer_product(side):
     def tiled(a, b, c):
         tiles = cuda.shared.array(0, uint32)
         column, row = cuda.grid(2)
-        x = cuda.threadIdx.x
-        y = cuda.threadIdx.y
-        side = cuda.blockDim.x
+        x, y, side = cuda.threadIdx.x, cuda.threadIdx.y, cuda.blockDim.x
         total = uint32(0)
         for first in range(0, a.shape[1], side):
             tiles[y * side + x] = a[row, first + x]

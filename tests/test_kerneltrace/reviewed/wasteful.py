@@ -12,8 +12,8 @@ N = 1024
 
 @cuda.jit(device=True)
 def gelu(v):
-    # here
-    return 0.5 * v * (1.0 + math.tanh(0.7978845608 * (v + 0.044715 * v * v * v)))
+    cubed = 0.044715 * v * v * v  # here
+    return 0.5 * v * (1.0 + math.tanh(0.7978845608 * (v + cubed)))
 
 
 def activation(x, y):
