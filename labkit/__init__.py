@@ -7,9 +7,7 @@ README.md beside this file is the package's map.
 
 from __future__ import annotations
 
-import ast
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # `as` is how type checkers and editors know that a name is offered to others
@@ -62,28 +60,68 @@ if TYPE_CHECKING:
     from ranks.inside.rank_context import report as report
     from trainplan import cluster as cluster, costs as costs, schedule as schedule
 
-
-# Each public name, and what it is imported from above: a module that has it, or a
-# package with a module of that name.
+# Each public name, and the module that has it; then those that are modules themselves.
 _HOME_OF = {
-    alias.asname: str(node.module)
-    for node in ast.walk(ast.parse(Path(__file__).read_text(encoding="utf-8")))
-    if isinstance(node, ast.ImportFrom)
-    for alias in node.names
-    if alias.asname
+    "Curves": "labkit.lesson.boards",
+    "Explorer": "labkit.lesson.explorer",
+    "SpeedBoard": "labkit.lesson.boards",
+    "StandIn": "labkit.measure.standin",
+    "Stepper": "labkit.lesson.stepper",
+    "Table": "labkit.core.display",
+    "Timing": "labkit.measure.bench",
+    "cards": "labkit.lesson.cards",
+    "check": "labkit.lesson.checks",
+    "compare": "labkit.measure.bench",
+    "compile_cuda": "kerneltrace.compiler.cplusplus",
+    "diagnose": "labkit.measure.diagnosis",
+    "float32_precision": "labkit.measure.probe",
+    "hint": "labkit.lesson.checks",
+    "launch": "labkit.measure.dist",
+    "measure_ceilings": "labkit.measure.ceilings",
+    "occupancy": "kerneltrace.judge.occupancy",
+    "peak_memory": "labkit.measure.memory",
+    "pick": "labkit.measure.machine",
+    "predict": "labkit.lesson.guesses",
+    "progress": "labkit.lesson.progress",
+    "record": "labkit.lesson.journal",
+    "report": "ranks.inside.rank_context",
+    "solution": "labkit.lesson.checks",
+    "speedup": "labkit.measure.bench",
+    "start": "labkit.lesson.notebook",
+    "summary": "labkit.lesson.journal",
+    "threads": "labkit.measure.machine",
+    "time_call": "labkit.measure.bench",
+    "trace": "kerneltrace.tracing",
+    "verdict": "labkit.lesson.journal",
 }
-__all__ = sorted(_HOME_OF)
+_MODULES = {
+    "catalog": "labkit.measure.catalog",
+    "cluster": "trainplan.cluster",
+    "costs": "trainplan.costs",
+    "data": "labkit.train.data",
+    "dist": "labkit.measure.dist",
+    "errors": "labkit.core.errors",
+    "graphs": "labkit.train.graphs",
+    "models": "labkit.train.models",
+    "plot": "labkit.plot",
+    "profiling": "labkit.measure.profiling",
+    "published": "labkit.measure.published",
+    "schedule": "trainplan.schedule",
+    "simulated": "labkit.measure.simulated",
+    "training": "labkit.train.training",
+    "units": "labkit.core.units",
+}
+__all__ = sorted({**_HOME_OF, **_MODULES})
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    value: Any
+    if name in _MODULES:
+        value = importlib.import_module(_MODULES[name])
+    elif name in _HOME_OF:
+        value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    else:
         raise AttributeError(f"module 'labkit' has no attribute {name!r}")
-    home = importlib.import_module(_HOME_OF[name])
-    value = (
-        importlib.import_module(f"{home.__name__}.{name}")
-        if hasattr(home, "__path__")
-        else getattr(home, name)
-    )
     globals()[name] = value
     return value
 

@@ -36,20 +36,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _show(plan: Plan) -> None:
     table = plan.table()
-    width = max(shutil.get_terminal_size().columns, 40)
-    title, *notes = (
-        "\n".join(
-            textwrap.fill(line, width, break_on_hyphens=False)
-            for line in text.splitlines()
-        )
-        for text in (table.title, *table.notes)
-    )
-    shown = replace(table, title=title, notes=tuple(notes))
+    title, *notes = [_filled(text) for text in (table.title, *table.notes)]
+    texts = [str(replace(table, title=title, notes=tuple(notes)))]
+    configuration = plan.configuration
+    if configuration:
+        texts.append(configuration)
     try:
-        print(shown, *filter(None, [plan.configuration]), sep="\n\n", flush=True)
+        print(*texts, sep="\n\n", flush=True)
     except BrokenPipeError:
         # whoever reads it has stopped; nor must Python's last flush complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _filled(text: str) -> str:
+    """A text whose lines are no wider than the terminal."""
+    width = max(shutil.get_terminal_size().columns, 40)
+    lines = [
+        textwrap.fill(line, width, break_on_hyphens=False) for line in text.splitlines()
+    ]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

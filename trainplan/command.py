@@ -8,6 +8,7 @@ import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from trainplan.arguments import require_picture
 from trainplan.cluster.configurations import configuration
@@ -15,7 +16,7 @@ from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import SHORT, Layout
 from trainplan.cluster.libraries import running
 from trainplan.cluster.search import best_layout, even_batch, habits, require_fit
-from trainplan.cluster.software import SOFTWARE, TORCH, TORCHTITAN
+from trainplan.cluster.software import SOFTWARE, TORCH, TORCHTITAN, Software
 from trainplan.cluster.step_prediction import Step, sequences, step, steps_table
 from trainplan.costs.memory_costs import PRECISIONS
 from trainplan.costs.transformers import MODELS, Transformer
@@ -63,40 +64,58 @@ def asked(argv: Sequence[str] | None = None) -> Plan:
     if words.sequence is not None:
         model = replace(model, seq=_whole(words.sequence, "--sequence"))
     cluster, notes = _cluster(words.gpus, words.gpus_per_node)
-    batch, rounded = _batch(
+    batch, batch_notes = _batch(
         words.global_batch, model, cluster, searched=words.layout is None
     )
-    notes += rounded
+    notes += batch_notes
     tokens = None if words.tokens is None else _amount(words.tokens, "--tokens")
-    known = {name.casefold(): one for name, one in SOFTWARE.items()}
-    software = (
-        None
-        if words.software is None
-        else lookup(words.software.casefold(), known, "--software")
-    )
+    software = None if words.software is None else _software(words.software)
     if words.layout is None:
+        shown = _whole(words.show, "--show", most=1000)
         best = best_layout(
-            model, cluster, batch, dtype=words.dtype, software=software or TORCHTITAN,
-            runners_up=_whole(words.show, "--show", most=1000) - 1,
-        )  # fmt: skip
-        return Plan(
-            (best.step, *best.runners_up), tokens, (*notes, *best.notes), words.picture
+            model,
+            cluster,
+            batch,
+            dtype=words.dtype,
+            software=software or TORCHTITAN,
+            runners_up=shown - 1,
         )
-    layout = _layout(words.layout, cluster, words.dtype)
-    runs = running(model, layout)
-    own = TORCHTITAN if TORCHTITAN.library in runs else TORCH  # a program of one's own
-    layout = replace(layout, software=habits(software or own, layout.pipeline))
-    one = step(model, cluster, layout, batch)
+        steps = (best.step, *best.runners_up)
+        notes += best.notes
+    else:
+        layout = _layout(words.layout, cluster, words.dtype)
+        layout_step, layout_notes = _layout_step(
+            model, cluster, layout, batch, software
+        )
+        steps = (layout_step,)
+        notes += layout_notes
+    return Plan(steps, tokens, notes, words.picture)
+
+
+def _layout_step(
+    model: Transformer,
+    cluster: Cluster,
+    layout: Layout,
+    batch: int,
+    software: Software | None,
+) -> tuple[Step, tuple[str, ...]]:
+    """The step of a layout that was asked for, with notes on what runs it and whether
+    it fits.
+    """
+    libraries = running(model, layout)
+    notes: tuple[str, ...] = ()
     if software is None:
-        notes += (
-            f"Libraries that run it: {', '.join(runs) or 'none that is known here'}.",
-        )
-    if not one.fits:
-        try:
-            require_fit(one)
-        except LayoutError as error:
-            notes += (f"It does not fit. {error}",)
-    return Plan((one,), tokens, notes, words.picture)
+        names = ", ".join(libraries) or "none that is known here"
+        notes += (f"Libraries that run it: {names}.",)
+        # else a program of one's own
+        software = TORCHTITAN if TORCHTITAN.library in libraries else TORCH
+    layout = replace(layout, software=habits(software, layout.pipeline))
+    layout_step = step(model, cluster, layout, batch)
+    try:
+        require_fit(layout_step)
+    except LayoutError as error:
+        notes += (f"It does not fit. {error}",)
+    return layout_step, notes
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -157,6 +176,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _software(name: str) -> Software:
+    presets = {preset.casefold(): software for preset, software in SOFTWARE.items()}
+    return lookup(name.casefold(), presets, "--software")
+
+
 def _key(name: str) -> str:
     return re.sub(r"[^a-z0-9.]|\.(?!\d)", "", name.casefold())
 
@@ -167,17 +191,16 @@ def _model(name: str) -> Transformer:
 
     A beginning that ends inside a number is none: 22B isn't a 2.
     """
-    keys = {_key(known): model for known, model in MODELS.items()}
+    models = {_key(model_name): model for model_name, model in MODELS.items()}
     key = _key(name)
-    close = [model for known, model in keys.items() if key and known.startswith(key)]
-    inside = [
-        model
-        for model in close
-        if re.match(r"\d\.?\d", _key(model.name)[len(key) - 1 :])
-    ]
-    if key in keys or (len(close) == 1 and not inside):
-        return keys.get(key) or close[0]
-    near = [model.name for model in close] or nearest(name, MODELS)
+    if key in models:
+        return models[key]
+    longer = [other for other in models if key and other.startswith(key)]
+    if len(longer) == 1:
+        number_goes_on = re.match(r"\d\.?\d", longer[0][len(key) - 1 :])
+        if not number_goes_on:
+            return models[longer[0]]
+    near = [models[other].name for other in longer] or nearest(name, MODELS)
     raise BadArgument(
         f"Expected a model such as llama3-70b, got {name!r}. The nearest are"
         f" {', '.join(near)}."
@@ -194,17 +217,20 @@ def _cluster(gpus: str, per_node: str) -> tuple[Cluster, tuple[str, ...]]:
             f"Expected --gpus to be a number and a GPU, such as 512xH100, got {gpus!r}."
         )
     count = _whole(match[1], "--gpus", most=10_000_000)
-    known = matching(match[2])
-    if not known:
-        find(match[2])  # which says what is near
-    chosen = max(known, key=lambda one: ("SXM" in one.name, one.memory_bytes or 0.0))
-    others = ", ".join(one.name for one in known if one is not chosen)
-    more = f"; others of that name: {others}" * bool(others)
-    notes = (
-        (f"{match[2]!r} is taken for {chosen.name}{more}.",)
-        if _key(match[2]) != _key(chosen.name)
-        else ()
+    name = match[2]
+    devices = matching(name)
+    if not devices:
+        find(name)  # raises, and says what is near
+    chosen = max(
+        devices, key=lambda device: ("SXM" in device.name, device.memory_bytes or 0.0)
     )
+    notes: tuple[str, ...] = ()
+    if _key(name) != _key(chosen.name):
+        note = f"{name!r} is taken for {chosen.name}"
+        others = [device.name for device in devices if device is not chosen]
+        if others:
+            note += f"; others of that name: {', '.join(others)}"
+        notes = (f"{note}.",)
     return Cluster(chosen, count, _whole(per_node, "--gpus-per-node")), notes
 
 
@@ -218,48 +244,47 @@ def _batch(
     data ranks that divide it.
     """
     if tokens is None:
-        many = USUAL_TOKENS / model.seq
+        usual = USUAL_TOKENS / model.seq
         unit = cluster.gpus
-        while unit > many / 8 and unit % 2 == 0:
+        while unit > usual / 8 and unit % 2 == 0:
             unit //= 2
-        return max(round(many / unit), 1) * unit, ()
+        return max(round(usual / unit), 1) * unit, ()
     amount = _amount(tokens, "--global-batch")
     batch = max(round(amount / model.seq), 1)
     most, near = even_batch(model, cluster, batch)
-    notes = {
-        f"--global-batch {tokens} is rounded to {sequences(batch, model)}.": (
-            batch * model.seq != amount
-        ),
-        (
+    notes = []
+    if batch * model.seq != amount:
+        rounded = sequences(batch, model)
+        notes.append(f"--global-batch {tokens} is rounded to {rounded}.")
+    if searched and near != batch:
+        notes.append(
             f"At most {most:,} data ranks divide {batch:,} sequences, more divide"
             f" {sequences(near, model)}: --global-batch {near * model.seq}."
-        ): searched and near != batch,
-    }
-    return batch, tuple(note for note, holds in notes.items() if holds)
+        )
+    return batch, tuple(notes)
 
 
 def _layout(text: str, cluster: Cluster, dtype: str) -> Layout:
     """The Layout of a text such as "tp=8,pp=4"; without dp, all ranks that are left are
     data ranks.
     """
-    given: dict[str, int | str] = {}
+    fields: dict[str, Any] = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
         field = lookup(name.strip(), SHORT, "a part of --layout before its =")
-        if field in given:
+        if field in fields:
             raise BadArgument(
                 f"Expected each part of --layout once, got {name.strip()} twice in"
                 f" {text!r}."
             )
-        given[field] = (
-            value.strip() if field == "recompute" else _whole(value, name, least=0)
-        )
-    layout = Layout(**given, dtype=dtype)  # type: ignore[arg-type]  # Layout judges them
-    return (
-        layout
-        if "data" in given
-        else replace(layout, data=max(cluster.gpus // layout.gpus, 1))
-    )
+        if field == "recompute":
+            fields[field] = value.strip()
+        else:
+            fields[field] = _whole(value, name, least=0)
+    layout = Layout(**fields, dtype=dtype)
+    if "data" in fields:
+        return layout
+    return replace(layout, data=max(cluster.gpus // layout.gpus, 1))
 
 
 def _whole(text: str, name: str, least: int = 1, most: float = 1e18) -> int:
@@ -274,11 +299,9 @@ def _amount(text: str, name: str, least: float = 1, most: float = 1e18) -> float
     match = re.fullmatch(
         r"\s*(\d[\d_,]*(?:\.\d+)?(?:e\+?\d\d?)?)\s*([kmbt]?)\s*", text.casefold()
     )
-    amount = (
-        -1.0
-        if match is None
-        else float(re.sub("[_,]", "", match[1])) * _SIZES[match[2]]
-    )
+    amount = -1.0
+    if match is not None:
+        amount = float(re.sub("[_,]", "", match[1])) * _SIZES[match[2]]
     if not least <= amount <= most:
         bound = f"most {most:,}" if amount > most else f"least {least:g}"
         raise BadArgument(

@@ -48,13 +48,10 @@ def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
     """The `n` known names most like `name`, best first, ignoring case; never empty
     while `known` is not.
     """
-    folded = {candidate.casefold(): candidate for candidate in known}
-    return [
-        folded[one]
-        for one in difflib.get_close_matches(
-            name[:200].casefold(), folded, n=n, cutoff=0.0
-        )
-    ]
+    candidates = {candidate.casefold(): candidate for candidate in known}
+    start = name[:200].casefold()
+    matches = difflib.get_close_matches(start, candidates, n=n, cutoff=0.0)
+    return [candidates[match] for match in matches]
 
 
 def lookup(
@@ -84,14 +81,14 @@ def brief_repr(value: object) -> str:
         shape = getattr(value, "shape", None)
         if isinstance(shape, tuple) and shape:
             return f"{kind} of shape {tuple(shape)}"
-        # may be long, and is not written in full
-        parted = isinstance(value, str | bytes | list | tuple | dict | set)
-        text = " ".join(
-            (reprlib.repr if parted else repr)(
-                value[:80] if isinstance(value, str) else value
-            ).split()
-        )
-        text = text.encode("utf-8", "backslashreplace").decode()
+        if isinstance(value, str):
+            text = reprlib.repr(value[:80])
+        elif isinstance(value, bytes | list | tuple | dict | set):
+            text = reprlib.repr(value)  # a long one isn't written in full
+        else:
+            text = repr(value)
+        line = " ".join(text.split())
+        text = line.encode("utf-8", "backslashreplace").decode()
         return text if len(text) <= 60 else f"{text[:57]}..."
     except Exception:  # a message about a bad value must not fail on it
         return f"an object of type {kind}"

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from trainplan.arguments import require_picture
 from trainplan.cluster.step_prediction import Step
-from trainplan.cluster.step_time import PARTS
 from trainplan.errors import PlanError
 from trainplan.units import format_bytes, format_seconds
 
 # Colour and texture of each part: either alone tells two parts apart.
-_LOOKS: Mapping[str, tuple[str, str]] = dict(
-    zip(
-        PARTS,
-        (
-            ("#0072B2", ""),
-            ("#56B4E9", ".."),
-            ("#E69F00", "//"),
-            ("#999999", "--"),
-            ("#CC79A7", "\\\\"),
-            ("#ffffff", ""),
-            ("#D55E00", "xx"),
-            ("#ffffff", ".."),
-            ("#009E73", "++"),
-        ),
-        strict=True,
-    )
-)
+_LOOKS = {
+    "compute": ("#0072B2", ""),
+    "recompute": ("#56B4E9", ".."),
+    "tensor communication": ("#E69F00", "//"),
+    "context and expert communication": ("#999999", "--"),
+    "pipeline communication": ("#CC79A7", "\\\\"),
+    "bubble": ("#ffffff", ""),
+    "data communication": ("#D55E00", "xx"),
+    "waiting for the slowest": ("#ffffff", ".."),
+    "optimizer": ("#009E73", "++"),
+}
 
 
 def draw_parts(axes: Any, y: float, step: Step) -> float:
@@ -38,20 +31,21 @@ def draw_parts(axes: Any, y: float, step: Step) -> float:
     """
     left = 0.0
     for part, seconds in step.parts.items():
-        if seconds > 0:
-            color, hatch = _LOOKS[part]
-            axes.barh(
-                y,
-                seconds,
-                0.5,
-                left,
-                color=color,
-                hatch=hatch,
-                edgecolor="#404040",
-                linewidth=0.5,
-                label=part,
-            )
-            left += seconds
+        if seconds <= 0:
+            continue
+        color, hatch = _LOOKS[part]
+        axes.barh(
+            y,
+            seconds,
+            height=0.5,
+            left=left,
+            color=color,
+            hatch=hatch,
+            edgecolor="#404040",
+            linewidth=0.5,
+            label=part,
+        )
+        left += seconds
     return left
 
 
@@ -67,34 +61,32 @@ def save_steps(steps: Sequence[Step], path: str | Path) -> None:
     figure = Figure(figsize=(9.0, 1.7 + 0.75 * len(steps)), layout="constrained")
     axes = figure.subplots()
     for y, step in enumerate(steps):
-        left = draw_parts(axes, y, step)
-        held = (
-            f"{format_bytes(step.memory_bytes)} of {format_bytes(step.capacity_bytes)}"
-        )
-        doubt = "?" * bool(step.outside)
-        axes.annotate(
-            f" {format_seconds(step.seconds)}{doubt}, MFU {step.mfu:.0%}",
-            (left, y),
-            va="center",
-            fontsize=9,
-        )
-        axes.annotate(f"{step.layout}; {held}", (0, y - 0.3), fontsize=8)
+        right = draw_parts(axes, y, step)
+        doubt = "?" if step.outside else ""
+        rate = f" {format_seconds(step.seconds)}{doubt}, MFU {step.mfu:.0%}"
+        axes.annotate(rate, (right, y), va="center", fontsize=9)
+        memory = format_bytes(step.memory_bytes)
+        capacity = format_bytes(step.capacity_bytes)
+        layout = f"{step.layout}; {memory} of {capacity}"
+        axes.annotate(layout, (0, y - 0.3), fontsize=8)
     first = steps[0]
     axes.set_title(
         f"{first.model.name} on {first.cluster.gpus:,} x {first.cluster.gpu.name}",
         loc="left",
         fontsize=10,
     )
-    doubted = "; ?: unlike all published runs" * any(step.outside for step in steps)
-    axes.set(xlabel=f"seconds of a step (calculated{doubted})", yticks=[])
-    axes.set_xlim(0, 1.22 * max(one.seconds for one in steps))
+    worth = "calculated"
+    if any(step.outside for step in steps):
+        worth += "; ?: unlike all published runs"
+    axes.set(xlabel=f"seconds of a step ({worth})", yticks=[])
+    axes.set_xlim(0, 1.22 * max(step.seconds for step in steps))
     axes.set_ylim(len(steps) - 0.5, -0.75)
     axes.spines[["top", "right", "left"]].set_visible(False)
     handles, labels = axes.get_legend_handles_labels()
-    named = dict(zip(labels, handles, strict=True))
+    by_label = dict(zip(labels, handles, strict=True))
     figure.legend(
-        list(named.values()),
-        list(named),
+        list(by_label.values()),
+        list(by_label),
         loc="outside lower center",
         ncols=4,
         fontsize=8,

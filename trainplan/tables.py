@@ -36,37 +36,35 @@ class Table(Shown):
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        lines = [*([self.headings] if self.headings else []), *self.rows]
-        first, *others = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        widths = [
-            min(first, max(_COLUMNS - sum(others) - 2 * len(others), 20)),
-            *others,
+        lines = [self.headings, *self.rows] if self.headings else self.rows
+        first, *others = [
+            max(len(cell) for cell in column) for column in zip(*lines, strict=True)
         ]
-        folded = [part for line in lines for part in _folded(line, widths[0])]
-        text = [
-            "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
-            for line in folded
-        ]
-        return "\n".join([*([self.title] if self.title else []), *text, *self.notes])
+        left = _COLUMNS - sum(others) - 2 * len(others)
+        widths = [min(first, max(left, 20)), *others]
+        text = [self.title] if self.title else []
+        for line in lines:
+            for row in _folded(line, widths[0]):
+                cells = [
+                    cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+                ]
+                text.append("  ".join(cells).rstrip())
+        return "\n".join([*text, *self.notes])
 
     def _repr_html_(self) -> str:
-        title = (
-            "<caption"
-            f" style='text-align:left'><b>{html.escape(self.title)}</b></caption>"
-            if self.title
-            else ""
-        )
+        title = ""
+        if self.title:
+            bold = f"<b>{html.escape(self.title)}</b>"
+            title = f"<caption style='text-align:left'>{bold}</caption>"
         head = f"<thead>{_line(self.headings, 'th')}</thead>" if self.headings else ""
         body = "".join(_line(row, "td") for row in self.rows)
+        table = f"{title}{head}<tbody>{body}</tbody>"
+        style = "max-width:48em;margin:0.2em 0"
         notes = "".join(
-            f"<p class='{_LITERAL}' style='max-width:48em;margin:0.2em"
-            f" 0'>{html.escape(note)}</p>"
+            f"<p class='{_LITERAL}' style='{style}'>{html.escape(note)}</p>"
             for note in self.notes
         )
-        return (
-            "<table"
-            f" class='{_LITERAL}'>{title}{head}<tbody>{body}</tbody></table>{notes}"
-        )
+        return f"<table class='{_LITERAL}'>{table}</table>{notes}"
 
 
 class ShownAsTable(Shown):
@@ -87,19 +85,18 @@ def _folded(row: Sequence[str], width: int) -> list[tuple[str, ...]]:
     """A row whose first cell, where it is wider, goes on in rows of its own: behind a
     comma or a space, if it can.
     """
-    parts = re.findall(rf".{{1,{width}}}(?:(?<=[, ])|$)|.{{1,{width}}}", row[0]) or [""]
+    cell, *others = row
+    parts = re.findall(rf".{{1,{width}}}(?:(?<=[, ])|$)|.{{1,{width}}}", cell) or [""]
+    empty = [""] * len(others)
     return [
-        (parts[0], *row[1:]),
-        *((part, *[""] * (len(row) - 1)) for part in parts[1:]),
+        (parts[0], *others),
+        *((part, *empty) for part in parts[1:]),
     ]
 
 
 def _line(cells: Iterable[str], tag: str) -> str:
-    return (
-        "<tr>"
-        + "".join(
-            f"<{tag} style='text-align:left'>{html.escape(cell)}</{tag}>"
-            for cell in cells
-        )
-        + "</tr>"
+    """A row of a table in HTML, of cells with a tag."""
+    tagged = "".join(
+        f"<{tag} style='text-align:left'>{html.escape(cell)}</{tag}>" for cell in cells
     )
+    return f"<tr>{tagged}</tr>"

@@ -28,7 +28,12 @@ _IEC = [
     (2.0**20, "MiB"),
     (2.0**10, "KiB"),
 ]
-_LONG = [(365.25 * 86_400.0, "years"), (86_400.0, "days"), (3600.0, "h"), (60.0, "min")]
+_LONG = [
+    (365.25 * 86_400.0, "years"),
+    (86_400.0, "days"),
+    (3600.0, "h"),
+    (60.0, "min"),
+]
 _SECONDS = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")]
 
 
@@ -68,8 +73,9 @@ def format_si(value: float, unit: str) -> str:
     other words get no prefix.
     """
     if unit[0].islower():
-        whole = float(value).is_integer() and abs(value) < 1e3
-        return f"{int(value)} {unit}" if whole else f"{significant(value)} {unit}"
+        if float(value).is_integer() and abs(value) < 1e3:
+            return f"{int(value)} {unit}"
+        return f"{significant(value)} {unit}"
     for size, prefix in _SI:
         if abs(value) >= size:
             return f"{significant(value / size)} {prefix}{unit}"

@@ -45,19 +45,21 @@ def recorded(key: str, folder: Path = RECORDED) -> list[Measurement]:
     entries = (
         entry for path in sorted(folder.glob("*.jsonl")) for entry in read(path)[0]
     )
-    matching = [
-        m
-        for m in entries
-        if isinstance(m, Measurement) and (m.section, m.what) == (section, what)
-    ]
-    # A simulated or calculated number stays one on whatever machine it was recorded.
-    return [
-        dataclasses.replace(m, origin="recorded") if m.origin == "measured" else m
-        for m in matching
-    ]
+    numbers = []
+    for entry in entries:
+        if not isinstance(entry, Measurement):
+            continue
+        if (entry.section, entry.what) != (section, what):
+            continue
+        # a simulated or calculated number stays one, wherever it was recorded
+        if entry.origin == "measured":
+            entry = dataclasses.replace(entry, origin="recorded")
+        numbers.append(entry)
+    return numbers
 
 
-_WORDS = {
+# field of Work -> how its value is said
+_WORDING = {
     "unit": "in {}",
     "size": "{}",
     "dtype": "{}",
@@ -70,21 +72,24 @@ def difference(there: Measurement, here: Work) -> str:
     """What keeps a recorded number from standing beside one of the work here, in words;
     empty where nothing does.
     """
-    if there.busy or not there.size:  # a number of unknown size may have done any work
-        return "its machine was busy" if there.busy else "its size was not recorded"
-    both = {name: (getattr(there, name), getattr(here, name)) for name in _WORDS}
-    apart = {
-        name: pair
-        for name, pair in both.items()
-        if pair[0] != pair[1] and None not in pair
-    }
-    if "size" in apart:
-        apart.pop("items", None)  # the same difference in other words
-    words = [
-        [_WORDS[name].format("unknown" if one == "" else one) for one in pair]
-        for name, pair in apart.items()
-    ]
-    return "; ".join(f"{theirs}, here {own}" for theirs, own in words)
+    if there.busy:
+        return "its machine was busy"
+    if not there.size:  # a number of unknown size may have done any work
+        return "its size was not recorded"
+    sentences = {}
+    for name, wording in _WORDING.items():
+        value_there = getattr(there, name)
+        value_here = getattr(here, name)
+        if None in (value_there, value_here) or value_there == value_here:
+            continue
+        there_said, here_said = (
+            wording.format("unknown" if value == "" else value)
+            for value in (value_there, value_here)
+        )
+        sentences[name] = f"{there_said}, here {here_said}"
+    if "size" in sentences:
+        sentences.pop("items", None)  # the same difference in other words
+    return "; ".join(sentences.values())
 
 
 def beside(
@@ -94,18 +99,15 @@ def beside(
     for each other machine's.
     """
     shown = []
-    apart = {}
-    both = [*recorded(key), *published]
+    sentences = {}  # of each machine the last
+    numbers = [*recorded(key), *published]
     # another unit is the last to name
-    for number in sorted(both, key=lambda number: number.unit == here.unit):
+    for number in sorted(numbers, key=lambda number: number.unit == here.unit):
         if why := difference(number, here):
-            apart[number.machine] = (
-                f"{number.came_from[0].upper()}{number.came_from[1:]}, not shown:"
-                f" {why}."
-            )
+            source = number.came_from[0].upper() + number.came_from[1:]
+            sentences[number.machine] = f"{source}, not shown: {why}."
         else:
             shown.append(number)
-    fitting = {number.machine for number in shown}
-    return shown, [
-        sentence for machine, sentence in apart.items() if machine not in fitting
-    ]
+    for number in shown:
+        sentences.pop(number.machine, None)
+    return shown, list(sentences.values())

@@ -52,12 +52,8 @@ class Note(Shown):
         return self.text
 
     def _repr_html_(self) -> str:  # plain text would be broken in the middle of a word
-        return (
-            f"<div class='{LITERAL}'"
-            f" style='max-width:48em'>{linked_html(self.text)}</div>".replace(
-                "\n", "<br>"
-            )
-        )
+        text = linked_html(self.text).replace("\n", "<br>")
+        return f"<div class='{LITERAL}' style='max-width:48em'>{text}</div>"
 
 
 @checked
@@ -73,10 +69,8 @@ class Table(tables.Table):
 
     def __post_init__(self) -> None:
         # Else text would lose cells, and HTML would shift them.
-        lengths = [
-            len(line)
-            for line in ((self.headings,) if self.headings else ()) + self.rows
-        ]
+        lines = [self.headings, *self.rows] if self.headings else self.rows
+        lengths = [len(line) for line in lines]
         if len(set(lengths)) > 1:
             raise BadArgument(
                 "Expected rows to be as long as the headings and each other, got"

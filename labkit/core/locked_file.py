@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Generic, TypeVar
+from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
 from labkit.core.own_folder import make_private, open_own
 
@@ -14,6 +14,7 @@ T = TypeVar("T")
 # a line is written in milliseconds: a longer wait means that a process hangs
 _LOCK_S = 2
 _MOST_REASONS = 5
+_TAIL = 64  # bytes before the end that tell whether a file was written over
 # files whose lock could not be had: the next line doesn't wait for it again
 _stuck: set[Path] = set()
 
@@ -36,11 +37,12 @@ def append_line(path: Path, line: str) -> None:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - 1, 0))
         torn = size > 0 and file.read(1) != b"\n"
-        left = memoryview(("\n" * torn + line + "\n").encode(errors="backslashreplace"))
+        text = f"\n{line}\n" if torn else f"{line}\n"
+        content = memoryview(text.encode(errors="backslashreplace"))
         written = 0
         try:
-            while written < len(left):
-                written += file.write(left[written:])
+            while written < len(content):
+                written += file.write(content[written:])
         except OSError:  # the disk is full: take back what there was room for
             with contextlib.suppress(OSError):
                 if file.seek(0, os.SEEK_END) == size + written:
@@ -70,6 +72,14 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
+class _State(NamedTuple):
+    """What shows that a file has changed; `file` is its device and inode."""
+
+    file: tuple[int, int]
+    size: int
+    modified_ns: int
+
+
 class Lines(Generic[T]):
     """What `parse` makes of a file's lines. Each is parsed once; a look at an unchanged
     file costs microseconds.
@@ -94,12 +104,12 @@ class Lines(Generic[T]):
         self._restart()
 
     def _restart(self) -> None:
-        self._state: tuple[int, ...] = ()
+        self._state: _State | None = None
         self._at = 0
-        self._number = 0
-        self._before = b""
-        self._kept: dict[Hashable, T] = {}
-        # reason -> how many lines, and the number of the first
+        self._number = 0  # of the last line that was read
+        self._tail = b""
+        self._entries: dict[Hashable, T] = {}
+        # reason -> the numbers of the lines
         self._refused: dict[str, list[int]] = {}
 
     def read(self) -> tuple[list[T], list[str]]:
@@ -112,46 +122,46 @@ class Lines(Generic[T]):
         try:
             with open(open_own(self.path) if self._own else self.path, "rb") as file:
                 status = os.fstat(file.fileno())
-                state = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+                state = _State(
+                    (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns
+                )
                 if state != self._state:
                     self._catch_up(file, state)
         except OSError:
             self._restart()
-        return list(self._kept.values()), [
-            self._sentence(reason) for reason in self._refused
-        ]
+        sentences = [self._sentence(reason) for reason in self._refused]
+        return list(self._entries.values()), sentences
 
-    def _catch_up(self, file: BinaryIO, state: tuple[int, ...]) -> None:
+    def _catch_up(self, file: BinaryIO, state: _State) -> None:
         """Parse what was appended; everything, where the file was replaced, cut, or
         changed before its end.
         """
-        file.seek(max(self._at - 64, 0))
-        before = file.read(min(64, self._at))
+        file.seek(max(self._at - _TAIL, 0))
+        tail = file.read(min(_TAIL, self._at))
         following = file.read(1)
-        # the last line was half there
-        continued = before[-1:] not in (b"", b"\n") and following != b"\n"
-        # An editor puts another file there (device and inode), a script may write over
-        # this one (the 64 bytes before).
+        half_line = tail != b"" and not tail.endswith(b"\n")
+        # An editor puts another file there, a script may write over this one.
         if (
-            state[:2] != self._state[:2]
-            or state[2] <= self._at
-            or before != self._before
-            or continued
+            self._state is None
+            or state.file != self._state.file
+            or state.size <= self._at
+            or tail != self._tail
+            or (half_line and following != b"\n")
         ):
             self._restart()
         file.seek(self._at)
         while raw := file.readline():
             self._number += 1
-            self._take(raw)
+            self._parse_line(raw)
             # what another process writes at this moment continues it
             if not raw.endswith(b"\n"):
                 break
         self._at = file.tell()
-        file.seek(max(self._at - 64, 0))
-        self._before = file.read(64)
+        file.seek(max(self._at - _TAIL, 0))
+        self._tail = file.read(_TAIL)
         self._state = state
 
-    def _take(self, raw: bytes) -> None:
+    def _parse_line(self, raw: bytes) -> None:
         if not raw.strip():
             return
         try:
@@ -160,17 +170,16 @@ class Lines(Generic[T]):
             reason = str(error)
             if reason not in self._refused and len(self._refused) >= _MOST_REASONS:
                 reason = "other reasons."
-            self._refused.setdefault(reason, [0, self._number])[0] += 1
+            self._refused.setdefault(reason, []).append(self._number)
             return
         key = self._number if self._same is None else self._same(entry)
-        self._kept.pop(key, None)
-        self._kept[key] = entry
+        self._entries.pop(key, None)  # so that it is the last again
+        self._entries[key] = entry
 
     def _sentence(self, reason: str) -> str:
-        count, first = self._refused[reason]
-        if count == 1:
-            return f"{self.path.name}, line {first} is skipped: {reason}"
-        return (
-            f"{self.path.name}, {count:,} lines are skipped, the first is line {first}:"
-            f" {reason}"
-        )
+        numbers = self._refused[reason]
+        first = f"line {numbers[0]}"
+        if len(numbers) == 1:
+            return f"{self.path.name}, {first} is skipped: {reason}"
+        skipped = f"{len(numbers):,} lines are skipped, the first is {first}"
+        return f"{self.path.name}, {skipped}: {reason}"

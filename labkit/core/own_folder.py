@@ -29,7 +29,7 @@ def of_this_user(folder: Path) -> Path:
     behind is nobody else's. Nothing is made.
     """
     with contextlib.suppress(OSError):  # what doesn't exist yet is nobody's
-        if _not_ours_alone(folder.stat()):
+        if _open_to_others(folder.stat()):
             return folder / f"user-{os.geteuid()}"
     return folder
 
@@ -75,9 +75,8 @@ def _own(path: str, flags: int, folder: int | None = None) -> int:
     """The descriptor of a file or folder that is this user's alone."""
     file = os.open(path, flags | AT_ONCE, 0o600, dir_fd=folder)
     status = os.fstat(file)
-    if (
-        stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-    ) and not _not_ours_alone(status):
+    is_regular = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    if is_regular and not _open_to_others(status):
         return file
     os.close(file)
     raise PermissionError(
@@ -87,13 +86,14 @@ def _own(path: str, flags: int, folder: int | None = None) -> int:
     )
 
 
-def _not_ours_alone(status: os.stat_result) -> bool:
+def _open_to_others(status: os.stat_result) -> bool:
     """Whether another user owns a file or folder, or may write to it: a hub puts all
     users into one group.
     """
-    return os.name == "posix" and (
-        status.st_uid != os.geteuid() or status.st_mode & 0o022 != 0
-    )
+    if os.name != "posix":
+        return False
+    writable_by_others = stat.S_IWGRP | stat.S_IWOTH
+    return status.st_uid != os.geteuid() or bool(status.st_mode & writable_by_others)
 
 
 def has_space(path: str | Path) -> bool:

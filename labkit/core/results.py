@@ -97,10 +97,15 @@ class Measurement(Shown):
         """Whether the interval of a ratio holds 1, so that nothing is known to be
         faster.
         """
-        has_interval = self.unit == "x" and not self.low is self.high is None
-        return has_interval and (self.low or 0.0) <= 1 <= (
-            math.inf if self.high is None else self.high
-        )
+        if self.unit != "x" or not self._has_interval:
+            return False
+        low = 0.0 if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        return low <= 1 <= high
+
+    @property
+    def _has_interval(self) -> bool:
+        return self.low is not None or self.high is not None
 
     @property
     def amount(self) -> str:
@@ -108,26 +113,23 @@ class Measurement(Shown):
         whose interval holds 1.
         """
         value = format_quantity(self.value, self.unit)
-        if self.low is self.high is None:
+        if not self._has_interval:
             return value
-        top = " or more" if self.high is None else f" to {significant(self.high)}"
-        interval = f"95 % interval {significant(self.low or 0.0)}{top}"
-        return (
-            f"no difference seen ({value}, {interval})"
-            if self.shows_no_difference
-            else f"{value} ({interval})"
-        )
+        low = significant(self.low or 0.0)
+        top = "or more" if self.high is None else f"to {significant(self.high)}"
+        interval = f"95 % interval {low} {top}"
+        if self.shows_no_difference:
+            return f"no difference seen ({value}, {interval})"
+        return f"{value} ({interval})"
 
     @property
     def came_from(self) -> str:
         """Origin and machine, "recorded on M" or "published: who, device": what a board
         writes beside the number.
         """
-        return (
-            f"{self.origin}: {self.machine}"
-            if self.origin == "published"
-            else f"{self.origin} on {self.machine}"
-        )
+        if self.origin == "published":
+            return f"published: {self.machine}"
+        return f"{self.origin} on {self.machine}"
 
     @property
     def key(self) -> str:
@@ -137,13 +139,10 @@ class Measurement(Shown):
         return f"{self.section} {self.what}"
 
     def __str__(self) -> str:
-        source = (
-            self.came_from if self.origin in ("recorded", "published") else self.origin
-        )
-        known = "; ".join(
-            part for part in (source, self.size, self.dtype, self.busy) if part
-        )
-        return f"{self.what}: {self.amount} ({known})"
+        is_own = self.origin not in ("recorded", "published")
+        source = self.origin if is_own else self.came_from
+        conditions = filter(None, (source, self.size, self.dtype, self.busy))
+        return f"{self.what}: {self.amount} ({'; '.join(conditions)})"
 
 
 @checked(error=BadMeasurement)
@@ -197,22 +196,15 @@ Entry = Measurement | Prediction | Verdict | Attempt
 _KINDS: dict[str, type[Entry]] = {
     cls.__name__.lower(): cls for cls in (Measurement, Prediction, Verdict, Attempt)
 }
-# What may differ between two entries on the same thing, of which the later one counts.
+# What may differ between two entries on the same thing, of which the later one counts:
+# in a measurement, a prediction and a verdict.
 _OUTCOME = {
-    "value",
-    "when",
-    "samples",
-    "predicted",
-    "claims",
-    "versions",
-    "waited",
-    "busy",
-    "low",
-    "high",
+    *("value", "when", "samples", "predicted", "claims", "versions"),
+    *("waited", "busy", "low", "high"),
+    *("blind", "verdict", "because"),
 }
-_OUTCOME |= {"blind", "verdict", "because"}
-# of a line, where they are empty or 0
-_LEFT_OUT = ("size", "dtype", "busy", "link", "answer", "step", "message")
+# fields that a line leaves out where they are empty or 0
+_OPTIONAL = ("size", "dtype", "busy", "link", "answer", "step", "message")
 _FIELDS = {
     cls: [field.name for field in dataclasses.fields(cls)] for cls in _KINDS.values()
 }
@@ -227,13 +219,12 @@ def split_key(key: str) -> tuple[str, str]:
     """("00.3", "all threads") of "00.3 all threads", spare spaces aside; BadMeasurement
     for anything else.
     """
-    match = _KEY.fullmatch(" ".join(key.split())) if isinstance(key, str) else None
-    if match is None:
-        raise BadMeasurement(
-            "Expected a key like '00.3 all threads' (notebook.section and a name), got"
-            f" {brief_repr(key)}."
-        )
-    return match[1], match[2]
+    if isinstance(key, str) and (match := _KEY.fullmatch(" ".join(key.split()))):
+        return match[1], match[2]
+    raise BadMeasurement(
+        "Expected a key like '00.3 all threads' (notebook.section and a name), got"
+        f" {brief_repr(key)}."
+    )
 
 
 def now() -> str:
@@ -245,14 +236,14 @@ def to_line(entry: Entry) -> str:
     """One line of JSON, without the line's end; samples to seven digits, more than any
     clock is good for.
     """
-    kind = next(name for name, cls in _KINDS.items() if isinstance(entry, cls))
-    given = dataclasses.asdict(entry).items()
-    fields = {
-        k: v for k, v in given if v not in (None, (), {}) and (v or k not in _LEFT_OUT)
-    }
-    if "samples" in fields:
-        fields["samples"] = [float(f"{sample:.7g}") for sample in fields["samples"]]
-    return json.dumps({"kind": kind, **fields}, ensure_ascii=False)
+    line: dict[str, Any] = {"kind": type(entry).__name__.lower()}
+    for name, value in dataclasses.asdict(entry).items():
+        is_empty = value in (None, (), {}) or (name in _OPTIONAL and not value)
+        if not is_empty:
+            line[name] = value
+    if "samples" in line:
+        line["samples"] = [float(f"{sample:.7g}") for sample in line["samples"]]
+    return json.dumps(line, ensure_ascii=False)
 
 
 def from_line(line: str) -> Entry:
@@ -275,10 +266,9 @@ def from_line(line: str) -> Entry:
             " file."
         )
     cls: Any = _KINDS[kind]
+    values = {name: fields[name] for name in _FIELDS[cls] if name in fields}
     try:
-        entry: Entry = cls(
-            **{name: fields[name] for name in _FIELDS[cls] if name in fields}
-        )
+        entry: Entry = cls(**values)
     except TypeError as error:
         raise BadMeasurement(f"Expected the fields of a {kind} ({error}).") from error
     return entry
@@ -372,11 +362,9 @@ def state_folder() -> Path:
     import platformdirs
 
     home = os.environ.get("LABKIT_HOME")
-    return of_this_user(
-        Path(home).expanduser()
-        if home
-        else platformdirs.user_state_path("labkit", appauthor=False)
-    )
+    if home:
+        return of_this_user(Path(home).expanduser())
+    return of_this_user(platformdirs.user_state_path("labkit", appauthor=False))
 
 
 def results() -> Results:
@@ -391,5 +379,10 @@ def profile() -> Profile:
     """What LABKIT_PROFILE asks for: 'ci', the smallest sizes; 'smoke', these and the
     fewest readings; else 'full'.
     """
-    asked = os.environ.get("LABKIT_PROFILE")
-    return asked if asked in ("smoke", "ci") else "full"  # type: ignore[return-value]  # mypy does not narrow by `in`
+    match os.environ.get("LABKIT_PROFILE"):
+        case "smoke":
+            return "smoke"
+        case "ci":
+            return "ci"
+        case _:
+            return "full"

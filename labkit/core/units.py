@@ -69,23 +69,17 @@ def format_si(value: AnyNumber, unit: str) -> str:
     devices'.
     """
     # "images/s" takes no prefix, "FLOP/s" does
-    if not unit or unit[0].islower() or unit.startswith("%"):
-        # a rate is measured, and has no more than three digits to give
-        most = 1e3 if "/" in unit else 1e6
-        is_whole = (
-            unit[:1].isalpha()
-            and unit != "x"
-            and float(value).is_integer()
-            and abs(value) < most
-        )
-        if is_whole:  # 2 threads, not 2.00
-            # 1 sample, 1 branch, 1 point
-            one = value == 1 and (is_count(unit) or unit in _MEASURES)
-            return (
-                f"{int(value):,} {re.sub('(?<=ch)es$|s$', '', unit) if one else unit}"
-            )
-        return f"{significant(value)} {unit}".strip()
-    return with_prefix(value, unit)
+    takes_prefix = unit and not unit[0].islower() and not unit.startswith("%")
+    if takes_prefix:
+        return with_prefix(value, unit)
+    # a rate is measured, and has no more than three digits to give
+    most = 1e3 if "/" in unit else 1e6
+    is_thing = unit[:1].isalpha() and unit != "x"
+    if is_thing and float(value).is_integer() and abs(value) < most:
+        if value == 1 and (is_count(unit) or unit in _MEASURES):
+            unit = re.sub("(?<=ch)es$|s$", "", unit)  # 1 sample, 1 branch, 1 point
+        return f"{int(value):,} {unit}"  # 2 threads, not 2.00
+    return f"{significant(value)} {unit}".strip()
 
 
 @checked
@@ -95,4 +89,6 @@ def format_quantity(value: AnyNumber, unit: str) -> str:
     """
     if unit == "s":
         return format_seconds(value)
-    return format_bytes(value) if unit in ("B", "bytes") else format_si(value, unit)
+    if unit in ("B", "bytes"):
+        return format_bytes(value)
+    return format_si(value, unit)

@@ -4,6 +4,7 @@ mistake that a number shows.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, close
 
-# the unit of a number, and what `mistake` takes
+# the unit of a number, the words for wrong results, and those for any other
 Told = tuple[str, Mapping[float, str], str]
 
 
@@ -84,14 +85,10 @@ def mistake(
     """What went wrong: the words of the first `wrong` result that `value` equals,
     within `rel`; else `otherwise`.
     """
-    return next(
-        (
-            words
-            for result, words in wrong.items()
-            if math.isclose(value, result, rel_tol=rel)
-        ),
-        otherwise,
-    )
+    for result, words in wrong.items():
+        if math.isclose(value, result, rel_tol=rel):
+            return words
+    return otherwise
 
 
 def judge_pair(
@@ -105,7 +102,6 @@ def judge_pair(
     what is told of that one.
     """
     pair = parts(as_list(got) or got, 2, expected, given)
-    for value, wanted, (unit, wrong, otherwise) in zip(pair, right, told, strict=True):
-        close(unit, hint=lambda value, m=wrong, o=otherwise: mistake(value, m, o))(
-            value, wanted, given
-        )
+    for answer, value, (unit, wrong, otherwise) in zip(pair, right, told, strict=True):
+        hint = functools.partial(mistake, wrong=wrong, otherwise=otherwise)
+        close(unit, hint=hint)(answer, value, given)

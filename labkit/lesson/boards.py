@@ -5,6 +5,7 @@ curves that grow.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -28,6 +29,7 @@ from labkit.measure.contention import Contention
 from labkit.measure.machine import give_back_gpu_memory
 
 T = TypeVar("T", Timing, Comparison)
+OnSample = Callable[[Timing], None]
 
 
 class SpeedBoard(Live):
@@ -79,29 +81,26 @@ class SpeedBoard(Live):
         """Draw every row there is."""
         while self._newest:
             self._fill(*self._newest.popitem()[1])
-        words = plot.speed_bars.on(
+        sentence = plot.speed_bars.on(
             axes,
             list(self._bars.values()),
             unit=self.unit,
             title=self.title,
             log=self.log,
         )
-        cut = (
-            f"{row}: stopped after {n} reading{'s' * (n != 1)}."
+        stopped = (
+            f"{row}: stopped after {'1 reading' if n == 1 else f'{n} readings'}."
             for row, n in self._stopped.items()
         )
-        sources = published.citations(
-            one for each in self._cited.values() for one in each
-        )
-        return " ".join(
-            [
-                words,
-                *cut,
-                *self._in_words_busy(),
-                *self._by_reason(self._apart),
-                *sources,
-            ]
-        )
+        cited = itertools.chain.from_iterable(self._cited.values())
+        sentences = [
+            sentence,
+            *stopped,
+            *self._in_words_busy(),
+            *self._by_reason(self._apart),
+            *published.citations(cited),
+        ]
+        return " ".join(sentences)
 
     @checked(error=BadMeasurement)
     def limit(self, row: str, value: Positive) -> None:
@@ -132,12 +131,10 @@ class SpeedBoard(Live):
         """
         self.expect(row, calculated or {})
         bar = self._row(row)
-        guess = (
-            ""
-            if bar.predicted is None
-            else f"; your prediction: {format_quantity(bar.predicted, self.unit)}"
-        )
-        bar.note = f"not measured here: needs {needs}{guess}"
+        bar.note = f"not measured here: needs {needs}"
+        if bar.predicted is not None:
+            guess = format_quantity(bar.predicted, self.unit)
+            bar.note += f"; your prediction: {guess}"
         self.show()
         self.finish()
 
@@ -154,10 +151,12 @@ class SpeedBoard(Live):
         """`lab.time_call` whose row fills as it runs; the result is recorded. Ctrl-C
         keeps the row.
         """
-        timing |= {"label": row, "on_wait": self.say}
-        return self._measure(
-            [row], items, claims, lambda on: bench.time_call(fn, on_sample=on, **timing)
-        )
+        options = {**timing, "label": row, "on_wait": self.say}
+
+        def run(on_sample: OnSample) -> Timing:
+            return bench.time_call(fn, on_sample=on_sample, **options)
+
+        return self._measure([row], items, claims, run)
 
     @checked(error=BadMeasurement)
     def compare(
@@ -171,13 +170,12 @@ class SpeedBoard(Live):
         """`lab.compare` whose rows fill as they run, taken in turn; each is recorded
         under this section.
         """
-        timing["on_wait"] = self.say
-        return self._measure(
-            list(rows),
-            items,
-            claims,
-            lambda on: bench.compare(rows, on_sample=on, **timing),
-        )
+        options = {**timing, "on_wait": self.say}
+
+        def run(on_sample: OnSample) -> Comparison:
+            return bench.compare(rows, on_sample=on_sample, **options)
+
+        return self._measure(list(rows), items, claims, run)
 
     @checked(error=BadMeasurement)
     def add(
@@ -201,7 +199,7 @@ class SpeedBoard(Live):
         rows: Sequence[str],
         items: float | None,
         claims: Sequence[str],
-        run: Callable[[Callable[[Timing], None]], T],
+        run: Callable[[OnSample], T],
     ) -> T:
         work = self._with(items)
         journal.check_claims(claims)
@@ -209,10 +207,10 @@ class SpeedBoard(Live):
         for row in rows:
             self._begin(row)
         self.show()
-        taken: dict[str, int] = {}
+        readings: dict[str, int] = {}
 
         def on_sample(timing: Timing) -> None:
-            taken[timing.label] = len(timing.samples_s)
+            readings[timing.label] = len(timing.samples_s)
             self._newest[timing.label] = timing, items
             self.tick()
 
@@ -220,21 +218,18 @@ class SpeedBoard(Live):
             result = run(on_sample)
             for timing in [result] if isinstance(result, Timing) else result.timings:
                 self._note_busy(timing.label, timing)
-                key = f"{self.section} {timing.label}"
-                size = self._work.size
-                dtype = self._work.dtype
                 journal.record(
-                    key,
+                    f"{self.section} {timing.label}",
                     timing,
                     self.unit,
                     items=items,
-                    size=size,
-                    dtype=dtype,
+                    size=work.size,
+                    dtype=work.dtype,
                     claims=claims,
                 )
         except BaseException:
-            self._stopped.update(taken)
-            for row in set(rows) - set(taken):
+            self._stopped.update(readings)
+            for row in set(rows) - set(readings):
                 self._row(row).note = "stopped before it was measured"
             raise
         finally:  # also after Ctrl-C: what was measured stays on the board
@@ -261,21 +256,23 @@ class SpeedBoard(Live):
         """
         if not self._busy:
             return []
-        why = max(self._busy.values(), key=lambda one: one.lost or 0.0).reason
-        rows = (
-            ""
-            if len(self._busy) == len(self._bars)
-            else f" while it measured {', '.join(map(repr, self._busy))}"
-        )
-        return [f"{why[0].upper()}{why[1:]}{rows}. Run the cell again when it is calm."]
+        worst = max(self._busy.values(), key=lambda contention: contention.lost or 0.0)
+        reason = worst.reason[0].upper() + worst.reason[1:]
+        if len(self._busy) < len(self._bars):
+            reason += f" while it measured {', '.join(map(repr, self._busy))}"
+        return [f"{reason}. Run the cell again when it is calm."]
 
     def _fill(self, timing: Timing, items: float | None, row: str = "") -> None:
         bar = self._row(row or timing.label)
         low_s, high_s = timing.quartiles_s
-        bar.low, bar.high = (
-            (low_s, high_s) if items is None else (items / high_s, items / low_s)
-        )
-        bar.measured = timing.median_s if items is None else timing.rate(items)
+        if items is None:
+            bar.low = low_s
+            bar.high = high_s
+            bar.measured = timing.median_s
+        else:
+            bar.low = items / high_s
+            bar.high = items / low_s
+            bar.measured = timing.rate(items)
 
     def _row(self, name: str) -> plot.Bar:
         if not isinstance(name, str) or not name.strip():
@@ -300,21 +297,24 @@ class SpeedBoard(Live):
         rest below the figure.
         """
         guesses.check_lock(self.section)
-        others = published.cited(self.section)
+        all_cited = published.cited(self.section)
         for row in rows:
+            key = f"{self.section} {row}"
             bar = self._row(row)
             # it may be newer than the row
-            bar.predicted = guesses.predicted(f"{self.section} {row}", self.unit)
-            of_row = [one for one in others if one.number.what == row]
-            same = [one.number for one in of_row if one.relation == "same"]
-            numbers, self._apart[row] = beside(f"{self.section} {row}", work, same)
+            bar.predicted = guesses.predicted(key, self.unit)
+            cited = [citation for citation in all_cited if citation.number.what == row]
+            same = [
+                citation.number for citation in cited if citation.relation == "same"
+            ]
+            numbers, self._apart[row] = beside(key, work, same)
             self._cited[row] = [
-                one
-                for one in of_row
-                if one.relation == "related" or one.number in numbers
+                citation
+                for citation in cited
+                if citation.relation == "related" or citation.number in numbers
             ]
             bar.others = [
-                *((one.came_from, one.value) for one in numbers),
+                *((number.came_from, number.value) for number in numbers),
                 *self._calculated.get(row, []),
             ]
 
@@ -322,13 +322,16 @@ class SpeedBoard(Live):
         """Each of the rows' sentences once, after the names of its rows where those
         aren't all.
         """
-        rows: dict[str, list[str]] = {}
-        for row, why in ((row, why) for row, each in sentences.items() for why in each):
-            rows.setdefault(why, []).append(row)
-        return [
-            why if len(by) == len(self._bars) else f"{', '.join(map(repr, by))}: {why}"
-            for why, by in rows.items()
-        ]
+        rows_of: dict[str, list[str]] = {}
+        for row, sentences_of_row in sentences.items():
+            for sentence in sentences_of_row:
+                rows_of.setdefault(sentence, []).append(row)
+        named = []
+        for sentence, rows in rows_of.items():
+            if len(rows) < len(self._bars):
+                sentence = f"{', '.join(map(repr, rows))}: {sentence}"
+            named.append(sentence)
+        return named
 
 
 class Curves(Live):

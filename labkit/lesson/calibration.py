@@ -29,11 +29,8 @@ class Calibration(ShownAsTable):
     def table(self) -> Table:
         """A row for each kind of guess and one for all."""
         everything = tuple(pair for pairs in self.pairs.values() for pair in pairs)
-        rows = tuple(
-            _judged(name, pairs)
-            for name, pairs in {**self.pairs, "all": everything}.items()
-            if pairs
-        )
+        groups = {**self.pairs, "all": everything}
+        rows = tuple(_row(name, pairs) for name, pairs in groups.items() if pairs)
         note = (
             "A ratio of 2 says that twice as much was measured as guessed; the middle"
             " is the median of all ratios."
@@ -49,25 +46,28 @@ class Calibration(ShownAsTable):
             "guesses are",
         )
         title = f"{self.whose} guesses, made before measuring"
-        return Table(rows, head if rows else (), title, (note if rows else none,))
+        if not rows:
+            return Table((), (), title, (none,))
+        return Table(rows, head, title, (note,))
 
 
-def _judged(name: str, pairs: tuple[tuple[float, float], ...]) -> tuple[str, ...]:
+def _row(name: str, pairs: tuple[tuple[float, float], ...]) -> tuple[str, ...]:
     close = sum(guess / 2 <= measured <= 2 * guess for guess, measured in pairs)
     middle = statistics.median(measured / guess for guess, measured in pairs)
-    if middle > 1.1:
+    if len(pairs) < _FEW:
+        lean = "too few to tell"
+    elif middle > 1.1:
         lean = "too low"
     elif middle < 1 / 1.1:
         lean = "too high"
     else:
         lean = "neither too low nor too high"
-    shown = lean if len(pairs) >= _FEW else "too few to tell"
     return (
         name,
         str(len(pairs)),
         f"{close} ({close / len(pairs):.0%})",
         f"{significant(middle, 2)}x",
-        shown,
+        lean,
     )
 
 

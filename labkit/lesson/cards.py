@@ -28,12 +28,13 @@ def cards(notebook: str, seed: int = 0, count: Count = 3) -> Cards | Note:
     for an unknown notebook.
     """
     bank: Any = importlib.import_module("exercises.bank")
-    if not (chosen := bank.cards(notebook, seed)[:count]):
+    drawn = bank.cards(notebook, seed)[:count]
+    if not drawn:
         return Note(
             "There are no cards: they are made of short wrong answers, and there are"
             " none here."
         )
-    return Cards(chosen) if attended() else Note("\n\n".join(map(str, chosen)))
+    return Cards(drawn) if attended() else Note("\n\n".join(map(str, drawn)))
 
 
 class Cards(Shown):
@@ -88,13 +89,14 @@ class Cards(Shown):
         self.buttons[chosen].icon = "times"
         self.buttons[card.right].button_style = "success"
         self.buttons[card.right].icon = "check"
-        self.right += chosen == card.right
-        verdict = (
-            "Right." if chosen == card.right else f"No: {card.misconception.title}."
-        )
+        if chosen == card.right:
+            self.right += 1
+            verdict = "Right."
+        else:
+            verdict = f"No: {card.misconception.title}."
         self.told.value = spoken_html(f"{verdict} {card.misconception.explanation}")
-        said = judged(card.number, card.answer).message  # after some seconds
-        self.told.value += spoken_html(f"The check says: {said}")
+        message = judged(card.number, card.answer).message  # after some seconds
+        self.told.value += spoken_html(f"The check says: {message}")
         if last:
             self.told.value += spoken_html(f"{self.right} of {len(self.cards)} right.")
         self.buttons[4].layout.display = "none" if last else ""
@@ -104,13 +106,10 @@ class Cards(Shown):
         self._ask()
 
     def _ipython_display_(self) -> None:
-        publish_question(
-            self.box, "".join(_code(str(card)) for card in self.cards), str(self)
-        )
+        questions = "".join(_code(str(card)) for card in self.cards)
+        publish_question(self.box, questions, str(self))
 
 
 def _code(text: str) -> str:
-    return (
-        f"<pre class='{LITERAL}' style='margin:0.5em"
-        f" 0;line-height:1.4'>{as_html(text)}</pre>"
-    )
+    style = "margin:0.5em 0;line-height:1.4"
+    return f"<pre class='{LITERAL}' style='{style}'>{as_html(text)}</pre>"

@@ -92,7 +92,7 @@ def _judged(number: str, judge: Callable[[Any], str], answer: object) -> Outcome
     except (Exception, SystemExit) as error:
         # whatever an answer does, it is a result; Ctrl-C still stops it
         return Outcome(
-            number, "not yet", f"Your answer could not be judged: {_said(error)}"
+            number, "not yet", f"Your answer could not be judged: {_in_words(error)}"
         )
 
 
@@ -107,14 +107,12 @@ def hint(number: str, step: Count | None = None) -> Text:
     hints = exercise(number).hints
     step = min(step or outcomes.next_hint(number), len(hints))
     outcomes.note(number, "hint", step=step)
-    more = (
-        f"\n\nStill stuck: `lab.solution({number!r})`"
-        if has_solutions(number[:2])
-        else ""
-    )
+    text = f"**Hint {step} of {len(hints)}.** {hints[step - 1]}"
     if step < len(hints):
-        more = f"\n\nMore: `lab.hint({number!r}, {step + 1})`"
-    return Text(f"**Hint {step} of {len(hints)}.** {hints[step - 1]}{more}")
+        text += f"\n\nMore: `lab.hint({number!r}, {step + 1})`"
+    elif has_solutions(number[:2]):
+        text += f"\n\nStill stuck: `lab.solution({number!r})`"
+    return Text(text)
 
 
 @checked
@@ -151,50 +149,51 @@ def number_close(
     expected one rounded.
     """
     value = as_number(answer, unit, given)
-    if math.isclose(
-        value, expected, rel_tol=rel, abs_tol=1e-12 if expected == 0 else 0.0
-    ):
-        return (
-            f"{significant(value, 4)} {unit} is"
-            f" right{f' for {given}' if given else ''}."
-        )
-    where = f"For {given}: " if given else ""
+    near_zero = 1e-12 if expected == 0 else 0.0
+    if math.isclose(value, expected, rel_tol=rel, abs_tol=near_zero):
+        case = f" for {given}" if given else ""
+        return f"{significant(value, 4)} {unit} is right{case}."
     if expected == 0 or value == 0:
-        raise NotYet(f"{where}{value:g} {unit} is not what we expect. {hint}".rstrip())
-    if abs(value / expected - 1) < 0.05:
-        got, right = _told_apart(value, expected)
-        advice = ": return it unrounded" * any(
-            math.isclose(value, round(expected, n), rel_tol=1e-7) for n in range(13)
-        )
-        raise NotYet(
-            f"{where}{got} {unit} is close, but {right} {unit} was expected{advice}."
-            f" {hint}".rstrip()
-        )
-    words = f"{value:.4g} {unit} is {value / expected:.3g}x what we expect. {hint}"
-    raise NotYet(f"{where}{words}".rstrip())
+        words = f"{value:g} {unit} is not what we expect"
+    elif abs(value / expected - 1) < 0.05:
+        got, right = _digits_that_differ(value, expected)
+        words = f"{got} {unit} is close, but {right} {unit} was expected"
+        if _is_rounded(value, expected):
+            words += ": return it unrounded"
+    else:
+        words = f"{value:.4g} {unit} is {value / expected:.3g}x what we expect"
+    where = f"For {given}: " if given else ""
+    raise NotYet(f"{where}{words}. {hint}".rstrip())
+
+
+def _is_rounded(value: float, exact: float) -> bool:
+    """Whether a value is the exact one rounded to some number of decimals."""
+    return any(
+        math.isclose(value, round(exact, decimals), rel_tol=1e-7)
+        for decimals in range(13)
+    )
 
 
 def as_number(answer: object, unit: str, given: str = "") -> float:
     """The answer as a float: Python, NumPy and one-element torch numbers count; NotYet
     for anything else.
     """
-    where = f"For {given}: expected" if given else "Expected"
-    unit = unit if unit.startswith(("(", "of ")) else f"in {unit}"
-    if answer is None or answer is ...:
-        raise NotYet(f"{where} a number {unit}, got nothing. Is there a return?")
     value = as_float(answer)
-    if value is None and math.prod(getattr(answer, "shape", ())) != 1:
-        raise NotYet(
-            f"{where} one number {unit}, got {type(answer).__name__} with several."
-        )
-    if value is None:
-        raise NotYet(f"{where} a number {unit}, got {brief_repr(answer)}.")
-    if math.isnan(value):
-        raise NotYet(
-            f"{where} a number {unit}, got NaN: 0 / 0, infinity / infinity, or a value"
-            " that was never set."
-        )
-    return value
+    if value is not None and not math.isnan(value):
+        return value
+    what = "a number"
+    if answer is None or answer is ...:
+        got = "nothing. Is there a return?"
+    elif value is not None:
+        got = "NaN: 0 / 0, infinity / infinity, or a value that was never set."
+    elif math.prod(getattr(answer, "shape", ())) != 1:
+        what = "one number"
+        got = f"{type(answer).__name__} with several."
+    else:
+        got = f"{brief_repr(answer)}."
+    expected = f"For {given}: expected" if given else "Expected"
+    unit = unit if unit.startswith(("(", "of ")) else f"in {unit}"
+    raise NotYet(f"{expected} {what} {unit}, got {got}")
 
 
 def function(answer: object) -> Callable[..., Any]:
@@ -222,24 +221,19 @@ def is_open(fn: object) -> bool:
         tree = ast.parse(textwrap.dedent(inspect.getsource(cast("Any", fn))))
     except (OSError, TypeError, SyntaxError):
         return False
-    indices = {
-        id(part)
+    match getattr(tree.body[0], "body", []):
+        case [ast.Expr(value=ast.Constant())]:
+            return True
+    in_indices = set[int]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript):
+            in_indices |= {id(part) for part in ast.walk(node.slice)}
+    return any(
+        isinstance(node, ast.Constant)
+        and node.value is ...
+        and id(node) not in in_indices
         for node in ast.walk(tree)
-        if isinstance(node, ast.Subscript)
-        for part in ast.walk(node.slice)
-    }
-    constants = (
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and id(node) not in indices
     )
-    body = getattr(tree.body[0], "body", [])
-    only_docstring = (
-        len(body) == 1
-        and isinstance(body[0], ast.Expr)
-        and isinstance(body[0].value, ast.Constant)
-    )
-    return only_docstring or any(node.value is ... for node in constants)
 
 
 def over_cases(
@@ -261,13 +255,18 @@ def over_cases(
     """
     fn = function(answer)
     names = list(inspect.signature(expected).parameters)
-    described = (
-        cases.items() if isinstance(cases, Mapping) else (("", case) for case in cases)
-    )
+    if isinstance(cases, Mapping):
+        described = list(cases.items())
+    else:
+        described = [("", case) for case in cases]
     for words, case in described:
         values = dict(zip(names, case, strict=True))
-        listed = ", ".join(f"{name}={_brief(value)}" for name, value in values.items())
-        words = words or given.format(**values) or listed
+        if not words:
+            words = given.format(**values)
+        if not words:
+            words = ", ".join(
+                f"{name}={_brief(value)}" for name, value in values.items()
+            )
         compare(call(fn, *copy.deepcopy(case)), expected(*case), words, *case)
 
 
@@ -279,17 +278,19 @@ def close(
     """
 
     def compare(got: object, right: float, given: str, *case: Any) -> None:
-        words = (
-            hint if isinstance(hint, str) else hint(as_number(got, unit, given), *case)
-        )
-        number_close(got, right, rel=rel, unit=unit, given=given, hint=words)
+        advice = hint
+        if not isinstance(advice, str):
+            advice = advice(as_number(got, unit, given), *case)
+        number_close(got, right, rel=rel, unit=unit, given=given, hint=advice)
 
     return compare
 
 
 def _brief(value: object) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return brief_repr(value)
 
 
@@ -301,9 +302,9 @@ def call(fn: Callable[..., Any], *args: Any) -> Any:
         with KeptFunctions():  # so that an answer can't replace what judges it
             return fn(*args)
     except (Exception, SystemExit) as error:
-        given = ", ".join(brief_repr(arg) for arg in args)
+        arguments = ", ".join(brief_repr(arg) for arg in args)
         name = getattr(fn, "__name__", "Your function")
-        raise NotYet(f"{name}({given}) raised {_said(error)}") from error
+        raise NotYet(f"{name}({arguments}) raised {_in_words(error)}") from error
 
 
 def remaining(faults: Sequence[str], *, of: int) -> str:
@@ -326,7 +327,7 @@ def mapping(
             f"Expected a dict with the keys {sorted(keys)}, got {brief_repr(answer)}."
         )
     missing = sorted(set(keys) - set(answer))
-    extra = sorted(map(str, () if more else set(answer) - set(keys)))
+    extra = [] if more else sorted(map(str, set(answer) - set(keys)))
     if missing or extra:
         not_asked_for = brief_repr(extra) if extra else "none"
         raise NotYet(
@@ -339,14 +340,17 @@ def mapping(
     return answer
 
 
-def _said(error: BaseException) -> str:
+def _in_words(error: BaseException) -> str:
+    name = type(error).__name__
     text = cut(str(error), _LONGEST_ERROR)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{name}: {text}" if text else name
 
 
-def _told_apart(value: float, expected: float) -> tuple[str, str]:
+def _digits_that_differ(value: float, expected: float) -> tuple[str, str]:
     """Both numbers with as few digits as show that they differ."""
     for digits in range(4, 17):
-        if (texts := (f"{value:.{digits}g}", f"{expected:.{digits}g}"))[0] != texts[1]:
+        got = f"{value:.{digits}g}"
+        right = f"{expected:.{digits}g}"
+        if got != right:
             break
-    return texts
+    return got, right

@@ -8,7 +8,7 @@ import functools
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -65,15 +65,17 @@ def _checks(notebook: str) -> dict[str, Callable[[Any], str]]:
         if not (error.name or "").startswith("exercises"):
             raise
         hiding = getattr(sys.modules.get("exercises"), "__file__", None)
-        raise DataError(
-            f"A module of the same name hides the workbook's exercises: rename {hiding}"
-            " and restart the kernel."
-            if hiding
-            else (
-                f"Python can't import the exercises in {EXERCISES}: run pip install -e"
-                f" {ROOT} and restart the kernel."
+        if hiding:
+            trouble = (
+                "A module of the same name hides the workbook's exercises: rename"
+                f" {hiding}"
             )
-        ) from error
+        else:
+            trouble = (
+                f"Python can't import the exercises in {EXERCISES}: run pip install -e"
+                f" {ROOT}"
+            )
+        raise DataError(f"{trouble} and restart the kernel.") from error
 
 
 @functools.cache
@@ -81,11 +83,19 @@ def _hints(notebook: str) -> dict[str, tuple[str, ...]]:
     """Number -> hints of one notebook's exercises, from the numbered lists in its
     hints.md.
     """
-    parts = re.split(rf"(?m)^## ({_NUMBER})\n", _text(notebook, "hints.md"))
     return {
         number: tuple(re.findall(r"(?m)^\d+\. (.*)$", text))
-        for number, text in zip(parts[1::2], parts[2::2], strict=True)
+        for number, text in _sections(notebook, "hints.md", "## ")
     }
+
+
+def _sections(notebook: str, name: str, mark: str) -> Iterator[tuple[str, str]]:
+    """The number and the text of each section of a file, which begins with a line of
+    `mark` and the number.
+    """
+    text = _text(notebook, name)
+    _, *parts = re.split(rf"(?m)^{mark}({_NUMBER})\n", text)
+    return zip(parts[::2], parts[1::2], strict=True)
 
 
 def _text(notebook: str, name: str) -> str:
@@ -112,8 +122,5 @@ def solutions(notebook: str) -> dict[str, str]:
     """Number -> code of each solution of a notebook ("03"), from its file's `# %% 03.2`
     blocks.
     """
-    parts = re.split(rf"(?m)^# %% ({_NUMBER})\n", _text(notebook, "solution.py"))
-    return {
-        number: code.strip()
-        for number, code in zip(parts[1::2], parts[2::2], strict=True)
-    }
+    sections = _sections(notebook, "solution.py", "# %% ")
+    return {number: code.strip() for number, code in sections}

@@ -83,12 +83,14 @@ class Explorer(Live):
         low, high = new
         if low < high:
             size = math.log if scale == "log" else float
-            was_low, was_high = self._limits.get((name, scale), new)
-            wide = min(low, was_low), max(high, was_high)
-            if 8 * (size(high) - size(low)) <= size(wide[1]) - size(wide[0]):
-                wide = new
-            self._limits[name, scale] = wide
-            put(*wide)
+            former_low, former_high = self._limits.get((name, scale), new)
+            widest_low = min(low, former_low)
+            widest_high = max(high, former_high)
+            if 8 * (size(high) - size(low)) > size(widest_high) - size(widest_low):
+                low = widest_low
+                high = widest_high
+            self._limits[name, scale] = low, high
+            put(low, high)
 
     def _draw_or_say(self) -> None:
         """Draw; an error of the function becomes the sentence, since a moved slider has
@@ -99,16 +101,11 @@ class Explorer(Live):
             self.redraw()
         except Exception as error:
             values = ", ".join(f"{name}={value}" for name, value in self.values.items())
-            why = (
-                str(error)
-                if isinstance(error, IN_WORDS)
-                else f"{type(error).__name__}: {error}"
-            )
-            self.say(
-                f"For {values} the function raised {why}"
-                if why != str(error)
-                else f"For {values}: {why}"
-            )
+            if isinstance(error, IN_WORDS):
+                self.say(f"For {values}: {error}")
+            else:
+                name = type(error).__name__
+                self.say(f"For {values} the function raised {name}: {error}")
             self._last_s = time.monotonic()
 
     def _changed(self, _change: object) -> None:
@@ -139,39 +136,33 @@ def _control(name: str, spec: Any) -> Any:
         return widgets.Checkbox(value=spec, **label)
     layout = widgets.Layout(width="32em")
     if isinstance(spec, list) and spec:
-        values = (
-            sorted(spec)
-            if all(isinstance(value, int | float) for value in spec)
-            else spec
-        )
+        all_numbers = all(isinstance(choice, int | float) for choice in spec)
+        choices = sorted(spec) if all_numbers else spec
         # ipywidgets would take pairs for (label, value)
-        options = [(str(value), value) for value in values]
+        options = [(str(choice), choice) for choice in choices]
         return widgets.SelectionSlider(
             options=options, value=spec[0], layout=layout, **label
         )
-    size = dict(zip(("min", "max", "step"), _range(name, spec), strict=False))
-    kind = (
-        widgets.IntSlider
-        if all(isinstance(v, int) for v in spec)
-        else widgets.FloatSlider
-    )
-    return kind(value=spec[0], layout=layout, **size, **label)
+    limits = dict(zip(("min", "max", "step"), _range(name, spec), strict=False))
+    all_whole = all(isinstance(number, int) for number in spec)
+    slider = widgets.IntSlider if all_whole else widgets.FloatSlider
+    return slider(value=spec[0], layout=layout, **limits, **label)
 
 
 def _range(name: str, spec: Any) -> tuple[Any, ...]:
     """The spec itself where it is (low, high) or (low, high, step); LabError says what
     a control can be.
     """
-    numbers = [as_float(part) for part in spec] if isinstance(spec, tuple) else []
-    known = [
-        number for number in numbers if number is not None and math.isfinite(number)
-    ]
-    if (
-        len(known) == len(numbers) in (2, 3)
-        and known[0] < known[1]
-        and (len(known) == 2 or known[2] > 0)
-    ):
-        return tuple(spec)
+    if isinstance(spec, tuple) and len(spec) in (2, 3):
+        numbers = [
+            number
+            for number in map(as_float, spec)
+            if number is not None and math.isfinite(number)
+        ]
+        if len(numbers) == len(spec):
+            low, high, *step = numbers
+            if low < high and min(step, default=1.0) > 0:
+                return tuple(spec)
     raise LabError(
         "Expected (low, high) or (low, high, step) with low below high, a list of"
         f" choices, or True or False for {name!r}, got {brief_repr(spec)}."

@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from labkit import plot
 from labkit.core import results
@@ -29,7 +29,7 @@ from labkit.plot.picture import Picture
 
 # guesses, of which the sentence below a measurement says how many were close
 _LAST = 10
-# that a guess may be, by unit
+# the most that a guess may be, by unit
 _MOST = {"%": 100.0, "x": 1e6, "times": 1e6, "images/s": 1e9}
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}([, ]\d{3})+(\.\d+)?")
 # keys of predictions that this kernel has asked for in vain, in their order
@@ -70,14 +70,14 @@ def predict(
     """
     key = " ".join(results.split_key(key))
     if guess is not ...:
-        return Note(_keep(key, guess, unit, most)[1])
-    text = (
-        f"todo: put a number in place of the dots ({unit}). A wrong guess teaches more"
-        " than none."
-    )
+        return Note(_keep(key, guess, unit, most).message)
     former = predicted(key, unit)
     if former is None:
         _open[key] = None
+        text = (
+            f"todo: put a number in place of the dots ({unit}). A wrong guess teaches"
+            " more than none."
+        )
     elif _is_measured(key):
         return Note(
             f"{_yours(key, former, unit)} It has been measured since, so it can't be"
@@ -93,17 +93,14 @@ def predicted(key: str, unit: str | None = None) -> float | None:
     made in another one.
     """
     prediction = latest(results.results().entries(), key, Prediction)
-    return (
-        prediction.value
-        if isinstance(prediction, Prediction) and unit in (None, prediction.unit)
-        else None
-    )
+    if isinstance(prediction, Prediction) and unit in (None, prediction.unit):
+        return prediction.value
+    return None
 
 
 def _yours(key: str, guess: float, unit: str) -> str:
-    return (
-        f"Your guess: {format_quantity(guess, unit)} for {results.split_key(key)[1]}."
-    )
+    _, what = results.split_key(key)
+    return f"Your guess: {format_quantity(guess, unit)} for {what}."
 
 
 def _is_measured(key: str) -> bool:
@@ -134,34 +131,56 @@ class Question(Shown):
         self._most = most
         self._text = text
         self._id = ""
-        label = f"Your guess for {results.split_key(key)[1]}, in {unit}"
         self.button = widgets.Button(description="Keep this guess")
         self.button.on_click(self._enter)
         self.told = widgets.HTML("" if text.startswith("todo") else spoken_html(text))
-        look: dict[str, Any] = {
+        controls = self._number_field() if order is None else self._slider(order)
+        row = widgets.HBox(
+            [*controls, self.button], layout=widgets.Layout(flex_flow="row wrap")
+        )
+        self.box = widgets.VBox([row, self.told])
+
+    def _look(self) -> dict[str, Any]:
+        import ipywidgets as widgets
+
+        _, what = results.split_key(self._key)
+        label = f"Your guess for {what}, in {self._unit}"
+        return {
             "description": label,
             "style": {"description_width": "initial"},
+            "layout": widgets.Layout(width=f"{len(label) // 2 + 16}em"),
         }
-        look["layout"] = widgets.Layout(width=f"{len(label) // 2 + 16}em")
-        if order is None:  # the field changes with Enter, or when it is left
-            self.field = widgets.Text(
-                continuous_update=False, placeholder="a number", **look
-            )
-            self.field.observe(self._enter, names="value")
-            row = [self.field, self.button]
-        else:
-            low, high = (math.log10(end) for end in sorted(order))
-            look |= {"min": low, "max": high, "step": 0.05, "readout": False}
-            self.field = widgets.FloatLogSlider(10 ** ((low + high) / 2), **look)
-            shown = widgets.Label(format_quantity(self._guess(), unit))
-            self.field.observe(
-                lambda _: setattr(shown, "value", format_quantity(self._guess(), unit)),
-                names="value",
-            )
-            row = [self.field, shown, self.button]
-        self.box = widgets.VBox(
-            [widgets.HBox(row, layout=widgets.Layout(flex_flow="row wrap")), self.told]
+
+    def _number_field(self) -> list[Any]:
+        import ipywidgets as widgets
+
+        self.field = widgets.Text(
+            continuous_update=False, placeholder="a number", **self._look()
         )
+        # it changes with Enter, or when it is left
+        self.field.observe(self._enter, names="value")
+        return [self.field]
+
+    def _slider(self, order: Sequence[float]) -> list[Any]:
+        import ipywidgets as widgets
+
+        low, high = (math.log10(end) for end in sorted(order))
+        self.field = widgets.FloatLogSlider(
+            10 ** ((low + high) / 2),
+            min=low,
+            max=high,
+            step=0.05,
+            readout=False,
+            **self._look(),
+        )
+        readout = widgets.Label()
+
+        def show_value(_: object = None) -> None:
+            readout.value = format_quantity(self._guess(), self._unit)
+
+        show_value()
+        self.field.observe(show_value, names="value")
+        return [self.field, readout]
 
     def __str__(self) -> str:
         return self._text
@@ -187,51 +206,55 @@ class Question(Shown):
             )
         else:
             kept, sentence = _keep(self._key, self._guess(), self._unit, self._most)
-        self.told.value = spoken_html(sentence)
+        html = spoken_html(sentence)
+        self.told.value = html
         if kept:
             self._text = sentence
             # for a page that doesn't take the updates below
             self.box.children = [self.told]
             publish(f"{self._id}-live", {"text/html": "", "text/plain": ""})
-            publish(
-                f"{self._id}-kept",
-                {"text/html": spoken_html(sentence), "text/plain": sentence},
-            )
+            publish(f"{self._id}-kept", {"text/html": html, "text/plain": sentence})
 
     def _ipython_display_(self) -> None:
         self._id = publish_question(self.box, spoken_html(self._text), self._text)
 
 
-def _keep(key: str, guess: object, unit: str, most: float | None) -> tuple[bool, str]:
-    """Whether a guess can be, and is kept now, and what the reader is told."""
+class _Reply(NamedTuple):
+    """Whether a guess is kept, and what the reader is told."""
+
+    kept: bool
+    message: str
+
+
+def _keep(key: str, guess: object, unit: str, most: float | None) -> _Reply:
+    """Keep a guess that can be one."""
     value = _number(guess, unit)
-    if value is None or (wrong := refusal(value, unit, most)):
-        expected = f"a number in {unit}, such as 20" if value is None else wrong
-        return (
-            False,
-            f"Expected {expected}, got {brief_repr(guess)}. Nothing was noted.",
-        )
+    if value is None:
+        expected = f"a number in {unit}, such as 20"
+    else:
+        expected = refusal(value, unit, most)
+    if value is None or expected:
+        message = f"Expected {expected}, got {brief_repr(guess)}. Nothing was noted."
+        return _Reply(False, message)
     log = results.results()
-    noted = latest(log.entries(), key, Prediction)
-    same = isinstance(noted, Prediction) and (noted.value, noted.unit, noted.blind) == (
-        value,
-        unit,
-        True,
+    former = latest(log.entries(), key, Prediction)
+    is_same = (
+        isinstance(former, Prediction)
+        and former.blind
+        and (former.value, former.unit) == (value, unit)
     )
-    blind = same or not _is_measured(key)
-    log.append(Prediction(*results.split_key(key), value, unit, results.now(), blind))
+    blind = is_same or not _is_measured(key)
+    section, what = results.split_key(key)
+    log.append(Prediction(section, what, value, unit, results.now(), blind))
     _open.pop(key, None)
-    percent = (
-        " That is less than one percent; for 95 % write 95."
-        if unit == "%" and 0 < value < 1
-        else ""
-    )
-    late = (
-        ""
-        if blind
-        else " It was measured here before this guess, so the closing table marks it."
-    )
-    return True, f"{_yours(key, value, unit)}{percent}{late} {log.note}".rstrip()
+    message = _yours(key, value, unit)
+    if unit == "%" and 0 < value < 1:
+        message += " That is less than one percent; for 95 % write 95."
+    if not blind:
+        message += (
+            " It was measured here before this guess, so the closing table marks it."
+        )
+    return _Reply(True, f"{message} {log.note}".rstrip())
 
 
 def _number(guess: object, unit: str) -> float | None:
@@ -256,12 +279,13 @@ def refusal(value: float, unit: str, most: float | None) -> str:
     most = _MOST.get(unit) if most is None else most
     can_be_0 = kind(unit) == "shares and others"
     if not 0 <= value < math.inf or (value == 0 and not can_be_0):
-        return f"a number {'of at least' if can_be_0 else 'above'} 0 in {unit}"
+        least = "of at least 0" if can_be_0 else "above 0"
+        return f"a number {least} in {unit}"
     if most is not None and value > most:
         return f"at most {format_quantity(most, unit)}"
-    return (
-        f"a whole number of {unit}" if is_count(unit) and not value.is_integer() else ""
-    )
+    if is_count(unit) and not value.is_integer():
+        return f"a whole number of {unit}"
+    return ""
 
 
 def kind(unit: str) -> str:
@@ -293,11 +317,14 @@ def latest(
     entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement
 ) -> Entry | None:
     """The last entry of a kind under a key, or None."""
-    asked = results.split_key(key)
-    of_kind = (
-        e for e in entries if isinstance(e, kind) and not isinstance(e, results.Verdict)
-    )
-    return next(reversed([e for e in of_kind if (e.section, e.what) == asked]), None)
+    section, what = results.split_key(key)
+    last = None
+    for entry in entries:
+        if isinstance(entry, results.Verdict) or not isinstance(entry, kind):
+            continue
+        if (entry.section, entry.what) == (section, what):
+            last = entry
+    return last
 
 
 def answer(measured: Measurement) -> None:
@@ -357,21 +384,21 @@ def in_words(measured: tuple[Measurement, ...]) -> str:
     """Guess and number of each measurement, and how many of the last guesses were
     close; "" for no measurement.
     """
-    sentences = [
-        _said(m, f"For {m.what!r} you" if len(measured) > 1 else "You")
-        for m in measured
-    ]
+    if len(measured) == 1:
+        sentences = [_comparison(measured[0], "You")]
+    else:
+        sentences = [_comparison(m, f"For {m.what!r} you") for m in measured]
     ratios = [m.value / guess for guess, m in before_measuring()[-_LAST:]]
-    close = sum(0.5 <= ratio <= 2 for ratio in ratios)
     if measured and len(ratios) > 1:
+        close = sum(0.5 <= ratio <= 2 for ratio in ratios)
+        were = "was" if close == 1 else "were"
         sentences.append(
-            f"Of your last {len(ratios)} guesses, {close}"
-            f" {'was' if close == 1 else 'were'} within 2x."
+            f"Of your last {len(ratios)} guesses, {close} {were} within 2x."
         )
     return " ".join(sentences)
 
 
-def _said(m: Measurement, you: str) -> str:
+def _comparison(m: Measurement, you: str) -> str:
     """`You said 2,000 images/s, it was 7,320 images/s: a factor of 3.7 more.` is one
     such sentence.
     """
@@ -379,11 +406,9 @@ def _said(m: Measurement, you: str) -> str:
     guess = format_quantity(m.predicted, m.unit)
     if m.shows_no_difference:
         return f"{you} said {guess}: {m.amount}."
-    origin = f" ({m.origin})" * (m.origin != "measured")
-    return (
-        f"{you} said {guess}, it was {m.amount}{origin}:"
-        f" {apart(m.value, m.predicted, m.unit)}."
-    )
+    number = m.amount if m.origin == "measured" else f"{m.amount} ({m.origin})"
+    distance = apart(m.value, m.predicted, m.unit)
+    return f"{you} said {guess}, it was {number}: {distance}."
 
 
 def apart(value: float, guess: float, unit: str) -> str:
@@ -392,14 +417,14 @@ def apart(value: float, guess: float, unit: str) -> str:
     """
     more = "more" if value > guess else "less"
     if guess > 0 and value > 0:
-        off = max(value / guess, guess / value)
-        return (
-            f"a factor of {significant(off, 2)} {more}"
-            if off > 1.1
-            else "less than a tenth off"
-        )
+        factor = max(value / guess, guess / value)
+        if factor <= 1.1:
+            return "less than a tenth off"
+        return f"a factor of {significant(factor, 2)} {more}"
+    if value == guess:
+        return "exactly that"
     off_by = format_quantity(abs(value - guess), "points" if unit == "%" else unit)
-    return f"{off_by} {more}" if value != guess else "exactly that"
+    return f"{off_by} {more}"
 
 
 def before_measuring(
@@ -412,22 +437,23 @@ def before_measuring(
     found. Left out are measurements on a busy machine, and guesses and numbers that
     aren't above 0: they have no ratio.
     """
-    here = machine().name if entries is None else None
-    entries = results.results().entries() if entries is None else entries
-    guesses = {(e.section, e.what): e for e in entries if isinstance(e, Prediction)}
+    here = None
+    if entries is None:
+        here = machine().name
+        entries = results.results().entries()
+    guesses: dict[tuple[str, str], Prediction] = {}
     last: dict[tuple[str, str], Measurement] = {}
-    for m in (
-        e for e in entries if isinstance(e, Measurement) and here in (None, e.machine)
-    ):
-        last.pop((m.section, m.what), None)
-        last[m.section, m.what] = m
-    pairs = [
-        (guesses[key], m)
-        for key, m in last.items()
-        if key in guesses and m.value > 0 and not m.busy
-    ]
-    return [
-        (guess.value, m)
-        for guess, m in pairs
-        if guess.value > 0 and guess.blind and guess.unit == m.unit
-    ]
+    for entry in entries:
+        if isinstance(entry, Prediction):
+            guesses[entry.section, entry.what] = entry
+        elif isinstance(entry, Measurement) and here in (None, entry.machine):
+            last.pop((entry.section, entry.what), None)  # so that it is the last again
+            last[entry.section, entry.what] = entry
+    pairs = []
+    for key, m in last.items():
+        guess = guesses.get(key)
+        if guess is None or not guess.blind or guess.unit != m.unit or m.busy:
+            continue
+        if guess.value > 0 and m.value > 0:
+            pairs.append((guess.value, m))
+    return pairs

@@ -29,6 +29,7 @@ from labkit.measure.contention import CELLS, Contention
 from labkit.measure.machine import machine
 
 OwnOrigin = Literal["measured", "simulated", "calculated"]
+_Word = Literal["holds", "holds when", "does not hold", "not measured"]
 _COMMIT = re.compile(r" \(commit \w+\)")  # of a source: its link holds it too
 _recorded_here: dict[str, Measurement] = {}  # by this kernel: the latest under each key
 
@@ -63,42 +64,43 @@ def record(
     _check_printable(size=size, dtype=dtype)
     work = Work(unit, size, dtype, as_float(items), results.profile())
     check_claims(claims)
+    number: float | None
     samples: tuple[float, ...] = ()
-    number = as_float(value)
     low = high = None
     if type(value) is Timing:
         check_items(repr(key), unit, items)
         number, samples = _of_timing(value, work.items)
     elif isinstance(value, Ratio):
-        number, low, high = (
-            end if math.isfinite(end) else None
-            for end in (value.value, value.low, value.high)
-        )
+        number = value.value
+        low = value.low if math.isfinite(value.low) else None
+        high = value.high if math.isfinite(value.high) else None
+    else:
+        number = as_float(value)
     if number is None or not math.isfinite(number):
         raise BadMeasurement(
             f"Expected a finite number in {unit} for {key!r}, got {brief_repr(value)}."
             " Nothing was recorded."
         )
     here = machine()
-    lost = _taken_by_others(section, value, origin, timed)
+    contention = _taken_by_others(section, value, origin, timed)
     measurement = Measurement(
-        section,
-        what,
-        number,
-        unit,
-        origin,
-        here.name,
-        results.now(),
-        samples,
-        guesses.predicted(key, unit),
-        work.profile,
-        tuple(claims),
-        dict(here.versions),
-        size,
-        dtype,
-        work.items,
-        lost.lost,
-        lost.reason,
+        section=section,
+        what=what,
+        value=number,
+        unit=unit,
+        origin=origin,
+        machine=here.name,
+        when=results.now(),
+        samples=samples,
+        predicted=guesses.predicted(key, unit),
+        profile=work.profile,
+        claims=tuple(claims),
+        versions=dict(here.versions),
+        size=size,
+        dtype=dtype,
+        items=work.items,
+        waited=contention.lost,
+        busy=contention.reason,
         low=low,
         high=high,
     )
@@ -124,16 +126,11 @@ def _taken_by_others(
         return value.contention or Contention()
     if isinstance(value, Ratio) and value.busy:
         return Contention(reason=value.busy)
-    rows = [
-        m
-        for m in _recorded_here.values()
-        if m.section == section and m.samples and m.busy
-    ]
-    return (
-        cells
-        if cells.reason or not rows
-        else Contention(rows[-1].waited, rows[-1].busy)
-    )
+    if not cells.reason:
+        for timing in reversed(_recorded_here.values()):
+            if timing.section == section and timing.samples and timing.busy:
+                return Contention(timing.waited, timing.busy)
+    return cells
 
 
 def _check_printable(**texts: str) -> None:
@@ -171,17 +168,17 @@ def check_items(what: str, unit: str, items: Positive | None) -> None:
             f"{what} is in s: leave items= out, or choose a unit such as 'images/s'."
         )
     if unit != "s" and items is None:
+        things = unit.split("/")[0]
         raise BadMeasurement(
-            f"{what} is in {unit}: pass items=, the {unit.split('/')[0]} that one call"
-            " handles."
+            f"{what} is in {unit}: pass items=, the {things} that one call handles."
         )
 
 
 def check_claims(ids: Sequence[str]) -> None:
     """Raise BadMeasurement unless these are ids of claims under test."""
     for claim in ids:
-        if claim not in (known := list(claims())):
-            near = ", ".join(nearest(str(claim), known))
+        if claim not in claims():
+            near = ", ".join(nearest(str(claim), list(claims())))
             raise BadMeasurement(
                 f"There is no claim {brief_repr(claim)}; did you mean {near}?"
             )
@@ -230,9 +227,13 @@ def verdict(
             f" {brief_repr(because)}."
         )
     basis = _reason(because)
-    lines = {"because": basis, "when": when, "needs": needs}
-    _check_printable(**{name: text.replace("\n", "") for name, text in lines.items()})
-    word: Literal["holds", "holds when", "does not hold", "not measured"]
+    # several lines are fine here
+    _check_printable(
+        because=basis.replace("\n", ""),
+        when=when.replace("\n", ""),
+        needs=needs.replace("\n", ""),
+    )
+    word: _Word
     if evidence is None:
         word = "not measured"
         reason = f"needs {needs}"
@@ -240,26 +241,32 @@ def verdict(
         word = "not measured"
         reason = f"{busy}. Run the cells again when it is calm"
     else:
-        holds = (
-            evidence.verdict == "faster" if isinstance(evidence, Ratio) else evidence
-        )
-        if not holds:
-            word = "does not hold"
-        elif when:
-            word = "holds when"
-        else:
-            word = "holds"
-        reason = ". ".join(part for part in (when, basis or str(evidence)) if part)
+        word = _judged(evidence, when)
+        reason = basis or str(evidence)
+        if when:
+            reason = f"{when}. {reason}"
     results.results().append(
         Verdict(claim, word, reason, section, machine().name, results.now())
     )
-    rows = [row for row in published.table("claims_evidence") if row["claim"] == claim]
-    others = [
-        f"Published evidence: {row['finding']} ({row['device']};"
-        f" {_COMMIT.sub('', row['source'])}; {row['link']})."
-        for row in rows
-    ]
-    return Note("\n".join([f"{claim} ({claims()[claim]}): {word}: {reason}", *others]))
+    verdict_line = f"{claim} ({claims()[claim]}): {word}: {reason}"
+    return Note("\n".join([verdict_line, *_published_evidence(claim)]))
+
+
+def _judged(evidence: Ratio | bool, when: str) -> _Word:
+    holds = evidence.verdict == "faster" if isinstance(evidence, Ratio) else evidence
+    if not holds:
+        return "does not hold"
+    return "holds when" if when else "holds"
+
+
+def _published_evidence(claim: str) -> list[str]:
+    sentences = []
+    for row in published.table("claims_evidence"):
+        if row["claim"] == claim:
+            source = _COMMIT.sub("", row["source"])
+            where = f"{row['device']}; {source}; {row['link']}"
+            sentences.append(f"Published evidence: {row['finding']} ({where}).")
+    return sentences
 
 
 def _reason(because: object, between: str = "; ") -> str:
@@ -284,11 +291,11 @@ def _busy(claim: str, evidence: Ratio | bool, section: str) -> str:
     if isinstance(evidence, Ratio):
         return evidence.busy
     basis = [
-        m.busy
-        for m in _recorded_here.values()
-        if m.section == section or claim in m.claims
+        m for m in _recorded_here.values() if m.section == section or claim in m.claims
     ]
-    return next(filter(None, basis or [CELLS.worst().reason]), "")
+    if not basis:
+        return CELLS.worst().reason
+    return next((m.busy for m in basis if m.busy), "")
 
 
 @dataclass(frozen=True, repr=False)
@@ -316,10 +323,8 @@ class Summary(Shown):
         return "\n\n".join(map(str, [*self._tables(), self.closing]))
 
     def _repr_html_(self) -> str:
-        return (
-            "".join(table._repr_html_() for table in self._tables())
-            + Note(self.closing)._repr_html_()
-        )
+        parts = [table._repr_html_() for table in self._tables()]
+        return "".join([*parts, Note(self.closing)._repr_html_()])
 
 
 _HEAD = ("what", "your guess", "measured", "measured / guess")
@@ -353,18 +358,16 @@ def summary(notebook: str) -> Summary:
     verdicts = {
         e.claim: e for e in entries if isinstance(e, Verdict) and e.machine == here
     }
-    keys = sorted(
-        [*measured, *(key for key in guesses if key not in measured)],
-        key=lambda key: key[:4],
-    )
+    # by section; what was measured first
+    keys = sorted({**measured, **guesses}, key=lambda key: key[:4])
     rows = tuple(_row(key, measured.get(key), guesses.get(key)) for key in keys)
-    notes = (
-        [_BUSY] * any(m.busy for m in measured.values())
-        + ([log.note] if log.note else [])
-        + log.damaged()
-    )
-    given = tuple(verdicts[claim] for claim in sorted(verdicts))
-    return Summary(rows, given, tuple(notes), outline.closing(notebook))
+    notes = log.damaged()
+    if log.note:
+        notes = [log.note, *notes]
+    if any(m.busy for m in measured.values()):
+        notes = [_BUSY, *notes]
+    by_claim = tuple(verdicts[claim] for claim in sorted(verdicts))
+    return Summary(rows, by_claim, tuple(notes), outline.closing(notebook))
 
 
 def _row(
@@ -373,23 +376,17 @@ def _row(
     guessed = "none" if guess is None else format_quantity(guess.value, guess.unit)
     if measurement is None:
         return key, guessed, "not measured here", ""
-    value = measurement.amount + f" ({measurement.origin})" * (
-        measurement.origin != "measured"
-    )
-    value += " (machine busy)" * bool(measurement.busy)
+    number = measurement.amount
+    if measurement.origin != "measured":
+        number += f" ({measurement.origin})"
+    if measurement.busy:
+        number += " (machine busy)"
     if guess is None or guess.unit != measurement.unit:
-        return key, "none", value, ""
-    late = "" if guess.blind else " (made after measuring)"
+        return key, "none", number, ""
+    if not guess.blind:
+        guessed += " (made after measuring)"
     if guess.value == 0:  # there is no ratio
-        return (
-            key,
-            guessed + late,
-            value,
-            guesses.apart(measurement.value, 0, guess.unit),
-        )
-    return (
-        key,
-        guessed + late,
-        value,
-        f"{significant(measurement.value / guess.value, 2)}x",
-    )
+        distance = guesses.apart(measurement.value, 0, guess.unit)
+    else:
+        distance = f"{significant(measurement.value / guess.value, 2)}x"
+    return key, guessed, number, distance

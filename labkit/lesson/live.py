@@ -78,10 +78,8 @@ def publish_question(box: Any, kept: str, text: str) -> str:
     """
     name = f"labkit-{uuid.uuid4().hex[:8]}"
     box.add_class(f"{name}-live")
-    html = (
-        f"<style>{_RULES.replace('NAME', name)}</style><div"
-        f" class='{name}-kept'>{kept}</div>"
-    )
+    rules = f"<style>{_RULES.replace('NAME', name)}</style>"
+    html = f"{rules}<div class='{name}-kept'>{kept}</div>"
     publish(f"{name}-kept", {"text/html": html, "text/plain": text}, update=False)
     publish_widget(f"{name}-live", box, "")
     return name
@@ -127,18 +125,17 @@ class Live:
 
     def _replace_former(self) -> None:
         """Take the place of what the same cell made when it was run before."""
-        cell = (
-            running.get_parent().get("metadata", {}).get("cellId")
-            if (running := shell())
-            else None
-        )
-        if cell is not None:
-            place = cell, getattr(self, "title", "")
-            if (
-                former := _standing.get(place)
-            ) is not None and former._shown_in != running.execution_count:
-                former._move_away(_ANEW)
-            _standing[place] = self
+        running = shell()
+        if running is None:
+            return
+        cell = running.get_parent().get("metadata", {}).get("cellId")
+        if cell is None:
+            return
+        place = cell, getattr(self, "title", "")
+        former = _standing.get(place)
+        if former is not None and former._shown_in != running.execution_count:
+            former._move_away(_ANEW)
+        _standing[place] = self
 
     def draw(self, axes: Axes) -> str:
         """Draw the present state; the sentence says what it shows."""
@@ -215,13 +212,13 @@ class Live:
         self._kept_s = time.monotonic()
         if self._shown_in is None:
             return
-        caption = f"{self.sentence} {self._dead}".rstrip() if live else ""
-        data, metadata = self.data(
-            caption,
-            _RULES.replace("NAME", self._id) if live else "",
-            f"{self._id}-kept",
-        )
-        publish(f"{self._id}-kept", data, metadata, update=update)
+        name = f"{self._id}-kept"
+        caption = rules = ""
+        if live:
+            caption = f"{self.sentence} {self._dead}".rstrip()
+            rules = _RULES.replace("NAME", self._id)
+        data, metadata = self.data(caption, rules, name)
+        publish(name, data, metadata, update=update)
 
     def data(
         self, caption: str, css: str = "", name: str = ""
@@ -229,7 +226,7 @@ class Live:
         """Data and metadata of what the notebook keeps: an element of the class `name`,
         with the rules `css`.
         """
-        picture = picture_data(
+        data, metadata = picture_data(
             self._png,
             self._frame.size,
             self.sentence,
@@ -237,7 +234,7 @@ class Live:
             css=css,
             name=name,
         )
-        return picture[0] | {"text/plain": repr(self)}, picture[1]
+        return data | {"text/plain": repr(self)}, metadata
 
     def _ipython_display_(self) -> None:
         self._shown_in = None

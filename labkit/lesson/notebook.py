@@ -21,7 +21,7 @@ from labkit.measure.contention import CELLS
 from labkit.measure.machine import Machine, give_back_gpu_memory, machine
 
 # In the words of torch's allocators, of a GPU and of a CPU, and in NumPy's.
-_ASKED = re.compile(
+_REQUEST = re.compile(
     r"(?:[Tt]ried|Unable) to allocate ([\d.]+) (bytes|B|KiB|MiB|GiB|TiB|PiB|EiB)"
 )
 # After these every call of the GPU fails. Source: CUDA Runtime API,
@@ -61,11 +61,8 @@ def shell() -> Any:
     # a notebook's kernel has loaded it; nothing else should
     ipython = sys.modules.get("IPython")
     running = ipython.get_ipython() if ipython else None
-    return (
-        running
-        if running is not None and getattr(running, "kernel", None) is not None
-        else None
-    )
+    is_notebook = getattr(running, "kernel", None) is not None
+    return running if is_notebook else None
 
 
 def attended() -> bool:
@@ -73,9 +70,9 @@ def attended() -> bool:
     send a cell that may not ask.
     """
     running = shell()
-    return running is not None and bool(
-        running.get_parent().get("content", {}).get("allow_stdin")
-    )
+    if running is None:
+        return False
+    return bool(running.get_parent().get("content", {}).get("allow_stdin"))
 
 
 def start() -> Machine:
@@ -97,11 +94,9 @@ def start() -> Machine:
         running.set_custom_exc(
             (torch.OutOfMemoryError, MemoryError, RuntimeError, NameError), _explain
         )
-        for event, call in (
-            ("pre_run_cell", CELLS.begin),
-            ("post_run_cell", CELLS.end),
-        ):
-            running.events.register(event, call)  # a second time changes nothing
+        # a second time changes nothing
+        running.events.register("pre_run_cell", CELLS.begin)
+        running.events.register("post_run_cell", CELLS.end)
     return machine()
 
 
@@ -109,17 +104,20 @@ def asked_bytes(message: str) -> float | None:
     """Bytes that an allocator's error message says were asked for, or None when it is
     about something else.
     """
-    asked = _ASKED.search(message)
-    return float(asked[1]) * _SIZES[asked[2]] if asked else None
+    request = _REQUEST.search(message)
+    if request is None:
+        return None
+    number, unit = request.groups()
+    return float(number) * _SIZES[unit]
 
 
 def explanation(asked: float | None, free: float, device: str) -> str:
     """What happened and what to change, for `asked` (None: not known) and `free` bytes
     on a device.
     """
-    wanted = "more than there is" if asked is None else format_bytes(asked)
+    amount = "more than there is" if asked is None else format_bytes(asked)
     return (
-        f"Out of memory on {device}: the cell asked for {wanted}, and"
+        f"Out of memory on {device}: the cell asked for {amount}, and"
         f" {format_bytes(free)} is free. Make the batch, the images or the model"
         " smaller, or use a smaller dtype such as torch.bfloat16, and run the cell"
         " again. What the cell held has been given back, so the next cell works."
@@ -138,19 +136,21 @@ def _explain(
     """
     import torch
 
-    asked = asked_bytes(str(error))
+    n_bytes = asked_bytes(str(error))
     is_cuda = isinstance(error, torch.OutOfMemoryError)
-    if asked is None and not is_cuda and not isinstance(error, MemoryError):
+    if n_bytes is None and not is_cuda and not isinstance(error, MemoryError):
         if _GPU_BROKEN.search(str(error)):
             error.args = (f"{error}\n{_RESTART}",)
         if kind is NameError:
             error.args = (f"{error}\n{_RUN_ABOVE}",)
         self.showtraceback((kind, error, trace), tb_offset=tb_offset)
         return
-    free = (
-        torch.cuda.mem_get_info()[0] if is_cuda else psutil.virtual_memory().available
-    )
-    text = explanation(asked, free, "the GPU" if is_cuda else "this machine")
+    if is_cuda:
+        free, _ = torch.cuda.mem_get_info()
+        text = explanation(n_bytes, free, "the GPU")
+    else:
+        free = psutil.virtual_memory().available
+        text = explanation(n_bytes, free, "this machine")
     # the frames' locals hold the tensors that filled the memory
     traceback.clear_frames(trace)
     error.__traceback__ = None

@@ -45,9 +45,8 @@ def solved(notebook: Notebook, solutions: Mapping[str, str]) -> Notebook:
     filled = copy.deepcopy(notebook)
     for cell in filled["cells"]:
         if (number := stub_of(cell)) is not None:
-            cell["source"] = (
-                f"{''.join(cell['source']).splitlines()[0]}\n{solutions[number]}"
-            )
+            first_line = "".join(cell["source"]).splitlines()[0]
+            cell["source"] = f"{first_line}\n{solutions[number]}"
     return filled
 
 

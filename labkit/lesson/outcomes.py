@@ -61,40 +61,35 @@ class Outcome(Shown):
         from labkit.lesson.guesses import answered, in_words
         from labkit.plot import Picture
 
-        drawn: Any = None
+        drawing: Any = None
         try:
-            # the verdict says what is wrong
-            with contextlib.suppress(*() if self else (Exception,)):
-                drawn = picture() if self or (wrong and self.state != "todo") else None
+            if self:
+                drawing = picture()
+            elif wrong and self.state != "todo":
+                with contextlib.suppress(Exception):  # the verdict says what is wrong
+                    drawing = picture()
         finally:
             # above the traceback of a picture that can't be drawn stands the verdict
-            data, metadata = (
-                drawn.data(in_words(answered()))
-                if isinstance(drawn, Picture)
-                else ({}, {})
-            )
+            data: dict[str, str] = {}
+            metadata: dict[str, Any] = {}
+            if isinstance(drawing, Picture):
+                data, metadata = drawing.data(in_words(answered()))
             text = f"{self}\n{data.get('text/plain', '')}".rstrip()
-            data |= {
-                "text/html": self._repr_html_(data.get("text/html", "")),
-                "text/plain": text,
-            }
+            html = self._repr_html_(data.get("text/html", ""))
+            data |= {"text/html": html, "text/plain": text}
             display(data, raw=True, metadata=metadata)
-        if not isinstance(drawn, Picture | None):
-            display(drawn)
+        if not isinstance(drawing, Picture | None):
+            display(drawing)
 
     def _repr_html_(self, figure: str = "") -> str:
         sign, color = _STYLE[self.state]
         text = linked_html(self.message).replace("\n", "<br>")
-        words = (
-            f"<div style='max-width:48em'><b>{sign} {as_html(self.number)}"
-            f" {self.state}.</b> {text}</div>"
-        )
-        # the words have the page's own colour, which can be read on light and dark; the
-        # edge alone is coloured
-        return (
-            f"<div class='{LITERAL}' style='border-left:4px solid"
-            f" {color};padding-left:0.6em'>{words}{figure}</div>"
-        )
+        verdict = f"<b>{sign} {as_html(self.number)} {self.state}.</b>"
+        words = f"<div style='max-width:48em'>{verdict} {text}</div>"
+        # the words have the page's own color, which can be read on light and dark; the
+        # edge alone is colored
+        style = f"border-left:4px solid {color};padding-left:0.6em"
+        return f"<div class='{LITERAL}' style='{style}'>{words}{figure}</div>"
 
 
 @dataclass(frozen=True)
@@ -128,9 +123,10 @@ def outcomes(path: Path | None = None) -> dict[str, Standing]:
     An exercise at which nothing was done is missing. Numbers of exercises that no
     longer exist may be there.
     """
-    return standings(
-        results.results().entries() if path is None else results.read(path)[0]
-    )
+    if path is None:
+        return standings(results.results().entries())
+    entries, _ = results.read(path)
+    return standings(entries)
 
 
 def standings(entries: Iterable[results.Entry]) -> dict[str, Standing]:
@@ -145,30 +141,32 @@ def standings(entries: Iterable[results.Entry]) -> dict[str, Standing]:
 
 def _standing(number: str, steps: list[Attempt]) -> Standing:
     states = [step.state for step in steps]
-    end = states.index("passed") + 1 if "passed" in states else len(states)
-    tried = states[:end].count("not yet") + ("passed" in states)
     state: Literal["passed", "not yet", "open"]
+    until_passed = steps
     if "passed" in states:
         state = "passed"
-    elif tried:
+        until_passed = steps[: states.index("passed") + 1]
+    elif "not yet" in states:
         state = "not yet"
     else:
         state = "open"
-    hints = len({step.step for step in steps[:end] if step.state == "hint"})
+    attempts = [step for step in until_passed if step.state in ("not yet", "passed")]
+    hints = {step.step for step in until_passed if step.state == "hint"}
     return Standing(
-        number,
-        state,
-        tried,
-        hints,
-        "solution" in states[:end],
-        steps[-1].when,
-        tuple(steps),
+        number=number,
+        state=state,
+        attempts=len(attempts),
+        hints=len(hints),
+        solution=any(step.state == "solution" for step in until_passed),
+        when=steps[-1].when,
+        steps=tuple(steps),
     )
 
 
 def _steps(number: str) -> tuple[Attempt, ...]:
     """All that this reader did at an exercise so far."""
-    return here.steps if (here := outcomes().get(number)) is not None else ()
+    standing = outcomes().get(number)
+    return () if standing is None else standing.steps
 
 
 def note(
@@ -178,18 +176,18 @@ def note(
     the same answers, adds nothing.
     """
     kept = {(past.state, past.answer, past.step) for past in _steps(number)}
-    if (state, answer, step) not in kept:
-        results.results().append(
-            Attempt(
-                number[:4],
-                number,
-                state,
-                results.now(),
-                answer,
-                step,
-                cut(message, 200),
-            )
-        )
+    if (state, answer, step) in kept:
+        return
+    attempt = Attempt(
+        section=number[:4],
+        what=number,
+        state=state,
+        when=results.now(),
+        answer=answer,
+        step=step,
+        message=cut(message, 200),
+    )
+    results.results().append(attempt)
 
 
 def answer_code(number: str, answer: object, message: str) -> str:
@@ -201,10 +199,10 @@ def answer_code(number: str, answer: object, message: str) -> str:
     """
     running = shell()
     cells = running.history_manager.input_hist_parsed if running is not None else ()
-    other = _ADDRESS.sub("", brief_repr(answer)) + message
-    text = next(
-        (cell for cell in reversed(cells) if stub_number(cell) == number), other
-    )
+    text = _ADDRESS.sub("", brief_repr(answer)) + message
+    for cell in cells:
+        if stub_number(cell) == number:
+            text = cell
     return f"{zlib.crc32(text.encode(errors='replace')):08x}"
 
 
@@ -213,11 +211,13 @@ def next_hint(number: str) -> int:
     has been checked since.
     """
     step = 0
-    tried = False
+    answered_since = False
     for past in _steps(number):
-        step, tried = (
-            (past.step, False)
-            if past.state == "hint"
-            else (step, tried or past.state == "not yet")
-        )
-    return max(step + tried, 1)
+        if past.state == "hint":
+            step = past.step
+            answered_since = False
+        elif past.state == "not yet":
+            answered_since = True
+    if step == 0 or answered_since:
+        step += 1
+    return step

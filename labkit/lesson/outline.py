@@ -30,11 +30,11 @@ class Outline:
 
     def done(self, standings: Mapping[str, Standing]) -> bool:
         """Whether all exercises are passed, or those of `skip` without help."""
-        passed = {number for number, one in standings.items() if one.state == "passed"}
-        unaided = {number for number, one in standings.items() if one.unaided}
-        return passed.issuperset(self.exercises) or (
-            self.skip != () and unaided.issuperset(self.skip)
-        )
+        passed = {n for n, standing in standings.items() if standing.state == "passed"}
+        unaided = {n for n, standing in standings.items() if standing.unaided}
+        if passed.issuperset(self.exercises):
+            return True
+        return self.skip != () and unaided.issuperset(self.skip)
 
     def __str__(self) -> str:
         return f"{self.number} {self.title} ({self.minutes} minutes)"
@@ -50,18 +50,17 @@ def outlines() -> dict[str, Outline]:
 
 
 def _outline(row: TableRow) -> Outline:
-    exercises, tracks, skip = (
-        tuple(filter(None, row[name].split("; ")))
-        for name in ("exercises", "tracks", "skip")
-    )
+    def parts(column: str) -> tuple[str, ...]:
+        return tuple(filter(None, row[column].split("; ")))
+
     return Outline(
-        row["file"][:2],
-        row["file"],
-        row["title"],
-        int(row["minutes"]),
-        exercises,
-        tracks,
-        skip,
+        number=row["file"][:2],
+        file=row["file"],
+        title=row["title"],
+        minutes=int(row["minutes"]),
+        exercises=parts("exercises"),
+        tracks=parts("tracks"),
+        skip=parts("skip"),
     )
 
 
@@ -83,14 +82,12 @@ def closing(number: str) -> str:
     if (here := outlines().get(number)) is None:
         return ""
     standings = outcomes()
-    passed = [
-        standings[n].unaided
-        for n in here.exercises
-        if n in standings and standings[n].state == "passed"
-    ]
+    tried = [standings[n] for n in here.exercises if n in standings]
+    passed = sum(standing.state == "passed" for standing in tried)
+    unaided = sum(standing.unaided for standing in tried)
     counts = (
-        f"Exercises passed: {len(passed)} of {len(here.exercises)}, {sum(passed)} of"
-        " them without help."
+        f"Exercises passed: {passed} of {len(here.exercises)}, {unaided} of them"
+        " without help."
     )
     return f"{counts}\n{next_step(here, standings)}"
 
@@ -100,31 +97,21 @@ def next_step(here: Outline, standings: Mapping[str, Standing]) -> str:
     follows in each of its tracks.
     """
     if not here.done(standings):
-        number = next(
-            n
-            for n in here.exercises
-            if n not in standings or standings[n].state != "passed"
-        )
-        return (
-            f"Next: exercise {number}, in section {number[3]} of notebook {number[:2]}."
-        )
-    ways = {track: way for track, way in tracks().items() if here in way} or {
-        "": list(outlines().values())
+        passed = {n for n, standing in standings.items() if standing.state == "passed"}
+        number = next(n for n in here.exercises if n not in passed)
+        section = f"section {number[3]} of notebook {number[:2]}"
+        return f"Next: exercise {number}, in {section}."
+    own_tracks = {
+        f", track {name}": notebooks
+        for name, notebooks in tracks().items()
+        if here in notebooks
     }
-    after = {
-        track: next(
-            (str(o) for o in way if o.number > here.number and not o.done(standings)),
-            "",
-        )
-        for track, way in ways.items()
-    }
-    listed = [
-        f"{outline}{track and f', track {track}'}"
-        for track, outline in after.items()
-        if outline
-    ]
-    return (
-        f"Next: {'; or '.join(listed)}."
-        if listed
-        else "Next: lab.progress() shows what is left."
-    )
+    choices = []
+    for where, notebooks in (own_tracks or {"": list(outlines().values())}).items():
+        for notebook in notebooks:
+            if notebook.number > here.number and not notebook.done(standings):
+                choices.append(f"{notebook}{where}")
+                break
+    if not choices:
+        return "Next: lab.progress() shows what is left."
+    return f"Next: {'; or '.join(choices)}."

@@ -60,149 +60,175 @@ def rows() -> list[State]:
     """Every state that is put back besides the functions of `_owners`,
     in this order.
     """
-    import numpy as np
+    return [*_of_python(), *_of_numpy(), *_of_torch()]
 
+
+def _of_python() -> list[State]:
     loaded = list(sys.modules)
-    drawn = np.random
+    hooks = ("excepthook", "displayhook", "path", "meta_path", "path_hooks", "argv")
+
+    def modules() -> dict[str, Any]:
+        return {name: sys.modules.get(name) for name in loaded}
+
     return [
-        State(
-            "loaded modules",
-            lambda: {name: sys.modules.get(name) for name in loaded},
-            sys.modules.update,
-        ),
-        _attributes(
-            "sys",
-            sys,
-            *_STREAMS,
-            "excepthook",
-            "displayhook",
-            "path",
-            "meta_path",
-            "path_hooks",
-            "argv",
-        ),
-        State(
-            "sys.path",
-            lambda: list(sys.path),
-            lambda kept: sys.path.__setitem__(slice(None), kept),
-        ),
+        State("loaded modules", modules, sys.modules.update),
+        _attributes("sys", sys, *_STREAMS, *hooks),
+        State("sys.path", lambda: list(sys.path), _put_path),
         State("environment", lambda: dict(os.environ), _put_environment),
         State("working directory", os.getcwd, os.chdir),
         State("warnings filters", lambda: list(warnings.filters), _put_warnings),
         _attributes("logging", logging.root, "level", "disabled"),
         _attributes("logging of all", logging.root.manager, "disable"),
-        State(
-            "garbage collector",
-            gc.isenabled,
-            lambda on: gc.enable() if on else gc.disable(),
-        ),
+        State("garbage collector", gc.isenabled, _put_collecting),
         State("random", random.getstate, random.setstate),
-        State(
-            "NumPy's random",
-            lambda: pickle.dumps(drawn.get_state()),
-            lambda b: drawn.set_state(pickle.loads(b)),
-        ),
-        State(
-            "NumPy's printing",
-            np.get_printoptions,
-            lambda kept: np.set_printoptions(**kept),
-        ),
-        State("NumPy's errors", np.geterr, lambda kept: np.seterr(**kept)),
-        *_of_torch(),
+    ]
+
+
+def _of_numpy() -> list[State]:
+    import numpy as np
+
+    # kept outside, since an answer can replace the module's functions
+    generator = np.random
+
+    def random_state() -> bytes:
+        return pickle.dumps(generator.get_state())
+
+    def put_random_state(pickled: bytes) -> None:
+        generator.set_state(pickle.loads(pickled))
+
+    def put_printing(options: Any) -> None:
+        np.set_printoptions(**options)
+
+    def put_errors(options: Any) -> None:
+        np.seterr(**options)
+
+    return [
+        State("NumPy's random", random_state, put_random_state),
+        State("NumPy's printing", np.get_printoptions, put_printing),
+        State("NumPy's errors", np.geterr, put_errors),
     ]
 
 
 def _of_torch() -> list[State]:
     import torch
 
-    b: Any = torch.backends  # torch declares only some of their switches
-    modes = [
-        b,
-        b.cudnn,
-        b.cudnn.conv,
-        b.cudnn.rnn,
-        b.cuda.matmul,
-        b.mkldnn,
-        b.mkldnn.conv,
-        b.mkldnn.rnn,
-    ]
-    device = torch.get_default_device
-    cuda = torch.cuda
-    # a state of random numbers, from its list
-    tensor = partial(torch.tensor, dtype=torch.uint8, device="cpu")
-    cast: list[tuple[Any, Any]] = [
-        (torch.is_autocast_enabled, torch.set_autocast_enabled)
-    ]
-    cast += [(torch.get_autocast_dtype, torch.set_autocast_dtype)]
+    backends: Any = torch.backends  # torch declares only some of their switches
+
+    def put_default_device(device: torch.device) -> None:
+        # None in place of "cpu", which would slow down every call of torch
+        torch.set_default_device(None if device.type == "cpu" else device)
+
     return [
         State("default dtype", torch.get_default_dtype, torch.set_default_dtype),
-        # None in place of "cpu", which would slow down every call of torch
-        State(
-            "default device",
-            device,
-            lambda d: torch.set_default_device(None if d.type == "cpu" else d),
-        ),
+        State("default device", torch.get_default_device, put_default_device),
         State("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
         State("anomaly mode", torch.is_anomaly_enabled, torch.set_anomaly_enabled),
-        *(
-            State("autocast", partial(get, kind), partial(put, kind))
-            for kind in ("cpu", "cuda")
-            for get, put in cast
-        ),
+        *_autocast("cpu"),
+        *_autocast("cuda"),
         State(
             "deterministic algorithms",
             torch.get_deterministic_debug_mode,
             torch.set_deterministic_debug_mode,
         ),
-        _attributes("cuDNN", b.cudnn, "benchmark", "deterministic", "enabled"),
+        _attributes("cuDNN", backends.cudnn, "benchmark", "deterministic", "enabled"),
         State("threads", torch.get_num_threads, torch.set_num_threads),
-        # torch's two older switches of float32's precision first, since they set some
-        # of the newer ones
+        *_float32_precision(backends),
+        *_torch_random(),
+    ]
+
+
+def _autocast(device: str) -> list[State]:
+    import torch
+
+    switches: list[tuple[Any, Any]] = [
+        (torch.is_autocast_enabled, torch.set_autocast_enabled),
+        (torch.get_autocast_dtype, torch.set_autocast_dtype),
+    ]
+    return [
+        State("autocast", partial(get, device), partial(put, device))
+        for get, put in switches
+    ]
+
+
+def _float32_precision(backends: Any) -> list[State]:
+    """Torch's two older switches first, since they set some of the newer ones."""
+    import torch
+
+    cudnn = backends.cudnn
+    mkldnn = backends.mkldnn
+    modes = [
+        *(backends, cudnn, cudnn.conv, cudnn.rnn, backends.cuda.matmul),
+        *(mkldnn, mkldnn.conv, mkldnn.rnn, mkldnn.matmul),
+    ]
+    return [
         State(
             "float32 precision",
             torch.get_float32_matmul_precision,
             torch.set_float32_matmul_precision,
         ),
-        _attributes("cuDNN's TF32", b.cudnn, "allow_tf32"),
-        *(
-            _attributes("float32 precision", mode, "fp32_precision")
-            for mode in [*modes, b.mkldnn.matmul]
-        ),
-        State(
-            "torch's random",
-            lambda: torch.get_rng_state().tolist(),
-            lambda kept: torch.set_rng_state(tensor(kept)),
-        ),
-        State(
-            "CUDA's random",
-            lambda: (
-                cuda.is_initialized() and [s.tolist() for s in cuda.get_rng_state_all()]
-            ),
-            lambda kept: cuda.set_rng_state_all(
-                [tensor(values) for values in kept or ()]
-            ),
-        ),
+        _attributes("cuDNN's TF32", cudnn, "allow_tf32"),
+        *(_attributes("float32 precision", mode, "fp32_precision") for mode in modes),
+    ]
+
+
+def _torch_random() -> list[State]:
+    import torch
+
+    cuda = torch.cuda
+    as_state = partial(torch.tensor, dtype=torch.uint8, device="cpu")
+
+    def state() -> list[int]:
+        return torch.get_rng_state().tolist()
+
+    def put_state(numbers: list[int]) -> None:
+        torch.set_rng_state(as_state(numbers))
+
+    def cuda_states() -> list[list[int]]:
+        if not cuda.is_initialized():
+            return []
+        return [tensor.tolist() for tensor in cuda.get_rng_state_all()]
+
+    def put_cuda_states(states: list[list[int]]) -> None:
+        cuda.set_rng_state_all([as_state(numbers) for numbers in states])
+
+    return [
+        State("torch's random", state, put_state),
+        State("CUDA's random", cuda_states, put_cuda_states),
     ]
 
 
 def _attributes(name: str, owner: Any, *names: str) -> State:
-    def put(kept: list[Any]) -> None:
-        for attribute, value in zip(names, kept, strict=True):
+    def get() -> list[Any]:
+        return [getattr(owner, attribute) for attribute in names]
+
+    def put(values: list[Any]) -> None:
+        for attribute, value in zip(names, values, strict=True):
             setattr(owner, attribute, value)
 
-    return State(name, lambda: [getattr(owner, attribute) for attribute in names], put)
+    return State(name, get, put)
 
 
-def _put_environment(kept: dict[str, str]) -> None:
-    for name in os.environ.keys() - kept.keys():
+def _put_path(folders: list[str]) -> None:
+    sys.path[:] = folders
+
+
+def _put_environment(variables: dict[str, str]) -> None:
+    for name in os.environ.keys() - variables.keys():
         del os.environ[name]
-    os.environ.update(kept)
+    os.environ.update(variables)
 
 
-def _put_warnings(kept: list[Any]) -> None:
+def _put_warnings(filters: list[Any]) -> None:
     # this also forgets what the answer's filters have shown or hidden
     warnings.resetwarnings()
-    warnings.filters[:] = kept  # type: ignore[index]  # declared as a sequence; it is a list
+    warnings.filters[:] = filters  # type: ignore[index]  # declared as a sequence; it is a list
+
+
+def _put_collecting(on: bool) -> None:
+    if on:
+        gc.enable()
+    else:
+        gc.disable()
 
 
 class _Open:
@@ -223,28 +249,11 @@ def _owners() -> list[Any]:
     import numpy as np
     import torch
 
-    ours = [
-        builtins,
-        time,
-        os,
-        math,
-        random,
-        statistics,
-        gc,
-        warnings,
-        np,
-        np.random,
-        np.linalg,
-        torch,
-    ]
     return [
-        *ours,
-        torch.nn.functional,
-        torch.linalg,
-        torch.cuda,
-        torch.autograd,
-        torch.Tensor,
-        torch.nn.Module,
+        *(builtins, time, os, math, random, statistics, gc, warnings),
+        *(np, np.random, np.linalg),
+        *(torch, torch.nn.functional, torch.linalg, torch.cuda, torch.autograd),
+        *(torch.Tensor, torch.nn.Module),
     ]
 
 
@@ -257,30 +266,27 @@ class KeptFunctions:
         self._owners = owners or _owners()
 
     def __enter__(self) -> Self:
-        self._kept = [
-            (
-                o,
-                {
-                    k: v
-                    for k, v in vars(o).items()
-                    if isinstance(o, type) or callable(v)
-                },
-            )
-            for o in self._owners
-        ]
+        self._former = [_functions(owner) for owner in self._owners]
         return self
 
     def __exit__(self, *_: object) -> None:
-        _BUILTINS.update(self._kept[0][1])  # first, since what follows calls them
-        for owner, kept in self._kept:
-            now = vars(owner)
-            for name, value in kept.items():
-                if now.get(name) is not value:
+        _BUILTINS.update(self._former[0])  # first, since what follows calls them
+        for owner, former in zip(self._owners, self._former, strict=True):
+            present = vars(owner)
+            for name, value in former.items():
+                if present.get(name) is not value:
                     setattr(owner, name, value)
             # a new attribute of a class hides that of a base
             if isinstance(owner, type):
-                for name in now.keys() - kept.keys():
+                for name in present.keys() - former.keys():
                     delattr(owner, name)
+
+
+def _functions(owner: Any) -> dict[str, Any]:
+    """The functions of a module by name; all attributes of a class."""
+    if isinstance(owner, type):
+        return dict(vars(owner))
+    return {name: value for name, value in vars(owner).items() if callable(value)}
 
 
 class KeptState(KeptFunctions):
@@ -296,20 +302,18 @@ class KeptState(KeptFunctions):
 
         super().__enter__()
         self.left: list[str] = []
-        self._before = [
-            (state, value)
-            for state in rows()
-            if (value := _value(state)) is not _UNKNOWN
-        ]
+        states = [(state, _value(state)) for state in rows()]
+        self._before = [pair for pair in states if pair[1] is not _UNKNOWN]
         grad = torch.is_grad_enabled()
-        self._autograd = torch.inference_mode(torch.is_inference_mode_enabled())
         # torch leaves inference mode only so: there is no switch
+        self._autograd = torch.inference_mode(torch.is_inference_mode_enabled())
         self._autograd.__enter__()
         torch.set_grad_enabled(grad)
         for name in _CLOCKS:
             setattr(time, name, getattr(_TIME, name))
         for name in _STREAMS:
-            if (stream := getattr(sys, name)) is not None:
+            stream = getattr(sys, name)
+            if stream is not None:
                 setattr(sys, name, _Open(stream))
         return self
 
@@ -327,14 +331,14 @@ class KeptState(KeptFunctions):
             if _value(state) != value:
                 with contextlib.suppress(Exception):
                     state.put(value)
-        self.left = list(
-            dict.fromkeys(
-                state.name for state, value in self._before if _value(state) != value
-            )
-        )
+        changed = [
+            state.name for state, value in self._before if _value(state) != value
+        ]
+        self.left = list(dict.fromkeys(changed))
 
 
 def _value(state: State) -> Any:
+    """What a state's `get` returns, or _UNKNOWN where it raises."""
     try:
         return state.get()
     except Exception:  # such as a working directory that was removed

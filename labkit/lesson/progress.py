@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from labkit.core import results
 from labkit.core.display import Table
 from labkit.lesson import calibration
-from labkit.lesson.outcomes import outcomes
-from labkit.lesson.outline import next_step, outlines, tracks
+from labkit.lesson.outcomes import Standing, outcomes
+from labkit.lesson.outline import Outline, next_step, outlines, tracks
 
 _HEAD = (
     "notebook",
@@ -31,47 +33,68 @@ def progress() -> Table:
     first.
     """
     standings = outcomes()
-    log = results.results()
-    rows = []
-    begun = {
-        name: sum(one.number in {n[:2] for n in standings} for one in way)
-        for name, way in tracks().items()
-    }
-    on = {
-        name
-        for name, count in begun.items()
-        if min(begun.values()) < count == max(begun.values())
-    }
-    for one in sorted(outlines().values(), key=lambda one: on.isdisjoint(one.tracks)):
-        mine = [standings[number] for number in one.exercises if number in standings]
-        counts = (
-            f"{sum(a.state == 'passed' for a in mine)} of {len(one.exercises)}",
-            str(sum(a.unaided for a in mine)),
-        )
-        ends = ("done", "") if one.done(standings) else ("", ", ".join(one.skip))
-        rows.append((f"{one.number} {one.title}", str(one.minutes), *counts, *ends))
+    own_tracks = _own_tracks(standings)
+    notebooks = sorted(
+        outlines().values(), key=lambda notebook: own_tracks.isdisjoint(notebook.tracks)
+    )
+    rows = tuple(_row(notebook, standings) for notebook in notebooks)
     notes = [_SKIP]
-    for name, way in tracks().items():
-        left = [one.minutes for one in way if not one.done(standings)]
-        notes.append(
-            f"{name}: {len(way) - len(left)} of {len(way)} notebooks are done,"
-            f" {sum(left)} minutes are left."
+    for name, notebooks in tracks().items():
+        left = [
+            notebook.minutes for notebook in notebooks if not notebook.done(standings)
+        ]
+        note = (
+            f"{name}: {len(notebooks) - len(left)} of {len(notebooks)} notebooks are"
+            f" done, {sum(left)} minutes are left."
         )
-        notes[-1] += " You are on this track." * (name in on)
-    if judged := calibration.calibration().table().rows:
-        _, count, close, _, lean = judged[-1]
+        if name in own_tracks:
+            note += " You are on this track."
+        notes.append(note)
+    if guesses := calibration.calibration().table().rows:
+        _, count, close, _, lean = guesses[-1]
         notes.append(
             f"Guesses made before measuring: {count}; within a factor of 2: {close};"
             f" you guess: {lean}."
         )
-    last = (
-        max(standings.values(), key=lambda standing: standing.when).number[:2]
-        if standings
-        else "00"
+    notes.append(next_step(_last_notebook(standings), standings))
+    log = results.results()
+    if log.note:
+        notes.append(log.note)
+    notes += log.damaged()
+    return Table(rows, _HEAD, "Your progress", tuple(notes))
+
+
+def _own_tracks(standings: Mapping[str, Standing]) -> set[str]:
+    """The tracks of which most notebooks are begun; none where all have as many."""
+    begun = {number[:2] for number in standings}
+    counts = {
+        name: sum(notebook.number in begun for notebook in notebooks)
+        for name, notebooks in tracks().items()
+    }
+    most = max(counts.values())
+    if most == min(counts.values()):
+        return set()
+    return {name for name, count in counts.items() if count == most}
+
+
+def _row(notebook: Outline, standings: Mapping[str, Standing]) -> tuple[str, ...]:
+    tried = [standings[number] for number in notebook.exercises if number in standings]
+    passed = sum(standing.state == "passed" for standing in tried)
+    is_done = notebook.done(standings)
+    return (
+        f"{notebook.number} {notebook.title}",
+        str(notebook.minutes),
+        f"{passed} of {len(notebook.exercises)}",
+        str(sum(standing.unaided for standing in tried)),
+        "done" if is_done else "",
+        "" if is_done else ", ".join(notebook.skip),
     )
-    notes += [
-        next_step(outlines().get(last, outlines()["00"]), standings),
-        *filter(None, [log.note]),
-        *log.damaged(),
-    ]
-    return Table(tuple(rows), _HEAD, "Your progress", tuple(notes))
+
+
+def _last_notebook(standings: Mapping[str, Standing]) -> Outline:
+    """The notebook of the last attempt, or the first of all."""
+    first = outlines()["00"]
+    if not standings:
+        return first
+    last = max(standings.values(), key=lambda standing: standing.when)
+    return outlines().get(last.number[:2], first)

@@ -33,8 +33,6 @@ class Stepper(stepper.Stepper, Live):
         """Data and metadata of all steps, as an element of the class `name` with the
         rules `css`.
         """
-        html, text = self.all_steps(self._dead)
-        return {
-            "text/html": f"<style>{css}</style><div class='{name}'>{html}</div>",
-            "text/plain": text,
-        }, {}
+        steps, text = self.all_steps(self._dead)
+        html = f"<style>{css}</style><div class='{name}'>{steps}</div>"
+        return {"text/html": html, "text/plain": text}, {}

@@ -48,11 +48,9 @@ def sync_of(device: str) -> Callable[[], None]:
         return no_sync
     import torch
 
-    return (
-        torch.cuda.synchronize
-        if device == "cuda"
-        else partial(torch.cuda.synchronize, device)
-    )
+    if device == "cuda":
+        return torch.cuda.synchronize
+    return partial(torch.cuda.synchronize, device)
 
 
 @checked
@@ -108,12 +106,12 @@ class Timing(Shown):
         return items / self.median_s
 
     def __str__(self) -> str:
-        inside = f", {self.repeats} calls a reading" if self.repeats > 1 else ""
+        calls = f", {self.repeats} calls a reading" if self.repeats > 1 else ""
+        busy = f"; {self.busy}" if self.busy else ""
         return (
             f"{self.label}: {format_seconds(self.median_s)} (the middle half of"
-            f" {len(self.samples_s)} readings spans {self.spread:.0%} of it{inside};"
-            f" first call {format_seconds(self.first_s)})"
-            + (f"; {self.busy}" if self.busy else "")
+            f" {len(self.samples_s)} readings spans {self.spread:.0%} of it{calls};"
+            f" first call {format_seconds(self.first_s)}){busy}"
         )
 
 
@@ -149,10 +147,18 @@ class Ratio(Shown):
         """How many times faster the baseline is than `label`: how many times longer
         `label` takes.
         """
-        value, low, high = (
-            1 / end if end else math.inf for end in (self.value, self.high, self.low)
+
+        def inverted(number: float) -> float:
+            return 1 / number if number else math.inf
+
+        return Ratio(
+            label=self.baseline,
+            baseline=self.label,
+            value=inverted(self.value),
+            low=inverted(self.high),
+            high=inverted(self.low),
+            busy=self.busy,
         )
-        return Ratio(self.baseline, self.label, value, low, high, self.busy)
 
     @checked
     def times(self, factor: Positive) -> Ratio:
@@ -161,22 +167,19 @@ class Ratio(Shown):
         """
         return dataclasses.replace(
             self,
-            **{end: factor * getattr(self, end) for end in ("value", "low", "high")},
+            value=factor * self.value,
+            low=factor * self.low,
+            high=factor * self.high,
         )
 
     def __str__(self) -> str:
+        both = f"{self.label} against {self.baseline}"
         value = f"{significant(self.value)}x"
         interval = f"95 % interval {significant(self.low)} to {significant(self.high)}"
         if self.busy:
-            return (
-                f"{self.label} against {self.baseline}: not judged, since {self.busy}"
-                f" ({value} seen)"
-            )
+            return f"{both}: not judged, since {self.busy} ({value} seen)"
         if self.verdict == "no difference seen":
-            return (
-                f"{self.label} against {self.baseline}: no difference seen ({value},"
-                f" {interval})"
-            )
+            return f"{both}: no difference seen ({value}, {interval})"
         return (
             f"{self.label} is {self.verdict} than {self.baseline}: {value} ({interval})"
         )
@@ -227,11 +230,14 @@ def time_call(
     sentence if another notebook measures first. Raises BadArgument if `fn` can't be
     called, and for fewer than 2 runs, which have no spread.
     """
-    budget_s *= results.profile() != "smoke"  # which only asks whether the code runs
+    if results.profile() == "smoke":  # which only asks whether the code runs
+        budget_s = 0.0
     with _race(sync, clock, on_wait) as watch:
         series = Series(label, fn, sync, clock)
-        repeats = choose_repeats(series)[0] if repeats is None else repeats
-        return _sampled([series], [repeats], budget_s, min_runs, on_sample, watch)[0]
+        if repeats is None:
+            repeats, _ = choose_repeats(series)
+        (timing,) = _sampled([series], [repeats], budget_s, min_runs, on_sample, watch)
+        return timing
 
 
 @checked
@@ -257,23 +263,27 @@ def compare(
     notebook measures first. Raises BadArgument for fewer than two alternatives, for one
     that can't be called, and for fewer than 5 runs.
     """
-    budget_s *= results.profile() != "smoke"  # which only asks whether the code runs
+    if results.profile() == "smoke":  # which only asks whether the code runs
+        budget_s = 0.0
     with _race(sync, clock, on_wait) as watch:
-        series = [Series(label, fn, sync, clock) for label, fn in alternatives.items()]
-        chosen = [choose_repeats(one) for one in series]
+        all_series = [
+            Series(label, fn, sync, clock) for label, fn in alternatives.items()
+        ]
+        choices = [choose_repeats(series) for series in all_series]
+        needed = [repeats for repeats, _ in choices]
+        longest_s = max(call_s for _, call_s in choices)
         # All get the same number: else a reading's fixed cost would be shared by more
         # calls of one than of another. Where only the longest call has as many as it
         # needs, so have the others: the cost is small in all readings.
-        affordable = budget_s / (
-            min_runs * len(chosen) * max(call_s for _, call_s in chosen)
-        )
-        common = max(1, min(max(n for n, _ in chosen), int(affordable)))
-        enough = common >= min(n for n, _ in chosen)
-        repeats = [max(n, common) if enough else common for n, _ in chosen]
-        timings = _sampled(series, repeats, budget_s, min_runs, on_sample, watch)
-    return Comparison(
-        timings, tuple(speedup(timings[0], other) for other in timings[1:])
-    )
+        affordable = int(budget_s / (min_runs * len(needed) * longest_s))
+        common = max(1, min(max(needed), affordable))
+        if common >= min(needed):
+            repeats = [max(n, common) for n in needed]
+        else:
+            repeats = [common] * len(needed)
+        timings = _sampled(all_series, repeats, budget_s, min_runs, on_sample, watch)
+    baseline, *others = timings
+    return Comparison(timings, tuple(speedup(baseline, other) for other in others))
 
 
 @checked
@@ -325,7 +335,7 @@ def _race(
 
 
 def _sampled(
-    series: list[Series],
+    all_series: list[Series],
     repeats: list[int],
     budget_s: float,
     min_runs: int,
@@ -335,21 +345,23 @@ def _sampled(
     """Take readings in turn, every other round in reverse, until budget and `min_runs`
     are both used up.
     """
-    rows = list(zip(series, repeats, strict=True))
+    turns = list(zip(all_series, repeats, strict=True))
     spent_s = 0.0
-    rounds = min(len(one.samples_s) for one in series)
-    for one in series:
+    rounds = min(len(series.samples_s) for series in all_series)
+    for series in all_series:
         # of a long call beside a short one: all have as many readings
-        del one.samples_s[rounds:]
+        del series.samples_s[rounds:]
     while rounds < min_runs or (spent_s < budget_s and rounds < _MOST_READINGS):
-        for one, calls in (rows, rows[::-1])[rounds % 2]:
-            one.samples_s.append(one.seconds(calls))
-            spent_s += one.samples_s[-1] * calls
+        in_reverse = rounds % 2 == 1
+        for series, calls in reversed(turns) if in_reverse else turns:
+            seconds = series.seconds(calls)
+            series.samples_s.append(seconds)
+            spent_s += seconds * calls
             if on_sample is not None:
-                on_sample(_timing(one, calls))
+                on_sample(_timing(series, calls))
         rounds += 1
     contention = None if watch is None else watch.so_far()
-    return tuple(_timing(one, calls, contention) for one, calls in rows)
+    return tuple(_timing(series, calls, contention) for series, calls in turns)
 
 
 def _timing(

@@ -4,6 +4,7 @@ resampling (bootstrap).
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -30,12 +31,10 @@ def median_ratio_interval(
     generator = np.random.default_rng(0)
     rows = _resampled_rows(len(a), generator)
     others = rows if len(a) == len(b) else _resampled_rows(len(b), generator)
-    ratios = np.median(np.asarray(a)[rows], axis=1) / np.median(
-        np.asarray(b)[others], axis=1
-    )
-    tail = 100 * _expanded_tail(min(len(a) // _block(len(a)), len(b) // _block(len(b))))
-    low, high = np.percentile(ratios, [tail, 100 - tail])
-    return float(low), float(high)
+    medians_a = np.median(np.asarray(a)[rows], axis=1)  # (resamples,)
+    medians_b = np.median(np.asarray(b)[others], axis=1)  # (resamples,)
+    blocks = min(len(a) // _block(len(a)), len(b) // _block(len(b)))
+    return _interval(medians_a / medians_b, blocks)
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -44,11 +43,16 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     """
     import numpy as np
 
-    rows = np.random.default_rng(0).integers(
-        0, len(values), size=(_RESAMPLES, len(values))
-    )
-    tail = 100 * _expanded_tail(len(values))
-    low, high = np.percentile(np.asarray(values)[rows].mean(axis=1), [tail, 100 - tail])
+    n = len(values)
+    rows = np.random.default_rng(0).integers(0, n, size=(_RESAMPLES, n))
+    return _interval(np.asarray(values)[rows].mean(axis=1), n)
+
+
+def _interval(resampled: Any, blocks: int) -> tuple[float, float]:
+    import numpy as np
+
+    tail = 100 * _expanded_tail(blocks)
+    low, high = np.percentile(resampled, [tail, 100 - tail])
     return float(low), float(high)
 
 
@@ -59,8 +63,10 @@ def _resampled_rows(n: int, generator: Any) -> Any:
     import numpy as np
 
     block = _block(n)
-    starts = generator.integers(0, n, size=(_RESAMPLES, -(-n // block)))
-    return ((starts[:, :, None] + np.arange(block)) % n).reshape(_RESAMPLES, -1)[:, :n]
+    blocks = math.ceil(n / block)
+    starts = generator.integers(0, n, size=(_RESAMPLES, blocks))
+    rows = (starts[:, :, None] + np.arange(block)) % n  # (resamples, blocks, block)
+    return rows.reshape(_RESAMPLES, -1)[:, :n]
 
 
 def _block(n: int) -> int:

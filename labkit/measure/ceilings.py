@@ -96,30 +96,26 @@ class Ceilings(ShownAsTable):
         """A row for each ceiling, with quartiles and its share of the data sheet's
         peak; below, what is in doubt.
         """
-        with_threads = (
-            ""
-            if self.threads is None
-            else f", {self.threads} thread{'s' * (self.threads != 1)}"
-        )
-        rows = [("copy (read + write)", self.copy, self.peak("copy"))]
+        title = f"Measured ceilings of {self.device}"
+        if self.threads is not None:
+            title += ", 1 thread" if self.threads == 1 else f", {self.threads} threads"
+        rows = [("copy (read + write)", *_cells(self.copy, self.peak("copy")))]
         rows += [
-            (f"matmul {dtype}", ceiling, self.peak(dtype))
+            (f"matmul {dtype}", *_cells(ceiling, self.peak(dtype)))
             for dtype, ceiling in self.matmul.items()
         ]
         # a CPU has no data sheet to check against
-        open_too = (False, None) if self.threads is None else (False,)
-        notes = [str(check) for check in self.checks if check.passed in open_too]
+        doubtful = (False, None) if self.threads is None else (False,)
+        notes = [str(check) for check in self.checks if check.passed in doubtful]
         notes += [
             f"{what}: {why}"
             for what, why in self.remarks.items()
             if what not in DTYPES["cuda"]
         ]
-        return Table(
-            tuple((label, *_cells(ceiling, peak)) for label, ceiling, peak in rows),
-            ("", "Ceiling", "Quartiles", "At", "Readings", "Data sheet"),
-            f"Measured ceilings of {self.device}{with_threads}",
-            (*notes, self.note) if self.note else tuple(notes),
-        )
+        if self.note:
+            notes.append(self.note)
+        head = ("", "Ceiling", "Quartiles", "At", "Readings", "Data sheet")
+        return Table(tuple(rows), head, title, tuple(notes))
 
 
 @checked
@@ -141,9 +137,8 @@ def measure_ceilings(
     here = machine()
     device = "cpu" if threads is not None else here.device
     if device == "cpu":
-        threads = (
-            min(torch.get_num_threads(), here.cores) if threads is None else threads
-        )
+        if threads is None:
+            threads = min(torch.get_num_threads(), here.cores)
         name = here.cpu_name
         memory = here.memory_bytes
     else:
@@ -156,7 +151,11 @@ def measure_ceilings(
         "threads": str(threads),
         "sizes": str(dataclasses.astuple(sizes)),
         "data sheet": json.dumps(peaks),
-        **{k: v for k, v in here.versions.items() if k in ("torch", "cuda", "driver")},
+        **{
+            name: version
+            for name, version in here.versions.items()
+            if name in ("torch", "cuda", "driver")
+        },
         **host.power(gpu=device != "cpu"),
     }
     store = _store_at(results.state_folder() / "ceilings.jsonl")
@@ -171,19 +170,18 @@ def measure_ceilings(
             return kept
         copy, matmul, checks, remarks = measure(Probe(device, sizes), here.flags)
     checks = (*checks, peak_check({"copy": copy, **matmul}, peaks, remark))
-    return store.keep(
-        Ceilings(
-            name,
-            threads,
-            copy,
-            matmul,
-            checks,
-            peaks,
-            remarks,
-            conditions,
-            results.now(),
-        )
+    ceilings = Ceilings(
+        device=name,
+        threads=threads,
+        copy=copy,
+        matmul=matmul,
+        checks=checks,
+        peaks=peaks,
+        remarks=remarks,
+        conditions=conditions,
+        when=results.now(),
     )
+    return store.keep(ceilings)
 
 
 def measure(
@@ -238,29 +236,29 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._given = list[Ceilings]()
+        self._in_use = list[Ceilings]()  # the latest first
         self._lines = Lines(path, _from_line, own=True)
 
     def find(self, conditions: dict[str, str]) -> Ceilings | None:
         """The latest ceilings measured under exactly these conditions, or None."""
-        entries = [*self._given, *reversed(self._lines.read()[0])]
-        found = next(
-            (entry for entry in entries if entry.conditions == conditions), None
-        )
-        self._given[:0] = [found] if found else []
-        return found
+        kept, _ = self._lines.read()
+        for ceilings in (*self._in_use, *reversed(kept)):
+            if ceilings.conditions == conditions:
+                self._in_use.insert(0, ceilings)
+                return ceilings
+        return None
 
     def keep(self, new: Ceilings) -> Ceilings:
         """Write new ceilings to the file, and give them from now on; their `note` says
         what went wrong.
         """
-        notes = self._lines.read()[1]
-        failed = any(check.passed is False for check in new.checks)
-        if reason := (
-            "the machine was busy"
-            if "busy" in new.remarks
-            else "a self-check failed" * failed
-        ):
+        _, notes = self._lines.read()
+        reason = ""
+        if "busy" in new.remarks:
+            reason = "the machine was busy"
+        elif any(check.passed is False for check in new.checks):
+            reason = "a self-check failed"
+        if reason:
             notes.append(
                 f"Not kept on disk, because {reason}: measured again in the next"
                 " kernel."
@@ -275,7 +273,8 @@ class Store:
                     " measured again in the next kernel. Set LABKIT_HOME to a folder"
                     " you can write to."
                 )
-        self._given.insert(0, kept := dataclasses.replace(new, note=" ".join(notes)))
+        kept = dataclasses.replace(new, note=" ".join(notes))
+        self._in_use.insert(0, kept)
         return kept
 
 
@@ -311,18 +310,14 @@ def _peaks(
     try:
         row = catalog.find(name, memory_bytes)
     except UnknownDevice:
-        return (
-            {},
-            (
-                f"{name} is not in the catalogue, so its data-sheet peaks are unknown"
-                " (None)."
-            ),
+        remark = (
+            f"{name} is not in the catalogue, so its data-sheet peaks are unknown"
+            " (None)."
         )
-    peaks = {
-        "copy": row.bandwidth_bytes_per_s,
-        **{d: catalog.peak(row, d) for d in DTYPES["cuda"]},
-    }
-    return peaks, f"The catalogue holds {name}, but none of these peaks."
+        return {}, remark
+    peaks = {dtype: catalog.peak(row, dtype) for dtype in DTYPES["cuda"]}
+    remark = f"The catalogue holds {name}, but none of these peaks."
+    return {"copy": row.bandwidth_bytes_per_s, **peaks}, remark
 
 
 def _dtype_name(dtype: str) -> str:
@@ -334,9 +329,7 @@ def _cells(ceiling: Ceiling, peak: float | None) -> tuple[str, ...]:
         format_si(rate, ceiling.unit)
         for rate in (ceiling.value, ceiling.low, ceiling.high)
     )
-    share = (
-        "unknown"
-        if peak is None
-        else f"{ceiling.value / peak:.0%} of {format_si(peak, ceiling.unit)}"
-    )
+    share = "unknown"
+    if peak is not None:
+        share = f"{ceiling.value / peak:.0%} of {format_si(peak, ceiling.unit)}"
     return value, f"{low} to {high}", ceiling.at, str(ceiling.runs), share

@@ -29,6 +29,7 @@ BUSY = 0.05
 _TICK_S = 0.01  # the steps in which CPU times are counted
 # (process, thread) -> seconds (on a core, waiting for one)
 Spent = dict[tuple[int, int], tuple[float, float]]
+_ENDED = (0, 0)  # in place of the threads of ranks that are gone
 # of all cores' time in use: where the system doesn't say who waited, somebody will have
 _FULL = 0.9
 
@@ -81,17 +82,16 @@ class Watch:
         contention = between(self._first, read())
         if contention.reason or not self.gpu:
             return contention
-        reason = (
-            "this GPU was slowed down by its hardware, for heat or its supply"
-            if host.gpu_slowed()
-            else ""
-        )
-        if strangers := others_on_gpu():
-            reason = (
-                "this GPU was shared: others use it (PID"
-                f" {', '.join(map(str, strangers))})"
-            )
-        return Contention(contention.lost, reason)
+        return Contention(contention.lost, _trouble_of_gpu())
+
+
+def _trouble_of_gpu() -> str:
+    if others := others_on_gpu():
+        numbers = ", ".join(map(str, others))
+        return f"this GPU was shared: others use it (PID {numbers})"
+    if host.gpu_slowed():
+        return "this GPU was slowed down by its hardware, for heat or its supply"
+    return ""
 
 
 def read() -> Reading:
@@ -100,9 +100,9 @@ def read() -> Reading:
     times = psutil.cpu_times()
     # Linux counts a guest's time as its host's user time as well, and charges
     # interrupts, such as those in which the ranks' own messages arrive, to no process.
-    beside = ("idle", "iowait", "steal", "guest", "guest_nice", "irq", "softirq")
+    left_out = ("idle", "iowait", "steal", "guest", "guest_nice", "irq", "softirq")
     all_s = sum(
-        seconds for name, seconds in times._asdict().items() if name not in beside
+        seconds for name, seconds in times._asdict().items() if name not in left_out
     )
     own_s = 0.0
     for process in family:
@@ -111,14 +111,14 @@ def read() -> Reading:
             own_s += sum(process.cpu_times()[:4])
     stopped_s, group_s = host.throttled(host.CGROUPS, host.own_cgroup())
     return Reading(
-        time.perf_counter(),
-        host.usable_cores(),
-        _threads(family),
-        own_s,
-        all_s,
-        getattr(times, "steal", 0.0),
-        stopped_s,
-        group_s,
+        at_s=time.perf_counter(),
+        cores=host.usable_cores(),
+        threads=_threads(family),
+        own_s=own_s,
+        all_s=all_s,
+        stolen_s=getattr(times, "steal", 0.0),
+        stopped_s=stopped_s,
+        group_s=group_s,
     )
 
 
@@ -131,20 +131,17 @@ def between(first: Reading, last: Reading) -> Contention:
     all_s = last.all_s - first.all_s
     others_s = max(all_s - own_s, 0.0)
     stolen_s = max(last.stolen_s - first.stolen_s - _TICK_S, 0.0)
-    shares = {
-        "this virtual machine was busy: its host gave {} of the time to others": _share(
-            stolen_s, all_s
-        )
-    }
+    host_share = _share(stolen_s, all_s)
+    waiting_share = limit_share = 0.0
     ran_s, waited_s = _spent(first.threads or {}, last.threads or {})
     # Threads that have ended took their counters with them: what is left must be most
     # of the time.
-    known = (
+    waits_known = (
         first.threads is not None
         and last.threads is not None
         and own_s <= 2 * (ran_s + _TICK_S)
     )
-    if known:
+    if waits_known:
         # More threads than cores wait for each other; and nobody waits for others
         # longer than they run.
         own_crowd_s = max(ran_s + waited_s - last.cores * wall_s, 0.0)
@@ -152,28 +149,33 @@ def between(first: Reading, last: Reading) -> Contention:
         # CPU times are off by a tick at either end, and each short cell waits a moment
         if lost_s < 2.5 * _TICK_S:
             lost_s = 0.0
-        shares["this machine was busy: {} of the time waiting for a core"] = _share(
-            lost_s, max(ran_s, wall_s - lost_s)
-        )
-        neighbours_s = max(last.group_s - first.group_s - own_s, 0.0)
-        halted_s = min(last.stopped_s - first.stopped_s, neighbours_s)
-        shares["this container was busy: its CPU limit stopped it {} of the time"] = (
-            _share(halted_s, ran_s)
-        )
-    words, lost = max(shares.items(), key=lambda item: item[1])
+        waiting_share = _share(lost_s, max(ran_s, wall_s - lost_s))
+        neighbors_s = max(last.group_s - first.group_s - own_s, 0.0)
+        halted_s = min(last.stopped_s - first.stopped_s, neighbors_s)
+        limit_share = _share(halted_s, ran_s)
+    lost = max(host_share, waiting_share, limit_share)
     if lost >= BUSY:
-        return Contention(lost, words.format(f"{100 * lost:.0f} %"))
-    if known:
+        percent = f"{100 * lost:.0f} %"
+        if lost == host_share:
+            reason = (
+                f"this virtual machine was busy: its host gave {percent} of the time to"
+                " others"
+            )
+        elif lost == waiting_share:
+            reason = f"this machine was busy: {percent} of the time waiting for a core"
+        else:
+            reason = (
+                f"this container was busy: its CPU limit stopped it {percent} of the"
+                " time"
+            )
+        return Contention(lost, reason)
+    if waits_known:
         return Contention(lost)
-    if (
-        all_s > _FULL * last.cores * wall_s > 0
-        and _share(others_s - _TICK_S, own_s) >= BUSY
-    ):
-        return Contention(
-            None,
-            f"this machine was busy: other programs used {others_s / wall_s:.1f} of its"
-            " cores",
-        )
+    cores_s = last.cores * wall_s
+    all_in_use = cores_s > 0 and all_s > _FULL * cores_s
+    if all_in_use and _share(others_s - _TICK_S, own_s) >= BUSY:
+        cores = f"{others_s / wall_s:.1f} of its cores"
+        return Contention(None, f"this machine was busy: other programs used {cores}")
     return Contention()
 
 
@@ -186,10 +188,10 @@ def _spent(first: Spent, last: Spent) -> tuple[float, float]:
     there at the end.
     """
     ran_s = waited_s = 0.0
-    for thread, (ran, waited) in last.items():
-        before = first.get(thread, (0.0, 0.0))
-        ran_s = ran_s + ran - before[0]
-        waited_s = waited_s + waited - before[1]
+    for thread, (last_ran_s, last_waited_s) in last.items():
+        first_ran_s, first_waited_s = first.get(thread, (0.0, 0.0))
+        ran_s += last_ran_s - first_ran_s
+        waited_s += last_waited_s - first_waited_s
     return ran_s, waited_s
 
 
@@ -220,21 +222,17 @@ def add_ended(spent: Sequence[tuple[float, float]]) -> None:
 def _threads(
     family: Sequence[psutil.Process], proc: Path = Path("/proc")
 ) -> Spent | None:
-    seconds_of = {(0, 0): _ended}
+    spent: Spent = {}
     for process in family:
         for path in proc.glob(f"{process.pid}/task/*/schedstat"):
             with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
-                ran, waited = path.read_text().split()[:2]
-                seconds_of[process.pid, int(path.parent.name)] = (
-                    int(ran) * 1e-9,
-                    int(waited) * 1e-9,
-                )
+                ran_ns, waited_ns = map(int, path.read_text().split()[:2])
+                thread = process.pid, int(path.parent.name)
+                spent[thread] = (ran_ns * 1e-9, waited_ns * 1e-9)
     # Linux without scheduler statistics writes zeros.
-    return (
-        seconds_of
-        if any(ran for thread, (ran, _) in seconds_of.items() if thread != (0, 0))
-        else None
-    )
+    if not any(ran_s for ran_s, _ in spent.values()):
+        return None
+    return {_ENDED: _ended, **spent}
 
 
 def others_on_gpu() -> list[int]:
@@ -249,16 +247,21 @@ def others_on_gpu() -> list[int]:
     ]
     own = {process.pid for process in _family()}
     # empty in a container that numbers its processes by itself
-    used = {gpu for pid, gpu in processes if pid in own}
-    others = {pid for pid, gpu in processes if gpu in used and pid not in own}
+    used_gpus = {gpu for pid, gpu in processes if pid in own}
+    others = {pid for pid, gpu in processes if gpu in used_gpus and pid not in own}
+    return sorted(others - _idle_on_gpu()) if others else []
+
+
+def _idle_on_gpu() -> set[int]:
+    """PIDs of processes that are on GPUs and at work on none."""
+    listed = host.printed("nvidia-smi", "pmon", "-c", "1", "-s", "u")
+    idle = set[int]()
+    at_work = set[int]()
     # gpu, pid, type, and the share of the multiprocessors: "-" for a process that is
     # there and does nothing
-    shown = host.printed("nvidia-smi", "pmon", "-c", "1", "-s", "u") if others else ""
-    at_work = [line.split() for line in shown.splitlines()]
-    idle = {row[1] for row in at_work if row[3:4] in (["-"], ["0"])} - {
-        row[1] for row in at_work if row[3:4] > ["0"]
-    }
-    return sorted(pid for pid in others if str(pid) not in idle)
+    for pid, share in re.findall(r"(?m)^ *\d+ +(\d+) +\S+ +(\S+)", listed):
+        (idle if share in ("-", "0") else at_work).add(int(pid))
+    return idle - at_work
 
 
 class CellMeter:
@@ -271,40 +274,40 @@ class CellMeter:
 
     def __init__(self) -> None:
         self._watch: Watch | None = None
-        self._found: list[Contention] = []
+        self._contentions: list[Contention] = []
         self._recorded = False
 
     def begin(self, _: object = None) -> None:
         """A cell begins."""
         if self._recorded:
-            self._found = []
+            self._contentions = []
             self._recorded = False
         self._watch = Watch()
 
     def end(self, _: object = None) -> None:
         """The cell has ended."""
         if self._watch is not None:
-            self._found.append(self._watch.so_far())
+            self._contentions.append(self._watch.so_far())
         self._watch = None
 
     def note(self, contention: Contention | None) -> None:
         """A timing with this contention was used in the running cell."""
         if self._watch is not None and contention is not None and contention.reason:
-            self._found.append(contention)
+            self._contentions.append(contention)
 
     def worst(self, *, recording: bool = False) -> Contention:
         """The worst so far; with `recording`, the next cell begins anew."""
-        now = []
+        contentions = list(self._contentions)
         if self._watch is not None:
             torch = sys.modules.get("torch")
             self._watch.gpu = torch is not None and bool(torch.cuda.is_initialized())
-            now = [self._watch.so_far()]
+            contentions.append(self._watch.so_far())
         self._recorded = self._recorded or recording
-        return max(
-            [*self._found, *now],
-            key=lambda one: (bool(one.reason), one.lost or 0.0),
-            default=Contention(),
-        )
+
+        def badness(contention: Contention) -> tuple[bool, float]:
+            return bool(contention.reason), contention.lost or 0.0
+
+        return max(contentions, key=badness, default=Contention())
 
 
 CELLS = CellMeter()

@@ -31,11 +31,9 @@ SECTIONS = {  # limit -> those that treat it
 }
 
 
-def _read_on(limit: steptime.Limit) -> steptime.Limit:
-    return replace(
-        limit,
-        evidence=(*limit.evidence, f"Read on in sections {SECTIONS[limit.largest]}."),
-    )
+def _with_sections(limit: steptime.Limit) -> steptime.Limit:
+    advice = f"Read on in sections {SECTIONS[limit.largest]}."
+    return replace(limit, evidence=(*limit.evidence, advice))
 
 
 @checked
@@ -54,17 +52,13 @@ def diagnose(
     whole training without arguments, as `trainer.train`, left after `steps` steps.
     Afterwards it is as before. `watch` watches a script's own loop.
     """
-    options = (
-        {"steps": steps}
-        if batches is None
-        else {"budget_s": budget_s, "path": profiling.trace_path()}
-    )
+    options: dict[str, Any] = profiling.on_this_machine(ceilings)
+    if batches is None:
+        options["steps"] = steps
+    else:
+        options |= {"budget_s": budget_s, "path": profiling.trace_path()}
     with turns.turn():
-        return _read_on(
-            steptime.diagnose(
-                loop, batches, **options, **profiling.on_this_machine(ceilings)
-            )
-        )
+        return _with_sections(steptime.diagnose(loop, batches, **options))
 
 
 def watch(
@@ -73,12 +67,14 @@ def watch(
     """`steptime.watch` with this machine's ceilings: `loader =
     lab.diagnose.watch(loader)` in a script.
     """
+
+    def say_with_sections(limit: steptime.Limit) -> None:
+        say(_with_sections(limit))
+
     return steptime.watch(
-        batches,
-        steps=steps,
-        say=lambda found: say(_read_on(found)),
-        **profiling.on_this_machine(),
+        batches, steps=steps, say=say_with_sections, **profiling.on_this_machine()
     )
 
 
-diagnose.watch = watch  # type: ignore[attr-defined]
+# a script's own loop has one name to know: lab.diagnose
+vars(diagnose)["watch"] = watch

@@ -61,9 +61,9 @@ class Launched(ranks.Launched):
     contention: Contention = field(default=Contention())
 
     def __repr__(self) -> str:
-        return super().__repr__() + (
-            self.contention.reason and f"; {self.contention.reason}"
-        )
+        text = super().__repr__()
+        reason = self.contention.reason
+        return f"{text}; {reason}" if reason else text
 
 
 @functools.wraps(ranks.launch)
@@ -84,12 +84,10 @@ def backend(nproc: Count | None = None) -> str:
     import torch
     import torch.distributed as dist
 
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if nproc is None else nproc
-    return (
-        "nccl"
-        if dist.is_nccl_available() and torch.cuda.device_count() >= here
-        else "gloo"
-    )
+    if nproc is None:
+        nproc = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    enough_gpus = torch.cuda.device_count() >= nproc
+    return "nccl" if dist.is_nccl_available() and enough_gpus else "gloo"
 
 
 def together_s(work: Callable[[], object], sync: Callable[[], object]) -> float:
@@ -161,11 +159,14 @@ def all_reduce_seconds(
     between processor cores, or "nccl", between GPUs; without it what `backend` says.
     BadArgument for other sizes and backends.
     """
-    rounds = zip(*launch(_time_sizes, nproc, sizes, over, timeout_s=120.0), strict=True)
-    slowest = [[max(size) for size in zip(*ranks, strict=True)] for ranks in rounds]
-    return dict(
-        zip(sizes, map(statistics.median, zip(*slowest, strict=True)), strict=True)
-    )
+    by_rank = launch(_time_sizes, nproc, sizes, over, timeout_s=120.0)
+    seconds: list[list[float]] = [[] for _ in sizes]  # of the slowest rank, by round
+    for round_of_ranks in zip(*by_rank, strict=True):
+        for readings, of_ranks in zip(
+            seconds, zip(*round_of_ranks, strict=True), strict=True
+        ):
+            readings.append(max(of_ranks))
+    return dict(zip(sizes, map(statistics.median, seconds), strict=True))
 
 
 def _time_sizes(sizes: Sequence[int], over: str | None) -> list[list[float]]:

@@ -42,14 +42,14 @@ def usable_cores() -> int:
     Source: Linux, Documentation/scheduler/sched-bwc.rst.
     """
     process = psutil.Process()
-    # psutil has no cpu_affinity() on macOS.
-    allowed = (
-        len(process.cpu_affinity())
-        if hasattr(process, "cpu_affinity")
-        else psutil.cpu_count() or 1
-    )
+    if hasattr(process, "cpu_affinity"):  # not on macOS
+        cores = len(process.cpu_affinity())
+    else:
+        cores = psutil.cpu_count() or 1
     quota = cpu_quota(CGROUPS, own_cgroup())
-    return max(1, allowed if quota is None else min(allowed, int(quota)))
+    if quota is not None:
+        cores = min(cores, int(quota))
+    return max(1, cores)
 
 
 def own_cgroup() -> str:
@@ -65,14 +65,12 @@ def cpu_quota(root: Path, own: str) -> float | None:
     """
     folders = list(_cgroup_folders(root, own))
     texts = [_text(folder / "cpu.max") for folder in folders]
-    texts += [
-        f"{_text(f / 'cpu.cfs_quota_us')} {_text(f / 'cpu.cfs_period_us')}"
-        for f in folders
-    ]
-    return min(
-        (quota for text in texts if (quota := parse_cpu_max(text)) is not None),
-        default=None,
-    )
+    for folder in folders:
+        quota = _text(folder / "cpu.cfs_quota_us")
+        period = _text(folder / "cpu.cfs_period_us")
+        texts.append(f"{quota} {period}")
+    quotas = (parse_cpu_max(text) for text in texts)
+    return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def parse_cpu_max(text: str) -> float | None:
@@ -80,7 +78,9 @@ def parse_cpu_max(text: str) -> float | None:
     version 1's -1.
     """
     match = re.fullmatch(r"(\d+) (\d+)", text)
-    quota, period = map(int, match.groups()) if match else (0, 0)
+    if match is None:
+        return None
+    quota, period = map(int, match.groups())
     return quota / period if quota and period else None
 
 
@@ -111,20 +111,19 @@ def _cgroup_folders(root: Path, own: str) -> Iterator[Path]:
     """
     for line in own.splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if not controllers:  # version 2
+            mounts = (root, root / "unified")
+        elif "cpu" in controllers.split(","):  # version 1
+            mounts = (root / "cpu", root / controllers)
+        else:
             continue
-        # versions 1, 2
-        for mount in (
-            (root / "cpu", root / controllers)
-            if controllers
-            else (root, root / "unified")
-        ):
-            folder = mount / path.lstrip("/")
+        for mount in mounts:
+            own_folder = mount / path.lstrip("/")
             # A container often sees its own cgroup at the mount, while `path` is the
             # host's: so read the mount too.
-            yield from (
-                f for f in (folder, *folder.parents) if f == mount or mount in f.parents
-            )
+            for folder in (own_folder, *own_folder.parents):
+                if folder.is_relative_to(mount):
+                    yield folder
 
 
 def cpu_model() -> str:
@@ -176,10 +175,13 @@ def last_level_cache_bytes(
     """Bytes of core 0's largest cache; None if the system doesn't say. A virtual
     machine may report the host's.
     """
-    sizes = [_text(path) for path in folder.glob("index*/size")]
-    return max(
-        (int(s[:-1]) * 1024 for s in sizes if re.fullmatch(r"\d+K", s)), default=None
-    )
+    texts = [_text(path) for path in folder.glob("index*/size")]
+    sizes = [
+        int(text.removesuffix("K")) * 1024
+        for text in texts
+        if re.fullmatch(r"\d+K", text)
+    ]
+    return max(sizes, default=None)
 
 
 def nvidia_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
@@ -206,37 +208,39 @@ def gpu_state(names: Sequence[str] = GPU_STATE) -> dict[str, str]:
     """Of the first GPU in use, by nvidia-smi's `names`: clocks, power, temperature
     (°C); empty if it doesn't say.
     """
-    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
-    which = [f"--id={first}"] if first else []
-    lines = printed(
-        "nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv,noheader", *which
-    ).splitlines()
-    values = "".join(lines[:1]).split(", ")
-    return dict(zip(names, values, strict=True)) if len(values) == len(names) else {}
+    options = [f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
+    first_gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    if first_gpu:
+        options.append(f"--id={first_gpu}")
+    lines = printed("nvidia-smi", *options).splitlines()
+    values = lines[0].split(", ") if lines else []
+    if len(values) != len(names):
+        return {}
+    return dict(zip(names, values, strict=True))
 
 
 def gpu_slowed() -> bool:
     """Whether hardware slows that GPU down, for heat or supply; a limit of power or
     temperature is its usual clock.
     """
-    active = gpu_state((_REASONS,)).get(_REASONS, "")
-    return re.fullmatch("0x[0-9a-fA-F]+", active) is not None and bool(
-        int(active, 16) & _SLOWED
-    )
+    reasons = gpu_state((_REASONS,)).get(_REASONS, "")
+    if re.fullmatch("0x[0-9a-fA-F]+", reasons) is None:
+        return False
+    return int(reasons, 16) & _SLOWED != 0
 
 
 def power(*, gpu: bool) -> dict[str, str]:
     """What limits the power: a GPU's limit, and on a laptop whether it runs on mains or
     on its battery.
     """
-    limits = (
-        {"power limit": state["power.limit"]} if gpu and (state := gpu_state()) else {}
-    )
+    limits = {}
+    if gpu and (state := gpu_state()):
+        limits["power limit"] = state["power.limit"]
     # some systems lack it
     battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
-    if battery is None:
-        return limits
-    return limits | {"supply": "mains" if battery.power_plugged else "battery"}
+    if battery is not None:
+        limits["supply"] = "mains" if battery.power_plugged else "battery"
+    return limits
 
 
 def _fields(text: str) -> dict[str, str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
-import itertools
 import os
 import platform
 import re
@@ -90,10 +89,11 @@ class Machine(ShownAsTable):
         """The processor with its usable cores and best instruction set: '2-core Intel
         Xeon (AMX)'.
         """
-        best = next(
-            (word for flag, word in _FLAG_WORDS.items() if flag in self.flags), ""
-        )
-        return f"{self.cores}-core {self.cpu}" + (f" ({best})" if best else "")
+        name = f"{self.cores}-core {self.cpu}"
+        for flag, word in _FLAG_WORDS.items():
+            if flag in self.flags:
+                return f"{name} ({word})"
+        return name
 
     @property
     def name(self) -> str:
@@ -110,36 +110,31 @@ class Machine(ShownAsTable):
         """A short name for files: 'intel-xeon-2-cores', 'nvidia-h200',
         'nvidia-h200-x8'.
         """
-        if self.gpus:
-            words = self.gpus[0].name + (
-                f" x{len(self.gpus)}" if len(self.gpus) > 1 else ""
-            )
+        if len(self.gpus) > 1:
+            words = f"{self.gpus[0].name} x{len(self.gpus)}"
+        elif self.gpus:
+            words = self.gpus[0].name
         else:
-            words = f"{self.cpu} {self.cores} core{'s' * (self.cores > 1)}"
+            cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
+            words = f"{self.cpu} {cores}"
         return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
     def table(self) -> Table:
         """Hardware, versions, and where results are kept."""
-        cores = (
-            f"{self.cores} usable of {self.total_cores}"
-            if self.cores != self.total_cores
-            else f"{self.cores}"
-        )
+        processor = self.cpu
+        if self.flags:
+            processor += f" ({', '.join(self.flags)})"
+        cores = f"{self.cores}"
+        if self.cores != self.total_cores:
+            cores += f" usable of {self.total_cores}"
+        versions = [f"{name} {version}" for name, version in self.versions.items()]
         log = results.results()
         rows = (
-            (
-                "Processor",
-                self.cpu + (f" ({', '.join(self.flags)})" if self.flags else ""),
-            ),
+            ("Processor", processor),
             ("Cores", cores),
             ("Memory", format_bytes(self.memory_bytes)),
             *[("GPU", str(gpu)) for gpu in self.gpus or ["none that torch can use"]],
-            (
-                "Versions",
-                ", ".join(
-                    f"{name} {version}" for name, version in self.versions.items()
-                ),
-            ),
+            ("Versions", ", ".join(versions)),
             ("Results kept in", log.note or str(log.path)),
             ("Profile", results.profile()),
         )
@@ -173,7 +168,9 @@ def pick(*, ci: T, cpu: T, gpu: T) -> T:
     """
     if results.profile() != "full":
         return ci
-    return gpu if gpu != cpu and _gpus() and _free_at_first() >= _ROOM_BYTES else cpu
+    if gpu != cpu and _gpus() and _free_at_first() >= _ROOM_BYTES:
+        return gpu
+    return cpu
 
 
 @functools.cache
@@ -214,18 +211,16 @@ def _gpus() -> tuple[Gpu, ...]:
 
     if not torch.cuda.is_available():
         return ()
-    properties = (
-        torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())
-    )
-    gpus = (Gpu(p.name, (p.major, p.minor), p.total_memory) for p in properties)
-    # The device is "cuda", the first GPU, so those after one that can't be used can't
-    # either.
-    return tuple(
-        itertools.takewhile(
-            lambda gpu: has_code(gpu.compute_capability, torch.cuda.get_arch_list()),
-            gpus,
-        )
-    )
+    gpus = []
+    for i in range(torch.cuda.device_count()):
+        device = torch.cuda.get_device_properties(i)
+        capability = (device.major, device.minor)
+        # The device is "cuda", the first GPU, so those after one that can't be used
+        # can't either.
+        if not has_code(capability, torch.cuda.get_arch_list()):
+            break
+        gpus.append(Gpu(device.name, capability, device.total_memory))
+    return tuple(gpus)
 
 
 def has_code(capability: tuple[int, int], built_for: Sequence[str]) -> bool:
@@ -235,14 +230,16 @@ def has_code(capability: tuple[int, int], built_for: Sequence[str]) -> bool:
     Machine code runs on its own major version from its minor version on, PTX on all
     that are newer. Source: CUDA C++ Programming Guide, "Application Compatibility".
     """
-    codes = (
-        (kind, int(a), int(b))
-        for kind, a, b in re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(built_for))
-    )
-    return any(
-        capability >= (a, b) and (kind == "compute" or capability[0] == a)
-        for kind, a, b in codes
-    )
+    own_major, _ = capability
+    for kind, digits, digit in re.findall(
+        r"(sm|compute)_(\d+)(\d)", " ".join(built_for)
+    ):
+        major = int(digits)
+        minor = int(digit)
+        runs = kind == "compute" or own_major == major
+        if runs and capability >= (major, minor):
+            return True
+    return False
 
 
 def _versions(*, has_gpu: bool) -> dict[str, str]:
@@ -256,9 +253,8 @@ def _versions(*, has_gpu: bool) -> dict[str, str]:
     if has_gpu:
         import torch
 
-        versions |= {
-            k: v
-            for k, v in (("cuda", torch.version.cuda), ("driver", host.nvidia_driver()))
-            if v
-        }
+        if torch.version.cuda:
+            versions["cuda"] = torch.version.cuda
+        if driver := host.nvidia_driver():
+            versions["driver"] = driver
     return versions

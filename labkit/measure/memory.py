@@ -97,12 +97,11 @@ def peak_and_end(events: list[dict[str, Any]]) -> tuple[int, int]:
     events on the CPU.
     """
     on_cpu = [
-        e
-        for e in events
-        if e.get("name") == "[memory]" and e["args"].get("Device Type") == 0
+        event
+        for event in events
+        if event.get("name") == "[memory]" and event["args"].get("Device Type") == 0
     ]
-    steps = (
-        int(e["args"]["Bytes"]) for e in sorted(on_cpu, key=lambda e: float(e["ts"]))
-    )
-    sums = list(itertools.accumulate(steps, initial=0))
-    return max(sums), sums[-1]
+    on_cpu.sort(key=lambda event: float(event["ts"]))
+    changes = (int(event["args"]["Bytes"]) for event in on_cpu)
+    held = list(itertools.accumulate(changes, initial=0))
+    return max(held), held[-1]

@@ -52,15 +52,20 @@ def sizes_for(device: str, *, memory_bytes: int, profile: str = "full") -> Probe
     """Sizes for 'cpu' or 'cuda'; a tensor takes at most an eighth of the memory, since
     Binder has only 2 GB.
     """
-    small = profile != "full"
-    copy_bytes, budget_s = {"smoke": (16 * MIB, 0.0), "ci": (128 * MIB, 0.04)}.get(
-        profile, (256 * MIB, 0.2)
-    )
     matmul_n: tuple[int, ...] = (512, 1024, 2048)
     if device == "cuda":  # smaller sizes would take only tens of microseconds
-        copy_bytes = copy_bytes if small else 2 * GIB
         matmul_n = (1024, 4096, 8192)
-    matmul_n = matmul_n[:2] if small else matmul_n
+    if profile == "smoke":
+        copy_bytes = 16 * MIB
+        budget_s = 0.0
+    elif profile == "ci":
+        copy_bytes = 128 * MIB
+        budget_s = 0.04
+    else:
+        copy_bytes = 2 * GIB if device == "cuda" else 256 * MIB
+        budget_s = 0.2
+    if profile != "full":
+        matmul_n = matmul_n[:2]
     return ProbeSizes(min(copy_bytes, memory_bytes // 8), matmul_n, budget_s)
 
 
@@ -253,24 +258,22 @@ class Probe:
         detail = f"Twice the work took {significant(growth)} times as long"
         if low <= growth <= high:
             return SelfCheck(what, True, f"{detail}.")
-        where = "the clock may not wait for the work, or the work is skipped"
-        where = where if growth < low else "the half may fit a cache"
-        return SelfCheck(
-            what,
-            False,
-            f"{detail}, expected {low} to {high}: {where}, or something else ran"
-            " beside it.",
-        )
+        if growth < low:
+            cause = "the clock may not wait for the work, or the work is skipped"
+        else:
+            cause = "the half may fit a cache"
+        detail += f", expected {low} to {high}: {cause}"
+        return SelfCheck(what, False, f"{detail}, or something else ran beside it.")
 
     def unsuited(self, dtype: str, flags: tuple[str, ...]) -> str:
         """Why a dtype isn't timed on this device; empty if it is. `flags` are
         machine().flags.
         """
         if self.device == "cpu":
-            native = dtype != "bfloat16" or bool(
-                {"avx512_bf16", "amx_bf16"} & set(flags)
-            )
-            return "" if native else bfloat16_is_slow(clock=self.clock)
+            native_bfloat16 = "avx512_bf16" in flags or "amx_bf16" in flags
+            if dtype != "bfloat16" or native_bfloat16:
+                return ""
+            return bfloat16_is_slow(clock=self.clock)
         import torch
 
         major, minor = torch.cuda.get_device_capability()
@@ -294,40 +297,37 @@ def peak_check(
     Up to 5 % above passes, up to 25 % is left undecided (the board may clock above its
     printed boost), more fails.
     """
-    known = {
-        what: (one, peak)
-        for what, one in ceilings.items()
-        if (peak := peaks.get(what)) is not None
-    }
-    if not known:
-        return SelfCheck("data sheet", None, unknown)
-    above = {
-        what: (one, peak)
-        for what, (one, peak) in known.items()
-        if one.value > peak * (1 + TOLERANCE)
-    }
-    if not above:
-        return SelfCheck(
-            "data sheet",
-            True,
-            f"No ceiling exceeds the vendor's peak ({', '.join(known)}).",
-        )
-    words = "; ".join(
-        f"{what} measured {format_si(one.value, one.unit)}, peak"
-        f" {format_si(peak, one.unit)}"
-        for what, (one, peak) in above.items()
-    )
-    if all(one.value <= peak * (1 + ABOVE_PEAK) for one, peak in above.values()):
-        why = (
+    compared = []
+    sentences = []  # of those that are above their peak
+    impossible = False
+    for what, ceiling in ceilings.items():
+        peak = peaks.get(what)
+        if peak is None:
+            continue
+        compared.append(what)
+        if ceiling.value > peak * (1 + TOLERANCE):
+            impossible |= ceiling.value > peak * (1 + ABOVE_PEAK)
+            measured = format_si(ceiling.value, ceiling.unit)
+            printed = format_si(peak, ceiling.unit)
+            sentences.append(f"{what} measured {measured}, peak {printed}")
+    words = "; ".join(sentences)
+    passed: bool | None
+    if not compared:
+        passed = None
+        detail = unknown
+    elif not sentences:
+        passed = True
+        detail = f"No ceiling exceeds the vendor's peak ({', '.join(compared)})."
+    elif impossible:
+        passed = False
+        detail = f"Nothing runs that much faster than its peak, but {words}."
+    else:
+        passed = None
+        detail = (
             "above the printed peak, which a board that clocks above its printed boost"
-            " can reach"
+            f" can reach: {words}."
         )
-        return SelfCheck("data sheet", None, f"{why}: {words}.")
-    return SelfCheck(
-        "data sheet",
-        False,
-        f"Nothing runs that much faster than its peak, but {words}.",
-    )
+    return SelfCheck("data sheet", passed, detail)
 
 
 def bfloat16_is_slow(*, clock: Clock = time.perf_counter, n: int = 128) -> str:

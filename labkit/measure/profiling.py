@@ -67,8 +67,10 @@ def profile_step(
     profile = steptime.profile_step(
         step, batches, steps=steps, warmup=warmup, path=path, device=here.device
     )
-    doubt = tuple(f"The times are in doubt: {reason}." for reason in [busy()] if reason)
-    return replace(profile, device=here.name, notes=(*profile.notes, *doubt))
+    notes = profile.notes
+    if reason := busy():
+        notes = (*notes, f"The times are in doubt: {reason}.")
+    return replace(profile, device=here.name, notes=notes)
 
 
 @checked
@@ -133,7 +135,10 @@ def on_this_machine(ceilings: Ceilings | None = None) -> dict[str, Any]:
     """What steptime's functions ask of a machine. Ceilings are measured with the
     threads that torch uses by then.
     """
-    rates = lambda: _rates(ceilings or measure_ceilings())  # noqa: E731
+
+    def rates() -> steptime.Ceilings:
+        return _rates(ceilings or measure_ceilings())
+
     return {"ceilings": rates, "device": machine().device, "watch": watch_others}
 
 

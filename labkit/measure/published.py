@@ -22,7 +22,8 @@ _READ = "read from source text"
 _CONFIDENCES = (_READ, "from memory, not verified")
 # The columns of numbers, in all tables.
 _NUMBERS = re.compile(
-    r"layers|heads|hidden|vocab|pp|tp|gpus|nodes|d_model|microbatches_m|params_b|seq_len|value|micro_batch|global_batch_seqs"
+    r"layers|heads|hidden|vocab|pp|tp|gpus|nodes|d_model|microbatches_m|params_b"
+    r"|seq_len|value|micro_batch|global_batch_seqs"
     r"|.*_(ms|us|gbs|gb|tflops|bytes|derived|per_s|per_gpu)"
 )
 
@@ -36,18 +37,13 @@ def table(name: str) -> tuple[Mapping[str, str], ...]:
     Rows that were only recalled are left out. Raises DataError for an unknown name,
     with the nearest, and for a damaged file.
     """
-    path = lookup(
-        name,
-        {path.stem: path for path in sorted(FOLDER.glob("*.csv"))},
-        "published table",
-        DataError,
-    )
-    rows = [
-        row
+    paths = {path.stem: path for path in sorted(FOLDER.glob("*.csv"))}
+    path = lookup(name, paths, "published table", DataError)
+    return tuple(
+        MappingProxyType(row)
         for row in read_table(path, _checked_row, DataError)
         if row["confidence"] == _READ
-    ]
-    return tuple(MappingProxyType(row) for row in rows)
+    )
 
 
 def _checked_row(row: TableRow) -> TableRow:
@@ -150,7 +146,11 @@ def ratios(section: str) -> dict[str, Measurement]:
     """The ratios that others published and that belong to a section, by what was
     compared; for `lab.plot.ratios`.
     """
-    return {one.what: one.number for one in cited(section) if one.relation == "ratio"}
+    return {
+        citation.what: citation.number
+        for citation in cited(section)
+        if citation.relation == "ratio"
+    }
 
 
 @checked
@@ -159,11 +159,14 @@ def citations(numbers: Iterable[Cited]) -> list[str]:
     format and link.
     """
     grouped: dict[tuple[str, str], list[str]] = {}
-    for one in numbers:
-        how = (one.number.machine, one.number.size, one.number.dtype, one.number.link)
-        begin = "Related, published" if one.relation == "related" else "Published"
-        grouped.setdefault((begin, "; ".join(filter(None, how))), []).append(str(one))
+    for citation in numbers:
+        number = citation.number
+        parts = (number.machine, number.size, number.dtype, number.link)
+        source = "; ".join(filter(None, parts))
+        is_related = citation.relation == "related"
+        begin = "Related, published" if is_related else "Published"
+        grouped.setdefault((begin, source), []).append(str(citation))
     return [
-        f"{begin}: {', '.join(texts)} ({how})."
-        for (begin, how), texts in grouped.items()
+        f"{begin}: {', '.join(texts)} ({source})."
+        for (begin, source), texts in grouped.items()
     ]

@@ -63,13 +63,16 @@ def choose_repeats(series: Series) -> tuple[int, float]:
     """Return the calls per reading, 1 or as many as take 1 ms (10 ms on a GPU), and an
     estimate of a call's seconds.
     """
-    on_cpu = series.sync is no_sync
-    short_s, reading_s = (
-        (SHORT_CALL_S, 1e-3) if on_cpu else (SHORT_ASYNC_CALL_S, SHORT_ASYNC_CALL_S)
-    )
+    if series.sync is no_sync:
+        short_s = SHORT_CALL_S
+        reading_s = 1e-3
+    else:
+        short_s = reading_s = SHORT_ASYNC_CALL_S
     for _ in range(3):  # a call after the cold one may still warm something up
-        if (warm_s := series.seconds(1)) >= reading_s:
-            series.samples_s += [warm_s] * (warm_s >= LONG_CALL_S)
+        warm_s = series.seconds(1)
+        if warm_s >= LONG_CALL_S:
+            series.samples_s.append(warm_s)
+        if warm_s >= reading_s:
             return 1, warm_s
     if warm_s >= short_s:
         return 1, warm_s

@@ -52,25 +52,20 @@ class StepOverhead(Shown):
     @checked
     def share(self, items: Count) -> float:
         """The overhead's share, 0 to 1, of a step with so many items."""
-        return (
-            self.overhead_s / (self.overhead_s + items * self.item_s)
-            if self.overhead_s
-            else 0.0
-        )
+        if not self.overhead_s:
+            return 0.0
+        return self.overhead_s / (self.overhead_s + items * self.item_s)
 
     def __str__(self) -> str:
-        even = (
-            f"the work of {significant(self.even_at)} items takes as long"
-            if self.item_s
-            else "items add no time"
-        )
-        return (
-            f"A step of {self.small:,} takes {format_seconds(self.small_s)}, one of"
-            f" {self.large:,} {format_seconds(self.large_s)}:"
-            f" {format_seconds(self.overhead_s)} of overhead,"
-            f" {self.share(self.small):.0%} of the smaller step; {even}"
-            + (f" ({self.busy})" if self.busy else "")
-        )
+        small = f"A step of {self.small:,} takes {format_seconds(self.small_s)}"
+        large = f"one of {self.large:,} {format_seconds(self.large_s)}"
+        overhead = f"{format_seconds(self.overhead_s)} of overhead"
+        share = f"{self.share(self.small):.0%} of the smaller step"
+        even = "items add no time"
+        if self.item_s:
+            even = f"the work of {significant(self.even_at)} items takes as long"
+        busy = f" ({self.busy})" if self.busy else ""
+        return f"{small}, {large}: {overhead}, {share}; {even}{busy}"
 
 
 @checked

@@ -47,8 +47,11 @@ def turn(
     notebook has it, or where the system can't lock files.
     """
     global _holding, _patience_s, _quiet_s
-    ours = multiprocessing.parent_process() is None and "RANK" not in os.environ
-    if _holding or fcntl is None or not ours or (file := _open(lock_path())) is None:
+    is_notebook = multiprocessing.parent_process() is None and "RANK" not in os.environ
+    file = None
+    if not _holding and fcntl is not None and is_notebook:
+        file = _open(lock_path())
+    if file is None:
         yield
         return
     tell = on_wait or print
@@ -80,8 +83,8 @@ def lock_path() -> Path:
     """The file that is locked: in LABKIT_TURNS, which containers may share, else in
     /dev/shm: /tmp may be private.
     """
-    of_machine = "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()
-    return Path(os.environ.get("LABKIT_TURNS") or of_machine) / "labkit-turn.lock"
+    shared = "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()
+    return Path(os.environ.get("LABKIT_TURNS") or shared) / "labkit-turn.lock"
 
 
 def _open(path: Path) -> int | None:
@@ -118,13 +121,12 @@ def quiet() -> bool:
 
     Source: proc_loadavg(5): how many threads could run now, on all cores.
     """
-    others = (os.cpu_count() or 1) - usable_cores()
+    other_cores = (os.cpu_count() or 1) - usable_cores()
     with contextlib.suppress(OSError):
         for _ in range(5):
-            if (
-                int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
-                > 1 + others
-            ):
+            threads = Path("/proc/loadavg").read_text().split()[3]  # runnable/all
+            runnable = int(threads.partition("/")[0])
+            if runnable > 1 + other_cores:
                 return False
             time.sleep(0.01)
     return True

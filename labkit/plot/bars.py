@@ -90,30 +90,28 @@ def speed_bars(
     if log:
         ax.set_xscale("log")
         ax.set_xlim(least / 2, most * 2)
-        ax.xaxis.set_major_locator(
-            LogLocator(subs=(1, 2, 5) if most < 10 * least else (1,))
-        )
+        subs = (1, 2, 5) if most < 10 * least else (1,)
+        ax.xaxis.set_major_locator(LogLocator(subs=subs))
         ax.grid(axis="y", linewidth=0.4)
     else:
         ax.set_xlim(0, most * 1.18)
         ax.xaxis.set_major_locator(MaxNLocator(5))
     if all(bar.measured is None and not bar.others for bar in bars):
         ax.set_xticks([])
-    if all(bar.measured is None for bar in bars) and any(
-        bar.note in ("", PENDING) and not bar.others for bar in bars
-    ):
+    nothing_measured = all(bar.measured is None for bar in bars)
+    waiting = any(bar.note in ("", PENDING) and not bar.others for bar in bars)
+    if nothing_measured and waiting:
         look: dict[str, Any] = {"marker": "o"} if log else {"linewidth": 8}
         # the legend's room is taken from the first frame on
         ax.plot([], [], color=MEASURED, label=_here(log, unit), **look)
     ax.xaxis.set_major_formatter(lambda value, _: quantity_tick(value, unit))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel("time" if unit == "s" else unit)
+    sentence = "Nothing measured yet."
+    if bars:
+        sentence = "; ".join(_in_words(bar, unit) for bar in bars) + "."
     return FigureSpec(
-        (
-            "; ".join(_in_words(bar, unit) for bar in bars) + "."
-            if bars
-            else "Nothing measured yet."
-        ),
+        sentence,
         height_in=1.1 + _LANE_IN * max(below, 2.0),
         legend="below",
         columns=4,
@@ -128,14 +126,12 @@ def _range(bars: Sequence[Bar]) -> tuple[float, float]:
     """The least and the greatest value that the bars have to show; 1 and 1 where there
     is none.
     """
-    shown = [
-        v
-        for bar in bars
-        for v in (bar.measured, bar.low, bar.high, bar.predicted, bar.limit)
-        if v
-    ]
-    shown += [value for bar in bars for _, value in bar.others]
-    return min(shown, default=1.0), max(shown, default=1.0)
+    values: list[float] = []
+    for bar in bars:
+        own = (bar.measured, bar.low, bar.high, bar.predicted, bar.limit)
+        values += [value for value in own if value]
+        values += [value for _, value in bar.others]
+    return min(values, default=1.0), max(values, default=1.0)
 
 
 def quantity_tick(value: float, unit: str) -> str:
@@ -170,18 +166,14 @@ def _draw_row(ax: Axes, y: float, bar: Bar, unit: str, log: bool) -> float:
         # a log axis has no 0
         left_edge: dict[str, Any] = {"xycoords": ax.get_yaxis_transform()}
         text_right_of(ax, 0, y, bar.note, style="italic", bbox=ON_WHITE, **left_edge)
-    own = 0.0 if bar.measured is None and not bar.note and bar.others else 1.0
+    only_others = bar.measured is None and not bar.note and bar.others
+    own = 0.0 if only_others else 1.0
     lanes = own if bar.predicted is None else own + _GUESS
-    for i, (label, value) in enumerate(bar.others):
-        _draw_value(ax, value, y + lanes + i, 0.8, _ELSEWHERE, log=log)
-        text_right_of(
-            ax,
-            value,
-            y + lanes + i,
-            f"{format_quantity(value, unit)}, {label}",
-            **beside,
-        )
-    lanes += len(bar.others)
+    for label, value in bar.others:
+        text = f"{format_quantity(value, unit)}, {label}"
+        _draw_value(ax, value, y + lanes, 0.8, _ELSEWHERE, log=log)
+        text_right_of(ax, value, y + lanes, text, **beside)
+        lanes += 1
     if bar.limit is not None:
         ax.plot(
             [bar.limit] * 2,
@@ -243,16 +235,18 @@ def _in_words(bar: Bar, unit: str) -> str:
         others = [
             f"{format_quantity(value, unit)} ({label})" for label, value in bar.others
         ]
-        return f"{bar.name}: {', '.join(filter(None, [bar.note, *others])) or PENDING}"
+        if bar.note:
+            others.insert(0, bar.note)
+        return f"{bar.name}: {', '.join(others) or PENDING}"
     words = f"{bar.name}: {format_quantity(bar.measured, unit)}"
     if bar.simulated:
         words += " (simulated)"
     if bar.limit:
-        # a time has a floor
-        high, low = (
-            (bar.limit, bar.measured) if unit == "s" else (bar.measured, bar.limit)
-        )
-        words += f", {bar.measured / bar.limit:.0%} of the limit" + _BEYOND * (
-            high > (1 + TOLERANCE) * low
-        )
+        words += f", {bar.measured / bar.limit:.0%} of the limit"
+        if unit == "s":  # a time has a floor
+            is_beyond = bar.limit > (1 + TOLERANCE) * bar.measured
+        else:
+            is_beyond = bar.measured > (1 + TOLERANCE) * bar.limit
+        if is_beyond:
+            words += _BEYOND
     return words

@@ -154,11 +154,8 @@ def _draw_legend(ax: Axes, spec: FigureSpec) -> None:
         return
     place = _PLACES.get(spec.legend, {"loc": spec.legend})
     if spec.legend == "below":
-        below = ScaledTranslation(
-            0,
-            -_LABELS_IN if ax.get_xlabel() else -_GAP_IN,
-            figure_of(ax).dpi_scale_trans,
-        )
+        room_in = _LABELS_IN if ax.get_xlabel() else _GAP_IN
+        below = ScaledTranslation(0, -room_in, figure_of(ax).dpi_scale_trans)
         place = {
             "loc": "upper left",
             "bbox_to_anchor": (0, 0),

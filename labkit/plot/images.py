@@ -24,21 +24,16 @@ def images(ax: Axes, pixels: Array, labels: Array) -> FigureSpec:
             "Expected pixels (n, channels, height, width) and n labels, got shapes"
             f" {pixels.shape} and {labels.shape}."
         )
-    ax.imshow(
-        np.concatenate([np.asarray(image).mean(axis=0) for image in pixels], axis=1),
-        cmap="gray_r",
-    )
-    width = pixels.shape[-1]
-    ax.set_xticks(
-        [width * (i + 0.5) for i in range(len(labels))],
-        [str(int(label)) for label in labels],
-    )
+    grey = [np.asarray(image).mean(axis=0) for image in pixels]  # each (height, width)
+    ax.imshow(np.concatenate(grey, axis=1), cmap="gray_r")
+    height, width = pixels.shape[2:]
+    middles = [width * (i + 0.5) for i in range(len(labels))]
+    ax.set_xticks(middles, [str(int(label)) for label in labels])
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
     ax.set_xlabel("label")
     return FigureSpec(
-        f"{len(labels)} images of {width} x {pixels.shape[-2]} pixels with their"
-        " labels.",
+        f"{len(labels)} images of {width} x {height} pixels with their labels.",
         height_in=1.6,
     )
 
@@ -50,13 +45,12 @@ def grey_images(ax: Axes, named: Mapping[str, Array]) -> FigureSpec:
 
     Raises BadArgument for images of different shapes.
     """
-    shapes = {np.shape(image) for image in named.values()}
-    if len(shapes) != 1 or len(shape := shapes.pop()) != 2:
+    shapes = [np.shape(image) for image in named.values()]
+    if len(set(shapes)) != 1 or len(shapes[0]) != 2:
         raise BadArgument(
-            "Expected images (rows, columns) of one shape, got"
-            f" {[np.shape(i) for i in named.values()]}."
+            f"Expected images (rows, columns) of one shape, got {shapes}."
         )
-    rows, columns = shape
+    rows, columns = shapes[0]
     gap = max(1, columns // 12)
     for i, image in enumerate(named.values()):
         left = i * (columns + gap)

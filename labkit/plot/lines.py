@@ -4,13 +4,14 @@ send by tokens.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullFormatter
 
 from labkit.core.parameters import AnyNumber, Count, Positive
 from labkit.core.units import format_bytes, format_quantity, significant
@@ -75,51 +76,27 @@ def scales(
     sentences = []
     drawn = []
     for i, (name, points) in enumerate(series.items()):
-        there = sorted(
+        finite = sorted(
             (size, value) for size, value in points.items() if math.isfinite(value)
         )
-        if not there:
+        if not finite:
             sentences.append(f"{name}: nothing to draw")
             continue
-        sizes, values = zip(*there, strict=True)
-        drawn += there
+        drawn += finite
+        sizes, values = zip(*finite, strict=True)
         ax.plot(sizes, values, markersize=4, label=name, **series_style(i))
         ends = [
-            f"{format_quantity(v, unit)} at {_count(s)}"
-            for s, v in (there[0], there[-1])
+            f"{format_quantity(value, unit)} at {_count(size)}"
+            for size, value in (finite[0], finite[-1])
         ]
         sentences.append(f"{name}: {', '.join(dict.fromkeys(ends))}")
     ax.set(xlabel=x, ylabel=y)
-    for name, numbers in zip("xy", zip(*drawn, strict=True), strict=False):
-        low = min(numbers)
-        high = max(numbers)
-        axis = getattr(ax, f"{name}axis")
-        if 0 < 10 * low <= high:
-            ax.set(**{f"{name}scale": "log"})
-            axis.set_major_locator(
-                LogLocator(
-                    subs=(1, 2, 5) if high < {"x": 100, "y": 1000}[name] * low else (1,)
-                )
-            )
-        else:
-            axis.set_major_locator(
-                MaxNLocator(8, steps=(1, 2, 5, 10), integer=name == "x")
-            )
-    for i, (name, at) in enumerate((marks or {}).items()):
-        ax.axvline(at, color=LIMIT, linestyle="--", linewidth=1)
-        place: dict[str, Any] = {
-            "xycoords": ax.get_xaxis_transform(),
-            "textcoords": "offset points",
-        }
-        ax.annotate(
-            name,
-            (at, 0.97 - 0.09 * i),
-            xytext=(4, 0),
-            va="top",
-            fontsize=8,
-            bbox=ON_WHITE,
-            **place,
-        )
+    if drawn:
+        sizes, values = zip(*drawn, strict=True)
+        _scale_axis(ax, "x", sizes)
+        _scale_axis(ax, "y", values)
+    for i, (name, size) in enumerate((marks or {}).items()):
+        _draw_mark(ax, i, name, size)
     ax.xaxis.set_major_formatter(lambda value, _: _count(value))
     ax.yaxis.set_major_formatter(lambda value, _: format_quantity(value, unit))
     for axis in (ax.xaxis, ax.yaxis):
@@ -127,15 +104,45 @@ def scales(
     sentence = (
         f"{y} by {x}: {'; '.join(sentences)}." if sentences else "Nothing drawn yet."
     )
-    return FigureSpec(
-        sentence, height_in=3.8, legend="below", columns=1 + (len(series) > 4)
+    columns = 2 if len(series) > 4 else 1
+    return FigureSpec(sentence, height_in=3.8, legend="below", columns=columns)
+
+
+def _scale_axis(ax: Axes, name: Literal["x", "y"], numbers: Sequence[float]) -> None:
+    """Make an axis logarithmic where its numbers span a factor of ten, and choose its
+    ticks.
+    """
+    low = min(numbers)
+    high = max(numbers)
+    locator: Locator
+    if 0 < 10 * low <= high:
+        few_decades = 100 if name == "x" else 1000
+        subs = (1, 2, 5) if high < few_decades * low else (1,)
+        locator = LogLocator(subs=subs)
+        (ax.set_xscale if name == "x" else ax.set_yscale)("log")
+    else:
+        locator = MaxNLocator(8, steps=(1, 2, 5, 10), integer=name == "x")
+    (ax.xaxis if name == "x" else ax.yaxis).set_major_locator(locator)
+
+
+def _draw_mark(ax: Axes, i: int, name: str, size: float) -> None:
+    ax.axvline(size, color=LIMIT, linestyle="--", linewidth=1)
+    ax.annotate(
+        name,
+        (size, 0.97 - 0.09 * i),
+        xycoords=ax.get_xaxis_transform(),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="top",
+        fontsize=8,
+        bbox=ON_WHITE,
     )
 
 
 def _count(value: float) -> str:
-    return (
-        f"{value:,.0f}" if value >= 100 or float(value).is_integer() else f"{value:g}"
-    )
+    if value >= 100 or float(value).is_integer():
+        return f"{value:,.0f}"
+    return f"{value:g}"
 
 
 @Drawing
@@ -161,8 +168,8 @@ def bytes_by_tokens(
         "tensor parallel": (0.0, 8 * share * blocks * hidden),
     }
     equal = 3 * params / (8 * blocks * hidden)
-    seen = [tokens for points in counted.values() for tokens in points]
-    x = np.geomspace(min([equal, *seen]) / 2, max([equal, *seen]) * 2, 100)
+    tokens = [equal, *itertools.chain.from_iterable(counted.values())]
+    x = np.geomspace(min(tokens) / 2, max(tokens) * 2, 100)
     for i, (way, (fixed, slope)) in enumerate(lines.items()):
         ax.plot(
             x,

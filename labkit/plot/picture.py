@@ -60,7 +60,8 @@ class Frame:
     def grow(self, inked: Any) -> None:
         """Take in what is drawn, the true pixels, with a margin."""
         margin = _SHARPER * _MARGIN_PX
-        rows, columns = (np.flatnonzero(inked.any(axis=axis)) for axis in (1, 0))
+        rows = np.flatnonzero(inked.any(axis=1))
+        columns = np.flatnonzero(inked.any(axis=0))
         if len(rows):
             self.left = max(min(self.left, int(columns[0]) - margin), 0)
             self.top = max(min(self.top, int(rows[0]) - margin), 0)
@@ -70,9 +71,9 @@ class Frame:
     @property
     def size(self) -> tuple[int, int]:
         """Width and height as shown, in CSS pixels."""
-        return (self.right - self.left) // _SHARPER, (
-            self.bottom - self.top
-        ) // _SHARPER
+        width = (self.right - self.left) // _SHARPER
+        height = (self.bottom - self.top) // _SHARPER
+        return width, height
 
 
 @checked
@@ -85,17 +86,15 @@ def to_png(ax: Axes, frame: Frame | None = None, *, again: bool = False) -> byte
     canvas, with its pixels and the sizes of texts, is kept.
     """
     figure = figure_of(ax)
-    canvas: Any = (
-        figure.canvas
-        if isinstance(figure.canvas, FigureCanvasAgg)
-        else FigureCanvasAgg(figure)
-    )
+    canvas: Any = figure.canvas
+    if not isinstance(canvas, FigureCanvasAgg):
+        canvas = FigureCanvasAgg(figure)
     with rc_context({"text.parse_math": False}), warnings.catch_warnings():
         # such a letter is drawn as a box
         warnings.filterwarnings("ignore", "Glyph", UserWarning)
         _write_literally(figure)
         canvas.draw()
-    pixels = np.asarray(canvas.buffer_rgba())
+    pixels = np.asarray(canvas.buffer_rgba())  # (height, width, 4)
     frame = Frame() if frame is None else frame
     # the four bytes of an opaque white pixel
     frame.grow(pixels.view(np.uint32)[:, :, 0] != 0xFFFFFFFF)
@@ -138,14 +137,14 @@ def _write_literally(figure: Figure) -> None:
     """
     for text in figure.findobj(Text):
         text.set_parse_math(False)
-        text.set_text(
-            "\n".join(plain(text.get_text(), _LONGEST).split("\n")[:_MOST_LINES])
-        )
-    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
-        if isinstance(axis.get_major_formatter(), LogFormatterMathtext):
-            axis.set_major_formatter(lambda value, _: f"{value:g}")
-        if isinstance(axis.get_minor_formatter(), LogFormatterMathtext):
-            axis.set_minor_formatter(_MinorLabels(axis.get_major_formatter()))
+        lines = plain(text.get_text(), _LONGEST).split("\n")
+        text.set_text("\n".join(lines[:_MOST_LINES]))
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if isinstance(axis.get_major_formatter(), LogFormatterMathtext):
+                axis.set_major_formatter(lambda value, _: f"{value:g}")
+            if isinstance(axis.get_minor_formatter(), LogFormatterMathtext):
+                axis.set_minor_formatter(_MinorLabels(axis.get_major_formatter()))
 
 
 class _MinorLabels(LogFormatter):
@@ -178,22 +177,20 @@ def picture_data(
     """
     image = base64.b64encode(png).decode()
     width, height = size
-    below = (
-        f'<figcaption class="{LITERAL}"'
-        f' style="{TEXT}">{linked_html(caption)}</figcaption>'
-        if caption
-        else ""
+    img = (
+        f'<img class="labkit-picture" alt="{as_html(sentence)}"'
+        f' width="{width}" height="{height}" style="max-width:100%;height:auto"'
+        f' src="data:image/png;base64,{image}">'
     )
-    figure = (
-        f'<style>{STYLE}{css}</style><figure class="{name}" style="margin:0"><img'
-        f' class="labkit-picture" alt="{as_html(sentence)}" width="{width}"'
-        f' height="{height}" style="max-width:100%;height:auto"'
-        f' src="data:image/png;base64,{image}">{below}</figure>'
-    )
-    data = {"text/html": figure, "image/png": image, "text/plain": "<figure>"}
-    return data, {
-        "image/png": {"width": width, "height": height, "alt": plain(sentence)}
-    }
+    below = ""
+    if caption:
+        attributes = f'class="{LITERAL}" style="{TEXT}"'
+        below = f"<figcaption {attributes}>{linked_html(caption)}</figcaption>"
+    figure = f'<figure class="{name}" style="margin:0">{img}{below}</figure>'
+    html = f"<style>{STYLE}{css}</style>{figure}"
+    data = {"text/html": html, "image/png": image, "text/plain": "<figure>"}
+    about_png = {"width": width, "height": height, "alt": plain(sentence)}
+    return data, {"image/png": about_png}
 
 
 def sentence_data(sentence: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -68,19 +68,18 @@ def gantt(
     length_s = max(until_s, spent_s) or 1.0
     row_of = {rank: y for y, rank in enumerate(sorted({span.rank for span in spans}))}
     many = len(spans) > _MANY
-    (_draw_mixed if many else _draw_bars)(ax, spans, row_of, zero_s, length_s)
+    draw = _draw_mixed if many else _draw_bars
+    draw(ax, spans, row_of, zero_s, length_s)
     high = max(rows, len(row_of))
     every = math.ceil(len(row_of) / 16)
     names = [f"rank {rank}" if y % every == 0 else "" for rank, y in row_of.items()]
     name_rows(ax, names, below=high - len(names) + 0.5)
     ax.set_xlim(0, length_s)
     label_seconds(ax.xaxis, ticks=8)
-    what = "time (simulated)" if isinstance(ranks, Timetable | Overlap) else "time"
-    ax.set_xlabel(
-        what
-        if many or not any(map(_chunk, spans))
-        else f"{what}; paler: a rank's later chunk"
-    )
+    x = "time (simulated)" if isinstance(ranks, Timetable | Overlap) else "time"
+    if not many and any(map(_chunk, spans)):
+        x += "; paler: a rank's later chunk"
+    ax.set_xlabel(x)
     handles = patches_of(_legend({span.kind for span in spans}))
     height_in = 1.35 + min(0.34 * high, 5.0)
     sentence = _in_words(ranks, spans, len(row_of), spent_s)
@@ -133,37 +132,39 @@ def _draw_bars(
     """Draw a bar for each span, those of one look as one collection: a patch for each
     would take long.
     """
-    looks: dict[tuple[str, int, bool], list[Any]] = defaultdict(list)
-    halves = _halved(spans)
+    boxes_of: dict[_Look, list[Any]] = defaultdict(list)
+    halved = _halved(spans)
     for span in spans:
         y = float(rows[span.rank])
         high = _HIGH
-        if span.rank in halves:
-            y, high = (
-                (y + _HIGH / 2, _HIGH / 2)
-                if span.kind == "communication"
-                else (y - _HIGH / 2, _HIGH / 2)
-            )
+        if span.rank in halved:
+            high = _HIGH / 2
+            y += high if span.kind == "communication" else -high
         left = span.start_s - zero_s
         right = max(span.end_s - zero_s, left + length_s / _PIXELS)
-        box = ((left, y - high), (left, y + high), (right, y + high), (right, y - high))
-        looks[
-            span.kind, _chunk(span), _write(ax, span, (left + right) / 2, y, length_s)
-        ].append(box)
-    for (kind, chunk, named), boxes in looks.items():
-        _, color, hatch = _look(kind)
-        paler = [1 - (1 - c) * max(1 - 0.3 * chunk, 0.25) for c in to_rgb(color)]
-        for wide in (True, False):
-            some = [
-                box
-                for box in boxes
-                if (box[2][0] - box[0][0] > _EDGED * length_s) is wide
-            ]
-            if some:
-                edge: dict[str, Any] = EDGES if wide else {**EDGES, "linewidth": 0.0}
-                texture = hatch if wide and not named else ""
-                bars = PolyCollection(some, facecolor=paler, hatch=texture, **edge)
-                ax.add_collection(bars, autolim=False)
+        has_letter = _write(ax, span, (left + right) / 2, y, length_s)
+        is_wide = right - left > _EDGED * length_s
+        look = _Look(span.kind, _chunk(span), has_letter, is_wide)
+        boxes_of[look].append(
+            ((left, y - high), (left, y + high), (right, y + high), (right, y - high))
+        )
+    for look, boxes in boxes_of.items():
+        _, color, hatch = _look(look.kind)
+        strength = max(1 - 0.3 * look.chunk, 0.25)
+        paler = [1 - (1 - part) * strength for part in to_rgb(color)]
+        edge: dict[str, Any] = EDGES if look.is_wide else {**EDGES, "linewidth": 0.0}
+        texture = hatch if look.is_wide and not look.has_letter else ""
+        bars = PolyCollection(boxes, facecolor=paler, hatch=texture, **edge)
+        ax.add_collection(bars, autolim=False)
+
+
+class _Look(NamedTuple):
+    """What bars of one collection have in common."""
+
+    kind: str
+    chunk: int
+    has_letter: bool
+    is_wide: bool
 
 
 def _look(kind: str) -> tuple[str, str, str]:
@@ -230,19 +231,18 @@ def _draw_mixed(
     time that each takes of a pixel.
     """
     edges = np.linspace(zero_s, zero_s + length_s, _PIXELS + 1)
-    image = np.ones((len(rows), _PIXELS, 3))
+    image = np.ones((len(rows), _PIXELS, 3))  # (rows, pixels, colors)
     groups: dict[tuple[int, str], list[Span]] = defaultdict(list)
     for span in spans:
         groups[rows[span.rank], span.kind].append(span)
-    for (y, kind), some in groups.items():
-        times = np.array(
-            [time for span in sorted(some) for time in (span.start_s, span.end_s)]
-        )
-        spent = np.repeat(
-            np.cumsum([0.0, *(span.seconds for span in sorted(some))]), 2
-        )[1:-1]
-        share = np.diff(np.interp(edges, times, spent)) * _PIXELS / length_s
-        image[y] -= share[:, None] * (1 - np.array(to_rgb(_look(kind)[1])))
+    for (y, kind), group in groups.items():
+        in_order = sorted(group)
+        times = np.array([(span.start_s, span.end_s) for span in in_order]).ravel()
+        spent = np.cumsum([0.0, *(span.seconds for span in in_order)])
+        at_times = np.repeat(spent, 2)[1:-1]  # at each start and end
+        share = np.diff(np.interp(edges, times, at_times)) * _PIXELS / length_s
+        _, color, _ = _look(kind)
+        image[y] -= share[:, None] * (1 - np.array(to_rgb(color)))
     extent = (0.0, length_s, len(rows) - 0.5, -0.5)
     ax.imshow(image.clip(0, 1), extent=extent, aspect="auto", interpolation="nearest")
 
@@ -255,19 +255,16 @@ def _legend(kinds: set[str]) -> dict[str, tuple[str, str]]:
 
 def _in_words(ranks: Any, spans: Sequence[Span], rows: int, spent_s: float) -> str:
     if isinstance(ranks, Overlap):
-        return f"{str(ranks)[0].upper()}{str(ranks)[1:]}."
+        text = str(ranks)
+        return f"{text[0].upper()}{text[1:]}."
     if isinstance(ranks, Timetable):
         held = [f"{n:.3g}" for n in ranks.peak_activations]
-        alike = (
-            f"{held[0]} on each rank"
-            if len(set(held)) == 1
-            else f"{', '.join(held)}, rank by rank"
-        )
-        most = (
-            alike
-            if len(held) <= 8
-            else f"{significant(max(ranks.peak_activations))} at most on any rank"
-        )
+        if len(held) > 8:
+            most = f"{significant(max(ranks.peak_activations))} at most on any rank"
+        elif len(set(held)) == 1:
+            most = f"{held[0]} on each rank"
+        else:
+            most = f"{', '.join(held)}, rank by rank"
         return (
             f"Simulated: {format_seconds(ranks.makespan_s)} from the first step to the"
             f" last; the bubble is {ranks.bubble:.1%} of the ranks' time. Activations"
@@ -275,15 +272,13 @@ def _in_words(ranks: Any, spans: Sequence[Span], rows: int, spent_s: float) -> s
         )
     parts: dict[str, float] = defaultdict(float)
     for span in spans:
-        parts[_look(span.kind)[0].partition(": ")[2] or span.kind] += span.seconds
-    shares = sorted(
-        (
-            (seconds / rows / spent_s, kind)
-            for kind, seconds in parts.items()
-            if seconds
-        ),
-        reverse=True,
-    )
+        name, _, _ = _look(span.kind)
+        words = name.partition(": ")[2]  # "forward" of "F: forward"
+        parts[words or span.kind] += span.seconds
+    shares = [
+        (seconds / rows / spent_s, kind) for kind, seconds in parts.items() if seconds
+    ]
+    shares.sort(reverse=True)
     words = ", ".join(f"{kind} {share:.1%}" for share, kind in shares)
     return (
         f"{format_seconds(spent_s)} from the first start to the last end. Of the ranks'"

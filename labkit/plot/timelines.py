@@ -65,17 +65,10 @@ def timeline(
         # a white edge would hide a thin bar
         edge = color if width_s < 0.01 * end_s else "white"
         ax.barh(y, width_s, 0.5, left=event.start_s, color=color, edgecolor=edge)
-        # white on its pink is hard to read
-        dark = "black" if event.where == "bus" else "white"
-        _write_in_bar(
-            ax,
-            y,
-            event.start_s,
-            event.end_s,
-            event.name,
-            len(event.name) * _LETTER * end_s,
-            dark,
-        )
+        # white on the bus's pink is hard to read
+        ink = "black" if event.where == "bus" else "white"
+        room_s = len(event.name) * _LETTER * end_s
+        _write_in_bar(ax, y, event.start_s, event.end_s, event.name, room_s, ink)
         busy_s[event.where] += width_s
     for i, (name, at_s) in enumerate(reads.items()):
         ax.axvline(at_s, color=PREDICTED, linestyle="--", linewidth=1.5)
@@ -143,34 +136,17 @@ def queue(ax: Axes, times: Sequence[BatchTimes]) -> FigureSpec:
     def bar(
         lane: int, start_s: float, stop_s: float, number: str, look: dict[str, Any]
     ) -> None:
-        ax.barh(
-            lane,
-            max(stop_s - start_s, 0.0),
-            0.6,
-            left=start_s - zero_s,
-            linewidth=0.5,
-            **look,
-        )
-        _write_in_bar(
-            ax,
-            lane,
-            start_s - zero_s,
-            stop_s - zero_s,
-            number,
-            _NUMBER * end_s,
-            "white",
-        )
+        left_s = start_s - zero_s
+        right_s = stop_s - zero_s
+        width_s = max(stop_s - start_s, 0.0)
+        ax.barh(lane, width_s, 0.6, left=left_s, linewidth=0.5, **look)
+        _write_in_bar(ax, lane, left_s, right_s, number, _NUMBER * end_s, "white")
 
     for number, (batch, following) in enumerate(itertools.pairwise(times)):
         bar(0, batch.taken_s, following.asked_s, str(number), _TRAINS)
     for number, batch in enumerate(times):
-        bar(
-            1 + workers.index(batch.worker) if workers else 0,
-            batch.begun_s,
-            batch.ready_s,
-            str(number),
-            _LOADS,
-        )
+        lane = 1 + workers.index(batch.worker) if workers else 0
+        bar(lane, batch.begun_s, batch.ready_s, str(number), _LOADS)
         if workers:
             came_s = batch.asked_s + batch.starved_s
             bar(0, batch.asked_s, came_s, "", _STARVES)

@@ -67,11 +67,12 @@ def readings(ax: Axes, timings: Annotated[Sequence[Timing], Items(1)]) -> Figure
         "time of one call (dot: a reading, line: median, open circle: the first, cold"
         " call)"
     )
-    each = [
-        f"{t.label}: median {format_seconds(t.median_s)}, spread {t.spread:.0%}"
-        for t in timings
+    sentences = [
+        f"{timing.label}: median {format_seconds(timing.median_s)}, spread"
+        f" {timing.spread:.0%}"
+        for timing in timings
     ]
-    return FigureSpec("; ".join(each) + ".")
+    return FigureSpec("; ".join(sentences) + ".")
 
 
 @Drawing
@@ -83,16 +84,12 @@ def ratios(
 
     A ratio that somebody published is an open square with its origin.
     """
-    right = 1.25 * max(
-        [
-            1.0,
-            *(
-                one.high if isinstance(one, Ratio) else one.value
-                for one in named.values()
-            ),
-        ]
-    )
-    each = []
+    ends = [
+        ratio.high if isinstance(ratio, Ratio) else ratio.value
+        for ratio in named.values()
+    ]
+    right = 1.25 * max([1.0, *ends])
+    sentences = []
     for y, (name, ratio) in enumerate(named.items()):
         if isinstance(ratio, Measurement):
             words = f"{significant(ratio.value)}x, {ratio.came_from}"
@@ -105,7 +102,7 @@ def ratios(
                 markersize=8,
             )
             text_right_of(ax, ratio.value, y, words, xytext=(10, 0), bbox=ON_WHITE)
-            each.append(f"{name}: {words} ({ratio.link})")
+            sentences.append(f"{name}: {words} ({ratio.link})")
             continue
         words = f"{significant(ratio.value)}x, {ratio.verdict}"
         color = MEASURED if ratio.verdict in ("faster", "slower") else RECORDED
@@ -130,13 +127,13 @@ def ratios(
             va="baseline",
             bbox=ON_WHITE,
         )
-        each.append(f"{name}: {words}")
+        sentences.append(f"{name}: {words}")
     ax.axvline(1.0, color=LIMIT, linewidth=2, zorder=1)
     name_rows(ax, list(named), above=0.7)
     ax.set_xlim(0, right)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     ax.set_xlabel("speed-up (dot) and its 95 % interval; black line: no difference")
-    return FigureSpec("; ".join(each) + ".", height_in=1.1 + 0.55 * len(named))
+    return FigureSpec("; ".join(sentences) + ".", height_in=1.1 + 0.55 * len(named))
 
 
 @Drawing
@@ -203,9 +200,10 @@ def break_even(
     negative numbers or steps of no time.
     """
     even = break_even_steps(compile_s, eager_s, compiled_s)
-    until = math.ceil(
-        3 * even if 0 < even < math.inf else 3 * max(compile_s, eager_s) / eager_s
-    )
+    if 0 < even < math.inf:
+        until = math.ceil(3 * even)
+    else:
+        until = math.ceil(3 * max(compile_s, eager_s) / eager_s)
     x = np.geomspace(*_STEPS, 200) if log else np.array([0.0, float(until)])
     ax.plot(x, x * eager_s, color=MEASURED, linewidth=2, label=without)
     ax.plot(
@@ -232,17 +230,17 @@ def break_even(
     ax.xaxis.set_major_formatter(lambda value, _: _count(value))
     label_seconds(ax.yaxis)
     ax.set(xlabel="steps", ylabel="time from the start (calculated)")
-    each = (
+    costs = (
         f"Compiling takes {format_seconds(compile_s)}, a step {format_seconds(eager_s)}"
-        f" ({without}) and {format_seconds(compiled_s)} (compiled): "
+        f" ({without}) and {format_seconds(compiled_s)} (compiled)"
     )
-    outcome = "it never pays, because a compiled step is no faster."
+    outcome = "it never pays, because a compiled step is no faster"
     if math.isfinite(even):
         outcome = (
             f"it has paid after {_count(even)} steps, which last"
-            f" {format_seconds(even * eager_s)}."
+            f" {format_seconds(even * eager_s)}"
         )
-    return FigureSpec(each + outcome, height_in=3.4, legend="upper left")
+    return FigureSpec(f"{costs}: {outcome}.", height_in=3.4, legend="upper left")
 
 
 def _count(steps: float) -> str:

@@ -33,19 +33,21 @@ def communication(share: RankShare) -> Communication:
     """The Communication of a rank of the first stage, which has the embedding, so the
     most parameters to exchange.
     """
-    exchanged: tuple[str, ...]
+    collectives: tuple[str, ...]
     if share.layout.replicas == 1:
-        exchanged = ()
+        collectives = ()
     elif share.layout.zero:
-        exchanged = ("scatter", "gather")
+        collectives = ("scatter", "gather")
     else:
-        exchanged = ("all-reduce",)
+        collectives = ("all-reduce",)
     return Communication(
         tensor=_tensor_s(share),
         context=_context_s(share),
         experts=_experts_s(share),
         send=_send_s(share) if share.layout.pipeline > 1 else 0.0,
-        exchange={what: _exchange_s(share, what) for what in exchanged},
+        exchange={
+            collective: _exchange_s(share, collective) for collective in collectives
+        },
     )
 
 
@@ -138,7 +140,7 @@ def _send_s(share: RankShare) -> float:
     return SEND_START_S + n_bytes / (SEND_SHARE * cluster.inside.bytes_per_s)
 
 
-def _exchange_s(share: RankShare, what: str) -> float:
+def _exchange_s(share: RankShare, collective: str) -> float:
     """Seconds of the collectives that exchange a GPU's gradients ("all-reduce",
     "scatter") or weights ("gather") once.
 
@@ -150,22 +152,29 @@ def _exchange_s(share: RankShare, what: str) -> float:
     cluster = share.cluster
     layout = share.layout
     kind = share.kind
-    gathered = 1 if layout.software.float8_gather and kind.scaled else kind.param_bytes
-    apart = layout.software.messages or layout.zero >= 2
-    messages = share.exchanged_layers * max(layout.software.messages, 1) if apart else 1
+    software = layout.software
+    if collective != "gather":
+        param_bytes = kind.gradient_bytes
+    elif software.float8_gather and kind.scaled:
+        param_bytes = 1
+    else:
+        param_bytes = kind.param_bytes
+    messages = 1.0
+    if software.messages or layout.zero >= 2:
+        messages = share.exchanged_layers * max(software.messages, 1)
+    others, in_experts = share.stage_params(0)
     seconds = 0.0
-    for count, ranks in zip(
-        share.stage_params(0), (layout.replicas, layout.same_experts), strict=True
+    for params, ranks in (
+        (others, layout.replicas),
+        (in_experts, layout.same_experts),
     ):
-        if not count or ranks == 1:
+        if not params or ranks == 1:
             continue
-        n_bytes = (
-            count * (gathered if what == "gather" else kind.gradient_bytes) / messages
-        )
-        if what != "gather" or layout.zero < 3:  # frozen weights don't change
+        n_bytes = params * param_bytes / messages
+        if collective != "gather" or layout.zero < 3:  # frozen weights don't change
             n_bytes *= share.trained
         stride = layout.tensor * layout.replicas // ranks
-        if what == "all-reduce":
+        if collective == "all-reduce":
             seconds += _all_reduce_s(
                 cluster, n_bytes, ranks, group_link(cluster, ranks, stride)
             )
@@ -174,7 +183,7 @@ def _exchange_s(share: RankShare, what: str) -> float:
         # a scatter takes as long
         seconds += all_gather_s(n_bytes, group, group_link(cluster, group, stride))
         # replicas of the group sum what each of its members holds
-        if what == "scatter" and group < ranks:
+        if collective == "scatter" and group < ranks:
             across = group_link(cluster, ranks // group, stride * group)
             seconds += _all_reduce_s(cluster, n_bytes / group, ranks // group, across)
     return messages * seconds

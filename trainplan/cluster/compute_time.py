@@ -16,15 +16,35 @@ from trainplan.cluster.constants import (
 )
 from trainplan.cluster.rank_share import RankShare
 from trainplan.cluster.rates import Rates, rates
-from trainplan.costs.transformers import Transformer
 
-# Bytes that an operation moves an element, forward, as one kernel and (as a kernel
-# each) in eager PyTorch. RMSNorm: cast to float32 (2 + 4), square (8), mean (4), times
-# (8), cast back (4 + 2), times the weight (4). Rotary positions: cast to float32 (6),
-# complex product (8), cast back (6). SwiGLU: silu (4), product (6).
-_NORM = (4, 36)
-_ROTARY = (4, 20)
-_SWIGLU = (6, 10)
+
+class _Moved(NamedTuple):
+    """Bytes that an operation in 16 bit moves an element, forward: as one kernel, and
+    as a kernel for each step in eager PyTorch.
+    """
+
+    fused: int
+    eager: int
+
+    def by(self, *, eager: bool) -> int:
+        return self.eager if eager else self.fused
+
+
+# RMSNorm: cast to float32 (2 + 4), square (8), mean (4), times (8), cast back (4 + 2),
+# times the weight (4). Rotary positions: cast to float32 (6), complex product (8), cast
+# back (6). SwiGLU: silu (4), product (6).
+_NORM = _Moved(4, 36)
+_ROTARY = _Moved(4, 20)
+_SWIGLU = _Moved(6, 10)
+
+
+class _Product(NamedTuple):
+    """`number` products of (rows, inputs) with weights (inputs, outputs)."""
+
+    rows: float
+    inputs: float
+    outputs: float
+    number: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -63,63 +83,30 @@ def compute_times(share: RankShare, constants: Constants) -> ComputeTimes:
 
 def _block(share: RankShare, rate: Rates, constants: Constants) -> PassTimes:
     model = share.model
-    layout = share.layout
     kind = share.kind
-    tokens = share.tokens
-    h = model.hidden
-    t = layout.tensor
+    adapters = model.adapters
     e = kind.activation_bytes
-    products = [(tokens, inputs, outputs, 1.0) for inputs, outputs in share.products]
-    adapted = len(products) * (model.adapters > 0)
-    if model.experts:
-        local = model.experts / layout.expert
-        # experts that have a rank of their own are whole
-        split = t if layout.expert == 1 else 1
-        routed = tokens * split / t * model.top_k * (model.capacity or 1) / local
-        mlps = [(routed, model.inner / split, local)] + [
-            (tokens, model.shared / t, 1.0)
-        ] * (model.shared > 0)
-    else:
-        mlps = [(tokens, model.inner / t, 1.0)]
-    for rows, f, count in mlps:
-        products += [
-            (rows, h, (2 if model.gated else 1) * f, count),
-            (rows, f, h, count),
-        ]
-    forward = backward = last = 0.0
+    added = 2 * kind.gradient_bytes  # a gradient is added to the sum so far
     cast = constants.cast * 4 / rate.bytes_per_s if kind.scaled else 0.0
-    for i, (rows, inputs, outputs, count) in enumerate(products):
-        last = rate.matmul_s(rows, outputs, inputs, count, element_bytes=e)
-        forward += last + cast * count * (rows * inputs + inputs * outputs)
-        backward += (
-            rate.matmul_s(rows, inputs, outputs, count, element_bytes=e)
-            + cast * count * rows * outputs
-        )
-        weight = (inputs, outputs)
-        rank = model.adapters
-        added = 2 * kind.gradient_bytes
-        if not rank:
-            backward += rate.matmul_s(
-                *weight, rows, count, element_bytes=e, added_bytes=added
-            )
-        elif i < adapted:
-            # two products forward and four backward in place of a frozen weight's
-            # gradient
-            thin = sum(
-                rate.matmul_s(rows, rank, width, count, element_bytes=e)
-                for width in weight
-            )
-            forward = forward + thin
-            backward = backward + thin
-            backward += sum(
-                rate.matmul_s(rank, width, rows, count, e, added) for width in weight
-            )
+    around = [_Product(share.tokens, *widths) for widths in share.products]
+    forward = backward = last = 0.0
+    for rows, inputs, outputs, number in [*around, *_mlp_products(share)]:
+        last = rate.matmul_s(rows, outputs, inputs, number, e)
+        forward += last + cast * number * (rows * inputs + inputs * outputs)
+        backward += rate.matmul_s(rows, inputs, outputs, number, e)
+        backward += cast * number * rows * outputs
+        if not adapters:  # else weights are frozen
+            backward += rate.matmul_s(inputs, outputs, rows, number, e, added)
+    if adapters:  # two thin products forward and four backward
+        for rows, inputs, outputs, number in around:
+            for width in (inputs, outputs):
+                thin = rate.matmul_s(rows, adapters, width, number, e)
+                forward += thin
+                backward += thin + rate.matmul_s(
+                    adapters, width, rows, number, e, added
+                )
     vector_s = _vector_bytes(share) / rate.bytes_per_s
-    scores = (
-        _fused(share, rate)
-        if model.fused_attention
-        else _unfused(model, rate, layout.micro_batch, t, e)
-    )
+    scores = _fused(share, rate) if model.fused_attention else _unfused(share, rate)
     return PassTimes(
         forward + vector_s + scores.forward_s,
         backward + 2 * vector_s + scores.backward_s,
@@ -129,30 +116,52 @@ def _block(share: RankShare, rate: Rates, constants: Constants) -> PassTimes:
     )
 
 
+def _mlp_products(share: RankShare) -> list[_Product]:
+    model = share.model
+    tokens = share.tokens
+    expert_ranks = share.layout.expert
+    t = share.layout.tensor
+    factors = 2 if model.gated else 1
+
+    def mlp(rows: float, width: float, number: float = 1.0) -> list[_Product]:
+        return [
+            _Product(rows, model.hidden, factors * width, number),
+            _Product(rows, width, model.hidden, number),
+        ]
+
+    if not model.experts:
+        return mlp(tokens, model.inner / t)
+    experts = model.experts / expert_ranks
+    # experts that have a rank of their own are whole
+    split = t if expert_ranks == 1 else 1
+    routed = tokens * split / t * model.top_k * (model.capacity or 1) / experts
+    products = mlp(routed, model.inner / split, experts)
+    if model.shared:
+        products += mlp(tokens, model.shared / t)
+    return products
+
+
 def _vector_bytes(share: RankShare) -> float:
     """Bytes that all but products and attention move in a block, forward: norms, sums,
     dropout, MLP, positions.
     """
     model = share.model
-    layout = share.layout
     tokens = share.tokens
     e = share.kind.activation_bytes
-    eager = not layout.software.fused
+    eager = not share.layout.software.fused
     # two norms read and write, two residual sums read two and write one; a dropout mask
     # takes a byte an element
-    norm = e / 2 * _NORM[eager and model.gated]
-    n_bytes = (
-        tokens
-        * model.hidden
-        * (2 * norm + 2 * 3 * e + 2 * model.dropout)
-        / share.sequence_split
-    )
-    inner = tokens * model.used_inner / layout.tensor
-    n_bytes += inner * e * (_SWIGLU[eager] / 2 if model.gated else 2)
+    norm = e / 2 * _NORM.by(eager=eager and model.gated)
+    masks = 2 if model.dropout else 0
+    hidden_bytes = 2 * norm + 2 * 3 * e + masks
+    n_bytes = tokens * model.hidden * hidden_bytes / share.sequence_split
+    inner = tokens * model.used_inner / share.layout.tensor
     if model.gated:
-        n_bytes += (
-            tokens * (share.query_width + share.kv_width) * e / 2 * _ROTARY[eager]
-        )
+        rotated = tokens * (share.query_width + share.kv_width)
+        n_bytes += inner * e / 2 * _SWIGLU.by(eager=eager)
+        n_bytes += rotated * e / 2 * _ROTARY.by(eager=eager)
+    else:
+        n_bytes += inner * e * 2
     if model.experts:  # tokens gathered for their experts and put back, weighted
         n_bytes += 4 * e * tokens * model.hidden * model.top_k * (model.capacity or 1)
     return n_bytes
@@ -169,38 +178,34 @@ def _fused(share: RankShare, rate: Rates) -> PassTimes:
     ranks = layout.tensor * layout.context
     pairs = layout.micro_batch * model.heads / ranks * model.seq * (model.seq + 128) / 2
     width = (model.query_width + model.value_width) / 2 / model.heads
-    product = (
-        2 * pairs * width / rate.attention_flop_per_s[layout.software.attention - 1]
-    )
+    flop_per_s = rate.attention_flop_per_s[layout.software.attention - 1]
+    product = 2 * pairs * width / flop_per_s
     softmax = SOFTMAX_FLOP * pairs / rate.vector_flop_per_s
     return PassTimes(2 * product + softmax, 5 * product / FLASH_BACKWARD + softmax)
 
 
-def _unfused(
-    model: Transformer, rate: Rates, micro_batch: int, tensor: int, e: int
-) -> PassTimes:
+def _unfused(share: RankShare, rate: Rates) -> PassTimes:
     """Scores in memory, the full square: 2 products; scale, mask and softmax in one
     kernel; dropout with its mask.
     """
-    count = micro_batch * model.heads / tensor
-    width = model.query_width / model.heads
+    model = share.model
     seq = model.seq
-    product = rate.matmul_s(seq, seq, width, count, e) + rate.matmul_s(
-        seq, width, seq, count, e
-    )
-    elements = count * seq * seq / rate.bytes_per_s
-    drop = (2 * e + 1) * model.dropout * elements
-    dropped = max(
-        RANDOM_FLOP * model.dropout * count * seq * seq / rate.vector_flop_per_s, drop
-    )
-    # the gradient of the scores' inputs is a product along seq, twice, and that of the
-    # scores one along the width
-    backward = 2 * rate.matmul_s(seq, width, seq, count, e)
-    backward += rate.matmul_s(seq, seq, width, count, e) + rate.matmul_s(
-        seq, width, seq, count, e
-    )
+    e = share.kind.activation_bytes
+    count = share.layout.micro_batch * model.heads / share.layout.tensor
+    width = model.query_width / model.heads
+    along_width_s = rate.matmul_s(seq, seq, width, count, e)
+    along_seq_s = rate.matmul_s(seq, width, seq, count, e)
+    scores = count * seq * seq
+    byte_s = scores / rate.bytes_per_s  # of a byte a score
+    drop_s = dropout_s = 0.0
+    if model.dropout:
+        drop_s = (2 * e + 1) * byte_s
+        dropout_s = max(RANDOM_FLOP * scores / rate.vector_flop_per_s, drop_s)
+    # backward, each product has two for the gradients of its inputs: of the four, three
+    # are along seq
     return PassTimes(
-        product + 2 * e * elements + dropped, backward + 3 * e * elements + drop
+        along_width_s + along_seq_s + 2 * e * byte_s + dropout_s,
+        along_width_s + 3 * along_seq_s + 3 * e * byte_s + drop_s,
     )
 
 
@@ -217,13 +222,14 @@ def _edges(share: RankShare, constants: Constants) -> tuple[PassTimes, PassTimes
     tokens = share.tokens
     h = share.model.hidden
     vocab = share.model.vocab / share.layout.tensor
-    lookup = 2 * e * tokens * h / rate.bytes_per_s
-    head = rate.matmul_s(tokens, vocab, h, element_bytes=e)
-    backward = rate.matmul_s(tokens, h, vocab, element_bytes=e)
-    backward += (
-        0 if share.model.adapters else rate.matmul_s(h, vocab, tokens, element_bytes=e)
+    lookup_s = 2 * e * tokens * h / rate.bytes_per_s
+    forward_s = rate.matmul_s(tokens, vocab, h, element_bytes=e)
+    backward_s = rate.matmul_s(tokens, h, vocab, element_bytes=e)
+    if not share.model.adapters:
+        backward_s += rate.matmul_s(h, vocab, tokens, element_bytes=e)
+    loss_s = LOGIT_BYTES * tokens * vocab / rate.bytes_per_s
+    embedding = PassTimes(lookup_s, 2 * lookup_s)
+    head = PassTimes(
+        forward_s + lookup_s + loss_s / 3, backward_s + 2 * lookup_s + 2 * loss_s / 3
     )
-    loss = LOGIT_BYTES * tokens * vocab / rate.bytes_per_s
-    return PassTimes(lookup, 2 * lookup), PassTimes(
-        head + lookup + loss / 3, backward + 2 * lookup + 2 * loss / 3
-    )
+    return embedding, head

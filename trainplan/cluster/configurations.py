@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainplan.arguments import checked
-from trainplan.cluster.layout import stage_layers
+from trainplan.cluster.layout import Layout, stage_layers
 from trainplan.cluster.libraries import versions
 from trainplan.cluster.step_prediction import Step
 from trainplan.csv_tables import rows
@@ -19,63 +19,61 @@ _FLAVORS = {
     for row in rows("models")
     if row["torchtitan"]
 }
-_UNSAID = ("None", "False")
 
 
 @checked
-def configuration(made: Step) -> str:
+def configuration(step: Step) -> str:
     """What to give the library that a step is calculated for, as text; empty where
     nothing here writes for it.
 
     It says what a plan decides: sizes, ranks, batch, precision and recomputing. Data,
     rates of learning and the length of the run are the reader's.
     """
-    library = made.layout.software.library
-    nodes = made.cluster.nodes
-    launch = f"torchrun --nnodes={nodes} --nproc-per-node={made.cluster.gpus // nodes}"
-    if library == "Megatron-Core":
-        flags = _megatron_layout(made) | _megatron_model(made)
-        said = [
-            f"--{name} {value}".removesuffix(" True")
-            for name, value in flags.items()
-            if str(value) not in _UNSAID
-        ]
-        # tensor and context ranks ask for it before Blackwell, and FSDP forbids it
-        # (megatron/training/arguments.py)
-        one = (
-            made.layout.tensor > 1 or made.layout.context > 1
-        ) and made.layout.zero < 2
-        return " \\\n  ".join(
-            [f"{'CUDA_DEVICE_MAX_CONNECTIONS=1 ' * one}{launch} pretrain_gpt.py", *said]
-        )
+    library = step.layout.software.library
+    nodes = step.cluster.nodes
+    launch = f"torchrun --nnodes={nodes} --nproc-per-node={step.cluster.gpus // nodes}"
     about = f"# {library} {versions().get(library)}: {launch}"
+    if library == "Megatron-Core":
+        return _megatron_command(step, launch)
     if library == "torchtitan":
-        return "\n".join(
-            [
-                f"{about} -m torchtitan.train \\\n#   --job.config_file plan.toml",
-                *_titan(made),
-            ]
-        )
+        command = f"{about} -m torchtitan.train \\\n#   --job.config_file plan.toml"
+        return "\n".join([command, *_titan(step)])
     if library == "nanotron":
-        return "\n".join(
-            [
-                f"{about} run_train.py \\\n#   --config-file plan.yaml",
-                *_yaml(_nanotron(made)),
-            ]
-        )
+        command = f"{about} run_train.py \\\n#   --config-file plan.yaml"
+        return "\n".join([command, *_yaml(_nanotron(step))])
     return ""
 
 
-def _megatron_layout(made: Step) -> dict[str, Any]:
-    layout = made.layout
-    layers = made.model.layers
-    slots = made.layout.pipeline * made.layout.interleave
+def _megatron_command(step: Step, launch: str) -> str:
+    layout = step.layout
+    # tensor and context ranks ask for it before Blackwell, and FSDP forbids it
+    # (megatron/training/arguments.py)
+    if layout.zero < 2 and (layout.tensor > 1 or layout.context > 1):
+        launch = f"CUDA_DEVICE_MAX_CONNECTIONS=1 {launch}"
+    words = [f"{launch} pretrain_gpt.py"]
+    for name, value in (_megatron_layout(step) | _megatron_model(step)).items():
+        if value is True:
+            words.append(f"--{name}")
+        elif value is not None and value is not False:
+            words.append(f"--{name} {value}")
+    return " \\\n  ".join(words)
+
+
+def _megatron_layout(step: Step) -> dict[str, Any]:
+    layout = step.layout
+    layers = step.model.layers
+    chunks = layout.pipeline * layout.interleave
     split = layout.tensor > 1 and layout.sequence_parallel
     hidden = layout.replicas > 1 and layout.overlap
     fsdp = layout.zero >= 2
     full = layout.recompute == "full"
-    ends = layers % slots > 0 and (layers + 2) % slots == 0
-    uneven = stage_layers(layers, slots, 1) if layers % slots and not ends else None
+    # embedding and head count as a layer each
+    ends = layers % chunks > 0 and (layers + 2) % chunks == 0
+    uneven = None
+    if layers % chunks and not ends:
+        sizes = stage_layers(layers, chunks, 1) or ()
+        uneven = "|".join(f"t*{size}" for size in sizes)
+    strategies = {2: "optim_grads", 3: "optim_grads_params"}
     return {
         "tensor-model-parallel-size": layout.tensor,
         "sequence-parallel": split,
@@ -86,9 +84,7 @@ def _megatron_layout(made: Step) -> dict[str, Any]:
         ),
         "account-for-embedding-in-pipeline-split": ends,
         "account-for-loss-in-pipeline-split": ends,
-        "pipeline-model-parallel-layout": (
-            uneven and f'"E{"|".join(f"t*{size}" for size in uneven)}L"'
-        ),
+        "pipeline-model-parallel-layout": f'"E{uneven}L"' if uneven else None,
         "context-parallel-size": layout.context,
         "expert-model-parallel-size": layout.expert,
         "expert-tensor-parallel-size": 1 if layout.expert > 1 else None,
@@ -98,18 +94,13 @@ def _megatron_layout(made: Step) -> dict[str, Any]:
         ),
         "use-megatron-fsdp": fsdp,
         "ckpt-format": "fsdp_dtensor" if fsdp else None,
-        "data-parallel-sharding-strategy": (
-            {
-                2: "optim_grads",
-                3: "optim_grads_params",
-            }.get(layout.zero)
-        ),
+        "data-parallel-sharding-strategy": strategies.get(layout.zero),
         "overlap-grad-reduce": hidden,
         "overlap-param-gather": hidden and layout.zero > 0,
         "optimizer-cpu-offload": layout.offload,
         "use-precision-aware-optimizer": layout.offload,
         "micro-batch-size": layout.micro_batch,
-        "global-batch-size": made.batch,
+        "global-batch-size": step.batch,
         "recompute-granularity": (
             None if layout.recompute == "none" else layout.recompute
         ),
@@ -126,10 +117,10 @@ def _megatron_layout(made: Step) -> dict[str, Any]:
     }
 
 
-def _megatron_model(made: Step) -> dict[str, Any]:
-    model = made.model
-    gated = made.model.gated
-    experts = made.model.experts
+def _megatron_model(step: Step) -> dict[str, Any]:
+    model = step.model
+    gated = model.gated
+    experts = model.experts
     grouped = model.key_value_heads < model.heads
     dropped = None if model.dropout else 0.0
     return {
@@ -173,112 +164,134 @@ def _megatron_model(made: Step) -> dict[str, Any]:
     }
 
 
-def _titan(made: Step) -> Iterator[str]:
-    model = made.model
-    layout = made.layout
-    software = made.layout.software
+def _titan(step: Step) -> Iterator[str]:
+    """The lines of a TOML file."""
+    model = step.model
+    layout = step.layout
     name, flavor = _FLAVORS.get(model.name, ("llama3", "mine"))
     if flavor == "mine":
-        yield (
-            f'# "mine" is to be added to torchtitan/models/{name}/__init__.py:\n#  '
-            f" {model}"
-        )
+        yield f'# "mine" is to be added to torchtitan/models/{name}/__init__.py:'
+        yield f"#   {model}"
     if "autocast" not in layout.dtype:
         yield (
             '# Weights and gradients are float32: plan the memory with "autocast'
             f' bfloat16", not "{layout.dtype}".'
         )
-    mode = "selective" if layout.recompute == "half" else layout.recompute
-    eight = layout.dtype.endswith("float8")
-    shard = layout.sharded // layout.context if layout.zero else 1
-    slots = layout.pipeline * (2 if layout.schedule == "ZB-V" else layout.interleave)
-    layers = model.layers
-    # layers of the first stage, and of the last
-    less = next((n for n in (0, 1) if (layers + 2 * n) % slots == 0), 0)
-    per_stage = -(-(layers + 2 * less) // slots)
-    if slots > layout.pipeline and -(-(layers + 2 * less) // per_stage) != slots:
+    stages = _titan_stages(layout)
+    layers = model.layers + 2 * _titan_less(model.layers, stages)
+    per_stage = _up(layers, stages)
+    if stages > layout.pipeline and _up(layers, per_stage) != stages:
         yield (
             "# Chunks of different sizes: name the layers of each in"
             " module_fqns_per_model_part."
         )
-    local = made.batch // layout.data if layout.pipeline > 1 else layout.micro_batch
+    for table, values in _titan_tables(step, name, flavor).items():
+        yield f"\n[{table}]"
+        yield from (f"{key} = {json.dumps(value)}" for key, value in values.items())
+
+
+def _titan_tables(step: Step, name: str, flavor: str) -> dict[str, dict[str, Any]]:
+    """The tables of a TOML file, for a model's name and flavor."""
+    layout = step.layout
+    software = layout.software
+    float8 = layout.dtype.endswith("float8")
+    tables: dict[str, dict[str, Any]] = {
+        "model": {
+            "name": name,
+            "flavor": flavor,
+            "converters": ["quantize.linear.float8"] if float8 else [],
+        },
+        "training": {
+            "local_batch_size": (
+                step.batch // layout.data if layout.pipeline > 1 else layout.micro_batch
+            ),
+            "global_batch_size": step.batch,
+            "seq_len": step.model.seq,
+        },
+        "parallelism": _titan_parallelism(step),
+        "activation_checkpoint": {
+            "mode": "selective" if layout.recompute == "half" else layout.recompute,
+            "selective_ac_option": "op",
+            "early_stop": software.early_stop,
+        },
+        "compile": {
+            "enable": software.fused,
+            "components": ["model", "loss"] if software.fused_loss else ["model"],
+        },
+    }
+    if float8:
+        tables["quantize.linear.float8"] = {
+            "enable_fsdp_float8_all_gather": software.float8_gather
+        }
+    return tables
+
+
+def _titan_parallelism(step: Step) -> dict[str, Any]:
+    layout = step.layout
+    software = layout.software
+    shard = layout.sharded // layout.context if layout.zero else 1
+    given_up = software.reshard and layout.reshard_after_forward
+    return {
+        "data_parallel_replicate_degree": layout.data // shard,
+        "data_parallel_shard_degree": shard,
+        "fsdp_reshard_after_forward": "always" if given_up else "never",
+        "tensor_parallel_degree": layout.tensor,
+        "enable_async_tensor_parallel": software.async_tensor == "all",
+        "context_parallel_degree": layout.context,
+        "expert_parallel_degree": layout.expert,
+        "expert_tensor_parallel_degree": layout.tensor if layout.expert == 1 else 1,
+        "pipeline_parallel_degree": layout.pipeline,
+        **(_titan_pipeline(step) if layout.pipeline > 1 else {}),
+    }
+
+
+def _titan_pipeline(step: Step) -> dict[str, Any]:
+    """The keys of [parallelism] that a pipeline has more."""
+    layout = step.layout
+    stages = _titan_stages(layout)
+    less = _titan_less(step.model.layers, stages)
     if layout.schedule == "ZB-V":
         schedule = "ZBVZeroBubble"
     elif layout.interleave > 1:
         schedule = "Interleaved1F1B"
     else:
         schedule = "1F1B"
-    stages = {
-        "pipeline_parallel_schedule": schedule,
-        "pipeline_parallel_microbatch_size": layout.micro_batch,
-        "pipeline_parallel_first_stage_less_layers": less,
-        "pipeline_parallel_last_stage_less_layers": less,
-        **(
-            {"pipeline_parallel_layers_per_stage": per_stage}
-            if slots > layout.pipeline
-            else {}
-        ),
+    keys = {
+        "schedule": schedule,
+        "microbatch_size": layout.micro_batch,
+        "first_stage_less_layers": less,
+        "last_stage_less_layers": less,
     }
-    tables: dict[str, dict[str, Any]] = {
-        "model": {
-            "name": name,
-            "flavor": flavor,
-            "converters": ["quantize.linear.float8"] * eight,
-        },
-        "training": {
-            "local_batch_size": local,
-            "global_batch_size": made.batch,
-            "seq_len": model.seq,
-        },
-        "parallelism": {
-            "data_parallel_replicate_degree": layout.data // shard,
-            "data_parallel_shard_degree": shard,
-            "fsdp_reshard_after_forward": (
-                "always"
-                if software.reshard and layout.reshard_after_forward
-                else "never"
-            ),
-            "tensor_parallel_degree": layout.tensor,
-            "enable_async_tensor_parallel": software.async_tensor == "all",
-            "context_parallel_degree": layout.context,
-            "expert_parallel_degree": layout.expert,
-            "expert_tensor_parallel_degree": layout.tensor if layout.expert == 1 else 1,
-            "pipeline_parallel_degree": layout.pipeline,
-            **(stages if layout.pipeline > 1 else {}),
-        },
-        "activation_checkpoint": {
-            "mode": mode,
-            "selective_ac_option": "op",
-            "early_stop": software.early_stop,
-        },
-        "compile": {
-            "enable": software.fused,
-            "components": ["model"] + ["loss"] * software.fused_loss,
-        },
-        "quantize.linear.float8": {
-            "enable_fsdp_float8_all_gather": software.float8_gather
-        },
-    }
-    for table, values in tables.items():
-        if eight or not table.startswith("quantize"):
-            yield f"\n[{table}]"
-            yield from (f"{key} = {json.dumps(value)}" for key, value in values.items())
+    if stages > layout.pipeline:
+        keys["layers_per_stage"] = _up(step.model.layers + 2 * less, stages)
+    return {f"pipeline_parallel_{key}": value for key, value in keys.items()}
 
 
-def _nanotron(made: Step) -> dict[str, Any]:
-    model = made.model
-    layout = made.layout
-    # which only Qwen2Config has
-    ring = (
-        {"_attn_implementation": "llama3_ring_attention"} if layout.context > 1 else {}
-    )
-    experts = (
-        {"moe_config": {"num_experts": model.experts, "top_k": model.top_k}}
-        if model.experts
-        else {}
-    )
+def _titan_stages(layout: Layout) -> int:
+    """Stages of the pipeline, a rank's chunks apart."""
+    return layout.pipeline * (2 if layout.schedule == "ZB-V" else layout.interleave)
+
+
+def _titan_less(layers: int, stages: int) -> int:
+    """How many layers the first and the last stage have less than others."""
+    return 1 if layers % stages and (layers + 2) % stages == 0 else 0
+
+
+def _up(number: int, parts: int) -> int:
+    """A number over a number of parts, rounded up."""
+    return -(-number // parts)
+
+
+def _nanotron(step: Step) -> dict[str, Any]:
+    model = step.model
+    layout = step.layout
+    qwen: dict[str, Any] = {}  # which only Qwen2Config has
+    if layout.context > 1:
+        qwen["_attn_implementation"] = "llama3_ring_attention"
+    if model.experts:
+        qwen["moe_config"] = {"num_experts": model.experts, "top_k": model.top_k}
     shape = {
-        "is_qwen2_config" if ring or experts else "is_llama_config": True,
+        "is_qwen2_config" if qwen else "is_llama_config": True,
         "hidden_size": model.hidden,
         "intermediate_size": model.inner,
         "num_hidden_layers": model.layers,
@@ -287,8 +300,7 @@ def _nanotron(made: Step) -> dict[str, Any]:
         "max_position_embeddings": model.seq,
         "vocab_size": model.vocab,
         "tie_word_embeddings": not model.gated,
-        **ring,
-        **experts,
+        **qwen,
     }
     return {
         "parallelism": {
@@ -305,7 +317,7 @@ def _nanotron(made: Step) -> dict[str, Any]:
         "tokens": {
             "sequence_length": model.seq,
             "micro_batch_size": layout.micro_batch,
-            "batch_accumulation_per_replica": layout.microbatches(made.batch),
+            "batch_accumulation_per_replica": layout.microbatches(step.batch),
         },
         "optimizer": {
             "zero_stage": layout.zero,

@@ -64,24 +64,25 @@ def rows(name: str) -> tuple[Mapping[str, str], ...]:
 @functools.cache
 def inputs(name: str) -> tuple[Inputs, ...]:
     """What `step` needs for each row of a table."""
-    made = []
-    for row in rows(name):
-        read = {
-            column: json.loads(row[column])
-            for column in ("model", "device", "cluster", "layout", "software")
-        }
-        device = replace(find(read["device"].pop("name")), **read["device"])
-        inter = read["cluster"].pop("inter", None)
-        hop_s = read["cluster"].pop("hop_s", 0.0)
-        read["cluster"]["torus"] = tuple(read["cluster"].get("torus", ())) or None
-        cluster = Cluster(
-            device,
-            inter=None if inter is None else network(inter, hop_s=hop_s),
-            **read["cluster"],
-        )
-        layout = Layout(software=Software(**read["software"]), **read["layout"])
-        made.append((Transformer(**read["model"]), cluster, layout, int(row["batch"])))
-    return tuple(made)
+    return tuple(_inputs(row) for row in rows(name))
+
+
+def _inputs(row: Mapping[str, str]) -> Inputs:
+    device_fields = json.loads(row["device"])
+    cluster_fields = json.loads(row["cluster"])
+    layout_fields = json.loads(row["layout"])
+    software = Software(**json.loads(row["software"]))
+    device = replace(find(device_fields.pop("name")), **device_fields)
+    bytes_per_s = cluster_fields.pop("inter", None)
+    hop_s = cluster_fields.pop("hop_s", 0.0)
+    inter = None if bytes_per_s is None else network(bytes_per_s, hop_s=hop_s)
+    torus = tuple(cluster_fields.pop("torus", ())) or None
+    return (
+        Transformer(**json.loads(row["model"])),
+        Cluster(device, inter=inter, torus=torus, **cluster_fields),
+        Layout(software=software, **layout_fields),
+        int(row["batch"]),
+    )
 
 
 def generation(device: Device) -> str:
@@ -93,12 +94,17 @@ def generation(device: Device) -> str:
 
 def _kinds(model: Transformer, cluster: Cluster, layout: Layout) -> dict[str, object]:
     """What a step is, in words that two steps share or don't."""
-    over_nodes = layout.tensor > cluster.gpus_per_node
+    if layout.tensor == 1:
+        tensor_place = "nowhere"
+    elif layout.tensor <= cluster.gpus_per_node:
+        tensor_place = "in a node"
+    else:
+        tensor_place = "in several nodes"
     return {
         "another device": generation(cluster.gpu),
         "another precision": precision(layout.dtype).compute_dtype.removeprefix("b"),
         "another level of ZeRO": max(layout.zero, 1),
-        "tensor ranks in other places": (layout.tensor > 1) + over_nodes,
+        "tensor ranks in other places": tensor_place,
         "a pipeline in one of them": layout.pipeline > 1,
         "context ranks in one of them": layout.context > 1,
         "experts in one of them": model.experts > 0,
@@ -115,11 +121,9 @@ def kind(table: str, model: Transformer, layout: Layout) -> str:
     """The class of a step of a table."""
     if model.experts:
         return f"{table}, experts"
-    return (
-        f"{table}, 8 bit"
-        if precision(layout.dtype).compute_dtype == "float8"
-        else table
-    )
+    if precision(layout.dtype).compute_dtype == "float8":
+        return f"{table}, 8 bit"
+    return table
 
 
 def _sizes(
@@ -136,30 +140,51 @@ def _sizes(
     return {name: math.log(size) for name, size in sizes.items()}
 
 
+class _Published(NamedTuple):
+    """A published step: who measured it, and the rest as in Nearest, by which it is
+    compared.
+    """
+
+    source: str
+    label: str
+    kind: str
+    kinds: dict[str, object]
+    sizes: dict[str, float]
+
+    def distance(self, kinds: dict[str, object], sizes: dict[str, float]) -> float:
+        """How unlike a step of these kinds and sizes it is."""
+        n_kinds = sum(kinds[name] != self.kinds[name] for name in kinds)
+        ratios = sum(abs(sizes[name] - self.sizes[name]) for name in sizes)
+        return n_kinds + _SIZE * ratios
+
+
 @functools.cache
-def _known() -> tuple[tuple[str, str, str, dict[str, object], dict[str, float]], ...]:
-    """Source, class, label with the table, kinds and sizes of every published speed."""
-    return tuple(
-        (
-            source,
-            kind(name, made[0], made[2]),
-            f"{name}, {row['label']}",
-            _kinds(*made[:3]),
-            _sizes(*made),
-        )
-        for name, source in SOURCES.items()
-        for row, made in zip(rows(name), inputs(name), strict=True)
-    )
+def _published() -> tuple[_Published, ...]:
+    """Every published speed."""
+    steps = []
+    for table, source in SOURCES.items():
+        for row, (model, cluster, layout, batch) in zip(
+            rows(table), inputs(table), strict=True
+        ):
+            step = _Published(
+                source,
+                label=f"{table}, {row['label']}",
+                kind=kind(table, model, layout),
+                kinds=_kinds(model, cluster, layout),
+                sizes=_sizes(model, cluster, layout, batch),
+            )
+            steps.append(step)
+    return tuple(steps)
 
 
-def compared(kind: str, value: object) -> bool:
+def compared(name: str, value: object) -> bool:
     """Whether published steps, more than the few on machines of 2026, have a value of a
     kind of _kinds.
     """
     return any(
-        theirs[kind] == value
-        for _, table, _, theirs, _ in _known()
-        if not table.startswith("machines of 2026")
+        step.kinds[name] == value
+        for step in _published()
+        if not step.kind.startswith("machines of 2026")
     )
 
 
@@ -172,26 +197,15 @@ def nearest(
     """
     kinds = _kinds(model, cluster, layout)
     sizes = _sizes(model, cluster, layout, batch)
-
-    def distance(
-        their_kinds: dict[str, object], their_sizes: dict[str, float]
-    ) -> float:
-        far = sum(kinds[name] != their_kinds[name] for name in kinds)
-        return far + _SIZE * sum(abs(sizes[name] - their_sizes[name]) for name in sizes)
-
-    known = [one for one in _known() if one[0] != without]
-    known = [
-        one for one in known if one[1].endswith("experts") == (model.experts > 0)
-    ] or known
-    _, found, label, their_kinds, their_sizes = min(
-        known, key=lambda one: distance(*one[3:])
-    )
-    differs = [name for name in kinds if kinds[name] != their_kinds[name]]
+    steps = [step for step in _published() if step.source != without]
+    has_experts = model.experts > 0
+    alike = [step for step in steps if step.kind.endswith("experts") == has_experts]
+    near = min(alike or steps, key=lambda step: step.distance(kinds, sizes))
+    differs = [name for name in kinds if kinds[name] != near.kinds[name]]
     for name in sizes:
-        times = math.exp(sizes[name] - their_sizes[name])
-        if not 1 / 3 < times < 3:
-            differs.append(
-                f"{max(times, 1 / times):.0f} times"
-                f" {'as much' if times > 1 else 'less'} in {name}"
-            )
-    return Nearest(label, found, distance(their_kinds, their_sizes), tuple(differs))
+        ratio = math.exp(sizes[name] - near.sizes[name])
+        if ratio >= 3:
+            differs.append(f"{ratio:.0f} times as much in {name}")
+        elif ratio <= 1 / 3:
+            differs.append(f"{1 / ratio:.0f} times less in {name}")
+    return Nearest(near.label, near.kind, near.distance(kinds, sizes), tuple(differs))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -103,13 +104,11 @@ class Cluster(Shown):
                 f"Expected whole nodes of {self.gpus_per_node} GPUs, got {self.gpus:,}"
                 f" GPUs. The nearest are {full:,} and {full + self.gpus_per_node:,}."
             )
-        if self.torus is not None and math.prod(self.torus) != min(
-            self.gpus_per_node, self.gpus
-        ):
+        of_node = min(self.gpus_per_node, self.gpus)
+        if self.torus is not None and math.prod(self.torus) != of_node:
             raise LayoutError(
-                f"Expected a torus of the {min(self.gpus_per_node, self.gpus):,}"
-                f" devices of a node, got sides {self.torus}, which make"
-                f" {math.prod(self.torus):,}."
+                f"Expected a torus of the {of_node:,} devices of a node, got sides"
+                f" {self.torus}, which make {math.prod(self.torus):,}."
             )
         if self.reserve == 1:
             raise LayoutError(
@@ -133,13 +132,11 @@ class Cluster(Shown):
     @functools.cached_property
     def between(self) -> Link:
         """A GPU's link between nodes."""
+        if self.inter is not None:
+            return self.inter
         if self.gpu.architecture == "Blackwell Ultra":
-            usual = XDR
-        elif (self.gpu.year or 0) >= 2022:
-            usual = NDR
-        else:
-            usual = HDR
-        return self.inter or usual
+            return XDR
+        return NDR if (self.gpu.year or 0) >= 2022 else HDR
 
     @property
     def nodes(self) -> int:
@@ -152,20 +149,19 @@ class Cluster(Shown):
         return replace(self, gpus=gpus)
 
     def __str__(self) -> str:
-        inside = self.inside.name or str(self.inside)
-        between = self.between.name or str(self.between)
-        links = inside if self.nodes == 1 else f"{inside}; between nodes {between}"
-        return (
-            f"{self.gpus:,} x {self.gpu.name}"
-            f" ({format_si(self.gpu.memory_bytes or 0, 'B')}), {links}"
-        )
+        links = self.inside.name or str(self.inside)
+        if self.nodes > 1:
+            links += f"; between nodes {self.between.name or self.between}"
+        memory = format_si(self.gpu.memory_bytes or 0, "B")
+        return f"{self.gpus:,} x {self.gpu.name} ({memory}), {links}"
 
 
 def pcie(device: Device) -> Link:
     """16 lanes of a device's PCIe generation: between cards without NVLink, and to main
     memory.
     """
-    generation = int("".join(c for c in device.pcie or "3.0" if c.isdigit())[:1] or 3)
+    digit = re.search(r"\d", device.pcie or "")
+    generation = int(digit[0]) if digit else 3
     return network(15.75 * GIGA * 2 ** (generation - 3), f"PCIe {generation}.0 x16")
 
 
@@ -186,24 +182,27 @@ def _usual_intra(device: Device) -> Link:
             constants.ICI_SHARE * printed / 2,
             name=f"ICI, {direction}",
         )
-    for link, both_directions in (
-        (constants.NVLINK3, 600 * GIGA),
-        (constants.NVLINK4, 900 * GIGA),
-    ):
-        if printed == both_directions:
-            return link
-    faster = printed / (900 * GIGA)
-    switch = constants.NVLINK4.switch
-    if switch is not None and faster > 1:  # assumed to have grown with the rate
+    # printed are both directions together
+    nvlink3_bytes_per_s = 600 * GIGA
+    nvlink4_bytes_per_s = 900 * GIGA
+    if printed == nvlink3_bytes_per_s:
+        return constants.NVLINK3
+    if printed == nvlink4_bytes_per_s:
+        return constants.NVLINK4
+    switch = None
+    faster = printed / nvlink4_bytes_per_s
+    if faster > 1 and constants.NVLINK4.switch is not None:
+        # assumed to have grown with the rate
         switch = replace(
-            switch, bytes_per_s=faster * switch.bytes_per_s, low_latency=None
+            constants.NVLINK4.switch,
+            bytes_per_s=faster * constants.NVLINK4.switch.bytes_per_s,
+            low_latency=None,
         )
-    rate = constants.NVLINK_SHARE * printed / 2
     return replace(
         constants.NVLINK3,
-        bytes_per_s=rate,
+        bytes_per_s=constants.NVLINK_SHARE * printed / 2,
         low_latency=None,
-        switch=switch if faster > 1 else None,
+        switch=switch,
         name=direction,
         source="",
     )
@@ -219,24 +218,18 @@ def group_link(cluster: Cluster, ranks: int, stride: int) -> Link:
     lower of these together and the node's own link; the start of a hop is the mean of
     those inside and between nodes.
     """
-    inside = min(ranks, max(cluster.gpus_per_node // stride, 1))
-    nodes = -(-ranks // inside)
-    intra = (
-        cluster.inside
-        if cluster.torus is None
-        else _torus_link(cluster.inside, cluster.torus, inside, stride)
-    )
-    if (
-        cluster.gpu.vendor == "AMD"
-        and cluster.intra is None
-        and 1 < inside < cluster.gpus_per_node
-    ):
+    per_node = cluster.gpus_per_node
+    inside = min(ranks, max(per_node // stride, 1))
+    nodes = math.ceil(ranks / inside)
+    intra = cluster.inside
+    if cluster.torus is not None:
+        intra = _torus_link(intra, cluster.torus, inside, stride)
+    usual_amd = cluster.gpu.vendor == "AMD" and cluster.intra is None
+    if usual_amd and 1 < inside < per_node:
         # each GPU has a link of its own to every other
         # (data/published/interconnect_specs.csv, "all-to-all")
-        intra = replace(
-            intra,
-            bytes_per_s=intra.bytes_per_s * (inside - 1) / (cluster.gpus_per_node - 1),
-        )
+        share = (inside - 1) / (per_node - 1)
+        intra = replace(intra, bytes_per_s=share * intra.bytes_per_s)
     return intra if nodes == 1 else _mixed(intra, cluster.between, inside, nodes)
 
 
@@ -250,16 +243,17 @@ def _torus_link(link: Link, sides: tuple[int, ...], ranks: int, stride: int) -> 
     Austin et al. 2025, How to scale your model, part 3.
     """
     hops = 0.0
-    left = ranks
     axes = 0.0
+    left = ranks  # along the sides that are to come
     for side in reversed(sides):
         step = min(stride, side)
         extent = max(min(left, side // step), 1)
         if extent > 1:
-            axes += (1.0 if extent * step == side else 0.5) / step
+            closed = extent * step == side
+            axes += (1.0 if closed else 0.5) / step
             hops += (extent - 1) * step
-        stride = -(-stride // step) if step == side else 1
-        left = -(-left // extent)
+        stride = math.ceil(stride / step) if step == side else 1
+        left = math.ceil(left / extent)
     if ranks == 1 or not axes:
         return link
     return replace(
@@ -275,26 +269,22 @@ def _mixed(intra: Link, inter: Link, inside: int, nodes: int) -> Link:
 
     Source of the tree's hops: NVIDIA/nccl, src/graph/tuning.cc (commit 01afd20a).
     """
-    low = None
+    low_latency = None
     if intra.low_latency is not None and inter.low_latency is not None:
-        low = _mixed(intra.low_latency, inter.low_latency, inside, nodes)
-    rate = (
-        min(intra.bytes_per_s, inside * inter.bytes_per_s)
-        if inside > 1
-        else inter.bytes_per_s
-    )
+        low_latency = _mixed(intra.low_latency, inter.low_latency, inside, nodes)
+    rate = inside * inter.bytes_per_s
+    if inside > 1:
+        rate = min(rate, intra.bytes_per_s)
     start = max(intra.start_s, inter.start_s)
     ring = inter.alpha_s / inside + (1 - 1 / inside) * intra.alpha_s
     depth = (inside - 1) * intra.alpha_s + math.ceil(math.log2(nodes)) * inter.alpha_s
     tree = Link(
         depth / math.ceil(math.log2(inside * nodes)),
         rate,
-        low and low.tree,
+        None if low_latency is None else low_latency.tree,
         start_s=start,
     )
-    switch = (
-        None
-        if inter.switch is None
-        else Link(inter.switch.alpha_s, rate, start_s=start)
-    )
-    return Link(ring, rate, low, switch, start_s=start, tree=tree)
+    switch = None
+    if inter.switch is not None:
+        switch = Link(inter.switch.alpha_s, rate, start_s=start)
+    return Link(ring, rate, low_latency, switch, start_s=start, tree=tree)

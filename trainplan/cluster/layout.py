@@ -103,11 +103,9 @@ class Layout(Shown):
         """Ranks with the same experts; where none are apart, each tensor rank has a
         part of every expert.
         """
-        return (
-            self.replicas
-            if self.expert == 1
-            else self.replicas * self.tensor // self.expert
-        )
+        if self.expert == 1:
+            return self.replicas
+        return self.replicas * self.tensor // self.expert
 
     @property
     def sharded(self) -> int:
@@ -126,19 +124,19 @@ class Layout(Shown):
         """As the command line takes it: what isn't the default, and always tp; dp
         follows from the GPUs.
         """
-        values = {
-            name: getattr(self, field) for name, field in SHORT.items() if name != "dp"
-        }
-        shown = [
-            name
-            for name, value in values.items()
-            if name == "tp" or value != getattr(Layout, SHORT[name])
-        ]
-        return ",".join(f"{name}={values[name]}" for name in shown)
+        settings = []
+        for name, field in SHORT.items():
+            value = getattr(self, field)
+            default = getattr(Layout, field)
+            if name == "tp" or (name != "dp" and value != default):
+                settings.append(f"{name}={value}")
+        return ",".join(settings)
 
     def __str__(self) -> str:
-        parts = [f"{self.data} data x {self.tensor} tensor x {self.pipeline} pipeline"]
-        parts[0] += f" x {self.context} context" * (self.context > 1)
+        ranks = f"{self.data} data x {self.tensor} tensor x {self.pipeline} pipeline"
+        if self.context > 1:
+            ranks += f" x {self.context} context"
+        parts = [ranks]
         if self.expert > 1:
             parts.append(f"{self.expert} expert ranks")
         if self.schedule != "1F1B":
@@ -146,23 +144,27 @@ class Layout(Shown):
         if self.interleave > 1:
             parts.append(f"{self.interleave} chunks a rank")
         if self.zero:
-            parts.append("ZeRO-3 (FSDP)" if self.zero == 3 else f"ZeRO-{self.zero}")
-            parts[-1] += f" in groups of {self.shard}" * (self.shard is not None)
-        parts += [f"micro-batch {self.micro_batch}", f"recompute {self.recompute}"]
-        parts += ["optimizer offloaded"] * self.offload
+            zero = "ZeRO-3 (FSDP)" if self.zero == 3 else f"ZeRO-{self.zero}"
+            groups = "" if self.shard is None else f" in groups of {self.shard}"
+            parts.append(zero + groups)
+        parts.append(f"micro-batch {self.micro_batch}")
+        parts.append(f"recompute {self.recompute}")
+        if self.offload:
+            parts.append("optimizer offloaded")
         return ", ".join(parts)
 
 
 def divisors(number: int) -> list[int]:
     """All divisors of a number, ascending."""
-    small = [one for one in range(1, int(number**0.5) + 1) if number % one == 0]
-    return sorted({*small, *(number // one for one in small)})
+    small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
 
 
 def _nearest(number: int, choices: list[int]) -> str:
-    below = [one for one in choices if one < number]
-    above = [one for one in choices if one > number]
-    return " or ".join(f"{one:,}" for one in (*below[-1:], *above[:1]))
+    """The choices next to a number, which is none of them; `choices` ascend."""
+    below = [choice for choice in choices if choice < number]
+    above = [choice for choice in choices if choice > number]
+    return " or ".join(f"{choice:,}" for choice in (*below[-1:], *above[:1]))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -175,21 +177,17 @@ def stage_layers(layers: int, pipeline: int, interleave: int) -> tuple[int, ...]
     Qi et al. 2024, section 5). Where neither divides, some chunks have a layer more
     than others: those of the inner stages first.
     """
-    slots = pipeline * interleave
-    if layers % slots == 0:
+    chunks = pipeline * interleave
+    if layers % chunks == 0:
         return (layers // pipeline,) * pipeline
-    if (
-        pipeline > 1
-        and (layers + 2) % slots == 0
-        and layers + 2 >= 2 * slots // interleave
-    ):
+    if pipeline > 1 and (layers + 2) % chunks == 0 and layers + 2 >= 2 * pipeline:
         inner = (layers + 2) // pipeline
         return (inner - 1, *(inner,) * (pipeline - 2), inner - 1)
-    if slots > layers:
+    if chunks > layers:
         return None
-    sizes = [layers // slots * interleave] * pipeline
+    sizes = [layers // chunks * interleave] * pipeline
     order = [*range(1, pipeline - 1), 0, pipeline - 1]
-    for i in range(layers % slots):
+    for i in range(layers % chunks):
         sizes[order[i % pipeline]] += 1
     return tuple(sizes)
 
@@ -239,30 +237,26 @@ def _wrong_count(cluster: Cluster, layout: Layout) -> str:
 
 def _indivisible(model: Transformer, layout: Layout) -> str:
     tensor = layout.tensor
-    ranks = layout.replicas
-    heads = model.key_value_heads
-    for name, part, whole, what in (
-        ("tensor", tensor, model.heads, f"{model.heads} heads"),
-        (
-            "tensor",
-            tensor if tensor % heads else 1,
-            heads,
-            f"{heads} key and value heads, or to be divided by them",
-        ),
-        (
-            "expert",
-            layout.expert,
-            ranks * tensor,
-            f"{ranks * tensor} data, context and tensor ranks",
-        ),
+    heads = model.heads
+    kv_heads = model.key_value_heads
+    replicas = layout.replicas
+    ranks = replicas * tensor
+    tensor_of_kv = tensor if tensor % kv_heads else 1
+    either_way = f"{kv_heads} key and value heads, or to be divided by them"
+    # a field, its value, and what that must divide, as a number and in words
+    conditions = (
+        ("tensor", tensor, heads, f"{heads} heads"),
+        ("tensor", tensor_of_kv, kv_heads, either_way),
+        ("expert", layout.expert, ranks, f"{ranks} data, context and tensor ranks"),
         ("expert", layout.expert, model.experts or 1, f"{model.experts} experts"),
-        ("shard", layout.shard or 1, ranks, f"{ranks} data and context ranks"),
+        ("shard", layout.shard or 1, replicas, f"{replicas} data and context ranks"),
         ("context", layout.context, model.seq, f"{model.seq:,} tokens"),
-    ):
-        if whole % part:
+    )
+    for field, value, whole, words in conditions:
+        if whole % value:
             return (
-                f"Expected {name} to divide the {what}, got {part}. The nearest:"
-                f" {_nearest(part, divisors(whole))}."
+                f"Expected {field} to divide the {words}, got {value}. The nearest:"
+                f" {_nearest(value, divisors(whole))}."
             )
     return ""
 
@@ -271,15 +265,37 @@ def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) ->
     """Why a layout can't be, with the nearest that can, as a sentence; empty where it
     can.
     """
-    pipeline = layout.pipeline
-    data = layout.data
-    chunks = layout.interleave
-    if (
-        reason := _indivisible(model, layout)
+    reason = (
+        _indivisible(model, layout)
         or _wrong_count(cluster, layout)
         or why_not_in(model, layout, layout.software.library)
-    ):
+        or _wrong_stages(model, layout)
+    )
+    if reason:
         return reason
+    data = layout.data
+    per_step = data * layout.micro_batch
+    if batch % per_step:
+        down = batch // per_step * per_step
+        near = f"{down:,} or {down + per_step:,}" if down else f"{per_step:,}"
+        return (
+            f"Expected a batch that {data:,} data ranks x micro-batch"
+            f" {layout.micro_batch} = {per_step:,} divide, got {batch:,}. The nearest:"
+            f" {near}."
+        )
+    microbatches = layout.microbatches(batch)
+    if layout.interleave > 1 and microbatches % layout.pipeline:
+        return (
+            f"Expected micro-batches in multiples of the {layout.pipeline} stages for"
+            f" an interleaved schedule, got {microbatches}. Use interleave = 1, or"
+            " another batch."
+        )
+    return ""
+
+
+def _wrong_stages(model: Transformer, layout: Layout) -> str:
+    pipeline = layout.pipeline
+    chunks = layout.interleave
     if layers_of_stages(model, pipeline, chunks, layout.software) is None:
         return (
             f"Expected a layer or more in each of {pipeline} stages x {chunks} chunks,"
@@ -304,20 +320,5 @@ def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) ->
         return (
             "Expected one chunk a rank without a pipeline, got interleave above 1. Use"
             " pipeline > 1."
-        )
-    per_step = data * layout.micro_batch
-    if batch % per_step:
-        down = batch // per_step * per_step
-        near = f"{down:,} or {down + per_step:,}" if down else f"{per_step:,}"
-        return (
-            f"Expected a batch that {data:,} data ranks x micro-batch"
-            f" {layout.micro_batch} = {per_step:,} divide, got {batch:,}. The nearest:"
-            f" {near}."
-        )
-    if chunks > 1 and layout.microbatches(batch) % pipeline:
-        return (
-            f"Expected micro-batches in multiples of the {pipeline} stages for an"
-            f" interleaved schedule, got {layout.microbatches(batch)}. Use interleave ="
-            " 1, or another batch."
         )
     return ""

@@ -15,7 +15,8 @@ from trainplan.csv_tables import rows
 if TYPE_CHECKING:
     from trainplan.cluster.layout import Layout
 
-_RELATIONS = ("multiple of ", "divisor of ")
+_MULTIPLE = "multiple of "
+_DIVISOR = "divisor of "
 
 
 class Rule(NamedTuple):
@@ -35,32 +36,38 @@ class Rule(NamedTuple):
 
     def breaks(self, model: Transformer, layout: Layout) -> bool:
         """Whether a layout of a model is one that the library doesn't run."""
-        for field, value in self.where:
-            held = _value(model, layout, field)
-            if str(held) != value if value else (held or 0) <= 1:
-                return False
-        held = _value(model, layout, self.field)
-        if self.factors:
-            product = math.prod(
-                _value(model, layout, factor) for factor in self.factors
-            )
-            return bool(
-                held % product
-                if self.row["allowed"].startswith(_RELATIONS[0])
-                else product % held
-            )
-        return str(held) not in self.allowed
+        if not all(_holds(model, layout, *condition) for condition in self.where):
+            return False
+        value = _value(model, layout, self.field)
+        if not self.factors:
+            return str(value) not in self.allowed
+        product = math.prod(_value(model, layout, factor) for factor in self.factors)
+        if self.row["allowed"].startswith(_MULTIPLE):
+            return bool(value % product)
+        return bool(product % value)
 
     def __str__(self) -> str:
         allowed = self.row["allowed"] if self.factors else " or ".join(self.allowed)
-        where = " and ".join(
+        text = f"{self.field} = {allowed}"
+        if not self.where:
+            return text
+        conditions = " and ".join(
             f"{field} = {value}" if value else f"{field} above 1"
             for field, value in self.where
         )
-        return f"{self.field} = {allowed}{f' with {where}' * bool(where)}"
+        return f"{text} with {conditions}"
+
+
+def _holds(model: Transformer, layout: Layout, field: str, value: str) -> bool:
+    """Whether a field has a value, or where that is empty is above 1."""
+    actual = _value(model, layout, field)
+    if value:
+        return str(actual) == value
+    return (actual or 0) > 1
 
 
 def _value(model: Transformer, layout: Layout, name: str) -> Any:
+    """A number as it is written, or a field of a layout or of its model."""
     if name.isdigit():
         return int(name)
     return getattr(layout if hasattr(layout, name) else model, name)
@@ -71,20 +78,20 @@ def rules(library: str) -> tuple[Rule, ...]:
     """The rules of a library in data/libraries.csv; none of "", a
     program of one's own.
     """
-    found = []
-    for row in rows("libraries"):
-        if row["library"] == library:
-            allowed = tuple(row["allowed"].split())
-            related = row["allowed"].startswith(_RELATIONS)
-            factors = row["allowed"].split(" of ")[1].split(" x ") if related else []
-            where = tuple(
-                (field, value)
-                for field, _, value in (
-                    one.partition("=") for one in row["where"].split()
-                )
-            )
-            found.append(Rule(row, row["field"], allowed, tuple(factors), where))
-    return tuple(found)
+    return tuple(_rule(row) for row in rows("libraries") if row["library"] == library)
+
+
+def _rule(row: Mapping[str, str]) -> Rule:
+    allowed = row["allowed"]
+    factors: list[str] = []
+    if allowed.startswith((_MULTIPLE, _DIVISOR)):
+        _, product = allowed.split(" of ")
+        factors = product.split(" x ")
+    where = []
+    for condition in row["where"].split():
+        field, _, value = condition.partition("=")
+        where.append((field, value))
+    return Rule(row, row["field"], tuple(allowed.split()), tuple(factors), tuple(where))
 
 
 @functools.cache
@@ -111,12 +118,13 @@ def why_not_in(model: Transformer, layout: Layout, library: str) -> str:
     """Why a library can't run a layout, and which ones can, as a sentence; empty where
     it can.
     """
-    if (rule := broken_rule(model, layout, library)) is None:
+    rule = broken_rule(model, layout, library)
+    if rule is None:
         return ""
     others = ", ".join(running(model, layout)) or "none"
     source = f"{rule.row['version']} ({rule.row['source']})"
-    got = (
-        f"got {_value(model, layout, rule.field)}. Known libraries that run this"
-        f" layout: {others}."
+    value = _value(model, layout, rule.field)
+    return (
+        f"Expected {rule} in {library} {source}, got {value}. Known libraries that run"
+        f" this layout: {others}."
     )
-    return f"Expected {rule} in {library} {source}, {got}"

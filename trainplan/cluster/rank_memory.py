@@ -43,11 +43,14 @@ def block_kept_bytes(share: RankShare, recompute: str) -> float:
         return e * tokens * model.hidden / share.sequence_split
     # the inputs of two norms and of two products, and a mask of one byte an element
     # after each of the two outputs
-    whole = tokens * model.hidden * (4 * e + 2 * model.dropout) / share.sequence_split
+    masks = 2 if model.dropout else 0
+    whole = tokens * model.hidden * (4 * e + masks) / share.sequence_split
     # SwiGLU in one kernel keeps the gate, the other factor and their product, in two
     # SiLU of the gate too (which "half" recomputes); GELU its input and its output
-    eager = not share.layout.software.fused and recompute != "half"
-    inner = (3 + eager if model.gated else 2) * model.used_inner
+    inner = 2 * model.used_inner
+    if model.gated:
+        eager = not share.layout.software.fused and recompute != "half"
+        inner = (4 if eager else 3) * model.used_inner
     routed = 0.0  # what experts were sent, and what they returned
     if model.experts:
         routed = 2 * model.top_k * model.hidden * (model.capacity or 1)
@@ -64,10 +67,10 @@ def block_kept_bytes(share: RankShare, recompute: str) -> float:
         # a float32 log-sum-exp for each row (Dao et al. 2022)
         scores = 4 * tokens * model.heads / t
     elif recompute == "none":
-        scores = (
-            tokens * model.heads * model.seq * (2 * e + 1 if model.dropout else e) / t
-        )
-    return (whole + split) / (2 if recompute == "half" else 1) + scores
+        score_bytes = 2 * e + 1 if model.dropout else e
+        scores = tokens * model.heads * model.seq * score_bytes / t
+    kept_share = 1 / 2 if recompute == "half" else 1
+    return kept_share * (whole + split) + scores
 
 
 def in_flight(layout: Layout, stage: int, microbatches: int) -> float:
@@ -87,7 +90,8 @@ def in_flight(layout: Layout, stage: int, microbatches: int) -> float:
         return min(p, microbatches)
     if v == 1:
         return min(p - stage, microbatches)
-    return min(p * (v - 1) + 2 * (p - 1 - stage) + 1, microbatches * v) / v
+    chunks = p * (v - 1) + 2 * (p - 1 - stage) + 1
+    return min(chunks, microbatches * v) / v
 
 
 def stage_memory(share: RankShare, stage: int) -> dict[str, float]:
@@ -96,66 +100,70 @@ def stage_memory(share: RankShare, stage: int) -> dict[str, float]:
     """
     layout = share.layout
     kind = share.kind
-    layers = share.layers[stage]
+    software = layout.software
     params, in_experts = share.stage_params(stage)
     parts = layout.sharded
     expert_parts = min(layout.sharded, layout.same_experts)
 
     def held(level: int) -> float:
         """Parameters of which this GPU holds what ZeRO splits from a level on."""
-        return (
-            params / parts + in_experts / expert_parts
-            if layout.zero >= level
-            else params + in_experts
-        )
+        if layout.zero >= level:
+            return params / parts + in_experts / expert_parts
+        return params + in_experts
 
     kept = (
         in_flight(layout, stage, share.microbatches)
-        * layers
+        * share.layers[stage]
         * block_kept_bytes(share, layout.recompute)
     )
     if layout.recompute != "none":  # the block that is being recomputed is held in full
         kept += block_kept_bytes(share, "none")
-    loss = 0.0
-    if stage == layout.pipeline - 1:
-        # logits in float32; in eager PyTorch those in 16 bit and a gradient stay beside
-        # them
-        logit_bytes = 4 if layout.software.fused_loss else 8 + 2 * kind.activation_bytes
-        width = (
-            share.model.vocab * logit_bytes
-            + 2 * kind.activation_bytes * share.model.hidden
-        )
-        loss = share.tokens * width / layout.tensor
-    gathered = 0.0
-    if layout.zero == 3 and layout.replicas > 1:
-        # weights of this block and of those gathered ahead, or of all where they stay,
-        # and one block's gradient; where weights stay, gradients are summed whole and
-        # scattered after the last micro-batch (FSDP2's set_requires_gradient_sync)
-        block = (params + in_experts) / max(layers, 1)
-        reshard = layout.software.reshard
-        blocks = (
-            min(1 + layout.prefetch, layers)
-            if reshard and layout.reshard_after_forward
-            else layers
-        )
-        summed = 1 if reshard or share.microbatches == 1 else layers
-        gathered = block * (
-            blocks * kind.param_bytes + share.trained * summed * kind.gradient_bytes
-        )
-    on_gpu = share.trained * (0 if layout.offload else 1)
-    copies = layout.software.gradient_copies if layout.replicas > 1 else 0
+    gathered = _gathered_bytes(share, stage)
+    on_gpu = 0.0 if layout.offload else share.trained
+    copies = software.gradient_copies if layout.replicas > 1 else 0
+    state_bytes = kind.state_bytes * optimizer_states(layout.optimizer)
     return {
         "parameters": held(3) * kind.param_bytes,
         "gradients": share.trained * held(2) * (kind.gradient_bytes + copies),
         "float32 master weights": on_gpu * held(1) * kind.master_bytes,
-        "optimizer state": (
-            on_gpu * held(1) * kind.state_bytes * optimizer_states(layout.optimizer)
-        ),
+        "optimizer state": on_gpu * held(1) * state_bytes,
         "kept for the backward pass": kept,
-        "logits and loss": loss,
+        "logits and loss": _loss_bytes(share) if stage == layout.pipeline - 1 else 0.0,
         "gathered for a moment": gathered,
-        "fragments": layout.software.fragments * (kept + gathered),
+        "fragments": software.fragments * (kept + gathered),
     }
+
+
+def _loss_bytes(share: RankShare) -> float:
+    """Bytes of the last stage's logits and loss."""
+    model = share.model
+    e = share.kind.activation_bytes
+    # logits in float32; in eager PyTorch those in 16 bit and a gradient stay beside
+    # them
+    logit_bytes = 4 if share.layout.software.fused_loss else 8 + 2 * e
+    token_bytes = model.vocab * logit_bytes + 2 * e * model.hidden
+    return share.tokens * token_bytes / share.layout.tensor
+
+
+def _gathered_bytes(share: RankShare, stage: int) -> float:
+    """Bytes that ZeRO-3 gathers: weights of the block that is computed and of those
+    gathered ahead, or of all where they stay, and one block's gradient.
+
+    Where weights stay, gradients are summed whole and scattered after the last
+    micro-batch (FSDP2's set_requires_gradient_sync).
+    """
+    layout = share.layout
+    kind = share.kind
+    if layout.zero < 3 or layout.replicas == 1:
+        return 0.0
+    layers = share.layers[stage]
+    block = sum(share.stage_params(stage)) / max(layers, 1)
+    reshard = layout.software.reshard
+    given_up = reshard and layout.reshard_after_forward
+    blocks = min(1 + layout.prefetch, layers) if given_up else layers
+    summed = 1 if reshard or share.microbatches == 1 else layers
+    gradient_bytes = share.trained * summed * kind.gradient_bytes
+    return block * (blocks * kind.param_bytes + gradient_bytes)
 
 
 def memory(share: RankShare) -> dict[str, float]:
@@ -165,5 +173,8 @@ def memory(share: RankShare) -> dict[str, float]:
     # of the inner stages the first, which has as many layers as any, is the fullest:
     # later ones hold fewer micro-batches
     last = share.layout.pipeline - 1
-    held = [stage_memory(share, stage) for stage in sorted({0, min(1, last), last})]
-    return max(held, key=lambda purposes: sum(purposes.values()))
+    stages = sorted({0, min(1, last), last})
+    return max(
+        (stage_memory(share, stage) for stage in stages),
+        key=lambda purposes: sum(purposes.values()),
+    )

@@ -57,23 +57,23 @@ class RankShare:
         stages. Dense blocks before those with experts are the first stage's.
         """
         model = self.model
-        p = self.layout.pipeline
+        layout = self.layout
+        layers = self.layers[stage]
         ends = 0
         if stage == 0:
-            ends += model.embedding_params
-        if stage == p - 1:
-            ends += model.head_params + (
-                model.vocab * model.hidden if p > 1 and not model.gated else 0
-            )
+            dense = min(model.dense, layers)
+            layers -= dense
+            ends += model.embedding_params + dense * model.dense_params
+        if stage == layout.pipeline - 1:
+            ends += model.head_params
+            if layout.pipeline > 1 and not model.gated:
+                ends += model.vocab * model.hidden
+            # of the blocks that predict ahead what they have more than others
             ends += model.ahead_params - model.ahead * model.block_params
-        copies = 2 if self.layout.schedule == "DualPipe" else 1
+        copies = 2 if layout.schedule == "DualPipe" else 1
         others, in_experts = self.block_params
-        layers = self.layers[stage]
-        dense = min(model.dense, self.layers[0]) if stage == 0 else 0
-        layers -= dense
-        ends += dense * model.dense_params
         return (
-            copies * (layers * others + ends / self.layout.tensor),
+            copies * (layers * others + ends / layout.tensor),
             copies * layers * in_experts,
         )
 

@@ -12,6 +12,7 @@ table.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -60,7 +61,8 @@ class Rates:
         """
         flop = 2.0 * m * n * k * times
         slowed = (1 + self.wave / (m * n * times)) * (1 + self.fill_k / k)
-        moved = (m * n + m * k + n * k) * times * element_bytes + m * n * added_bytes
+        elements = (m * n + m * k + n * k) * times
+        moved = elements * element_bytes + m * n * added_bytes
         return max(flop * slowed / self.matmul_flop_per_s, moved / self.bytes_per_s)
 
 
@@ -83,46 +85,47 @@ def best_share(device: Device, dtype: str) -> float:
     achievable matmul FLOP/s. For TPUs the one that was published, of v5e: all
     generations have matrix units of its kind.
     """
+    printed_dtype = _PUBLISHED_DTYPES.get(dtype, dtype)
     rows = [
-        row
-        for row in published("matmul_efficiency")
-        if row["dtype"] == _PUBLISHED_DTYPES.get(dtype, dtype)
+        row for row in published("matmul_efficiency") if row["dtype"] == printed_dtype
     ]
-    if device.vendor == "Google" and (
-        tpus := [_share(row) for row in rows if " TPU " in row["gpu"]]
-    ):
-        return max(tpus)
+    if device.vendor == "Google":
+        tpu_shares = [_share(row) for row in rows if " TPU " in row["gpu"]]
+        if tpu_shares:
+            return max(tpu_shares)
     rows = [row for row in rows if "MAMF" in row["source"]]
+    for row in rows:
+        if _is_of(row, device):
+            return _share(row)
+    shares = sorted(_share(row) for row in rows)
+    return shares[len(shares) // 2] if shares else 0.8
+
+
+def _is_of(row: Mapping[str, str], device: Device) -> bool:
+    """Whether a row of matmul_efficiency.csv is of a device: its model and its form."""
     words = device.name.casefold().split()
-    model = words[0]
-    form = next((word[:3] for word in words if word[:3] in ("sxm", "pci")), "sxm")
-    ours = [
-        _share(r)
-        for r in rows
-        if f" {model} " in f" {r['gpu'].casefold()} " and form in r["gpu"].casefold()
-    ]
-    shares = sorted(map(_share, rows))
-    if ours:
-        return ours[0]
-    if shares:
-        return shares[len(shares) // 2]
-    return 0.8
+    form = "sxm"
+    for word in words:
+        if word.startswith(("sxm", "pci")):
+            form = word[:3]
+            break
+    gpu = row["gpu"].casefold()
+    return f" {words[0]} " in f" {gpu} " and form in gpu
 
 
 def _share(row: Mapping[str, str]) -> float:
-    return float(row["achieved_tflops"]) * TERA / (float(row["peak_tflops"]) * TERA)
+    return float(row["achieved_tflops"]) / float(row["peak_tflops"])
 
 
 def _power_share(device: Device, constants: Constants) -> float:
     """Share of its best rate that a device keeps whose power, for its peak in 16 bit,
     is less than an A100's.
     """
-    top = device.peaks.get("bfloat16") or device.peaks.get("float16")
-    if device.tdp_w is None or top is None:
+    peak = device.peaks.get("bfloat16") or device.peaks.get("float16")
+    if device.tdp_w is None or peak is None:
         return 1.0
-    return float(
-        min(device.tdp_w / top / A100_WATTS_PER_FLOP_PER_S, 1.0) ** constants.power
-    )
+    watts_share = min(device.tdp_w / peak / A100_WATTS_PER_FLOP_PER_S, 1.0)
+    return float(watts_share**constants.power)
 
 
 @functools.cache
@@ -130,34 +133,28 @@ def rates(device: Device, dtype: str, constants: Constants = CONSTANTS) -> Rates
     """The Rates of a device for a dtype of the catalogue. Raises LayoutError where its
     peak or bandwidth is unknown.
     """
-    top = device.peaks.get(dtype)
+    peak = device.peaks.get(dtype)
     bandwidth = device.bandwidth_bytes_per_s
-    if top is None or bandwidth is None:
-        lacking = f"peak in {dtype}" if top is None else "memory bandwidth"
+    if peak is None or bandwidth is None:
+        lacking = f"peak in {dtype}" if peak is None else "memory bandwidth"
         raise LayoutError(
             f"Expected a device with a known {lacking}, got {device.name}. Choose"
             " another device or dtype."
         )
     power = _power_share(device, constants)
-    matmul = constants.sustained * best_share(device, dtype) * top * power
-    vector = device.vector_flop_per_s.get("float32", 10 * TERA)
+    matmul = constants.sustained * best_share(device, dtype) * peak * power
     sms = device.sms or 100
-    # 32 bit has a lower peak
-    sixteen = min(
-        device.peaks.get("bfloat16") or device.peaks.get("float16") or top, top
-    )
-    ampere = power * min(
-        sixteen, sms * (device.boost_hz or 1e20) * AMPERE_FLOP_PER_CLOCK
-    )
-    attention = (
-        constants.flash1 * ampere,
-        constants.flash2 * ampere,
-        constants.flash3 * power * sixteen,
-    )
+    peak_16 = device.peaks.get("bfloat16") or device.peaks.get("float16") or peak
+    peak_16 = min(peak_16, peak)  # 32 bit has a lower one
+    clock_hz = device.boost_hz or math.inf
+    ampere = power * min(peak_16, sms * clock_hz * AMPERE_FLOP_PER_CLOCK)
+    flash1 = constants.flash1 * ampere
+    flash2 = constants.flash2 * ampere
+    flash3 = max(flash2, constants.flash3 * power * peak_16)
     return Rates(
         matmul_flop_per_s=matmul,
-        attention_flop_per_s=(*attention[:2], max(attention[1:])),
-        vector_flop_per_s=vector,
+        attention_flop_per_s=(flash1, flash2, flash3),
+        vector_flop_per_s=device.vector_flop_per_s.get("float32", 10 * TERA),
         bytes_per_s=constants.bandwidth * bandwidth,
         wave=constants.wave * sms * TILE,
         fill_k=constants.fill_s * matmul / sms / (2 * TILE),

@@ -61,20 +61,23 @@ def goodput(
     save takes little of the time between failures. Sources: Young 1974, Communications
     of the ACM 17(9); Daly 2006, equation 37.
     """
-    mean = 3600 * gpu_hours_between / gpus
+    between_s = 3600 * gpu_hours_between / gpus
     if interval_s is None:
-        small = save_s / (2 * mean)
-        best = (
-            math.sqrt(2 * save_s * mean) * (1 + math.sqrt(small) / 3 + small / 9)
-            - save_s
-        )
-        interval_s = best if small < 1 else mean
-    # beyond which no float holds how seldom work lasts
-    apart = min((interval_s + save_s) / mean, 700)
-    share = interval_s / mean * math.exp(-restart_s / mean) / math.expm1(apart)
-    return Goodput(
-        interval_s, mean, save_s, restart_s, share, share * save_s / interval_s
-    )
+        interval_s = _best_interval_s(save_s, between_s)
+    # beyond 700 no float holds how seldom work lasts
+    apart = min((interval_s + save_s) / between_s, 700)
+    survived = math.exp(-restart_s / between_s)
+    share = interval_s / between_s * survived / math.expm1(apart)
+    saving = share * save_s / interval_s
+    return Goodput(interval_s, between_s, save_s, restart_s, share, saving)
+
+
+def _best_interval_s(save_s: float, between_s: float) -> float:
+    small = save_s / (2 * between_s)
+    if small >= 1:
+        return between_s
+    young = math.sqrt(2 * save_s * between_s)
+    return young * (1 + math.sqrt(small) / 3 + small / 9) - save_s
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,22 +96,21 @@ class Bill(Shown):
     kwh: float | None
 
     def __str__(self) -> str:
-        low, high = (
-            significant(self.gpu_hours * bound / self.step.seconds)
-            for bound in self.step.interval_s
-        )
-        parts = [
+        low_s, high_s = self.step.interval_s
+        low = significant(self.gpu_hours * low_s / self.step.seconds)
+        high = significant(self.gpu_hours * high_s / self.step.seconds)
+        text = (
             f"{significant(self.gpu_hours)} GPU hours ({low} to {high}),"
             f" {significant(self.days)} days"
-        ]
-        parts += [f"{significant(self.usd / 1e6)} million US$"] * (self.usd > 0)
-        parts += [] if self.kwh is None else [format_si(1000 * self.kwh, "Wh")]
-        return (
-            ", ".join(parts)
-            + " (calculated)"
-            + "; but " * bool(self.step.outside)
-            + "; ".join(self.step.outside)
         )
+        if self.usd > 0:
+            text += f", {significant(self.usd / 1e6)} million US$"
+        if self.kwh is not None:
+            text += f", {format_si(1000 * self.kwh, 'Wh')}"
+        text += " (calculated)"
+        if self.step.outside:
+            text += f"; but {'; '.join(self.step.outside)}"
+        return text
 
 
 @checked(error=LayoutError)
@@ -127,12 +129,7 @@ def bill(
             f"Expected goodput of at most 1, a share of the time, got {goodput:g}."
         )
     days = step.train_s(tokens) / goodput / 86_400
+    gpu_hours = 24 * days * step.cluster.gpus
     watts = step.cluster.gpu.tdp_w
-    hours = 24 * days * step.cluster.gpus
-    return Bill(
-        step,
-        days,
-        hours,
-        hours * usd_per_gpu_hour,
-        None if watts is None else hours * watts / 1000,
-    )
+    kwh = None if watts is None else gpu_hours * watts / 1000
+    return Bill(step, days, gpu_hours, gpu_hours * usd_per_gpu_hour, kwh)

@@ -10,8 +10,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from trainplan.arguments import Count, Dtype, Number, checked, unjudged
 from trainplan.cluster.constants import MEDIAN_LEFT_OUT
@@ -32,14 +33,51 @@ from trainplan.units import format_bytes
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _LONG = 16_384  # tokens a sequence, from which context ranks are tried
 _SHORT = 2048  # tokens of a context rank at least
-# the first seven fields of a Layout
-_Settings = tuple[int, int, int, int, int, int, str]
 NOT_SEARCHED = (
     "tensor ranks in several nodes, sequence parallelism off, micro-batches that"
     " aren't powers of two or are above 64, chunks of different sizes, schedules other"
     " than 1F1B, groups that shard among themselves, offloading, and context ranks"
     f" below {_LONG:,} tokens a sequence or {_SHORT:,} a rank"
 )
+
+
+class _Choice(NamedTuple):
+    """The fields of a Layout that a search chooses or is told. Most are never made into
+    one, which takes longer.
+    """
+
+    data: int
+    tensor: int
+    pipeline: int
+    context: int
+    expert: int
+    interleave: int
+    zero: int
+    recompute: str
+    micro_batch: int
+    dtype: str
+    optimizer: str
+    software: Software
+
+    def layout(self) -> Layout:
+        return unjudged(Layout, **self._asdict())
+
+
+# what the work of a micro-batch depends on, in all stages together
+_work_key = attrgetter("tensor", "context", "expert", "micro_batch", "recompute")
+# what the bytes of STATES depend on
+_states_key = attrgetter(
+    "data", "tensor", "pipeline", "interleave", "zero", "context", "expert"
+)
+
+
+class _TimedLayout(NamedTuple):
+    """A layout that fits, in the order of preference: by its time, then its memory."""
+
+    seconds: float
+    n_bytes: float
+    number: int  # which no two share, so that layouts are never compared
+    layout: Layout
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,18 +109,17 @@ class BestLayout(ShownAsTable):
         """Why the others were rejected, which ones are as good, and what wasn't
         searched.
         """
-        out = "; ".join(
+        rejected = "; ".join(
             f"{count:,} {reason}" for reason, count in self.rejected.items()
         )
         library = self.layout.software.library
-        which = (
-            f"what {library} {versions()[library]} runs"
-            if library
-            else "what a program of one's own could do"
-        )
+        if library:
+            searched = f"what {library} {versions()[library]} runs"
+        else:
+            searched = "what a program of one's own could do"
         return (
-            f"Searched: {which}.",
-            f"Rejected of {self.tried:,} layouts: {out or 'none'}.",
+            f"Searched: {searched}.",
+            f"Rejected of {self.tried:,} layouts: {rejected or 'none'}.",
             (
                 f"Layouts slower by less than {MEDIAN_LEFT_OUT:.0%}, the model's median"
                 f" error, which it can't tell from the fastest: {self.alike:,}."
@@ -101,49 +138,60 @@ class BestLayout(ShownAsTable):
 
 def _shapes(
     model: Transformer, cluster: Cluster, software: Software
-) -> Iterator[tuple[int, int, int, int]]:
+) -> Iterator[Layout]:
     """Data, tensor, pipeline and context ranks that the library runs: tensor inside a
     node, a divisor of the heads.
     """
-    ruled = [
+    shape_rules = [
         rule
         for rule in rules(software.library)
         if rule.field in ("tensor", "pipeline", "context", "seq")
     ]
     for tensor in divisors(cluster.gpus_per_node):
-        kv = model.key_value_heads
-        if (
-            model.heads % tensor
-            or (kv % tensor and tensor % kv)
-            or cluster.gpus % tensor
-        ):
+        kv_heads = model.key_value_heads
+        if model.heads % tensor or cluster.gpus % tensor:
+            continue
+        if kv_heads % tensor and tensor % kv_heads:
             continue
         for pipeline in divisors(cluster.gpus // tensor):
-            if pipeline <= model.layers + 2:
-                rest = cluster.gpus // tensor // pipeline
-                for context in (
-                    divisors(math.gcd(rest, model.seq)) if model.seq >= _LONG else (1,)
-                ):
-                    if context > 1 and model.seq < _SHORT * context:
-                        break
-                    shape = unjudged(
-                        Layout, rest // context, tensor, pipeline, context=context
-                    )
-                    if not any(rule.breaks(model, shape) for rule in ruled):
-                        yield shape.data, tensor, pipeline, context
+            if pipeline > model.layers + 2:
+                break
+            replicas = cluster.gpus // tensor // pipeline
+            for context in _contexts(model, replicas):
+                shape = unjudged(
+                    Layout, replicas // context, tensor, pipeline, context=context
+                )
+                if not any(rule.breaks(model, shape) for rule in shape_rules):
+                    yield shape
+
+
+def _contexts(model: Transformer, replicas: int) -> list[int]:
+    """How many context ranks may share a sequence: one, or more where it is long."""
+    if model.seq < _LONG:
+        return [1]
+    return [
+        context
+        for context in divisors(math.gcd(replicas, model.seq))
+        if context == 1 or model.seq >= _SHORT * context
+    ]
 
 
 def _chunks(model: Transformer, pipeline: int, software: Software) -> list[int]:
     """Chunks a rank of which all have as many layers, or the outer two one fewer; one
     chunk where none do.
     """
-    some = range(1, (model.layers + 2) // pipeline + 1) if pipeline > 1 else range(1, 2)
+    most = (model.layers + 2) // pipeline if pipeline > 1 else 1
     even = [
-        v
-        for v in some
-        if any((model.layers + ends) % (pipeline * v) == 0 for ends in (0, 2))
+        chunks
+        for chunks in range(1, most + 1)
+        if model.layers % (pipeline * chunks) == 0
+        or (model.layers + 2) % (pipeline * chunks) == 0
     ]
-    return [v for v in even or [1] if layers_of_stages(model, pipeline, v, software)]
+    return [
+        chunks
+        for chunks in even or [1]
+        if layers_of_stages(model, pipeline, chunks, software)
+    ]
 
 
 def even_batch(
@@ -155,93 +203,117 @@ def even_batch(
     Of that every data rank has two sequences or more, where some layout has so few data
     ranks; it is the same batch where half as many divide that already.
     """
-    shapes = _shapes(model, cluster, software)
     ranks = sorted(
-        {data for data, _, pipeline, _ in shapes if _chunks(model, pipeline, software)}
+        {
+            shape.data
+            for shape in _shapes(model, cluster, software)
+            if _chunks(model, shape.pipeline, software)
+        }
     )
     more = max((data for data in ranks if 2 * data <= batch), default=ranks[0])
     most = max((data for data in ranks if batch % data == 0), default=0)
-    return most, batch if 2 * most >= more else max(round(batch / more), 1) * more
+    if 2 * most >= more:
+        return most, batch
+    return most, max(round(batch / more), 1) * more
 
 
-def _layouts(
+def _choices(
     model: Transformer,
     cluster: Cluster,
     batch: int,
-    fixed: Mapping[str, Any],
+    common: Mapping[str, Any],
     rejected: Counter[str],
-) -> Iterator[tuple[_Settings, Mapping[str, Any]]]:
+) -> Iterator[_Choice]:
     """Layouts that divide model, cluster and batch, and that the library of
-    `fixed["software"]` runs.
-
-    Not yet made, as most never are: what a Layout is made of by position, and by name.
+    `common["software"]` runs; `common` is what all share.
     """
-    software = fixed["software"]
-    recomputes = [
-        one for one in RECOMPUTES if not (one == "selective" and model.fused_attention)
-    ]
-    for data, tensor, pipeline, context in _shapes(model, cluster, software):
-        if batch % data:
+    software = common["software"]
+    for shape in _shapes(model, cluster, software):
+        if batch % shape.data:
             rejected["whose data ranks don't divide the batch"] += 1
             continue
-        sizes = [size for size in _MICRO_BATCHES if batch // data % size == 0]
-        chunks = _chunks(model, pipeline, software)
-        if not chunks:
-            rejected["with more stages than layers"] += 1
-        named = {**fixed, "software": habits(software, pipeline), "context": context}
-        whole = unjudged(Layout, data, tensor, pipeline, **named)
-        choices: dict[str, list[Any]] = {
-            "interleave": chunks,
-            "zero": [0, 1, 2, 3] if whole.replicas > 1 else [0],
-            "recompute": recomputes,
-            "expert": (
-                divisors(math.gcd(model.experts, whole.replicas * tensor))
-                if model.experts
-                else [1]
-            ),
-        }
-        runs = {
-            field: _runnable(model, whole, field, some)
-            for field, some in choices.items()
-        }
-        combined, left = (
-            math.prod(len(some) for some in each.values()) for each in (choices, runs)
+        settings = {**common, "software": habits(software, shape.pipeline)}
+        layout = unjudged(Layout, **{**vars(shape), **settings})
+        yield from _choices_of_shape(model, layout, batch, settings, rejected)
+
+
+def _choices_of_shape(
+    model: Transformer,
+    shape: Layout,
+    batch: int,
+    settings: Mapping[str, Any],
+    rejected: Counter[str],
+) -> Iterator[_Choice]:
+    """The layouts with the data, tensor, pipeline and context ranks of a shape."""
+    rank_batch = batch // shape.data
+    sizes = [size for size in _MICRO_BATCHES if rank_batch % size == 0]
+    options = _options(model, shape)
+    if not options["interleave"]:
+        rejected["with more stages than layers"] += 1
+    runnable = {
+        field: _runnable(model, shape, field, values)
+        for field, values in options.items()
+    }
+    n_options = math.prod(len(values) for values in options.values())
+    n_runnable = math.prod(len(values) for values in runnable.values())
+    if n_runnable < n_options:
+        reason = f"that {shape.software.library} doesn't run"
+        rejected[reason] += (n_options - n_runnable) * len(sizes)
+    combinations = itertools.product(*runnable.values(), sizes)
+    for expert, interleave, zero, recompute, micro_batch in combinations:
+        if interleave > 1 and rank_batch // micro_batch % shape.pipeline:
+            reason = (
+                "whose micro-batches don't come in rounds of the interleaved stages"
+            )
+            rejected[reason] += 1
+            continue
+        yield _Choice(
+            shape.data,
+            shape.tensor,
+            shape.pipeline,
+            shape.context,
+            expert,
+            interleave,
+            zero,
+            recompute,
+            micro_batch,
+            **settings,
         )
-        if left < combined:
-            rejected[f"that {software.library} doesn't run"] += (combined - left) * len(
-                sizes
-            )
-        for expert in runs["expert"]:
-            more = {**named, "expert": expert}
-            tried = itertools.product(
-                runs["interleave"], runs["zero"], runs["recompute"], sizes
-            )
-            for v, zero, recompute, size in tried:
-                if v > 1 and batch // data // size % pipeline:
-                    rejected[
-                        "whose micro-batches don't come in rounds of the interleaved"
-                        " stages"
-                    ] += 1
-                else:
-                    yield (data, tensor, pipeline, v, zero, size, recompute), more
+
+
+def _options(model: Transformer, shape: Layout) -> dict[str, list[Any]]:
+    """Values of the fields that a search chooses for a shape, those that vary least
+    first.
+    """
+    experts = [1]
+    if model.experts:
+        experts = divisors(math.gcd(model.experts, shape.replicas * shape.tensor))
+    recomputes = list(RECOMPUTES)
+    if model.fused_attention:  # which keeps no scores to compute again
+        recomputes.remove("selective")
+    return {
+        "expert": experts,
+        "interleave": _chunks(model, shape.pipeline, shape.software),
+        "zero": [0, 1, 2, 3] if shape.replicas > 1 else [0],
+        "recompute": recomputes,
+    }
 
 
 def _runnable(
-    model: Transformer, layout: Layout, field: str, choices: list[Any]
+    model: Transformer, layout: Layout, field: str, values: list[Any]
 ) -> list[Any]:
-    """The choices of a field with which the library of a layout runs it."""
-    if not (
-        ruled := [
-            rule for rule in rules(layout.software.library) if rule.field == field
-        ]
-    ):
-        return choices
-    made = [unjudged(Layout, **{**vars(layout), field: choice}) for choice in choices]
-    return [
-        getattr(one, field)
-        for one in made
-        if not any(rule.breaks(model, one) for rule in ruled)
+    """The values of a field with which the library of a layout runs it."""
+    field_rules = [
+        rule for rule in rules(layout.software.library) if rule.field == field
     ]
+    if not field_rules:
+        return values
+    runnable = []
+    for value in values:
+        candidate = unjudged(Layout, **{**vars(layout), field: value})
+        if not any(rule.breaks(model, candidate) for rule in field_rules):
+            runnable.append(value)
+    return runnable
 
 
 def habits(software: Software, pipeline: int) -> Software:
@@ -251,45 +323,36 @@ def habits(software: Software, pipeline: int) -> Software:
     Source: pytorch/torchtitan, torchtitan/models/llama3/infra/parallelize.py,
     reshard_after_forward_policy "default".
     """
-    return (
-        replace(software, reshard=False)
-        if software.library == "torchtitan" and pipeline > 1
-        else software
-    )
+    if software.library == "torchtitan" and pipeline > 1:
+        return replace(software, reshard=False)
+    return software
 
 
 def _by_bound(
-    model: Transformer,
-    cluster: Cluster,
-    batch: int,
-    dtype: str,
-    layouts: Iterable[tuple[_Settings, Mapping[str, Any]]],
-) -> list[tuple[float, _Settings, Mapping[str, Any]]]:
+    model: Transformer, cluster: Cluster, batch: int, choices: Iterable[_Choice]
+) -> list[tuple[float, _Choice]]:
     """Layouts behind seconds that they take at least, the fewest first.
 
     A micro-batch is the same work in all stages together, whatever their number, the
     data ranks and the chunks. Of its share in that a rank does no less than the mean,
     for each micro-batch, and waits for a chunk of the others' share.
     """
-    # of which nothing can be timed
-    if cluster.gpu.peaks.get(precision(dtype).compute_dtype) is None:
-        return [(0.0, *one) for one in layouts]
-    whole: dict[tuple[object, ...], float] = {}
+    work_s: dict[tuple[object, ...], float] = {}  # of a micro-batch, by _work_key
     bounds = []
-    for settings, named in layouts:
-        data, tensor, p, chunks, _, size, recompute = settings
-        m = batch // (data * size)
-        key = (tensor, named["context"], named["expert"], size, recompute)
-        # without the sums of gradients, which depend on how many micro-batches there
-        # are
-        if key not in whole:
-            summed = unjudged(Layout, *settings[:4], 3, *settings[5:], **named)
-            made = parts(rank_share(model, cluster, summed, batch))
-            whole[key] = sum(made[part] for part in WORK) * p / m
-        bounds.append(
-            (whole[key] * (m / p + (1 - 1 / p) / chunks) * (1 - 1e-9), settings, named)
-        )
-    return sorted(bounds, key=lambda entry: entry[0])
+    for choice in choices:
+        p = choice.pipeline
+        m = batch // (choice.data * choice.micro_batch)
+        key = _work_key(choice)
+        if key not in work_s:
+            # without the sums of gradients, which depend on how many micro-batches
+            # there are
+            layout = choice._replace(zero=3).layout()
+            seconds = parts(rank_share(model, cluster, layout, batch))
+            work_s[key] = sum(seconds[part] for part in WORK) * p / m
+        bound = work_s[key] * (m / p + (1 - 1 / p) / choice.interleave)
+        # less what rounding may add
+        bounds.append((bound * (1 - 1e-9), choice))
+    return sorted(bounds, key=lambda bounded: bounded[0])
 
 
 @checked(error=LayoutError)
@@ -313,54 +376,80 @@ def best_layout(
     and where nothing fits: then with the leanest layout, what needs most, and how much
     is too much.
     """
-    if (room := cluster.gpu.memory_bytes) is None:
-        raise LayoutError(
-            f"Expected a device with a known memory, got {cluster.gpu.name}."
-        )
+    capacity = _capacity(cluster)
     rejected: Counter[str] = Counter()
-    timed: list[tuple[float, float, int, Layout]] = []
-    too_large: list[Layout] = []
-    states: dict[tuple[object, ...], float] = {}  # bytes at least, without activations
-    capacity = room * (1 - cluster.reserve)
-    fixed = {"dtype": dtype, "optimizer": optimizer, "software": software}
-    ordered = _by_bound(
-        model, cluster, batch, dtype, _layouts(model, cluster, batch, fixed, rejected)
-    )
-    for i, (bound, settings, named) in enumerate(ordered):
-        if len(timed) > runners_up and bound > max(
-            timed[runners_up][0], (1 + MEDIAN_LEFT_OUT) * timed[0][0]
-        ):
-            rejected["that are slower, whether they fit or not"] = len(ordered) - i
-            break
-        layout = unjudged(Layout, *settings, **named)
-        key = (*settings[:5], named["context"], named["expert"])
-        if states.get(key, 0.0) > capacity:
-            too_large.append(layout)
-            continue
-        share = rank_share(model, cluster, layout, batch)
-        bytes_of = memory(share)
-        states[key] = sum(bytes_of[purpose] for purpose in STATES)
-        if (held := sum(bytes_of.values())) > capacity:
-            too_large.append(layout)
-        else:
-            bisect.insort(timed, (sum(parts(share).values()), held, i, layout))
+    common = {"dtype": dtype, "optimizer": optimizer, "software": software}
+    choices = _choices(model, cluster, batch, common, rejected)
+    if cluster.gpu.peaks.get(precision(dtype).compute_dtype) is None:
+        ordered = [(0.0, choice) for choice in choices]  # nothing can be timed
+    else:
+        ordered = _by_bound(model, cluster, batch, choices)
+    timed, too_large = _timed_layouts(model, cluster, batch, ordered, runners_up)
     if not timed:
         raise LayoutError(
             _no_layout(model, cluster, batch, capacity, too_large, software)
         )
+    slower = len(ordered) - len(timed) - len(too_large)
+    if slower:
+        rejected["that are slower, whether they fit or not"] = slower
     if too_large:
         rejected["that don't fit in memory"] = len(too_large)
     if len(timed) > 1:
         rejected["that fit and are slower"] = len(timed) - 1
-    steps = [
-        step(model, cluster, layout, batch) for *_, layout in timed[: runners_up + 1]
+    best, *others = [
+        step(model, cluster, entry.layout, batch) for entry in timed[: runners_up + 1]
     ]
-    alike = sum(
-        seconds < (1 + MEDIAN_LEFT_OUT) * timed[0][0] for seconds, *_ in timed[1:]
-    )
-    return BestLayout(
-        steps[0], tuple(steps[1:]), MappingProxyType(dict(rejected)), alike
-    )
+    alike_s = (1 + MEDIAN_LEFT_OUT) * timed[0].seconds
+    alike = sum(entry.seconds < alike_s for entry in timed[1:])
+    return BestLayout(best, tuple(others), MappingProxyType(dict(rejected)), alike)
+
+
+def _capacity(cluster: Cluster) -> float:
+    """Bytes of a GPU that layouts may take. Raises LayoutError where it is unknown."""
+    room = cluster.gpu.memory_bytes
+    if room is None:
+        raise LayoutError(
+            f"Expected a device with a known memory, got {cluster.gpu.name}."
+        )
+    return room * (1 - cluster.reserve)
+
+
+def _timed_layouts(
+    model: Transformer,
+    cluster: Cluster,
+    batch: int,
+    ordered: list[tuple[float, _Choice]],
+    runners_up: int,
+) -> tuple[list[_TimedLayout], list[Layout]]:
+    """The layouts that fit, the fastest first, and those that don't.
+
+    `ordered` are by the least that they take: the search ends with the first that can
+    be no runner-up, nor as good as the fastest.
+    """
+    capacity = _capacity(cluster)
+    timed: list[_TimedLayout] = []
+    too_large: list[Layout] = []
+    states: dict[tuple[object, ...], float] = {}  # bytes at least, without activations
+    for i, (bound_s, choice) in enumerate(ordered):
+        if len(timed) > runners_up:
+            alike_s = (1 + MEDIAN_LEFT_OUT) * timed[0].seconds
+            if bound_s > max(timed[runners_up].seconds, alike_s):
+                break
+        layout = choice.layout()
+        key = _states_key(choice)
+        if states.get(key, 0.0) > capacity:
+            too_large.append(layout)
+            continue
+        share = rank_share(model, cluster, layout, batch)
+        bytes_by_purpose = memory(share)
+        states[key] = sum(bytes_by_purpose[purpose] for purpose in STATES)
+        n_bytes = sum(bytes_by_purpose.values())
+        if n_bytes > capacity:
+            too_large.append(layout)
+        else:
+            seconds = sum(parts(share).values())
+            bisect.insort(timed, _TimedLayout(seconds, n_bytes, i, layout))
+    return timed, too_large
 
 
 def _no_layout(
@@ -372,41 +461,42 @@ def _no_layout(
     software: Software,
 ) -> str:
     if not too_large:
-        near = even_batch(model, cluster, batch, software)[1]
+        _, near = even_batch(model, cluster, batch, software)
         return (
             f"Expected a batch that a layout's data ranks divide, of {model.layers}"
             f" layers and {model.heads} heads on {cluster.gpus:,} GPUs, got"
             f" {sequences(batch, model)}. Choose {sequences(near, model)}."
         )
     needs = [memory(rank_share(model, cluster, layout, batch)) for layout in too_large]
-    held, i = min((sum(needed.values()), i) for i, needed in enumerate(needs))
-    layout = too_large[i]
-    most = max(needs[i].items(), key=lambda item: item[1])
-    nodes = math.ceil(cluster.gpus * held / capacity / cluster.gpus_per_node)
+    totals = [sum(purposes.values()) for purposes in needs]
+    least = min(totals)
+    leanest = totals.index(least)
+    purpose, most = max(needs[leanest].items(), key=lambda item: item[1])
+    nodes = math.ceil(cluster.gpus * least / capacity / cluster.gpus_per_node)
     return (
-        f"No layout fits: the leanest ({layout}) needs {format_bytes(held)} of"
-        f" {format_bytes(capacity)} a GPU, {format_bytes(held - capacity)} over,"
-        f" {format_bytes(most[1])} of it for {most[0]}. Take about"
-        f" {nodes * cluster.gpus_per_node:,} GPUs, larger ones, or shorter sequences."
+        f"No layout fits: the leanest ({too_large[leanest]}) needs"
+        f" {format_bytes(least)} of {format_bytes(capacity)} a GPU,"
+        f" {format_bytes(least - capacity)} over, {format_bytes(most)} of it for"
+        f" {purpose}. Take about {nodes * cluster.gpus_per_node:,} GPUs, larger ones,"
+        " or shorter sequences."
     )
 
 
 @checked(error=LayoutError)
-def require_fit(found: Step) -> Step:
-    """`found` if its GPUs hold it; else LayoutError with the excess, the largest
+def require_fit(predicted: Step) -> Step:
+    """`predicted` if its GPUs hold it; else LayoutError with the excess, the largest
     purpose and what makes it smaller.
     """
-    if found.fits:
-        return found
-    over = found.memory_bytes - found.usable_bytes
-    purpose, most = max(found.memory.items(), key=lambda item: item[1])
-    reserved = (
-        f" ({format_bytes(found.capacity_bytes)} less {found.cluster.reserve:.0%} in"
-        " reserve)"
-    )
-    reserved *= found.cluster.reserve > 0
+    if predicted.fits:
+        return predicted
+    excess = predicted.memory_bytes - predicted.usable_bytes
+    purpose, most = max(predicted.memory.items(), key=lambda item: item[1])
+    reserved = ""
+    if predicted.cluster.reserve:
+        capacity = format_bytes(predicted.capacity_bytes)
+        reserved = f" ({capacity} less {predicted.cluster.reserve:.0%} in reserve)"
     raise LayoutError(
-        f"Expected at most {format_bytes(found.usable_bytes)} a GPU{reserved}, got"
-        f" {format_bytes(found.memory_bytes)}: {format_bytes(over)} over; the largest"
-        f" part is {purpose}, {format_bytes(most)}. {PURPOSES[purpose]}"
+        f"Expected at most {format_bytes(predicted.usable_bytes)} a GPU{reserved}, got"
+        f" {format_bytes(predicted.memory_bytes)}: {format_bytes(excess)} over; the"
+        f" largest part is {purpose}, {format_bytes(most)}. {PURPOSES[purpose]}"
     )

@@ -74,7 +74,7 @@ class Software:
 
 # The presets of data/software.csv, which says why each is so.
 SOFTWARE: Mapping[str, Software] = MappingProxyType(
-    {r["name"]: Software(**settings(r)) for r in rows("software")}
+    {row["name"]: Software(**settings(row)) for row in rows("software")}
 )
 TORCH = SOFTWARE["torch"]
 TORCHTITAN = SOFTWARE["torchtitan"]

@@ -91,16 +91,13 @@ class Step(Shown):
             return {}
         # how often ZeRO-3 gathers is the layout's choice as much
         reshard = self.layout.software.reshard
-        presets = {name: replace(SOFTWARE[name], reshard=reshard) for name in PRESETS}
-        layouts = {
-            name: replace(self.layout, software=software)
-            for name, software in presets.items()
-        }
-        shares = {
-            name: rank_share(self.model, self.cluster, one, self.batch)
-            for name, one in layouts.items()
-        }
-        return {name: sum(parts(share).values()) for name, share in shares.items()}
+        seconds = {}
+        for name in PRESETS:
+            software = replace(SOFTWARE[name], reshard=reshard)
+            layout = replace(self.layout, software=software)
+            share = rank_share(self.model, self.cluster, layout, self.batch)
+            seconds[name] = sum(parts(share).values())
+        return seconds
 
     @functools.cached_property
     def interval_s(self) -> tuple[float, float]:
@@ -113,9 +110,9 @@ class Step(Shown):
         """
         width = math.exp(SPREAD[self.nearest.kind] + WIDENED * self.nearest.distance)
         others = self.by_library.values()
-        return min((self.seconds / width, *others)), max(
-            (self.seconds * width, *others)
-        )
+        low = min([self.seconds / width, *others])
+        high = max([self.seconds * width, *others])
+        return low, high
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -123,50 +120,57 @@ class Step(Shown):
         was compared with.
         """
         near = self.nearest
+        if near.distance <= _FAR:
+            return self.unlike
         far = f"the nearest published step ({near.label}) has {', '.join(near.differs)}"
-        return (*self.unlike, far) if near.distance > _FAR else self.unlike
+        return (*self.unlike, far)
 
     @property
     def unlike(self) -> tuple[str, ...]:
         """What of this step makes predictions worse, whatever was published."""
         layout = self.layout
-        gpu = self.cluster.gpu
-        room = self.capacity_bytes
-        most = _MOST.get(gpu.vendor, _MOST_GPUS)
-        on_gpus = gpu.vendor != "Google"
-        computing = self.parts["compute"] + self.parts["recompute"]
-        compute_dtype = precision(layout.dtype).compute_dtype
-        scheduled = compared("another schedule", layout.schedule)
-        reasons = {
-            EXPERTS: self.model.experts > 0,
-            "few or no published steps were compared on this device": not compared(
-                "another device", generation(gpu)
+        cluster = self.cluster
+        dtype = precision(layout.dtype).compute_dtype
+        compute_s = self.parts["compute"] + self.parts["recompute"]
+        too_large = self.memory_bytes > REPORTED * self.capacity_bytes
+        most_gpus = _MOST.get(cluster.gpu.vendor, _MOST_GPUS)
+        reasons = [
+            (self.model.experts > 0, EXPERTS),
+            (
+                not compared("another device", generation(cluster.gpu)),
+                "few or no published steps were compared on this device",
             ),
-            "no published step was computed in float32 or tf32": (
-                compute_dtype in ("float32", "tf32")
+            (
+                dtype in ("float32", "tf32"),
+                "no published step was computed in float32 or tf32",
             ),
-            "no published step was computed in 4 bit": compute_dtype == "float4",
-            "two published steps alone trained adapters": self.model.adapters > 0,
-            f"the constants were fitted to steps on at most {most:,} of them": (
-                self.cluster.gpus > most
+            (dtype == "float4", "no published step was computed in 4 bit"),
+            (self.model.adapters > 0, "two published steps alone trained adapters"),
+            (
+                cluster.gpus > most_gpus,
+                f"the constants were fitted to steps on at most {most_gpus:,} of them",
             ),
-            "no published step had tensor ranks in several nodes": (
-                layout.tensor > self.cluster.gpus_per_node
+            (
+                layout.tensor > cluster.gpus_per_node,
+                "no published step had tensor ranks in several nodes",
             ),
-            "less than two fifths of it is compute": computing < 0.4 * self.seconds,
-            "the memory is all but full, which costs time": (
-                not self.fits and self.memory_bytes <= REPORTED * room
+            (compute_s < 0.4 * self.seconds, "less than two fifths of it is compute"),
+            (
+                not self.fits and not too_large,
+                "the memory is all but full, which costs time",
             ),
-            "it needs more memory than there is": self.memory_bytes > REPORTED * room,
-            f"few or no published steps had the schedule {layout.schedule}": (
-                not scheduled
+            (too_large, "it needs more memory than there is"),
+            (
+                not compared("another schedule", layout.schedule),
+                f"few or no published steps had the schedule {layout.schedule}",
             ),
-            "no published step offloaded its optimizer": layout.offload,
-            "no published step had groups of ranks that split among themselves": (
-                layout.shard is not None and on_gpus
+            (layout.offload, "no published step offloaded its optimizer"),
+            (
+                layout.shard is not None and cluster.gpu.vendor != "Google",
+                "no published step had groups of ranks that split among themselves",
             ),
-        }
-        return tuple(reason for reason, holds in reasons.items() if holds)
+        ]
+        return tuple(sentence for holds, sentence in reasons if holds)
 
     @property
     def tokens(self) -> int:
@@ -188,9 +192,9 @@ class Step(Shown):
         """Model FLOP utilisation, 0 to 1, of the vendor's dense peak, by
         Transformer.flop_per_token.
         """
-        top = self.cluster.gpu.peaks.get(precision(self.layout.dtype).compute_dtype)
-        assert top is not None  # the step's time needed it
-        return self.tokens_per_s_per_gpu * self.model.flop_per_token / top
+        peak = self.cluster.gpu.peaks.get(precision(self.layout.dtype).compute_dtype)
+        assert peak is not None  # the step's time needed it
+        return self.tokens_per_s_per_gpu * self.model.flop_per_token / peak
 
     @checked
     def train_s(self, tokens: Positive) -> float:
@@ -199,25 +203,21 @@ class Step(Shown):
 
     def table(self) -> Table:
         """Time and memory by part."""
+        capacity = format_bytes(self.capacity_bytes)
         rows = [
-            (part, format_seconds(s), f"{s / self.seconds:.1%}")
-            for part, s in self.parts.items()
+            (part, format_seconds(seconds), f"{seconds / self.seconds:.1%}")
+            for part, seconds in self.parts.items()
         ]
-        rows += [("step", format_seconds(self.seconds), "100 %")]
+        rows.append(("step", format_seconds(self.seconds), "100 %"))
         rows += [
-            (purpose, format_bytes(b), f"{b / self.memory_bytes:.1%}")
-            for purpose, b in self.memory.items()
+            (purpose, format_bytes(n_bytes), f"{n_bytes / self.memory_bytes:.1%}")
+            for purpose, n_bytes in self.memory.items()
         ]
-        rows += [
-            (
-                "memory",
-                format_bytes(self.memory_bytes),
-                f"of {format_bytes(self.capacity_bytes)}",
-            )
-        ]
-        rows = [row for row in rows if row[2] != "0.0%"]
+        rows.append(("memory", format_bytes(self.memory_bytes), f"of {capacity}"))
         return Table(
-            tuple(rows),
+            tuple(
+                (part, value, share) for part, value, share in rows if share != "0.0%"
+            ),
             ("part", "calculated", "share"),
             title=str(self.layout),
             notes=(self._sentence(),),
@@ -229,19 +229,30 @@ class Step(Shown):
         the interval may not hold.
         """
         low, high = map(format_seconds, self.interval_s)
-        known = (name for name, one in SOFTWARE.items() if one == self.layout.software)
-        library = self.layout.software.library or next(known, "a library of its own")
+        library = self._library()
         others = ", ".join(
-            f"{name} {format_seconds(s)}"
-            for name, s in self.by_library.items()
+            f"{name} {format_seconds(seconds)}"
+            for name, seconds in self.by_library.items()
             if name != library
         )
-        said = (
+        text = (
             f"Eight of ten published steps would be within {low} to {high}. Calculated"
             f" for {library}"
         )
-        said += f" (with {others})" * bool(others)
-        return said + "; but " * bool(self.outside) + ", and ".join(self.outside)
+        if others:
+            text += f" (with {others})"
+        if self.outside:
+            text += f"; but {', and '.join(self.outside)}"
+        return text
+
+    def _library(self) -> str:
+        """The name of the library that the step is calculated for."""
+        if self.layout.software.library:
+            return self.layout.software.library
+        for name, software in SOFTWARE.items():
+            if software == self.layout.software:
+                return name
+        return "a library of its own"
 
     def _sentence(self) -> str:
         return (
@@ -260,7 +271,8 @@ class Step(Shown):
 
 def sequences(batch: int, model: Transformer) -> str:
     """A batch in words, by its sequences and its tokens."""
-    return f"{batch:,} sequence{'s' * (batch != 1)} ({batch * model.seq:,} tokens)"
+    noun = "sequence" if batch == 1 else "sequences"
+    return f"{batch:,} {noun} ({batch * model.seq:,} tokens)"
 
 
 def steps_table(
@@ -269,40 +281,46 @@ def steps_table(
     """A row a layout of one model on one cluster, and below what the numbers are worth;
     `tokens` are a whole run's.
     """
-    rows = [
-        (
-            one.layout.short,
-            format_seconds(one.seconds) + " ?" * bool(one.outside),
-            format_si(one.tokens_per_s, "tokens/s").removesuffix(" tokens/s"),
-            f"{one.mfu:.1%}",
-            format_bytes(one.memory_bytes),
-            *(
-                []
-                if tokens is None
-                else [f"{significant(one.train_s(tokens) / 86_400)} days"]
-            ),
-        )
-        for one in steps
-    ]
     first = steps[0]
-    headings = ("layout", "step", "tokens/s", "MFU", "memory")
+    headings = ["layout", "step", "tokens/s", "MFU", "memory"]
+    if tokens is not None:
+        headings.append("run")
+    batch = sequences(first.batch, first.model)
+    capacity = format_bytes(first.capacity_bytes)
     worth = f"Calculated, not measured. Of the first: {first.worth}."
-    if any(one.outside for one in steps):
+    if any(entry.outside for entry in steps):
         worth += " A step with ? is unlike all that the model was compared with."
-    layers = first.model.layers
-    counts = {one.layout.pipeline * one.layout.interleave for one in steps}
-    uneven = [n for n in sorted(counts) if layers % n and not (layers + 2) % n]
-    ends = [
-        f"{n:,} chunks (pp x vp) hold {layers} layers + embedding + head."
-        for n in uneven
-    ]
-    batch = (
-        f"{sequences(first.batch, first.model)} a step,"
-        f" {format_bytes(first.capacity_bytes)} a GPU"
+    return Table(
+        tuple(_row(entry, tokens) for entry in steps),
+        tuple(headings),
+        title=f"{first.model}\n{first.cluster}\n{batch} a step, {capacity} a GPU",
+        notes=(worth, *_ends(steps), *notes),
     )
-    title = f"{first.model}\n{first.cluster}\n{batch}"
-    run = ("run",) * (tokens is not None)
-    return Table(tuple(rows), headings + run, title=title, notes=(worth, *ends, *notes))
+
+
+def _row(entry: Step, tokens: float | None) -> tuple[str, ...]:
+    doubt = " ?" if entry.outside else ""
+    cells = (
+        entry.layout.short,
+        format_seconds(entry.seconds) + doubt,
+        format_si(entry.tokens_per_s, "tokens/s").removesuffix(" tokens/s"),
+        f"{entry.mfu:.1%}",
+        format_bytes(entry.memory_bytes),
+    )
+    if tokens is None:
+        return cells
+    return (*cells, f"{significant(entry.train_s(tokens) / 86_400)} days")
+
+
+def _ends(steps: Sequence[Step]) -> list[str]:
+    """Notes on the numbers of chunks of which the outer two have a layer fewer."""
+    layers = steps[0].model.layers
+    counts = {entry.layout.pipeline * entry.layout.interleave for entry in steps}
+    return [
+        f"{n:,} chunks (pp x vp) hold {layers} layers + embedding + head."
+        for n in sorted(counts)
+        if layers % n and (layers + 2) % n == 0
+    ]
 
 
 @checked(error=LayoutError)
@@ -320,9 +338,10 @@ def step(
     says so, and require_fit raises. Raises LayoutError where layout, model, cluster and
     batch don't divide, with the nearest that would.
     """
-    if reason := why_not(model, cluster, layout, batch):
+    reason = why_not(model, cluster, layout, batch)
+    if reason:
         raise LayoutError(reason)
     share = rank_share(model, cluster, layout, batch)
     seconds = MappingProxyType(parts(share, constants))
-    held = MappingProxyType(memory(share))
-    return Step(model, cluster, layout, batch, seconds, held)
+    bytes_by_purpose = MappingProxyType(memory(share))
+    return Step(model, cluster, layout, batch, seconds, bytes_by_purpose)

@@ -59,14 +59,17 @@ class _Work(NamedTuple):
         return self.compute + self.recompute + self.tensor + self.others
 
 
+class _Passes(NamedTuple):
+    """Seconds in a forward pass and in a backward pass."""
+
+    forward: float
+    backward: float
+
+
 def _added(works: Sequence[tuple[float, _Work]]) -> _Work:
     """The sum of works, each as often as is said with it."""
-    return _Work(
-        *(
-            sum(count * work[i] for count, work in works)
-            for i in range(len(_Work._fields))
-        )
-    )
+    products = [[count * seconds for seconds in work] for count, work in works]
+    return _Work(*(sum(field) for field in zip(*products, strict=True)))
 
 
 def parts(share: RankShare, constants: Constants = CONSTANTS) -> dict[str, float]:
@@ -86,17 +89,13 @@ def parts(share: RankShare, constants: Constants = CONSTANTS) -> dict[str, float
     # neighbour, and so one of them
     inner_sends = 0.0 if layout.overlap and chunks > 1 else 2 * chunks * sent.send
     end_sends = inner_sends / 2 if chunks == 1 else inner_sends
-    ends = (0, len(stages) - 1)
-    pace = (
-        (end_sends if i in ends else inner_sends, stage)
-        for i, (_, stage) in enumerate(stages)
-    )
-    exposed_sends, slowest = max(
-        pace,
-        key=lambda both: (
-            m * (both[0] + both[1].total) + _fill(layout, both[1], added.total)
-        ),
-    )
+    paces = []
+    for i, (_, stage) in enumerate(stages):
+        sends = end_sends if i in (0, len(stages) - 1) else inner_sends
+        seconds = m * (sends + stage.total) + _fill(layout, stage, added.total)
+        paces.append((seconds, sends, stage))
+    _, exposed_sends, slowest = max(paces, key=lambda pace: pace[0])
+    _, first = stages[0]
     bubble = (
         m * (slowest.total - added.total / p)
         + _fill(layout, slowest, added.total)
@@ -110,7 +109,7 @@ def parts(share: RankShare, constants: Constants = CONSTANTS) -> dict[str, float
         "pipeline communication": m * exposed_sends,
         "bubble": bubble,
         "data communication": _exchange_s(
-            share, sent, stages[0][1], compute.byte_s, constants
+            share, sent, first, compute.byte_s, constants
         ),
         "waiting for the slowest": (
             constants.jitter * math.log(share.cluster.nodes) * m * slowest.total
@@ -170,17 +169,13 @@ def _exchange_s(
         """What of the collectives `behind` seconds of compute don't hide, and what
         hiding costs.
         """
-        seconds = sum(sent.exchange[what] for what in collectives)
-        ahead = (
-            seconds
-            if layout.prefetch or layout.zero < 3
-            else sent.exchange["scatter"] * ("scatter" in collectives)
-        )
-        hidden = (
-            min(ahead * (1 - 1 / share.exchanged_layers), behind)
-            if layout.overlap
-            else 0.0
-        )
+        seconds = sum(sent.exchange[collective] for collective in collectives)
+        if not layout.overlap:
+            return seconds
+        can_hide = seconds
+        if layout.zero == 3 and not layout.prefetch:
+            can_hide = sent.exchange["scatter"] if "scatter" in collectives else 0.0
+        hidden = min(can_hide * (1 - 1 / share.exchanged_layers), behind)
         return seconds - hidden + lost_share * hidden
 
     if layout.zero == 0:
@@ -200,10 +195,10 @@ def _optimizer_s(share: RankShare, byte_s: float) -> float:
     """
     layout = share.layout
     kind = share.kind
-    params = share.stage_params(0)
+    others, in_experts = share.stage_params(0)
     split = layout.sharded if layout.zero else 1
     updated = share.trained * (
-        params[0] / split + params[1] / min(split, layout.same_experts)
+        others / split + in_experts / min(split, layout.same_experts)
     )
     n_bytes = optimizer_traffic_bytes(
         updated, dtype=layout.dtype, optimizer=layout.optimizer
@@ -214,15 +209,15 @@ def _optimizer_s(share: RankShare, byte_s: float) -> float:
     # 16-bit gradients are copied to float32, those of float16 scaled back and checked,
     # all read for their norm, and float32 weights read for their 16-bit copy
     # (Megatron-LM, megatron/optimizer/optimizer.py, commit 00764415)
-    around = (
-        4
-        + 8 * (kind.compute_dtype == "float16")
-        + (4 + 6 * (kind.gradient_bytes == 2)) * (kind.master_bytes > 0)
-    )
+    around = 4
+    if kind.compute_dtype == "float16":
+        around += 8
+    if kind.master_bytes:
+        around += 10 if kind.gradient_bytes == 2 else 4
     # an all-reduce of one number over all ranks, by whose sum gradients are clipped to
     # a norm
     cluster = share.cluster
-    gpus = share.cluster.gpus
+    gpus = cluster.gpus
     norm_s = fastest_all_reduce_s(
         4, gpus, group_link(cluster, gpus, 1), in_node=cluster.nodes == 1
     )
@@ -231,14 +226,12 @@ def _optimizer_s(share: RankShare, byte_s: float) -> float:
 
 def _shown_tensor_s(
     share: RankShare, once: float, byte_s: float, constants: Constants
-) -> tuple[float, float]:
-    """Seconds of tensor communication that show in a block's forward pass and in its
-    backward pass.
-    """
+) -> _Passes:
+    """Seconds of tensor communication that show in a block."""
     layout = share.layout
-    software = share.layout.software
+    software = layout.software
     if layout.tensor == 1:
-        return 0.0, 0.0
+        return _Passes(0.0, 0.0)
     forward = once * constants.async_tensor if software.async_tensor == "all" else once
     backward = once if software.async_tensor == "no" else once * constants.async_tensor
     if layout.sequence_parallel and software.async_tensor == "backward":
@@ -247,8 +240,9 @@ def _shown_tensor_s(
         backward += once / 2
     if layout.sequence_parallel and software.copied_gathers:  # four, read and written
         copies = 4 * 2 * share.boundary_bytes * byte_s
-        return forward + copies, backward + copies
-    return forward, backward
+        forward += copies
+        backward += copies
+    return _Passes(forward, backward)
 
 
 def _shown_experts_s(share: RankShare, sent_s: float, compute_s: float) -> float:
@@ -261,19 +255,31 @@ def _shown_experts_s(share: RankShare, sent_s: float, compute_s: float) -> float
     sections 3.2.1 and 3.2.2; deepseek-ai/DualPipe, dualpipe/dualpipe.py.
     """
     layout = share.layout
-    sms = share.cluster.gpu.sms
     if layout.schedule != "DualPipe" or not layout.overlap:
         return sent_s
     overlapped = max(1 - (1.25 * layout.pipeline - 0.5) / share.microbatches, 0.0)
     hidden = overlapped * min(sent_s, compute_s)
-    return sent_s - hidden + hidden * (DUALPIPE_SMS / sms if sms else 0.0)
+    sms = share.cluster.gpu.sms
+    lost_share = DUALPIPE_SMS / sms if sms else 0.0
+    return sent_s - hidden + hidden * lost_share
+
+
+def _adding_s(share: RankShare, byte_s: float) -> float:
+    """Seconds in which a kernel of its own adds a block's gradients to those so far."""
+    layout = share.layout
+    if layout.software.fused_gradients or layout.zero >= 2:
+        return 0.0
+    # reads the sum and the new gradient, writes the sum, for all micro-batches but the
+    # first
+    n_bytes = 3 * share.kind.gradient_bytes * share.trained * sum(share.block_params)
+    return (1 - 1 / share.microbatches) * n_bytes * byte_s
 
 
 def _block(
     share: RankShare,
     compute: ComputeTimes,
     sent: Communication,
-    tensor: tuple[float, float],
+    tensor: _Passes,
     constants: Constants,
 ) -> _Work:
     """The work of one block, the mean of the micro-batches."""
@@ -291,7 +297,8 @@ def _block(
     host_s = constants.expert_s if model.experts else constants.block_s
     forward = max(times.forward_s, host_s / 3)
     backward = max(times.backward_s, host_s * 2 / 3)
-    again = max(again, (again > 0) * RELAUNCHED[layout.recompute] * host_s)
+    if again > 0:
+        again = max(again, RELAUNCHED[layout.recompute] * host_s)
     lost_share = constants.contention * share.context_link.bytes_per_s * compute.byte_s
 
     def shown(communication: float, behind: float) -> float:
@@ -301,26 +308,19 @@ def _block(
         hidden = min(communication, behind)
         return communication - hidden + lost_share * hidden
 
-    adding = 0.0
-    if not layout.software.fused_gradients and layout.zero < 2:
-        # reads the sum and the new gradient, writes the sum, for all micro-batches but
-        # the first
-        n_bytes = (
-            3 * share.kind.gradient_bytes * share.trained * sum(share.block_params)
-        )
-        adding = (1 - 1 / share.microbatches) * n_bytes * compute.byte_s
+    adding = _adding_s(share, compute.byte_s)
     # of tensor and expert communication
     passes = 3 if layout.recompute == "full" else 2
     others = shown(sent.context, times.scores_s + forward - times.forward_s)
     others += shown(2 * sent.context, 2 * times.scores_s + backward - times.backward_s)
     others += _shown_experts_s(share, passes * sent.experts, forward + backward)
-    repeated = again + (passes - 2) * tensor[0]
+    repeated = again + (passes - 2) * tensor.forward
     return _Work(
         compute=forward + backward + adding,
         recompute=again,
-        tensor=tensor[1] + (passes - 1) * tensor[0],
+        tensor=tensor.backward + (passes - 1) * tensor.forward,
         others=others,
-        backward=backward + adding + repeated + tensor[1] + others * 2 / 3,
+        backward=backward + adding + repeated + tensor.backward + others * 2 / 3,
         weights=max(times.products_s, host_s / 3),
     )
 
@@ -333,38 +333,29 @@ def _stages(
     """
     tensor = _shown_tensor_s(share, sent.tensor, compute.byte_s, constants)
     block = _block(share, compute, sent, tensor, constants)
-    first = compute.embedding
-    last = compute.head
     # the embedding has an all-reduce forward, the head one backward: half of a block's
     # each
-    embedding = (
-        1,
-        _Work(
-            first.forward_s + first.backward_s, 0, tensor[0] / 2, 0, first.backward_s, 0
-        ),
-    )
-    head_s = last.forward_s + last.backward_s
-    head = (
-        1 + share.model.ahead,
-        _Work(head_s, 0, tensor[1] / 2, 0, last.backward_s + tensor[1] / 2, 0),
-    )
-    layers = share.layers
-    if len(layers) == 1:
-        return [(1, _added([(layers[0], block), embedding, head]))]
+    passes = compute.embedding
+    embedding_s = passes.forward_s + passes.backward_s
+    embedding = _Work(embedding_s, 0, tensor.forward / 2, 0, passes.backward_s, 0)
+    passes = compute.head
+    head_s = passes.forward_s + passes.backward_s
+    head_tensor = tensor.backward / 2
+    head = _Work(head_s, 0, head_tensor, 0, passes.backward_s + head_tensor, 0)
+    heads = 1 + share.model.ahead
+    if len(share.layers) == 1:
+        return [(1, _added([(share.layers[0], block), (1, embedding), (heads, head)]))]
+    first, *inner_layers, last = share.layers
     inner = [
-        (count, _added([(number, block)]))
-        for number, count in Counter(layers[1:-1]).items()
+        (count, _added([(layers, block)]))
+        for layers, count in Counter(inner_layers).items()
     ]
-    # both ranks at the ends have both ends' stages, for half of the work each
     if share.layout.schedule == "DualPipe":
-        both = (
-            ((layers[0] + layers[-1]) / 2, block),
-            (0.5, embedding[1]),
-            (head[0] / 2, head[1]),
-        )
-        return [(2, _added(both)), *inner]
+        # both ranks at the ends have both ends' stages, for half of the work each
+        end = _added([((first + last) / 2, block), (0.5, embedding), (heads / 2, head)])
+        return [(2, end), *inner]
     return [
-        (1, _added([(layers[0], block), embedding])),
+        (1, _added([(first, block), (1, embedding)])),
         *inner,
-        (1, _added([(layers[-1], block), head])),
+        (1, _added([(last, block), (heads, head)])),
     ]

@@ -46,17 +46,15 @@ def compare(name: str, constants: Constants = CONSTANTS) -> Agreement[Step]:
     unit = rows[0]["unit"]
     compared = []
     for row, inputs in zip(rows, evidence.inputs(name), strict=True):
-        found = step(*inputs, constants=constants)
-        predicted = (
-            found.tokens_per_s_per_gpu
-            if unit.startswith("tok")
-            else found.memory_bytes / GIGA
-        )
-        if unit == "GB of the first stage":
+        prediction = step(*inputs, constants=constants)
+        if unit.startswith("tok"):
+            predicted = prediction.tokens_per_s_per_gpu
+        elif unit == "GB of the first stage":
             predicted = sum(stage_memory(rank_share(*inputs), 0).values()) / GIGA
-        compared.append(
-            Compared(row["label"], predicted, float(row["published"]), found)
-        )
+        else:
+            predicted = prediction.memory_bytes / GIGA
+        published = float(row["published"])
+        compared.append(Compared(row["label"], predicted, published, prediction))
     return Agreement(name, unit, tuple(compared), rows[0]["source"])
 
 
@@ -67,13 +65,8 @@ def published_steps(name: str) -> Agreement[Step]:
 
     Raises BadArgument with the nearest name.
     """
-    return compare(
-        lookup(
-            name,
-            {table: table for table in (*COMPARISONS, *NOT_FITTED)},
-            "published table",
-        )
-    )
+    tables = {table: table for table in (*COMPARISONS, *NOT_FITTED)}
+    return compare(lookup(name, tables, "published table"))
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,7 +102,7 @@ def held_against(
     """How far off the planner is on a run of `batch` sequences that reached a speed, in
     tokens a second and GPU.
     """
-    found = step(model, cluster, layout, batch)
-    return HeldAgainst(
-        str(layout), found.tokens_per_s_per_gpu, float(tokens_per_s_per_gpu), found
-    )
+    prediction = step(model, cluster, layout, batch)
+    predicted = prediction.tokens_per_s_per_gpu
+    measured = float(tokens_per_s_per_gpu)
+    return HeldAgainst(str(layout), predicted, measured, prediction)

@@ -15,21 +15,42 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from trainplan.arguments import Count, NonNegative, Number, Positive, checked
 from trainplan.errors import BadArgument, lookup
 from trainplan.tables import Shown
 from trainplan.units import format_seconds, format_si
 
-# hops, and bytes over a rank's busiest wire for each byte of the tensor, of an
-# all-reduce over n ranks
-ALGORITHMS: Mapping[str, Callable[[int], tuple[int, float]]] = {
-    "ring": lambda n: (2 * (n - 1), 2 * (n - 1) / n),
-    # two binary trees, each with half of the bytes
-    "tree": lambda n: (2 * math.ceil(math.log2(n)), 2.0),
-    # all bytes to the switch, and a rank's n-th part again to spread the sum
-    "nvls": lambda n: (2, (n + 1) / n),
+
+class _Wire(NamedTuple):
+    """What an all-reduce sends: `hops` in turn, and `factor` bytes over a rank's
+    busiest wire for each byte of the tensor.
+    """
+
+    hops: int
+    factor: float
+
+
+def _ring(n: int) -> _Wire:
+    return _Wire(2 * (n - 1), 2 * (n - 1) / n)
+
+
+def _tree(n: int) -> _Wire:
+    """Two binary trees, each with half of the bytes."""
+    return _Wire(2 * math.ceil(math.log2(n)), 2.0)
+
+
+def _nvls(n: int) -> _Wire:
+    """All bytes to the switch, and a rank's n-th part again to spread the sum."""
+    return _Wire(2, (n + 1) / n)
+
+
+# by the number of ranks
+ALGORITHMS: Mapping[str, Callable[[int], _Wire]] = {
+    "ring": _ring,
+    "tree": _tree,
+    "nvls": _nvls,
 }
 
 
@@ -70,12 +91,10 @@ def wire_s(link: Link, hops: float, n_bytes: float) -> float:
     """Seconds of a start, `hops` and `n_bytes` over the wire, by the faster of the
     link's protocols.
     """
-    plain = link.start_s + hops * link.alpha_s + n_bytes / link.bytes_per_s
-    return (
-        plain
-        if link.low_latency is None
-        else min(plain, wire_s(link.low_latency, hops, n_bytes))
-    )
+    seconds = link.start_s + hops * link.alpha_s + n_bytes / link.bytes_per_s
+    if link.low_latency is None:
+        return seconds
+    return min(seconds, wire_s(link.low_latency, hops, n_bytes))
 
 
 @checked
@@ -87,22 +106,21 @@ def all_reduce_s(
     "nvls" reduces in the link's switch. Raises BadArgument for an unknown algorithm,
     and for "nvls" without a switch.
     """
-    hops_and_factor = lookup(algorithm, ALGORITHMS, "algorithm")
+    wire_of = lookup(algorithm, ALGORITHMS, "algorithm")
     if ranks == 1:
         return 0.0
+    used: Link | None = link
     if algorithm == "nvls":
-        wire = link.switch
-    elif algorithm == "tree":
-        wire = link.tree or link
-    else:
-        wire = link
-    if wire is None:
+        used = link.switch
+    elif algorithm == "tree" and link.tree is not None:
+        used = link.tree
+    if used is None:
         raise BadArgument(
             "Expected a link with a switch that reduces, got one without. Pass"
             " Link(..., switch=Link)."
         )
-    hops, factor = hops_and_factor(ranks)
-    return wire_s(wire, hops, factor * n_bytes)
+    hops, factor = wire_of(ranks)
+    return wire_s(used, hops, factor * n_bytes)
 
 
 def fastest_all_reduce_s(
@@ -114,11 +132,16 @@ def fastest_all_reduce_s(
     A tree wins with few bytes on many ranks. In a node NCCL's tree is a chain (NCCL,
     src/graph/tuning.cc).
     """
-    ways = ["ring"] + ["nvls"] * (link.switch is not None) + ["tree"] * (not in_node)
+    algorithms = ["ring"]
+    if link.switch is not None:
+        algorithms.append("nvls")
+    if not in_node:
+        algorithms.append("tree")
     # a search calls what is inside of it, often and with numbers of its own
     judged: Any = all_reduce_s
     return min(
-        float(judged.__wrapped__(n_bytes, ranks, link, algorithm)) for algorithm in ways
+        float(judged.__wrapped__(n_bytes, ranks, link, algorithm))
+        for algorithm in algorithms
     )
 
 
@@ -188,12 +211,12 @@ def fit_link(
         )
     hops, factor = lookup(algorithm, ALGORITHMS, "algorithm")(ranks)
     # of the line start + slope * size that minimises the squares of line / time - 1,
-    # neither below zero
+    # neither below zero; the sums are of products of a = 1 / time, b = size / time, 1
     aa = sum(1 / t**2 for _, t in points)
-    ab = sum(s / t**2 for s, t in points)
-    bb = sum(s**2 / t**2 for s, t in points)
+    ab = sum(size / t**2 for size, t in points)
+    bb = sum(size**2 / t**2 for size, t in points)
     a1 = sum(1 / t for _, t in points)
-    b1 = sum(s / t for s, t in points)
+    b1 = sum(size / t for size, t in points)
     determinant = aa * bb - ab**2
     start = (a1 * bb - b1 * ab) / determinant if determinant > 0 else -1.0
     if start < 0:
@@ -202,5 +225,5 @@ def fit_link(
     # a flat line is all start: the wire is too fast to show, and a Link needs a finite
     # rate
     if slope <= 0:
-        slope = 1e-3 * min(t / s for s, t in points)
+        slope = 1e-3 * min(t / size for size, t in points)
     return Link(start / hops, factor / slope)

@@ -83,7 +83,7 @@ def linear(rows: Size, inputs: Size, outputs: Size, *, bias: bool = True) -> Cos
     """(rows, inputs) through a weight (outputs, inputs): 2 x rows x inputs x outputs
     FLOP; the input is kept.
     """
-    params = outputs * (inputs + bias)
+    params = outputs * (inputs + 1 if bias else inputs)
     return Cost(
         matmul_flop=2 * rows * inputs * outputs,
         moved_elements=rows * (inputs + outputs) + params,
@@ -101,15 +101,16 @@ def window(size: Size, *, kernel: Count, stride: Count = 1, padding: Size = 0) -
     below 1, and negative padding. Source: Dumoulin and Visin 2016, A guide to
     convolution arithmetic.
     """
+    padded = size + 2 * padding
     # without this, a kernel that sticks out gives a negative count, which squared looks
     # like a size
-    if kernel > size + 2 * padding:
+    if kernel > padded:
         raise BadArgument(
             f"Expected a kernel within the padded image, got kernel {kernel} on an"
-            f" image of {size} with padding {padding}, {size + 2 * padding} in all."
+            f" image of {size} with padding {padding}, {padded} in all."
             " Take a smaller kernel, a larger image or more padding."
         )
-    return (size + 2 * padding - kernel) // stride + 1
+    return (padded - kernel) // stride + 1
 
 
 @checked
@@ -130,12 +131,10 @@ def conv2d(
     The direct algorithm's count; FFT and Winograd need fewer. Raises BadArgument like
     `window`. Source: Dumoulin and Visin (2016).
     """
-    written = (
-        batch
-        * outputs
-        * window(size, kernel=kernel, stride=stride, padding=padding) ** 2
-    )
-    params = outputs * (channels * kernel**2 + bias)
+    written_size = window(size, kernel=kernel, stride=stride, padding=padding)
+    written = batch * outputs * written_size**2
+    weights = outputs * channels * kernel**2
+    params = weights + outputs if bias else weights
     read = batch * channels * size**2
     return Cost(
         matmul_flop=2 * written * channels * kernel**2,
@@ -186,7 +185,7 @@ def layer_norm(rows: Size, width: Size, *, bias: bool = True) -> Cost:
     are left out (< 1 %). Source: Ba, Kiros and Hinton (2016), Layer normalization;
     Zhang and Sennrich (2019), Root mean square layer norm.
     """
-    params = width * (1 + bias)
+    params = 2 * width if bias else width
     return elementwise(rows * width, flop_per_element=7, saved=1) + Cost(
         moved_elements=params, params=params
     )
@@ -233,8 +232,8 @@ def attention(
         matmul_flop=4 * scores * head_dim,
         vector_flop=5 * scores,
         moved_elements=2 * query + key_value + 4 * in_memory,
-        saved_elements=query + key_value + (1 + dropout) * in_memory,
-        saved_fixed_bytes=dropout * in_memory,
+        saved_elements=query + key_value + (2 if dropout else 1) * in_memory,
+        saved_fixed_bytes=in_memory if dropout else 0,
     )
 
 

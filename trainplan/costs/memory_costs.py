@@ -40,7 +40,7 @@ class Precision:
 
 # By data/precisions.csv, which says what each name stands for.
 PRECISIONS: Mapping[str, Precision] = MappingProxyType(
-    {r["name"]: Precision(**settings(r)) for r in rows("precisions")}
+    {row["name"]: Precision(**settings(row)) for row in rows("precisions")}
 )
 # numbers of state a parameter: none; velocity (Polyak 1964); two moments (Kingma and Ba
 # 2015; Loshchilov, Hutter 2019)
@@ -80,7 +80,7 @@ class TrainingMemory(ShownAsTable):
 
     def table(self) -> Table:
         """Bytes by purpose, and in all."""
-        rows = {
+        purposes = {
             "parameters": self.param_bytes,
             "gradients": self.gradient_bytes,
             "float32 master weights": self.master_bytes,
@@ -89,7 +89,10 @@ class TrainingMemory(ShownAsTable):
             "total": self.total_bytes,
         }
         return Table(
-            tuple((purpose, format_bytes(n_bytes)) for purpose, n_bytes in rows.items())
+            tuple(
+                (purpose, format_bytes(n_bytes))
+                for purpose, n_bytes in purposes.items()
+            )
         )
 
 
@@ -128,13 +131,8 @@ def optimizer_traffic_bytes(params: Params, *, dtype: str, optimizer: str) -> Pa
     names.
     """
     kind = precision(dtype)
-    weights = (
-        2 * kind.master_bytes + kind.param_bytes
-        if kind.master_bytes
-        else 2 * kind.param_bytes
-    )
-    return params * (
-        kind.gradient_bytes
-        + weights
-        + 2 * optimizer_states(optimizer) * kind.state_bytes
-    )
+    states = 2 * optimizer_states(optimizer) * kind.state_bytes
+    weights = 2 * kind.param_bytes
+    if kind.master_bytes:
+        weights = 2 * kind.master_bytes + kind.param_bytes
+    return params * (kind.gradient_bytes + weights + states)

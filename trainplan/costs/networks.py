@@ -96,9 +96,8 @@ class Network:
     @checked
     def cost(self, batch: BatchShape) -> Cost:
         """Forward cost of the whole network, loss included."""
-        return sum(
-            self.layer_costs(batch).values(), Cost(element_bytes=batch.element_bytes)
-        )
+        nothing = Cost(element_bytes=batch.element_bytes)
+        return sum(self.layer_costs(batch).values(), nothing)
 
     @property
     def params(self) -> int:
@@ -116,12 +115,11 @@ class Network:
         """FLOP of forward and backward, of which the first layer on images skips the
         gradient of its input.
         """
-        not_needed = (
-            next(iter(self.layer_costs(batch).values())).matmul_flop
-            if self.seq is None
-            else 0
-        )
-        return (1 + BACKWARD_OVER_FORWARD) * self.cost(batch).flop - not_needed
+        flop = (1 + BACKWARD_OVER_FORWARD) * self.cost(batch).flop
+        if self.seq is None:
+            first, *_ = self.layer_costs(batch).values()
+            flop -= first.matmul_flop
+        return flop
 
     def __str__(self) -> str:
         flop = format_si(self.forward_flop(), "FLOP")

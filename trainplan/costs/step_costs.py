@@ -48,9 +48,9 @@ class TrainingStep:
     memory: TrainingMemory
 
     def __str__(self) -> str:
-        samples = f"{self.batch:,} samples" + (
-            f" of {self.seq:,} tokens" if self.seq else ""
-        )
+        samples = f"{self.batch:,} samples"
+        if self.seq:
+            samples += f" of {self.seq:,} tokens"
         return (
             f"{self.network}, {samples}, {self.dtype}, {self.optimizer}:"
             f" {format_si(self.flop, 'FLOP')}, {format_si(self.n_bytes, 'B')} moved,"
@@ -87,6 +87,9 @@ def training_step(
     kind = precision(dtype)
     shape = net.batch(batch, seq, kind.activation_bytes, fused_attention)
     forward = net.cost(shape)
+    update_bytes = optimizer_traffic_bytes(
+        forward.params, dtype=dtype, optimizer=optimizer
+    )
     return TrainingStep(
         network=net.name,
         batch=batch,
@@ -95,8 +98,7 @@ def training_step(
         optimizer=optimizer,
         compute_dtype=kind.compute_dtype,
         flop=net.training_flop(shape),
-        n_bytes=(1 + BACKWARD_OVER_FORWARD) * forward.n_bytes
-        + optimizer_traffic_bytes(forward.params, dtype=dtype, optimizer=optimizer),
+        n_bytes=(1 + BACKWARD_OVER_FORWARD) * forward.n_bytes + update_bytes,
         memory=training_memory(
             forward.params,
             forward.saved_elements,

@@ -32,20 +32,19 @@ def _attention(model: Transformer, b: BatchShape) -> Cost:
     """
     bias = not model.gated
     width = (model.query_width + model.value_width) // 2 // model.heads
-    kv = model.key_value_heads
-    fused = b.fused_attention
     cost = attention(
         b.size,
         model.heads,
         b.seq,
         width,
-        kv_heads=kv,
-        fused=fused,
+        kv_heads=model.key_value_heads,
+        fused=b.fused_attention,
         dropout=model.dropout,
     )
     cost += layer_norm(b.tokens, model.hidden, bias=bias)
-    for latent in filter(None, (model.query_rank, model.kv_rank)):
-        cost += layer_norm(b.tokens, latent, bias=False)
+    for rank in (model.query_rank, model.kv_rank):
+        if rank:
+            cost += layer_norm(b.tokens, rank, bias=False)
     for inputs, outputs in model.attention_products:
         cost += linear(b.tokens, inputs, outputs, bias=bias)
     return cost + _residual(model, b)
@@ -68,12 +67,13 @@ def _mlp(model: Transformer, b: BatchShape) -> Cost:
     inner = model.used_inner
     bias = not model.gated
     flop, factors, saved = (5, 2, 3) if model.gated else (8, 1, 1)
+    activation = elementwise(
+        b.tokens * inner, flop_per_element=flop, inputs=factors, saved=saved
+    )
     cost = (
         layer_norm(b.tokens, h, bias=bias)
         + linear(b.tokens, h, inner * factors, bias=bias)
-        + elementwise(
-            b.tokens * inner, flop_per_element=flop, inputs=factors, saved=saved
-        )
+        + activation
         + linear(b.tokens, inner, h, bias=bias)
         + _residual(model, b)
     )
@@ -84,32 +84,32 @@ def _mlp(model: Transformer, b: BatchShape) -> Cost:
 
 
 def _blocks(model: Transformer, b: BatchShape) -> dict[str, Cost]:
-    absent = Cost(params=-model.dense * (model.block_params - model.dense_params))
-    mlps = _mlp(model, b) * model.layers + absent
-    return {"attention blocks": _attention(model, b) * model.layers, "MLP blocks": mlps}
+    # experts that dense blocks lack
+    lacking = model.dense * (model.block_params - model.dense_params)
+    return {
+        "attention blocks": _attention(model, b) * model.layers,
+        "MLP blocks": _mlp(model, b) * model.layers + Cost(params=-lacking),
+    }
 
 
 def _decoder(model: Transformer, b: BatchShape) -> dict[str, Cost]:
     h = model.hidden
     vocab = model.vocab
-    ends = {"token embedding": embedding(b.tokens, vocab, h)}
+    inputs = {"token embedding": embedding(b.tokens, vocab, h)}
     head = linear(b.tokens, h, vocab, bias=False)
     if not model.gated:
-        ends["position embedding"] = embedding(b.tokens, model.seq, h)
+        inputs["position embedding"] = embedding(b.tokens, model.seq, h)
         # a GPT's head is the token embedding, whose parameters are counted there
         head += Cost(params=-vocab * h)
     if model.dropout:
-        ends["embedding dropout"] = dropout(b.tokens * h)
-    norm = layer_norm(b.tokens, h, bias=not model.gated)
-    return (
-        ends
-        | _blocks(model, b)
-        | {
-            "final norm": norm,
-            "head": head,
-            "loss": cross_entropy(b.tokens, vocab),
-        }
-    )
+        inputs["embedding dropout"] = dropout(b.tokens * h)
+    return {
+        **inputs,
+        **_blocks(model, b),
+        "final norm": layer_norm(b.tokens, h, bias=not model.gated),
+        "head": head,
+        "loss": cross_entropy(b.tokens, vocab),
+    }
 
 
 @checked

@@ -93,27 +93,30 @@ class Transformer(Shown):
                 f"Expected top_k of at most the {self.experts} experts, got"
                 f" {self.top_k}."
             )
-        of_experts = {
-            "shared": self.shared,
-            "capacity": self.capacity,
-            "max_nodes": self.max_nodes,
-        }
-        if any(of_experts.values()) and not self.experts:
-            raise LayoutError(
-                "Expected experts with"
-                f" {', '.join(filter(of_experts.get, of_experts))}, got none."
-            )
-        if self.dense and not self.dense < self.layers * bool(self.experts):
+        if not self.experts:
+            of_experts = {
+                "shared": self.shared,
+                "capacity": self.capacity,
+                "max_nodes": self.max_nodes,
+            }
+            names = [name for name, value in of_experts.items() if value]
+            if names:
+                raise LayoutError(
+                    f"Expected experts with {', '.join(names)}, got none."
+                )
+        most_dense = self.layers - 1 if self.experts else 0
+        if self.dense > most_dense:
             raise LayoutError(
                 f"Expected dense blocks before blocks with experts, got {self.dense} of"
                 f" {self.layers}."
             )
         latent = (self.kv_rank, self.query_rank, self.rotary, self.value_dim)
         if any(latent) and not (all(latent) and self.head_dim and self.gated):
+            numbers = ", ".join(str(number) for number in latent)
             raise LayoutError(
                 "Expected kv_rank, query_rank, rotary, value_dim and head_dim"
                 " together, in a gated model: latent attention needs them all. Got"
-                f" {', '.join(map(str, latent))} and {self.head_dim}."
+                f" {numbers} and {self.head_dim}."
             )
         if self.adapters and self.experts:
             raise LayoutError(
@@ -134,7 +137,8 @@ class Transformer(Shown):
     @functools.cached_property
     def query_width(self) -> int:
         """Width of all heads' queries together."""
-        return self.heads * ((self.head_dim or self.hidden // self.heads) + self.rotary)
+        head_dim = self.head_dim or self.hidden // self.heads
+        return self.heads * (head_dim + self.rotary)
 
     @functools.cached_property
     def value_width(self) -> int:
@@ -149,12 +153,8 @@ class Transformer(Shown):
     @functools.cached_property
     def kv_width(self) -> int:
         """Width of the keys, and of the values; the mean of both where they differ."""
-        return (
-            (self.query_width + self.value_width)
-            // 2
-            // self.heads
-            * self.key_value_heads
-        )
+        mean_width = (self.query_width + self.value_width) // 2
+        return mean_width // self.heads * self.key_value_heads
 
     @property
     def cached_width(self) -> int:
@@ -169,11 +169,10 @@ class Transformer(Shown):
         h = self.hidden
         q = self.query_width
         v = self.value_width
-        ranks = self.query_rank + self.cached_width
         if not self.kv_rank:
             return ((h, q + 2 * self.kv_width), (q, h))
         return (
-            (h, ranks),
+            (h, self.query_rank + self.cached_width),
             (self.query_rank, q),
             (self.kv_rank, q - self.heads * self.rotary + v),
             (v, h),
@@ -199,19 +198,14 @@ class Transformer(Shown):
         """
         h = self.hidden
         f = self.used_inner
-        q = self.query_width
-        kv = self.kv_width
-        weights = (
-            sum(a * b for a, b in self.attention_products)
-            + (3 if self.gated else 2) * h * f
-            + h * self.experts
-        )
-        small = (
-            2 * h + self.query_rank + self.kv_rank
-            if self.gated
-            else 4 * h + (q + 2 * kv) + h + f + h
-        )
-        return weights + small
+        attention = sum(inputs * outputs for inputs, outputs in self.attention_products)
+        router = h * self.experts
+        if self.gated:
+            norms = 2 * h + self.query_rank + self.kv_rank
+            return attention + 3 * h * f + router + norms
+        norms = 4 * h
+        biases = (self.query_width + 2 * self.kv_width) + h + f + h
+        return attention + 2 * h * f + router + norms + biases
 
     @property
     def ahead_params(self) -> int:
@@ -254,8 +248,10 @@ class Transformer(Shown):
     @property
     def trained_params(self) -> int:
         """Parameters that are trained: all, or those of adapters alone."""
-        ends = sum(inputs + outputs for inputs, outputs in self.attention_products)
-        return self.layers * self.adapters * ends if self.adapters else self.params
+        if not self.adapters:
+            return self.params
+        widths = sum(inputs + outputs for inputs, outputs in self.attention_products)
+        return self.layers * self.adapters * widths
 
     @functools.cached_property
     def flop_per_token(self) -> int:
@@ -267,28 +263,22 @@ class Transformer(Shown):
         the convention of MosaicML's llm-foundry too.
         """
         blocks = self.layers + self.ahead
-        used = self.params - (blocks - self.dense) * (
-            self.block_params - self.used_params
-        )
+        unused = self.block_params - self.used_params
+        used = self.params - (blocks - self.dense) * unused
         used += self.ahead * self.head_params
         gradients = 6 * self.trained_params if self.adapters else 2 * used
-        return (
-            4 * used
-            + gradients
-            + 6 * blocks * (self.query_width + self.value_width) * self.seq
-        )
+        scores = 6 * blocks * (self.query_width + self.value_width) * self.seq
+        return 4 * used + gradients + scores
 
     def __str__(self) -> str:
         name = f"{self.name}: " if self.name else ""
-        billion = self.params / GIGA
-        count = (
-            f"{significant(billion)} billion"
-            if billion >= 1
-            else f"{significant(self.params / MEGA)} million"
-        )
+        if self.params >= GIGA:
+            count = f"{significant(self.params / GIGA)} billion"
+        else:
+            count = f"{significant(self.params / MEGA)} million"
         return (
-            f"{name}{count} parameters, {self.layers} layers of {self.hidden:,}, "
-            f"{self.heads} heads, {self.seq:,} tokens"
+            f"{name}{count} parameters, {self.layers} layers of {self.hidden:,},"
+            f" {self.heads} heads, {self.seq:,} tokens"
         )
 
 
@@ -308,5 +298,7 @@ def model(name: str) -> Transformer:
     """A published Transformer by its name in MODELS, in any case of letters. Raises
     BadArgument with the nearest.
     """
-    exact = {known.casefold(): known for known in MODELS}.get(name.casefold(), name)
-    return lookup(exact, MODELS, "model")
+    for exact in MODELS:
+        if exact.casefold() == name.casefold():
+            return MODELS[exact]
+    return lookup(name, MODELS, "model")

@@ -42,10 +42,12 @@ class Overlap(Shown):
         return self.total_s - self.backward_s
 
     def __str__(self) -> str:
+        buckets = (
+            "1 bucket" if len(self.buckets) == 1 else f"{len(self.buckets)} buckets"
+        )
         return (
             f"backward {format_seconds(self.backward_s)}, communication"
-            f" {format_seconds(self.communication_s)} in {len(self.buckets)}"
-            f" bucket{'s' * (len(self.buckets) != 1)}, of which"
+            f" {format_seconds(self.communication_s)} in {buckets}, of which"
             f" {format_seconds(self.exposed_s)} exposed: {format_seconds(self.total_s)}"
             " (simulated)"
         )
@@ -74,40 +76,40 @@ def overlap(
     torch.nn.parallel.DistributedDataParallel. Raises ScheduleError for numbers below
     zero, or lists of different lengths.
     """
-    seconds, sizes = [list(map(float, numbers)) for numbers in (backward_s, n_bytes)]
+    seconds = [float(number) for number in backward_s]
+    sizes = [float(number) for number in n_bytes]
     if len(seconds) != len(sizes):
         raise ScheduleError(
             f"Expected as many numbers in n_bytes as in backward_s, got {len(sizes)}"
             f" and {len(seconds)}. Both need one for each layer, last layer first."
         )
-    first_bucket_bytes = (
-        FIRST_BUCKET_BYTES if bucket_bytes == BUCKET_BYTES else bucket_bytes
-    )
-    spans = []
+    first_bytes = FIRST_BUCKET_BYTES if bucket_bytes == BUCKET_BYTES else bucket_bytes
+    backward = []
     sent = []
     buckets: list[tuple[int, ...]] = []
     filling: list[int] = []
+    filled_bytes = 0.0
     now_s = 0.0
-    free_s = 0.0
-    size = 0.0
+    free_s = 0.0  # when the network is
     for layer, (took_s, layer_bytes) in enumerate(zip(seconds, sizes, strict=True)):
-        spans.append(Span(0, now_s, now_s + took_s, "B", str(layer)))
+        backward.append(Span(0, now_s, now_s + took_s, "B", str(layer)))
         now_s += took_s
         filling.append(layer)
-        size += layer_bytes
-        if (
-            size >= (bucket_bytes if buckets else first_bucket_bytes)
-            or layer == len(sizes) - 1
-        ):
+        filled_bytes += layer_bytes
+        full = filled_bytes >= (bucket_bytes if buckets else first_bytes)
+        if full or layer == len(sizes) - 1:
             start_s = max(now_s, free_s)
-            free_s = start_s + (all_reduce_s(size, ranks, link) if size else 0.0)
-            sent.append(
-                Span(0, start_s, free_s, "communication", f"bucket {len(buckets)}")
-            )
+            send_s = all_reduce_s(filled_bytes, ranks, link) if filled_bytes else 0.0
+            free_s = start_s + send_s
+            label = f"bucket {len(buckets)}"
+            sent.append(Span(0, start_s, free_s, "communication", label))
             buckets.append(tuple(filling))
             filling = []
-            size = 0.0
-    communication_s = sum(span.seconds for span in sent)
+            filled_bytes = 0.0
     return Overlap(
-        tuple(spans + sent), tuple(buckets), now_s, communication_s, max(now_s, free_s)
+        spans=(*backward, *sent),
+        buckets=tuple(buckets),
+        backward_s=now_s,
+        communication_s=sum(span.seconds for span in sent),
+        total_s=max(now_s, free_s),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from trainplan.arguments import ANYTHING
 from trainplan.errors import ScheduleError, brief_repr
@@ -56,9 +56,8 @@ class CheckedSchedule:
 
     def stage(self, rank: int, chunk: int) -> int:
         """Which stage a rank's chunk is."""
-        return chunk * self.ranks + (
-            self.ranks - 1 - rank if self._runs_back(chunk) else rank
-        )
+        place = self.ranks - 1 - rank if self._runs_back(chunk) else rank
+        return chunk * self.ranks + place
 
     def rank(self, stage: int) -> int:
         """Whose a stage is: its chunk is stage // ranks."""
@@ -72,24 +71,34 @@ class CheckedSchedule:
         """The stage that is `by` (1 or -1) further on; None beyond the ends of a
         pipeline.
         """
-        if (
-            self.placement == "both ways"
-            and (stage + by) // self.ranks != stage // self.ranks
-        ):
+        next_stage = stage + by
+        same_chunk = next_stage // self.ranks == stage // self.ranks
+        if self.placement == "both ways" and not same_chunk:
             return None
-        return stage + by if 0 <= stage + by < self.stages else None
+        return next_stage if 0 <= next_stage < self.stages else None
 
     @property
     def parts(self) -> int:
         """How many parts a rank's share of the model is cut into."""
         return 1 if self.placement == "both ways" else self.chunks
 
+    def chunk(self, code: int) -> int:
+        """Which of its rank's chunks a step is of."""
+        return code // 3 // self.microbatches
+
     def name(self, code: int) -> str:
         """A step as it is written: "F0", or "F0.1" where ranks have several chunks."""
         chunk, microbatch = divmod(code // 3, self.microbatches)
-        return f"{KINDS[code % 3]}{microbatch}" + (
-            f".{chunk}" if self.chunks > 1 else ""
-        )
+        name = f"{KINDS[code % 3]}{microbatch}"
+        return f"{name}.{chunk}" if self.chunks > 1 else name
+
+
+class _Step(NamedTuple):
+    """A step as it is written: its kind as a place in KINDS."""
+
+    kind: int
+    microbatch: int
+    chunk: int
 
 
 def parse(schedule: Schedule, placement: Placement = "loop") -> CheckedSchedule:
@@ -101,24 +110,22 @@ def parse(schedule: Schedule, placement: Placement = "loop") -> CheckedSchedule:
     once, F before B before W; W on all ranks or on none.
     """
     lists = _lists(schedule)
-    found: dict[str, tuple[int, int, int]] = {}
-    for rank, steps in enumerate(lists):
-        for text in set(steps).difference(found):
-            found[text] = _parsed(text, rank)
-    if not found:
+    parsed: dict[str, _Step] = {}
+    for rank, texts in enumerate(lists):
+        for text in set(texts).difference(parsed):
+            parsed[text] = _step(text, rank)
+    if not parsed:
         raise ScheduleError(
             f"Expected steps such as 'F0' in the schedule, got none. {_FORM}"
         )
-    microbatches = _count(
-        {microbatch for _, microbatch, _ in found.values()}, "micro-batch"
-    )
-    chunks = _count({chunk for _, _, chunk in found.values()}, "chunk")
+    microbatches = _count({step.microbatch for step in parsed.values()}, "micro-batch")
+    chunks = _count({step.chunk for step in parsed.values()}, "chunk")
     code_of = {
-        text: 3 * (chunk * microbatches + mb) + kind
-        for text, (kind, mb, chunk) in found.items()
+        text: 3 * (step.chunk * microbatches + step.microbatch) + step.kind
+        for text, step in parsed.items()
     }
-    split = any(kind == WEIGHTS for kind, _, _ in found.values())
-    codes = tuple([code_of[text] for text in steps] for steps in lists)
+    split = any(step.kind == WEIGHTS for step in parsed.values())
+    codes = tuple([code_of[text] for text in texts] for texts in lists)
     checked = CheckedSchedule(microbatches, chunks, split, codes, placement)
     for rank in range(checked.ranks):
         _check(checked, rank)
@@ -137,16 +144,16 @@ def _lists(schedule: Schedule) -> list[list[str]]:
                 f"Expected a list of steps for rank {rank}, got {brief_repr(steps)}."
                 f" {_FORM}"
             )
-        others = [step for step in steps if type(step) is not str]
-        if others:
-            raise ScheduleError(
-                f"Expected steps such as 'F0' on rank {rank}, got"
-                f" {brief_repr(others[0])}. {_FORM}"
-            )
+        for step in steps:
+            if type(step) is not str:
+                raise ScheduleError(
+                    f"Expected steps such as 'F0' on rank {rank}, got"
+                    f" {brief_repr(step)}. {_FORM}"
+                )
     return [list(steps) for steps in schedule]
 
 
-def _parsed(text: str, rank: int) -> tuple[int, int, int]:
+def _step(text: str, rank: int) -> _Step:
     match = _STEP.fullmatch(text)
     if match is None:
         raise ScheduleError(
@@ -154,7 +161,8 @@ def _parsed(text: str, rank: int) -> tuple[int, int, int]:
             " the number of the micro-batch, as in 'F0'; where a rank has several"
             " chunks, the chunk after a dot, as in 'F0.1'."
         )
-    return KINDS.index(match[1]), int(match[2]), int(match[3] or 0)
+    kind, microbatch, chunk = match.groups(default="0")
+    return _Step(KINDS.index(kind), int(microbatch), int(chunk))
 
 
 def _count(numbers: set[int], what: str) -> int:
@@ -174,37 +182,37 @@ def _check(checked: CheckedSchedule, rank: int) -> None:
     """Raise ScheduleError unless a rank does everything once, and nothing before what
     it needs.
     """
-    done = bytearray(3 * checked.microbatches * checked.chunks)
-    for code in checked.steps[rank]:
-        if done[code]:
+    steps = checked.steps[rank]
+    seen = bytearray(3 * checked.microbatches * checked.chunks)  # 1 by code
+    for code in steps:
+        if seen[code]:
+            name = checked.name(code)
             raise ScheduleError(
-                f"Rank {rank} does {checked.name(code)} twice. Remove one of the two."
+                f"Rank {rank} does {name} twice. Remove one of the two."
             )
-        if code % 3 and not done[code - 1]:
+        if code % 3 != FORWARD and not seen[code - 1]:
+            name = checked.name(code)
             first = checked.name(code - 1)
-            then = checked.name(code)
-            wrong = (
-                f"before {first}"
-                if code - 1 in checked.steps[rank]
-                else f"and never {first}"
-            )
+            wrong = f"before {first}" if code - 1 in steps else f"and never {first}"
             raise ScheduleError(
-                f"Rank {rank} does {then} {wrong}. Put {first} in front of {then}."
+                f"Rank {rank} does {name} {wrong}. Put {first} in front of {name}."
             )
-        done[code] = 1
+        seen[code] = 1
     kinds = (FORWARD, BACKWARD, WEIGHTS) if checked.split else (FORWARD, BACKWARD)
-    if sum(done) == len(kinds) * checked.microbatches * checked.chunks:
+    if sum(seen) == len(kinds) * checked.microbatches * checked.chunks:
         return
-    code = next(c for c in range(len(done)) if not done[c] and c % 3 in kinds)
-    chunk = code // 3 // checked.microbatches
-    has = [
-        any(c // 3 // checked.microbatches == chunk for c in steps)
-        for steps in checked.steps
+    missing = [
+        code for code in range(len(seen)) if not seen[code] and code % 3 in kinds
     ]
-    if not has[rank]:
+    code = missing[0]
+    chunk = checked.chunk(code)
+    has_chunk = [
+        any(checked.chunk(other) == chunk for other in codes) for codes in checked.steps
+    ]
+    if not has_chunk[rank]:
         raise ScheduleError(
-            f"Rank {has.index(True)} has a chunk {chunk} and rank {rank} has none. Give"
-            " each rank the same number of chunks."
+            f"Rank {has_chunk.index(True)} has a chunk {chunk} and rank {rank} has"
+            " none. Give each rank the same number of chunks."
         )
     why = " Where there is a W, each B needs one." if code % 3 == WEIGHTS else ""
     raise ScheduleError(

@@ -7,6 +7,7 @@ and up to a million in product.
 from __future__ import annotations
 
 import itertools
+from collections import Counter, deque
 from typing import Annotated
 
 from trainplan.arguments import Count, Number, checked
@@ -32,7 +33,8 @@ def one_f_one_b(ranks: Count, microbatches: Count) -> list[list[str]]:
     activations.
     """
     check_steps(ranks, microbatches)
-    forward, backward = ([f"{kind}{i}" for i in range(microbatches)] for kind in "FB")
+    forward = [f"F{i}" for i in range(microbatches)]
+    backward = [f"B{i}" for i in range(microbatches)]
     return [_alternating(forward, backward, ranks - 1 - rank) for rank in range(ranks)]
 
 
@@ -62,17 +64,16 @@ def interleaved(ranks: Count, microbatches: Count, chunks: Count) -> list[list[s
         return one_f_one_b(ranks, microbatches)
     if microbatches % ranks:
         below = microbatches // ranks * ranks
-        above = (microbatches // ranks + 1) * ranks
+        above = below + ranks
         near = f"{below} or {above}" if below else f"{above}"
         raise ScheduleError(
             f"Expected a number of micro-batches that divides by the {ranks} ranks,"
             " since interleaved schedules send them in groups of that size, got"
             f" {microbatches}. The nearest is {near}."
         )
-    forward = [f"F{i}.{chunk}" for i, chunk in _turns(ranks, microbatches, chunks)]
-    backward = [
-        f"B{i}.{chunks - 1 - chunk}" for i, chunk in _turns(ranks, microbatches, chunks)
-    ]
+    turns = _turns(ranks, microbatches, chunks)
+    forward = [f"F{i}.{chunk}" for i, chunk in turns]
+    backward = [f"B{i}.{chunks - 1 - chunk}" for i, chunk in turns]
     aheads = [2 * (ranks - rank - 1) + (chunks - 1) * ranks for rank in range(ranks)]
     return [_alternating(forward, backward, ahead) for ahead in aheads]
 
@@ -131,19 +132,31 @@ def zb_v(ranks: Count, microbatches: Count) -> list[list[str]]:
 
 
 def _zb_v(rank: int, ranks: int, microbatches: int) -> list[str]:
+    """One rank's steps: those of `full` micro-batches, without the ones that are too
+    many.
+    """
     left = ranks - rank
     full = max(microbatches, 2 * ranks - 1)
-    order = (
-        ["F.0"] * (2 * left - 1) + ["F.1", "F.0"] * rank + ["F.1", "B.1", "W.1"] * left
-    )
-    order += ["F.0", "B.0", "W.0", "F.1", "B.1", "W.1"] * (full - 2 * ranks + rank + 1)
-    order += ["B.0", "W.0", "F.1", "B.1", "W.1"] * (left - 1)
-    order += (
-        ["B.0", "B.1"] * rank + ["B.0", "W.0"] * left + ["W.1"] * rank + ["W.0"] * rank
-    )
-    counts = {step: itertools.count() for step in order}
-    numbered = [(step[0], next(counts[step]), step[2]) for step in order]
-    return [f"{kind}{i}.{chunk}" for kind, i, chunk in numbered if i < microbatches]
+    order = [
+        *["F.0"] * (2 * left - 1),
+        *["F.1", "F.0"] * rank,
+        *["F.1", "B.1", "W.1"] * left,
+        *["F.0", "B.0", "W.0", "F.1", "B.1", "W.1"] * (full - 2 * ranks + rank + 1),
+        *["B.0", "W.0", "F.1", "B.1", "W.1"] * (left - 1),
+        *["B.0", "B.1"] * rank,
+        *["B.0", "W.0"] * left,
+        *["W.1"] * rank,
+        *["W.0"] * rank,
+    ]
+    counts: Counter[str] = Counter()  # micro-batches so far, by kind and chunk
+    steps = []
+    for step in order:
+        kind, chunk = step.split(".")
+        i = counts[step]
+        counts[step] += 1
+        if i < microbatches:
+            steps.append(f"{kind}{i}.{chunk}")
+    return steps
 
 
 @checked(error=ScheduleError)
@@ -173,30 +186,43 @@ def _dualpipe(rank: int, ranks: int, microbatches: int) -> list[str]:
     """
     near = min(rank, ranks - 1 - rank)
     far = ranks // 2 - 1 - near
-    order = ["F0"] * (2 * far) + ["F0", "F1"] * (near + 1) + ["B1", "W", "F1"] * far
-    order += ["F0", "D1", "F1", "D0"] * (microbatches - ranks + near + 1) + [
-        "D1",
-        "F1",
-        "D0",
-    ] * far
-    order += [("D" if i <= near else "B") + "10"[i % 2] for i in range(2 * (near + 1))]
-    order += ["W", "B0"] * far + ["W"] * (near + 1)
-    steps: list[str] = []
-    waiting: list[str] = []
-    counts = {kind + way: itertools.count() for kind in "FB" for way in "01"}
+    # the backwards at the end: in turn of both directions, the first half with their W
+    last = ["D1", "D0"] * (near + 1)
+    last = [*last[: near + 1], *["B" + step[1] for step in last[near + 1 :]]]
+    order = [
+        *["F0"] * (2 * far),
+        *["F0", "F1"] * (near + 1),
+        *["B1", "W", "F1"] * far,
+        *["F0", "D1", "F1", "D0"] * (microbatches - ranks + near + 1),
+        *["D1", "F1", "D0"] * far,
+        *last,
+        *["W", "B0"] * far,
+        *["W"] * (near + 1),
+    ]
+    chunks = {"0": 0, "1": 1} if rank < ranks // 2 else {"0": 1, "1": 0}
+    forwards: Counter[str] = Counter()  # so far, by direction
+    backwards: Counter[str] = Counter()
+    waiting: deque[str] = deque()
+    steps = []
     for step in order:
         if step == "W":
-            steps.append(waiting.pop(0))
+            steps.append(waiting.popleft())
             continue
         kind = step[0]
-        way = step[1]
-        chunk = int(way) ^ (rank >= ranks // 2)
-        i = next(counts[("F" if kind == "F" else "B") + way])
-        steps.append(f"{'F' if kind == 'F' else 'B'}{i}.{chunk}")
-        if kind == "B":
-            waiting.append(f"W{i}.{chunk}")
-        elif kind == "D":
-            steps.append(f"W{i}.{chunk}")
+        direction = step[1]
+        chunk = chunks[direction]
+        if kind == "F":
+            steps.append(f"F{forwards[direction]}.{chunk}")
+            forwards[direction] += 1
+            continue
+        i = backwards[direction]
+        backwards[direction] += 1
+        steps.append(f"B{i}.{chunk}")
+        weights = f"W{i}.{chunk}"
+        if kind == "D":
+            steps.append(weights)
+        else:
+            waiting.append(weights)
     return steps
 
 
@@ -211,7 +237,8 @@ def _split(ahead: int, delay: int, microbatches: int) -> list[str]:
             steps.append(f"W{i - delay}")
         if i + ahead < microbatches:
             steps.append(f"F{i + ahead}")
-    return steps + [f"W{i}" for i in range(max(microbatches - delay, 0), microbatches)]
+    left = range(max(microbatches - delay, 0), microbatches)
+    return [*steps, *(f"W{i}" for i in left)]
 
 
 def check_steps(

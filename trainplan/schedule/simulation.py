@@ -58,35 +58,36 @@ def simulate(
     """
     checked = parse(schedule, placement)
     owners = [checked.rank(stage) for stage in range(checked.stages)]
-    whole = per_stage("backward_s", backward_s, owners, checked.parts)
-    weights = (
-        [t / 2 for t in whole]
-        if weight_s is None
-        else per_stage("weight_s", weight_s, owners, checked.parts)
+    forward = per_stage("forward_s", forward_s, owners, checked.parts)
+    backward = per_stage("backward_s", backward_s, owners, checked.parts)
+    if weight_s is None:
+        weights = [seconds / 2 for seconds in backward]
+    else:
+        weights = per_stage("weight_s", weight_s, owners, checked.parts)
+    if checked.split:
+        backward = _without(weights, backward)
+    simulation = _Simulation(
+        checked, [forward, backward, weights], float(transfer_s), blocking
     )
-    for stage, (all_s, part_s) in enumerate(zip(whole, weights, strict=True)):
-        if checked.split and part_s > all_s:
+    return Timetable(
+        checked,
+        tuple(map(tuple, simulation.starts)),
+        tuple(map(tuple, simulation.ends)),
+        tuple(_peak(checked, rank, kept) for rank in range(checked.ranks)),
+        tuple(simulation.communication),
+    )
+
+
+def _without(weights: list[float], backward: list[float]) -> list[float]:
+    """What is left of the backward of each stage without that of the weights."""
+    for stage, (all_s, part_s) in enumerate(zip(backward, weights, strict=True)):
+        if part_s > all_s:
             raise ScheduleError(
                 f"Expected weight_s to be a part of backward_s, got {part_s:g} of"
                 f" {all_s:g} s on stage {stage}. backward_s is the whole backward, of"
                 " inputs and weights."
             )
-    inputs = (
-        [a - w for a, w in zip(whole, weights, strict=True)] if checked.split else whole
-    )
-    seconds = [
-        per_stage("forward_s", forward_s, owners, checked.parts),
-        inputs,
-        weights,
-    ]
-    played = _Simulation(checked, seconds, float(transfer_s), blocking)
-    return Timetable(
-        checked,
-        tuple(map(tuple, played.starts)),
-        tuple(map(tuple, played.ends)),
-        tuple(_peak(checked, rank, kept) for rank in range(checked.ranks)),
-        tuple(played.communication),
-    )
+    return [all_s - part_s for all_s, part_s in zip(backward, weights, strict=True)]
 
 
 def per_stage(
@@ -97,20 +98,18 @@ def per_stage(
     """
     ranks = max(owners) + 1
     stages = len(owners)
-    if isinstance(value, Sequence):
-        if len(value) == ranks:
-            return [float(value[rank]) / parts for rank in owners]
-        if len(value) == stages:
-            return [float(v) for v in value]
-        counts = (
-            f"{ranks}"
-            if ranks == stages
-            else f"{ranks} (one a rank) or {stages} (one a stage)"
-        )
-        raise ScheduleError(
-            f"Expected {name} to be one number or {counts} of them, got {len(value)}."
-        )
-    return [float(value) / parts] * stages
+    if not isinstance(value, Sequence):
+        return [float(value) / parts] * stages
+    if len(value) == ranks:
+        return [float(value[rank]) / parts for rank in owners]
+    if len(value) == stages:
+        return [float(seconds) for seconds in value]
+    counts = f"{ranks}"
+    if ranks != stages:
+        counts = f"{ranks} (one a rank) or {stages} (one a stage)"
+    raise ScheduleError(
+        f"Expected {name} to be one number or {counts} of them, got {len(value)}."
+    )
 
 
 class _StepKind(NamedTuple):
@@ -139,20 +138,18 @@ def _step_kinds(
             return -1, 0.0
         return slot_stage * wide, transfer_s if checked.rank(stage) != rank else 0.0
 
-    found = []
+    kinds = []
     for chunk in range(checked.chunks):
         stage = checked.stage(rank, chunk)
         for kind, towards in ((FORWARD, 1), (BACKWARD, -1)):
             giver = checked.neighbour(stage, -towards)
             taker = checked.neighbour(stage, towards)
             took_s = seconds[kind][stage]
-            found.append(
-                _StepKind(
-                    *slot_and_time(giver, stage), took_s, *slot_and_time(taker, taker)
-                )
-            )
-        found.append(_StepKind(-1, 0.0, seconds[WEIGHTS][stage], -1, 0.0))
-    return found
+            received = slot_and_time(giver, stage)
+            sent = slot_and_time(taker, taker)
+            kinds.append(_StepKind(*received, took_s, *sent))
+        kinds.append(_StepKind(-1, 0.0, seconds[WEIGHTS][stage], -1, 0.0))
+    return kinds
 
 
 class _Simulation:
@@ -247,27 +244,30 @@ class _Simulation:
     def _circle(self) -> str:
         """The message that names the ranks which wait for each other."""
         checked = self.checked
-        wide = 3 * self.checked.microbatches
-        waits: dict[int, tuple[str, int]] = {}
+        wide = 3 * checked.microbatches
+        step_of: dict[int, str] = {}  # at which a rank waits
+        giver_of: dict[int, int] = {}  # for which rank
         for slot, rank in self._waiting.items():
             stage, rest = divmod(slot, wide)
-            giver = checked.rank(stage - 1 if rest % 3 == FORWARD else stage + 1)
-            waits[rank] = (checked.name(stage // checked.ranks * wide + rest), giver)
-        path = [min(waits)]
-        while (giver := waits[path[-1]][1]) not in path:
-            path.append(giver)
-        circle = path[path.index(giver) :]
-        whom = {
-            rank: "itself" if waits[rank][1] == rank else f"rank {waits[rank][1]}"
-            for rank in circle
-        }
-        links = [f"waits at {waits[rank][0]} for {whom[rank]}" for rank in circle]
-        first = f"rank {circle[0]} {links[0]}" + "".join(
-            f", which {link}" for link in links[1:]
-        )
+            giver_of[rank] = checked.rank(
+                stage - 1 if rest % 3 == FORWARD else stage + 1
+            )
+            step_of[rank] = checked.name(stage // checked.ranks * wide + rest)
+        path = []
+        rank = min(giver_of)
+        while rank not in path:
+            path.append(rank)
+            rank = giver_of[rank]
+        circle = path[path.index(rank) :]
+        links = []
+        for rank in circle:
+            giver = giver_of[rank]
+            whom = "itself" if giver == rank else f"rank {giver}"
+            links.append(f"waits at {step_of[rank]} for {whom}")
+        chain = ", which ".join(links)
         return (
-            f"The schedule deadlocks: {first}. Put what is waited for in front of one"
-            " of these steps."
+            f"The schedule deadlocks: rank {circle[0]} {chain}. Put what is waited for"
+            " in front of one of these steps."
         )
 
 
@@ -276,8 +276,9 @@ def _peak(checked: CheckedSchedule, rank: int, kept: float) -> float:
     their times don't matter.
     """
     now = peak = 0.0
-    frees = (1 - kept, kept) if checked.split else (1.0, 0.0)
-    changes = [by / checked.parts for by in (1.0, -frees[0], -frees[1])]
+    parts = checked.parts
+    left = kept if checked.split else 0.0  # what B leaves to W
+    changes = (1 / parts, -(1 - left) / parts, -left / parts)  # by kind
     for code in checked.steps[rank]:
         now += changes[code % 3]
         if now > peak:  # faster than max() in this loop

@@ -8,7 +8,7 @@ import functools
 import math
 from dataclasses import dataclass
 
-from trainplan.schedule.parsing import KINDS, CheckedSchedule
+from trainplan.schedule.parsing import CheckedSchedule
 from trainplan.tables import Shown
 from trainplan.units import format_seconds, significant
 
@@ -59,23 +59,20 @@ class Timetable(Shown):
         """Each step, labelled with its micro-batch ("3", or "3.1" with a chunk), and
         each blocking transfer.
         """
-        label = {
-            code: self.schedule.name(code)[1:]
+        names = {
+            code: self.schedule.name(code)
             for steps in self.schedule.steps
             for code in steps
         }
-        found = [
-            Span(rank, start_s, end_s, KINDS[code % 3], label[code])
-            for rank, steps in enumerate(self.schedule.steps)
-            for code, start_s, end_s in zip(
-                steps, self.starts_s[rank], self.ends_s[rank], strict=True
-            )
-        ]
-        return (
-            tuple(sorted([*found, *self.communication]))
-            if self.communication
-            else tuple(found)
-        )
+        spans = []
+        for rank, steps in enumerate(self.schedule.steps):
+            times = zip(steps, self.starts_s[rank], self.ends_s[rank], strict=True)
+            for code, start_s, end_s in times:
+                name = names[code]
+                spans.append(Span(rank, start_s, end_s, name[0], name[1:]))
+        if self.communication:
+            spans = sorted([*spans, *self.communication])
+        return tuple(spans)
 
     @functools.cached_property
     def makespan_s(self) -> float:
@@ -127,12 +124,12 @@ class Timetable(Shown):
         early ones need not wait for them, as if the optimizer's step were validated
         afterwards (Qi et al. 2024, section 4).
         """
-        first = [starts[0] for starts in self.starts_s]
-        last = [ends[-1] for ends in self.ends_s]
+        start_s = [starts[0] for starts in self.starts_s]
+        end_s = [ends[-1] for ends in self.ends_s]
         for span in self.communication:
-            first[span.rank] = min(first[span.rank], span.start_s)
-            last[span.rank] = max(last[span.rank], span.end_s)
-        return max(end_s - start_s for start_s, end_s in zip(first, last, strict=True))
+            start_s[span.rank] = min(start_s[span.rank], span.start_s)
+            end_s[span.rank] = max(end_s[span.rank], span.end_s)
+        return max(end - start for start, end in zip(start_s, end_s, strict=True))
 
     def __str__(self) -> str:
         size = f"{self.ranks} ranks, {self.schedule.microbatches} micro-batches"

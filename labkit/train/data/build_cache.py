@@ -41,7 +41,8 @@ def build_once(
 
     home = (folder or cache_folder()) / name
     try:
-        make_private(*(() if folder else (state_folder(), home.parent)))
+        if folder is None:
+            make_private(state_folder(), home.parent)
         home.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(f"{home}.lock"):
             if not _complete(home):

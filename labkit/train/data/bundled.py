@@ -65,12 +65,12 @@ def digits_of(split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Read the pixels (N, 8, 8), 0 to 16, and labels (N,) of a split, in the file's
     order. Raises DataError.
     """
-    known = ("train", "test", "all")
-    if split not in known:
-        near = "test" if split in _HELD_OUT else nearest(str(split), known)[0]
+    splits = ("train", "test", "all")
+    if split not in splits:
+        near = "test" if split in _HELD_OUT else nearest(str(split), splits)[0]
         raise DataError(
-            f"split must be one of {', '.join(known)}, got {brief_repr(split)}; did you"
-            f" mean {near!r}?"
+            f"split must be one of {', '.join(splits)}, got {brief_repr(split)}; did"
+            f" you mean {near!r}?"
         )
     with np.load(io.BytesIO(_content("digits.npz"))) as file:
         pixels = file["images"]
@@ -91,13 +91,11 @@ def shakespeare(held_out: Share = 0.1) -> tuple[Tensor, Tensor, str]:
     """
     text = np.frombuffer(lzma.decompress(_content("shakespeare.txt.xz")), np.uint8)
     occurs = np.bincount(text, minlength=256) > 0
-    every = torch.from_numpy((np.cumsum(occurs) - 1)[text])
-    first = round(len(every) * (1 - held_out))
-    return (
-        every[:first],
-        every[first:],
-        bytes(np.flatnonzero(occurs).tolist()).decode("ascii"),
-    )
+    number_of = np.cumsum(occurs) - 1  # (256,): of each byte that occurs
+    numbers = torch.from_numpy(number_of[text])  # (N,)
+    first = round(len(numbers) * (1 - held_out))
+    characters = bytes(np.flatnonzero(occurs).tolist()).decode("ascii")
+    return numbers[:first], numbers[first:], characters
 
 
 def _content(name: str) -> bytes:
@@ -113,11 +111,12 @@ def _content(name: str) -> bytes:
             f"Can't read {path} ({error.strerror}). Restore it with `git checkout --"
             f" {path}`."
         ) from error
-    if (digest := hashlib.sha256(content).hexdigest()) != (known := _SHA256[name]):
-        restore = f"Restore it with `git checkout -- {path}`."
+    digest = hashlib.sha256(content).hexdigest()
+    expected = _SHA256[name]
+    if digest != expected:
         raise DataError(
-            f"{path} is damaged: expected sha256 {known[:12]}…, got {digest[:12]}…."
-            f" {restore}"
+            f"{path} is damaged: expected sha256 {expected[:12]}…, got {digest[:12]}…."
+            f" Restore it with `git checkout -- {path}`."
         )
     return content
 

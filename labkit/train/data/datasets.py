@@ -57,11 +57,11 @@ class Prepare:
         """
         from PIL import Image
 
-        wanted = (self.size, self.size)
+        size = (self.size, self.size)
         try:
             with Image.open(io.BytesIO(jpeg), formats=("JPEG",)) as image:
                 if self.reduced:
-                    image.draft("RGB", wanted)
+                    image.draft("RGB", size)
                 pixels = image.convert("RGB")
         except (
             OSError,
@@ -77,8 +77,8 @@ class Prepare:
                 f"Expected a whole JPEG, got {len(jpeg):,} bytes that are not one"
                 f" ({reason})."
             ) from error
-        if pixels.size != wanted:
-            pixels = pixels.resize(wanted, Image.Resampling.BILINEAR)
+        if pixels.size != size:
+            pixels = pixels.resize(size, Image.Resampling.BILINEAR)
         return np.ascontiguousarray(np.asarray(pixels).transpose(2, 0, 1))
 
     def augment(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -234,6 +234,8 @@ def decoded_cache(
         np.save(labels_path, labels)
         yield from (images_path, labels_path)
 
-    name = f"{name_of(shards)}-decoded-{size}px{'-reduced' * reduced}"
+    name = f"{name_of(shards)}-decoded-{size}px"
+    if reduced:
+        name += "-reduced"
     images_path, labels_path = build_once(folder, name, build)
     return np.load(images_path, mmap_mode="c"), np.load(labels_path)

@@ -74,20 +74,26 @@ class Loader(contextlib.AbstractContextManager["Loader"]):
     def __iter__(self) -> Iterator[Any]:
         batches = self._begin()
         self.times = []
-        done = False
+        complete = False
         try:
             while True:
                 asked_s = now_s()
-                if (batch := self._next(batches)) is None:
+                batch = self._next(batches)
+                if batch is None:
                     break
-                self.times.append(BatchTimes(*batch[1:], asked_s, now_s()))
+                taken_s = now_s()
+                self.times.append(
+                    BatchTimes(
+                        batch.worker, batch.begun_s, batch.ready_s, asked_s, taken_s
+                    )
+                )
                 yield batch.content
-            done = True
+            complete = True
         finally:
             # torch ends non-persistent workers when the last reference to the iterator
             # goes
             del batches
-            if not (done and self._persistent):
+            if not (complete and self._persistent):
                 self.close()
 
     def close(self) -> None:
@@ -133,11 +139,11 @@ class Loader(contextlib.AbstractContextManager["Loader"]):
 
     def _explained(self, error: Exception) -> LabError:
         if str(error).startswith(_TIMED_OUT):
+            workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
             return WorkerFailed(
                 f"No batch came within {format_seconds(self._timeout_s)} from"
-                f" {self.workers} worker{'s' * (self.workers > 1)}: one hangs, or needs"
-                " longer; all are ended now. Try num_workers=0 to see where, or a"
-                " larger timeout_s."
+                f" {workers}: one hangs, or needs longer; all are ended now. Try"
+                " num_workers=0 to see where, or a larger timeout_s."
             )
         if raised := _IN_WORKER.match(str(error)):
             # the last line of the worker's traceback
@@ -156,25 +162,21 @@ class Loader(contextlib.AbstractContextManager["Loader"]):
         )
         for process in self._processes:
             process.join(_REPORT_S if process.sentinel in ended else 0)
-        codes = [
-            process.exitcode
-            for process in self._processes
-            if process.exitcode is not None
-        ]
+        codes = [process.exitcode for process in self._processes]
+        codes = [code for code in codes if code is not None]
         if not codes:
             return WorkerFailed(
                 f"No worker can be reached any more ({type(error).__name__}: {error});"
                 " all are ended."
             )
         # a worker that had no more shards left with code 0
-        worst = next((code for code in codes if code != 0), 0)
-        how = (
-            f"exited with code {worst}"
-            if worst >= 0
-            else f"was killed by {signal_name(-worst)}"
-        )
+        code = next((code for code in codes if code), 0)
+        if code >= 0:
+            end = f"exited with code {code}"
+        else:
+            end = f"was killed by {signal_name(-code)}"
         return WorkerFailed(
-            f"A worker process {how} while it loaded a batch; all workers are ended"
+            f"A worker process {end} while it loaded a batch; all workers are ended"
             " now. Was there enough memory for all? Try fewer workers, a smaller"
             " batch, or num_workers=0 to see more."
         )
@@ -261,19 +263,13 @@ def _workers_of_our_own() -> Iterator[None]:
     torch's handler raises when a worker ends, in whatever line of the trainer runs at
     that moment.
     """
-    swap = (
-        hasattr(signal, "SIGCHLD")
-        and threading.current_thread() is threading.main_thread()
-    )
+    in_main_thread = threading.current_thread() is threading.main_thread()
     with contextlib.ExitStack() as undo, warnings.catch_warnings():
-        if swap:
-            before = signal.getsignal(signal.SIGCHLD)
-            undo.callback(
-                signal.signal,
-                signal.SIGCHLD,
-                signal.SIG_DFL if before is None else before,
-            )
-            if callable(before):
+        if in_main_thread and hasattr(signal, "SIGCHLD"):
+            handler = signal.getsignal(signal.SIGCHLD)
+            former = signal.SIG_DFL if handler is None else handler
+            undo.callback(signal.signal, signal.SIGCHLD, former)
+            if callable(handler):
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for words in _EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", words)

@@ -78,9 +78,9 @@ def jpeg_shards(
                     _add(shard, f"{i:06d}.cls", str(labels[row]).encode())
             yield path
 
-    name = f"digits-{size}px-{total}-by-{per_shard}" + (
-        "" if split == "all" else f"-{split}"
-    )
+    name = f"digits-{size}px-{total}-by-{per_shard}"
+    if split != "all":
+        name += f"-{split}"
     return build_once(folder, name, build)
 
 
@@ -140,13 +140,14 @@ def name_of(shards: Sequence[Path]) -> str:
             "Expected at least one shard, got none. Pass what jpeg_shards returns."
         )
     try:
-        known = "\n".join(f"{path.name} {path.stat().st_size}" for path in shards)
+        listing = "\n".join(f"{path.name} {path.stat().st_size}" for path in shards)
     except OSError as error:
         raise DataError(
             f"{error.filename} can't be read ({error.strerror}). Call jpeg_shards"
             " again."
         ) from error
-    return f"{shards[0].parent.name}-{hashlib.sha256(known.encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(listing.encode()).hexdigest()
+    return f"{shards[0].parent.name}-{digest[:8]}"
 
 
 def _add(shard: tarfile.TarFile, name: str, content: bytes) -> None:

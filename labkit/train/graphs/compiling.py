@@ -52,20 +52,22 @@ def missing() -> str:
     on_gpu = bool(machine().gpus)
     if on_gpu and importlib.util.find_spec("triton") is None:
         return "Triton"
-    usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
-    variable, compilers = ("CC", ("gcc", "clang")) if on_gpu else ("CXX", (usual,))
-    if not any(
-        map(
-            shutil.which,
-            [os.environ[variable]] if variable in os.environ else compilers,
-        )
-    ):
-        return "a C compiler" if on_gpu else "a C++ compiler"
-    return (
-        ""
-        if Path(sysconfig.get_path("include"), "Python.h").exists()
-        else "Python's headers"
-    )
+    if on_gpu:
+        language = "C"
+        variable = "CC"
+        compilers = ["gcc", "clang"]
+    else:
+        language = "C++"
+        variable = "CXX"
+        usual = {"darwin": "clang++", "win32": "cl"}
+        compilers = [usual.get(sys.platform, "g++")]
+    if variable in os.environ:
+        compilers = [os.environ[variable]]
+    if not any(map(shutil.which, compilers)):
+        return f"a {language} compiler"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "Python's headers"
+    return ""
 
 
 @checked

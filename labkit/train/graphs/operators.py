@@ -40,15 +40,11 @@ class Operators(ShownAsTable):
 
     def table(self) -> Table:
         """Return a row for each operator, the most frequent first."""
-        rows = tuple(
-            (name, str(n))
-            for name, n in sorted(self.counts.items(), key=lambda item: -item[1])
-        )
-        total = (
-            f"{self.total} operator{'s' * (self.total != 1)},"
-            f" {format_bytes(self.new_bytes)} of new memory"
-        )
-        return Table(rows, ("operator", "times"), notes=(total,))
+        by_count = sorted(self.counts.items(), key=lambda item: -item[1])
+        rows = tuple((name, str(count)) for name, count in by_count)
+        total = "1 operator" if self.total == 1 else f"{self.total} operators"
+        note = f"{total}, {format_bytes(self.new_bytes)} of new memory"
+        return Table(rows, ("operator", "times"), notes=(note,))
 
 
 @checked
@@ -61,23 +57,18 @@ def operators(work: Callable[[], object]) -> Operators:
     counts: Counter[str] = Counter()
     # kept until the end, so that no address is used twice
     new: dict[int, torch.UntypedStorage] = {}
-    known: set[int] = set()  # addresses of memory that was there before
+    former: set[int] = set()  # addresses of memory that was there before
 
     def count(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        known.update(_storages((args, kwargs)).keys() - new.keys())
+        former.update(_storages((args, kwargs)).keys() - new.keys())
         result = func(*args, **kwargs)
         name = str(func).rsplit(".", 1)[0]
-        if (
-            func.namespace != "profiler"
-            and not func.is_view
-            and name not in _ALLOCATING
-        ):
+        computes = not func.is_view and name not in _ALLOCATING
+        if computes and func.namespace != "profiler":
             counts[name] += 1
-        new.update(
-            (at, storage)
-            for at, storage in _storages(result).items()
-            if at not in known
-        )
+        for address, storage in _storages(result).items():
+            if address not in former:
+                new[address] = storage
         return result
 
     with EachOperator(count):

@@ -71,14 +71,10 @@ class Run(Shown):
         """Return the epochs until validation first reached `accuracy` (0 to 1), None
         where it never did.
         """
-        return next(
-            (
-                i
-                for i, reached in enumerate(self.accuracies, start=1)
-                if reached >= accuracy
-            ),
-            None,
-        )
+        for epoch, reached in enumerate(self.accuracies, start=1):
+            if reached >= accuracy:
+                return epoch
+        return None
 
     def time_to(self, accuracy: float) -> float | None:
         """Return the seconds of training to the end of the first epoch that reached
@@ -144,13 +140,15 @@ def fit(
             "Expected epochs= or seconds=, so that training ends even if until= is"
             " never reached."
         )
-    training, validation = _given(data, validation)
+    training, validation = _both_sets(data, validation)
     if batch > len(training[0]):
         raise BadArgument(
             f"Expected a batch of at most {len(training[0]):,}, the training images,"
             f" got {batch:,}."
         )
-    _begin(setup, seed)[1](*(part[:batch] for part in training))
+    images, labels = training
+    _, first_step = _begin(setup, seed)
+    first_step(images[:batch], labels[:batch])
     model, step = _begin(setup, seed)
     run = Run(seed, batch, (), (), (), (), model)
     watch = Watch(gpu=training[0].is_cuda) if clock is time.perf_counter else None
@@ -185,10 +183,13 @@ def _epoch(
         losses.append(checked_loss(step(images[rows], labels[rows])))
     sync()
     spent_s = clock() - start_s
-    seconds = (*run.seconds, (run.seconds[-1] if run.seconds else 0.0) + spent_s)
-    read = (*run.losses, *torch.stack(losses).tolist())
+    before_s = run.seconds[-1] if run.seconds else 0.0
+    all_losses = (*run.losses, *torch.stack(losses).tolist())
     return replace(
-        run, losses=read, seconds=seconds, images=(*run.images, len(read) * run.batch)
+        run,
+        losses=all_losses,
+        seconds=(*run.seconds, before_s + spent_s),
+        images=(*run.images, len(all_losses) * run.batch),
     )
 
 
@@ -196,9 +197,10 @@ def chosen_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
     """Return the seeds 0, 1, ... up to a number of them, or those given. Raises
     BadArgument for none.
     """
-    if not (chosen := tuple(range(seeds) if isinstance(seeds, int) else seeds)):
+    numbers = tuple(range(seeds) if isinstance(seeds, int) else seeds)
+    if not numbers:
         raise BadArgument("Expected at least one seed, got none.")
-    return chosen
+    return numbers
 
 
 def checked_loss(loss: object) -> Tensor:
@@ -216,7 +218,7 @@ def checked_loss(loss: object) -> Tensor:
     return loss.detach().reshape(()).clone()
 
 
-def _given(
+def _both_sets(
     data: Labelled | None, validation: Labelled | None
 ) -> tuple[Labelled, Labelled]:
     """Return training and validation images as given, or digits; raise BadArgument for
@@ -256,42 +258,38 @@ def _check_finite(run: Run, images: Tensor) -> None:
     """Raise NotFinite for a loss or a weight that isn't finite, with the step, the
     losses before it and what to do.
     """
-    bad = next(
-        (i for i, loss in enumerate(run.losses) if not math.isfinite(loss)), None
-    )
-    weights = [
-        weight.detach()
-        for weight in run.model.parameters()
-        if weight.is_floating_point()
-    ]
-    if bad is None and bool(
-        torch.stack([weight.isfinite().all() for weight in weights]).all()
-        if weights
-        else True
-    ):
+    bad_losses = [i for i, loss in enumerate(run.losses) if not math.isfinite(loss)]
+    if not bad_losses and _finite_weights(run.model):
         return
-    at = run.steps - 1 if bad is None else bad
+    at = bad_losses[0] if bad_losses else run.steps - 1
     losses = run.losses[:at]
     step = f"step {at + 1} (seed {run.seed}, batch {run.batch})"
-    what = (
-        f"Weights are not finite after {step}"
-        if bad is None
-        else f"The loss of {step} is {run.losses[at]}"
-    )
-    before = (
-        f", after {losses[0]:.3g} in step 1 and {losses[-1]:.3g} in step {at}"
-        if losses
-        else ""
-    )
-    advice = (
-        "torch.autograd.set_detect_anomaly(True) names the operation whose gradient"
-        " is NaN"
-    )
+    if bad_losses:
+        what = f"The loss of {step} is {run.losses[at]}"
+    else:
+        what = f"Weights are not finite after {step}"
+    if losses:
+        what += f", after {losses[0]:.3g} in step 1 and {losses[-1]:.3g} in step {at}"
     if not bool(images.isfinite().all()):
         advice = "the images hold NaN or infinity; check them and what prepares them"
     elif losses and max(losses) > 10 * losses[0]:
         advice = "it has grown, so the learning rate may be too high"
-    raise NotFinite(f"{what}{before}: {advice}.")
+    else:
+        advice = (
+            "torch.autograd.set_detect_anomaly(True) names the operation whose gradient"
+            " is NaN"
+        )
+    raise NotFinite(f"{what}: {advice}.")
+
+
+def _finite_weights(model: nn.Module) -> bool:
+    are_finite = [
+        weight.detach().isfinite().all()
+        for weight in model.parameters()
+        if weight.is_floating_point()
+    ]
+    # one wait for the device, whatever the number of weights
+    return not are_finite or bool(torch.stack(are_finite).all())
 
 
 def _percent(share: float) -> str:

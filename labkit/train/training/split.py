@@ -38,7 +38,8 @@ def held_out(
         (rows,) = torch.nonzero(on_cpu == label, as_tuple=True)
         order = torch.randperm(len(rows), generator=generator)
         chosen[rows[order[: round(share * len(rows))]]] = True
-    kept, chosen = (part.to(images.device) for part in (~chosen, chosen))
+    chosen = chosen.to(images.device)  # (images,)
+    kept = ~chosen
     if not 0 < int(chosen.sum()) < len(chosen):
         raise BadArgument(
             "Expected a share that leaves images on both sides, got"

@@ -41,9 +41,9 @@ class RateSweep(Shown):
         """Mean accuracy over the seeds; or the median cost, which a seed that never
         arrived doesn't make infinite.
         """
-        return (statistics.median if self.lower else statistics.fmean)(
-            self.results[rate]
-        )
+        if self.lower:
+            return statistics.median(self.results[rate])
+        return statistics.fmean(self.results[rate])
 
     @property
     def best(self) -> float:
@@ -120,15 +120,12 @@ class TunedComparison(ShownAsTable):
         """How much more accurate `label` is than the first way. Raises BadArgument if
         it is unknown.
         """
-        against, other = next(iter(self.accuracies.items()))
-        pairs = [
-            a - b
-            for a, b in zip(
-                lookup(label, self.accuracies, "a training"), other, strict=True
-            )
-        ]
+        baseline, *_ = self.accuracies
+        own = lookup(label, self.accuracies, "a training")
+        gains = [a - b for a, b in zip(own, self.accuracies[baseline], strict=True)]
+        low, high = mean_interval(gains)
         return AccuracyGain(
-            label, against, statistics.fmean(pairs), *mean_interval(pairs), len(pairs)
+            label, baseline, statistics.fmean(gains), low, high, len(gains)
         )
 
     def table(self) -> Table:
@@ -191,6 +188,7 @@ def compare_tuned(
     ends in NotFinite counts as 0. Raises BadArgument for a result that is not from 0 to
     1.
     """
+    names = list(arms)
     many = len(set(rates)) > 1
     sweeps = (
         {name: sweep_rates(arm, rates) for name, arm in arms.items()} if many else {}
@@ -198,7 +196,8 @@ def compare_tuned(
     chosen = {name: sweeps[name].best if many else rates[0] for name in arms}
     by_name: dict[str, list[float]] = {name: [] for name in arms}
     for seed in range(seeds):
-        for name in list(arms)[:: -1 if seed % 2 else 1]:
+        in_reverse = seed % 2 == 1
+        for name in reversed(names) if in_reverse else names:
             by_name[name].append(_result(arms[name], chosen[name], seed))
     return TunedComparison(
         {name: tuple(results) for name, results in by_name.items()}, chosen, sweeps
