@@ -39,18 +39,17 @@ class Channel:
         buffers: list[pickle.PickleBuffer] = []
         data = pickle.dumps(message, protocol=5, buffer_callback=buffers.append)
         parts = [memoryview(data), *(buffer.raw() for buffer in buffers)]
-        self.sock.sendall(
-            b"".join(
-                _SIZE.pack(n) for n in (len(parts), *(part.nbytes for part in parts))
-            )
-        )
+        sizes = [part.nbytes for part in parts]
+        self.sock.sendall(b"".join(_SIZE.pack(n) for n in (len(parts), *sizes)))
         for part in parts:
             self.sock.sendall(part)
 
     def recv(self) -> Any:
         """Wait for one object."""
-        while (message := self.recv_now()) is None:
+        message = self.recv_now()
+        while message is None:
             wait([self.sock])
+            message = self.recv_now()
         return message
 
     def recv_now(self) -> Any:
@@ -62,12 +61,13 @@ class Channel:
     def _receive(self) -> Generator[Any, None, None]:
         while True:
             (count,) = _SIZE.unpack((yield from self._take(_SIZE.size)))
+            sizes = yield from self._take(count * _SIZE.size)
             parts = []
-            for (size,) in _SIZE.iter_unpack(
-                (yield from self._take(count * _SIZE.size))
-            ):
-                parts.append((yield from self._take(size)))
-            yield pickle.loads(parts[0], buffers=parts[1:])
+            for (size,) in _SIZE.iter_unpack(sizes):
+                part = yield from self._take(size)
+                parts.append(part)
+            data, *buffers = parts
+            yield pickle.loads(data, buffers=buffers)
 
     def _take(self, size: int) -> Generator[None, None, bytearray]:
         """Exactly `size` bytes; yields None while they haven't arrived."""
@@ -77,10 +77,10 @@ class Channel:
             if not self.poll():
                 yield None
                 continue
-            got = self.sock.recv_into(view)
-            if not got:
+            n = self.sock.recv_into(view)
+            if not n:
                 raise EOFError
-            view = view[got:]
+            view = view[n:]
         return data
 
     def poll(self) -> bool:

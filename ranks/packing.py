@@ -16,11 +16,8 @@ import torch
 class _ResultPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is torch.Tensor and _is_plain(obj):
-            return _tensor, (
-                pickle.PickleBuffer(_bytes_of(obj.contiguous())),
-                obj.dtype,
-                tuple(obj.shape),
-            )
+            data = pickle.PickleBuffer(_bytes_of(obj.contiguous()))
+            return _tensor, (data, obj.dtype, tuple(obj.shape))
         return super().reducer_override(obj)
 
 
@@ -28,13 +25,10 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether its numbers and shape are all there is to it; torch pickles any other
     tensor itself.
     """
-    dense = (
+    return (
         tensor.device.type == "cpu"
         and tensor.layout is torch.strided
         and not tensor.is_quantized
-    )
-    return (
-        dense
         and tensor.numel() > 0
         and not tensor.requires_grad
         and not tensor.is_conj()
@@ -46,9 +40,8 @@ def _bytes_of(tensor: torch.Tensor) -> Any:
     """A tensor's memory, which it keeps alive; without NumPy, which torch doesn't bring
     and which has no bfloat16.
     """
-    data: Any = (
-        ctypes.c_ubyte * (tensor.numel() * tensor.element_size())
-    ).from_address(tensor.data_ptr())
+    n_bytes = tensor.numel() * tensor.element_size()
+    data: Any = (ctypes.c_ubyte * n_bytes).from_address(tensor.data_ptr())
     data.tensor = tensor
     return data
 

@@ -5,7 +5,7 @@ of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 SpanKind = Literal["F", "B", "W", "compute", "communication", "idle", "optimizer"]
@@ -61,13 +61,16 @@ def spans_of(traces: Sequence[RankTrace]) -> tuple[Span, ...]:
     never waited.
     """
     last_arrival_s: dict[Key, float] = {}
-    for exchange, at_s in (arrival for trace in traces for arrival in trace.arrivals):
-        last_arrival_s[exchange] = max(last_arrival_s.get(exchange, at_s), at_s)
+    for trace in traces:
+        for key, at_s in trace.arrivals:
+            last_arrival_s[key] = max(last_arrival_s.get(key, at_s), at_s)
     spans: list[Span] = []
     for rank, trace in enumerate(traces):
         parts: list[Span] = []
-        for start_s, end_s, kind, label, key in trace.spans:
-            arrived_s = last_arrival_s.get(key, start_s) if key is not None else start_s
+        for start_s, end_s, kind, label, exchange in trace.spans:
+            arrived_s = start_s
+            if exchange is not None:
+                arrived_s = last_arrival_s.get(exchange, start_s)
             if start_s < arrived_s < end_s:
                 parts.append(Span(rank, start_s, arrived_s, "idle", label))
                 start_s = arrived_s
@@ -78,37 +81,26 @@ def spans_of(traces: Sequence[RankTrace]) -> tuple[Span, ...]:
 
 def _without_nesting(spans: list[Span]) -> list[Span]:
     """Cut spans that lie inside another one out of it."""
-    done: list[Span] = []
+    pieces: list[Span] = []
     # open around the present moment, innermost last; each starts where it goes on
     outer: list[Span] = []
-    for span in sorted(spans, key=lambda s: (s.start_s, -s.end_s)):
+    for span in sorted(spans, key=lambda span: (span.start_s, -span.end_s)):
         while outer and outer[-1].end_s <= span.start_s:
-            _close(outer, done)
-        if outer and span.end_s <= outer[-1].end_s:
+            _close(outer, pieces)
+        if outer:
             around = outer[-1]
-            if span.start_s > around.start_s:
-                done.append(
-                    Span(
-                        around.rank,
-                        around.start_s,
-                        span.start_s,
-                        around.kind,
-                        around.label,
-                    )
-                )
+            if around.start_s < span.start_s and span.end_s <= around.end_s:
+                pieces.append(replace(around, end_s=span.start_s))
         outer.append(span)
     while outer:
-        _close(outer, done)
-    return sorted(done)
+        _close(outer, pieces)
+    return sorted(pieces)
 
 
-def _close(outer: list[Span], done: list[Span]) -> None:
+def _close(outer: list[Span], pieces: list[Span]) -> None:
     """End the innermost span; the one around it goes on from there."""
     span = outer.pop()
     if span.end_s > span.start_s:
-        done.append(span)
+        pieces.append(span)
     if outer and outer[-1].start_s < span.end_s <= outer[-1].end_s:
-        around = outer.pop()
-        outer.append(
-            Span(around.rank, span.end_s, around.end_s, around.kind, around.label)
-        )
+        outer[-1] = replace(outer[-1], start_s=span.end_s)

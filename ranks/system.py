@@ -13,7 +13,6 @@ from collections.abc import Collection
 from contextlib import suppress
 from multiprocessing import util
 from pathlib import Path
-from unittest.mock import patch
 
 import psutil
 
@@ -37,12 +36,10 @@ def memory_bytes(
     with suppress(OSError):
         for line in own.read_text().splitlines():
             _, controllers, inner = line.split(":", 2)
-            # version 1, version 2
-            mount = root / "memory" if "memory" in controllers.split(",") else root
-            for folder in (
-                mount / inner.lstrip("/"),
-                *(mount / inner.lstrip("/")).parents,
-            ):
+            version_1 = "memory" in controllers.split(",")
+            mount = root / "memory" if version_1 else root
+            group = mount / inner.lstrip("/")
+            for folder in (group, *group.parents):
                 for name in ("memory.max", "memory.limit_in_bytes"):
                     with suppress(OSError):
                         limits.append((folder / name).read_text().strip())
@@ -56,11 +53,11 @@ def seconds_on_cores() -> tuple[float, float]:
     Source: Linux, Documentation/scheduler/sched-stats.rst, "/proc/<pid>/schedstat".
     """
     ran_s = waited_s = 0.0
-    for one in Path("/proc/self/task").glob("*/schedstat"):
+    for thread in Path("/proc/self/task").glob("*/schedstat"):
         with suppress(OSError, ValueError):  # the thread has ended meanwhile
-            ran, waited = one.read_text().split()[:2]
-            ran_s = ran_s + int(ran) * 1e-9
-            waited_s = waited_s + int(waited) * 1e-9
+            ran, waited = thread.read_text().split()[:2]
+            ran_s += int(ran) * 1e-9
+            waited_s += int(waited) * 1e-9
     return ran_s, waited_s
 
 
@@ -80,8 +77,12 @@ def use_short_socket_paths() -> None:
     It makes its folder once, private to the user, where `tempfile.tempdir` says at that
     moment.
     """
-    with patch.object(tempfile, "tempdir", plain_temp_folder()):
+    usual = tempfile.tempdir
+    tempfile.tempdir = plain_temp_folder()
+    try:
         util.get_temp_dir()
+    finally:
+        tempfile.tempdir = usual
 
 
 def adopt_orphans() -> None:
@@ -98,7 +99,10 @@ def end_descendants(pid: int, *, spare: Collection[int] = ()) -> None:
     and what descends from it.
     """
     end_s = time.monotonic() + _AT_MOST_S
-    while (descendants := _descendants(pid, spare)) and time.monotonic() < end_s:
+    while True:
+        descendants = _descendants(pid, spare)
+        if not descendants or time.monotonic() >= end_s:
+            return
         for process in descendants:
             with suppress(psutil.Error):
                 process.kill()
@@ -111,14 +115,12 @@ def _descendants(pid: int, spare: Collection[int]) -> list[psutil.Process]:
     """
     running = []
     with suppress(psutil.Error):
-        others = {
-            process.pid for each in spare for process in _descendants(each, ())
-        } | set(spare)
+        spared = set(spare)
+        for ancestor in spare:
+            spared.update(process.pid for process in _descendants(ancestor, ()))
         for process in psutil.Process(pid).children(recursive=True):
             with suppress(psutil.Error):
-                if (
-                    process.pid not in others
-                    and process.status() != psutil.STATUS_ZOMBIE
-                ):
+                ended = process.status() == psutil.STATUS_ZOMBIE
+                if process.pid not in spared and not ended:
                     running.append(process)
     return running

@@ -35,15 +35,28 @@ if TYPE_CHECKING:
     from steptime.step import StepProfile as StepProfile, profile_step as profile_step
     from steptime.unchanged import unchanged as unchanged
 
-_NAMES = (  # of a module, and what it has
-    "annotations part, bottleneck diagnose find_bottleneck watch, ceilings Ceilings"
-    " measure_ceilings, chrome_trace quiet_profiler, host_waits wait_lines, limits Gain"
-    " Limit, mfu Utilization utilization, memory_by_category MemoryTimeline"
-    " memory_timeline saved_activation_bytes, operator_timing counted_flop, partition"
-    " PartSpan, parts PARTS, step StepProfile profile_step, unchanged unchanged"
-)
 _HOME_OF = {
-    name: words.split()[0] for words in _NAMES.split(",") for name in words.split()[1:]
+    "Ceilings": "ceilings",
+    "Gain": "limits",
+    "Limit": "limits",
+    "MemoryTimeline": "memory_by_category",
+    "PARTS": "parts",
+    "PartSpan": "partition",
+    "StepProfile": "step",
+    "Utilization": "mfu",
+    "counted_flop": "operator_timing",
+    "diagnose": "bottleneck",
+    "find_bottleneck": "bottleneck",
+    "measure_ceilings": "ceilings",
+    "memory_timeline": "memory_by_category",
+    "part": "annotations",
+    "profile_step": "step",
+    "quiet_profiler": "chrome_trace",
+    "saved_activation_bytes": "memory_by_category",
+    "unchanged": "unchanged",
+    "utilization": "mfu",
+    "wait_lines": "host_waits",
+    "watch": "bottleneck",
 }
 __all__ = sorted(_HOME_OF)
 

@@ -8,6 +8,7 @@ import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from steptime.chrome_trace import TraceEvent
 from steptime.parts import PREFIX
@@ -20,9 +21,9 @@ CATEGORIES = (
     "temporary and other",
 )
 PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, OTHER = CATEGORIES
-BEGIN, END, GRADIENT = (
-    PREFIX + words for words in ("step begins", "step ends", "gradient at ")
-)
+BEGIN = f"{PREFIX}step begins"
+END = f"{PREFIX}step ends"
+GRADIENT = f"{PREFIX}gradient at "
 DEVICE_TYPES = {"cpu": 0, "cuda": 1}  # c10::DeviceType, as the trace writes it
 _BACKWARD = "autograd::engine::evaluate_function: "
 _UPDATE = "Optimizer.step#"
@@ -44,9 +45,10 @@ class Phase:
 
 def phase_at(phases: Sequence[Phase], at_s: float) -> str:
     """The name of the phase at a time; empty between phases."""
-    return next(
-        (phase.name for phase in phases if phase.start_s <= at_s <= phase.end_s), ""
-    )
+    for phase in phases:
+        if phase.start_s <= at_s <= phase.end_s:
+            return phase.name
+    return ""
 
 
 @dataclass
@@ -82,19 +84,19 @@ class StepTrace:
         self.operators = _outermost([e for e in inside if e.get("cat") == "cpu_op"])
         self._starts = [float(e["ts"]) for e in self.operators]
         self.phases = _phases(inside, self.operators, self.begin)
-        # without, nothing is kept for one
-        trains = any(phase.name == "backward" for phase in self.phases)
-        self._kept_phases = [
-            phase for phase in self.phases if trains and phase.name == "forward"
+        self._kept_phases: list[Phase] = []
+        # without a backward pass, nothing is kept for one
+        if any(phase.name == "backward" for phase in self.phases):
+            self._kept_phases = [p for p in self.phases if p.name == "forward"]
+        # when, and at which address
+        self.gradients = [
+            (float(e["ts"]), int(e["name"].removeprefix(GRADIENT)))
+            for e in timed
+            if e["name"].startswith(GRADIENT)
         ]
-        named = [
-            (float(e["ts"]), e["name"]) for e in timed if e["name"].startswith(GRADIENT)
-        ]
-        self.gradients = [(at, int(name.removeprefix(GRADIENT))) for at, name in named]
         memory = [e for e in timed if e["name"] == "[memory]"]
-        own = [
-            e for e in memory if e["args"].get("Device Type") == DEVICE_TYPES[device]
-        ]
+        device_type = DEVICE_TYPES[device]
+        own = [e for e in memory if e["args"].get("Device Type") == device_type]
         self.allocations, self._frees = _allocations(own)
 
     def operator_at(self, at: float) -> str:
@@ -102,8 +104,9 @@ class StepTrace:
         operators.
         """
         last = bisect.bisect_right(self._starts, at) - 1
-        runs = last >= 0 and at <= _end(self.operators[last])
-        return str(self.operators[last]["name"]).removeprefix(_BACKWARD) if runs else ""
+        if last < 0 or at > _end(self.operators[last]):
+            return ""
+        return str(self.operators[last]["name"]).removeprefix(_BACKWARD)
 
     def sort(self, before: Held, after: Held) -> list[Allocation]:
         """All allocations in use during the step, older ones included, each with its
@@ -113,52 +116,46 @@ class StepTrace:
         """
         # an address may be given out several times
         by_address: dict[int, list[Allocation]] = {}
-        for one in self.allocations:
-            by_address.setdefault(one.address, []).append(one)
-            if self._is_activation(one):
-                one.category = ACTIVATIONS
+        for allocation in self.allocations:
+            by_address.setdefault(allocation.address, []).append(allocation)
+            if self._is_activation(allocation):
+                allocation.category = ACTIVATIONS
         # Addresses are reused, so a claim goes to the allocation that is at the address
         # at the time of the claim.
         claims = [(at, address, GRADIENTS) for at, address in self.gradients]
-        claims += [
-            (at, a, c)
-            for at, held in ((self.begin, before), (self.end, after))
-            for a, (c, _) in held.items()
-        ]
+        for at, held in ((self.begin, before), (self.end, after)):
+            claims += [(at, address, held[address][0]) for address in held]
         for at, address, category in claims:
-            for one in by_address.get(address, []):
-                if one.lives(at):
-                    one.category = category
+            for allocation in by_address.get(address, []):
+                if allocation.lives(at):
+                    allocation.category = category
         # The first time that each address was freed; a CPU's allocator reports none for
         # what is older than the trace.
         freed = {
             address: at for at, address in reversed(self._frees) if at > self.begin
         }
-        older = [
-            Allocation(
-                address, n_bytes, end=freed.get(address, math.inf), category=category
-            )
-            for address, (category, n_bytes) in before.items()
-            if not any(one.lives(self.begin) for one in by_address.get(address, []))
-        ]
+        older: list[Allocation] = []
+        for address, (category, n_bytes) in before.items():
+            at_address = by_address.get(address, [])
+            if not any(allocation.lives(self.begin) for allocation in at_address):
+                end = freed.get(address, math.inf)
+                older.append(Allocation(address, n_bytes, end=end, category=category))
         return [
             a
             for a in (*older, *self.allocations)
             if a.n_bytes and a.end > self.begin and a.start <= self.end
         ]
 
-    def _is_activation(self, one: Allocation) -> bool:
+    def _is_activation(self, allocation: Allocation) -> bool:
         """Whether it was made in a forward phase, and is still in use when the backward
         phase after that begins.
         """
-        start_s = (one.start - self.begin) / 1e6
-        end_s = (one.end - self.begin) / 1e6
-        phases = (
-            phase
+        start_s = (allocation.start - self.begin) / 1e6
+        end_s = (allocation.end - self.begin) / 1e6
+        return start_s > 0 and any(
+            phase.start_s <= start_s <= phase.end_s <= end_s
             for phase in self._kept_phases
-            if phase.start_s <= start_s <= phase.end_s
         )
-        return start_s > 0 and any(phase.end_s <= end_s for phase in phases)
 
 
 def series(
@@ -167,12 +164,8 @@ def series(
     """The times from `begin` to `end` at which memory changes, and each category's
     bytes from then on.
     """
-    changes = [
-        (max(one.start, begin), one.category, one.n_bytes) for one in allocations
-    ]
-    changes += [
-        (one.end, one.category, -one.n_bytes) for one in allocations if one.end <= end
-    ]
+    changes = [(max(a.start, begin), a.category, a.n_bytes) for a in allocations]
+    changes += [(a.end, a.category, -a.n_bytes) for a in allocations if a.end <= end]
     now = dict.fromkeys(CATEGORIES, 0)
     rows = [(begin, *now.values())]
     for at, category, n_bytes in sorted(changes, key=lambda change: change[0]):
@@ -184,6 +177,12 @@ def series(
     return list(times), {
         name: list(values) for name, values in zip(CATEGORIES, columns, strict=True)
     }
+
+
+class _Span(NamedTuple):
+    name: str
+    start: float
+    end: float
 
 
 def _end(event: TraceEvent) -> float:
@@ -229,36 +228,45 @@ def _phases(
     backward pass are forward.
     """
     spans = [
-        ("backward", float(e["ts"]), _end(e))
+        _Span("backward", float(e["ts"]), _end(e))
         for e in operators
         if e["name"].startswith(_BACKWARD)
     ]
     spans += [
-        ("optimizer", float(e["ts"]), _end(e))
+        _Span("optimizer", float(e["ts"]), _end(e))
         for e in inside
         if e["name"].startswith(_UPDATE)
     ]
     others = [float(e["ts"]) for e in operators if not e["name"].startswith(_BACKWARD)]
-    merged: list[tuple[str, float, float]] = []
-    for name, start, end in sorted(spans, key=lambda span: span[1]):
-        gap = bool(merged) and bisect.bisect(others, merged[-1][2]) < bisect.bisect(
-            others, start
-        )
-        # one pass is marked as many operators
-        if merged and merged[-1][0] == name == "backward" and not gap:
-            merged[-1] = (name, merged[-1][1], end)
-        else:
-            merged.append((name, start, end))
     phases: list[Phase] = []
-    ends = [begin, *(end for _, _, end in merged)]
-    for (name, start, end), before in zip(merged, ends, strict=False):
-        first = bisect.bisect(others, before)
-        if name == "backward" and first < len(others) and others[first] < start:
+    before = begin
+    for name, start, end in _merged(spans, others):
+        forward = any(before < other < start for other in others)
+        if name == "backward" and forward:
             phases.append(
                 Phase("forward", (before - begin) / 1e6, (start - begin) / 1e6)
             )
         phases.append(Phase(name, (start - begin) / 1e6, (end - begin) / 1e6))
+        before = end
     if not any(phase.name == "backward" for phase in phases) and operators:
         stop = phases[0].start_s if phases else (_end(operators[-1]) - begin) / 1e6
         phases.insert(0, Phase("forward", 0.0, stop))
     return tuple(phases)
+
+
+def _merged(spans: Sequence[_Span], others: Sequence[float]) -> list[_Span]:
+    """One span for each backward pass, which is marked as many operators, where none of
+    the `others` begins in between.
+    """
+    merged: list[_Span] = []
+    for span in sorted(spans, key=lambda span: span.start):
+        last = merged[-1] if merged else None
+        if last is not None and last.name == span.name == "backward":
+            n_between = bisect.bisect(others, span.start) - bisect.bisect(
+                others, last.end
+            )
+            if n_between <= 0:
+                merged[-1] = last._replace(end=span.end)
+                continue
+        merged.append(span)
+    return merged

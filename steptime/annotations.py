@@ -29,12 +29,10 @@ def part(name: str) -> Iterator[None]:
     nvidia.github.io/NVTX.
     """
     name = choice("name", name, NAMED)
-    nvtx = (
-        torch.cuda.nvtx.range(name)
-        if torch.cuda.is_available()
-        else contextlib.nullcontext()
-    )
-    with torch.profiler.record_function(PREFIX + name), nvtx:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.profiler.record_function(PREFIX + name))
+        if torch.cuda.is_available():
+            stack.enter_context(torch.cuda.nvtx.range(name))
         yield
 
 
@@ -72,15 +70,13 @@ class Supply:
             for batch in batches:
                 empty = False
                 yield batch
-            if empty:
-                again = (
-                    "batches that can be iterated more than once, got none. Pass a"
-                    " list."
-                )
+            if empty and self.epoch:
                 raise BadArgument(
-                    "Expected"
-                    f" {again if self.epoch else 'at least one batch, got none.'}"
+                    "Expected batches that can be iterated more than once, got none."
+                    " Pass a list."
                 )
+            if empty:
+                raise BadArgument("Expected at least one batch, got none.")
             self.epoch += 1
 
 

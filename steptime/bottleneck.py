@@ -27,7 +27,7 @@ from steptime.budget import Budget, crowded
 from steptime.ceilings import Ceilings, given_ceilings
 from steptime.errors import BadMeasurement
 from steptime.gains import REFUSALS, cores, doubled_batch, measured, tried
-from steptime.limits import LIMITS, Limit
+from steptime.limits import LIMITS, Gain, Limit
 from steptime.machine import Watch, core_waits, distributed, one_thread, sync_of
 from steptime.operator_timing import OperatorCall, low, usual_runs
 from steptime.own_loop import (
@@ -39,7 +39,7 @@ from steptime.own_loop import (
     watch_loop,
 )
 from steptime.pace import Pace, TinyStep, divide_gaps, explained, split_by_limit
-from steptime.parts import COLLECTING, FAULTS, HOST, OCCASIONAL, RANKS, THREADS
+from steptime.parts import FAULTS, HOST, OCCASIONAL, RANKS, THREADS
 from steptime.step import profile_step
 from steptime.stopwatch import mean_s
 from steptime.torch_calls import compiled_graphs, kept_as_compiled
@@ -103,19 +103,17 @@ def find_bottleneck(
     function("watch", watch, 0)
     next_batch = Supply(batches)
     with contextlib.ExitStack() as stack:
-        trial = LoopExperiments(step, budget_s, device, watch)
-        trial.batch = next_batch()
-        trial.use_fewer_threads(stack)
+        loop = LoopExperiments(step, Budget(budget_s, device, sync_of(device)), watch)
+        loop.batch = next_batch()
+        loop.use_fewer_threads(stack)
         rates = given_ceilings(ceilings, device)
-        busy = watch()
-        trial.watched(batches, next_batch)
-        limit = trial.judged(trial.inside(trial.batch, rates, path))
-        gains = (
-            tried(step, next_batch, trial.batch, limit, trial.budget)
-            if try_changes
-            else ()
-        )
-    return dataclasses.replace(limit, gains=gains, busy=busy() or limit.busy)
+        others = watch()
+        loop.watch_turns(batches, next_batch)
+        limit = loop.judged(loop.inside(loop.batch, rates, path))
+        gains: tuple[Gain, ...] = ()
+        if try_changes:
+            gains = tried(step, next_batch, loop.batch, limit, loop.budget)
+    return dataclasses.replace(limit, gains=gains, busy=others() or loop.doubt)
 
 
 def watch(
@@ -138,20 +136,20 @@ def watch(
     """
     steps = count("steps", steps, 2, 100_000)
     device = judged_device(device)
-    busy = watch()
+    others = watch()
     function("say", say, 1)
 
-    def judge(watched: StepWatch, runs: list[list[OperatorCall]]) -> Limit:
-        trial = LoopExperiments(print, 1.0, device, core_waits)
-        trial.see(watched)
-        trial.tiny.measure(_TINY_STEPS)
+    def judge(turns: StepWatch, runs: list[list[OperatorCall]]) -> Limit:
+        loop = WatchedLoop(Budget(0.0, device, sync_of(device)))
+        loop.see(turns)
+        loop.tiny.measure(_TINY_STEPS)
         calls = operator_timing.typical_calls(usual_runs(runs))
-        pace = trial.tiny.pace(given_ceilings(ceilings, device))
-        limit = trial.judged(trial.divided(calls, None, pace, trial.seen.step_s))
-        return dataclasses.replace(limit, busy=busy() or limit.busy)
+        pace = loop.tiny.pace(given_ceilings(ceilings, device))
+        limit = loop.judged(loop.divided(calls, None, pace, loop.seen.step_s))
+        return dataclasses.replace(limit, busy=others() or loop.doubt)
 
-    loop = OwnLoop(steps, device, judge, say)
-    return WatchedBatches(batches, loop if batches is None else loop.known())
+    own_loop = OwnLoop(steps, device, judge, say)
+    return WatchedBatches(batches, own_loop if batches is None else own_loop.known())
 
 
 def diagnose(
@@ -173,111 +171,27 @@ def diagnose(
     """
     with unchanged(step, batches):
         if batches is None:
-            return run_watched(
-                function("step", step, 0), watch(None, **options, say=leave).loop
-            )
+            function("step", step, 0)
+            return run_watched(step, watch(None, **options, say=leave).loop)
         return find_bottleneck(step, batches, try_changes=True, **options)
 
 
-class LoopExperiments:
-    """Runs and times pieces of a loop, equally often on all ranks of a
+class WatchedLoop:
+    """Divides the time of a loop that was watched by what limits it; on all ranks of a
     distributed run.
     """
 
-    def __init__(
-        self,
-        step: Callable[[Batch], object],
-        budget_s: float,
-        device: str,
-        watch: Watch,
-    ) -> None:
-        self.step = step
-        self.device = device
-        self.watch = watch
-        self.sync = sync_of(device)
-        self.budget = Budget(budget_s, device, self.sync)
-        self.tiny = TinyStep(device, self.sync)
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.tiny = TinyStep(budget.device, budget.sync)
         self.evidence = list[str]()
         self.unexplained = dict[str, str]()
         self.doubt = ""
         self.alone_s = self.ceiling_s = self.inside_s = 0.0
         self.slower = 1.0
-        self.batch: Batch = None
-
-    def use_fewer_threads(self, stack: contextlib.ExitStack) -> None:
-        """Until `stack` closes, torch has no more threads than cores, and one on a busy
-        machine.
-
-        torch.compile would compile anew for another number of threads: then it stays.
-        """
-        if self.device != "cpu" or compiled_graphs():
-            return
-        if torch.get_num_threads() > cores():
-            words = (
-                f"{cores()} threads for {cores()} cores, in place of"
-                f" {torch.get_num_threads()}"
-            )
-            once = lambda: self.step(self.batch)  # noqa: E731
-            found = measured(
-                THREADS,
-                words,
-                once,
-                once,
-                self.budget,
-                within=lambda: one_thread(cores()),
-            )
-            self.slower = max(found.low, 1.0)
-            self.evidence = [str(found)]
-            stack.enter_context(one_thread(cores()))
-        if crowded(self.device, self.watch):
-            stack.enter_context(one_thread())
-            self.evidence.append(
-                "Other programs take cores from torch's threads, so one thread ran all"
-                " experiments."
-            )
-
-    def watched(self, batches: object, next_batch: Supply) -> None:
-        """Watch the loop as it is; `alone_s` are from then on the seconds of the input
-        without a step.
-        """
-        workers, ready = prefetched(batches)
-        self.step(self.batch)
-        self.see(
-            watch := watch_loop(
-                self.step, batches, next_batch, self.device, self.budget
-            )
-        )
-        if not is_batch(batches):
-            self.alone_s = self.budget.seconds(
-                next_batch, share=0.1, skip=ready - 1, together=workers
-            )
-            waited_s = statistics.fmean(turn.input_s for turn in watch.turns)
-            self.evidence.append(
-                f"In the loop, a batch is waited for {format_seconds(waited_s)}."
-            )
-            self.evidence.append(
-                "Input alone, without a model: a batch every"
-                f" {format_seconds(self.alone_s)}."
-            )
-            # nothing is loaded meanwhile: what the loop waits is what a batch takes
-            if watch.again_s is not None:
-                self.alone_s = self.seen.input_s
-            elif isinstance(batches, Iterable) and not next_batch.epoch:
-                self.evidence.append(
-                    "Only a first epoch was seen. Later ones may be faster."
-                )
-                if (
-                    ready == 1
-                    and length_hint(batches)
-                    and self.seen.step_s < self.seen.input_s
-                ):
-                    self.doubt = (
-                        "only a first epoch was seen, and a later one may be faster:"
-                        " pass a larger budget_s"
-                    )
 
     def see(self, watch: StepWatch) -> None:
-        """Keep what a watched loop has shown."""
+        """Keep what the turns of the loop have shown."""
         self.seen = seen(watch.turns, watch.collected, watch.again_s)
         self.evidence += self.seen.evidence
         self.doubt = self.seen.doubt
@@ -286,71 +200,28 @@ class LoopExperiments:
         """The loop's time by limit: of a usual step by `parts`, which sum to 1, and of
         what else was seen.
         """
-        more = {
-            THREADS: self.seen.step_s * (self.slower - 1),
+        step_s = self.seen.step_s
+        besides = {
+            THREADS: step_s * (self.slower - 1),
             "input": self.seen.input_s,
             **self.seen.seconds_of,
         }
         seconds_of = {
-            name: parts.get(name, 0.0) * self.seen.step_s + more.get(name, 0.0)
+            name: parts.get(name, 0.0) * step_s + besides.get(name, 0.0)
             for name in LIMITS
         }
-        all_s = sum(seconds_of.values())
+        loop_s = sum(seconds_of.values())
+        lines = dict.fromkeys(LIMITS, self.seen.where["step"])
+        lines |= self.seen.where
+        lines |= self.unexplained
         return Limit(
-            {name: seconds / all_s for name, seconds in seconds_of.items()},
+            {name: seconds / loop_s for name, seconds in seconds_of.items()},
             tuple(self.evidence),
-            all_s,
+            loop_s,
             input_s=self.alone_s,
-            lines=dict.fromkeys(LIMITS, self.seen.where["step"])
-            | self.seen.where
-            | self.unexplained,
-            of_ceiling=self.ceiling_s / self.inside_s * self.seen.step_s / all_s,
+            lines=lines,
+            of_ceiling=self.ceiling_s / self.inside_s * step_s / loop_s,
             every=self.seen.every,
-            busy=self.doubt,
-        )
-
-    def inside(
-        self, batch: Batch, ceilings: Ceilings, path: Path | None
-    ) -> dict[str, float]:
-        """Shares of a usual step by limit, which sum to 1; a profile's trace goes to
-        `path`.
-        """
-        step_s, runs = self._timed(lambda: self.step(batch))
-        waits_s = exposed_s = 0.0
-        # in the loop, but not here, a rank waits for another one's input
-        if distributed():
-            longest_s = self.budget.most(self.seen.input_s)
-            slower_s = max(self.seen.step_s - step_s, 0.0)
-            waits_s = min(longest_s - self.seen.input_s, slower_s)
-            profile = profile_step(
-                lambda: self.step(batch),
-                steps=3,
-                warmup=1,
-                path=path,
-                device=self.device,
-            )
-            exposed_s = waits_s + profile.share("communication") * step_s
-        if self.seen.step_s > _SLOWER * (step_s + waits_s):
-            words = (
-                f"{format_seconds(self.seen.step_s)}, and with one batch in memory"
-                f" {format_seconds(step_s)}"
-            )
-            self.doubt = f"a usual step of the loop takes {words}"
-        counts = sorted({len(run) - 1 for run in runs})
-        if not counts[-1]:
-            raise BadMeasurement(
-                "The step called no operator of torch. Pass a step that trains a model."
-            )
-        if len(counts) > 1:
-            self.evidence.append(
-                f"The steps differ, with {counts[0]} to {counts[-1]} operators."
-            )
-        if OCCASIONAL in self.seen.seconds_of:
-            runs = usual_runs(runs)
-        calls = operator_timing.typical_calls(runs)
-        doubled = self._doubled(batch, step_s)
-        return self.divided(
-            calls, doubled, self.tiny.pace(ceilings), step_s + waits_s, exposed_s
         )
 
     def divided(
@@ -370,19 +241,18 @@ class LoopExperiments:
         waits_s = max(exposed_s - seconds_of["communication"], 0.0)
         divide_gaps(seconds_of, calls, pace, step_s, waits_s)
         if distributed():  # who has less work of its own waits for the slowest
-            own_s = self.seen.input_s + step_s - seconds_of["communication"]
-            seconds_of[RANKS] = min(
-                max(self.budget.most(own_s) - own_s, 0.0), seconds_of["communication"]
-            )
+            exchange_s = seconds_of["communication"]
+            own_s = self.seen.input_s + step_s - exchange_s
+            slowest_s = self.budget.most(own_s)
+            seconds_of[RANKS] = min(max(slowest_s - own_s, 0.0), exchange_s)
             seconds_of["communication"] -= seconds_of[RANKS]
-        faults_s = (
-            self.seen.step_faults - sum(call.faults for call in calls)
-        ) * pace.fault_s
-        for name, seconds in ((COLLECTING, self.seen.collecting_s), (FAULTS, faults_s)):
-            moved_s = min(max(seconds, 0.0), seconds_of[HOST])
-            seconds_of[HOST] -= moved_s
-            # the collector's seconds count apart
-            seconds_of[FAULTS] += moved_s * (name == FAULTS)
+        # the collector's seconds count apart
+        seconds_of[HOST] -= min(max(self.seen.collecting_s, 0.0), seconds_of[HOST])
+        # of the host's own work: operators have theirs
+        faults = self.seen.step_faults - sum(call.faults for call in calls)
+        faults_s = min(max(faults * pace.fault_s, 0.0), seconds_of[HOST])
+        seconds_of[HOST] -= faults_s
+        seconds_of[FAULTS] += faults_s
         self.ceiling_s = sum(
             call.weight * max(pace.memory_s(call), pace.arithmetic_s(call))
             for call in calls
@@ -393,6 +263,136 @@ class LoopExperiments:
         self.unexplained = {"unknown": longest}
         self.evidence = self.evidence + words
         return {name: seconds / self.inside_s for name, seconds in seconds_of.items()}
+
+
+class LoopExperiments(WatchedLoop):
+    """Runs and times pieces of a loop, equally often on all ranks of a
+    distributed run.
+    """
+
+    def __init__(
+        self, step: Callable[[Batch], object], budget: Budget, watch: Watch
+    ) -> None:
+        super().__init__(budget)
+        self.step = step
+        self.watch = watch
+        self.batch: Batch = None
+
+    def use_fewer_threads(self, stack: contextlib.ExitStack) -> None:
+        """Until `stack` closes, torch has no more threads than cores, and one on a busy
+        machine.
+
+        torch.compile would compile anew for another number of threads: then it stays.
+        """
+        if self.budget.device != "cpu" or compiled_graphs():
+            return
+        if torch.get_num_threads() > cores():
+            words = (
+                f"{cores()} threads for {cores()} cores, in place of"
+                f" {torch.get_num_threads()}"
+            )
+
+            def once() -> object:
+                return self.step(self.batch)
+
+            def thread_per_core() -> contextlib.AbstractContextManager[None]:
+                return one_thread(cores())
+
+            gain = measured(
+                THREADS, words, once, once, self.budget, within=thread_per_core
+            )
+            self.slower = max(gain.low, 1.0)
+            self.evidence = [str(gain)]
+            stack.enter_context(one_thread(cores()))
+        if crowded(self.budget.device, self.watch):
+            stack.enter_context(one_thread())
+            self.evidence.append(
+                "Other programs take cores from torch's threads, so one thread ran all"
+                " experiments."
+            )
+
+    def watch_turns(self, batches: object, next_batch: Supply) -> None:
+        """Watch the loop as it is; `alone_s` are from then on the seconds of the input
+        without a step.
+        """
+        workers, ready = prefetched(batches)
+        self.step(self.batch)
+        turns = watch_loop(
+            self.step, batches, next_batch, self.budget.device, self.budget
+        )
+        self.see(turns)
+        if is_batch(batches):
+            return
+        self.alone_s = self.budget.seconds(
+            next_batch, share=0.1, skip=ready - 1, together=workers
+        )
+        waited_s = statistics.fmean(turn.input_s for turn in turns.turns)
+        self.evidence.append(
+            f"In the loop, a batch is waited for {format_seconds(waited_s)}."
+        )
+        self.evidence.append(
+            "Input alone, without a model: a batch every"
+            f" {format_seconds(self.alone_s)}."
+        )
+        # nothing is loaded meanwhile: what the loop waits is what a batch takes
+        if turns.again_s is not None:
+            self.alone_s = self.seen.input_s
+        elif isinstance(batches, Iterable) and not next_batch.epoch:
+            self.evidence.append(
+                "Only a first epoch was seen. Later ones may be faster."
+            )
+            if (
+                ready == 1
+                and length_hint(batches)
+                and self.seen.step_s < self.seen.input_s
+            ):
+                self.doubt = (
+                    "only a first epoch was seen, and a later one may be faster:"
+                    " pass a larger budget_s"
+                )
+
+    def inside(
+        self, batch: Batch, ceilings: Ceilings, path: Path | None
+    ) -> dict[str, float]:
+        """Shares of a usual step by limit, which sum to 1; a profile's trace goes to
+        `path`.
+        """
+        step_s, runs = self._timed(lambda: self.step(batch))
+        waits_s = exposed_s = 0.0
+        # in the loop, but not here, a rank waits for another one's input
+        if distributed():
+            longest_s = self.budget.most(self.seen.input_s)
+            slower_s = max(self.seen.step_s - step_s, 0.0)
+            waits_s = min(longest_s - self.seen.input_s, slower_s)
+            profile = profile_step(
+                lambda: self.step(batch),
+                steps=3,
+                warmup=1,
+                path=path,
+                device=self.budget.device,
+            )
+            exposed_s = waits_s + profile.share("communication") * step_s
+        if self.seen.step_s > _SLOWER * (step_s + waits_s):
+            self.doubt = (
+                f"a usual step of the loop takes {format_seconds(self.seen.step_s)},"
+                f" and with one batch in memory {format_seconds(step_s)}"
+            )
+        counts = sorted({len(run) - 1 for run in runs})
+        if not counts[-1]:
+            raise BadMeasurement(
+                "The step called no operator of torch. Pass a step that trains a model."
+            )
+        if len(counts) > 1:
+            self.evidence.append(
+                f"The steps differ, with {counts[0]} to {counts[-1]} operators."
+            )
+        if OCCASIONAL in self.seen.seconds_of:
+            runs = usual_runs(runs)
+        calls = operator_timing.typical_calls(runs)
+        doubled = self._doubled(batch, step_s)
+        return self.divided(
+            calls, doubled, self.tiny.pace(ceilings), step_s + waits_s, exposed_s
+        )
 
     def _doubled(self, batch: Batch, step_s: float) -> list[OperatorCall] | None:
         """Timed operators with twice the batch; None if that takes too long, or if it
@@ -405,17 +405,18 @@ class LoopExperiments:
             with kept_as_compiled():
                 twice_s, runs = self._timed(lambda: self.step(twice))
         except REFUSALS as error:
-            words = " ".join(str(error).split())[:80]
-            refused = f"it was refused ({type(error).__name__}: {words})"
-            anew = "torch.compile would have to compile the step anew"
-            self.evidence.append(
-                f"Batch doubled: {anew if 'recompile' in words else refused}."
-            )
+            message = " ".join(str(error).split())[:80]
+            if "recompile" in message:
+                why = "torch.compile would have to compile the step anew"
+            else:
+                why = f"it was refused ({type(error).__name__}: {message})"
+            self.evidence.append(f"Batch doubled: {why}.")
             return None
-        fixed = min(max(2 - twice_s / step_s, 0.0), 1.0)
+        times = twice_s / step_s
+        fixed = min(max(2 - times, 0.0), 1.0)
         self.evidence.append(
-            f"Batch doubled: a step takes {significant(twice_s / step_s)} times as"
-            f" long, and {fixed:.0%} doesn't grow."
+            f"Batch doubled: a step takes {significant(times)} times as long, and"
+            f" {fixed:.0%} doesn't grow."
         )
         return operator_timing.typical_calls(runs)
 
@@ -425,36 +426,32 @@ class LoopExperiments:
         """Seconds of a plain step, and the timed operators of other steps; the tiny
         step is measured in turn.
         """
+        budget = self.budget
+        rounds = budget.rounds
 
         def timed() -> list[OperatorCall]:
-            return operator_timing.timed_calls(work, self.sync)
+            return operator_timing.timed_calls(work, self.budget.sync)
 
         work()
-        trial_s = mean_s(work, self.sync)
-        if not self.budget.agreed(int(trial_s <= self.budget.budget_s / _SLOWEST)):
+        trial_s = mean_s(work, budget.sync)
+        if not budget.agreed(int(trial_s <= budget.budget_s / _SLOWEST)):
             self.tiny.measure(_TINY_STEPS)
             calls = timed()
-            return min(trial_s, sum(call.before_s + call.seconds for call in calls)), [
-                calls
-            ]
-        timed_s = mean_s(timed, self.sync)
-        inside = self.budget.often(
-            trial_s, share=_READING_S / self.budget.budget_s, most=100
+            timed_s = sum(call.before_s + call.seconds for call in calls)
+            return min(trial_s, timed_s), [calls]
+        timed_s = mean_s(timed, budget.sync)
+        # plain steps between two looks at the clock, such readings in each round, and
+        # steps of timed operators after them
+        steps = budget.often(trial_s, share=_READING_S / budget.budget_s, most=100)
+        readings = budget.often(
+            trial_s * steps + 2 * timed_s, share=0.25 / rounds, most=_RUNS
         )
-        n = self.budget.often(
-            trial_s * inside + 2 * timed_s, share=0.25 / self.budget.rounds, most=_RUNS
-        )
-        in_a_row = self.budget.often(
-            timed_s, share=0.25 / self.budget.rounds, most=_RUNS
-        )
+        timed_steps = budget.often(timed_s, share=0.25 / rounds, most=_RUNS)
         step_s = list[float]()
         runs = list[list[OperatorCall]]()
-        for _ in range(self.budget.rounds):
-            step_s += [mean_s(work, self.sync, inside) for _ in range(n)]
-            self.tiny.measure(_TINY_STEPS // self.budget.rounds)
-            runs += [timed() for _ in range(in_a_row)]
-        return (
-            low(step_s)
-            if len({len(run) for run in runs}) == 1
-            else statistics.mean(step_s)
-        ), runs
+        for _ in range(rounds):
+            step_s += [mean_s(work, budget.sync, steps) for _ in range(readings)]
+            self.tiny.measure(_TINY_STEPS // rounds)
+            runs += [timed() for _ in range(timed_steps)]
+        same_work = len({len(run) for run in runs}) == 1
+        return low(step_s) if same_work else statistics.mean(step_s), runs

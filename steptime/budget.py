@@ -46,9 +46,8 @@ class Budget:
 
     def often(self, each_s: float, *, share: float, most: int) -> int:
         """How many calls fit in a share of the budget."""
-        return self.agreed(
-            min(max(int(share * self.budget_s / max(each_s, 1e-7)), 1), most)
-        )
+        fitting = int(share * self.budget_s / max(each_s, 1e-7))
+        return self.agreed(min(max(fitting, 1), most))
 
     def agreed(self, n: int) -> int:
         """The least of all ranks' numbers: with different ones, a collective would wait

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
@@ -55,17 +56,15 @@ def measure_ceilings(device: str | None = None, *, small: bool = False) -> Ceili
     device = judged_device(device)
     sync = sync_of(device)
     side = _SMALL_SIDE if small else _SIDE[device]
-    # 4 bytes each
-    source = torch.ones(
-        (_SMALL_COPY_BYTES if small else _COPY_BYTES[device]) // 4, device=device
-    )
+    n_bytes = _SMALL_COPY_BYTES if small else _COPY_BYTES[device]
+    source = torch.ones(n_bytes // 4, device=device)  # 4 bytes each
     target = torch.empty_like(source)
     copy_s = _readings(lambda: target.copy_(source), sync)
     usual = dict[str, float]()
     highest = dict[str, float]()
     for dtype in _MEASURED[device]:
         a = torch.ones(side, side, device=device, dtype=getattr(torch, dtype))
-        seconds = _readings(lambda a=a: a @ a, sync)  # type: ignore[misc]
+        seconds = _readings(partial(torch.matmul, a, a), sync)
         usual[dtype] = 2 * side**3 / seconds[_READINGS // 2]
         highest[dtype] = 2 * side**3 / seconds[0]
     threads = torch.get_num_threads() if device == "cpu" else None
@@ -84,12 +83,10 @@ def given_ceilings(
 ) -> Ceilings:
     """Ceilings that were passed, those that a function returns, or measured ones."""
     if ceilings is None:
-        given = measure_ceilings(device)
-    elif callable(ceilings):
-        given = ceilings()
-    else:
-        given = ceilings
-    return instance("ceilings", given, Ceilings)
+        return measure_ceilings(device)
+    if callable(ceilings):
+        ceilings = ceilings()
+    return instance("ceilings", ceilings, Ceilings)
 
 
 def _readings(work: Callable[[], object], sync: Callable[[], None]) -> list[float]:

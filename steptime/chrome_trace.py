@@ -37,7 +37,9 @@ def profiled(
     """
     from torch.profiler import ProfilerActivity, profile
 
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    activities = [ProfilerActivity.CPU]
+    if cuda:
+        activities.append(ProfilerActivity.CUDA)
     profiler = profile(activities=activities, acc_events=True, **options)
     with quiet_profiler():
         profiler.start()
@@ -53,9 +55,8 @@ def profiled(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         profiler.export_chrome_trace(str(written))
-        events: list[TraceEvent] = json.loads(written.read_text(encoding="utf-8"))[
-            "traceEvents"
-        ]
+        trace = json.loads(written.read_text(encoding="utf-8"))
+        events: list[TraceEvent] = trace["traceEvents"]
         written.replace(path)
     except (OSError, ValueError, RuntimeError) as error:
         # what torch says, or leaves behind, where the disk is full

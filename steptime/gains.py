@@ -15,7 +15,6 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -27,7 +26,7 @@ from steptime.limits import Gain, Limit
 from steptime.parts import COLLECTING, FAULTS, HOST, OCCASIONAL
 from steptime.stack_samples import no_collection
 from steptime.stopwatch import mean_s
-from steptime.torch_calls import kept_as_compiled
+from steptime.torch_calls import kept_as_compiled, replaced
 
 # the median lies between the least and the most of six in 31 of 32 cases (sign test)
 _PAIRS = 6
@@ -74,9 +73,13 @@ def measured(
     )
     ratios = []
     for turn in range(_PAIRS):
-        sides = [(before, contextlib.nullcontext), (after, within)]
-        taken = [seconds(*side) for side in (sides if turn % 2 else sides[::-1])]
-        before_s, after_s = taken if turn % 2 else taken[::-1]
+        # neither side is always the first
+        if turn % 2:
+            before_s = seconds(before, contextlib.nullcontext)
+            after_s = seconds(after, within)
+        else:
+            after_s = seconds(after, within)
+            before_s = seconds(before, contextlib.nullcontext)
         ratios.append(rows * before_s / max(after_s, 1e-12))
     return Gain(
         limit, change, statistics.median(ratios), min(ratios), max(ratios), _PAIRS
@@ -88,7 +91,7 @@ def without_collector() -> Iterator[None]:
     """Within the block, Python's garbage collector doesn't run, not even where it is
     called.
     """
-    with no_collection(), mock.patch.object(gc, "collect", return_value=0):
+    with no_collection(), replaced(gc, collect=lambda *_, **__: 0):
         yield
 
 
@@ -98,12 +101,16 @@ def without_output() -> Iterator[None]:
     nowhere = io.StringIO()
     disabled = logging.root.manager.disable
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(builtins, "print"))
-        stack.enter_context(mock.patch.object(torch, "save"))
-        stack.enter_context(mock.patch.multiple(sys, stdout=nowhere, stderr=nowhere))
+        stack.enter_context(replaced(builtins, print=_do_nothing))
+        stack.enter_context(replaced(torch, save=_do_nothing))
+        stack.enter_context(replaced(sys, stdout=nowhere, stderr=nowhere))
         stack.callback(logging.disable, disabled)
         logging.disable(logging.CRITICAL)
         yield
+
+
+def _do_nothing(*_: object, **__: object) -> None:
+    pass
 
 
 @contextlib.contextmanager
@@ -128,51 +135,50 @@ def kept_memory() -> Iterator[None]:
 def fused(optimizers: list[torch.optim.Optimizer]) -> Iterator[None]:
     """Within the block, optimizers update all parameters in one operator."""
     with contextlib.ExitStack() as stack:
-        for group in (
-            group for optimizer in optimizers for group in optimizer.param_groups
-        ):
-            stack.callback(group.update, foreach=group["foreach"], fused=group["fused"])
-            group.update(foreach=False, fused=True)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                before = {"foreach": group["foreach"], "fused": group["fused"]}
+                stack.callback(group.update, before)
+                group.update(foreach=False, fused=True)
         yield
 
 
 def not_fused(step: Step) -> list[torch.optim.Optimizer]:
     """Optimizers that the step calls, and that have a fused form and don't use it."""
-    called = dict[torch.optim.Optimizer, None]()
-    with register_optimizer_step_post_hook(
-        lambda optimizer, *_: called.update({optimizer: None})
-    ):
+    called = dict[torch.optim.Optimizer, None]()  # in order, each once
+
+    def note(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        called[optimizer] = None
+
+    with register_optimizer_step_post_hook(note):
         step()
     return [
-        one
-        for one in called
-        if all("fused" in group and not group["fused"] for group in one.param_groups)
+        optimizer
+        for optimizer in called
+        if all(
+            "fused" in group and not group["fused"] for group in optimizer.param_groups
+        )
     ]
 
 
 def cores() -> int:
     """How many cores this process may use."""
-    return (
-        len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count() or 1
-    )
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def doubled_batch(batch: Batch) -> Batch:
     """The batch with every tensor's rows repeated. Raises TypeError where no tensor
     with rows is found in it.
     """
-    twice = tree_map(
-        lambda x: torch.cat([x, x]) if isinstance(x, torch.Tensor) and x.dim() else x,
-        batch,
-    )
-    if all(
-        one is two
-        for one, two in zip(tree_leaves(batch), tree_leaves(twice), strict=True)
-    ):
+
+    def has_rows(leaf: object) -> bool:
+        return isinstance(leaf, torch.Tensor) and leaf.dim() > 0
+
+    if not any(map(has_rows, tree_leaves(batch))):
         raise TypeError("no tensor with rows was found in it")
-    return twice
+    return tree_map(lambda x: torch.cat([x, x]) if has_rows(x) else x, batch)
 
 
 def tried(
@@ -187,7 +193,7 @@ def tried(
     Without input, `batch` is what the step gets. A change that the step refuses is left
     out.
     """
-    found = list[Gain]()
+    gains = list[Gain]()
     every = max(limit.every, 1)
 
     def attempt(
@@ -197,12 +203,15 @@ def tried(
         before: Step | None = None,
         **options: Any,
     ) -> None:
-        if not budget.agreed(int(limit.shares[name] >= _SUSPECT)):
+        if not suspected(name):
             return
         with contextlib.suppress(REFUSALS), kept_as_compiled():
-            found.append(
+            gains.append(
                 measured(name, change, before or once, after or once, budget, **options)
             )
+
+    def suspected(name: str) -> bool:
+        return bool(budget.agreed(int(limit.shares[name] >= _SUSPECT)))
 
     def once() -> object:
         return step(batch)
@@ -221,18 +230,14 @@ def tried(
     attempt(
         COLLECTING, "without garbage collection", within=without_collector, calls=every
     )
-    for name, calls in ((HOST, 1), (OCCASIONAL, every)):
-        attempt(
-            name,
-            "without print, logging and torch.save",
-            within=without_output,
-            calls=calls,
-        )
+    silent = "without print, logging and torch.save"
+    attempt(HOST, silent, within=without_output)
+    attempt(OCCASIONAL, silent, within=without_output, calls=every)
     largest = max(
         ("launch overhead", "memory bandwidth"), key=lambda name: limit.shares[name]
     )
-    if budget.agreed(int(limit.shares[largest] >= _SUSPECT)) and (
-        optimizers := not_fused(once)
-    ):
-        attempt(largest, "a fused optimizer", within=lambda: fused(optimizers))
-    return tuple(found)
+    if suspected(largest):
+        optimizers = not_fused(once)
+        if optimizers:
+            attempt(largest, "a fused optimizer", within=lambda: fused(optimizers))
+    return tuple(gains)

@@ -13,27 +13,26 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 
 from steptime.arguments import expected, function
 from steptime.tables import Table
-from steptime.torch_calls import EachOperator
+from steptime.torch_calls import EachOperator, replaced
 
 _READING_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _READING_METHODS = (
-    *(
-        "tolist",
-        "numpy",
-        "__array__",
-        "__dlpack__",
-        "__repr__",
-        "__format__",
-        "__bool__",
-        "cpu",
-    ),
-    *("apply_", "map_"),  # of Python's functions
+    "tolist",
+    "numpy",
+    "__array__",
+    "__dlpack__",
+    "__repr__",
+    "__format__",
+    "__bool__",
+    "cpu",
+    # with functions of Python
+    "apply_",
+    "map_",
 )
 _FOLDERS = (Path(torch.__path__[0]), Path(__file__).parent)
 _LIBRARIES = (
@@ -57,17 +56,18 @@ def each_read(on_read: Callable[[], object]) -> Iterator[None]:
     reads = _Reads(on_read)
     # A TorchFunctionMode would see these methods too, but torch.compile would compile
     # all code anew under it.
-    methods: dict[str, Any] = {
+    methods = {
         name: reads.once(getattr(torch.Tensor, name)) for name in _READING_METHODS
     }
-    ways: dict[str, Any] = {
-        name: reads.once(getattr(torch.serialization, name))
-        for name in ("_save", "_legacy_save")
+    saves = {
+        "_save": reads.once(torch.serialization._save),
+        "_legacy_save": reads.once(torch.serialization._legacy_save),
     }
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.multiple(torch.serialization, **ways))
-        stack.enter_context(mock.patch.multiple(torch.Tensor, **methods))
-        stack.enter_context(EachOperator(reads.operator))
+    with (
+        replaced(torch.serialization, **saves),
+        replaced(torch.Tensor, **methods),
+        EachOperator(reads.operator),
+    ):
         yield
 
 
@@ -86,13 +86,12 @@ class _Reads:
         """Call an operator, and report it if the size or the value of its result
         depends on numbers.
         """
-        masked = func._schema.name == "aten::index" and any(
-            i is not None and i.dtype == torch.bool for i in args[1]
-        )
-        if masked or (
-            func._schema.name != "aten::index"
-            and not _READING_TAGS.isdisjoint(func.tags)
-        ):
+        if func._schema.name == "aten::index":
+            # of the indices, only a mask is read
+            reads = any(i is not None and i.dtype == torch.bool for i in args[1])
+        else:
+            reads = not _READING_TAGS.isdisjoint(func.tags)
+        if reads:
             self._report()
         return func(*args, **kwargs)
 
@@ -135,7 +134,7 @@ def wait_lines(work: Callable[[], object], *, libraries: Sequence[Path] = ()) ->
     """
     function("work", work, 0)
     if type(libraries) not in (list, tuple) or not all(
-        issubclass(type(one), str | Path) for one in libraries
+        issubclass(type(folder), str | Path) for folder in libraries
     ):
         raise expected("libraries", "a list of folders", libraries)
     skipped = (*_LIBRARIES, *(f"{folder}{os.sep}" for folder in libraries))
@@ -162,8 +161,8 @@ def wait_lines(work: Callable[[], object], *, libraries: Sequence[Path] = ()) ->
             torch.cuda.set_sync_debug_mode("warn")
         work()
     rows = tuple(
-        (linecache.getline(*at).strip() or f"{at[0]}:{at[1]}", str(n))
-        for at, n in lines.most_common()
+        (linecache.getline(file, line).strip() or f"{file}:{line}", str(n))
+        for (file, line), n in lines.most_common()
     )
     words = "waits for the GPU" if on_gpu else "would wait for a GPU"
     return Table(rows or (("none", ""),), (f"line that {words}", "times"))

@@ -20,17 +20,20 @@ from steptime.tables import Shown, Table
 from steptime.units import significant
 
 LIMITS = (
-    *(
-        "input",
-        "launch overhead",
-        "memory bandwidth",
-        "arithmetic",
-        "communication",
-        RANKS,
-        FAULTS,
-        COLLECTING,
-    ),
-    *(COMPILING, OCCASIONAL, FIRST_EPOCH, THREADS, HOST, "unknown"),
+    "input",
+    "launch overhead",
+    "memory bandwidth",
+    "arithmetic",
+    "communication",
+    RANKS,
+    FAULTS,
+    COLLECTING,
+    COMPILING,
+    OCCASIONAL,
+    FIRST_EPOCH,
+    THREADS,
+    HOST,
+    "unknown",
 )
 # without a measured time of their own, there is no bound
 _ESTIMATED = ("launch overhead", "unknown")
@@ -65,12 +68,14 @@ class Gain(Shown):
 
     def __str__(self) -> str:
         """In words: what was changed, and what it gained."""
-        span = (
-            f"{significant(self.low)} to {significant(self.high)} in {self.pairs} pairs"
-        )
-        gained = "slower" if self.high < 1 else "no sure gain"
-        gained = f"{significant(self.times)}x as fast" if self.low > 1 else gained
-        return f"Tried, {self.change}: {gained} ({span})."
+        span = f"{significant(self.low)} to {significant(self.high)}"
+        if self.low > 1:
+            gained = f"{significant(self.times)}x as fast"
+        elif self.high < 1:
+            gained = "slower"
+        else:
+            gained = "no sure gain"
+        return f"Tried, {self.change}: {gained} ({span} in {self.pairs} pairs)."
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,18 +132,14 @@ class Limit(Shown):
         """
         if limit in _NEEDED:
             return "-"
-        return (
-            f"{'about' if limit in _ESTIMATED else 'at most'}"
-            f" {significant(self.bound(limit))}x"
-        )
+        about = "about" if limit in _ESTIMATED else "at most"
+        return f"{about} {significant(self.bound(limit))}x"
 
     def without(self, limit: str) -> str:
         """What would be gained without it, as part of a sentence."""
-        return (
-            "only fewer operations help"
-            if limit in _NEEDED
-            else f"without it {self.words(limit)}"
-        )
+        if limit in _NEEDED:
+            return "only fewer operations help"
+        return f"without it {self.words(limit)}"
 
     @property
     def line(self) -> str:
@@ -151,17 +152,18 @@ class Limit(Shown):
         if self.busy:
             return self.busy
         share = self.shares[self.largest]
-        gained = max(
-            (gain.high for gain in self.gains if gain.limit == self.largest),
-            default=math.inf,
-        )
-        if self.largest in _REMOVED and gained < 1 + (self.bound(self.largest) - 1) / 4:
+        highs = [gain.high for gain in self.gains if gain.limit == self.largest]
+        expected = 1 + (self.bound(self.largest) - 1) / 4
+        if self.largest in _REMOVED and max(highs, default=math.inf) < expected:
             return (
                 f"{self.largest} has {share:.0%} of the time, but without it the loop"
                 " was hardly faster"
             )
-        close = share > _DOMINATES and share - sorted(self.shares.values())[-2] < _CLOSE
-        return f"{self.largest} has only {share:.0%} of the time" if close else ""
+        if share > _DOMINATES:
+            *_, second, _ = sorted(self.shares.values())
+            if share - second < _CLOSE:
+                return f"{self.largest} has only {share:.0%} of the time"
+        return ""
 
     def table(self) -> Table:
         """A row for each limit with a share, the largest first, and the evidence and
@@ -173,9 +175,9 @@ class Limit(Shown):
             for name in ordered
             if self.shares[name]
         )
-        title = (
-            f"In doubt, since {self.doubt}. " if self.doubt else ""
-        ) + self._title()
+        title = self._title()
+        if self.doubt:
+            title = f"In doubt, since {self.doubt}. {title}"
         return Table(
             rows,
             ("limit", "share of the time", "without it"),
@@ -184,36 +186,29 @@ class Limit(Shown):
         )
 
     def _title(self) -> str:
-        """The verdict."""
+        """The verdict, and where most of it lies."""
+        verdict = self._verdict()
+        return f"{verdict} Most of it: {self.line}." if self.line else verdict
+
+    def _verdict(self) -> str:
         largest = self.largest
-        if self.dominant == "unknown":
-            title = "What limits this loop is unknown."
-        elif self.dominant in _NEEDED:
-            nothing = (
-                ": nothing to gain but fewer operations"
-                if self.of_ceiling > _NEAR
-                else ""
-            )
-            at = (
-                f"at {self.of_ceiling:.0%} of this machine's"
-                f" ceiling{_TOO_LOW * (self.of_ceiling > 1)}"
-            )
-            title = f"{largest.capitalize()} limits this loop, {at}{nothing}."
-        elif self.dominant:
-            often = (
-                f", every {self.every} steps"
-                if self.every and largest == OCCASIONAL
-                else ""
-            )
-            title = (
-                f"{largest.capitalize()} limits this loop{often}:"
-                f" {self.without(largest)}."
-            )
-        else:
-            title = (
+        if self.dominant is None:
+            return (
                 f"Nothing dominates. The largest is {largest}: {self.without(largest)}."
             )
-        return f"{title} Most of it: {self.line}." if self.line else title
+        if largest == "unknown":
+            return "What limits this loop is unknown."
+        limits = f"{largest.capitalize()} limits this loop"
+        if largest in _NEEDED:
+            at = f"at {self.of_ceiling:.0%} of this machine's ceiling"
+            if self.of_ceiling > 1:
+                at += _TOO_LOW
+            if self.of_ceiling > _NEAR:
+                at += ": nothing to gain but fewer operations"
+            return f"{limits}, {at}."
+        if self.every and largest == OCCASIONAL:
+            limits += f", every {self.every} steps"
+        return f"{limits}: {self.without(largest)}."
 
     def __str__(self) -> str:
         return str(self.table())

@@ -25,18 +25,16 @@ def core_waits() -> Callable[[], str]:
 
     Source: Linux, Documentation/scheduler/sched-stats.rst, "/proc/<pid>/schedstat".
     """
-    first = _ran_and_waited()
+    ran_before, waited_before = _ran_and_waited()
 
     def so_far() -> str:
-        ran, waited = (
-            now - before for now, before in zip(_ran_and_waited(), first, strict=True)
-        )
+        ran, waited = _ran_and_waited()
+        ran -= ran_before
+        waited -= waited_before
         share = waited / max(ran + waited, 1)
-        return (
-            f"this process waited for a core {share:.0%} of its time"
-            if share > _BUSY and waited > _TICK_NS
-            else ""
-        )
+        if share <= _BUSY or waited <= _TICK_NS:
+            return ""
+        return f"this process waited for a core {share:.0%} of its time"
 
     return so_far
 
@@ -46,12 +44,9 @@ def _ran_and_waited() -> tuple[int, int]:
     ran = waited = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
         with contextlib.suppress(OSError, ValueError):  # the thread has ended
-            ran, waited = (
-                ns + int(text)
-                for ns, text in zip(
-                    (ran, waited), path.read_text().split()[:2], strict=True
-                )
-            )
+            thread_ran, thread_waited = map(int, path.read_text().split()[:2])
+            ran += thread_ran
+            waited += thread_waited
     return ran, waited
 
 

@@ -69,9 +69,8 @@ class MemoryTimeline(Shown):
     @property
     def at_peak(self) -> dict[str, int]:
         """Bytes by category at the peak."""
-        return {
-            category: series[self._peak] for category, series in self.n_bytes.items()
-        }
+        peak = self._peak
+        return {category: sizes[peak] for category, sizes in self.n_bytes.items()}
 
     @property
     def _peak(self) -> int:
@@ -111,23 +110,22 @@ class MemoryTimeline(Shown):
         )
 
     def __str__(self) -> str:
+        at_peak = self.at_peak
         parts = [
-            f"{format_bytes(n)} {name}"
-            for name, n in sorted(self.at_peak.items(), key=lambda p: -p[1])
-            if n
+            f"{format_bytes(at_peak[name])} {name}"
+            for name in sorted(at_peak, key=lambda name: -at_peak[name])
+            if at_peak[name]
         ]
-        where = f"after {format_seconds(self.peak_s)}, in {self.peak_phase}"
-        where += f" ({self.peak_operator})" if self.peak_operator else ""
-        peak = (
-            f"peak {format_bytes(self.peak_bytes)} on {self.device} {where}:"
-            f" {', '.join(parts)}"
-        )
-        return "\n".join([peak, *self.notes])
+        peak = f"peak {format_bytes(self.peak_bytes)} on {self.device}"
+        when = f"after {format_seconds(self.peak_s)}, in {self.peak_phase}"
+        if self.peak_operator:
+            when += f" ({self.peak_operator})"
+        return "\n".join([f"{peak} {when}: {', '.join(parts)}", *self.notes])
 
 
-def _row(name: str, expected: int | None, most: int, at_peak: int) -> tuple[str, ...]:
-    predicted = "not predicted" if expected is None else format_bytes(expected)
-    share = f"{significant(most / expected)}x" if expected else ""
+def _row(name: str, forecast: int | None, most: int, at_peak: int) -> tuple[str, ...]:
+    predicted = "not predicted" if forecast is None else format_bytes(forecast)
+    share = f"{significant(most / forecast)}x" if forecast else ""
     return name, predicted, format_bytes(most), share, format_bytes(at_peak)
 
 
@@ -165,12 +163,11 @@ def memory_timeline(
     with _gradients_named(model):
         # the first step's own output to stderr was not discarded
         events = trace_events(work, quiet=True)
-    notes = (
-        ()
-        if optimizer is not None
-        else ("No optimizer was passed, so its state is not counted.",)
-    )
-    return timeline_of(events, device, held[0], held[1], notes=(*notes, _NOT_COUNTED))
+    notes = [_NOT_COUNTED]
+    if optimizer is None:
+        notes.insert(0, "No optimizer was passed, so its state is not counted.")
+    before, after = held
+    return timeline_of(events, device, before, after, notes=tuple(notes))
 
 
 def timeline_of(
@@ -186,7 +183,7 @@ def timeline_of(
     """
     trace = StepTrace(events, device)
     held = trace.sort(before, after)
-    if not any(one.start > trace.begin for one in held):
+    if not any(allocation.start > trace.begin for allocation in held):
         raise BadMeasurement(
             f"Expected the step to allocate memory on {device}, saw nothing. Does it"
             " run there, and as plain code? A replayed CUDA graph allocates nothing:"
@@ -223,37 +220,25 @@ def _held(model: nn.Module, optimizer: Optimizer | None) -> Held:
     """Category and bytes of the memory that model and optimizer hold at this moment, by
     address.
     """
-    state = (
-        []
-        if optimizer is None
-        else [v for values in optimizer.state.values() for v in values.values()]
-    )
-    tensors = [
-        *(
-            (allocations.STATE, value)
-            for value in state
-            if isinstance(value, torch.Tensor)
-        ),
-        *(
-            (allocations.GRADIENTS, p.grad)
-            for p in model.parameters()
-            if p.grad is not None
-        ),
-        *(
-            (allocations.PARAMETERS, tensor)
-            for tensor in itertools.chain(model.parameters(), model.buffers())
-        ),
-    ]
+    tensors = list[tuple[str, Tensor]]()
+    states = optimizer.state.values() if optimizer is not None else ()
+    for state in states:
+        for value in state.values():
+            if isinstance(value, Tensor):
+                tensors.append((allocations.STATE, value))
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            tensors.append((allocations.GRADIENTS, parameter.grad))
+    for tensor in itertools.chain(model.parameters(), model.buffers()):
+        tensors.append((allocations.PARAMETERS, tensor))
     device = _device_of(model)
-    return {
-        tensor.untyped_storage().data_ptr(): (
-            category,
-            tensor.untyped_storage().nbytes(),
-        )
-        for category, tensor in tensors
+    held = dict[int, tuple[str, int]]()
+    for category, tensor in tensors:
         # Adam's step counters are on the host
-        if tensor.layout == torch.strided and tensor.device.type == device
-    }
+        if tensor.layout == torch.strided and tensor.device.type == device:
+            storage = tensor.untyped_storage()
+            held[storage.data_ptr()] = category, storage.nbytes()
+    return held
 
 
 @contextlib.contextmanager
@@ -264,14 +249,14 @@ def _gradients_named(model: nn.Module) -> Iterator[None]:
 
     def mark(parameter: Tensor) -> None:
         if parameter.grad is not None and parameter.grad.layout == torch.strided:
-            with record_function(
-                f"{allocations.GRADIENT}{parameter.grad.untyped_storage().data_ptr()}"
-            ):
+            address = parameter.grad.untyped_storage().data_ptr()
+            with record_function(f"{allocations.GRADIENT}{address}"):
                 pass
 
     with contextlib.ExitStack() as hooks:
-        for parameter in (p for p in model.parameters() if p.requires_grad):
-            hooks.enter_context(parameter.register_post_accumulate_grad_hook(mark))
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                hooks.enter_context(parameter.register_post_accumulate_grad_hook(mark))
         yield
 
 
@@ -293,12 +278,10 @@ def saved_activation_bytes(
             or tensor.device.type == "meta"
         ):
             raise expected("inputs", "dense tensors with values", tensor)
-    own = (
-        [*layer.parameters(), *layer.buffers()]
-        if isinstance(layer, torch.nn.Module)
-        else []
-    )
-    own_addresses = {tensor.untyped_storage().data_ptr() for tensor in own}
+    own_addresses = set[int]()
+    if isinstance(layer, torch.nn.Module):
+        for tensor in itertools.chain(layer.parameters(), layer.buffers()):
+            own_addresses.add(tensor.untyped_storage().data_ptr())
     kept: dict[int, int] = {}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:

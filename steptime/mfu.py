@@ -57,37 +57,12 @@ class Utilization(Shown):
         return None if self.peak is None else self.flop_per_s / self.peak
 
     def __str__(self) -> str:
-        threads = self.ceilings.threads
-        where = self.ceilings.device + (
-            "" if threads is None else f", {threads} thread{'s' * (threads != 1)}"
-        )
         work = f"{format_si(self.flop, 'FLOP')} in {format_seconds(self.seconds)}"
-        why = self.ceilings.remarks.get(
-            self.dtype, f"since no {self.dtype} matmul was measured here"
-        ).rstrip(".")
-        ceiling = f"unknown, {why}"
-        peak = "unknown, since these ceilings have no peak for it"
-        if self.ceiling is not None and self.of_ceiling is not None:
-            ceiling = (
-                f"{_percent(self.of_ceiling)} of {format_si(self.ceiling, 'FLOP/s')}, a"
-                " matmul on this machine"
-            )
-        if self.peak is not None and self.of_peak is not None:
-            faster = (
-                ": possible, since a board may run above the boost clock that its data"
-                " sheet assumes"
-            )
-            faster *= self.of_peak > 1 and not self.suspects
-            peak = (
-                f"{_percent(self.of_peak)} of {format_si(self.peak, 'FLOP/s')}{faster}"
-            )
+        rate = format_si(self.flop_per_s, "FLOP/s")
         lines = [
-            (
-                f"{work}: {format_si(self.flop_per_s, 'FLOP/s')} in {self.dtype} on"
-                f" {where}"
-            ),
-            f"share of the measured ceiling: {ceiling}",
-            f"share of the data sheet's peak: {peak}",
+            f"{work}: {rate} in {self.dtype} on {self._where()}",
+            f"share of the measured ceiling: {self._share_of_ceiling()}",
+            f"share of the data sheet's peak: {self._share_of_peak()}",
         ]
         if self.suspects:
             lines.append(
@@ -98,6 +73,32 @@ class Utilization(Shown):
                 f"{i}. {suspect}" for i, suspect in enumerate(self.suspects, start=1)
             ]
         return "\n".join(lines)
+
+    def _where(self) -> str:
+        threads = self.ceilings.threads
+        if threads is None:
+            return self.ceilings.device
+        word = "thread" if threads == 1 else "threads"
+        return f"{self.ceilings.device}, {threads} {word}"
+
+    def _share_of_ceiling(self) -> str:
+        if self.ceiling is None or self.of_ceiling is None:
+            unmeasured = f"since no {self.dtype} matmul was measured here"
+            why = self.ceilings.remarks.get(self.dtype, unmeasured)
+            return f"unknown, {why.rstrip('.')}"
+        rate = format_si(self.ceiling, "FLOP/s")
+        return f"{_percent(self.of_ceiling)} of {rate}, a matmul on this machine"
+
+    def _share_of_peak(self) -> str:
+        if self.peak is None or self.of_peak is None:
+            return "unknown, since these ceilings have no peak for it"
+        share = f"{_percent(self.of_peak)} of {format_si(self.peak, 'FLOP/s')}"
+        if self.of_peak <= 1 or self.suspects:
+            return share
+        return (
+            f"{share}: possible, since a board may run above the boost clock that its"
+            " data sheet assumes"
+        )
 
 
 def utilization(
@@ -118,25 +119,20 @@ def utilization(
     """
     flop = number("flop", flop, "FLOP")
     seconds = number("seconds", seconds, "seconds")
-    dtype = choice(
-        "dtype",
-        str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else dtype,
-        DTYPES,
-    )
-    ceilings = (
-        measure_ceilings()
-        if ceilings is None
-        else instance("ceilings", ceilings, Ceilings)
-    )
+    if isinstance(dtype, torch.dtype):
+        dtype = str(dtype).removeprefix("torch.")
+    dtype = choice("dtype", dtype, DTYPES)
+    if ceilings is None:
+        ceilings = measure_ceilings()
+    else:
+        ceilings = instance("ceilings", ceilings, Ceilings)
     rate = flop / seconds
     # The measured ceiling decides where there is one: boards may run above the clock
     # that the data sheet assumes.
     limit = ceilings.matmul_flop_per_s.get(dtype) or ceilings.peaks.get(dtype)
-    suspects = (
-        tuple(_suspects(rate, dtype, ceilings))
-        if limit is not None and rate > limit
-        else ()
-    )
+    suspects: tuple[str, ...] = ()
+    if limit is not None and rate > limit:
+        suspects = tuple(_suspects(rate, dtype, ceilings))
     return Utilization(flop, seconds, dtype, ceilings, suspects)
 
 
@@ -179,7 +175,8 @@ def _suspects(rate: float, dtype: str, ceilings: Ceilings) -> Iterator[str]:
             "the clock: without a wait for the GPU (torch.cuda.synchronize), it stops"
             " when work is queued, not done."
         )
-    if rate <= (high := ceilings.highest_flop_per_s.get(dtype, 0.0)):
+    high = ceilings.highest_flop_per_s.get(dtype, 0.0)
+    if rate <= high:
         yield (
             f"the ceiling: its own readings reach {format_si(high, 'FLOP/s')}, so this"
             " may be its noise."

@@ -107,11 +107,8 @@ class CallTimer:
 
     def end(self) -> None:
         """Note the time after the last call."""
-        self.calls.append(
-            OperatorCall(
-                _END, 0.0, 0.0, 0.0, before_s=max(self._clock() - self._since_s, 0.0)
-            )
-        )
+        before_s = max(self._clock() - self._since_s, 0.0)
+        self.calls.append(OperatorCall(_END, 0.0, 0.0, 0.0, before_s=before_s))
 
     def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run and time an operator; one that belongs to a compiled graph is run, and
@@ -130,11 +127,14 @@ class CallTimer:
 
     def graph(self, run: Callable[[], Any], inputs: list[Any]) -> Any:
         """Run and time a compiled graph."""
-        self._graph_flop = flop = list[float]()
+        flop = list[float]()
+
+        def describe(out: Any, seconds: float) -> OperatorCall:
+            return _graph_call(inputs, out, seconds, sum(flop))
+
+        self._graph_flop = flop
         try:
-            return self._timed(
-                run, lambda out, seconds: _graph_call(inputs, out, seconds, sum(flop))
-            )
+            return self._timed(run, describe)
         finally:
             self._graph_flop = None
 
@@ -143,17 +143,16 @@ class CallTimer:
     ) -> Any:
         self._sync()  # what was queued before isn't this operator's
         before_s = max(self._clock() - self._since_s, 0.0)
-        faults = faults_and_switches()[0]
+        faults_before, _ = faults_and_switches()
         start_s = self._clock()
         out = run()
         self._sync()
         seconds = max(self._clock() - start_s, 0.0)
-        faults = faults_and_switches()[0] - faults
-        self.calls.append(
-            dataclasses.replace(
-                describe(out, seconds), faults=faults, before_s=before_s
-            )
+        faults, _ = faults_and_switches()
+        call = dataclasses.replace(
+            describe(out, seconds), faults=faults - faults_before, before_s=before_s
         )
+        self.calls.append(call)
         self.begin()
         return out
 
@@ -180,11 +179,8 @@ def usual_runs(runs: Sequence[list[OperatorCall]]) -> list[list[OperatorCall]]:
     most frequent.
     """
     kinds = [tuple(call.name for call in run) for run in runs]
-    return [
-        run
-        for run, kind in zip(runs, kinds, strict=True)
-        if kind == statistics.mode(kinds)
-    ]
+    usual = statistics.mode(kinds)
+    return [run for run, kind in zip(runs, kinds, strict=True) if kind == usual]
 
 
 def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
@@ -216,20 +212,23 @@ def described(
     """The record of an operator's call: its FLOP and bytes, from its arguments and its
     result.
     """
-    given = _tensors((args, kwargs))
+    inputs = _tensors((args, kwargs))
     results = _tensors(out)
     name = str(func).removeprefix("aten.").removesuffix(".default")
-    base = name.partition(".")[0]
-    counts = _FLOP_OF.get(func._overloadpacket)
-    flop = float(counts(*args, **kwargs, out_val=out)) if counts is not None else 0.0
-    dtype = str(results[0].dtype if results else torch.float32).removeprefix("torch.")
-    if len({x.device.type for x in given + results}) > 1 and base.startswith(
-        ("_to_copy", "copy")
-    ):
+    base, _, _ = name.partition(".")
+    dtype = _dtype(results)
+    devices = {x.device.type for x in inputs + results}
+    if len(devices) > 1 and base.startswith(("_to_copy", "copy")):
         return OperatorCall(f"between devices: {name}", seconds, 0.0, 0.0, dtype)
-    return OperatorCall(
-        name, seconds, flop, float(_traffic(func, base, args, kwargs, results)), dtype
-    )
+    flop_of = _FLOP_OF.get(func._overloadpacket)
+    flop = float(flop_of(*args, **kwargs, out_val=out)) if flop_of is not None else 0.0
+    n_bytes = float(_traffic(func, base, args, kwargs, results))
+    return OperatorCall(name, seconds, flop, n_bytes, dtype)
+
+
+def _dtype(results: Sequence[torch.Tensor]) -> str:
+    dtype = results[0].dtype if results else torch.float32
+    return str(dtype).removeprefix("torch.")
 
 
 def _traffic(
@@ -242,34 +241,41 @@ def _traffic(
     """
     if base.startswith(("empty", "new_empty")) or torch.Tag.inplace_view in func.tags:
         return 0
-    written = list[torch.Tensor]()
-    read = list[torch.Tensor]()
-    named = {argument.name: argument for argument in func._schema.arguments}
-    for argument, value in [
-        *zip(named.values(), args, strict=False),
-        *((named[k], v) for k, v in kwargs.items()),
-    ]:
-        tensors = _tensors(value)
-        if writes := argument.alias_info is not None and argument.alias_info.is_write:
-            written += tensors
-        if not (
-            writes and (argument.kwarg_only or base in _OVERWRITES)
-        ) and not base.endswith("_like"):
-            read += tensors
-    known = {x.untyped_storage().data_ptr() for x in read + written}
-    new = [x for x in results if x.untyped_storage().data_ptr() not in known]
+    read, written = _read_and_written(func, base, args, kwargs)
+    storages = {x.untyped_storage().data_ptr() for x in read + written}
+    new = [x for x in results if x.untyped_storage().data_ptr() not in storages]
     if results and not new and not written:
         return 0
     if base in _LOOKS_UP:
         return 2 * sum(map(_bytes, new + written))
     # x * x reads x once
     read = list({(x.data_ptr(), x.numel()): x for x in read}.values())
-    n_read = sum(map(_bytes, read))
     n_written = sum(map(_bytes, written))
     if written and base.startswith(_SCATTERS):
-        given = [_bytes(x) for x in read if not any(x is target for target in written)]
-        return sum(given) + 2 * min(n_written, max(given, default=0))
-    return n_read + n_written + sum(map(_bytes, new))
+        sources = [x for x in read if not any(x is target for target in written)]
+        n_source = [_bytes(x) for x in sources]
+        return sum(n_source) + 2 * min(n_written, max(n_source, default=0))
+    return sum(map(_bytes, read)) + n_written + sum(map(_bytes, new))
+
+
+def _read_and_written(
+    func: Any, base: str, args: Any, kwargs: Any
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The tensors among the arguments whose numbers are read, and those that change."""
+    read = list[torch.Tensor]()
+    written = list[torch.Tensor]()
+    arguments = {argument.name: argument for argument in func._schema.arguments}
+    values = dict(zip(arguments, args, strict=False)) | kwargs
+    for name, value in values.items():
+        argument = arguments[name]
+        tensors = _tensors(value)
+        writes = argument.alias_info is not None and argument.alias_info.is_write
+        if writes:
+            written += tensors
+        overwrites = writes and (argument.kwarg_only or base in _OVERWRITES)
+        if not overwrites and not base.endswith("_like"):
+            read += tensors
+    return read, written
 
 
 def _graph_call(
@@ -278,12 +284,9 @@ def _graph_call(
     """The record of a compiled graph's call: it reads its inputs and writes its outputs
     at least once.
     """
-    given = _tensors(inputs)
-    made = _tensors(out)
-    dtype = str(made[0].dtype if made else torch.float32).removeprefix("torch.")
-    return OperatorCall(
-        COMPILED, seconds, flop, float(sum(map(_bytes, given + made))), dtype
-    )
+    results = _tensors(out)
+    n_bytes = float(sum(map(_bytes, _tensors(inputs) + results)))
+    return OperatorCall(COMPILED, seconds, flop, n_bytes, _dtype(results))
 
 
 def _lstm_flop(
@@ -328,14 +331,9 @@ def _bytes(x: torch.Tensor) -> int:
     """Bytes that a pass over a tensor moves: whole cache lines if it is strided, and no
     more than its storage has.
     """
-    steps = [
-        step
-        for size, step in zip(x.shape, x.stride(), strict=True)
-        if size > 1 and step
-    ]
-    item = x.element_size()
-    line = max(_LINE_BYTES.get(x.device.type, item), item)
-    return min(
-        x.numel() * min(min(steps, default=1) * item, line),
-        x.untyped_storage().nbytes(),
-    )
+    strides = zip(x.shape, x.stride(), strict=True)
+    steps = [stride for size, stride in strides if size > 1 and stride]
+    item_bytes = x.element_size()
+    line_bytes = max(_LINE_BYTES.get(x.device.type, item_bytes), item_bytes)
+    bytes_per_item = min(min(steps, default=1) * item_bytes, line_bytes)
+    return min(x.numel() * bytes_per_item, x.untyped_storage().nbytes())

@@ -14,7 +14,6 @@ from functools import partial
 from time import perf_counter
 from types import CodeType
 from typing import Any
-from unittest import mock
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -31,6 +30,7 @@ from steptime.limits import Limit
 from steptime.machine import no_sync, sync_of
 from steptime.operator_timing import CallTimer, OperatorCall, timing_calls
 from steptime.stopwatch import mean_s
+from steptime.torch_calls import replaced
 from steptime.unchanged import same_random_numbers
 from steptime.watched_steps import StepWatch
 
@@ -69,8 +69,12 @@ class WatchedBatches:
         """The batches of an epoch."""
         batches = iter(self._batches)
         number = next(self.loop.numbers)
-        fetch = partial(next, batches, self)  # itself at the end
-        while (batch := self.loop.waited_for(fetch)) is not self:
+        at_end = object()
+        fetch = partial(next, batches, at_end)
+        while True:
+            batch = self.loop.waited_for(fetch)
+            if batch is at_end:
+                return
             self.loop.fetched(number, batches)
             yield batch
 
@@ -107,18 +111,17 @@ class OwnLoop:
         self._sync = sync_of(device)
         self._watch = StepWatch(device)
         self._runs = list[list[OperatorCall]]()
-        # turns, and the loop that the same code watched before
-        self._begun = 0
+        self._turns_begun = 0
+        # the loop that the same code watched before
         self._before = self
         # returns the loop's first one, if it is alive
         self._optimizer: Callable[[], object] = lambda: None
         self._anew = True  # the next optimizer that steps is the first
-        self._found: Limit | None = None
+        self._limit: Limit | None = None
         self._timer: CallTimer | None = None
         self._hook: RemovableHandle | None = None
-        # of iterators
-        self._turns = self._looked_at()
-        self.numbers = itertools.count(1)
+        self._turns = self._watched_turns()
+        self.numbers = itertools.count(1)  # of iterators
         # the number of the last batch's iterator, and a DataLoader's own
         self.source: tuple[int, object] = (0, None)
         self._trained_from: tuple[int, object] = self.source
@@ -128,11 +131,10 @@ class OwnLoop:
         else this one.
         """
         codes = [frame.f_code for frame, _ in traceback.walk_stack(None)]
-        _, before = _LOOPS.get(calls := tuple(map(id, codes)), (codes, self))
-        if (
-            before is not self
-            and inspect.getgeneratorstate(before._turns) != inspect.GEN_CLOSED
-        ):
+        calls = tuple(map(id, codes))
+        _, before = _LOOPS.get(calls, (codes, self))
+        goes_on = inspect.getgeneratorstate(before._turns) != inspect.GEN_CLOSED
+        if before is not self and goes_on:
             before._anew = True
             return before
         self._before = before
@@ -143,14 +145,15 @@ class OwnLoop:
 
     def fetched(self, number: int, batches: object) -> None:
         """A batch has come from the iterator of this number."""
-        # workers live as it does
-        self.source = number, batches if hasattr(batches, "_dataset_fetcher") else None
+        # a DataLoader's alone: its workers live as long as it does
+        iterator = batches if hasattr(batches, "_dataset_fetcher") else None
+        self.source = (number, iterator)
 
     def waited_for(self, fetch: Callable[[], Any]) -> Any:
         """The batch that `fetch` returns: the loop waits for it, and its operators
         belong to no step.
         """
-        if self._found is not None:
+        if self._limit is not None:
             self.close()
         elif self._optimizer() is None:
             self.turn()
@@ -170,7 +173,7 @@ class OwnLoop:
         """
         if self._anew:
             if self._before._optimizer() is optimizer:  # judged already
-                self._found = self._before._found
+                self._limit = self._before._limit
             self._optimizer = ref(optimizer)
             self._anew = False
             self._before = self
@@ -179,16 +182,19 @@ class OwnLoop:
 
     def turn(self) -> None:
         """End a turn, and begin the next."""
-        if self._found is None:
-            # other iterators are for an evaluation
-            if self.source[0] != self._trained_from[0]:
-                self._trained_from = self.source
-                self._watch.epoch = self._watch.epoch + 1
-            self._begun += 1
-            if next(self._turns, None) is None:
-                self._judged()
+        if self._limit is not None:
+            return
+        number, _ = self.source
+        trained_from, _ = self._trained_from
+        # other iterators are for an evaluation
+        if number != trained_from:
+            self._trained_from = self.source
+            self._watch.epoch += 1
+        self._turns_begun += 1
+        if next(self._turns, None) is None:
+            self._judged()
 
-    def _looked_at(self) -> Generator[int, None, None]:
+    def _watched_turns(self) -> Generator[int, None, None]:
         """How the turns are looked at: each time that one begins, this goes on to the
         next `yield`.
         """
@@ -219,38 +225,41 @@ class OwnLoop:
         return self._judged()
 
     def _judged(self) -> Limit:
-        if self._found is None:
-            if not self._runs:
-                ended = (
-                    f"The loop ended after {max(self._begun - 1, 0)} steps, and"
-                    f" {self._steps + _TIMED + _UNWATCHED}"
-                )
-                raise BadMeasurement(
-                    f"{ended} are looked at. Let it run longer, or pass a smaller"
-                    " `steps`."
-                )
-            if self._watch.epoch == 1:
-                self._watch.again_s = again_s(self._trained_from[1])
-            self._found = self._judge(self._watch, self._runs)
-            self.source = self._trained_from = (0, None)
-            self._say(self._found)
-        return self._found
+        if self._limit is not None:
+            return self._limit
+        if not self._runs:
+            ended = max(self._turns_begun - 1, 0)
+            needed = self._steps + _TIMED + _UNWATCHED
+            raise BadMeasurement(
+                f"The loop ended after {ended} steps, and {needed} are looked at. Let"
+                " it run longer, or pass a smaller `steps`."
+            )
+        if self._watch.epoch == 1:
+            _, iterator = self._trained_from
+            self._watch.again_s = again_s(iterator)
+        limit = self._judge(self._watch, self._runs)
+        self._limit = limit
+        self.source = self._trained_from = (0, None)
+        self._say(limit)
+        return limit
 
 
 def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
     """Call `train`, watch it, and leave it when that is enough; its DataLoaders'
     batches are input.
     """
-    following = _BaseDataLoaderIter.__next__
+    next_batch = _BaseDataLoaderIter.__next__
     number_of = WeakKeyDictionary[Any, int]()
 
     def waited(batches: Any) -> Any:
-        batch = loop.waited_for(partial(following, batches))
-        loop.fetched(number_of.setdefault(batches, next(loop.numbers)), batches)
+        batch = loop.waited_for(partial(next_batch, batches))
+        if batches not in number_of:
+            number_of[batches] = next(loop.numbers)
+        loop.fetched(number_of[batches], batches)
         return batch
 
-    patched = mock.patch.object(_BaseDataLoaderIter, "__next__", waited)
-    with contextlib.closing(loop), contextlib.suppress(Enough), patched:
+    seen_loaders = replaced(_BaseDataLoaderIter, __next__=waited)
+    with contextlib.closing(loop), contextlib.suppress(Enough), seen_loaders:
         loop.turn()
         train()
         loop.end()
@@ -264,26 +273,27 @@ def again_s(batches: Any) -> float | None:
     stream.
     """
     sampler = getattr(batches, "_index_sampler", None)
-    owners = batches, getattr(sampler, "sampler", sampler)
-    generators = (
-        one
-        for owner in owners
-        if isinstance(one := getattr(owner, "generator", None), torch.Generator)
-    )
-    with same_random_numbers(*generators):
+    inner_sampler = getattr(sampler, "sampler", sampler)  # of a BatchSampler
+    generators = [
+        getattr(batches, "generator", None),
+        getattr(inner_sampler, "generator", None),
+    ]
+    drawn = [g for g in generators if isinstance(g, torch.Generator)]
+    with same_random_numbers(*drawn):
         if isinstance(batches, DataLoader) and not batches.num_workers:
             batches = iter(batches)
         fetcher = getattr(batches, "_dataset_fetcher", None)
         if sampler is None or not isinstance(fetcher, _MapDatasetFetcher):
             return None
         indices = iter(sampler)
-        fetched = [
+        fetches = [
             partial(fetcher.fetch, index) for index in itertools.islice(indices, _AGAIN)
         ]
-        seconds = [mean_s(fetch, no_sync) for fetch in 2 * fetched]
-        return mean_s(partial(next, indices, None), no_sync) + statistics.median(
-            seconds[len(fetched) :]
-        )
+        for fetch in fetches:
+            fetch()
+        second_s = [mean_s(fetch, no_sync) for fetch in fetches]
+        next_index_s = mean_s(partial(next, indices, None), no_sync)
+        return next_index_s + statistics.median(second_s)
 
 
 def leave(_: Limit) -> None:
@@ -306,8 +316,7 @@ def watch_loop(
     """
     workers, ready = prefetched(batches)
     watch = StepWatch(device)
-    turns = 0
-    n = workers
+    limit_s = _WATCHED * budget.budget_s
 
     def turn() -> None:
         watch.begin()
@@ -320,35 +329,37 @@ def watch_loop(
     with watch.watching():
         for _ in range(ready - 1):  # prepared while others ran
             turn()
-        start = perf_counter()
-        while n:
-            for _ in range(n):
+        start_s = perf_counter()
+        turns = 0
+        more = workers
+        while more:
+            for _ in range(more):
                 turn()
-            turns = turns + n
-            taken_s = perf_counter() - start
-            left = int((_WATCHED * budget.budget_s / max(taken_s, 1e-6) - 1) * turns)
-            n = (
-                budget.agreed(max(min(turns, _STEPS - turns, left), 0))
-                // workers
-                * workers
-            )
+            turns += more
+            taken_s = perf_counter() - start_s
+            left = int((limit_s / max(taken_s, 1e-6) - 1) * turns)
+            # no more than those so far, whose time may mislead
+            fitting = max(min(turns, _STEPS - turns, left), 0)
+            more = budget.agreed(fitting) // workers * workers
         watch.end(skip=ready - 1)
     watch.again_s = again_s(batches)
-    start = perf_counter()
-    more = itertools.repeat(True, _STEPS)
-    # what follows a short first epoch?
     if watch.again_s is None and ready == 1 and isinstance(batches, Iterable):
-        while (
-            next(more, False)
-            and not next_batch.epoch
-            and perf_counter() - start < _WATCHED * budget.budget_s
-        ):
-            next_batch()
-        if next_batch.epoch > watch.epoch:
-            watch.again_s = statistics.median(
-                mean_s(next_batch, no_sync) for _ in range(_AGAIN)
-            )
+        _look_for_second_epoch(watch, next_batch, perf_counter() + limit_s)
     return watch
+
+
+def _look_for_second_epoch(
+    watch: StepWatch, next_batch: Supply, until_s: float
+) -> None:
+    """Load what is left of a short first epoch, and time the batches that follow."""
+    for _ in range(_STEPS):
+        if next_batch.epoch or perf_counter() >= until_s:
+            break
+        next_batch()
+    if next_batch.epoch > watch.epoch:
+        watch.again_s = statistics.median(
+            mean_s(next_batch, no_sync) for _ in range(_AGAIN)
+        )
 
 
 def prefetched(batches: object) -> tuple[int, int]:
@@ -356,6 +367,5 @@ def prefetched(batches: object) -> tuple[int, int]:
     they are.
     """
     workers = getattr(batches, "num_workers", getattr(batches, "workers", 0))
-    return max(workers, 1), min(
-        1 + workers * (getattr(batches, "prefetch_factor", None) or 2), 20
-    )
+    factor = getattr(batches, "prefetch_factor", None) or 2
+    return max(workers, 1), min(1 + workers * factor, 20)

@@ -4,7 +4,6 @@ calculate more.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -64,15 +63,11 @@ class Pace:
         """Seconds of the call's FLOP at the matmul's rate. On a GPU, torch lets float32
         convolutions use TF32.
         """
-        tf32 = (
-            call.dtype == "float32"
-            and "convolution" in call.name
-            and "tf32" in self.flop_per_s
-        )
-        return call.flop / (
-            self.flop_per_s.get("tf32" if tf32 else call.dtype)
-            or self.flop_per_s["float32"]
-        )
+        float32 = self.flop_per_s["float32"]
+        rate = self.flop_per_s.get(call.dtype) or float32
+        if call.dtype == "float32" and "convolution" in call.name:
+            rate = self.flop_per_s.get("tf32") or float32
+        return call.flop / rate
 
     def memory_s(self, call: OperatorCall) -> float:
         """Seconds in which a copy would move the call's bytes."""
@@ -98,16 +93,14 @@ class Pace:
         if most_s >= _EXPLAINED * net_s:
             return "arithmetic" if arithmetic_s > memory_s else "memory bandwidth", 0.0
         twice = twice or call
-        capped_s = (
-            math.inf if self.on_cpu and twice.flop > call.flop else self.dearest_s
-        )
-        fixed_s = min(
-            max(net_s - max(twice.seconds - call.seconds, most_s), 0.0), capped_s
-        )
-        product = arithmetic_s > memory_s and arithmetic_s >= _PRODUCT * (
-            net_s - fixed_s
-        )
-        return "arithmetic" if product else "unknown", fixed_s
+        growing_s = max(twice.seconds - call.seconds, most_s)
+        fixed_s = max(net_s - growing_s, 0.0)
+        if not self.on_cpu or twice.flop <= call.flop:
+            fixed_s = min(fixed_s, self.dearest_s)
+        by_flop = arithmetic_s >= _PRODUCT * (net_s - fixed_s)
+        if by_flop and arithmetic_s > memory_s:
+            return "arithmetic", fixed_s
+        return "unknown", fixed_s
 
 
 class TinyStep:
@@ -149,13 +142,14 @@ class TinyStep:
     def measure(self, times: int) -> None:
         """Time an operator on one number, the step, and each of its operators."""
         for _ in range(times):
-            adding = timed_calls(
-                lambda: [self.one.add_(1) for _ in range(_IN_A_ROW)], self.sync
-            )
-            # the last one is no operator
-            self.empty_s.append(min(call.seconds for call in adding[:-1]))
+            *additions, _end = timed_calls(self._add, self.sync)
+            self.empty_s.append(min(call.seconds for call in additions))
             self.plain_s.append(mean_s(self.step, self.sync))
             self.runs.append(timed_calls(self.step, self.sync))
+
+    def _add(self) -> None:
+        for _ in range(_IN_A_ROW):
+            self.one.add_(1)
 
     def pace(self, ceilings: Ceilings) -> Pace:
         """The pace of this machine while the step was measured."""
@@ -178,16 +172,21 @@ def _fault_s(sync: Callable[[], None]) -> float:
     """Seconds of a page fault: of filling new memory, beyond those of filling it again;
     0 without faults.
     """
-    readings = []
-    for _ in range(_NEW):
-        before = faults_and_switches()[0]
-        kept = list[torch.Tensor]()
-        fill = partial(torch.full, (_NEW_BYTES // 4,), 1.0)
-        new_s = mean_s(lambda kept=kept, fill=fill: kept.append(fill()), sync)  # type: ignore[misc]
-        faults = faults_and_switches()[0] - before
-        again_s = mean_s(partial(kept[-1].fill_, 2.0), sync)
-        readings.append(max(new_s - again_s, 0.0) / faults if faults else 0.0)
-    return low(readings)
+    return low([_fault_reading_s(sync) for _ in range(_NEW)])
+
+
+def _fault_reading_s(sync: Callable[[], None]) -> float:
+    kept = list[torch.Tensor]()
+
+    def fill_new() -> None:
+        kept.append(torch.full((_NEW_BYTES // 4,), 1.0))
+
+    before, _ = faults_and_switches()
+    new_s = mean_s(fill_new, sync)
+    after, _ = faults_and_switches()
+    again_s = mean_s(partial(kept[0].fill_, 2.0), sync)
+    faults = after - before
+    return max(new_s - again_s, 0.0) / faults if faults else 0.0
 
 
 def split_by_limit(
@@ -209,12 +208,12 @@ def split_by_limit(
         if call.group != "work":
             seconds[call.group] += call.weight * net_s
             continue
-        twice_s = twice.seconds - min(twice.faults * pace.fault_s, twice.seconds)
-        call, twice = (
-            replace(one, seconds=s)
-            for one, s in ((call, call.seconds - faults_s), (twice, twice_s))
+        twice_faults_s = min(twice.faults * pace.fault_s, twice.seconds)
+        kind, fixed_s = pace.limit(
+            replace(call, seconds=call.seconds - faults_s),
+            net_s,
+            replace(twice, seconds=twice.seconds - twice_faults_s),
         )
-        kind, fixed_s = pace.limit(call, net_s, twice)
         seconds["launch overhead"] += call.weight * fixed_s
         seconds[kind] += call.weight * (net_s - fixed_s)
     return seconds
@@ -236,9 +235,8 @@ def divide_gaps(
     long_s = sum(call.weight * max(call.before_s - pace.gap_s, 0.0) for call in calls)
     rest_s = max(step_s - sum(seconds.values()) - waits_s, 0.0)
     long_s = max(long_s - waits_s, 0.0)
-    host_s = max(
-        min(long_s, rest_s), rest_s - sum(call.weight for call in calls) * pace.launch_s
-    )
+    launches_s = sum(call.weight for call in calls) * pace.launch_s
+    host_s = max(min(long_s, rest_s), rest_s - launches_s)
     seconds["communication"] += waits_s
     seconds["launch overhead"] += rest_s - host_s
     seconds[HOST] += host_s
@@ -255,9 +253,11 @@ def explained(
     """
     words = {name: format_seconds(seconds) for name, seconds in seconds_of.items()}
     longest = max(calls, key=lambda call: call.seconds)
-    unknown = [
-        c for c in calls if pace.limit(c, c.seconds - pace.empty_s)[0] == "unknown"
-    ]
+    unknown: list[OperatorCall] = []
+    for call in calls:
+        limit, _ = pace.limit(call, call.seconds - pace.empty_s)
+        if limit == "unknown":
+            unknown.append(call)
     unexplained = max(unknown, key=lambda call: call.seconds).name if unknown else ""
     n = sum(call.weight for call in calls) - 1
     evidence = [

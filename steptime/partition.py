@@ -9,13 +9,14 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from steptime.chrome_trace import TraceEvent
 from steptime.parts import NAMED, PARTS, PREFIX
 
 STEP = PREFIX + "step"
 END = PREFIX + "end"
-_OPERATORS = ("cpu_op", "user_annotation")
+_ON_HOST = ("cpu_op", "user_annotation")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 # How torch's own names begin -> part; all else that runs an operator counts as forward.
@@ -23,14 +24,21 @@ _PART_OF = {
     "enumerate(DataLoader)#": "input",
     "Optimizer.": "optimizer",
     "autograd::engine::": "backward",
+    "c10d::": "communication",
+    "gloo:": "communication",
+    "nccl:": "communication",
+    "record_param_comms": "communication",
 }
-_PART_OF |= dict.fromkeys(
-    ("c10d::", "gloo:", "nccl:", "record_param_comms"), "communication"
-)
 _EMPTY = PARTS.index("other")
+_BACKWARD = PARTS.index("backward")
 
-# start and end in microseconds, and the part's index in PARTS
-Paint = tuple[float, float, int]
+
+class Paint(NamedTuple):
+    """An interval in microseconds, and its part's index in PARTS."""
+
+    start: float
+    end: float
+    code: int
 
 
 @dataclass(frozen=True)
@@ -52,18 +60,21 @@ class Strip:
 
     def __init__(self, paints: Iterable[Paint], start: float, end: float) -> None:
         inside = [
-            (max(a, start), min(b, end), code)
-            for a, b, code in paints
-            if b > start and a < end
+            Paint(max(paint.start, start), min(paint.end, end), paint.code)
+            for paint in paints
+            if paint.end > start and paint.start < end
         ]
-        self.edges = sorted(
-            {start, end, *(a for a, _, _ in inside), *(b for _, b, _ in inside)}
-        )
-        self.codes = [_EMPTY] * (len(self.edges) - 1)
-        place = {edge: i for i, edge in enumerate(self.edges)}
-        for a, b, code in inside:
+        edges = {start, end}
+        for paint in inside:
+            edges |= {paint.start, paint.end}
+        self.edges = sorted(edges)
+        self.codes = [_EMPTY] * (len(self.edges) - 1)  # between two edges each
+        index_of = {edge: i for i, edge in enumerate(self.edges)}
+        for paint in inside:
             # what is painted later covers the earlier
-            self.codes[place[a] : place[b]] = [code] * (place[b] - place[a])
+            first = index_of[paint.start]
+            last = index_of[paint.end]
+            self.codes[first:last] = [paint.code] * (last - first)
 
     def at(self, instant: float) -> int:
         """The index in PARTS of the part at an instant."""
@@ -73,21 +84,27 @@ class Strip:
     def microseconds(self) -> dict[str, float]:
         """The duration of each part, in microseconds."""
         lengths = dict.fromkeys(PARTS, 0.0)
-        for code, (a, b) in zip(
-            self.codes, itertools.pairwise(self.edges), strict=True
-        ):
-            lengths[PARTS[code]] += b - a
+        for piece in self._pieces():
+            lengths[PARTS[piece.code]] += piece.end - piece.start
         return lengths
 
     def runs(self, start: float, end: float) -> Iterator[Paint]:
         """The intervals of one part each between two instants, adjacent ones of the
         same part joined.
         """
-        pieces = zip(self.codes, itertools.pairwise(self.edges), strict=True)
-        for code, alike in itertools.groupby(pieces, key=lambda piece: piece[0]):
-            bounds = [edge for _, piece in alike for edge in piece]
-            if (a := max(bounds[0], start)) < (b := min(bounds[-1], end)):
-                yield a, b, code
+        groups = itertools.groupby(self._pieces(), key=lambda piece: piece.code)
+        for code, group in groups:
+            pieces = list(group)
+            run_start = max(pieces[0].start, start)
+            run_end = min(pieces[-1].end, end)
+            if run_start < run_end:
+                yield Paint(run_start, run_end, code)
+
+    def _pieces(self) -> Iterator[Paint]:
+        """The intervals between two neighboring edges."""
+        ends = itertools.pairwise(self.edges)
+        for (start, end), code in zip(ends, self.codes, strict=True):
+            yield Paint(start, end, code)
 
 
 def host(events: list[TraceEvent], thread: object, start: float, end: float) -> Strip:
@@ -98,35 +115,50 @@ def host(events: list[TraceEvent], thread: object, start: float, end: float) -> 
     backward. Time without an operator, during which another thread communicates, is
     communication: the thread waits for it.
     """
-    own = [
-        e
-        for e in events
-        if e["tid"] == thread
-        and e.get("cat") in _OPERATORS
-        and not e["name"].startswith(STEP)
-    ]
+    own: list[TraceEvent] = []
+    communicated: list[Paint] = []  # by other threads
+    for e in events:
+        if e.get("cat") not in _ON_HOST:
+            continue
+        if e["tid"] != thread:
+            if _part(e) == "communication":
+                communicated.append(_paint(e, "communication"))
+        elif not e["name"].startswith(STEP):
+            own.append(e)
     own.sort(key=lambda e: (e["ts"], -e["dur"]))
-    others = (e for e in events if e["tid"] != thread and e.get("cat") in _OPERATORS)
-    flying = [e for e in others if _part(e) == "communication"]
-    names = [(e, e["name"].removeprefix(PREFIX)) for e in own]
-    ranges = [_paint(e, name) for e, name in names if name in NAMED]
-    # A named range overrides torch's names for its operators, except for input and
-    # communication, which are certain.
-    inner = Strip(ranges, start, end)
-    paints = [(a, b, PARTS.index("backward")) for a, b in _between_backward(own)]
-    paints += [*ranges, *(_paint(e, "communication") for e in flying)]
-    known = []
+    ranges: list[Paint] = []
+    for e in own:
+        name = e["name"].removeprefix(PREFIX)
+        if name in NAMED:
+            ranges.append(_paint(e, name))
+    operators = _operators(own, Strip(ranges, start, end))
+    gaps = _between_backward(own)
+    return Strip([*gaps, *ranges, *communicated, *operators], start, end)
+
+
+def _operators(own: list[TraceEvent], named: Strip) -> list[Paint]:
+    """The outermost operators of a thread, whose ranges have the parts `named`.
+
+    A named range overrides torch's names for its operators, except for input and
+    communication, which are certain.
+    """
+    operators: list[Paint] = []
+    certain: list[Paint] = []
     covered = float("-inf")
     for e in own:
-        if (kind := _part(e)) in ("input", "communication"):
-            known.append(_paint(e, kind))
-        elif (
-            e["ts"] >= covered and not e["name"].startswith(PREFIX) and not _foreign(e)
-        ):
-            code = inner.at(e["ts"])
-            paints.append((*_ends(e), code if code != _EMPTY else PARTS.index(kind)))
-            covered = e["ts"] + e["dur"]
-    return Strip([*paints, *known], start, end)
+        kind = _part(e)
+        if kind in ("input", "communication"):
+            certain.append(_paint(e, kind))
+        elif e["name"].startswith(PREFIX) or _foreign(e):
+            continue
+        elif e["ts"] >= covered:
+            operator = _paint(e, kind)
+            code = named.at(e["ts"])
+            if code != _EMPTY:
+                operator = operator._replace(code=code)
+            operators.append(operator)
+            covered = operator.end
+    return operators + certain
 
 
 def device(
@@ -152,13 +184,17 @@ def device(
     for e in work:
         part = _kernel_part(e, launched, threads)
         layers[part].append(_paint(e, part))
-    gap = PARTS.index("gaps")
-    why = {PARTS.index(name): PARTS.index(name) for name in ("input", "communication")}
-    idle = [(a, b, why.get(code, gap)) for a, b, code in main.runs(start, end)]
+    # while nothing runs, the host loads a batch, communicates, or is too slow
+    paints: list[Paint] = []
+    for run in main.runs(start, end):
+        if PARTS[run.code] in ("input", "communication"):
+            paints.append(run)
+        else:
+            paints.append(run._replace(code=PARTS.index("gaps")))
     order = ("communication", "copies", "other", "optimizer", "backward", "forward")
-    return Strip(
-        [*idle, *(paint for name in order for paint in layers[name])], start, end
-    )
+    for part in order:
+        paints += layers[part]
+    return Strip(paints, start, end)
 
 
 def _kernel_part(
@@ -171,23 +207,21 @@ def _kernel_part(
         return "copies"
     launch = launched.get(e["args"].get("correlation"))
     strip = threads.get(launch["tid"]) if launch is not None else None
-    name = (
-        PARTS[strip.at(launch["ts"])]
-        if strip is not None and launch is not None
-        else "other"
-    )
-    return (
-        name
-        if name in ("forward", "backward", "optimizer", "communication", "copies")
-        else "other"
-    )
+    if launch is None or strip is None:
+        return "other"
+    part = PARTS[strip.at(launch["ts"])]
+    # the rest are parts of the host's time
+    on_device = ("forward", "backward", "optimizer", "communication", "copies")
+    return part if part in on_device else "other"
 
 
 def spans(lanes: dict[str, Strip], start: float, end: float) -> Iterator[PartSpan]:
     """The intervals of one step on each lane."""
     for lane, strip in lanes.items():
-        for a, b, code in strip.runs(start, end):
-            yield PartSpan(lane, PARTS[code], (a - start) * 1e-6, (b - start) * 1e-6)
+        for run in strip.runs(start, end):
+            start_s = (run.start - start) * 1e-6
+            end_s = (run.end - start) * 1e-6
+            yield PartSpan(lane, PARTS[run.code], start_s, end_s)
 
 
 def _part(e: TraceEvent) -> str:
@@ -196,9 +230,10 @@ def _part(e: TraceEvent) -> str:
     if name.startswith(PREFIX):
         name = name.removeprefix(PREFIX)
         return name if name in NAMED else "other"
-    return next(
-        (part for begin, part in _PART_OF.items() if name.startswith(begin)), "forward"
-    )
+    for begin, part in _PART_OF.items():
+        if name.startswith(begin):
+            return part
+    return "forward"
 
 
 def _foreign(e: TraceEvent) -> bool:
@@ -206,26 +241,24 @@ def _foreign(e: TraceEvent) -> bool:
     return e.get("cat") == "user_annotation" and _part(e) == "forward"
 
 
-def _ends(e: TraceEvent) -> tuple[float, float]:
-    return float(e["ts"]), float(e["ts"]) + float(e["dur"])
-
-
 def _paint(e: TraceEvent, part: str) -> Paint:
-    return (*_ends(e), PARTS.index(part))
+    start = float(e["ts"])
+    return Paint(start, start + float(e["dur"]), PARTS.index(part))
 
 
-def _between_backward(own: list[TraceEvent]) -> Iterator[tuple[float, float]]:
+def _between_backward(own: list[TraceEvent]) -> Iterator[Paint]:
     """The gaps between two consecutive operators of backward."""
-    last: float | None = None
+    last_end: float | None = None
     covered = 0.0
     for e in own:
-        start, end = _ends(e)
+        part = _part(e)
+        start, end, _ = _paint(e, part)
         if start < covered or _foreign(e):
             continue
-        if _part(e) == "backward":
-            if last is not None:
-                yield last, start
-            last = end
+        if part == "backward":
+            if last_end is not None:
+                yield Paint(last_end, start, _BACKWARD)
+            last_end = end
         else:
-            last = None
+            last_end = None
         covered = end

@@ -26,14 +26,18 @@ from types import CodeType, FrameType
 _EVERY_S = 2e-2
 # until Python asks a thread to let another one run; by default it is 5 ms
 _AT_ONCE_S = 5e-6
-_LIBRARIES = tuple(
-    {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")} - {None}
+_LIBRARIES = (
+    sysconfig.get_path("stdlib"),
+    sysconfig.get_path("purelib"),
+    sysconfig.get_path("platlib"),
+    "<frozen",
 )
 _COLLECTIVES = f"{os.sep}torch{os.sep}distributed{os.sep}"
 WAITING = ", in a collective"
 _OWN = f"{Path(__file__).parent}{os.sep}"  # of this package, which runs the experiments
 
-Lines = Counter[tuple[str, str, int]]  # function, file and line -> seconds
+Place = tuple[str, str, int]  # function, file and line
+Lines = Counter[Place]  # -> seconds
 # where a frame of a stack is: its code, the index of its instruction, and its line
 At = tuple[CodeType, int, int]
 
@@ -46,12 +50,15 @@ def no_collection() -> Iterator[None]:
     thread go on and return from that frame: to read it is then an error, or the end of
     the process (python/cpython#106883).
     """
-    was = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        (gc.enable if was else gc.disable)()
+        if was_enabled:
+            gc.enable()
+        else:
+            gc.disable()
 
 
 class StackSamples:
@@ -64,7 +71,7 @@ class StackSamples:
 
     def __init__(self) -> None:
         self.now = 0
-        self.seen = list[tuple[int, tuple[str, str, int], float]]()
+        self.seen = list[tuple[int, Place, float]]()
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
@@ -85,12 +92,18 @@ class StackSamples:
                 ctypes.CDLL(None).prctl(29, 1, 0, 0, 0)
             last_s = perf_counter()
             # A call that lets no other thread run delays its sample, which counts more,
-            # and which has to be taken at once. So `zip` waits, stops the garbage
-            # collector and reads the stack: in C, without a turn for others.
+            # and which has to be taken at once. So each turn of this loop asks four
+            # iterators in C for their next value, from left to right, without a turn
+            # for others. iter(f, last) calls f() for each value, until that is `last`:
+            # 1. wait until the time is over (False), or the block has ended (True)
             waits = iter(functools.partial(taking.acquire, timeout=_EVERY_S), True)
+            # 2. note whether the garbage collector runs
             collects = iter(gc.isenabled, None)
+            # 3. stop it
             stops = iter(gc.disable, "never")
-            for _, collected, _, stack in zip(waits, collects, stops, _stacks(thread)):  # noqa: B905  # the first ends
+            # 4. read the stack
+            stacks = _stacks(thread)
+            for _, collected, _, stack in zip(waits, collects, stops, stacks):  # noqa: B905  # the first ends
                 if collected:
                     gc.enable()
                 self.take(stack, perf_counter() - last_s)
@@ -100,11 +113,12 @@ class StackSamples:
         with no_collection():
             others = any(
                 place_of(stack_of(frame))
-                for one, frame in sys._current_frames().items()
-                if one != thread
+                for other, frame in sys._current_frames().items()
+                if other != thread
             )
         with contextlib.ExitStack() as after:
-            if (usual_s := sys.getswitchinterval()) > _AT_ONCE_S and not others:
+            usual_s = sys.getswitchinterval()
+            if usual_s > _AT_ONCE_S and not others:
                 after.callback(sys.setswitchinterval, usual_s)
                 sys.setswitchinterval(_AT_ONCE_S)
             after.callback(sampler.join)
@@ -116,7 +130,8 @@ class StackSamples:
         """Take one sample: of the thread's stack, innermost first, `lasted_s` seconds
         after the sample before.
         """
-        if place := place_of(stack):
+        place = place_of(stack)
+        if place is not None:
             self.seen.append((self.now, place, lasted_s))
 
 
@@ -130,36 +145,47 @@ def stack_of(frame: FrameType | None) -> Iterator[At]:
 def _stacks(thread: int) -> Iterator[list[At]]:
     """The same of a running thread, as it is when the next stack is asked for.
 
-    Each step is an iterator of the standard library in C: after an instruction of
-    Python, the thread may get its turn and go on, and its frames would then tell where
-    it is by then.
+    This does, for each stack, what list(stack_of(frame)) does. Each step is an iterator
+    of the standard library in C: after an instruction of Python, the thread may get its
+    turn and go on, and its frames would then tell where it is by then.
     """
-    innermost = map(operator.itemgetter(thread), iter(sys._current_frames, None))
-    # frame, "f_back", "f_back", ... -> frame, its caller, that one's caller, ...; None
-    # ends them
-    names = map(
-        itertools.chain, zip(innermost), itertools.repeat(itertools.repeat("f_back"))
-    )
-    callers = map(itertools.accumulate, names, itertools.repeat(getattr))
-    frames = map(itertools.takewhile, itertools.repeat(bool), callers)
+    repeat = itertools.repeat
+    # the frames of all threads by thread, without end
+    all_frames = iter(sys._current_frames, None)
+    # of these, the thread's innermost frame
+    innermost = map(operator.itemgetter(thread), all_frames)
+    # frame, "f_back", "f_back", "f_back", ...
+    names = map(itertools.chain, zip(innermost), repeat(repeat("f_back")))
+    # getattr(frame, "f_back"), and the same of what that gave: each frame's caller
+    callers = map(itertools.accumulate, names, repeat(getattr))
+    # until the outermost frame's caller, which is None
+    stacks = map(itertools.takewhile, repeat(bool), callers)
+    # of each frame, an At
     at = operator.attrgetter("f_code", "f_lasti", "f_lineno")
-    return map(list, map(map, itertools.repeat(at), frames))
+    places = map(map, repeat(at), stacks)
+    # all of these iterators take their steps here
+    return map(list, places)
 
 
 def longest(lines: Lines) -> str:
     """The function with the most seconds and its longest line, "name (file, line 3)";
     "" without any.
     """
+    seconds_of_function = Counter[tuple[str, str]]()
+    for (function, file, _), seconds in lines.items():
+        seconds_of_function[function, file] += seconds
 
-    def seconds(at: tuple[str, str, int]) -> tuple[float, float]:
-        of_function = sum(lines[each] for each in lines if each[:2] == at[:2])
-        return of_function, lines[at]
+    def function_then_line(place: Place) -> tuple[float, float]:
+        function, file, _ = place
+        return seconds_of_function[function, file], lines[place]
 
-    name, file, line = max(lines, key=seconds, default=("", "", 0))
-    return f"{name} ({file}, line {line})" if file else ""
+    if not lines:
+        return ""
+    function, file, line = max(lines, key=function_then_line)
+    return f"{function} ({file}, line {line})"
 
 
-def place_of(stack: Iterable[At]) -> tuple[str, str, int] | None:
+def place_of(stack: Iterable[At]) -> Place | None:
     """The function, its file and the line; None if the thread is in no code that the
     experiment has called.
 
@@ -174,13 +200,10 @@ def place_of(stack: Iterable[At]) -> tuple[str, str, int] | None:
         # so far, its caller worked
         if depth == 0 and code.co_code[last] == opcode.opmap["RESUME"]:
             continue
-        if not path.startswith((*_LIBRARIES, "<frozen")) and not code.co_name.endswith(
-            ("comp>", "genexpr>")
-        ):
-            return (
-                code.co_name + waiting,
-                "a cell" if "ipykernel_" in path else Path(path).name,
-                line,
-            )
-        waiting = waiting or WAITING * (_COLLECTIVES in path)
+        within_line = code.co_name.endswith(("comp>", "genexpr>"))
+        if not within_line and not path.startswith(_LIBRARIES):
+            file = "a cell" if "ipykernel_" in path else Path(path).name
+            return code.co_name + waiting, file, line
+        if _COLLECTIVES in path:
+            waiting = WAITING
     return None

@@ -93,34 +93,29 @@ class StepProfile(Shown):
         return "".join(table._repr_html_() for table in self._tables())
 
     def _tables(self) -> list[Table]:
+        return [self._parts_table(), self._operators_table()]
+
+    def _parts_table(self) -> Table:
         parts = sorted(
             ((s, name) for name, s in self.parts.items() if s > 0), reverse=True
         )
         rows = tuple(
             (name, format_seconds(s), f"{s / self.mean_s:.0%}") for s, name in parts
         )
-        title = (
-            f"A step of {format_seconds(self.mean_s)} on {self.device}, mean of"
-            f" {self.steps}"
+        step = f"A step of {format_seconds(self.mean_s)} on {self.device}"
+        title = f"{step}, mean of {self.steps}"
+        return Table(rows, ("part", "per step", "share"), title)
+
+    def _operators_table(self) -> Table:
+        rows = tuple(
+            (o.name, o.lane, f"{o.calls:g}", format_seconds(o.self_s))
+            for o in self.operators[:_SHOWN_OPERATORS]
         )
-        counted = [
-            f"{significant(calls)} x {name}" for name, calls in self.waits.items()
-        ]
-        waits = f"Calls that wait for a GPU, per step: {', '.join(counted) or 'none'}."
-        top = self.operators[:_SHOWN_OPERATORS]
-        names = tuple(
-            (o.name, o.lane, f"{o.calls:g}", format_seconds(o.self_s)) for o in top
-        )
+        headings = ("operator or kernel", "on", "calls a step", "own time a step")
+        counts = [f"{significant(n)} x {name}" for name, n in self.waits.items()]
+        waits = f"Calls that wait for a GPU, per step: {', '.join(counts) or 'none'}."
         notes = (waits, *self.notes, f"Chrome trace: {self.trace_path}")
-        return [
-            Table(rows, ("part", "per step", "share"), title),
-            Table(
-                names,
-                ("operator or kernel", "on", "calls a step", "own time a step"),
-                "Longest",
-                notes,
-            ),
-        ]
+        return Table(rows, headings, "Longest", notes)
 
 
 def profile_step(
@@ -152,11 +147,10 @@ def profile_step(
     gpu = device != "cpu"
     for _ in range(warmup - 1):
         once()
-    path = (
-        Path(tempfile.mkdtemp(prefix="steptime-"), "step.json")
-        if path is None
-        else instance("path", path, Path)
-    )
+    if path is None:
+        path = Path(tempfile.mkdtemp(prefix="steptime-"), "step.json")
+    else:
+        path = instance("path", path, Path)
     events = profiled(lambda: _run(once, min(warmup, 1), steps, sync), path, cuda=gpu)
     return read_profile(events, device=name_of(device), path=path, gpu=gpu)
 
@@ -214,44 +208,43 @@ def read_profile(
         key=lambda e: e["ts"],
     )
     if not steps or not any(e.get("cat") == "cpu_op" for e in whole):
-        why = (
-            "The step called none of torch."
-            if steps
-            else "Does another profiler run here? Restart the kernel."
-        )
+        if steps:
+            why = "The step called none of torch."
+        else:
+            why = "Does another profiler run here? Restart the kernel."
         raise BadMeasurement(f"torch's profiler returned no operators. {why}")
-    blind = gpu and not any(e.get("cat") == "kernel" for e in whole)
-    gpu = gpu and not blind
+    notes: list[str] = []
+    if gpu and not any(e.get("cat") == "kernel" for e in whole):
+        gpu = False
+        notes.append(_BLIND)
     start = steps[0]["ts"]
     end = steps[-1]["ts"] + steps[-1]["dur"]
     inside = [e for e in whole if e["ts"] < end and e["ts"] + e["dur"] > start]
-    main = steps[0]["tid"]
-    wanted = {main, *(e["tid"] for e in inside if gpu and e.get("cat") == "cpu_op")}
-    threads = {thread: partition.host(inside, thread, start, end) for thread in wanted}
-    lanes = {"host": threads[main]}
+    thread = steps[0]["tid"]
+    main = partition.host(inside, thread, start, end)
+    lanes = {"host": main}
     if gpu:
-        lanes["device"] = partition.device(inside, lanes["host"], threads, start, end)
+        threads = {e["tid"] for e in inside if e.get("cat") == "cpu_op"} - {thread}
+        strips = {tid: partition.host(inside, tid, start, end) for tid in threads}
+        strips[thread] = main
+        lanes["device"] = partition.device(inside, main, strips, start, end)
     n = len(steps)
-    parts = {
-        name: us * 1e-6 / n
-        for name, us in lanes["device" if gpu else "host"].microseconds().items()
-    }
-    shown = steps[n // 2]
-    step_s = tuple(
-        (b - a) * 1e-6 for a, b in itertools.pairwise([*(e["ts"] for e in steps), end])
+    parts_us = lanes["device" if gpu else "host"].microseconds()
+    bounds = [*(e["ts"] for e in steps), end]
+    median_step = steps[n // 2]
+    spans = partition.spans(
+        lanes, median_step["ts"], median_step["ts"] + median_step["dur"]
     )
-    spans = tuple(partition.spans(lanes, shown["ts"], shown["ts"] + shown["dur"]))
-    notes = (*([_BLIND] if blind else []), *_notes(inside, steps))
     return StepProfile(
         device,
-        n,
-        step_s,
-        parts,
-        spans,
-        _operators(inside, n),
-        _waits(inside, n, gpu=gpu),
-        path,
-        notes,
+        steps=n,
+        step_s=tuple((b - a) * 1e-6 for a, b in itertools.pairwise(bounds)),
+        parts={name: us * 1e-6 / n for name, us in parts_us.items()},
+        spans=tuple(spans),
+        operators=_operators(inside, n),
+        waits=_waits(inside, n, gpu=gpu),
+        trace_path=path,
+        notes=(*notes, *_notes(inside, steps)),
     )
 
 
@@ -271,36 +264,37 @@ def _operators(events: list[TraceEvent], steps: int) -> tuple[OperatorTime, ...]
         own_us[e["name"], lane] += e["dur"]
         calls[e["name"], lane] += 1
         if lane == "host":
-            while running and (
-                running[-1]["tid"] != e["tid"]
-                or running[-1]["ts"] + running[-1]["dur"] <= e["ts"]
-            ):
+            while running and not _runs_within(e, running[-1]):
                 running.pop()
             if running:
                 own_us[running[-1]["name"], lane] -= e["dur"]
             running.append(e)
     times = [
-        OperatorTime(key[0], calls[key] / steps, us * 1e-6 / steps, key[1])
-        for key, us in own_us.items()
+        OperatorTime(name, calls[name, lane] / steps, us * 1e-6 / steps, lane)
+        for (name, lane), us in own_us.items()
     ]
     return tuple(sorted(times, key=lambda o: -o.self_s))
+
+
+def _runs_within(e: TraceEvent, outer: TraceEvent) -> bool:
+    """Whether an event that begins after another one begins before it ends."""
+    return bool(outer["tid"] == e["tid"] and e["ts"] < outer["ts"] + outer["dur"])
 
 
 def _waits(events: list[TraceEvent], steps: int, *, gpu: bool) -> dict[str, float]:
     """Calls that wait for a GPU, or without one those that would, except on an
     optimizer's counters on the CPU.
     """
-    ours = [
-        e
-        for e in events
-        if e["name"] == END or (not gpu and e["name"].startswith("Optimizer."))
-    ]
     names = _WAITS if gpu else (_WOULD_WAIT,)
     waits = [e for e in events if e["name"] in names]
+    # what waits within these isn't the step's
+    excepted = [e for e in events if e["name"] == END]
+    if not gpu:
+        excepted += [e for e in events if e["name"].startswith("Optimizer.")]
     calls = Counter(
         e["name"]
         for e in waits
-        if not any(o["ts"] <= e["ts"] < o["ts"] + o["dur"] for o in ours)
+        if not any(o["ts"] <= e["ts"] < o["ts"] + o["dur"] for o in excepted)
     )
     return {name: calls[name] / steps for name in names if calls[name]}
 

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import weakref
 from collections.abc import Callable
 from time import perf_counter
 
 from steptime.machine import no_sync
 
-try:
+if sys.platform != "win32":
     import resource
-except ImportError:  # Windows doesn't count page faults so
-    resource = None  # type: ignore[assignment]
 
 # Linux, Documentation/scheduler/sched-stats.rst
 _CORE_WAITS = "/proc/thread-self/schedstat"
@@ -30,7 +29,7 @@ class Clock:
     """
 
     def __init__(self, sync: Callable[[], None] = no_sync) -> None:
-        # nanoseconds that this thread has run, and waited for a core
+        # a file of the nanoseconds that this thread has run, and waited for a core
         self._waits: int | None = None
         if sync is no_sync:
             with contextlib.suppress(OSError):
@@ -43,19 +42,20 @@ class Clock:
 
     def waited_s(self) -> float:
         """Seconds for which it stood still so far."""
-        return (
-            1e-9 * int(os.pread(self._waits, 64, 0).split()[1])
-            if self._waits is not None
-            else 0.0
-        )
+        if self._waits is None:
+            return 0.0
+        _ran, waited, *_ = os.pread(self._waits, 64, 0).split()
+        return 1e-9 * int(waited)
 
 
 def faults_and_switches() -> tuple[int, int]:
     """How often this process has touched memory that the system had yet to provide, and
     a thread of it left a core.
     """
-    used = resource and resource.getrusage(resource.RUSAGE_SELF)
-    return (used.ru_minflt, used.ru_nvcsw + used.ru_nivcsw) if used else (0, 0)
+    if sys.platform == "win32":  # it doesn't count them so
+        return 0, 0
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_minflt, usage.ru_nvcsw + usage.ru_nivcsw
 
 
 def mean_s(

@@ -35,19 +35,17 @@ class Table(Shown):
     def __str__(self) -> str:
         lines = [self.headings, *self.rows]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = [
-            "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        ]
-        return "\n".join([*([self.title] if self.title else []), *text, *self.notes])
+        text = [self.title] if self.title else []
+        for line in lines:
+            cells = [c.ljust(w) for c, w in zip(line, widths, strict=True)]
+            text.append("  ".join(cells).rstrip())
+        return "\n".join([*text, *self.notes])
 
     def _repr_html_(self) -> str:
-        title = (
-            "<caption"
-            f" style='text-align:left'><b>{html.escape(self.title)}</b></caption>"
-            if self.title
-            else ""
-        )
+        title = ""
+        if self.title:
+            bold = f"<b>{html.escape(self.title)}</b>"
+            title = f"<caption style='text-align:left'>{bold}</caption>"
         body = "".join(_line(row, "td") for row in self.rows)
         begin = f"<p class='{_LITERAL}' style='max-width:48em;margin:0.2em 0'>"
         notes = "".join(f"{begin}{html.escape(note)}</p>" for note in self.notes)
@@ -57,11 +55,6 @@ class Table(Shown):
 
 
 def _line(cells: Iterable[str], tag: str) -> str:
-    return (
-        "<tr>"
-        + "".join(
-            f"<{tag} style='text-align:left'>{html.escape(cell)}</{tag}>"
-            for cell in cells
-        )
-        + "</tr>"
-    )
+    begin = f"<{tag} style='text-align:left'>"
+    row = "".join(f"{begin}{html.escape(cell)}</{tag}>" for cell in cells)
+    return f"<tr>{row}</tr>"

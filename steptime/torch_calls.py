@@ -7,12 +7,27 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Around = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, **values: Any) -> Iterator[None]:
+    """Within the block, attributes of a module or of a class have other values."""
+    own = {name: vars(owner)[name] for name in values if name in vars(owner)}
+    try:
+        for name, value in values.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for name in values:
+            if name in own:
+                setattr(owner, name, own[name])
+            else:
+                delattr(owner, name)  # from then on, it is inherited again
 
 
 class EachOperator(TorchDispatchMode):
@@ -65,13 +80,13 @@ def each_compiled_graph(
         return
     call = output_code.CompiledFxGraph.__call__
 
-    def replaced(graph: Any, inputs: list[Any]) -> Any:
+    def call_within_around(graph: Any, inputs: list[Any]) -> Any:
         if threading.get_ident() != thread:
             return call(graph, inputs)
         # a copy: the graph empties its list
         return around(lambda: call(graph, inputs), [*inputs])
 
-    with mock.patch.object(output_code.CompiledFxGraph, "__call__", replaced):
+    with replaced(output_code.CompiledFxGraph, __call__=call_within_around):
         yield
 
 
@@ -81,12 +96,12 @@ def compiled_graphs() -> int:
     return dynamo.counters["stats"]["unique_graphs"] if dynamo is not None else 0
 
 
-def kept_as_compiled() -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def kept_as_compiled() -> Iterator[None]:
     """Within the block, what torch.compile has compiled raises RuntimeError where it
     would have to be compiled anew.
     """
-    return (
-        torch.compiler.set_stance("fail_on_recompile")
-        if compiled_graphs()
-        else contextlib.nullcontext()
-    )
+    with contextlib.ExitStack() as stack:
+        if compiled_graphs():
+            stack.enter_context(torch.compiler.set_stance("fail_on_recompile"))
+        yield

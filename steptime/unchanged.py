@@ -41,19 +41,15 @@ def unchanged(*loop: object) -> Iterator[None]:
     """
     with contextlib.ExitStack() as undo:
         # A step may use what it has no name for.
-        values: list[Any] = [
-            *loop,
-            *(one for one in gc.get_objects() if _is_trained(one)),
-        ]
-        known = {id(undo), id(values)}
+        values: list[Any] = [*loop, *filter(_is_trained, gc.get_objects())]
+        visited = {id(undo), id(values)}
         for _ in range(_DEPTH):
-            new = list(
-                {
-                    id(value): value for value in values if id(value) not in known
-                }.values()
-            )
-            known.update(map(id, new))
-            values = [inner for value in new for inner in _kept(value, undo)]
+            inner: list[Any] = []
+            for value in values:
+                if id(value) not in visited:
+                    visited.add(id(value))
+                    inner += _kept(value, undo)
+            values = inner
         with same_random_numbers():
             yield
 
@@ -64,8 +60,8 @@ def same_random_numbers(*generators: torch.Generator) -> Iterator[None]:
     those of `generators`.
     """
     with contextlib.ExitStack() as undo:
-        for one in (torch.default_generator, *generators):
-            undo.callback(one.set_state, one.get_state())
+        for generator in (torch.default_generator, *generators):
+            undo.callback(generator.set_state, generator.get_state())
         undo.callback(random.setstate, random.getstate())
         if torch.cuda.is_available():
             undo.callback(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all())
@@ -74,11 +70,11 @@ def same_random_numbers(*generators: torch.Generator) -> Iterator[None]:
         yield
 
 
-def _is_trained(one: Any) -> bool:
-    kind = type(one)  # isinstance would ask the object, which may be a proxy
+def _is_trained(value: Any) -> bool:
+    kind = type(value)  # isinstance would ask the object, which may be a proxy
     if issubclass(kind, _TRAINED):
         return True
-    return issubclass(kind, torch.Tensor) and one.requires_grad and one.is_leaf
+    return issubclass(kind, torch.Tensor) and value.requires_grad and value.is_leaf
 
 
 def _kept(value: Any, undo: contextlib.ExitStack) -> Iterable[Any]:

@@ -22,9 +22,9 @@ def significant(value: float) -> str:
 
 def format_seconds(seconds: float) -> str:
     """A duration in seconds as text: 0.00123 -> '1.23 ms'."""
-    return _scaled(seconds, _SECONDS) or (
-        f"{significant(seconds / 1e-9)} ns" if seconds else "0 s"
-    )
+    if not seconds:
+        return "0 s"
+    return _scaled(seconds, _SECONDS) or f"{significant(seconds / 1e-9)} ns"
 
 
 def format_bytes(n_bytes: float) -> str:
@@ -38,11 +38,7 @@ def format_si(value: float, unit: str) -> str:
 
 
 def _scaled(value: float, sizes: Sequence[tuple[float, str]]) -> str:
-    return next(
-        (
-            f"{significant(value / size)} {unit}"
-            for size, unit in sizes
-            if abs(value) >= size
-        ),
-        "",
-    )
+    for size, unit in sizes:
+        if abs(value) >= size:
+            return f"{significant(value / size)} {unit}"
+    return ""

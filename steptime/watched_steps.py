@@ -11,10 +11,10 @@ import statistics
 import sys
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -41,6 +41,7 @@ _ONE_EPOCH = (
 # a line is new that usual turns spend less on than this share of what an unusual one
 # does
 _NEW = 0.25
+_NOWHERE = ("", "", 0)  # in place of a line
 
 
 @dataclass
@@ -69,6 +70,25 @@ class Step:
         return self.input_s + self.step_s
 
 
+class _Mark(NamedTuple):
+    """From `at` on, seconds or an event of the GPU, time counts for this field of the
+    turn.
+    """
+
+    at: Any
+    field: str
+
+
+class _Counters(NamedTuple):
+    """What has been counted as a turn begins."""
+
+    marks: int
+    waited_s: float
+    faults: int
+    graphs: int
+    epoch: int
+
+
 class StepWatch:
     """Notes each turn of a loop, from `begin`, and by each `mark` whether it waits for
     a batch.
@@ -84,14 +104,12 @@ class StepWatch:
         self.collected = Lines()
         self.turns = list[Step]()
         self.again_s: float | None = None  # of a batch that was loaded before
-        # when something began, and the field of its turn that it counts for
-        self._marks = list[tuple[Any, str]]()
-        # of turns, so far: marks, waits, faults, graphs, epochs
-        self._ends = list[tuple[int, float, int, int, int]]()
+        self._marks = list[_Mark]()
+        self._begins = list[_Counters]()
         self._collecting_s = Counter[int]()  # since each mark
         self._watching = False
         self._clock = stopwatch.Clock()
-        self._since_s = 0.0
+        self._collects_since_s = 0.0
         self._waited_s = 0.0
         self._switches = -1
         self._thread = threading.get_ident()
@@ -116,19 +134,24 @@ class StepWatch:
         if switches != self._switches and not self.on_gpu:
             self._switches = switches
             self._waited_s = self._clock.waited_s()
-        self._ends.append(
-            (len(self._marks), self._waited_s, faults, compiled_graphs(), self.epoch)
+        counters = _Counters(
+            len(self._marks), self._waited_s, faults, compiled_graphs(), self.epoch
         )
+        self._begins.append(counters)
         self._watching = True
         self.mark("step_s")
 
     def mark(self, name: str) -> None:
         """From here on, the loop waits for a batch, "input_s", or works, "step_s"."""
-        if self._watching:
-            if self.on_gpu:
-                (event := torch.cuda.Event(enable_timing=True)).record()
-            self._marks.append((event if self.on_gpu else perf_counter(), name))
-            self.samples.now = len(self._marks) - 1
+        if not self._watching:
+            return
+        if self.on_gpu:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._marks.append(_Mark(event, name))
+        else:
+            self._marks.append(_Mark(perf_counter(), name))
+        self.samples.now = len(self._marks) - 1
 
     def end(self, skip: int = 0) -> None:
         """The last turn ends here; the first ones are left out of `turns`."""
@@ -136,46 +159,58 @@ class StepWatch:
         self._watching = False
         if self.on_gpu:
             torch.cuda.synchronize()
-        lines = defaultdict[int, Lines](Lines)
-        for i, place, seconds in self.samples.seen:
-            lines[i][place] += seconds  # type: ignore[assignment]  # a Counter of seconds
-        for (first, waited_s, faults, graphs, _), (
-            last,
-            until_s,
-            *so_far,
-            epoch,
-        ) in itertools.pairwise(self._ends):
-            self.turns.append(
-                step := Step(
-                    faults=so_far[0] - faults, graphs=so_far[1] - graphs, epoch=epoch
-                )
-            )
-            for i, (mark, name) in enumerate(self._marks[first:last], first):
-                following = self._marks[i + 1][0]
-                gc_s = self._collecting_s[i]
-                seconds = (
-                    1e-3 * mark.elapsed_time(following)
-                    if self.on_gpu
-                    else following - mark
-                )
-                setattr(step, name, getattr(step, name) + max(seconds - gc_s, 0.0))
-                step.collecting[name] += gc_s
-                (step.input_lines if name == "input_s" else step.lines).update(lines[i])
-            ran = 1 - min((until_s - waited_s) / max(step.seconds, 1e-12), 1.0)
-            step.input_s = ran * step.input_s
-            step.step_s = ran * step.step_s
+        lines_since = defaultdict[int, Lines](Lines)  # each mark
+        for mark, place, seconds in self.samples.seen:
+            lines_since[mark][place] += seconds  # type: ignore[assignment]  # a Counter of seconds
+        for begin, end in itertools.pairwise(self._begins):
+            self.turns.append(self._turn(begin, end, lines_since))
         del self.turns[:skip]
+
+    def _turn(
+        self, begin: _Counters, end: _Counters, lines_since: Mapping[int, Lines]
+    ) -> Step:
+        """The turn between two states of the counters."""
+        step = Step(
+            faults=end.faults - begin.faults,
+            graphs=end.graphs - begin.graphs,
+            epoch=end.epoch,
+        )
+        for i in range(begin.marks, end.marks):
+            name = self._marks[i].field
+            collecting_s = self._collecting_s[i]
+            seconds = max(self._seconds_since(i) - collecting_s, 0.0)
+            step.collecting[name] += collecting_s
+            if name == "input_s":
+                step.input_s += seconds
+                step.input_lines.update(lines_since[i])
+            else:
+                step.step_s += seconds
+                step.lines.update(lines_since[i])
+        # a wait for a core is taken from both in proportion
+        waited_s = end.waited_s - begin.waited_s
+        ran = 1 - min(waited_s / max(step.seconds, 1e-12), 1.0)
+        step.input_s = ran * step.input_s
+        step.step_s = ran * step.step_s
+        return step
+
+    def _seconds_since(self, i: int) -> float:
+        """Seconds from a mark to the next."""
+        start = self._marks[i].at
+        end = self._marks[i + 1].at
+        return float(1e-3 * start.elapsed_time(end) if self.on_gpu else end - start)
 
     def _collecting(self, phase: str, info: dict[str, int]) -> None:
         if threading.get_ident() != self._thread or not self._watching:
             return
         if phase == "start":
-            self._since_s = perf_counter()
+            self._collects_since_s = perf_counter()
             return
-        seconds = perf_counter() - self._since_s
+        seconds = perf_counter() - self._collects_since_s
         self._collecting_s[self.samples.now] += seconds  # type: ignore[assignment]  # a Counter of seconds
-        if seconds > _LONG_S and (place := place_of(stack_of(sys._getframe().f_back))):
-            self.collected[place] += seconds  # type: ignore[assignment]  # a Counter of seconds
+        if seconds > _LONG_S:
+            place = place_of(stack_of(sys._getframe().f_back))
+            if place is not None:
+                self.collected[place] += seconds  # type: ignore[assignment]  # a Counter of seconds
 
 
 @dataclass(frozen=True)
@@ -200,6 +235,25 @@ class Seen:
     doubt: str = ""  # of the first epoch's share
 
 
+class _SlowFirstEpoch(NamedTuple):
+    """Seconds of a mean turn, the line and a sentence."""
+
+    share_s: float
+    place: str
+    words: str
+
+
+class _Event(NamedTuple):
+    """What happens in the turns at `indices` only, and takes `more_s` more seconds in
+    all than as many usual turns; `place` is its line.
+    """
+
+    more_s: float
+    name: str
+    place: str
+    indices: list[int]
+
+
 def seen(turns: Sequence[Step], collected: Lines, again_s: float | None = None) -> Seen:
     """What several turns show. A slow first epoch counts as if one more, at the later
     ones' speed, followed.
@@ -207,155 +261,176 @@ def seen(turns: Sequence[Step], collected: Lines, again_s: float | None = None) 
     If only a first one was seen, `again_s`, the seconds of a batch the second time, are
     what a later one would wait.
     """
+    mean_s = statistics.fmean(turn.seconds + _collecting_s(turn) for turn in turns)
+    rate = significant(1 / max(mean_s, 1e-9))
+    evidence = [f"Watched: {len(turns)} steps, {rate} a second."]
     seconds_of = dict[str, float]()
     where = dict[str, str]()
-    every = 0
     doubt = ""
-    all_s = statistics.fmean(
-        turn.seconds + sum(turn.collecting.values()) for turn in turns
-    )
-    notes = [
-        f"Watched: {len(turns)} steps, {significant(1 / max(all_s, 1e-9))} a second."
-    ]
-    first, later = (
-        [turn for turn in turns if (turn.epoch > turns[0].epoch) == is_later]
-        for is_later in (False, True)
-    )
-    if not later and again_s is not None and len(first) > 1:
-        later = [replace(turn, input_s=min(turn.input_s, again_s)) for turn in first]
-        doubt = _ONE_EPOCH
-    if len(later) >= len(first) > 1:
-        one, other = (
-            statistics.median(turn.seconds for turn in some) for some in (first, later)
-        )
-        if one > _LONG * other + _LONG_S:
-            seconds_of[FIRST_EPOCH] = (
-                max(_mean(first, "seconds") - _mean(later, "seconds"), 0.0) / 2
-            )
-            lines = _more(first, later) + _more(first, later, "input_lines")
-            where[FIRST_EPOCH] = longest(lines or _lines(first, "input_lines"))
-            notes.append(
-                f"A batch of the first epoch takes {format_seconds(one)}, later ones"
-                f" {format_seconds(other)}."
-            )
-        elif doubt:
-            later = []
-            doubt = ""
+
+    first = [turn for turn in turns if turn.epoch <= turns[0].epoch]
+    later = [turn for turn in turns if turn.epoch > turns[0].epoch]
+    assumed = list[Step]()
+    if not later and again_s is not None:
+        assumed = [replace(turn, input_s=min(turn.input_s, again_s)) for turn in first]
+    slow = _slow_first_epoch(first, later or assumed)
+    if slow is not None:
+        seconds_of[FIRST_EPOCH] = slow.share_s
+        where[FIRST_EPOCH] = slow.place
+        evidence.append(slow.words)
+        doubt = _ONE_EPOCH if assumed else ""
+        later = later or assumed
     turns = later or turns
-    base_s = sorted(turn.step_s for turn in turns)[len(turns) // 4]
-    unusual = [
-        i
-        for i, turn in enumerate(turns)
-        if turn.step_s > max(_LONG * base_s, base_s + _LONG_S)
-    ]
-    # half of them, the first or the last one more
-    unusual = unusual if 2 * len(unusual) <= len(turns) + 1 else []
+
+    unusual = _unusual(turns)
     usual = [turn for i, turn in enumerate(turns) if i not in set(unusual)]
-    usual_s = _mean(usual, "step_s")
-    events = [
-        (sum(max(turns[i].step_s - usual_s, 0.0) for i in at), name, place, at)
-        for name, place, at in _events(turns, unusual, usual)
-    ]
+    every = 0
     # what takes longest is named
-    for more_s, name, place, at in sorted(events, reverse=True):
-        seconds_of[name] = seconds_of.get(name, 0.0) + more_s / len(turns)
-        where.setdefault(name, place)
-        period = _period(at)
-        every = every or period * (name == OCCASIONAL)
-        often = (
-            f"Every {period} steps" if period else f"In {len(at)} of {len(turns)} steps"
-        )
-        notes.append(
-            f"{often}, {name} takes {format_seconds(more_s / len(at))}"
-            f" more{': ' * bool(place)}{place}."
-        )
-    seconds_of[COLLECTING] = statistics.fmean(
-        sum(turn.collecting.values()) for turn in turns
-    )
+    for event in sorted(_events(turns, unusual, usual), reverse=True):
+        share_s = event.more_s / len(turns)
+        seconds_of[event.name] = seconds_of.get(event.name, 0.0) + share_s
+        where.setdefault(event.name, event.place)
+        if event.name == OCCASIONAL and not every:
+            every = _period(event.indices)
+        evidence.append(_sentence(event, len(turns)))
+
+    seconds_of[COLLECTING] = statistics.fmean(map(_collecting_s, turns))
     where[COLLECTING] = longest(collected)
-    where |= {
-        "step": longest(_lines(usual)),
-        "input": longest(_lines(turns, "input_lines")),
-    }
-    faults = statistics.median(turn.faults for turn in usual)
-    collecting_s = statistics.fmean(turn.collecting["step_s"] for turn in usual)
-    step_s = max(usual_s, 1e-9)
-    input_s = _mean(turns, "input_s")
+    where["step"] = longest(_total(turn.lines for turn in usual))
+    where["input"] = longest(_total(turn.input_lines for turn in turns))
     return Seen(
         seconds_of,
-        input_s,
-        step_s,
-        where,
-        tuple(notes),
-        every,
-        faults,
-        collecting_s,
-        doubt,
+        input_s=statistics.mean(turn.input_s for turn in turns),
+        step_s=max(statistics.mean(turn.step_s for turn in usual), 1e-9),
+        where=where,
+        evidence=tuple(evidence),
+        every=every,
+        step_faults=statistics.median(turn.faults for turn in usual),
+        collecting_s=statistics.fmean(turn.collecting["step_s"] for turn in usual),
+        doubt=doubt,
     )
 
 
-def _period(at: Sequence[int]) -> int:
+def _collecting_s(turn: Step) -> float:
+    return sum(turn.collecting.values())
+
+
+def _slow_first_epoch(
+    first: Sequence[Step], later: Sequence[Step]
+) -> _SlowFirstEpoch | None:
+    """How much slower the first epoch was; None if it wasn't, or if too few turns say
+    so.
+    """
+    if len(first) < 2 or len(later) < len(first):
+        return None
+    first_s = statistics.median(turn.seconds for turn in first)
+    later_s = statistics.median(turn.seconds for turn in later)
+    if first_s <= _LONG * later_s + _LONG_S:
+        return None
+    more_s = statistics.mean(turn.seconds for turn in first)
+    more_s -= statistics.mean(turn.seconds for turn in later)
+    words = (
+        f"A batch of the first epoch takes {format_seconds(first_s)}, later ones"
+        f" {format_seconds(later_s)}."
+    )
+    place = _place_of_first_epoch(first, later)
+    return _SlowFirstEpoch(max(more_s, 0.0) / 2, place, words)
+
+
+def _place_of_first_epoch(first: Sequence[Step], later: Sequence[Step]) -> str:
+    """The line on which the first epoch spends more time than later ones."""
+    lines = _mean_lines(turn.lines for turn in first)
+    lines -= _mean_lines(turn.lines for turn in later)
+    input_lines = _mean_lines(turn.input_lines for turn in first)
+    input_lines -= _mean_lines(turn.input_lines for turn in later)
+    more = lines + input_lines
+    return longest(more or _total(turn.input_lines for turn in first))
+
+
+def _unusual(turns: Sequence[Step]) -> list[int]:
+    """Which turns take longer than most; none if that is more than half of them."""
+    base_s = sorted(turn.step_s for turn in turns)[len(turns) // 4]
+    limit_s = max(_LONG * base_s, base_s + _LONG_S)
+    unusual = [i for i, turn in enumerate(turns) if turn.step_s > limit_s]
+    # of every second turn, the first and the last may both be unusual
+    return unusual if 2 * len(unusual) <= len(turns) + 1 else []
+
+
+def _sentence(event: _Event, turns: int) -> str:
+    period = _period(event.indices)
+    n = len(event.indices)
+    often = f"Every {period} steps" if period else f"In {n} of {turns} steps"
+    more = format_seconds(event.more_s / n)
+    place = f": {event.place}" if event.place else ""
+    return f"{often}, {event.name} takes {more} more{place}."
+
+
+def _period(indices: Sequence[int]) -> int:
     """How many turns lie between two of those at these positions; 0 if that differs, or
     if there are too few.
     """
-    steps = [b - a for a, b in itertools.pairwise(at)]
-    usual = statistics.mode(steps) if steps else 0
-    return usual if usual > 1 and steps.count(usual) > 0.6 * len(steps) else 0
+    distances = [after - before for before, after in itertools.pairwise(indices)]
+    usual = statistics.mode(distances) if distances else 0
+    return usual if usual > 1 and distances.count(usual) > 0.6 * len(distances) else 0
 
 
 def _events(
     turns: Sequence[Step], unusual: Sequence[int], usual: Sequence[Step]
-) -> Iterator[tuple[str, str, list[int]]]:
-    """What happens in unusual turns: its name, its line, and in which turns.
+) -> Iterator[_Event]:
+    """What happens in unusual turns.
 
     Without a line of its own and without a period, a long turn is chance, and no event.
     """
-    at = defaultdict[tuple[str, ...], list[int]](list)
-    before = _lines(usual)
+    usual_s = statistics.mean(turn.step_s for turn in usual)
+    usual_lines = _mean_lines(turn.lines for turn in usual)
     longest_s = max((turns[i].step_s for i in unusual), default=0.0)
-    sampled = [i for i in unusual if turns[i].lines] or unusual
+    # by name, by function and file, and, without these, by length
+    groups = defaultdict[tuple[str, str, str, str], list[int]](list)
     for i in unusual:
-        # no sample fell into i
-        near = min(
-            sampled, key=lambda j: (abs(turns[j].step_s - turns[i].step_s), j != i)
+        more = turns[_sampled_like(i, turns, unusual)].lines - usual_lines
+        function, file, line = max(
+            more, key=lambda place: more[place], default=_NOWHERE
         )
-        like = turns[near if turns[near].step_s < 2 * turns[i].step_s else i]
-        line, seconds = next(
-            iter(_more([like], usual).most_common(1)), (("", "", 0), 0.0)
-        )
-        new = before[line] < _NEW * seconds * len(usual)
-        length = "long" if 3 * turns[i].step_s > longest_s else ""
-        kind = line[:2] if new else ("", length)
-        if kind[0].endswith(WAITING):
+        seconds = more[function, file, line]
+        length = ""
+        if usual_lines[function, file, line] >= _NEW * seconds:
+            function = file = ""
+            length = "long" if 3 * turns[i].step_s > longest_s else "short"
+        if function.endswith(WAITING):
             name = RANKS
         elif turns[i].graphs:
             name = COMPILING
         else:
             name = OCCASIONAL
-        at[name, *kind].append(i)
-    for (name, function, _), indices in at.items():
-        if name == COMPILING or function or (_period(indices) and len(indices) > 2):
-            yield (
-                name,
-                longest(_more([turns[i] for i in indices], usual)) if function else "",
-                indices,
-            )
+        groups[name, function, file, length].append(i)
+    for (name, function, *_), indices in groups.items():
+        periodic = len(indices) > 2 and _period(indices)
+        if name != COMPILING and not function and not periodic:
+            continue
+        more_s = sum(max(turns[i].step_s - usual_s, 0.0) for i in indices)
+        lines = _mean_lines(turns[i].lines for i in indices) - usual_lines
+        yield _Event(more_s, name, longest(lines) if function else "", indices)
 
 
-def _mean(turns: Sequence[Step], name: str) -> float:
-    return float(statistics.mean(getattr(turn, name) for turn in turns))
-
-
-def _lines(turns: Sequence[Step], kind: str = "lines") -> Lines:
-    return sum((getattr(turn, kind) for turn in turns), Lines())
-
-
-def _more(some: Sequence[Step], others: Sequence[Step], kind: str = "lines") -> Lines:
-    """Seconds of each line in a mean turn of `some`, beyond those in
-    one of `others`.
+def _sampled_like(i: int, turns: Sequence[Step], unusual: Sequence[int]) -> int:
+    """Of the unusual turns into which a sample of the stack fell, the one whose length
+    is nearest to that of `i`; `i` itself if that one is twice as long.
     """
-    means = [
-        Counter({k: s / len(turns) for k, s in _lines(turns, kind).items()})
-        for turns in (some, others)
-    ]
-    return means[0] - means[1]
+    sampled = [j for j in unusual if turns[j].lines] or unusual
+
+    def difference(j: int) -> tuple[float, bool]:
+        return abs(turns[j].step_s - turns[i].step_s), j != i
+
+    nearest = min(sampled, key=difference)
+    return nearest if turns[nearest].step_s < 2 * turns[i].step_s else i
+
+
+def _total(turns_lines: Iterable[Lines]) -> Lines:
+    return sum(turns_lines, Lines())
+
+
+def _mean_lines(turns_lines: Iterable[Lines]) -> Lines:
+    """Seconds of each line in a mean turn."""
+    turns_lines = list(turns_lines)
+    total = _total(turns_lines)
+    return Counter({place: s / len(turns_lines) for place, s in total.items()})

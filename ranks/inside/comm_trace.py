@@ -77,7 +77,8 @@ class CommCall:
         """What a picture writes on it: "send to 1"."""
         if self.peer is None:
             return self.name
-        return f"{self.name} {'to' if 'send' in self.name else 'from'} {self.peer}"
+        direction = "to" if "send" in self.name else "from"
+        return f"{self.name} {direction} {self.peer}"
 
 
 class CommTracer:
@@ -123,39 +124,35 @@ class CommTracer:
             # a part of a call that is traced as a whole
             if threading.get_ident() in self.open:
                 return original(*args, **kwargs)
-            given = {**dict(zip(names, args, strict=False)), **kwargs}
-            key, peer = self._key(name, given)
-            side = {"broadcast": "src", "reduce": "dst"}.get(name, "")
-            root = f" with {side}={given[side]}" if given.get(side) is not None else ""
-            call = CommCall(name, _what(given), key, self.context.now_s(), peer, root)
-            self._note_size(name, given, key)
+            arguments = dict(zip(names, args, strict=False)) | kwargs
+            key, peer = self._key(name, arguments)
+            what = _what(arguments)
+            root = _root(name, arguments)
+            call = CommCall(name, what, key, self.context.now_s(), peer, root)
+            self._note_size(name, arguments, key)
             return self._timed(call, lambda: original(*args, **kwargs), arrives=True)
 
         _set(name, original, traced)
 
-    def _note_size(self, name: str, given: dict[str, Any], key: Key | None) -> None:
+    def _note_size(self, name: str, arguments: dict[str, Any], key: Key | None) -> None:
         """Write down what this rank passes to a call, at once: gloo ends a process
         whose tensor is too small.
         """
         if key is None or key[-1] > _MOST_SIZES or name not in (*_ALIKE, *_MESSAGES):
             return
-        split = given.get("input_split_sizes") or given.get("output_split_sizes")
-        if split or (
-            name in _UNEVEN_ON_NCCL and dist.get_backend(given.get("group")) == "nccl"
+        if arguments.get("input_split_sizes") or arguments.get("output_split_sizes"):
+            return
+        if (
+            name in _UNEVEN_ON_NCCL
+            and dist.get_backend(arguments.get("group")) == "nccl"
         ):
             return
-        for value in (given.get("input_tensor"), given.get("input"), *given.values()):
+        inputs = (arguments.get("input_tensor"), arguments.get("input"))
+        for value in (*inputs, *arguments.values()):
             if isinstance(value, torch.Tensor):
-                dtype = str(value.dtype).removeprefix("torch.")
-                line = json.dumps(
-                    [
-                        name,
-                        value.numel(),
-                        dtype,
-                        value.numel() * value.element_size(),
-                        *key,
-                    ]
-                )
+                size = value.numel()
+                n_bytes = size * value.element_size()
+                line = json.dumps([name, size, _dtype(value), n_bytes, *key])
                 os.write(self._sizes, line.encode() + b"\n")
                 return
 
@@ -180,34 +177,39 @@ class CommTracer:
             )
         return result
 
-    def _key(self, name: str, given: dict[str, Any]) -> tuple[Key | None, int | None]:
+    def _key(
+        self, name: str, arguments: dict[str, Any]
+    ) -> tuple[Key | None, int | None]:
         """What the peers' calls have in common with this one, and a message's peer;
         None where they aren't known.
         """
-        group = given.get("group")
+        group = arguments.get("group")
         if group is None and dist.is_initialized():
             group = dist.group.WORLD
         if not isinstance(group, dist.ProcessGroup):
             return None, None
         side = _MESSAGES.get(name)
-        peer: int | None = None
         if side is None:
-            series: Key = (group.group_name, dist.get_process_group_ranks(group)[0])
-        else:
-            peer = given.get(side)
-            if peer is None and given.get(f"group_{side}") is not None:
-                peer = dist.get_global_rank(group, given[f"group_{side}"])
-            if peer is None:
-                # recv from any rank: the peer is not known before it has sent
-                return None, None
-            ends = (
-                (self.context.rank, int(peer))
-                if side == "dst"
-                else (int(peer), self.context.rank)
-            )
-            series = ("message", *ends, given.get("tag", 0))
+            first_rank = dist.get_process_group_ranks(group)[0]
+            return self._numbered((group.group_name, first_rank)), None
+        peer = arguments.get(side)
+        rank_in_group = arguments.get(f"group_{side}")
+        if peer is None and rank_in_group is not None:
+            peer = dist.get_global_rank(group, rank_in_group)
+        if peer is None:
+            # recv from any rank: the peer is not known before it has sent
+            return None, None
+        source = self.context.rank
+        target = int(peer)
+        if side == "src":
+            source, target = target, source
+        tag = arguments.get("tag", 0)
+        return self._numbered(("message", source, target, tag)), peer
+
+    def _numbered(self, series: Key) -> Key:
+        """The key of the next call of a series."""
         self._counts[series] += 1
-        return (*series, self._counts[series]), peer
+        return (*series, self._counts[series])
 
     def _replace_init(self) -> None:
         """Replace init_process_group: no span, but a rank that hangs in it is seen
@@ -221,13 +223,13 @@ class CommTracer:
             self.open[thread] = CommCall(
                 "init_process_group", start_s=self.context.now_s()
             )
-            over = kwargs.get("backend", args[0] if args else None) or "nccl"
+            backend = kwargs.get("backend", args[0] if args else None) or "nccl"
             try:
                 # Over gloo a rank has no use for a GPU, whose context would take time
                 # and memory.
-                if "nccl" in over and torch.cuda.device_count() > self.context.rank:
+                if "nccl" in backend and torch.cuda.device_count() > self.context.rank:
                     torch.cuda.set_device(self.context.rank)
-                    # it is this one
+                    # the device that it means is the one that was just set
                     warnings.filterwarnings(
                         "ignore", r"barrier\(\): using the device", UserWarning
                     )
@@ -246,14 +248,22 @@ def _set(name: str, original: Any, replacement: Any) -> None:
         setattr(dist, name, replacement)
 
 
-def _what(given: dict[str, Any]) -> str:
+def _root(name: str, arguments: dict[str, Any]) -> str:
+    """The rank from which or to which a collective goes, " with src=0"; "" without."""
+    side = {"broadcast": "src", "reduce": "dst"}.get(name, "")
+    root = arguments.get(side)
+    return f" with {side}={root}" if root is not None else ""
+
+
+def _what(arguments: dict[str, Any]) -> str:
     """The first tensor among the arguments, as text that differs where the tensors of
     two ranks don't fit.
     """
-    for value in given.values():
+    for value in arguments.values():
         if isinstance(value, torch.Tensor):
-            return (
-                f"{str(value.dtype).removeprefix('torch.')} of shape"
-                f" {tuple(value.shape)}"
-            )
+            return f"{_dtype(value)} of shape {tuple(value.shape)}"
     return ""
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -90,10 +89,9 @@ class RankContext:
         self.gpu.synchronize()
         seconds = self.gpu.seconds
         trace = self.trace
-        # Tuples are made anew with the same fields.
         trace.spans = [
-            (seconds(start), seconds(end), *rest)  # type: ignore[misc]
-            for start, end, *rest in trace.spans
+            (seconds(start), seconds(end), kind, label, key)
+            for start, end, kind, label, key in trace.spans
         ]
         trace.arrivals = [(key, seconds(at)) for key, at in trace.arrivals]
 
@@ -125,8 +123,9 @@ def report(**metrics: float) -> None:
     if context is not None and context.pid == os.getpid():
         context.send("report", context.now_s(), numbers)
         return
-    sys.stdout.write(f"rank {os.environ.get('RANK', '0')}: {json.dumps(numbers)}\n")
-    sys.stdout.flush()
+    rank = os.environ.get("RANK", "0")
+    # in one piece: other processes may print to the same file
+    print(f"rank {rank}: {json.dumps(numbers)}\n", end="", flush=True)
 
 
 def span(kind: SpanKind, label: str = "") -> AbstractContextManager[None]:

@@ -48,11 +48,9 @@ def install(folder: str) -> None:
     def meet(
         url: str, timeout: timedelta | None = None, **_: Any
     ) -> Iterator[tuple[Store, int, int]]:
-        asked = dict(parse_qsl(urlparse(url).query))
-        rank, size = (
-            int(asked.get(name) or os.environ[name.upper()])
-            for name in ("rank", "world_size")
-        )
+        query = dict(parse_qsl(urlparse(url).query))
+        rank = int(query.get("rank") or os.environ["RANK"])
+        size = int(query.get("world_size") or os.environ["WORLD_SIZE"])
         # -1: it stays until the launch's end
         store = FileStore(f"{folder}/store-{next(_numbers)}", -1)
         if timeout is not None:
@@ -61,7 +59,8 @@ def install(folder: str) -> None:
 
     _rendezvous_handlers["env"] = meet
     # The class itself, since torch makes its objects in several places.
-    if (group := getattr(c10d, "ProcessGroupGloo", None)) is not None:
+    group = getattr(c10d, "ProcessGroupGloo", None)
+    if group is not None:
         connect = group.__init__
 
         def connect_and_check(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -94,29 +93,29 @@ def _strangers() -> dict[str, str]:
     """The user at the other end of each connection to a peer that isn't this user's, by
     the connection's inode.
     """
-    ours = _of_peers()
-    if not ours:
+    peer_inodes = _inodes_of_peers()
+    if not peer_inodes:
         return {}
-    own: dict[str, tuple[str, str]] = {}
-    users: dict[tuple[str, str], str] = {}
+    ends: dict[str, tuple[str, str]] = {}  # of own connections, by inode
+    users: dict[tuple[str, str], str] = {}  # by the ends, that user's own first
     for table in _TABLES:
         with suppress(OSError):
-            for line in Path(table).read_text(encoding="ascii").splitlines()[1:]:
-                _, local, remote, state, _, _, _, user, _, inode, *_ = line.replace(
-                    _MAPPED, ""
-                ).split()
+            text = Path(table).read_text(encoding="ascii").replace(_MAPPED, "")
+            for line in text.splitlines()[1:]:
+                _, local, remote, state, _, _, _, user, _, inode, *_ = line.split()
                 if state == "01" and inode != "0":  # established, and held by a process
                     users[local, remote] = user
-                    if inode in ours:
-                        own[inode] = local, remote
-    other = {
-        inode: users.get((remote, local), "unknown")
-        for inode, (local, remote) in own.items()
-    }
-    return {inode: user for inode, user in other.items() if user != str(os.geteuid())}
+                    if inode in peer_inodes:
+                        ends[inode] = local, remote
+    strangers = {}
+    for inode, (local, remote) in ends.items():
+        user = users.get((remote, local), "unknown")
+        if user != str(os.geteuid()):
+            strangers[inode] = user
+    return strangers
 
 
-def _of_peers() -> set[str]:
+def _inodes_of_peers() -> set[str]:
     """Inodes of this process's sockets that gloo uses for peers: on no others does it
     set a timeout (tcp/pair.cc).
     """
@@ -124,14 +123,14 @@ def _of_peers() -> set[str]:
     with suppress(FileNotFoundError):
         for entry in Path("/proc/self/fd").iterdir():
             with suppress(OSError):
-                about = os.fstat(number := int(entry.name))
-                if stat.S_ISSOCK(about.st_mode):
-                    with socket.socket(fileno=os.dup(number)) as sock:
-                        timeout = sock.getsockopt(
-                            socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16
-                        )
-                        if sock.family in (socket.AF_INET, socket.AF_INET6) and any(
-                            timeout
-                        ):
-                            inodes.add(str(about.st_ino))
+                descriptor = int(entry.name)
+                status = os.fstat(descriptor)
+                if stat.S_ISSOCK(status.st_mode) and _is_of_a_peer(descriptor):
+                    inodes.add(str(status.st_ino))
     return inodes
+
+
+def _is_of_a_peer(descriptor: int) -> bool:
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        timeout = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16)
+        return sock.family in (socket.AF_INET, socket.AF_INET6) and any(timeout)

@@ -34,7 +34,8 @@ _dismissed = threading.Event()
 # Files whose frames are no part of the reader's call: ours, and torch's logging of
 # collectives.
 _WRAPPERS = (
-    *(str(Path(__file__).with_name(name)) for name in ("comm_trace.py", "worker.py")),
+    str(Path(__file__).with_name("comm_trace.py")),
+    str(Path(__file__).with_name("worker.py")),
     "c10d_logger.py",
 )
 
@@ -93,14 +94,21 @@ def main(rank: int, task: Task, messages: socket.socket, output: socket.socket) 
     except BaseException as error:
         # SystemExit too: whoever leaves early has to be named
         words = "".join(traceback.format_exception_only(error)).strip()[:_LONGEST]
-        last = ""
-        if call := tracer.last:
-            last = f"{call.label} ({call.what})" if call.what else call.label
-        context.send("failed", context.now_s(), words, _own_traceback(error), last)
+        context.send(
+            "failed", context.now_s(), words, _own_traceback(error), _last_call(tracer)
+        )
         # peers keep their connections, and so don't fail in turn, until all are ended
         threading.Event().wait()
     context.send("done", result, context.trace)
     _dismissed.wait()
+
+
+def _last_call(tracer: CommTracer) -> str:
+    """The rank's last call of torch.distributed, with its tensor; "" without any."""
+    call = tracer.last
+    if call is None:
+        return ""
+    return f"{call.label} ({call.what})" if call.what else call.label
 
 
 def _call(task: Task, context: rank_context.RankContext) -> Any:
@@ -135,16 +143,13 @@ def _call(task: Task, context: rank_context.RankContext) -> Any:
 
 def _own_traceback(error: BaseException) -> str:
     """The traceback without the frames of our and torch's wrappers."""
-    whole: traceback.TracebackException | None = (
-        traceback.TracebackException.from_exception(error)
-    )
-    part = whole
+    whole = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = whole
     while part is not None:
-        part.stack = traceback.StackSummary.from_list(
-            [f for f in part.stack if not f.filename.endswith(_WRAPPERS)]
-        )
+        frames = [f for f in part.stack if not f.filename.endswith(_WRAPPERS)]
+        part.stack = traceback.StackSummary.from_list(frames)
         part = part.__cause__ or part.__context__
-    return "".join(whole.format()).strip()[-_LONGEST:] if whole is not None else ""
+    return "".join(whole.format()).strip()[-_LONGEST:]
 
 
 def _end_with_parent() -> None:
@@ -177,14 +182,14 @@ def _set_environment(rank: int, task: Task) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    ours = str(rank)
+    own_rank = str(rank)
     all_ranks = str(task.nproc)
     # Last, since the notebook may itself run under torchrun. Source:
     # LocalElasticAgent._start_workers of torch 2.13.
     os.environ |= {
-        "RANK": ours,
-        "LOCAL_RANK": ours,
-        "ROLE_RANK": ours,
+        "RANK": own_rank,
+        "LOCAL_RANK": own_rank,
+        "ROLE_RANK": own_rank,
         "ROLE_NAME": "rank",
         "GROUP_RANK": "0",
         "WORLD_SIZE": all_ranks,
@@ -197,11 +202,9 @@ def _set_environment(rank: int, task: Task) -> None:
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_RUN_ID": "ranks",
-        "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get(
-            "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"
-        ),
         "OMP_NUM_THREADS": str(task.threads),
     }
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     multiprocessing.set_start_method(
         task.start_method or multiprocessing.get_all_start_methods()[0], force=True
     )
@@ -216,30 +219,32 @@ def _redirect_output(output: socket.socket) -> None:
     os.dup2(output.fileno(), 1)
     os.dup2(output.fileno(), 2)
     output.close()
-    sys.stdout, sys.stderr = (
-        io.TextIOWrapper(
-            os.fdopen(number, "wb"),
-            encoding="utf-8",
-            errors="replace",
-            line_buffering=True,
-        )
-        for number in (1, 2)
-    )
+    sys.stdout = _text_file(1)
+    sys.stderr = _text_file(2)
     faulthandler.enable()  # a crash prints its stack, which the notebook quotes
+
+
+def _text_file(descriptor: int) -> io.TextIOWrapper:
+    return io.TextIOWrapper(
+        os.fdopen(descriptor, "wb"),
+        encoding="utf-8",
+        errors="replace",
+        line_buffering=True,
+    )
 
 
 def _listen(context: rank_context.RankContext, tracer: CommTracer) -> None:
     """Do what the notebook asks; end at once when it is gone."""
     while True:
         try:
-            asked = context.channel.recv()
+            request = context.channel.recv()
         except (EOFError, OSError):
             if sys.platform != "win32":
                 os.killpg(0, signal.SIGKILL)  # what the function started, too
             os._exit(1)
-        if asked == "activity":
+        if request == "activity":
             context.send("activity", _activity(context, tracer))
-        elif asked == "dismissed":
+        elif request == "dismissed":
             _dismissed.set()
             time.sleep(LEAVE_S)
             os._exit(0)  # a thread that the function left behind would keep the process
@@ -248,14 +253,18 @@ def _listen(context: rank_context.RankContext, tracer: CommTracer) -> None:
 def _activity(context: rank_context.RankContext, tracer: CommTracer) -> RankActivity:
     """What the main thread, which runs the notebook's function, is doing."""
     main_thread = threading.main_thread().ident or 0
-    stack = traceback.extract_stack(sys._current_frames().get(main_thread))
-    frames = [(f.filename, f.lineno or 0, f.name, f.line or "") for f in stack]
-    own = max((i for i, f in enumerate(frames) if f[0] == __file__), default=-1)
-    frames = [f for f in frames[own + 1 :] if not f[0].endswith(_WRAPPERS)]
+    frames: list[tuple[str, int, str, str]] = []
+    for frame in traceback.extract_stack(sys._current_frames().get(main_thread)):
+        if frame.filename == __file__:
+            frames.clear()  # only what this file has called
+        elif not frame.filename.endswith(_WRAPPERS):
+            frames.append(
+                (frame.filename, frame.lineno or 0, frame.name, frame.line or "")
+            )
     call = tracer.open.get(main_thread)
-    last = tracer.last
     if call is None:
-        return RankActivity(frames, last="" if last is None else last.label)
+        last = tracer.last
+        return RankActivity(frames, last=last.label if last is not None else "")
     return RankActivity(
         frames,
         call.label,

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import util
 from pathlib import Path
-from unittest.mock import patch
 
 from ranks.channel import Channel
 from ranks.inside import worker
@@ -101,12 +100,10 @@ class Agent:
         began_s = coordinator.now_s()
         while not self.timed_out and any(state.at_work for state in coordinator.states):
             first = rank_failures.first_failed(coordinator.states)
-            known = (
-                first is not None
-                and first.failure is not None
-                and rank_failures.is_own(first.failure)
-            )
-            if coordinator.now_s() - began_s > (_LISTEN_S if known else _SEARCH_S):
+            failure = first.failure if first is not None else None
+            own_reason = failure is not None and rank_failures.is_own(failure)
+            listen_s = _LISTEN_S if own_reason else _SEARCH_S
+            if coordinator.now_s() - began_s > listen_s:
                 break
             coordinator.attend(_LISTEN_S)
         coordinator.ask_activities(_ANSWER_S)
@@ -126,7 +123,8 @@ class Agent:
                     os.killpg(process.pid, signal.SIGKILL)
                 if process.exitcode is None:
                     process.kill()
-            if (server := _server_pid()) is not None:
+            server = _server_pid()
+            if server is not None:
                 end_descendants(server, spare=_ranks)
         for process in processes:
             process.join(2.0)
@@ -150,11 +148,9 @@ def _without_main_module() -> Iterator[None]:
     comes with all that it needs.
     """
     main = sys.modules["__main__"]
-    # a notebook
-    if (
-        getattr(main, "__file__", None) is None
-        and getattr(main, "__spec__", None) is None
-    ):
+    file = getattr(main, "__file__", None)
+    spec = getattr(main, "__spec__", None)
+    if file is None and spec is None:  # a notebook
         yield
         return
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -162,6 +158,21 @@ def _without_main_module() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Within the block, environment variables have other values."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def start_fork_server() -> None:
@@ -176,7 +187,8 @@ def start_fork_server() -> None:
 
     use_short_socket_paths()
     folder = Path(util.get_temp_dir())
-    if (server := _server_pid()) is not None and not any(folder.glob("listener-*")):
+    server = _server_pid()
+    if server is not None and not any(folder.glob("listener-*")):
         # The system removes from /tmp what has not been used for days: without its
         # socket, the server is of no use.
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -185,13 +197,13 @@ def start_fork_server() -> None:
     multiprocessing.set_forkserver_preload(PRELOADED)
     # One thread, since a fork copies the calling thread alone and would leave the
     # others' locks taken for ever.
-    one = dict.fromkeys(
-        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
-    )
-    with (
-        patch.dict(os.environ, one, TORCH_CPP_LOG_LEVEL="ERROR"),
-        _without_main_module(),
-    ):
+    variables = {
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }
+    with _environment(variables), _without_main_module():
         forkserver.ensure_running()
 
 

@@ -8,7 +8,6 @@ import codecs
 import contextlib
 import functools
 import selectors
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -88,9 +87,8 @@ class Coordinator:
             (state.output, self._read_output),
         ):
             if channel is not None:
-                self._selector.register(
-                    channel, selectors.EVENT_READ, functools.partial(read, state)
-                )
+                on_ready = functools.partial(read, state)
+                self._selector.register(channel, selectors.EVENT_READ, on_ready)
 
     def now_s(self) -> float:
         """Seconds since the launch began."""
@@ -106,26 +104,23 @@ class Coordinator:
             if state.at_work and state.process.exitcode is not None:
                 self._drain(state)
                 if state.at_work:
-                    state.failure = Failure(
-                        self.now_s(), "", code=state.process.exitcode
-                    )
+                    code = state.process.exitcode
+                    state.failure = Failure(self.now_s(), "", code=code)
 
     def ask_activities(self, within_s: float) -> None:
         """Ask every rank at work what it is doing; those that don't answer in time keep
         None.
         """
-        asked = [
-            state
-            for state in self.states
-            if state.at_work and state.channel is not None
-        ]
-        for state in asked:
-            with contextlib.suppress(OSError):
-                state.channel.send("activity")  # type: ignore[union-attr]  # asked have a channel
+        asked: list[RankState] = []
+        for state in self.states:
+            if state.at_work and state.channel is not None:
+                asked.append(state)
+                with contextlib.suppress(OSError):
+                    state.channel.send("activity")
         end_s = self.now_s() + within_s
-        while self.now_s() < end_s and any(
-            s.activity is None and s.at_work for s in asked
-        ):
+        while self.now_s() < end_s:
+            if not any(s.activity is None and s.at_work for s in asked):
+                return
             self.attend(end_s - self.now_s())
 
     def dismiss(self) -> None:
@@ -141,12 +136,16 @@ class Coordinator:
             self._drain_output(state)
             if state.unfinished:
                 self._show(state, "\n")
-        for key in list((self._selector.get_map() or {}).values()):
-            key.fileobj.close()  # type: ignore[union-attr]  # only channels are registered
+        for state in self.states:
+            for channel in (state.channel, state.output):
+                if channel is not None:
+                    channel.close()
+            state.channel = state.output = None
         self._selector.close()
 
     def _read(self, state: RankState) -> None:
-        if (channel := state.channel) is None:
+        channel = state.channel
+        if channel is None:
             return
         try:
             received = channel.recv_now()
@@ -170,7 +169,8 @@ class Coordinator:
             state.failure = Failure(*content)
 
     def _read_output(self, state: RankState) -> None:
-        if (output := state.output) is None:
+        output = state.output
+        if output is None:
             return
         try:
             data = output.sock.recv(65536)
@@ -192,7 +192,8 @@ class Coordinator:
         for line in lines:
             state.crashed = state.crashed or line.startswith(CRASHES)
             if not state.crashed:
-                sys.stdout.write(f"rank {state.rank}: {line}\n")
+                # in one piece: another launch may print in its own thread
+                print(f"rank {state.rank}: {line}\n", end="")
 
     def _drain(self, state: RankState) -> None:
         """Read what a process sent before it ended."""

@@ -34,7 +34,7 @@ _FRESH_BYTES = 200 << 20
 MOST_RANKS = 120
 # environment variables of earlier launches: the fork server, which lives on, may have
 # them
-_had: set[str] = set()
+_earlier_names: set[str] = set()
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -61,20 +61,16 @@ class Launched(Sequence[Any]):
         return len(self.values)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            list(self) == list(other)
-            if isinstance(other, list | tuple | Launched)
-            else NotImplemented
-        )
+        if not isinstance(other, list | tuple | Launched):
+            return NotImplemented
+        return list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # how Python says: not hashable
 
     def __repr__(self) -> str:
+        ranks = "1 rank" if len(self) == 1 else f"{len(self)} ranks"
         devices = " (simulated devices)" if self.origin == "simulated" else ""
-        return (
-            f"{len(self)} rank{'s' * (len(self) != 1)} returned after"
-            f" {format_seconds(self.seconds)}{devices}"
-        )
+        return f"{ranks} returned after {format_seconds(self.seconds)}{devices}"
 
 
 def launch(
@@ -119,26 +115,25 @@ def launch(
     with agent.alone:
         agent.start_fork_server()
     with private_folder() as folder:
+        task = Task(
+            nproc=nproc,
+            folder=folder,
+            free_port=_free_port(),
+            call=call,
+            environment=_environment(),
+            sources=_cells(),
+            start_s=start_s,
+            threads=threads,
+            start_method=method,
+        )
         with (
             closing(Coordinator(start_s, on_report)) as coordinator,
-            closing(Agent(coordinator, timeout_s)) as own,
+            closing(Agent(coordinator, timeout_s)) as processes,
         ):
-            own.run(
-                Task(
-                    nproc,
-                    folder,
-                    _free_port(),
-                    call,
-                    _environment(),
-                    _cells(),
-                    start_s,
-                    threads,
-                    method,
-                )
-            )
+            processes.run(task)
         differ = rank_failures.sizes_differ(folder)
     states = coordinator.states
-    if own.timed_out or any(state.failure for state in states):
+    if processes.timed_out or any(state.failure for state in states):
         raise RankFailed(rank_failures.explain(states, timeout_s, differ))
     if differ:
         raise RankFailed(f"All ranks returned, with wrong results. {differ}")
@@ -146,17 +141,14 @@ def launch(
 
     values = tuple(unpack(state.result) for state in states)
     traces = [state.trace for state in states]
-    origin: Literal["measured", "simulated"] = (
-        "simulated" if any(one.simulated for one in traces) else "measured"
-    )
-    spent = tuple(one.spent for one in traces)
+    simulated = any(trace.simulated for trace in traces)
     return Launched(
         values,
         coordinator.now_s(),
         tuple(coordinator.reports),
         spans_of(traces),
-        origin,
-        spent,
+        origin="simulated" if simulated else "measured",
+        spent=tuple(trace.spent for trace in traces),
     )
 
 
@@ -169,12 +161,13 @@ def _check(nproc: int) -> None:
             "launch was called inside a rank of another launch. Start all ranks from"
             " the notebook."
         )
-    each = _FORKED_BYTES if sys.platform == "linux" else _FRESH_BYTES
-    if nproc * each > (memory := system.memory_bytes()):
+    rank_bytes = _FORKED_BYTES if sys.platform == "linux" else _FRESH_BYTES
+    memory = system.memory_bytes()
+    if nproc * rank_bytes > memory:
+        needed = f"{nproc * rank_bytes / 2**30:.1f} GiB, {rank_bytes >> 20} MiB"
         raise BadArgument(
-            f"{nproc} ranks need about {nproc * each / 2**30:.1f} GiB, {each >> 20} MiB"
-            f" each before any tensor, and this machine has {memory / 2**30:.1f} GiB."
-            " Pass a smaller nproc."
+            f"{nproc} ranks need about {needed} each before any tensor, and this"
+            f" machine has {memory / 2**30:.1f} GiB. Pass a smaller nproc."
         )
 
 
@@ -195,17 +188,18 @@ def _environment() -> dict[str, str | None]:
     """The notebook's environment, None for what it no longer has; with what keeps ranks
     on this machine's loopback.
     """
-    environment = dict.fromkeys(_had) | dict(os.environ)
-    _had.update(os.environ)
+    environment = dict.fromkeys(_earlier_names) | dict(os.environ)
+    _earlier_names.update(os.environ)
     loopback = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
     # whatever the notebook says, for a cluster perhaps: here no rank is elsewhere
     if loopback is not None:
-        environment |= dict.fromkeys(
-            ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), loopback
-        )
+        environment["GLOO_SOCKET_IFNAME"] = loopback
+        environment["NCCL_SOCKET_IFNAME"] = loopback
+        environment["TP_SOCKET_IFNAME"] = loopback
     # gloo connects when a group is made, and not at the first message: then
     # rank_groups.py looks at who has connected.
-    return environment | {"TORCH_GLOO_LAZY_INIT": "0"}
+    environment["TORCH_GLOO_LAZY_INIT"] = "0"
+    return environment
 
 
 def _free_port() -> int:
@@ -220,11 +214,11 @@ def _cells() -> dict[str, str]:
     """The text of the notebook's cells by the file name in tracebacks, since ranks
     can't read them from a disk.
     """
-    return {
-        name: "".join(entry[2])
-        for name, entry in list(linecache.cache.items())
-        if len(entry) == 4
-        and entry[2]
-        and not name.startswith("<frozen")
-        and not Path(name).exists()
-    }
+    cells = {}
+    for name, entry in list(linecache.cache.items()):
+        if len(entry) != 4:  # not read yet
+            continue
+        _, _, lines, _ = entry
+        if lines and not name.startswith("<frozen") and not Path(name).exists():
+            cells[name] = "".join(lines)
+    return cells

@@ -4,6 +4,7 @@ timeout, what each was doing.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import signal
@@ -11,20 +12,26 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from ranks.arguments import cut, format_seconds
 from ranks.launcher.coordinator import CRASHES, Failure, RankState
+from ranks.spans import Key
 
 # What gloo, NCCL and torch's store say when it is a peer that has gone. Sources:
 # gloo/transport/tcp/pair.cc, torch/csrc/distributed/c10d/NCCLUtils.cpp and TCPStore's
 # socket.cpp, torch 2.13.
 _LOST = re.compile(
-    r"Connection closed by peer|Connection reset by peer|Connection refused|Broken"
-    r" pipe|Socket closed|"
-    r"Timed out waiting \d+ms for (?:recv|send) operation|remote process (?:has"
-    r" )?exited|communicator was aborted|"
-    r"failed to recv, got 0 bytes|Connection was likely closed"
+    r"Connection closed by peer"
+    r"|Connection reset by peer"
+    r"|Connection refused"
+    r"|Broken pipe"
+    r"|Socket closed"
+    r"|Timed out waiting \d+ms for (?:recv|send) operation"
+    r"|remote process (?:has )?exited"
+    r"|communicator was aborted"
+    r"|failed to recv, got 0 bytes"
+    r"|Connection was likely closed"
 )
 _OF_THE_NETWORK = re.compile(r"gloo/transport/|DistNetworkError")
 _NO_ROOM = (
@@ -42,22 +49,23 @@ def is_own(failure: Failure) -> bool:
     """Whether a rank failed for its own reason, and not because the connection to a
     peer broke.
     """
+    if failure.code is not None:
+        return True
     text = failure.error + failure.traceback
-    return failure.code is not None or not (
-        _LOST.search(text) or _OF_THE_NETWORK.search(text)
-    )
+    return not (_LOST.search(text) or _OF_THE_NETWORK.search(text))
 
 
 def first_failed(states: Sequence[RankState]) -> RankState | None:
     """The rank that failed first for its own reason; where none did, the first that
     failed at all.
     """
-    failed = [
-        (not is_own(s.failure), s.failure.at_s, s.rank)
-        for s in states
-        if s.failure is not None
-    ]
-    return states[min(failed)[-1]] if failed else None
+
+    def order(state: RankState) -> tuple[bool, float, int]:
+        assert state.failure is not None
+        return not is_own(state.failure), state.failure.at_s, state.rank
+
+    failed = [state for state in states if state.failure is not None]
+    return min(failed, key=order, default=None)
 
 
 def explain(states: Sequence[RankState], timeout_s: float, differ: str) -> str:
@@ -70,42 +78,43 @@ def explain(states: Sequence[RankState], timeout_s: float, differ: str) -> str:
     if first is None or first.failure is None:
         lines = _explain_timeout(states, timeout_s, differ or _mismatch(states))
     else:
-        failure = first.failure
-        own = is_own(first.failure)
-        lines = [
-            differ or ("" if own else _returned_early(states)),
-            (
-                f"rank {first.rank} {'failed first' if own else 'failed'},"
-                f" {format_seconds(failure.at_s)} after the start:"
-                f" {_how_it_failed(first)}."
-            ),
-            "" if differ else _mismatch(states),
-            "" if failure.traceback == failure.error else failure.traceback,
-            _crash_report(first),
-            *(_one_line(state) for state in states if state is not first),
-        ]
+        lines = _explain_failure(states, first, first.failure, differ)
     return _with_cell_numbers("\n".join(line for line in lines if line))
+
+
+def _explain_failure(
+    states: Sequence[RankState], first: RankState, failure: Failure, differ: str
+) -> list[str]:
+    own = is_own(failure)
+    lines = [differ]
+    if not differ and not own:
+        lines.append(_returned_early(states))
+    failed = "failed first" if own else "failed"
+    when = f"{format_seconds(failure.at_s)} after the start"
+    lines.append(f"rank {first.rank} {failed}, {when}: {_how_it_failed(first)}.")
+    if not differ:
+        lines.append(_mismatch(states))
+    if failure.traceback != failure.error:
+        lines.append(failure.traceback)
+    lines.append(_crash_report(first))
+    lines += [_one_line(state) for state in states if state is not first]
+    return lines
 
 
 def _explain_timeout(
     states: Sequence[RankState], timeout_s: float, why: str
 ) -> list[str]:
     late = f"{sum(state.at_work for state in states)} of {len(states)} ranks"
+    longer = "If they were making progress, pass a longer timeout_s."
     lines = [
         f"{late} were not done after {timeout_s:g} s (timeout_s) and were ended.",
         *map(_one_line, states),
-    ]
-    lines += [
-        why
-        or _missing(states)
-        or "If they were making progress, pass a longer timeout_s."
+        why or _missing(states) or longer,
     ]
     for state in states:
         if state.activity is not None and state.activity.frames:
-            lines += [
-                f"Stack of rank {state.rank}:",
-                *map(_frame, state.activity.frames),
-            ]
+            lines.append(f"Stack of rank {state.rank}:")
+            lines += map(_frame, state.activity.frames)
     return lines
 
 
@@ -114,9 +123,11 @@ def _returned_early(states: Sequence[RankState]) -> str:
     did.
     """
     returned = [state for state in states if state.result is not None]
-    who = f"{_ranks(returned)} returned while others were still waiting for it"
+    if not returned:
+        return ""
     return (
-        f"{who}: all ranks of a group have to make the same calls." if returned else ""
+        f"{_ranks(returned)} returned while others were still waiting for it: all ranks"
+        " of a group have to make the same calls."
     )
 
 
@@ -128,45 +139,48 @@ def _missing(states: Sequence[RankState]) -> str:
         state for state in states if state.activity is not None and state.activity.call
     ]
     late = [state for state in states if state.at_work and state not in waiting]
-    if not waiting or not late:
-        return _returned_early(states) if waiting else ""
+    if not waiting:
+        return ""
+    if not late:
+        return _returned_early(states)
     why = f"{_ranks(late)} had not made the call in which {_ranks(waiting)} waited"
     return f"{why}. If that would still have come, pass a longer timeout_s."
 
 
 def _ranks(states: Sequence[RankState]) -> str:
-    return (
-        f"rank{'s' * (len(states) > 1)}"
-        f" {', '.join(str(state.rank) for state in states)}"
-    )
+    numbers = ", ".join(str(state.rank) for state in states)
+    return f"ranks {numbers}" if len(states) > 1 else f"rank {numbers}"
 
 
 def _mismatch(states: Sequence[RankState]) -> str:
     """A sentence for ranks that wait for each other in collectives that don't fit;
     empty if all fit.
     """
-    calling = [
-        (s.rank, s.activity, s.activity.key)
-        for s in states
-        if s.activity is not None and s.activity.key
-    ]
-    waiting = [
-        (rank, activity, key) for rank, activity, key in calling if key[0] != "message"
-    ]
-    for rank, mine, key in waiting:
-        for other, theirs, other_key in waiting:
-            # a key is a group and the call's number there
-            if other <= rank or key[:-1] != other_key[:-1]:
-                continue
-            call = f"Call {key[-1]} of rank {rank}"
-            other_call = f"call {other_key[-1]} of rank {other}"
-            if (mine.name, key) != (theirs.name, other_key):
-                return (
-                    f"{call} is {mine.name}, {other_call} is {theirs.name}: all ranks"
-                    " of a group have to make the same calls, with the same src or"
-                    " dst, in the same order."
-                )
+    waiting: list[tuple[int, str, Key]] = []
+    for state in states:
+        if state.activity is not None and state.activity.key:
+            key = state.activity.key
+            if key[0] != "message":
+                waiting.append((state.rank, state.activity.name, key))
+    for a, b in itertools.combinations(waiting, 2):
+        rank_a, name_a, (*group_a, number_a) = a
+        rank_b, name_b, (*group_b, number_b) = b
+        if group_a == group_b and (name_a, number_a) != (name_b, number_b):
+            return (
+                f"Call {number_a} of rank {rank_a} is {name_a}, call {number_b} of rank"
+                f" {rank_b} is {name_b}: all ranks of a group have to make the same"
+                " calls, with the same src or dst, in the same order."
+            )
     return ""
+
+
+class _Tensor(NamedTuple):
+    """What one rank passed to a call."""
+
+    function: str
+    size: int
+    dtype: str
+    n_bytes: int
 
 
 def sizes_differ(folder: str) -> str:
@@ -176,46 +190,59 @@ def sizes_differ(folder: str) -> str:
     `folder` has what each rank noted (`CommTracer`). gloo may hang then, end a process,
     or return wrong numbers.
     """
-    noted = {
-        int(path.name.partition("-")[2]): path.read_bytes()
-        for path in Path(folder).glob("sizes-*")
-    }
-    calls: dict[tuple[Any, ...], dict[int, tuple[str, int, str, int]]] = {}
-    if len(set(noted.values())) > 1:
-        for rank, lines in sorted(noted.items()):
-            for line in lines.splitlines():
-                # half a line, if the rank was killed while it wrote
-                with suppress(ValueError):
-                    name, size, dtype, n_bytes, *key = json.loads(line)
-                    calls.setdefault(tuple(key), {})[rank] = name, size, dtype, n_bytes
-    for key, passed in calls.items():
-        names = {each[0] for each in passed.values()}
-        dtypes = {each[2] for each in passed.values()}
+    text_of = dict[int, bytes]()
+    for path in Path(folder).glob("sizes-*"):
+        _, _, number = path.name.partition("-")
+        text_of[int(number)] = path.read_bytes()
+    if len(set(text_of.values())) < 2:  # the same on all ranks
+        return ""
+    calls: dict[Key, dict[int, _Tensor]] = {}
+    for rank, text in sorted(text_of.items()):
+        for line in text.splitlines():
+            # half a line, if the rank was killed while it wrote
+            with suppress(ValueError):
+                function, size, dtype, n_bytes, *key = json.loads(line)
+                tensor = _Tensor(function, size, dtype, n_bytes)
+                calls.setdefault(tuple(key), {})[rank] = tensor
+    for key, tensors in calls.items():
         if key[0] == "message":
-            source, target, _, number = key[1:]
-            if len(passed) == 2 and (
-                passed[source][3] > passed[target][3] or len(dtypes) > 1
-            ):
-                return (
-                    f"Message {number} from rank {source} to rank {target}:"
-                    f" {_passed(passed, dtypes)}."
-                )
-        elif len(names) == 1 and len({each[1:] for each in passed.values()}) > 1:
-            return (
-                f"{min(names)}, call {key[-1]} of its group: {_passed(passed, dtypes)}."
-                " All ranks of a group have to pass as many numbers, of one type."
-            )
+            words = _message_differs(key, tensors)
+        else:
+            words = _collective_differs(key, tensors)
+        if words:
+            return words
     return ""
 
 
-def _passed(passed: dict[int, tuple[str, int, str, int]], dtypes: set[str]) -> str:
-    """Who passed what: "rank 0 passed 3 numbers, rank 1 passed 4 numbers"."""
-    of = {dtype: f" of {dtype}" if len(dtypes) > 1 else "" for dtype in dtypes}
-    each = (
-        f"rank {rank} passed {size:,} numbers{of[dtype]}"
-        for rank, (_, size, dtype, _) in passed.items()
+def _message_differs(key: Key, tensors: dict[int, _Tensor]) -> str:
+    _, source, target, _, number = key
+    if len(tensors) < 2:
+        return ""
+    fits = tensors[source].n_bytes <= tensors[target].n_bytes
+    if fits and tensors[source].dtype == tensors[target].dtype:
+        return ""
+    return f"Message {number} from rank {source} to rank {target}: {_passed(tensors)}."
+
+
+def _collective_differs(key: Key, tensors: dict[int, _Tensor]) -> str:
+    functions = {tensor.function for tensor in tensors.values()}
+    # other calls that don't fit are `_mismatch`'s
+    if len(functions) > 1 or len(set(tensors.values())) == 1:
+        return ""
+    return (
+        f"{min(functions)}, call {key[-1]} of its group: {_passed(tensors)}. All ranks"
+        " of a group have to pass as many numbers, of one type."
     )
-    return cut(", ".join(each), 500)
+
+
+def _passed(tensors: dict[int, _Tensor]) -> str:
+    """Who passed what: "rank 0 passed 3 numbers, rank 1 passed 4 numbers"."""
+    one_type = len({tensor.dtype for tensor in tensors.values()}) == 1
+    phrases = []
+    for rank, tensor in tensors.items():
+        of_type = "" if one_type else f" of {tensor.dtype}"
+        phrases.append(f"rank {rank} passed {tensor.size:,} numbers{of_type}")
+    return cut(", ".join(phrases), 500)
 
 
 def _how_it_failed(state: RankState) -> str:
@@ -226,9 +253,10 @@ def _how_it_failed(state: RankState) -> str:
         if failure.error.startswith("SystemExit"):
             return "it called sys.exit before its function returned"
         if is_own(failure):
+            first_line = failure.error.partition("\n")[0].rstrip(".")
             # github.com/NVIDIA/nccl/issues/342
-            room = _NO_ROOM * ("segment /dev/shm/nccl" in failure.error)
-            return failure.error.partition("\n")[0].rstrip(".") + room
+            no_room = "segment /dev/shm/nccl" in failure.error
+            return first_line + _NO_ROOM if no_room else first_line
         lost = _LOST.search(failure.error)
         how = f" ({lost[0]})" if lost else ""
         where = f", in {failure.call}" if failure.call else ""
@@ -240,15 +268,13 @@ def _how_it_failed(state: RankState) -> str:
             "gloo ended it, for it got more bytes from a peer than its own tensor has"
             " room for"
         )
-    name = next(
-        (one.name for one in signal.Signals if one == -failure.code),
-        f"signal {-failure.code}",
-    )
-    memory = (
-        ", by the system if memory ran out: use fewer ranks or smaller tensors"
-        if name == "SIGKILL"
-        else ""
-    )
+    try:
+        name = signal.Signals(-failure.code).name
+    except ValueError:
+        name = f"signal {-failure.code}"
+    memory = ""
+    if name == "SIGKILL":
+        memory = ", by the system if memory ran out: use fewer ranks or smaller tensors"
     return f"it was killed by {name}{memory}"
 
 
@@ -258,33 +284,28 @@ def _crash_report(state: RankState) -> str:
     """
     if not state.crashed:
         return ""
-    start = min(
-        (at for word in CRASHES if (at := state.tail.find(word)) >= 0), default=0
-    )
+    starts = [state.tail.find(word) for word in CRASHES if word in state.tail]
     what, *threads = re.split(
         r"^(?=(?:Current thread|Thread|Stack) .*most recent call first)",
-        state.tail[start:],
+        state.tail[min(starts, default=0) :],
         flags=re.M,
     )
-    stacks = [
-        stack.partition("Extension modules:")[0]
-        for stack in threads
-        if "in _listen" not in stack
-    ]
-    kept = [line for stack in stacks for line in stack.splitlines()[1:]]
-    own = next(
-        (i for i, line in enumerate(kept) if f'{_HERE}/inside/worker.py"' in line),
-        len(kept),
-    )
+    stack: list[str] = []
+    for thread in threads:
+        if "in _listen" not in thread:
+            frames, _, _ = thread.partition("Extension modules:")
+            stack += frames.splitlines()[1:]
     hidden = (_HERE, "c10d_logger.py", "<no Python frame>")
-    kept = [
-        line
-        for line in kept[:own]
-        if line.strip() and not any(part in line for part in hidden)
-    ]
-    return "\n".join(
-        [what.strip(), *(["Its stack, innermost first:", *kept] if kept else [])]
-    )
+    own: list[str] = []
+    for line in stack:
+        if f'{_HERE}/inside/worker.py"' in line:  # which called the function
+            break
+        if line.strip() and not any(part in line for part in hidden):
+            own.append(line)
+    lines = [what.strip()]
+    if own:
+        lines += ["Its stack, innermost first:", *own]
+    return "\n".join(lines)
 
 
 def _one_line(state: RankState) -> str:
@@ -300,9 +321,9 @@ def _one_line(state: RankState) -> str:
             " computes outside of Python"
         )
     own = [
-        frame
-        for frame in activity.frames
-        if not any(part in frame[0] for part in NOT_THE_READERS)
+        (file, line, function, text)
+        for file, line, function, text in activity.frames
+        if not any(part in file for part in NOT_THE_READERS)
     ]
     at = f", at {_frame(own[-1]).strip()}" if own else ""
     if activity.call:
@@ -316,7 +337,8 @@ def _one_line(state: RankState) -> str:
 
 
 def _frame(frame: tuple[str, int, str, str]) -> str:
-    return '  File "{}", line {}, in {}: {}'.format(*frame)
+    file, line, function, text = frame
+    return f'  File "{file}", line {line}, in {function}: {text}'
 
 
 def _with_cell_numbers(text: str) -> str:
@@ -324,11 +346,9 @@ def _with_cell_numbers(text: str) -> str:
     of their hidden files.
     """
     ipython = sys.modules.get("IPython")
-    names = getattr(
-        getattr(ipython.get_ipython() if ipython else None, "compile", None),
-        "_filename_map",
-        {},
-    )
-    for name, number in names.items():
+    shell = ipython.get_ipython() if ipython is not None else None
+    compiler = getattr(shell, "compile", None)
+    number_of = getattr(compiler, "_filename_map", {})
+    for name, number in number_of.items():
         text = text.replace(f'File "{name}"', f"Cell In[{number}]")
     return text
