@@ -31,12 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         grid = extents("--grid", options.grid)
         block = extents("--block", options.block)
-        asked = _estimate_asked(options, block)
+        estimate_options = _estimate_asked(options, block)
         kernel = load_kernel(options.kernel)
         arguments = arguments_of(options.arg, options.seed)
-        name = (
-            options.kernel.rpartition(".cu::")[2] if ".cu::" in options.kernel else ""
-        )
+        file, _, name = options.kernel.rpartition("::")
+        name = name if file.endswith(".cu") else ""  # of Python the kernel is found
         traced = trace(
             kernel,
             grid,
@@ -47,8 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         status = 0 if traced.ok else 1
         print(_wrapped(traced.table()))
-        if asked:
-            print(f"\n{_wrapped(traced.estimate(**asked).table())}")
+        if estimate_options:
+            print(f"\n{_wrapped(traced.estimate(**estimate_options).table())}")
     except KernelTraceError as error:
         print(error, file=sys.stderr)
         return status or 2
@@ -68,21 +67,19 @@ def _estimate_asked(
                 " GPU."
             )
         return {}
-    rates(chip := named(options.device))
-    needs = {
-        "registers": 1 if options.registers is None else options.registers,
-        "shared_bytes": options.shared_bytes,
-    }
+    chip = named(options.device)
+    rates(chip)  # or UnknownDevice
     occupancy(
-        as_dim3("block", block, MAX_BLOCK), **needs, compute_capability=capability(chip)
+        as_dim3("block", block, MAX_BLOCK),
+        registers=1 if options.registers is None else options.registers,
+        shared_bytes=options.shared_bytes,
+        compute_capability=capability(chip),
     )
-    given = options.full_grid
-    full = (
-        None
-        if given is None
-        else as_dim3("--full-grid", extents("--full-grid", given), MAX_GRID)
-    )
-    return {"device": chip, "grid": full, "registers": options.registers}
+    grid = None
+    if options.full_grid is not None:
+        full_grid = extents("--full-grid", options.full_grid)
+        grid = as_dim3("--full-grid", full_grid, MAX_GRID)
+    return {"device": chip, "grid": grid, "registers": options.registers}
 
 
 def _wrapped(table: Table) -> str:

@@ -31,10 +31,17 @@ _DTYPES = (
     "complex64",
     "complex128",
 )
-_FILLS: dict[str, Callable[..., Any]] = {"zeros": np.zeros, "ones": np.ones}
-_FILLS["arange"] = lambda shape, kind: (
-    np.arange(math.prod(shape)).astype(kind).reshape(shape)
-)
+
+
+def _counted(shape: tuple[int, ...], kind: np.dtype[Any]) -> Any:
+    return np.arange(math.prod(shape)).astype(kind).reshape(shape)
+
+
+_FILLS: dict[str, Callable[..., Any]] = {
+    "zeros": np.zeros,
+    "ones": np.ones,
+    "arange": _counted,
+}
 _FORMS = (
     "An array is float32:1024 or zeros:float32:64x64, a number is 1024 or"
     " scalar:float32:2.5, a file is x.npy."
@@ -105,29 +112,29 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def extents(option: str, given: str) -> tuple[int, ...]:
+def extents(option: str, text: str) -> tuple[int, ...]:
     """Blocks or threads, given as 4 or 4,2; KernelError for anything else."""
-    parts = given.replace("x", ",").split(",")
-    if not all(part.strip().isdecimal() for part in parts) or len(given) > 100:
+    parts = text.replace("x", ",").split(",")
+    if not all(part.strip().isdecimal() for part in parts) or len(text) > 100:
         raise KernelError(
             f"Expected {option} to be whole numbers such as 4 or 16,16, got"
-            f" {brief_repr(given)}."
+            f" {brief_repr(text)}."
         )
     return tuple(int(part) for part in parts)
 
 
-def load_kernel(given: str) -> Any:
+def load_kernel(request: str) -> Any:
     """The kernel that FILE.py::KERNEL names, from its file, which is run; KernelError
     says what is missing.
 
     Of a file of CUDA C++ the path.
     """
-    file, colons, name = given.rpartition("::")
+    file, colons, name = request.rpartition("::")
     path = Path(file if colons else name)
     if not path.is_file():
         raise KernelError(
-            f"Expected a Python file and a kernel as FILE.py::KERNEL, got {given!r}: no"
-            f" file {path}."
+            f"Expected a Python file and a kernel as FILE.py::KERNEL, got {request!r}:"
+            f" no file {path}."
         )
     if path.suffix == ".cu":
         return path
@@ -144,17 +151,19 @@ def load_kernel(given: str) -> Any:
             " `def`."
         )
     near = nearest(name, kernels) if colons else list(kernels)[:5]
-    more = f" and {len(kernels) - len(near)} more" * (len(kernels) > len(near))
+    listed = ", ".join(near)
+    if len(kernels) > len(near):
+        listed += f" and {len(kernels) - len(near)} more"
     raise KernelError(
-        f"Expected FILE.py::KERNEL, got {given!r}. {path} has {', '.join(near)}{more}."
+        f"Expected FILE.py::KERNEL, got {request!r}. {path} has {listed}."
     )
 
 
 def _is_kernel(value: Any, path: Path) -> bool:
     function = getattr(value, "py_func", None) or getattr(value, "fn", None) or value
-    return isinstance(
-        function, types.FunctionType
-    ) and function.__code__.co_filename == str(path.resolve())
+    if not isinstance(function, types.FunctionType):
+        return False
+    return function.__code__.co_filename == str(path.resolve())
 
 
 def _module(path: Path) -> types.ModuleType:
@@ -179,65 +188,66 @@ def _module(path: Path) -> types.ModuleType:
     return module
 
 
-def arguments_of(given: Sequence[str], seed: int) -> list[Any]:
+def arguments_of(texts: Sequence[str], seed: int) -> list[Any]:
     """The arguments that the texts after --arg stand for; KernelError for one that
     stands for none.
     """
     draw = np.random.default_rng(abs(seed))
-    return [_argument(one, draw) for one in given]
+    return [_argument(text, draw) for text in texts]
 
 
-def _argument(given: str, draw: np.random.Generator) -> Any:
-    if given.endswith(".npy"):
-        return _from_file(Path(given))
-    *fill, dtype, rest = (
-        ["", "", given] if ":" not in given else ["", *given.split(":")]
-    )
+def _argument(text: str, draw: np.random.Generator) -> Any:
+    if text.endswith(".npy"):
+        return _from_file(Path(text))
+    if ":" not in text:
+        return _number(text)
+    *fills, dtype, rest = text.split(":")
     if not dtype:
-        return _number(given)
-    if dtype not in _DTYPES or len(fill) > 2:
-        raise _refused(given, f"The nearest type is {nearest(dtype, _DTYPES, n=1)[0]}.")
+        return _number(text)
+    if dtype not in _DTYPES or len(fills) > 1:
+        raise _refused(text, f"The nearest type is {nearest(dtype, _DTYPES, n=1)[0]}.")
     kind = np.dtype(dtype)
-    if fill[-1] == "scalar":
-        return _scalar(given, kind, _number(rest))
+    fill = fills[0] if fills else ""
+    if fill == "scalar":
+        return _scalar(text, kind, _number(rest))
     sizes = rest.split("x")
     if not all(size.isdecimal() for size in sizes) or len(rest) > 100:
-        raise _refused(given, f"{brief_repr(rest)} is no shape such as 1024 or 64x32.")
-    return _array(given, fill[-1], kind, tuple(map(int, sizes)), draw)
+        raise _refused(text, f"{brief_repr(rest)} is no shape such as 1024 or 64x32.")
+    return _array(text, fill, kind, tuple(map(int, sizes)), draw)
 
 
-def _number(given: str) -> bool | int | float:
-    if given in ("True", "False"):
-        return given == "True"
+def _number(text: str) -> bool | int | float:
+    if text in ("True", "False"):
+        return text == "True"
     for kind in (int, float):
         with contextlib.suppress(ValueError):
-            number = kind(given)
+            number = kind(text)
             # 1e400 is larger than any float64
-            if abs(number) != math.inf or "inf" in given.lower():
+            if abs(number) != math.inf or "inf" in text.lower():
                 return number
-    raise _refused(given)
+    raise _refused(text)
 
 
-def _scalar(given: str, kind: np.dtype[Any], number: float) -> Any:
+def _scalar(text: str, kind: np.dtype[Any], number: float) -> Any:
     """A number of a type, which may round it, but not make another integer of it or
     infinity.
     """
     try:
         with np.errstate(all="ignore"):
             value = kind.type(number)
-        if (
-            int(value) == number
-            if kind.kind in "iub"
-            else math.isinf(number) or not np.isinf(value)
-        ):
-            return value
+        if kind.kind in "iub":
+            is_close = int(value) == number
+        else:
+            is_close = math.isinf(number) or not np.isinf(value)
     except (OverflowError, ValueError):
-        pass
-    raise _refused(given, f"{kind} has no such number.")
+        is_close = False
+    if not is_close:
+        raise _refused(text, f"{kind} has no such number.")
+    return value
 
 
 def _array(
-    given: str,
+    text: str,
     fill: str,
     kind: np.dtype[Any],
     shape: tuple[int, ...],
@@ -248,11 +258,11 @@ def _array(
         "The most is 1 GiB, with 8 bytes or more an element. Trace a smaller problem: a"
         " few blocks are enough."
     )
-    too_large = _refused(given, f"There is no memory for an array of that shape. {few}")
+    too_large = _refused(text, f"There is no memory for an array of that shape. {few}")
     if math.prod(shape) * max(kind.itemsize, 8) > _MOST_BYTES:
         raise too_large
     if fill and fill not in _FILLS:
-        raise _refused(given, f"{fill!r} is none of zeros, ones, arange and scalar.")
+        raise _refused(text, f"{fill!r} is none of zeros, ones, arange and scalar.")
     try:
         if fill in _FILLS:
             return _FILLS[fill](shape, kind)
@@ -264,7 +274,8 @@ def _array(
 
 
 def _from_file(path: Path) -> Any:
-    if path.is_file() and (size := path.stat().st_size) > _MOST_BYTES:
+    size = path.stat().st_size if path.is_file() else 0
+    if size > _MOST_BYTES:
         raise KernelError(
             f"Expected a file of at most 1 GiB, got {path} of {size:,} B. Save a part"
             " of the array."
@@ -274,11 +285,9 @@ def _from_file(path: Path) -> Any:
             array = np.load(file, allow_pickle=False)
     except Exception as error:
         # numpy's own words for a file of another kind are about pickles
-        words = (
-            error.strerror
-            if isinstance(error, OSError) and error.strerror
-            else "it holds something else"
-        )
+        words = "it holds something else"
+        if isinstance(error, OSError) and error.strerror:
+            words = error.strerror
         raise KernelError(
             f"Expected an array of numbers that numpy.save wrote in {path}: {words}."
         ) from None
@@ -289,8 +298,8 @@ def _from_file(path: Path) -> Any:
     return array
 
 
-def _refused(given: str, more: str = "") -> KernelError:
+def _refused(text: str, more: str = "") -> KernelError:
     advice = f"{more} {_FORMS}".strip()
     return KernelError(
-        f"Expected an argument of a kernel, got {brief_repr(given)}. {advice}"
+        f"Expected an argument of a kernel, got {brief_repr(text)}. {advice}"
     )

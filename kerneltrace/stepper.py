@@ -31,10 +31,10 @@ _COLORS = (
     "#0072B2",
 )
 _STYLE = (
-    ".kernel-steps{display:flex;flex-wrap:wrap;gap:1em"
-    " 3em;align-items:flex-start;line-height:1.4}.kernel-steps"
-    " td{white-space:pre;font-family:monospace;padding:.1em .7em}.kernel-steps"
-    " th{padding:.1em .7em}"
+    ".kernel-steps{display:flex;flex-wrap:wrap;gap:1em 3em;align-items:flex-start;"
+    "line-height:1.4}"
+    ".kernel-steps td{white-space:pre;font-family:monospace;padding:.1em .7em}"
+    ".kernel-steps th{padding:.1em .7em}"
 )
 
 
@@ -95,37 +95,28 @@ class Stepper:
 
     def _compared(self) -> str:
         """How the run ends, beside one in which the threads run one after another."""
-        memories = [
-            run.memory[-1].items() for run in (self.steps, self._run(ONE_BY_ONE))
-        ]
-        mine, in_turn = (
-            {name: _values(array) for name, array in memory} for memory in memories
-        )
-        apart = [
-            (name, cut(mine[name], 60), cut(in_turn[name], 60))
-            for name in mine
-            if mine[name] != in_turn[name]
-        ]
-        ends = [
-            f"{name} is {end}, with one thread after another it is {other}"
-            for name, end, other in apart
-        ]
-        return (
-            f"In the end {'; '.join(ends)}."
-            if ends
-            else "With one thread after another, memory ends the same."
-        )
+        in_turn = self._run(ONE_BY_ONE).memory[-1]
+        ends = []
+        for name, array in self.steps.memory[-1].items():
+            values = _values(array)
+            values_in_turn = _values(in_turn[name])
+            if values != values_in_turn:
+                ends.append(
+                    f"{name} is {cut(values, 60)}, with one thread after another it is"
+                    f" {cut(values_in_turn, 60)}"
+                )
+        if not ends:
+            return "With one thread after another, memory ends the same."
+        return f"In the end {'; '.join(ends)}."
 
     def _clicked(self, name: str | int, _button: object) -> None:
+        number = self.slider.value
         if isinstance(name, int):
-            self._begin(
-                *(step.thread for step in self.steps.steps[: self.slider.value]), name
-            )
+            self._begin(*(step.thread for step in self.steps.steps[:number]), name)
+        elif name == "step":
+            self.slider.value = min(number + 1, self.slider.max)
         else:
-            self.slider.value = min(
-                max(self.slider.value + (1 if name == "step" else -1), 0),
-                self.slider.max,
-            )
+            self.slider.value = max(number - 1, 0)
 
     def redraw(self) -> None:
         """Show the moment that the slider names."""
@@ -152,29 +143,25 @@ class Stepper:
 
     def _html(self, number: int, shown: Table) -> str:
         """The source, with the lines that come next, beside the steps."""
+        threads_by_line: dict[int, list[str]] = {}
+        for thread, (line, _) in enumerate(self.steps.places[number]):
+            threads_by_line.setdefault(line, []).append(str(thread))
         rows = []
         for line, text in enumerate(self.steps.source, self.steps.first_line):
-            who = ", ".join(
-                str(thread)
-                for thread, (at, _) in enumerate(self.steps.places[number])
-                if at == line
-            )
-            rows.append((f"thread {who} ▶" if who else "", text))
+            threads = ", ".join(threads_by_line.get(line, []))
+            rows.append((f"thread {threads} ▶" if threads else "", text))
         source = Table(tuple(rows), ("next", ""))._repr_html_()
         count = len(self.buttons) - 2
-        rules = [
-            f"background:{color}30;min-width:{52 // count}ch"
-            for color in _COLORS[:count]
-        ]
-        lanes = "".join(
-            f".kernel-threads td:nth-child({at}){{{rule}}}"
-            for at, rule in enumerate(rules, start=2)
+        lanes = ""
+        for column, color in enumerate(_COLORS[:count], start=2):
+            rule = f"background:{color}30;min-width:{52 // count}ch"
+            lanes += f".kernel-threads td:nth-child({column}){{{rule}}}"
+        style = f"<style>{_STYLE}{lanes}</style>"
+        columns = (
+            f"<div>{source}</div>"
+            f"<div class='kernel-threads'>{shown._repr_html_()}</div>"
         )
-        threads = f"<div class='kernel-threads'>{shown._repr_html_()}</div>"
-        return (
-            f"<style>{_STYLE}{lanes}</style><div"
-            f" class='kernel-steps'><div>{source}</div>{threads}</div>"
-        )
+        return f"{style}<div class='kernel-steps'>{columns}</div>"
 
     def _threads(self, number: int, first: int, last: int, *notes: str) -> Table:
         """The steps from `first` to `last`, each below its thread, and what is written,

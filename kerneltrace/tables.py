@@ -55,30 +55,28 @@ class Table(Shown):
     _cell = staticmethod(as_html)
 
     def __str__(self) -> str:
-        lines = [*([self.headings] if self.headings else []), *self.rows]
+        lines = [self.headings, *self.rows] if self.headings else list(self.rows)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = [
-            "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        ]
-        return "\n".join([*([self.title] if self.title else []), *text, *self.notes])
+        text = [self.title] if self.title else []
+        for line in lines:
+            cells = [
+                cell.ljust(width) for cell, width in zip(line, widths, strict=True)
+            ]
+            text.append("  ".join(cells).rstrip())
+        return "\n".join([*text, *self.notes])
 
     def _repr_html_(self) -> str:
-        title = (
-            f"<caption style='text-align:left'><b>{as_html(self.title)}</b></caption>"
-            if self.title
-            else ""
-        )
-        head = (
-            f"<thead>{self._line(self.headings, 'th')}</thead>" if self.headings else ""
-        )
+        title = head = ""
+        if self.title:
+            shown = as_html(self.title)
+            title = f"<caption style='text-align:left'><b>{shown}</b></caption>"
+        if self.headings:
+            head = f"<thead>{self._line(self.headings, 'th')}</thead>"
         body = "".join(self._line(row, "td") for row in self.rows)
+        table = f"<table class='{LITERAL}'>{title}{head}<tbody>{body}</tbody></table>"
         begin = f"<p class='{LITERAL}' style='max-width:48em;margin:0.2em 0'>"
         notes = "".join(f"{begin}{self._cell(note)}</p>" for note in self.notes)
-        return (
-            "<table"
-            f" class='{LITERAL}'>{title}{head}<tbody>{body}</tbody></table>{notes}"
-        )
+        return table + notes
 
     def _line(self, cells: Iterable[str], tag: str) -> str:
         begin = f"<{tag} style='text-align:left'>"

@@ -98,23 +98,20 @@ def _traced(
 ) -> Trace:
     run = functools.partial(compiled.run if compiled else execute, settings)
     before = arguments.copy()  # the first run overwrites what the others start from
-    is_large = (
-        math.prod(settings.grid) * settings.block_size >= 2 * FEW and not compiled
-    )
-    done, found = _in_lockstep(settings, arguments, before) if is_large else (None, ())
-    if done is None:
-        done = run(arguments)
-        found = find_mistakes(done, lambda watch: run(before.copy(), watch=watch))
-    if any(
-        finding.kind == "undefined" for finding in found
-    ) and not _undefined_values_count(
+    execution = None
+    found: tuple[Finding, ...] = ()
+    threads = math.prod(settings.grid) * settings.block_size
+    if threads >= 2 * FEW and not compiled:
+        execution, found = _in_lockstep(settings, arguments, before)
+    if execution is None:
+        execution = run(arguments)
+        found = find_mistakes(execution, lambda watch: run(before.copy(), watch=watch))
+    has_undefined = any(finding.kind == "undefined" for finding in found)
+    if has_undefined and not _undefined_values_count(
         compiled.run if compiled else execute, settings, arguments, before
     ):
-        found = tuple(
-            replace(one, mistake=one.mistake and one.kind != "undefined")
-            for one in found
-        )
-    schedules = schedules if order_matters(done, found) else 1
+        found = tuple(map(_harmless_if_undefined, found))
+    schedules = schedules if order_matters(execution, found) else 1
     for number in range(1, schedules):
         found += _found_in_another_order(run, arguments, before, number)
     for copy_back in arguments.copies_back:
@@ -122,7 +119,11 @@ def _traced(
     findings: dict[tuple[str, int, str], Finding] = {}
     for finding in found:
         findings.setdefault((finding.kind, finding.line, finding.array), finding)
-    return Trace(done, tuple(findings.values()), schedules)
+    return Trace(execution, tuple(findings.values()), schedules)
+
+
+def _harmless_if_undefined(finding: Finding) -> Finding:
+    return replace(finding, mistake=False) if finding.kind == "undefined" else finding
 
 
 def _compiled(
@@ -157,10 +158,10 @@ def _compiled(
                 f"The file of the kernel can't be read: {error}."
             ) from error
     is_source = isinstance(kernel, str) and "__global__" in kernel
-    made = compile_cuda(kernel, options=options) if is_source else kernel
-    if not isinstance(made, Compiled):
+    module = compile_cuda(kernel, options=options) if is_source else kernel
+    if not isinstance(module, Compiled):
         return None
-    return Kernel(made.ptx, name, made.source, made.parameters)
+    return Kernel(module.ptx, name, module.source, module.parameters)
 
 
 def _bits(arg: Any) -> Any:
@@ -198,7 +199,8 @@ def _settings(
     )
     max_events = memory_bytes // BYTES_PER_EVENT
     max_steps = whole("max_steps", max_steps, KernelError, least=1)
-    if (threads := math.prod(full_grid) * math.prod(full_block)) > max_events:
+    threads = math.prod(full_grid) * math.prod(full_block)
+    if threads > max_events:
         raise too_large(f"{threads:,} threads need", max_events)
     return LaunchSettings(
         fn, full_grid, full_block, shared_bytes, max_events, max_steps
@@ -215,10 +217,10 @@ def _undefined_values_count(
     take no part.
     """
     for undefined in (2**30, -(2**30)):
-        other = before.copy()
-        run(replace(settings, undefined=undefined), other)
+        rerun = before.copy()
+        run(replace(settings, undefined=undefined), rerun)
         if any(
-            array.tobytes() != other.arrays[name].tobytes()
+            array.tobytes() != rerun.arrays[name].tobytes()
             for name, array in arguments.arrays.items()
         ):
             return True
@@ -243,9 +245,9 @@ def _in_lockstep(
             run.memory.argument(value, name) for name, value in arguments.values.items()
         )
         run_in_lockstep(run, kernel, lanes, tuple(args))
-        found = find_mistakes(run, lambda _: None)
-        if not any(finding.mistake for finding in found):
-            return run, found
+        findings = find_mistakes(run, lambda _: None)
+        if not any(finding.mistake for finding in findings):
+            return run, findings
     except Exception:
         # whatever it is, single threads meet it again, and can say which of them
         pass
@@ -272,15 +274,15 @@ def _found_in_another_order(
         return run(before.copy(), reordered, watch)
 
     draw = random.Random(number)
-    other = before.copy()
+    rerun = before.copy()
     try:
-        done = run(other, reordered)
+        execution = run(rerun, reordered)
     except TraceTooLarge:
         # threads that wait in loops may take far more turns in this order
         return ()
     differences = (
         []
-        if done.diagnostics.ended
-        else find_differences(arguments.arrays, other.arrays)
+        if execution.diagnostics.ended
+        else find_differences(arguments.arrays, rerun.arrays)
     )
-    return (*find_mistakes(done, again), *differences)
+    return (*find_mistakes(execution, again), *differences)

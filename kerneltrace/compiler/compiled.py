@@ -91,12 +91,10 @@ class Compiled(ShownAsTable):
         register cap shows in `kernels`, not here. Source: PTX ISA, "Instruction
         Statements".
         """
-        found = Counter(
-            code
-            for code in _opcodes(self.ptx)
-            if fnmatchcase(code, text("pattern", pattern, BadArgument))
-        )
-        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        pattern = text("pattern", pattern, BadArgument)
+        opcodes = [code for code in _opcodes(self.ptx) if fnmatchcase(code, pattern)]
+        counts = Counter(opcodes)
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     def table(self) -> Table:
         """A row for each kernel."""
@@ -120,11 +118,11 @@ class Compiled(ShownAsTable):
         rows = tuple(
             (
                 kernel,
-                str(one.registers),
-                *(f"{getattr(one, name)} B" for name in sizes),
-                str(one.max_threads),
+                str(resources.registers),
+                *(f"{getattr(resources, name)} B" for name in sizes),
+                str(resources.max_threads),
             )
-            for kernel, one in self.kernels.items()
+            for kernel, resources in self.kernels.items()
         )
         major, minor = self.compute_capability
         note = f" ({self.why})" if self.why else ""
@@ -147,16 +145,16 @@ def compiled(
     entries = {match[1]: match[3] for match in _ENTRY.finditer(ptx)}
     sizes = dict(_sections(cubin))
     reserved = _RESERVED_SHARED_BYTES if compute_capability >= (9, 0) else 0
-    found = {}
-    for symbol, said in _FUNCTION.findall(log):
+    kernels = {}
+    for symbol, report in _FUNCTION.findall(log):
         if symbol not in entries:  # a device function that was not inlined
             continue
         bound = re.search(r"\.(?:max|req)ntid\s+([\d,\s]+)", entries[symbol])
-        found[symbol] = KernelResources(
-            registers=_number(r"Used (\d+) registers", said),
-            spill_store_bytes=_number(r"(\d+) bytes spill stores", said),
-            spill_load_bytes=_number(r"(\d+) bytes spill loads", said),
-            stack_bytes=_number(r"(\d+) bytes stack frame", said),
+        kernels[symbol] = KernelResources(
+            registers=_number(r"Used (\d+) registers", report),
+            spill_store_bytes=_number(r"(\d+) bytes spill stores", report),
+            spill_load_bytes=_number(r"(\d+) bytes spill loads", report),
+            stack_bytes=_number(r"(\d+) bytes stack frame", report),
             shared_bytes=max(0, sizes.get(f".nv.shared.{symbol}", 0) - reserved),
             constant_bytes=sizes.get(".nv.constant3", 0)
             + sizes.get(f".nv.constant2.{symbol}", 0),
@@ -164,15 +162,15 @@ def compiled(
                 math.prod(map(int, bound[1].split(","))) if bound else _MAX_BLOCK
             ),
         )
-    if set(found) != set(entries):
-        missing = ", ".join(sorted(set(entries) - set(found)))
+    if set(kernels) != set(entries):
+        missing = ", ".join(sorted(set(entries) - set(kernels)))
         raise CompileError(
             "Expected the assembler's log to report on each kernel, got nothing on"
             f" {missing}: {log}"
         )
-    short = _short_names(tuple(found))
+    short = _short_names(tuple(kernels))
     return Compiled(
-        ptx, compute_capability, {short.get(s, s): r for s, r in found.items()}, why
+        ptx, compute_capability, {short.get(s, s): r for s, r in kernels.items()}, why
     )
 
 

@@ -23,8 +23,9 @@ _HOST_HEADERS = {
     "limits": "#include <cuda/std/climits>\n",
     "stdint": f"#include <cuda/std/cstdint>\n{_NUMBERS}",
     "math": (
-        "#define INFINITY __int_as_float(0x7f800000)\n#define NAN"
-        " __int_as_float(0x7fffffff)\n#define M_PI 3.14159265358979323846\n"
+        "#define INFINITY __int_as_float(0x7f800000)\n"
+        "#define NAN __int_as_float(0x7fffffff)\n"
+        "#define M_PI 3.14159265358979323846\n"
     ),
     # NVRTC knows what kernels use
     **dict.fromkeys(("assert", "stddef", "stdio", "stdlib", "string", "time"), ""),
@@ -32,8 +33,8 @@ _HOST_HEADERS = {
 """C's own headers, which NVRTC has not, as far as kernels use them."""
 _HEADERS = {
     name: text
-    for one, text in _HOST_HEADERS.items()
-    for name in (f"{one}.h", f"c{one}")
+    for header, text in _HOST_HEADERS.items()
+    for name in (f"{header}.h", f"c{header}")
 } | {"iostream": ""}
 
 
@@ -68,7 +69,7 @@ def compile_cuda(
             " options=['--use_fast_math']."
         )
     compute_capability, why = target(compute_capability)
-    architecture = "sm_{}{}".format(*compute_capability)
+    architecture = f"sm_{compute_capability[0]}{compute_capability[1]}"
     command = [
         f"--gpu-architecture={architecture}",
         "--ptxas-options=-v",
@@ -77,12 +78,12 @@ def compile_cuda(
     ]
     command += [f"--include-path={folder}" for folder in header_folders()]
     api = bindings("nvrtc", "nvrtcVersion", "NVRTC, CUDA's compiler for C++,")
-    made = compiled(
+    module = compiled(
         *_run(api, source, architecture, command),
         compute_capability=compute_capability,
         why=why,
     )
-    return replace(made, source=dict(enumerate(source.splitlines(), 1)))
+    return replace(module, source=dict(enumerate(source.splitlines(), 1)))
 
 
 def _run(
@@ -91,30 +92,23 @@ def _run(
     """Compile to PTX, log and machine code. Each function of NVRTC returns its status
     first.
     """
-    headers = (
-        [text.encode() for text in _HEADERS.values()],
-        [name.encode() for name in _HEADERS],
-    )
+    texts = [text.encode() for text in _HEADERS.values()]
+    names = [name.encode() for name in _HEADERS]
     program = _value(
-        api.nvrtcCreateProgram(source.encode(), _FILE.encode(), len(_HEADERS), *headers)
+        api.nvrtcCreateProgram(
+            source.encode(), _FILE.encode(), len(names), texts, names
+        )
     )
     try:
-        (status,) = api.nvrtcCompileProgram(
-            program, len(command), [option.encode() for option in command]
-        )
-        log = (
-            _text(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program)
-            .decode(errors="replace")
-            .strip("\0 \n")
-        )
+        options = [option.encode() for option in command]
+        (status,) = api.nvrtcCompileProgram(program, len(options), options)
+        log_bytes = _text(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program)
+        log = log_bytes.decode(errors="replace").strip("\0 \n")
         if status:
             raise _rejected(api, source, architecture, log, status)
-        ptx = (
-            _text(api.nvrtcGetPTXSize, api.nvrtcGetPTX, program)
-            .decode()
-            .rstrip("\0 \n")
-        )
-        return ptx, log, _text(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN, program)
+        ptx = _text(api.nvrtcGetPTXSize, api.nvrtcGetPTX, program)
+        cubin = _text(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN, program)
+        return ptx.decode().rstrip("\0 \n"), log, cubin
     finally:
         api.nvrtcDestroyProgram(program)
 
@@ -138,27 +132,29 @@ def _rejected(
     api: ModuleType, source: str, architecture: str, log: str, status: Any
 ) -> CompileError:
     """The error for NVRTC's log, with the line of the source that it refers to."""
-    found = _ERROR.search(log)
-    if found:
-        number = int(found[1])
+    error = _ERROR.search(log)
+    if error:
+        number = int(error[1])
         lines = source.splitlines()
         text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+        words = f"NVRTC rejected line {number}, `{text}`: {error[2].strip()}."
         more = len(_ERROR.findall(log)) - 1
-        also = f" ({more} more: they often follow from the first.)" if more else ""
-        host = (
-            " NVRTC compiles no host code: put it between #ifndef __CUDACC_RTC__ and"
-            " #endif." * ("host f" in found[2])
-        )
+        if more:
+            words += f" ({more} more: they often follow from the first.)"
+        if "host f" in error[2]:
+            words += (
+                " NVRTC compiles no host code: put it between #ifndef __CUDACC_RTC__"
+                " and #endif."
+            )
         return CompileError(
-            f"NVRTC rejected line {number}, `{text}`: {found[2].strip()}.{also}{host} "
-            f"Correct that line, then compile again. The whole log:\n{log}"
+            f"{words} Correct that line, then compile again. The whole log:\n{log}"
         )
-    known = [str(one) for one in _value(api.nvrtcGetSupportedArchs())]
-    if architecture.removeprefix("sm_").rstrip("af") not in known:
+    architectures = [str(number) for number in _value(api.nvrtcGetSupportedArchs())]
+    if architecture.removeprefix("sm_").rstrip("af") not in architectures:
         version = ".".join(str(part) for part in api.nvrtcVersion()[1:])
         return CompileError(
             f"NVRTC {version} doesn't compile for {architecture}. It knows"
-            f" sm_{', sm_'.join(known)}: pass one of these."
+            f" sm_{', sm_'.join(architectures)}: pass one of these."
         )
     return CompileError(
         f"NVRTC rejected the source or its options: {log or status}. Check the spelling"

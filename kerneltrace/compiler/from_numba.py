@@ -42,25 +42,20 @@ def compile_numba(
         max_registers = whole("max_registers", max_registers, BadArgument, least=1)
     fastmath = flag("fastmath", fastmath, BadArgument)
     capability, why = target(compute_capability)
-    options = {name: jit_options[name] for name in _KEPT if jit_options.get(name)} | {
-        "lineinfo": True
-    }
+    options = {name: jit_options[name] for name in _KEPT if jit_options.get(name)}
+    options["lineinfo"] = True
+    if fastmath:
+        options["fastmath"] = True
     ltoir = _compile_to_ltoir(
-        function,
-        _types(signature, function),
-        capability,
-        options | ({"fastmath": True} if fastmath else {}),
+        function, _types(signature, function), capability, options
     )
-    linked = link(
-        ltoir,
-        "sm_{}{}".format(*capability),
-        max_registers or jit_options.get("max_registers"),
-    )
-    made = compiled(*linked, compute_capability=capability, why=why)
+    cap = max_registers or jit_options.get("max_registers")
+    linked = link(ltoir, f"sm_{capability[0]}{capability[1]}", cap)
+    module = compiled(*linked, compute_capability=capability, why=why)
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     return replace(
-        made,
-        kernels={function.__name__: made.only},
+        module,
+        kernels={function.__name__: module.only},
         source=_source(function),
         parameters=names,
     )
@@ -95,8 +90,8 @@ def _compile_to_ltoir(
     if getattr(cuda, "implementation", "") != "NVIDIA":
         raise missing("numba-cuda, which compiles for GPUs,")
     # older versions know fewer options
-    known = inspect.signature(cuda.compile).parameters
-    options = {name: value for name, value in options.items() if name in known}
+    parameters = inspect.signature(cuda.compile).parameters
+    options = {name: value for name, value in options.items() if name in parameters}
     # As for a launch: numba's own calling convention, and code that is optimised when
     # it is linked.
     target_options = {
@@ -148,21 +143,21 @@ def _types(signature: Any, function: Any) -> tuple[Any, ...]:
     """Numba's types for a signature of types or example arguments; BadArgument if they
     don't fit the function.
     """
-    given = getattr(signature, "args", signature)
-    if not isinstance(given, tuple | list):
+    arguments = getattr(signature, "args", signature)
+    if not isinstance(arguments, tuple | list):
         raise BadArgument(
             "Expected the signature as a tuple of numba types or of arguments, got"
             f" {brief_repr(signature)}. Write (numba.float32[::1], numba.int32), or"
             " (array, n)."
         )
-    wanted = function.__code__.co_argcount
-    if len(given) != wanted:
-        names = ", ".join(function.__code__.co_varnames[:wanted])
+    count = function.__code__.co_argcount
+    if len(arguments) != count:
+        names = ", ".join(function.__code__.co_varnames[:count])
         raise BadArgument(
-            f"Expected {wanted} types for {function.__name__}({names}), got"
-            f" {len(given)}."
+            f"Expected {count} types for {function.__name__}({names}), got"
+            f" {len(arguments)}."
         )
-    return tuple(map(_type, given))
+    return tuple(map(_type, arguments))
 
 
 def _type(value: Any) -> Any:

@@ -28,19 +28,15 @@ def target(compute_capability: tuple[int, int] | None) -> tuple[tuple[int, int],
     """The compute capability to compile for, and why: as asked, that of this machine's
     GPU, or the default.
     """
-    if compute_capability is None:
-        own = gpu_capability()
-        return (
-            (own, "this machine's GPU")
-            if own
-            else (DEFAULT_CAPABILITY, "the default, since there is no GPU here")
-        )
-    return (
-        whole_pair(
+    if compute_capability is not None:
+        capability = whole_pair(
             "compute_capability", compute_capability, BadArgument, example="(8, 0)"
-        ),
-        "as asked",
-    )
+        )
+        return capability, "as asked"
+    own = gpu_capability()
+    if own:
+        return own, "this machine's GPU"
+    return DEFAULT_CAPABILITY, "the default, since there is no GPU here"
 
 
 def gpu_capability() -> tuple[int, int] | None:
@@ -56,17 +52,18 @@ def gpu_capability() -> tuple[int, int] | None:
     return int(major), int(minor)
 
 
-def missing(what: str) -> MissingCompiler:
+def missing(library: str) -> MissingCompiler:
     """The error for a compiler library that isn't there, with the command that installs
     it.
     """
     if sys.platform == "darwin":
         return MissingCompiler(
-            f"{what} is missing: NVIDIA has none for macOS. Use Linux, Windows or"
+            f"{library} is missing: NVIDIA has none for macOS. Use Linux, Windows or"
             " Binder for this cell."
         )
     return MissingCompiler(
-        f"{what} is missing. Install it, no GPU needed: pip install '{_requirement()}'"
+        f"{library} is missing. Install it, no GPU needed: pip install"
+        f" '{_requirement()}'"
     )
 
 
@@ -74,17 +71,17 @@ def is_missing(error: BaseException) -> bool:
     """Whether an error, or one of its causes, says that a library of CUDA could not be
     loaded.
     """
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, ImportError) or type(seen).__name__ in _NOT_LOADED:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ImportError) or type(cause).__name__ in _NOT_LOADED:
             return True
         if re.search(
             r"lib(nvrtc|nvvm|nvJitLink|device)\S* (cannot|can't|could not) be|No such"
             r" file: lib",
-            str(seen),
+            str(cause),
         ):
             return True
-        seen = seen.__cause__ or seen.__context__
+        cause = cause.__cause__ or cause.__context__
     return False
 
 
@@ -103,7 +100,7 @@ def _requirement() -> str:
     return "numba-cuda[cu12]"
 
 
-def bindings(name: str, version: str, what: str) -> Any:
+def bindings(name: str, version: str, library: str) -> Any:
     """A module of CUDA's Python bindings; MissingCompiler, which names `what`, where
     its library doesn't load.
 
@@ -114,7 +111,7 @@ def bindings(name: str, version: str, what: str) -> Any:
         module = importlib.import_module(f"cuda.bindings.{name}")
         getattr(module, version)()
     except (ImportError, RuntimeError) as error:
-        raise missing(what) from error
+        raise missing(library) from error
     return module
 
 
@@ -123,27 +120,31 @@ def header_folders() -> list[str]:
     they include, if there are any.
     """
     wheels = [_wheel_headers(library) for library in ("cudart", "cccl", "nvcc", "crt")]
-    found = [folder and folder / tail for folder in wheels for tail in ("", "cccl")]
     toolkits = [
         Path(os.environ[name])
         for name in ("CUDA_PATH", "CUDA_HOME")
         if os.environ.get(name)
     ]
     compiler = shutil.which("nvcc")
-    toolkits += [Path(compiler).resolve().parents[1]] if compiler else []
-    toolkits += [Path("/usr/local/cuda")]
-    found += [folder / "include" / tail for folder in toolkits for tail in ("", "cccl")]
+    if compiler:
+        toolkits.append(Path(compiler).resolve().parents[1])
+    toolkits.append(Path("/usr/local/cuda"))
+    folders = []
+    for folder in [
+        *(wheel for wheel in wheels if wheel),
+        *(toolkit / "include" for toolkit in toolkits),
+    ]:
+        folders += [folder, folder / "cccl"]
     cupy = importlib.util.find_spec("cupy")
     # CuPy carries its own copy
     for place in (cupy.submodule_search_locations if cupy else None) or ():
-        found.append(
-            Path(place) / "_core" / "include" / "cupy" / "_cccl" / "libcudacxx"
-        )
-    first = [
-        next((f for f in found if f and (f / name).is_file()), None)
-        for name in _HEADERS
-    ]
-    return list(dict.fromkeys(str(folder) for folder in first if folder))
+        include = Path(place) / "_core" / "include"
+        folders.append(include / "cupy" / "_cccl" / "libcudacxx")
+    needed = []
+    for name in _HEADERS:
+        having = [folder for folder in folders if (folder / name).is_file()]
+        needed += [str(folder) for folder in having[:1]]
+    return list(dict.fromkeys(needed))
 
 
 def _wheel_headers(library: str) -> Path | None:
@@ -180,18 +181,14 @@ def _linked(ltoir: bytes, options: list[str], output: str) -> tuple[bytes, str]:
         handle = api.create(len(options), options)
         api.add_data(handle, api.InputType.LTOIR, ltoir, len(ltoir), "kernel")
         api.complete(handle)
-        made = _read(api, f"linked_{output}", handle)
-        return made, _read(api, "info_log", handle).decode(errors="replace").rstrip(
-            "\0 \n"
-        )
+        code = _read(api, f"linked_{output}", handle)
+        log = _read(api, "info_log", handle)
+        return code, log.decode(errors="replace").rstrip("\0 \n")
     except api.nvJitLinkError as error:
-        said = (
-            _read(api, "error_log", handle).decode(errors="replace").strip("\0 \n")
-            if handle
-            else ""
-        )
+        log = _read(api, "error_log", handle) if handle else b""
+        message = log.decode(errors="replace").strip("\0 \n") or error
         raise CompileError(
-            f"nvJitLink can't make code with {' '.join(options)}: {said or error}. An"
+            f"nvJitLink can't make code with {' '.join(options)}: {message}. An"
             " unsupported architecture needs a newer nvJitLink, an undefined name a"
             " simpler kernel."
         ) from error
@@ -200,7 +197,7 @@ def _linked(ltoir: bytes, options: list[str], output: str) -> tuple[bytes, str]:
             api.destroy(handle)
 
 
-def _read(api: Any, what: str, handle: int) -> bytes:
-    text = bytearray(getattr(api, f"get_{what}_size")(handle))
-    getattr(api, f"get_{what}")(handle, text)
+def _read(api: Any, part: str, handle: int) -> bytes:
+    text = bytearray(getattr(api, f"get_{part}_size")(handle))
+    getattr(api, f"get_{part}")(handle, text)
     return bytes(text)

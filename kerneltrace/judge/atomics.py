@@ -66,106 +66,98 @@ def atomic_clocks(
     chosen = np.flatnonzero(head.atomic)
     if not len(chosen):
         return clocks, 0.0
-    # gathered: one round a request
-    cost = np.zeros(len(run.sites))
-    gathered = np.zeros(len(run.sites), bool)
-    for site, first in zip(
-        *np.unique(requests.site[chosen], return_index=True), strict=True
-    ):
-        number = chosen[first]
-        region = run.region_of(int(head.address[number]))[0]
-        floating = run.sites[site].call.endswith(".float") or (
+    costs = np.zeros(len(run.sites))  # of a round
+    gathered = np.zeros(len(run.sites), bool)  # those with one round a request
+    numbers, first = np.unique(requests.site[chosen], return_index=True)
+    for number, request in zip(numbers, chosen[first], strict=True):
+        site = run.sites[number]
+        region, _ = run.region_of(int(head.address[request]))
+        is_float = site.call.endswith(".float") or (
             region is not None and region.array.dtype.kind == "f"
         )
-        gathered[site] = not floating and _is_gathered(run.sites[site])
-        kinds = (
-            (LOOP_CLOCKS, SHARED_CLOCKS)
-            if head.shared[number]
-            else (FLOAT_CLOCKS, INTEGER_CLOCKS)
-        )
-        cost[site] = kinds[not floating]
-        if (
-            head.shared[number]
-            and not floating
-            and not gathered[site]
-            and _counts(run.sites[site])
-        ):
-            cost[site] = COUNT_CLOCKS
-            gathered[site] = True
-    clocks[chosen] = cost[requests.site[chosen]]
-    clocks *= np.where(gathered[requests.site], 1, np.maximum(requests.wavefronts, 1))
-    return clocks, _busiest_slice(
-        requests, accesses, head, times * cost[requests.site], gathered[requests.site]
-    )
+        costs[number], gathered[number] = _cost(site, head.shared[request], is_float)
+    cost = costs[requests.site]  # (requests,)
+    in_one_round = gathered[requests.site]
+    clocks[chosen] = cost[chosen]
+    clocks *= np.where(in_one_round, 1, np.maximum(requests.wavefronts, 1))
+    slice_clocks = _busiest_slice(requests, accesses, head, times * cost, in_one_round)
+    return clocks, slice_clocks
+
+
+def _cost(site: Site, is_shared: bool, is_float: bool) -> tuple[float, bool]:
+    """Clocks of a round of the atomics of a site, and whether a request takes only
+    one.
+    """
+    if is_float:
+        return LOOP_CLOCKS if is_shared else FLOAT_CLOCKS, False
+    if _is_gathered(site):
+        return SHARED_CLOCKS if is_shared else INTEGER_CLOCKS, True
+    if not is_shared:
+        return INTEGER_CLOCKS, False
+    return (COUNT_CLOCKS, True) if _counts(site) else (SHARED_CLOCKS, False)
 
 
 def _busiest_slice(
     requests: Requests, accesses: Events, head: Events, costs: Array, gathered: Array
 ) -> float:
     """The most clocks that one slice needs for a block on average."""
-    mine = np.flatnonzero(accesses.atomic & ~accesses.shared)
-    if not len(mine):
+    changes = np.flatnonzero(accesses.atomic & ~accesses.shared)
+    if not len(changes):
         return 0.0
-    request = np.repeat(np.arange(len(costs)), requests.lanes)[mine]
-    address = accesses.address[mine]
-    places, lanes = np.unique(np.stack([request, address]), axis=1, return_counts=True)
-    rounds = np.where(gathered[places[0]], 1, lanes)
-    sectors, of = np.unique(
-        np.stack([places[0], places[1] // SECTOR_BYTES]), axis=1, return_inverse=True
+    request = np.repeat(np.arange(len(costs)), requests.lanes)[changes]
+    address = accesses.address[changes]
+    # distinct addresses of each request
+    (request, address), lanes = np.unique(
+        np.stack([request, address]), axis=1, return_counts=True
     )
-    most = largest(of.reshape(-1), rounds)
-    spans, span = np.unique(
-        sectors[1] * SECTOR_BYTES // SPAN_BYTES, return_inverse=True
+    rounds = np.where(gathered[request], 1, lanes)
+    (of_sector, sector), place = np.unique(
+        np.stack([request, address // SECTOR_BYTES]), axis=1, return_inverse=True
     )
-    total = np.bincount(span.reshape(-1), most * costs[sectors[0]])
-    return float(
-        total[
-            np.isin(spans, _shared(head.block[places[0]], places[1]) // SPAN_BYTES)
-        ].max(initial=0.0)
-    )
+    most = largest(place.reshape(-1), rounds)
+    spans, span = np.unique(sector * SECTOR_BYTES // SPAN_BYTES, return_inverse=True)
+    clocks = np.bincount(span.reshape(-1), most * costs[of_sector])  # (spans,)
+    shared = np.isin(spans, _shared(head.block[request], address) // SPAN_BYTES)
+    return float(clocks[shared].max(initial=0.0))
 
 
 def _shared(block: Array, address: Array) -> Array:
     """The addresses that several blocks change; all of them where only one block was
     traced.
     """
-    found, times = np.unique(
-        np.unique(np.stack([block, address]), axis=1)[1], return_counts=True
-    )
-    return found[times > 1] if block.min() < block.max() else found
+    of_each_block = np.unique(np.stack([block, address]), axis=1)[1]
+    addresses, blocks = np.unique(of_each_block, return_counts=True)
+    return addresses[blocks > 1] if block.min() < block.max() else addresses
 
 
 def _is_gathered(site: Site) -> bool:
     """Whether a compiler adds within the warp first: an operation of integers at a
     fixed index, its result unused.
     """
-    return (
-        bool(re.fullmatch(r"\d+", _written(site)[0]))
-        and not site.used
-        and site.call in _GATHERED
-    )
+    if site.used or site.call not in _GATHERED:
+        return False
+    index, _ = _index_and_value(site)
+    return re.fullmatch(r"\d+", index) is not None
 
 
 def _counts(site: Site) -> bool:
     """Whether an atomic of integers adds 1, and nothing uses its result."""
-    one = re.fullmatch(r"(\w+(\.\w+)*\()?1[uUlL]*\)?", _written(site)[1])
-    return one is not None and not site.used and site.call == "atomic.add"
+    if site.used or site.call != "atomic.add":
+        return False
+    _, value = _index_and_value(site)
+    return re.fullmatch(r"(\w+(\.\w+)*\()?1[uUlL]*\)?", value) is not None
 
 
-def _written(site: Site) -> tuple[str, str]:
+def _index_and_value(site: Site) -> tuple[str, str]:
     """The index and the value of an atomic as the source writes them, in Python or in
     C++; "" for what is not found.
     """
-    if found := _IN_C.search(site.text):
-        return found["index"] or "0", found["value"].strip()
+    if match := _IN_C.search(site.text):
+        return match["index"] or "0", match["value"].strip()
     try:
         call = ast.parse(site.text.strip(), mode="eval").body
     except SyntaxError:
         return "", ""
-    given = (
-        [ast.unparse(one) for one in call.args[1:3]]
-        if isinstance(call, ast.Call)
-        else []
-    )
-    index, value, *_ = *given, "", ""
+    arguments = call.args[1:3] if isinstance(call, ast.Call) else []
+    index, value, *_ = [*map(ast.unparse, arguments), "", ""]
     return index, value

@@ -16,6 +16,7 @@ from kerneltrace.log.events import (
     BANKS,
     LINE_BYTES,
     SECTOR_BYTES,
+    Access,
     Events,
     in_order,
     starts,
@@ -99,36 +100,32 @@ class Counts(Shown):
 
         1 is perfect, and the most. NaN where nothing was moved.
         """
-        return (
-            self.bytes_asked / (self.sectors * SECTOR_BYTES)
-            if self.sectors
-            else float("nan")
-        )
+        if not self.sectors:
+            return float("nan")
+        return self.bytes_asked / (self.sectors * SECTOR_BYTES)
 
     @property
     def sectors_per_request(self) -> float:
         """Sectors a request to global memory: 4 is perfect for 4-byte elements and a
         full warp, 32 is the worst.
         """
-        return (
-            self.sectors / self.memory_requests
-            if self.memory_requests
-            else float("nan")
-        )
+        if not self.memory_requests:
+            return float("nan")
+        return self.sectors / self.memory_requests
 
     def cells(self) -> tuple[str, ...]:
         """The counts as the cells of a row under HEADINGS, empty where one says nothing
         here.
         """
-        memory = self.sectors > 0
+        moves = self.sectors > 0
         serial = self.wavefronts or self.rounds > self.requests or self.hottest
         return (
             f"{self.reads:,}",
             f"{self.writes:,}",
             f"{self.requests:,}",
-            f"{self.sectors:,}" if memory else "",
-            f"{self.sectors_per_request:.3g}" if memory else "",
-            f"{self.efficiency:.0%}" if memory else "",
+            f"{self.sectors:,}" if moves else "",
+            f"{self.sectors_per_request:.3g}" if moves else "",
+            f"{self.efficiency:.0%}" if moves else "",
             f"{self.ways}" if self.wavefronts else "",
             f"{self.rounds:,}" if serial else "",
             f"{self.collisions:,}" if self.hottest else "",
@@ -136,10 +133,8 @@ class Counts(Shown):
         )
 
     def __str__(self) -> str:
-        parts = [
-            f"{self.reads:,} reads, {self.writes:,} writes in {self.requests:,}"
-            " requests"
-        ]
+        accesses = f"{self.reads:,} reads, {self.writes:,} writes"
+        parts = [f"{accesses} in {self.requests:,} requests"]
         if self.sectors:
             parts.append(
                 f"{self.sectors:,} sectors ({self.sectors_per_request:.3g} a request)"
@@ -150,46 +145,41 @@ class Counts(Shown):
                 f"{self.wavefronts:,} wavefronts, up to {self.ways}-way bank conflicts"
             )
         if self.hottest:
-            parts.append(
-                f"{self.collisions:,} collisions of atomics, up to {self.hottest:,}"
-                " atomics at one address"
-            )
+            hottest = f"up to {self.hottest:,} atomics at one address"
+            parts.append(f"{self.collisions:,} collisions of atomics, {hottest}")
         return "; ".join(parts)
 
 
 def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
     """Counts of the requests that `mask` selects."""
     picked = np.flatnonzero(mask)
-    kind = accesses.log.kinds[requests.site[picked]]
+    kind = accesses.log.kinds[requests.site[picked]]  # (picked,)
     lanes = requests.lanes[picked]
-    outer = requests.sectors > 0
+    outer = requests.sectors > 0  # (requests,)
     place = accesses.only(requests.order[np.repeat(mask & outer, requests.lanes)]).place
-    begin = (place >> 3) // SECTOR_BYTES
-    end = ((place >> 3) + (1 << (place & 7)) - 1) // SECTOR_BYTES
-    changing = mask & (accesses.log.kinds == 3)[requests.site]
-    changed = (
-        requests.order[np.repeat(changing, requests.lanes)]
-        if changing.any()
-        else slice(0, 0)
-    )
+    address = place >> 3
+    size = 1 << (place & 7)
+    begin = address // SECTOR_BYTES
+    end = (address + size - 1) // SECTOR_BYTES
+    changing = mask & (accesses.log.kinds == Access.ATOMIC)[requests.site]
+    hottest = 0
+    if changing.any():
+        changed = accesses.only(requests.order[np.repeat(changing, requests.lanes)])
+        hottest = int(np.unique(changed.memory, return_counts=True)[1].max())
     return Counts(
-        reads=int(lanes[kind != 2].sum()),
-        writes=int(lanes[kind > 1].sum()),
+        reads=int(lanes[kind != Access.STORE].sum()),
+        writes=int(lanes[kind > Access.LOAD].sum()),
         requests=len(picked),
-        bytes_asked=int(requests.asked[picked].sum()),
+        bytes_asked=int(requests.n_bytes[picked].sum()),
         memory_requests=int(outer[picked].sum()),
         sectors=int(requests.sectors[picked].sum()),
-        changed=int(requests.sectors[picked][kind == 3].sum()),
+        changed=int(requests.sectors[picked][kind == Access.ATOMIC].sum()),
         footprint_bytes=SECTOR_BYTES * _distinct(begin, end),
         wavefronts=int(requests.wavefronts[picked].sum()),
         ways=int(requests.ways[picked].max(initial=0)),
         rounds=int(requests.rounds[picked].sum()),
         collisions=int(requests.collisions[picked].sum()),
-        hottest=int(
-            np.unique(accesses.only(changed).memory, return_counts=True)[1].max(
-                initial=0
-            )
-        ),
+        hottest=hottest,
     )
 
 
@@ -219,25 +209,19 @@ class Branches(Shown):
         return f"{self.divergent:,} of {self.total:,} branches of warps diverge"
 
 
-def branches(events: Events, wanted: Array) -> Branches:
+def branches(events: Events, sites: Array) -> Branches:
     """Count branches at the sites that a mask selects."""
-    some = events.only(wanted[events.site])
-    key = some.key
-    value = some.value
-    warp = some.warp
+    events = events.only(sites[events.site])
+    key = events.key
+    warp = events.warp
     order = in_order(warp, key)
-    value = value[order]
+    value = events.value[order]
     first = starts(key[order], warp[order])
     if not len(first):
         return Branches(0, 0)
-    return Branches(
-        len(first),
-        int(
-            (
-                np.maximum.reduceat(value, first) != np.minimum.reduceat(value, first)
-            ).sum()
-        ),
-    )
+    most = np.maximum.reduceat(value, first)  # (branches,)
+    least = np.minimum.reduceat(value, first)
+    return Branches(len(first), int((most != least).sum()))
 
 
 def operations(events: Events, program: Program) -> Operations:
@@ -246,8 +230,8 @@ def operations(events: Events, program: Program) -> Operations:
     total = Operations()
     for n, site in zip(times, program.sites, strict=True):
         total = total.plus(site.operations, n)
-    for (n, _, _), done in zip(program.counters, program.counted, strict=True):
-        total = total.plus(done, int(n))
+    for (threads, *_), run in zip(program.counters, program.counted, strict=True):
+        total = total.plus(run, int(threads))
     return total
 
 
@@ -266,7 +250,7 @@ class Requests:
     warp: Array
     first: Array
     lanes: Array
-    asked: Array
+    n_bytes: Array
     sectors: Array
     wavefronts: Array
     ways: Array
@@ -296,70 +280,60 @@ class Requests:
         shared = accesses.shared
         constant = accesses.constant
         atomic = accesses.atomic
-        asked, sectors = _bytes_and_sectors(
-            request[~shared], accesses.only(~shared), len(first)
+        n = len(first)
+        n_bytes, sectors = _bytes_and_sectors(
+            request[~shared], accesses.only(~shared), n
         )
-        wavefronts, ways = _banks(request[shared], accesses.only(shared), len(first))
-        most, distinct = _same_address(
-            request[atomic], accesses.only(atomic), len(first)
-        )
-        separate = _same_address(
-            request[constant], accesses.only(constant), len(first)
-        )[1]
-        rounds = np.maximum.reduce(
-            [wavefronts, most, separate, (sectors > 0).astype("i4")]
-        )
-        collisions = np.where(most, lanes - distinct, 0)
+        wavefronts, ways = _banks(request[shared], accesses.only(shared), n)
+        most, distinct = _same_address(request[atomic], accesses.only(atomic), n)
+        _, separate = _same_address(request[constant], accesses.only(constant), n)
+        at_least_one = (sectors > 0).astype("i4")
         return cls(
-            (key % SITES).astype("i2"),
-            warp,
-            first,
-            lanes,
-            asked,
-            sectors,
-            wavefronts,
-            ways,
-            rounds,
-            collisions,
-            order,
+            site=(key % SITES).astype("i2"),
+            warp=warp,
+            first=first,
+            lanes=lanes,
+            n_bytes=n_bytes,
+            sectors=sectors,
+            wavefronts=wavefronts,
+            ways=ways,
+            rounds=np.maximum.reduce([wavefronts, most, separate, at_least_one]),
+            collisions=np.where(most, lanes - distinct, 0),
+            order=order,
         )
 
 
-def _bytes_and_sectors(
-    request: Array, accesses: Events, count: int
-) -> tuple[Array, Array]:
+def _bytes_and_sectors(request: Array, accesses: Events, n: int) -> tuple[Array, Array]:
     """Distinct bytes and distinct sectors of each request to global or
     constant memory.
     """
     places = accesses.place
-    places -= (
-        int(places.min()) // (8 * LINE_BYTES) * (8 * LINE_BYTES) if len(places) else 0
-    )
-    # of an address
-    bits = (int(places.max(initial=8 * SECTOR_BYTES)) + 8 * LINE_BYTES).bit_length() - 3
-    places |= request.astype("i8") << bits + 3
+    line = 8 * LINE_BYTES  # of a place
+    if len(places):
+        places -= int(places.min()) // line * line
+    address_bits = (int(places.max(initial=8 * SECTOR_BYTES)) + line).bit_length() - 3
+    places |= request.astype("i8") << address_bits + 3
     places.sort()  # in the order of requests and addresses
     size = 1 << (places & 7)
     places = places >> 3
     # An access reaches up to the next one, which is further off where it belongs to
     # another request.
-    asked = np.minimum(size, np.diff(places, append=places[-1:] + size[-1:]))
-    found = np.bincount(places >> bits, asked, count).astype("i8")
+    n_bytes = np.minimum(size, np.diff(places, append=places[-1:] + size[-1:]))
+    distinct_bytes = np.bincount(places >> address_bits, n_bytes, n).astype("i8")
     last = (places + size - 1) // SECTOR_BYTES
     places //= SECTOR_BYTES
     over = last != places  # a misaligned access may touch two sectors
     if over.any():
         places = _unique(np.concatenate([places, last[over]]))
     sectors = places[starts(places)] if len(places) else places
-    return found, np.bincount(
-        sectors >> bits - SECTOR_BYTES.bit_length() + 1, minlength=count
-    )
+    sector_bits = address_bits - SECTOR_BYTES.bit_length() + 1
+    return distinct_bytes, np.bincount(sectors >> sector_bits, minlength=n)
 
 
-def _same_address(request: Array, accesses: Events, count: int) -> tuple[Array, Array]:
+def _same_address(request: Array, accesses: Events, n: int) -> tuple[Array, Array]:
     """The most lanes at one address of each request, and the distinct addresses."""
-    most = np.zeros(count, "i4")
-    distinct = np.zeros(count, "i4")
+    most = np.zeros(n, "i4")
+    distinct = np.zeros(n, "i4")
     if len(request):
         order = in_order(request, accesses.address - int(accesses.address.min()))
         request = request[order]
@@ -370,7 +344,7 @@ def _same_address(request: Array, accesses: Events, count: int) -> tuple[Array, 
     return most, distinct
 
 
-def _banks(request: Array, accesses: Events, count: int) -> tuple[Array, Array]:
+def _banks(request: Array, accesses: Events, n: int) -> tuple[Array, Array]:
     """Wavefronts and the worst bank's words of each request to shared memory.
 
     A request of 8-byte accesses is served half a warp at a time, of 16-byte ones a
@@ -379,27 +353,26 @@ def _banks(request: Array, accesses: Events, count: int) -> tuple[Array, Array]:
     atomics of several lanes on it one after another.
     """
     words = np.maximum(accesses.size // BANK_BYTES, 1)  # of 4 bytes, an access
-    wide = int(words.max(initial=1))
+    widest = int(words.max(initial=1))
     atomic = accesses.atomic
-    part = request.astype("i8") * 4 + (accesses.lane * words // WARP if wide > 1 else 0)
-    pair = part << 28 | accesses.address // BANK_BYTES
+    part = request.astype("i8") * 4
+    if widest > 1:
+        part += accesses.lane * words // WARP
+    pair = part << 28 | accesses.address // BANK_BYTES  # of a part and a word
     one_by_one = pair[atomic]
     pair = pair[~atomic]
     words = words[~atomic]
-    pair = _unique(
-        pair
-        if wide == 1
-        else np.concatenate([(pair + k)[words > k] for k in range(wide)])
-    )
-    pair = np.concatenate([pair, one_by_one]) if len(one_by_one) else pair
-    # Words of each bank, by part of a request.
-    part = (pair >> 28) * BANKS + pair % BANKS
-    part.sort()
-    first = starts(part)
-    most = np.zeros((count, 4), "i4")
-    np.maximum.at(
-        most.reshape(-1), part[first] // BANKS, np.diff(first, append=len(part))
-    )
+    if widest > 1:
+        pair = np.concatenate([(pair + i)[words > i] for i in range(widest)])
+    pair = _unique(pair)
+    if len(one_by_one):
+        pair = np.concatenate([pair, one_by_one])
+    bank = (pair >> 28) * BANKS + pair % BANKS  # of each part, for each word
+    bank.sort()
+    first = starts(bank)
+    words_of_bank = np.diff(first, append=len(bank))
+    most = np.zeros((n, 4), "i4")  # (requests, parts)
+    np.maximum.at(most.reshape(-1), bank[first] // BANKS, words_of_bank)
     return most.sum(axis=1), most.max(axis=1, initial=0)
 
 

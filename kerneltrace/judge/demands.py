@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from kerneltrace.log.event_log import SITES
 from kerneltrace.log.events import (
     LINE_BYTES,
     SECTOR_BYTES,
+    Access,
     Events,
     in_order,
     largest,
@@ -131,21 +133,22 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
 
     `requests` are its accesses', `names` says which array each goes to.
     """
-    blocks = math.prod(run.settings.grid)
+    grid = run.settings.grid
+    blocks = math.prod(grid)
     warps = -(-run.settings.block_size // WARP)
     accesses = run.accesses.only(requests.order)
-    kind = accesses.log.kinds[requests.site]
+    kind = accesses.log.kinds[requests.site]  # (requests,)
     head = accesses.only(requests.first)
     outer = ~head.shared
-    load = kind == 1
-    looping = _in_long_loop(run, head, outer & load, outer & ~load)
+    is_load = kind == Access.LOAD
+    looping = _in_long_loop(run, head, outer & is_load, outer & ~is_load)
     times = np.where(looping, longer, 1.0) / blocks
     per_block = (longer if looping.any() else 1.0) / blocks
     weights, vectors = _weights(requests, accesses, head, times)
     # a warp with few lanes takes as long
     spread = len(kind) * WARP / max(int(requests.lanes.sum()), 1)
-    done, branching = _operations(run, spread)
-    global_waits, near_waits, barriers = _waits(run, head, outer, load, times)
+    counts, branching = _operations(run, spread)
+    global_waits, near_waits, barriers = _waits(run, head, outer, is_load, times)
     shuffles = run.log.shuffles / blocks
     # A request to global memory takes an instruction for its address, a branch one for
     # its comparison.
@@ -157,45 +160,36 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
         + barriers * warps
     )
     moved = SECTOR_BYTES * requests.sectors
-    owner, sectors = pairs(*sectors_of(requests, accesses, outer))
+    owner, sectors = pairs(*sectors_of(requests, accesses, outer))  # (pairs,)
+    loaded = is_load[owner]
     clocks, hottest = atomic_clocks(run, requests, accesses, times)
-    parts, alone = stored_in_part(requests, accesses, (kind == 2) & outer)
-    stored = (PART_BYTES - SECTOR_BYTES) * parts + np.where(kind == 3, 2, 1) * moved
-    lookups = _lines(requests, load, owner, sectors * SECTOR_BYTES // LINE_BYTES)
+    is_atomic = kind == Access.ATOMIC
+    is_store = kind == Access.STORE
+    parts, alone = stored_in_part(requests, accesses, is_store & outer)
+    stored = (PART_BYTES - SECTOR_BYTES) * parts + np.where(is_atomic, 2, 1) * moved
+    lookups = _lines(requests, is_load, owner, sectors * SECTOR_BYTES // LINE_BYTES)
+    near_passes = np.where(is_atomic, clocks, np.maximum(requests.wavefronts, vectors))
     return Demands(
         kernel=run.settings.fn.__name__,
-        grid=run.settings.grid,
+        grid=grid,
         threads=run.settings.block_size,
         warps=warps,
         shared_bytes=run.layout.static_bytes + run.layout.dynamic_bytes,
         local_bytes=sum(run.memory.local_bytes.values()),
-        instructions=float(per_block * done[2] + others),
-        arithmetic=per_block * done[2],
-        double=per_block * done[3],
-        special=per_block * done[4],
-        tensor=per_block * done[5] * WARP,
-        passes=np.where(
-            ~head.shared,
-            lookups,
-            np.where(kind == 3, clocks, np.maximum(requests.wavefronts, vectors)),
-        ),
+        instructions=float(per_block * counts.instructions + others),
+        arithmetic=per_block * counts.instructions,
+        double=per_block * counts.double,
+        special=per_block * counts.special,
+        tensor=per_block * counts.tensor * WARP,
+        passes=np.where(outer, lookups, near_passes),
         weights=weights,
         is_shared=head.shared,
         shuffles=shuffles,
-        load_bytes=float((moved * times)[outer & load].sum()),
-        l1_miss_bytes=_missed_bytes(
-            head.block, times, owner[load[owner]], sectors[load[owner]]
-        ),
-        store_bytes=float((stored * times)[outer & ~load].sum()),
+        load_bytes=float((moved * times)[outer & is_load].sum()),
+        l1_miss_bytes=_missed_bytes(head.block, times, owner[loaded], sectors[loaded]),
+        store_bytes=float((stored * times)[outer & ~is_load].sum()),
         footprints=footprints(
-            run.settings.grid,
-            names,
-            sectors,
-            head.block,
-            kind,
-            times * blocks,
-            owner,
-            alone,
+            grid, names, sectors, head.block, kind, times * blocks, owner, alone
         ),
         global_waits=global_waits,
         near_waits=near_waits,
@@ -205,33 +199,52 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
 
 
 def _waits(
-    run: Execution, head: Events, outer: Array, load: Array, times: Array
+    run: Execution, head: Events, outer: Array, is_load: Array, times: Array
 ) -> tuple[float, float, float]:
     """Waits of a block for global memory, for shared memory and at barriers, and its
     barriers; of its slowest warp.
-
-    Loads of one place in the source wait IN_FLIGHT turns at a time, of shared memory
-    all, and those of different places together. A load that needs others waits after
-    them, and one that needs what it brought waits in each turn.
     """
-    waits = np.array([site.waits for site in run.sites])[head.site]
-    waited = []
-    for chosen, at_once in ((outer & load, IN_FLIGHT), (~outer & load, len(load))):
-        reading = np.flatnonzero(chosen)
-        step = packed(head.phase, waits[:, 0])[reading]
-        place = packed(step, packed(head.warp, head.site)[reading])
-        _, first, turns = np.unique(place, return_index=True, return_counts=True)
-        turns = np.where(waits[reading[first], 1], turns, np.ceil(turns / at_once))
-        waited.append(float(largest(step[first], turns * times[reading[first]]).sum()))
-    most = largest(head.phase, times)
-    barriers = run.log.barriers * (
-        float(most.mean()) if len(most) else 1 / math.prod(run.settings.grid)
-    )
-    return waited[0], waited[1] + barriers, barriers
+    global_waits = _load_waits(run, head, outer & is_load, times, IN_FLIGHT)
+    all_turns = len(is_load)
+    shared_waits = _load_waits(run, head, ~outer & is_load, times, all_turns)
+    most = largest(head.phase, times)  # (phases,)
+    turns = float(most.mean()) if len(most) else 1 / math.prod(run.settings.grid)
+    barriers = run.log.barriers * turns
+    return global_waits, shared_waits + barriers, barriers
 
 
-def _operations(run: Execution, spread: float) -> tuple[list[float], int]:
-    """Operations of warps, by the fields of Operations, and their branches.
+def _load_waits(
+    run: Execution, head: Events, chosen: Array, times: Array, at_once: int
+) -> float:
+    """Waits of a block's slowest warp for the chosen loads.
+
+    Loads of one place in the source wait `at_once` turns at a time, and those of
+    different places together. A load that needs others waits after them, and one that
+    needs what it brought waits in each turn.
+    """
+    waits = np.array([site.waits for site in run.sites])  # (sites, 2)
+    loads_before, needs_itself = waits[head.site].T  # (requests,) each
+    reading = np.flatnonzero(chosen)
+    step = packed(head.phase, loads_before)[reading]
+    place = packed(step, packed(head.warp, head.site)[reading])
+    _, first, turns = np.unique(place, return_index=True, return_counts=True)
+    turns = np.where(needs_itself[reading[first]], turns, np.ceil(turns / at_once))
+    return float(largest(step[first], turns * times[reading[first]]).sum())
+
+
+class _WarpCounts(NamedTuple):
+    """The fields of Operations, counted for warps."""
+
+    flop: float
+    integer: float
+    instructions: float
+    double: float
+    special: float
+    tensor: float
+
+
+def _operations(run: Execution, spread: float) -> tuple[_WarpCounts, int]:
+    """Operations of warps, and their branches.
 
     The condition of a branch is worked out once for all lanes of a warp. Of all else
     the threads are counted, and `spread` says how many lanes take as long as one that
@@ -240,15 +253,16 @@ def _operations(run: Execution, spread: float) -> tuple[list[float], int]:
     others = run.others
     order = in_order(others.warp, others.key)
     once = others.only(order[starts(others.key[order], others.warp[order])])
-    straight, both = (
-        operations(events, run.program) for events in (others.only(slice(0)), once)
+    straight = operations(others.only(slice(0)), run.program)
+    both = operations(once, run.program)
+    counts = _WarpCounts(
+        *(
+            by_thread * spread / WARP + total - by_thread
+            for by_thread, total in zip(straight, both, strict=True)
+        )
     )
-    done = [
-        n * spread / WARP + total - n for n, total in zip(straight, both, strict=True)
-    ]
-    return done, int(
-        np.array([site.kind == "branch" for site in run.sites])[once.site].sum()
-    )
+    is_branch = np.array([site.kind == "branch" for site in run.sites])
+    return counts, int(is_branch[once.site].sum())
 
 
 def _in_long_loop(run: Execution, head: Events, loads: Array, stores: Array) -> Array:
@@ -257,17 +271,18 @@ def _in_long_loop(run: Execution, head: Events, loads: Array, stores: Array) -> 
 
     The loop meant is the outermost one around a request.
     """
-    outermost = np.zeros(run.log.fresh // SITES + 1, "i8")
+    outermost = np.zeros(run.log.fresh // SITES + 1, "i8")  # (contexts,), 0 for none
     for key, contexts in run.log.contexts_by_key.items():
         site = key % SITES
-        outer = outermost[key // SITES] or (
-            site if run.sites[site].kind in ("for", "while") else 0
-        )
-        outermost[np.array(contexts) // SITES] = outer
-    of = outermost[head.key // SITES]
-    reading = set(of[loads].tolist()) - {0}
-    writing = set(of[stores].tolist())
-    return np.isin(of, list(reading - writing or reading))
+        loop = outermost[key // SITES]
+        if not loop and run.sites[site].kind in ("for", "while"):
+            loop = site
+        outermost[np.array(contexts) // SITES] = loop
+    loops = outermost[head.key // SITES]  # (requests,)
+    reading = set(loops[loads].tolist()) - {0}
+    writing = set(loops[stores].tolist())
+    only_reading = reading - writing
+    return np.isin(loops, list(only_reading or reading))
 
 
 def _weights(
@@ -287,28 +302,33 @@ def _weights(
     weights = times.copy()
     vectors = np.zeros(len(times))
     of_fixed_size = head.shared & (head.address < DYNAMIC_SHARED)
-    chosen = np.flatnonzero(of_fixed_size & (accesses.log.kinds[requests.site] == 1))
+    is_load = accesses.log.kinds[requests.site] == Access.LOAD
+    chosen = np.flatnonzero(of_fixed_size & is_load)
     if not len(chosen):
         return weights, vectors
     first = head.only(chosen)
     last = accesses.only((requests.first + requests.lanes - 1)[chosen])
     span = last.address - first.address
-    _, who = np.unique(
-        packed(packed(first.phase, first.warp), first.site), return_inverse=True
-    )
-    _, who = np.unique(packed(who, span - span.min()), return_inverse=True)
-    place = packed(who, first.address)
-    _, at, again, repeats = np.unique(
-        place, return_index=True, return_inverse=True, return_counts=True
-    )
-    _, group, members = np.unique(
-        packed(who[at], first.address[at] // WIDEST),
+    step = packed(packed(first.phase, first.warp), first.site)
+    _, source = np.unique(step, return_inverse=True)
+    _, source = np.unique(packed(source, span - span.min()), return_inverse=True)
+    _, at, word, repeats = np.unique(
+        packed(source, first.address),
+        return_index=True,
         return_inverse=True,
         return_counts=True,
     )
-    full = (members[group] * int(first.size.min()) == WIDEST) & (span[at] % WIDEST == 0)
-    weights[chosen] /= (repeats * np.where(full, members[group], 1))[again]
-    vectors[chosen] = PACKED * (full & (members[group] > 1))[again]
+    # of the distinct loads, by vectors of which they may be parts
+    _, vector, sizes = np.unique(
+        packed(source[at], first.address[at] // WIDEST),
+        return_inverse=True,
+        return_counts=True,
+    )
+    members = sizes[vector]
+    full = (members * int(first.size.min()) == WIDEST) & (span[at] % WIDEST == 0)
+    weights[chosen] /= (repeats * np.where(full, members, 1))[word]
+    is_vector = full & (members > 1)
+    vectors[chosen] = np.where(is_vector[word], PACKED, 0)
     return weights, vectors
 
 
@@ -319,18 +339,18 @@ def _missed_bytes(block: Array, times: Array, owner: Array, sectors: Array) -> f
     first = np.unique(packed(block[owner], sectors), return_index=True)[1]
     owner = owner[first]
     sectors = sectors[first]
-    line = packed(block[owner], sectors * SECTOR_BYTES // LINE_BYTES)
-    _, of, n = np.unique(line, return_inverse=True, return_counts=True)
-    return float(times[owner] @ np.maximum(SECTOR_BYTES, SLICE_BYTES / n[of]))
+    lines = packed(block[owner], sectors * SECTOR_BYTES // LINE_BYTES)
+    _, line, n = np.unique(lines, return_inverse=True, return_counts=True)
+    return float(times[owner] @ np.maximum(SECTOR_BYTES, SLICE_BYTES / n[line]))
 
 
-def _lines(requests: Requests, load: Array, owner: Array, lines: Array) -> Array:
+def _lines(requests: Requests, is_load: Array, owner: Array, lines: Array) -> Array:
     """Clocks to look up the lines of each request, which is the `owner` of those in
     `lines`.
     """
     owner, lines = pairs(owner, lines)
     first = np.unique(packed(requests.warp[owner], lines), return_index=True)[1]
-    first = first[load[owner[first]]]
+    first = first[is_load[owner[first]]]
     clocks = np.ones(len(owner))
     clocks[first] = FIRST_TOUCH
-    return np.bincount(owner, clocks, len(load))
+    return np.bincount(owner, clocks, len(is_load))

@@ -149,13 +149,11 @@ class Estimate(ShownAsTable):
         """What a cell shows."""
         low, high = map(format_seconds, self.interval_s)
         rows = tuple(
-            (part, format_seconds(s), "limits" * (part == self.limit))
-            for part, s in self.parts.items()
+            (part, format_seconds(busy_s), "limits" if part == self.limit else "")
+            for part, busy_s in self.parts.items()
         )
-        title = (
-            f"{self.kernel} on {self.device}: {format_seconds(self.seconds)} ({low} to"
-            f" {high}), calculated"
-        )
+        time = f"{format_seconds(self.seconds)} ({low} to {high})"
+        title = f"{self.kernel} on {self.device}: {time}, calculated"
         notes = f"{100 * self.occupancy:.3g}% occupancy.", *self.untested, *self.assumed
         return Table(rows, ("if alone", "time", ""), title, notes)
 
@@ -175,24 +173,10 @@ def estimate(
     `warm` launches find in the L2 cache what they find room for there.
     """
     chip = named(device)
-    assumed = [_UNKNOWN]
     sm = rates(chip)
+    assumed = _assumed(asks, grid, registers)
     if registers is None:
-        arrays = ARRAY_REGISTERS + asks.local_bytes // 4 if asks.local_bytes else 0
-        registers = min(REGISTERS + arrays, MAX_REGISTERS)
-        assumed.append(
-            f"{registers} registers a thread are assumed; pass registers if the"
-            " compiler says otherwise."
-        )
-    if alone := [
-        axis
-        for axis, traced, full in zip("xyz", asks.grid, grid, strict=True)
-        if traced == 1 < full
-    ]:
-        assumed.append(
-            f"Blocks are taken to share no data along {', '.join(alone)}: trace two or"
-            " more there."
-        )
+        registers = _registers(asks)
     needs = {"registers": registers, "shared_bytes": asks.shared_bytes}
     room = occupancy(asks.threads, **needs, compute_capability=capability(chip))
     sms = chip.sms or 0
@@ -205,60 +189,91 @@ def estimate(
     services = _services(asks, sm, MEMORY_SHARE * bandwidth / active / hz, moved)
     if asks.tensor:
         services["tensor cores"] = tensor_clocks(asks.tensor, "float16", chip)
-    missed = asks.l1_miss_bytes / max(asks.load_bytes, 1.0)
-    far = min(loaded / max(asks.l1_miss_bytes, 1.0), 1.0)
-    wait = L1_CLOCKS + missed * (
-        L2_CLOCKS - L1_CLOCKS + far * (MEMORY_CLOCKS - L2_CLOCKS)
-    )
-    latency = (
-        asks.global_waits * wait
-        + asks.near_waits * SHARED_CLOCKS
-        + _dependent_clocks(asks)
-    )
-    if asks.barriers:
-        latency += asks.barriers * BARRIER_CLOCKS + asks.warps * WARP_CLOCKS
-    apart = _side_by_side(services, asks.warps)
-    full, rest = divmod(total, room.blocks_per_sm * sms)
+    latency = _latency(asks, loaded)
+    stations = _side_by_side(services, asks.warps)
+    full_waves, rest = divmod(total, room.blocks_per_sm * sms)
     last = -(-rest // sms)  # blocks of an SM in the last, incomplete wave
-    clocks = sum(
-        waves * blocks / throughput(apart, latency, blocks, active)
-        for waves, blocks in ((full, room.blocks_per_sm), (1, last))
-        if waves and blocks
-    )
+    clocks = 0.0
+    for waves, blocks in ((full_waves, room.blocks_per_sm), (1, last)):
+        if waves and blocks:
+            clocks += waves * blocks / throughput(stations, latency, blocks, active)
     blocks_an_sm = -(-total // sms)
+    side_by_side = min(room.blocks_per_sm, blocks_an_sm)
     parts = {name: blocks_an_sm * busy / hz for name, busy in services.items()}
-    parts["latency"] = (
-        blocks_an_sm * latency / min(room.blocks_per_sm, blocks_an_sm) / hz
-    )
-    parts |= {"atomics": asks.hottest * total / hz, "launch": LAUNCH_S}
+    parts |= {
+        "latency": blocks_an_sm * latency / side_by_side / hz,
+        "atomics": asks.hottest * total / hz,
+        "launch": LAUNCH_S,
+    }
     seconds = max(clocks / hz, parts["atomics"]) + LAUNCH_S
-    known = {part: busy_s for part, busy_s in parts.items() if busy_s}
-    filled = min(room.fraction, total * asks.warps / (sms * sm.max_warps_per_sm))
+    room_for_warps = sms * sm.max_warps_per_sm
     return Estimate(
         asks.kernel,
         chip.name,
         seconds,
-        known,
-        filled,
-        tuple(assumed),
-        _untested(chip, seconds, total),
+        parts={part: busy_s for part, busy_s in parts.items() if busy_s},
+        occupancy=min(room.fraction, total * asks.warps / room_for_warps),
+        assumed=assumed,
+        untested=_untested(chip, seconds, total),
     )
+
+
+def _registers(asks: Demands) -> int:
+    """Registers a thread, where nobody says how many."""
+    if not asks.local_bytes:
+        return REGISTERS
+    return min(REGISTERS + ARRAY_REGISTERS + asks.local_bytes // 4, MAX_REGISTERS)
+
+
+def _assumed(asks: Demands, grid: Dim3, registers: int | None) -> tuple[str, ...]:
+    """What the trace, and the caller, left open, in sentences."""
+    sentences = [_UNKNOWN]
+    if registers is None:
+        sentences.append(
+            f"{_registers(asks)} registers a thread are assumed; pass registers if the"
+            " compiler says otherwise."
+        )
+    alone = [
+        axis
+        for axis, traced, full in zip("xyz", asks.grid, grid, strict=True)
+        if traced == 1 and full > 1
+    ]
+    if alone:
+        sentences.append(
+            f"Blocks are taken to share no data along {', '.join(alone)}: trace two or"
+            " more there."
+        )
+    return tuple(sentences)
 
 
 def _untested(chip: Device, seconds: float, blocks: int) -> tuple[str, ...]:
     """Why no published time that was compared is like this one."""
-    reasons = {
-        f"of compute capability {chip.compute_capability}": (
-            str(chip.compute_capability) not in TESTED_CAPABILITIES
-        ),
-        f"below {format_seconds(TESTED_S)}": seconds < TESTED_S,
-        "with fewer blocks than SMs": blocks < (chip.sms or 0),
-    }
+    reasons = []
+    if str(chip.compute_capability) not in TESTED_CAPABILITIES:
+        reasons.append(f"of compute capability {chip.compute_capability}")
+    if seconds < TESTED_S:
+        reasons.append(f"below {format_seconds(TESTED_S)}")
+    if blocks < (chip.sms or 0):
+        reasons.append("with fewer blocks than SMs")
     return tuple(
-        f"Untested: no published time {reason} was compared."
-        for reason, holds in reasons.items()
-        if holds
+        f"Untested: no published time {reason} was compared." for reason in reasons
     )
+
+
+def _latency(asks: Demands, loaded: float) -> float:
+    """Clocks that a block waits; `loaded` are the bytes that it brings from memory."""
+    missed = asks.l1_miss_bytes / max(asks.load_bytes, 1.0)
+    far = min(loaded / max(asks.l1_miss_bytes, 1.0), 1.0)
+    below_l1 = L2_CLOCKS - L1_CLOCKS + far * (MEMORY_CLOCKS - L2_CLOCKS)
+    global_clocks = L1_CLOCKS + missed * below_l1
+    clocks = (
+        asks.global_waits * global_clocks
+        + asks.near_waits * SHARED_CLOCKS
+        + _dependent_clocks(asks)
+    )
+    if asks.barriers:
+        clocks += asks.barriers * BARRIER_CLOCKS + asks.warps * WARP_CLOCKS
+    return clocks
 
 
 def _dependent_clocks(asks: Demands) -> float:
@@ -305,13 +320,20 @@ def rates(chip: Device) -> Limits:
     """The rates of a device's SMs; UnknownDevice where the catalogue
     lacks something.
     """
-    facts = ("compute_capability", "sms", "boost_hz", "bandwidth_bytes_per_s")
-    missing = [fact for fact in facts if not getattr(chip, fact)]
-    if not missing and (sm := limits(capability(chip))).load_store_lanes:
-        return sm
-    missing = missing or [
-        f"the load and store units of compute capability {chip.compute_capability}"
-    ]
+    facts = {
+        "compute_capability": chip.compute_capability,
+        "sms": chip.sms,
+        "boost_hz": chip.boost_hz,
+        "bandwidth_bytes_per_s": chip.bandwidth_bytes_per_s,
+    }
+    missing = [name for name, value in facts.items() if not value]
+    if not missing:
+        sm = limits(capability(chip))
+        if sm.load_store_lanes:
+            return sm
+        missing.append(
+            f"the load and store units of compute capability {chip.compute_capability}"
+        )
     raise UnknownDevice(
         f"{chip.name} has no time for a kernel: unknown are {', '.join(missing)}. Take"
         " another GPU."
@@ -347,19 +369,28 @@ def _memory_bytes(
     Blocks start along x first. Those that run together share what they have in common,
     and all do if L2 holds it.
     """
-    columns = min(together, grid.x)
-    rows = min(-(-together // grid.x), grid.y)
-    wave = columns, rows, min(-(-together // (grid.x * grid.y)), grid.z)
-    fits = sum(each.of_blocks(grid) for each in asks.footprints) <= l2_bytes
+    wave = (
+        min(together, grid.x),
+        min(-(-together // grid.x), grid.y),
+        min(-(-together // (grid.x * grid.y)), grid.z),
+    )
+    fits = sum(part.of_blocks(grid) for part in asks.footprints) <= l2_bytes
     if fits and warm:
         return 0.0, 0.0
     extent = grid if fits else wave
-    by_kind = {True: 0.0, False: 0.0}
-    for each in asks.footprints:
-        share = each.of_blocks(extent) / math.prod(extent)
-        dear = MEMORY_SHARE / SCATTERED_SHARE if each.scattered and not fits else 1.0
-        by_kind[each.is_load] += share if fits else dear * max(share, each.alone)
-    return by_kind[True], sum(by_kind.values())
+    loaded = 0.0
+    stored = 0.0
+    for part in asks.footprints:
+        n_bytes = part.of_blocks(extent) / math.prod(extent)
+        if not fits:
+            n_bytes = max(n_bytes, part.alone)
+            if part.scattered:
+                n_bytes *= MEMORY_SHARE / SCATTERED_SHARE
+        if part.is_load:
+            loaded += n_bytes
+        else:
+            stored += n_bytes
+    return loaded, loaded + stored
 
 
 def throughput(
@@ -376,10 +407,10 @@ def throughput(
     for _ in range(100):  # more than enough to settle
         times = {}
         for name, busy in services.items():
-            of_sms = sms if name in SHARED else 1
+            users = sms if name in SHARED else 1
             # itself, and those that it meets
-            seen = 1 / of_sms + queues[name] * (1 - 1 / (blocks * of_sms))
-            times[name] = busy * seen
+            queue = 1 / users + queues[name] * (1 - 1 / (blocks * users))
+            times[name] = busy * queue
         rate = blocks / (latency + sum(times.values()))
         queues = {name: rate * time for name, time in times.items()}
     return rate

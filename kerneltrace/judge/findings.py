@@ -16,7 +16,7 @@ from kerneltrace.judge.races import Race, elements_read, races, unset_reads, unw
 from kerneltrace.log.address_space import Region
 from kerneltrace.log.event_log import EventLog
 from kerneltrace.log.execution import Execution
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.log.traced_memory import Array, Load, Store
 from kerneltrace.tables import Shown
 
 TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-9}
@@ -48,9 +48,8 @@ class Finding(Shown):
         what = "addresses" if self.kind == "race" else "times"
         more = f" ({self.count:,} {what}.)" if self.count > 1 else ""
         kind = self.kind if self.mistake else f"note: {self.kind}"
-        return (
-            f"[{kind}] {f'line {self.line}: ' if self.line else ''}{self.words}{more}"
-        )
+        place = f"line {self.line}: " if self.line else ""
+        return f"[{kind}] {place}{self.words}{more}"
 
 
 def find_mistakes(
@@ -59,18 +58,18 @@ def find_mistakes(
     """The findings of `run`; `again(watch)` repeats it from the same inputs, to look up
     the values of a race.
     """
-    found = races(run.pieces, lambda: run.events, run.sites)
-    values = _values_at({int(at) for race in found for at in race.accesses.at}, again)
-    return (
+    conflicts = races(run.pieces, lambda: run.events, run.sites)
+    events = {int(at) for race in conflicts for at in race.accesses.at}
+    values = _values_at(events, again)
+    findings = [
         *_met(run),
-        *(_race_finding(run, race, values) for race in found),
+        *(_race_finding(run, race, values) for race in conflicts),
         *_unset_findings(run),
-        *(
-            ()
-            if run.diagnostics.ended
-            else (*_untouched_findings(run), *_unwritten_findings(run))
-        ),
-    )
+    ]
+    if not run.diagnostics.ended:
+        findings += _untouched_findings(run)
+        findings += _unwritten_findings(run)
+    return tuple(findings)
 
 
 def _met(run: Execution) -> Iterator[Finding]:
@@ -79,15 +78,15 @@ def _met(run: Execution) -> Iterator[Finding]:
         yield Finding(kind, line, words, count, thread, array, kind != "printed")
 
 
-def order_matters(run: Execution, found: tuple[Finding, ...]) -> bool:
-    """Whether a run in which `found` was found could leave something else behind in
-    another order of its threads.
+def order_matters(run: Execution, findings: tuple[Finding, ...]) -> bool:
+    """Whether a run with these findings could leave something else behind in another
+    order of its threads.
 
     Without races only atomics can bring that about, and among them not those that do
     one thing, like adding, and give the old value to nobody. A run that ended early, or
     has a race, has to be mended first.
     """
-    if run.diagnostics.ended or any(finding.kind == "race" for finding in found):
+    if run.diagnostics.ended or any(finding.kind == "race" for finding in findings):
         return False
     atomics = {
         (_SAME.get(site.call, site.call), site.used)
@@ -110,18 +109,25 @@ def _values_at(events: set[int], again: Callable[[Any], object]) -> dict[int, An
     values: dict[int, Any] = {}
 
     def watch(log: EventLog) -> Any:
-        def noting(access: Any) -> Any:
-            # a key, or the value to write and a key
-            def noted(index: Any, *rest: Any) -> Any:
+        def note(at: int, value: Any) -> None:
+            if at in events and len(log.words) == at + 2:  # a view logs nothing
+                values[at] = value
+
+        def accessors(_: Any, ld: Load, st: Store) -> tuple[Load, Store]:
+            def load(index: Any, key: int) -> Any:
                 at = len(log.words)
-                value = access(index, *rest)
-                if at in events and len(log.words) == at + 2:  # a view logs nothing
-                    values[at] = rest[0] if len(rest) == 2 else value
+                value = ld(index, key)
+                note(at, value)
                 return value
 
-            return noted
+            def store(index: Any, value: Any, key: int) -> None:
+                at = len(log.words)
+                st(index, value, key)
+                note(at, value)
 
-        return lambda _, ld, st: (noting(ld), noting(st))
+            return load, store
+
+        return accessors
 
     if events:
         again(watch)
@@ -132,42 +138,37 @@ def _race_finding(run: Execution, race: Race, values: dict[int, Any]) -> Finding
     both = race.accesses
     sites = [run.sites[site] for site in both.site]
     region, element = run.region_of(int(both.address[0]))
-    acts = {
-        "load": "reads{}{}",
-        "store": "writes{}{}",
-        "atomic": "changes{}{} atomically",
-    }
     parts = []
     for site, at, thread, what in zip(
         sites, both.at.tolist(), both.thread.tolist(), (element, "it"), strict=True
     ):
-        link = (
-            {"load": " from ", "store": " to "}.get(site.kind, " ")
-            if at in values
-            else " "
-        )
-        value = f" {_value_text(values[at])}" if at in values else ""
-        parts.append(
-            f"{run.settings.where(thread)} {acts[site.kind].format(value, link + what)}"
-            f" (line {site.line})"
-        )
-    why = (
-        "no barrier lies between"
-        if both.block[0] == both.block[1]
-        else "blocks run in any order"
-    )
-    seen = [values[at] for at in both.at.tolist() if at in values]
-    same = len(seen) == 2 and bool(both.write.all()) and bool(seen[0] == seen[1])
-    benign = " Both write the same value this time." if same else ""
-    words = f"{parts[0]}, {parts[1]}; {why}, so either can come first.{benign}"
+        value = _value_text(values[at]) if at in values else ""
+        act = _act(site.kind, value, what)
+        parts.append(f"{run.settings.where(thread)} {act} (line {site.line})")
+    same_block = both.block[0] == both.block[1]
+    why = "no barrier lies between" if same_block else "blocks run in any order"
+    accessed = [values[at] for at in both.at.tolist() if at in values]
+    benign = ""
+    if len(accessed) == 2 and both.write.all() and accessed[0] == accessed[1]:
+        benign = " Both write the same value this time."
     return Finding(
         "race",
         sites[1].line,
-        words,
+        f"{parts[0]}, {parts[1]}; {why}, so either can come first.{benign}",
         race.addresses,
         int(both.thread[1]),
         region.name if region else "",
     )
+
+
+def _act(kind: str, value: str, element: str) -> str:
+    """What an access does; without a value where that isn't known."""
+    if kind == "load":
+        return f"reads {value} from {element}" if value else f"reads {element}"
+    if kind == "store":
+        return f"writes {value} to {element}" if value else f"writes {element}"
+    changes = f"changes {value}" if value else "changes"
+    return f"{changes} {element} atomically"
 
 
 def _value_text(value: Any) -> str:
@@ -175,64 +176,53 @@ def _value_text(value: Any) -> str:
 
 
 def _unset_findings(run: Execution) -> list[Finding]:
-    found: list[Finding] = []
     if not run.layout.regions or run.program.lanes:  # in lockstep there are none
-        return found
-    reads = unset_reads(run.pieces)
-    for site in np.unique(reads.site):
-        mine = reads.only(reads.site == site)
-        thread = int(mine.thread[0])
-        region, element = run.region_of(int(mine.address[0]))
+        return []
+    findings = []
+    unset = unset_reads(run.pieces)
+    for site in np.unique(unset.site):
+        reads = unset.only(unset.site == site)
+        thread = int(reads.thread[0])
+        region, element = run.region_of(int(reads.address[0]))
         words = (
             f"{run.settings.where(thread)} reads {element} before any thread of its"
             " block wrote it."
         )
         line = run.sites[site].line
         name = region.name if region else ""
-        found.append(Finding("unset", line, words, len(mine), thread, name))
-    return found
+        findings.append(Finding("unset", line, words, len(reads), thread, name))
+    return findings
 
 
-def _untouched_findings(run: Execution) -> list[Finding]:
+def _untouched_findings(run: Execution) -> Iterator[Finding]:
     """Arrays of which no element is accessed, though the kernel has a line that writes
     them, or none that uses them.
 
     The former may be meant, unless no thread does anything: there may have been no
     occasion to write.
     """
-    found = []
-    for region in (region for region in run.memory.regions if region.space == "global"):
+    for region in run.memory.regions:
+        if region.space != "global" or not region.array.size:
+            continue
         name = re.compile(rf"\b{re.escape(region.name.partition('[')[0])}\b")
-        lines = {site.kind for site in run.sites if name.search(site.text)} & {
-            "load",
-            "store",
-            "atomic",
-            "call",
-        }
-        if (
-            region.array.size
-            and lines != {"load"}
-            and not len(run.pieces.reaching(region)[0])
-        ):
-            words = (
-                "no thread reads or writes an element of"
-                f" {region.name}{'.' if lines else ', and no line does.'}"
-            )
-            mistake = not lines or not len(run.pieces)
-            found.append(
-                Finding("untouched", 0, words, array=region.name, mistake=mistake)
-            )
-    return found
+        kinds = {site.kind for site in run.sites if name.search(site.text)}
+        uses = kinds & {"load", "store", "atomic", "call"}
+        accesses, _ = run.pieces.reaching(region)
+        if uses == {"load"} or len(accesses):
+            continue
+        words = f"no thread reads or writes an element of {region.name}"
+        words += "." if uses else ", and no line does."
+        mistake = not uses or not len(run.pieces)
+        yield Finding("untouched", 0, words, array=region.name, mistake=mistake)
 
 
-def _unwritten_findings(run: Execution) -> list[Finding]:
+def _unwritten_findings(run: Execution) -> Iterator[Finding]:
     """Outputs with elements that nobody writes: a mistake where the inputs at these
     places go unread, too.
 
     Otherwise the kernel may mean it: a stencil leaves its border, a compaction the end
     of the list.
     """
-    found = []
     writes = run.pieces.only(run.pieces.write)
     for region in run.memory.regions:
         left = unwritten(run.pieces, writes, region)
@@ -244,16 +234,8 @@ def _unwritten_findings(run: Execution) -> list[Finding]:
                 f"{len(left):,} of the {size:,} elements of {name} are never written,"
                 f" the first is {first}."
             )
-            found.append(
-                Finding(
-                    "unwritten",
-                    0,
-                    words,
-                    array=name,
-                    mistake=_uncovered(run, region, left),
-                )
-            )
-    return found
+            mistake = _uncovered(run, region, left)
+            yield Finding("unwritten", 0, words, array=name, mistake=mistake)
 
 
 def _uncovered(run: Execution, region: Region, left: Array) -> bool:
@@ -279,31 +261,30 @@ def find_differences(
     """The arrays, by name, in which two runs of different schedules left different
     results.
     """
-    found = []
+    findings = []
     for name, array in first.items():
         if array.dtype.names or array.dtype.kind not in "fiubc":
             continue
-        close = (
-            TOLERANCES.get(array.dtype.itemsize, 1e-9)
-            if array.dtype.kind in "fc"
-            else 0.0
-        )
+        tolerance = 0.0
+        if array.dtype.kind in "fc":
+            tolerance = TOLERANCES.get(array.dtype.itemsize, 1e-9)
         scale = float(np.abs(array).max(initial=0.0, where=np.isfinite(array)))
         again = other[name]
-        same = functools.partial(
-            np.isclose, rtol=close, atol=close * scale, equal_nan=True
+        is_close = functools.partial(
+            np.isclose, rtol=tolerance, atol=tolerance * scale, equal_nan=True
         )
-        differ = ~same(array, again)
+        differ = ~is_close(array, again)
         if differ.any():
-            ordered = bool(same(np.sort(array, None), np.sort(again, None)).all())
             at = tuple(np.argwhere(differ)[0].tolist())
             place = f"{name}[{', '.join(map(str, at))}]"
-            values = _value_text(array[at]), _value_text(again[at])
             words = (
-                f"{place} is {values[0]} with the threads in order and {values[1]} in"
-                " another order: the result depends on which thread comes first, in"
-                f" {int(differ.sum()):,} elements."
+                f"{place} is {_value_text(array[at])} with the threads in order and"
+                f" {_value_text(again[at])} in another order: the result depends on"
+                f" which thread comes first, in {int(differ.sum()):,} elements."
             )
-            words += " The values are the same in another order." * ordered
-            found.append(Finding("order", 0, words, array=name, mistake=not ordered))
-    return found
+            in_order = np.sort(array, None), np.sort(again, None)
+            mistake = not is_close(*in_order).all()
+            if not mistake:
+                words += " The values are the same in another order."
+            findings.append(Finding("order", 0, words, array=name, mistake=mistake))
+    return findings

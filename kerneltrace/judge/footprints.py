@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltrace.judge.counts import Requests
-from kerneltrace.log.events import SECTOR_BYTES, Events
+from kerneltrace.log.events import SECTOR_BYTES, Access, Events
 from kerneltrace.log.grid import Dim3
 from kerneltrace.log.traced_memory import Array
 
@@ -46,9 +46,8 @@ class Footprint:
 
     def of_blocks(self, extent: tuple[int, ...]) -> float:
         """Bytes of the distinct sectors of a box of blocks."""
-        return self.n_bytes * math.prod(
-            1 + own * (n - 1) for own, n in zip(self.own, extent, strict=True)
-        )
+        times = [1 + own * (n - 1) for own, n in zip(self.own, extent, strict=True)]
+        return self.n_bytes * math.prod(times)
 
 
 def footprints(
@@ -67,43 +66,40 @@ def footprints(
     Atomics read and write their sectors. `alone` has for each request the sectors of
     which its block stores a part.
     """
-    apart = np.bincount(
-        names, SECTOR_BYTES * alone * times, int(names.max(initial=0)) + 1
-    ) / math.prod(grid)
-    names, block, kind, times = (
-        column[owner] for column in (names, block, kind, times)
-    )
+    blocks = math.prod(grid)
+    # by array
+    alone_bytes = np.bincount(names, SECTOR_BYTES * alone * times) / blocks
+    names = names[owner]
+    block = block[owner]
+    kind = kind[owner]
+    times = times[owner]
     # x, y and z of each block: x counts fastest
-    places = np.stack(np.unravel_index(block, grid[::-1])[::-1])
-    found = []
-    for name, what in sorted(set(zip(names.tolist(), kind.tolist(), strict=True))):
-        mine = (names == name) & (kind == what)
-        total = len(np.unique(packed(block[mine], sectors[mine]))) / math.prod(grid)
-        rows = [
-            np.unique(sectors[mine & (np.delete(places, axis, 0) == 0).all(axis=0)])
-            for axis in range(3)
-        ]
-        own = [
+    places = np.stack(np.unravel_index(block, grid[::-1])[::-1])  # (3, sectors)
+    in_row = [(np.delete(places, axis, 0) == 0).all(axis=0) for axis in range(3)]
+    of_arrays = []
+    for name, access in sorted(set(zip(names.tolist(), kind.tolist(), strict=True))):
+        chosen = (names == name) & (kind == access)
+        total = len(np.unique(packed(block[chosen], sectors[chosen]))) / blocks
+        rows = [np.unique(sectors[chosen & mask]) for mask in in_row]
+        x, y, z = (
             min(max((len(row) / total - 1) / (n - 1), 0.0), 1.0) if n > 1 else 1.0
             for row, n in zip(rows, grid, strict=True)
-        ]
-        n_bytes = (
-            SECTOR_BYTES * total * float(times[mine].mean()) * (2 if what == 3 else 1)
         )
-        pieces = _pieces(rows[0]), _pieces(np.unique(sectors[mine & (block == 0)]))
-        scattered = grid.x > 1 and pieces[0] > max(
-            pieces[1], SECTOR_BYTES * len(rows[0]) / PIECE_BYTES
-        )
-        found.append(
+        n_bytes = SECTOR_BYTES * total * float(times[chosen].mean())
+        if access == Access.ATOMIC:
+            n_bytes *= 2
+        of_block = _pieces(np.unique(sectors[chosen & (block == 0)]))
+        fewest = max(of_block, SECTOR_BYTES * len(rows[0]) / PIECE_BYTES)
+        of_arrays.append(
             Footprint(
                 n_bytes,
-                (own[0], own[1], own[2]),
-                what == 1,
-                float(apart[name]) * (what == 2),
-                scattered,
+                own=(x, y, z),
+                is_load=access == Access.LOAD,
+                alone=float(alone_bytes[name]) if access == Access.STORE else 0.0,
+                scattered=grid.x > 1 and _pieces(rows[0]) > fewest,
             )
         )
-    return tuple(found)
+    return tuple(of_arrays)
 
 
 def _pieces(sectors: Array) -> int:
@@ -117,24 +113,29 @@ def stored_in_part(
     """Of each chosen request the sectors of which it stores a part, and those of them
     that its block never fills.
     """
-    mine = np.repeat(chosen, requests.lanes)
-    request = np.repeat(np.arange(len(chosen)), requests.lanes)[mine]
-    address, size, block = (
-        column[mine] for column in (accesses.address, accesses.size, accesses.block)
-    )
+    n = len(chosen)
+    mask = np.repeat(chosen, requests.lanes)
+    request = np.repeat(np.arange(n), requests.lanes)[mask]
+    address = accesses.address[mask]
+    size = accesses.size[mask]
+    block = accesses.block[mask]
     sector = address // SECTOR_BYTES
-    _, first, which = np.unique(
-        packed(request, sector), return_index=True, return_inverse=True
-    )
-    part = first[np.bincount(which, size) < SECTOR_BYTES]
+    part = _not_full(packed(request, sector), size)
+    # of a block, each address counts once
     once = np.unique(packed(block, address), return_index=True)[1]
-    _, opens, of = np.unique(
-        packed(block, sector)[once], return_index=True, return_inverse=True
+    open_ = once[_not_full(packed(block, sector)[once], size[once])]
+    return (
+        np.bincount(request[part], minlength=n),
+        np.bincount(request[open_], minlength=n),
     )
-    open_ = once[opens[np.bincount(of, size[once]) < SECTOR_BYTES]]
-    return np.bincount(request[part], minlength=len(chosen)), np.bincount(
-        request[open_], minlength=len(chosen)
-    )
+
+
+def _not_full(sector: Array, size: Array) -> Array:
+    """The number of the first access to each sector that accesses of these sizes don't
+    fill.
+    """
+    _, first, which = np.unique(sector, return_index=True, return_inverse=True)
+    return first[np.bincount(which, size) < SECTOR_BYTES]
 
 
 def sectors_of(
@@ -143,13 +144,11 @@ def sectors_of(
     """The numbers of the chosen requests and of the sectors that they touch, access by
     access.
     """
-    mine = np.repeat(chosen, requests.lanes)
-    of = np.repeat(np.arange(len(requests.first)), requests.lanes)[mine]
-    begin = accesses.address[mine]
-    return (
-        np.tile(of, 2),
-        np.concatenate([begin, begin + accesses.size[mine] - 1]) // SECTOR_BYTES,
-    )
+    mask = np.repeat(chosen, requests.lanes)
+    owner = np.repeat(np.arange(len(chosen)), requests.lanes)[mask]
+    begin = accesses.address[mask]
+    end = begin + accesses.size[mask] - 1
+    return np.tile(owner, 2), np.concatenate([begin, end]) // SECTOR_BYTES
 
 
 def packed(major: Array, minor: Array) -> Array:

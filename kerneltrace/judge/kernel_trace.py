@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -64,17 +65,17 @@ class Trace(ShownAsTable):
     """
 
     def __init__(
-        self, done: Execution, findings: tuple[Finding, ...], schedules: int
+        self, run: Execution, findings: tuple[Finding, ...], schedules: int
     ) -> None:
-        self._run = done
+        self._run = run
         self.findings = tuple(finding for finding in findings if finding.mistake)
         self.notes = tuple(finding for finding in findings if not finding.mistake)
         """What may be meant: elements never written, values in another order."""
         self.schedules = schedules
         self._demands: dict[float, Demands] = {}
-        self.kernel = done.settings.fn.__name__
-        self.grid = done.settings.grid
-        self.block = done.settings.block
+        self.kernel = run.settings.fn.__name__
+        self.grid = run.settings.grid
+        self.block = run.settings.block
         self.ok = not self.findings
         """Whether no mistake was found."""
         blocks = math.prod(self.grid)
@@ -82,14 +83,14 @@ class Trace(ShownAsTable):
         self.threads = blocks * size
         self.warps = blocks * -(-size // WARP)
         """Of the launch."""
-        self.shared_bytes = done.layout.static_bytes + done.layout.dynamic_bytes
+        self.shared_bytes = run.layout.static_bytes + run.layout.dynamic_bytes
         """Of a block, static and dynamic."""
-        self.shuffles = done.log.shuffles
+        self.shuffles = run.log.shuffles
         """Of warps, two for values of 8 bytes; each takes the lanes' time of a request
         to shared memory: both give 32 results a clock and multiprocessor (CUDA C++
         Programming Guide, "Arithmetic Instructions").
         """
-        self.barriers = done.log.barriers
+        self.barriers = run.log.barriers
         """How often a block waited for all its threads, summed over blocks."""
 
     @property
@@ -117,9 +118,9 @@ class Trace(ShownAsTable):
     def _mask(
         self, array: str = "", line: int = 0, space: str = "", kind: str = ""
     ) -> Array:
-        for name, given in (("array", array), ("space", space), ("kind", kind)):
-            text(name, given, KernelError)
-        _known("kind", kind or KINDS[0], KINDS)
+        for name, value in (("array", array), ("space", space), ("kind", kind)):
+            text(name, value, KernelError)
+        _check_name("kind", kind or "load", KINDS)
         mask = self._sites(kind, line=line)[self._requests.site]
         if array:
             mask &= self._request_arrays == self.arrays.index(self._region(array).name)
@@ -131,7 +132,7 @@ class Trace(ShownAsTable):
                 "constant": constant,
                 "global": ~shared & ~constant,
             }
-            _known("space", space, spaces)
+            _check_name("space", space, spaces)
             mask &= spaces[space]
         return mask
 
@@ -144,10 +145,10 @@ class Trace(ShownAsTable):
         sites = self._run.sites
         line = whole("line", line, KernelError, least=0)
         mask = np.array(["" in kinds or site.kind in kinds for site in sites])
-        return mask & [
-            not line or (site.function, site.line) == (self.kernel, line)
-            for site in sites
-        ]
+        if line:
+            place = (self.kernel, line)
+            mask &= np.array([(site.function, site.line) == place for site in sites])
+        return mask
 
     @cached_property
     def _requests(self) -> Requests:
@@ -158,7 +159,8 @@ class Trace(ShownAsTable):
     def _first_accesses(self) -> Events:
         """The first access of each request."""
         requests = self._requests
-        return self._run.accesses.only(requests.order[requests.first])  # type: ignore[no-any-return]
+        first: Events = self._run.accesses.only(requests.order[requests.first])
+        return first
 
     @cached_property
     def _request_arrays(self) -> Array:
@@ -169,23 +171,22 @@ class Trace(ShownAsTable):
         """
         address = self._first_accesses.address
         texts = [site.text for site in self._run.sites]
-        found = np.full(len(address), -1)
+        number = np.full(len(address), -1)
         for by_name, region in itertools.product((True, False), self._run.regions):
             low, high = region.span
-            mask = (found < 0) & (address >= low) & (address < high)
+            mask = (number < 0) & (address >= low) & (address < high)
             if by_name:
                 name = re.compile(rf"\b{re.escape(region.name)}\b")
-                mask &= np.array([bool(name.search(text)) for text in texts])[
-                    self._requests.site
-                ]
+                has_name = np.array([bool(name.search(text)) for text in texts])
+                mask &= has_name[self._requests.site]
             near = np.flatnonzero(mask)
             # a column of a matrix spans its other columns too
             inside = region.elements(address[near]) >= 0
-            found[near[inside]] = self.arrays.index(region.name)
-        return found
+            number[near[inside]] = self.arrays.index(region.name)
+        return number
 
     def _region(self, array: str) -> Region:
-        _known("array", array, self.arrays)
+        _check_name("array", array, self.arrays)
         return next(region for region in self._run.regions if region.name == array)
 
     def branches(self, line: int = 0) -> Branches:
@@ -261,11 +262,8 @@ class Trace(ShownAsTable):
 
     def _asks(self, longer: float, registers: int | None) -> tuple[Demands, int | None]:
         longer = positive("longer", longer, BadArgument)
-        registers = (
-            None
-            if registers is None
-            else whole("registers", registers, BadArgument, least=1)
-        )
+        if registers is not None:
+            registers = whole("registers", registers, BadArgument, least=1)
         if longer not in self._demands:
             self._demands[longer] = demands(
                 self._run, self._requests, self._request_arrays, longer
@@ -287,63 +285,56 @@ class Trace(ShownAsTable):
         it made no such request.
         """
         requests = self._requests
-        accesses = self._run.accesses
-        sites = self._run.sites
         number = whole("number", number, KernelError, least=0)
         warp = whole("warp", warp, KernelError, least=0)
-        mine = np.flatnonzero(
+        candidates = np.flatnonzero(
             self._mask(array, line, "", kind) & (requests.warp == warp)
         )
-        if number >= len(mine):
-            told = (
-                f"Warp {warp:,} made {len(mine):,} such requests, there is no number"
-                f" {number:,}"
-            )
+        if number >= len(candidates):
             raise KernelError(
-                f"{told}. Warps count from 0 to {self.warps - 1:,}, arrays are"
-                f" {', '.join(self.arrays)}."
+                f"Warp {warp:,} made {len(candidates):,} such requests, there is no"
+                f" number {number:,}. Warps count from 0 to {self.warps - 1:,}, arrays"
+                f" are {', '.join(self.arrays)}."
             )
-        chosen = int(
-            mine[np.argsort(self._first_accesses.at[mine], kind="stable")[number]]
-        )
-        members = accesses.only(
-            requests.order[requests.first[chosen] :][: requests.lanes[chosen]]
-        )
-        site = sites[requests.site[chosen]]
-        address = members.address
-        region, _ = self._run.region_of(int(address[0]))
-        name, space, base = (
-            (region.name, region.space, region.base) if region else ("", "", 0)
-        )
+        in_time = np.argsort(self._first_accesses.at[candidates], kind="stable")
+        chosen = int(candidates[in_time[number]])
+        begin = requests.first[chosen]
+        end = begin + requests.lanes[chosen]
+        accesses = self._run.accesses.only(requests.order[begin:end])
+        site = self._run.sites[requests.site[chosen]]
+        region, _ = self._run.region_of(int(accesses.address[0]))
         return Request(
-            members.lane,
-            address,
-            int(members.size[0]),
-            base,
-            name,
-            space,
-            site.line,
-            site.text,
+            accesses.lane,
+            accesses.address,
+            size=int(accesses.size[0]),
+            base=region.base if region else 0,
+            array=region.name if region else "",
+            space=region.space if region else "",
+            line=site.line,
+            text=site.text,
         )
 
     def busiest(self, array: str, kind: str = "load") -> int:
         """The most distinct elements of `array` that one thread reads, or accesses by
         another `kind`.
         """
-        _known("kind", kind, KINDS)
-        mine, element = self._run.pieces.reaching(self._region(array))
-        picked = self._sites(kind)[mine.site]
-        threads = np.unique(np.stack([mine.thread[picked], element[picked]]), axis=1)[0]
-        return int(np.unique(threads, return_counts=True)[1].max(initial=0))
+        _check_name("kind", kind, KINDS)
+        accesses, element = self._run.pieces.reaching(self._region(array))
+        picked = self._sites(kind)[accesses.site]
+        pairs = np.stack([accesses.thread[picked], element[picked]])
+        threads, _ = np.unique(pairs, axis=1)
+        _, elements = np.unique(threads, return_counts=True)
+        return int(elements.max(initial=0))
 
     def writers(self, array: str) -> tuple[Array, Array]:
         """For each element of an array the block, and the thread in it, that wrote it
         last; -1 where none did.
         """
-        mine, element = self._run.accesses.reaching(self._region(array))
-        last = np.full(self._region(array).array.shape, -1)
+        region = self._region(array)
+        accesses, element = self._run.accesses.reaching(region)
+        last = np.full(region.array.shape, -1)
+        last.flat[element[accesses.write]] = accesses.thread[accesses.write]
         size = math.prod(self.block)
-        last.flat[element[mine.write]] = mine.thread[mine.write]
         return last // size, np.where(last < 0, -1, last % size)
 
     def paths(self, warp: int = 0) -> tuple[list[str], Array]:
@@ -357,18 +348,17 @@ class Trace(ShownAsTable):
         events = self._run.others
         sites = self._run.sites
         warp = whole("warp", warp, KernelError, least=0, most=self.warps - 1)
-        mine = events.only(self._sites("branch")[events.site] & (events.warp == warp))
-        keys, row = np.unique(mine.key, return_inverse=True)
-        found = np.full((len(keys), WARP), -1)
-        found[row, mine.lane] = mine.value
+        at_branch = self._sites("branch")[events.site]
+        events = events.only(at_branch & (events.warp == warp))
+        keys, row = np.unique(events.key, return_inverse=True)
+        ways = np.full((len(keys), WARP), -1)
+        ways[row, events.lane] = events.value
         first = np.full(len(keys), np.iinfo("i8").max)
-        np.minimum.at(first, row, mine.at)
+        np.minimum.at(first, row, events.at)
         order = np.argsort(first)
-        labels = [
-            f"line {site.line}: {site.text}"
-            for site in (sites[int(key) % SITES] for key in keys[order])
-        ]
-        return labels, found[order]
+        branching = [sites[int(key) % SITES] for key in keys[order]]
+        labels = [f"line {site.line}: {site.text}" for site in branching]
+        return labels, ways[order]
 
     # -- tables
 
@@ -381,21 +371,19 @@ class Trace(ShownAsTable):
             if counts.requests:
                 rows.append((name, region.space, *counts.cells()))
         headings = ("array", "space", *HEADINGS)
-        # others hold for no array here
-        used = [i for i, _ in enumerate(headings) if any(row[i] for row in rows)]
+        # columns without a value say nothing here
+        columns = [i for i, _ in enumerate(headings) if any(row[i] for row in rows)]
         return Table(
-            tuple(tuple(row[i] for i in used) for row in rows),
-            tuple(headings[i] for i in used),
+            tuple(tuple(row[i] for i in columns) for row in rows),
+            tuple(headings[i] for i in columns),
             "By array",
         )
 
     def table(self) -> Table:
         """What a cell shows."""
-        blocks = math.prod(self.grid)
-        head = (
-            f"{self.kernel}: {blocks:,} block{'s' * (blocks > 1)} of"
-            f" {math.prod(self.block):,} threads"
-        )
+        n = math.prod(self.grid)
+        blocks = f"{n:,} blocks" if n > 1 else f"{n:,} block"
+        title = f"{self.kernel}: {blocks} of {math.prod(self.block):,} threads"
         by_array = self.by_array()
         rows: tuple[tuple[str, ...], ...] = by_array.rows or (("no access to memory",),)
         waits = (
@@ -404,27 +392,22 @@ class Trace(ShownAsTable):
         counted = f"{self.flop:,} FLOP, {self.integer_operations:,} integer operations"
         if not self._run.program.is_typed:
             counted = "operations are not counted, since numba's simulator has no types"
-        work = f"{self.branches()}; {waits}; {counted}."
-        found = (
+        limits = LIMITS
+        if self.schedules != 1:
+            limits += f"; the kernel ran in {self.schedules} orders of its threads"
+        notes = (
             *(map(str, self.findings) if self.findings else ("No mistakes found.",)),
             *map(str, self.notes),
+            f"{self.branches()}; {waits}; {counted}.",
+            f"({limits}.)",
         )
-        orders = (
-            "."
-            if self.schedules == 1
-            else f"; the kernel ran in {self.schedules} orders of its threads."
-        )
-        return Table(
-            rows,
-            by_array.headings if by_array.rows else (),
-            head,
-            (*found, work, f"({LIMITS}{orders})"),
-        )
+        headings = by_array.headings if by_array.rows else ()
+        return Table(rows, headings, title, notes)
 
 
-def _known(what: str, given: str, known: Any) -> None:
-    if text(what, given, KernelError) not in known:
+def _check_name(what: str, name: str, names: Collection[str]) -> None:
+    if text(what, name, KernelError) not in names:
         raise KernelError(
-            f"There is no {what} {brief_repr(given)} in this trace. The nearest:"
-            f" {', '.join(nearest(given, known))}."
+            f"There is no {what} {brief_repr(name)} in this trace. The nearest:"
+            f" {', '.join(nearest(name, names))}."
         )

@@ -9,6 +9,7 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kerneltrace.arguments import brief_repr, is_whole, whole, whole_pair
 from kerneltrace.data_table import DATA, TableRow, read_table
@@ -82,14 +83,15 @@ class Occupancy(Shown):
         )
 
     def __str__(self) -> str:
-        each = ", ".join(f"{name} {blocks}" for name, blocks in self.allows.items())
+        allowed = ", ".join(f"{name} {blocks}" for name, blocks in self.allows.items())
         major, minor = self.compute_capability
+        blocks = "block" if self.blocks_per_sm == 1 else "blocks"
         return (
-            f"{self.fraction:.0%} occupancy: {self.blocks_per_sm}"
-            f" block{'s' * (self.blocks_per_sm != 1)}, {self.warps_per_sm} of"
-            f" {self.max_warps_per_sm} warps an SM (compute capability"
-            f" {major}.{minor}). Limited by {' and '.join(self.limited_by)}. Blocks"
-            f" allowed by each: {each}."
+            f"{self.fraction:.0%} occupancy: {self.blocks_per_sm} {blocks},"
+            f" {self.warps_per_sm} of {self.max_warps_per_sm} warps an SM"
+            f" (compute capability {major}.{minor})."
+            f" Limited by {' and '.join(self.limited_by)}."
+            f" Blocks allowed by each: {allowed}."
         )
 
 
@@ -115,13 +117,13 @@ def limits(compute_capability: tuple[int, int]) -> Limits:
     pair = whole_pair(
         "compute_capability", compute_capability, BadArgument, example="(8, 0)"
     )
-    known = capabilities()
-    if pair not in known:
+    table = capabilities()
+    if pair not in table:
         raise BadArgument(
-            f"Expected a compute capability out of {', '.join(map(str, known))}; got"
+            f"Expected a compute capability out of {', '.join(map(str, table))}; got"
             f" {pair}."
         )
-    return known[pair]
+    return table[pair]
 
 
 def occupancy(
@@ -158,16 +160,15 @@ def occupancy(
             f" {needed:,} registers, and an SM has {sm.registers_per_sm:,}: the launch"
             " fails. Use fewer threads, or compile with a register cap."
         )
-    warps_by_registers = (
-        sm.registers_per_sm // sm.sub_partitions // registers_a_warp * sm.sub_partitions
-    )
+    registers_of_partition = sm.registers_per_sm // sm.sub_partitions
+    warps_of_partition = registers_of_partition // registers_a_warp
     shared = _round_up(
         shared_bytes + sm.reserved_shared_bytes_per_block, sm.shared_granularity_bytes
     )
     allows = {
         "warps": sm.max_warps_per_sm // warps,
         "blocks": sm.max_blocks_per_sm,
-        "registers": warps_by_registers // warps,
+        "registers": warps_of_partition * sm.sub_partitions // warps,
     }
     if shared_bytes:
         allows["shared memory"] = sm.shared_bytes_per_sm // shared
@@ -178,15 +179,15 @@ def occupancy(
     )
 
 
-def _threads(block: int | tuple[int, ...]) -> int:
+def _threads(block: Any) -> int:
     if not issubclass(type(block), tuple | list):
-        if not is_whole(block) or int(block) < 1:  # type: ignore[arg-type]
+        if not is_whole(block) or int(block) < 1:
             raise BadArgument(
                 "Expected block to be a whole number of at least 1 or a list, got"
                 f" {brief_repr(block)}."
             )
-        return int(block)  # type: ignore[arg-type]
-    extents: list[int] = list(block)  # type: ignore[arg-type]
+        return int(block)
+    extents = list(block)
     if not 1 <= len(extents) <= 3:
         raise BadArgument(
             f"Expected a block of one to three extents, got {brief_repr(block)}."

@@ -38,24 +38,28 @@ _LETTERS = {
 }
 
 
-def follow(those: Events, events: Events) -> Array:
-    """Which events one of `those` precedes in its own thread, or before a barrier or a
-    syncwarp of its whole warp.
+def follow(causes: Events, events: Events) -> Array:
+    """Which events one of the `causes` precedes in its own thread, or before a barrier
+    or a syncwarp of its whole warp; the causes themselves count.
     """
-    found = np.zeros(len(events), bool)
-    if not len(those):
-        return found
-    of_those, of_events = (
-        ((one.thread, one.at), (one.block, one.phase), (one.warp, one.step))
-        for one in (those, events)
+    if not len(causes):
+        return np.zeros(len(events), bool)
+    return (
+        np.isin(events.at, causes.at)
+        | _later(causes.thread, causes.at, events.thread, events.at)
+        | _later(causes.block, causes.phase, events.block, events.phase)
+        | _later(causes.warp, causes.step, events.warp, events.step)
     )
-    for (group, since), (its_group, when) in zip(of_those, of_events, strict=True):
-        groups, number = np.unique(group, return_inverse=True)
-        first = np.full(len(groups), NEVER)
-        np.minimum.at(first, number, since)
-        place = np.minimum(np.searchsorted(groups, its_group), len(groups) - 1)
-        found |= (groups[place] == its_group) & (when > first[place])
-    return found | np.isin(events.at, those.at)
+
+
+def _later(cause_group: Array, since: Array, group: Array, when: Array) -> Array:
+    """Which events come after the first cause of their group."""
+    groups, number = np.unique(cause_group, return_inverse=True)
+    first = np.full(len(groups), NEVER)
+    np.minimum.at(first, number, since)
+    place = np.minimum(np.searchsorted(groups, group), len(groups) - 1)
+    later: Array = (groups[place] == group) & (when > first[place])
+    return later
 
 
 class Ordering:
@@ -84,49 +88,47 @@ class Ordering:
 
     def after(self, first: Events, later: Events) -> Array:
         """Which of the `later` accesses come after the `first` in every run."""
-        found = follow(first, later)
-        if self.none or found.all():
-            return found
+        comes_after = follow(first, later)
+        if self.none or comes_after.all():
+            return comes_after
         # The lanes that meet at a syncwarp log it one after another, when they go on.
         end = NEVER if "s" in self._letters else int(later.at.max()) + 1
-        events = self._synced.only(
-            slice(*np.searchsorted(self._synced.at, [first.at[0], end]))
-        )
+        span = slice(*np.searchsorted(self._synced.at, [first.at[0], end]))
+        events = self._synced.only(span)
         letter = self._letters[events.site]
         at = events.at
+        memory = events.memory
         # a number for each address, or partial syncwarp
-        everywhere = np.unique(events.memory, return_inverse=True)[1]
-        in_block = np.unique(
-            np.stack([events.memory, events.block]), axis=1, return_inverse=True
-        )[1]
+        _, everywhere = np.unique(memory, return_inverse=True)
+        _, in_block = np.unique(
+            np.stack([memory, events.block]), axis=1, return_inverse=True
+        )
         know = follow(first, events)
         # who later changes the same element by an atomic comes after it
         if first.atomic[0]:
-            drawn = (
+            changes = (
                 (letter == "r")
                 & events.atomic
-                & (events.memory == first.memory[0])
+                & (memory == first.memory[0])
                 & (at > first.at[0])
             )
-            know |= follow(events.only(drawn), events)
-            found |= follow(events.only(drawn), later)
+            know |= follow(events.only(changes), events)
+            comes_after |= follow(events.only(changes), later)
         while True:
-            new = (letter == "s") & np.isin(
-                everywhere, everywhere[know & (letter == "s")]
-            )
-            new |= (letter == "w") & np.isin(
-                everywhere, everywhere[know & (letter == "m")]
-            )
+            syncwarps = everywhere[know & (letter == "s")]
+            new = (letter == "s") & np.isin(everywhere, syncwarps)
+            arrivals = everywhere[know & (letter == "m")]
+            new |= (letter == "w") & np.isin(everywhere, arrivals)
             for fences, place in (["f"], everywhere), (["f", "b"], in_block):
                 fenced = events.only(know & np.isin(letter, fences))
                 released = np.isin(letter, ["r", "a"]) & follow(fenced, events)
-                handed_on = np.full(len(events), NEVER)
+                handed_on = np.full(len(events), NEVER)  # by place
                 np.minimum.at(handed_on, place[released], at[released])
                 new |= (letter == "r") & (at > handed_on[place])
             new &= ~know
             if not new.any():
-                return found
+                return comes_after
             know |= follow(events.only(new), events)
-            found |= follow(events.only(new), later)
-            if found.all():
-                return found
+            comes_after |= follow(events.only(new), later)
+            if comes_after.all():
+                return comes_after

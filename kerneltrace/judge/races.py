@@ -8,6 +8,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,9 +60,8 @@ def races(
     # Pairs (group, owner): owners race within a group. Threads of a warp race between
     # two syncwarps, warps of a block between two barriers, and blocks anywhere in the
     # launch.
-    in_step = np.unique(
-        _joined(log.phases, _joined(log.warp_epochs, log.warps)), return_inverse=True
-    )[1]
+    warp_step = _joined(log.phases, _joined(log.warp_epochs, log.warps))
+    _, in_step = np.unique(warp_step, return_inverse=True)
     in_a_warp = (in_step.astype("i4"), log.threads)
     in_a_block = (log.phases, log.warps)
     between_blocks = (np.zeros(len(log.threads), "i4"), log.threads // log.block_size)
@@ -69,17 +69,17 @@ def races(
     suspects = _suspects(accesses, log.phases, log.threads)
     for group, owner in (in_a_block, in_a_warp):
         search.conflicts(suspects, group, owner)
-    search.conflicts(
-        _suspects(accesses.only(~accesses.shared), *between_blocks), *between_blocks
-    )
+    outside = accesses.only(~accesses.shared)
+    search.conflicts(_suspects(outside, *between_blocks), *between_blocks)
     return [
-        Race(both, search.addresses(*lines)) for lines, both in search.found.items()
+        Race(both, search.addresses(*lines)) for lines, both in search.pairs.items()
     ]
 
 
 def _joined(major: Array, minor: Array) -> Array:
-    found: Array = major.astype("i8") * (int(minor.max(initial=0)) + 1) + minor
-    return found
+    """A number for each pair of non-negative numbers."""
+    joined: Array = major.astype("i8") * (int(minor.max(initial=0)) + 1) + minor
+    return joined
 
 
 def _suspects(part: Events, groups: Array, owners: Array) -> Events:
@@ -94,14 +94,16 @@ def _suspects(part: Events, groups: Array, owners: Array) -> Events:
     owner = owners[part.stretch]
     write = part.write
     place = part.place
-    slot = place >> 3 + int((place & 7).min())
+    log2_of_smallest = int((place & 7).min())
+    slot = place >> (3 + log2_of_smallest)
     # a large odd number scatters the groups
     slot += groups[part.stretch] * np.int64(0x9E3779B1)
     slot &= (1 << (2 * len(part)).bit_length()) - 1
-    last = np.full(int(slot.max()) + 1, -1, "i4")
+    last_writer = np.full(int(slot.max()) + 1, -1, "i4")
     several = np.zeros(int(slot.max()) + 1, bool)
-    last[slot[write]] = owner[write]
-    several[slot[(last[slot] >= 0) & (last[slot] != owner)]] = True
+    last_writer[slot[write]] = owner[write]
+    writer = last_writer[slot]  # (accesses,)
+    several[slot[(writer >= 0) & (writer != owner)]] = True
     return part.only(several[slot])
 
 
@@ -115,41 +117,44 @@ def _rechecked(accesses: Events, sites: list[Site]) -> Array:
     which don't race (PTX ISA, "Memory Consistency Model"), and `volatile` ones to what
     threads poll: a flag.
     """
-    swaps, relaxed, volatile, polled = (
-        [
-            number
-            for number, site in enumerate(sites)
-            if site.call in calls and site.used
-        ]
-        for calls in (
-            ("atomic.cas",),
-            ("relaxed",),
-            ("volatile", "polled"),
-            ("polled",),
-        )
-    )
-    if not swaps and not relaxed and not volatile:
+    calls = np.array([site.call if site.used else "" for site in sites])
+    swaps = np.flatnonzero(calls == "atomic.cas")
+    relaxed = np.flatnonzero(calls == "relaxed")
+    polled = np.flatnonzero(calls == "polled")
+    volatile = np.flatnonzero((calls == "volatile") | (calls == "polled"))
+    if not len(swaps) and not len(relaxed) and not len(volatile):
         return np.zeros(0, "i8")
     memory = accesses.memory
     site = accesses.site
-    flags = np.isin(site, volatile) & np.isin(memory, memory[np.isin(site, polled)])
-    some = accesses.only(np.isin(memory, memory[np.isin(site, swaps)]))
-    some = some.only(np.lexsort((some.at, some.thread, some.memory)))
-    same = (some.thread[1:] == some.thread[:-1]) & (some.memory[1:] == some.memory[:-1])
-    rechecked = some.at[:-1][same & np.isin(some.site[1:], swaps) & ~some.write[:-1]]
-    return np.concatenate(
-        [rechecked.astype("i8"), accesses.at[flags | np.isin(site, relaxed)]]
-    )
+    is_flag = np.isin(site, volatile) & np.isin(memory, memory[np.isin(site, polled)])
+    flags = accesses.at[is_flag | np.isin(site, relaxed)]
+    swapped = accesses.only(np.isin(memory, memory[np.isin(site, swaps)]))
+    swapped = swapped.only(np.lexsort((swapped.at, swapped.thread, swapped.memory)))
+    thread = swapped.thread
+    memory = swapped.memory
+    same = (thread[1:] == thread[:-1]) & (memory[1:] == memory[:-1])
+    before_swap = same & np.isin(swapped.site[1:], swaps) & ~swapped.write[:-1]
+    return np.concatenate([swapped.at[:-1][before_swap].astype("i8"), flags])
+
+
+class _Owners(NamedTuple):
+    """The groups, each of one address, in which a line makes one kind of access, and
+    the least and the largest owner that does in each.
+    """
+
+    group: Array
+    least: Array
+    most: Array
 
 
 class _Search:
     """Collects races: for each pair of lines the first that is found."""
 
     def __init__(self, sites: list[Site], order: Ordering, rechecked: Array) -> None:
-        self.found: dict[tuple[int, int], Events] = {}
-        self._conflicts: list[
-            tuple[Array, dict[tuple[int, int], tuple[Array, ...]]]
-        ] = []
+        self.pairs: dict[tuple[int, int], Events] = {}
+        """By both lines, the smaller one first."""
+        self._conflicts: list[tuple[Array, dict[tuple[int, int], _Owners]]] = []
+        """Addresses of groups, and who accesses them, by line and kind of access."""
         self._lines = np.array([site.line for site in sites])
         self._order = order
         self._rechecked = rechecked
@@ -174,71 +179,46 @@ class _Search:
         kind = np.where(ordered.write, WRITE, READ)
         kind[ordered.atomic | np.isin(ordered.at, self._rechecked)] = ATOMIC
         several = np.maximum.reduceat(owner, first) != np.minimum.reduceat(owner, first)
-        writes, reads, atomics = (
-            np.logical_or.reduceat(kind == some, first)
-            for some in (WRITE, READ, ATOMIC)
-        )
+        writes = np.logical_or.reduceat(kind == WRITE, first)  # (groups,)
+        reads = np.logical_or.reduceat(kind == READ, first)
+        atomics = np.logical_or.reduceat(kind == ATOMIC, first)
         bad = np.flatnonzero(several & (writes | (reads & atomics)))
         ends = np.append(first[1:], len(part))
-        self._note(
-            np.arange(len(first)).repeat(ends - first),
-            bad,
-            address[first],
-            ordered,
-            kind,
-            owner,
+        number = np.arange(len(first)).repeat(ends - first)
+        conflicting = np.isin(number, bad)
+        line = self._lines[ordered.site]
+        by_line = _owners(
+            number[conflicting],
+            line[conflicting],
+            kind[conflicting],
+            owner[conflicting],
         )
-        for number in bad[:: -(-len(bad) // MAX_EXAMPLES) or 1]:
-            span = slice(first[number], ends[number])
+        self._conflicts.append((address[first], by_line))
+        step = max(-(-len(bad) // MAX_EXAMPLES), 1)
+        for example in bad[::step]:
+            span = slice(first[example], ends[example])
             self._examine(ordered.only(span), kind[span], owner[span])
-
-    def _note(
-        self,
-        group: Array,
-        bad: Array,
-        address: Array,
-        part: Events,
-        kind: Array,
-        owner: Array,
-    ) -> None:
-        """Note the `bad` groups, each of one address, and the least and largest owner
-        by line and kind in each.
-        """
-        mine = np.isin(group, bad)
-        group = group[mine]
-        owner = owner[mine]
-        code = 3 * self._lines[part.site[mine]] + kind[mine]
-        rows: dict[tuple[int, int], tuple[Array, ...]] = {}
-        for one in np.unique(code).tolist():
-            mask = code == one
-            first = starts(group[mask])
-            rows[divmod(one, 3)] = (
-                group[mask][first],
-                *(f.reduceat(owner[mask], first) for f in (np.minimum, np.maximum)),
-            )
-        self._conflicts.append((address, rows))
 
     def addresses(self, line: int, other: int) -> int:
         """At how many addresses different owners access one of two lines each, where
         not both read or are atomic.
         """
-        found = []
-        for address, rows in self._conflicts:
-            for one, another in itertools.product(rows, repeat=2):
-                if (one[0], another[0]) == (line, other) and not one[1] == another[
-                    1
-                ] != WRITE:
-                    at, least, most = rows[one]
-                    its, its_least, its_most = rows[another]
-                    both, i, j = np.intersect1d(
-                        at, its, assume_unique=True, return_indices=True
-                    )
-                    found.append(
-                        address[
-                            both[(least[i] != its_most[j]) | (most[i] != its_least[j])]
-                        ]
-                    )
-        return len(np.unique(np.concatenate(found)))
+        addresses = []
+        kinds = (READ, WRITE, ATOMIC)
+        for address, owners in self._conflicts:
+            for kind, other_kind in itertools.product(kinds, repeat=2):
+                if kind == other_kind and kind != WRITE:
+                    continue
+                a = owners.get((line, kind))
+                b = owners.get((other, other_kind))
+                if a is None or b is None:
+                    continue
+                group, i, j = np.intersect1d(
+                    a.group, b.group, assume_unique=True, return_indices=True
+                )
+                differ = (a.least[i] != b.most[j]) | (a.most[i] != b.least[j])
+                addresses.append(address[group[differ]])
+        return len(np.unique(np.concatenate(addresses)))
 
     def _examine(self, group: Events, kind: Array, owner: Array) -> None:
         """Look for unordered pairs in the accesses to one address, which are in the
@@ -247,28 +227,34 @@ class _Search:
         Reads that follow one another don't conflict, nor do atomics. Where all of such
         a run come after all of the run before, they also come after those further back.
         """
-        if self._order.none:
-            alike = np.unique(group.site).tobytes()
-            self._alike[alike] += 1
-            if self._alike[alike] > MAX_ALIKE:
-                return
         cuts = np.flatnonzero((kind[1:] != kind[:-1]) | (kind[1:] == WRITE)) + 1
-        bounds = [0, *cuts.tolist(), len(kind)][
-            : MAX_EXAMPLES if self._order.none else None
-        ]
+        bounds = [0, *cuts.tolist(), len(kind)]
+        if self._order.none:
+            lines = np.unique(group.site).tobytes()
+            self._alike[lines] += 1
+            if self._alike[lines] > MAX_ALIKE:
+                return
+            bounds = bounds[:MAX_EXAMPLES]
         line = self._lines[group.site]
         thread = group.thread
         for begin, middle, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
-            last = (
-                middle - 1 - np.unique(thread[begin:middle][::-1], return_index=True)[1]
-            )
+            backwards = thread[begin:middle][::-1]
+            last = middle - 1 - np.unique(backwards, return_index=True)[1]
             then = middle + np.unique(thread[middle:end], return_index=True)[1]
-            for one in last.tolist():
-                self._pairs(group, one, then[owner[then] != owner[one]], line)
+            for earlier in last.tolist():
+                later = then[owner[then] != owner[earlier]]
+                self._add_pairs(group, earlier, later, line)
 
-    def _pairs(self, group: Events, one: int, others: Array, line: Array) -> None:
+    def _add_pairs(
+        self, group: Events, earlier: int, later: Array, line: Array
+    ) -> None:
+        """Add those pairs of an access and `later` ones of its group that nothing
+        orders, of lines of which there is none.
+        """
         new = [
-            n for n in others.tolist() if _both(line[one], line[n]) not in self.found
+            access
+            for access in later.tolist()
+            if _both(line[earlier], line[access]) not in self.pairs
         ]
         if not new:
             return
@@ -276,13 +262,32 @@ class _Search:
             self._questions += 1
             if self._questions > MAX_QUESTIONS:
                 return
-            new = others[
-                ~self._order.after(group.only(slice(one, one + 1)), group.only(others))
-            ].tolist()
-        for other in new:
-            self.found.setdefault(
-                _both(line[one], line[other]), group.only(np.array([one, other]))
+            first = group.only(slice(earlier, earlier + 1))
+            new = later[~self._order.after(first, group.only(later))].tolist()
+        for access in new:
+            self.pairs.setdefault(
+                _both(line[earlier], line[access]),
+                group.only(np.array([earlier, access])),
             )
+
+
+def _owners(
+    group: Array, line: Array, kind: Array, owner: Array
+) -> dict[tuple[int, int], _Owners]:
+    """The owners of accesses by line and kind; each column has a value for each access,
+    group by group.
+    """
+    code = 3 * line + kind
+    owners: dict[tuple[int, int], _Owners] = {}
+    for number in np.unique(code).tolist():
+        mask = code == number
+        first = starts(group[mask])
+        owners[divmod(number, 3)] = _Owners(
+            group[mask][first],
+            np.minimum.reduceat(owner[mask], first),
+            np.maximum.reduceat(owner[mask], first),
+        )
+    return owners
 
 
 def _both(line: int, other: int) -> tuple[int, int]:
@@ -306,12 +311,11 @@ def unwritten(accesses: Events, writes: Events, region: Region) -> Array:
     """
     if region.space != "global" or not region.array.size:
         return np.zeros(0, "i8")
-    mine, element = writes.reaching(region)
-    if (
-        not len(mine)
-        or mine.atomic.any()
-        or len(mine) < len(accesses.reaching(region)[0])
-    ):
+    stores, element = writes.reaching(region)
+    if not len(stores) or stores.atomic.any():
+        return np.zeros(0, "i8")
+    is_read = len(stores) < len(accesses.reaching(region)[0])
+    if is_read:
         return np.zeros(0, "i8")
     left = np.ones(region.array.size, bool)
     left[element] = False
@@ -322,9 +326,11 @@ def elements_read(accesses: Events, region: Region) -> Array | None:
     """Flat numbers of the elements of an array of global memory that threads read; None
     for one that they write.
     """
-    mine, element = accesses.reaching(region)
-    if region.space != "global" or not len(mine) or mine.write.any():
+    if region.space != "global":
         return None
-    found = np.zeros(region.array.size, bool)
-    found[element] = True
-    return np.flatnonzero(found)
+    reads, element = accesses.reaching(region)
+    if not len(reads) or reads.write.any():
+        return None
+    is_read = np.zeros(region.array.size, bool)
+    is_read[element] = True
+    return np.flatnonzero(is_read)

@@ -12,7 +12,8 @@ import dataclasses
 import math
 import re
 import textwrap
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,11 +122,10 @@ class Review(ShownAsTable):
         table = self.table()
         lines = []
         for line, source, kind, cost, share, sentence, metric in table.rows:
-            lines.append(
-                f"{kind}, {f'line {line}, ' if line else ''}{cost} ({share}), {metric}"
-            )
-            # a remark on the whole launch has none
-            lines += [f"    {source}"] * bool(source)
+            place = f"line {line}, " if line else ""
+            lines.append(f"{kind}, {place}{cost} ({share}), {metric}")
+            if source:  # a remark on the whole launch has none
+                lines.append(f"    {source}")
             lines += textwrap.wrap(
                 sentence, 100, initial_indent="  ", subsequent_indent="  "
             )
@@ -135,38 +135,29 @@ class Review(ShownAsTable):
         """What a cell shows."""
         rows = tuple(
             (
-                str(r.line or ""),
-                r.source,
-                r.kind,
-                f"{r.cost_ms:.3g} ms",
-                f"{r.share:.0%}",
-                r.sentence,
-                r.metric,
+                str(remark.line or ""),
+                remark.source,
+                remark.kind,
+                f"{remark.cost_ms:.3g} ms",
+                f"{remark.share:.0%}",
+                remark.sentence,
+                remark.metric,
             )
-            for r in self.remarks
+            for remark in self.remarks
         )
         kernel = self.estimate.kernel
         device = self.estimate.device
         seconds = format_seconds(self.estimate.seconds)
-        title = (
-            f"{kernel} on {device}: {seconds} calculated for a grid of"
-            f" {tuple(self.grid)}"
-        )
-        note = (
-            "Costs are calculated one by one, and don't add up."
-            if rows
-            else "Nothing to remark."
-        )
-        headings = (
-            ("line", "source", "kind", "cost", "share", "remark", "metric")
-            if rows
-            else ()
-        )
-        wrong = (
-            "The trace found mistakes, which it prints: mend them first."
-            * self.mistakes
-        )
-        return Table(rows, headings, title, tuple(filter(None, (wrong, note))))
+        grid = tuple(self.grid)
+        title = f"{kernel} on {device}: {seconds} calculated for a grid of {grid}"
+        notes = []
+        if self.mistakes:
+            notes.append("The trace found mistakes, which it prints: mend them first.")
+        if not rows:
+            return Table((), (), title, (*notes, "Nothing to remark."))
+        notes.append("Costs are calculated one by one, and don't add up.")
+        headings = ("line", "source", "kind", "cost", "share", "remark", "metric")
+        return Table(rows, headings, title, tuple(notes))
 
 
 def review(
@@ -196,57 +187,61 @@ def review(
     asks = as_executed(run, requests, asks)
     now = estimate(asks, chip, grid=grid, registers=registers)
     memory = MemoryWaste(run, requests, arrays, asks)
-    found = [*float64_by_accident(run, asks), *memory, *divergence(run, requests, asks)]
-    found += needless_barriers(run, asks)
-    found += [
+    wastes = [
+        *float64_by_accident(run, asks),
+        *memory,
+        *divergence(run, requests, asks),
+        *needless_barriers(run, asks),
         *_few_in_flight(memory.busiest_load(), asks, chip, grid),
         *_capped(run, asks, chip, registers),
     ]
-    once: dict[tuple[str, int, str], Remark] = {}  # x[i] += 1 makes two requests
     hz = chip.boost_hz or math.inf
     costs_s = [
         max(now.seconds - seconds(**waste.changes), waste.least_clocks / hz)
-        for waste in found
+        for waste in wastes
     ]
-    for waste, cost_s in zip(found, costs_s, strict=True):
-        alike = [
-            cost
-            for other, cost in zip(found, costs_s, strict=True)
-            if other.kind == waste.kind
-        ]
-        if (
-            sum(alike) >= WORTH * now.seconds and cost_s >= sum(alike) / len(alike) / 2
-        ) or waste.always:
-            cost = 1e3 * cost_s, cost_s / now.seconds
+    remarks = _remarks(wastes, costs_s, now.seconds)
+    return Review(
+        tuple(sorted(remarks, key=lambda remark: -remark.cost_ms)), now, grid, mistakes
+    )
+
+
+def _remarks(
+    wastes: list[Waste], costs_s: list[float], seconds: float
+) -> Iterable[Remark]:
+    """The remarks that are worth making on a launch that takes so many seconds."""
+    by_kind: dict[str, list[float]] = defaultdict(list)
+    for waste, cost_s in zip(wastes, costs_s, strict=True):
+        by_kind[waste.kind].append(cost_s)
+    once: dict[tuple[str, int, str], Remark] = {}  # x[i] += 1 makes two requests
+    for waste, cost_s in zip(wastes, costs_s, strict=True):
+        total_s = sum(by_kind[waste.kind])
+        mean_s = total_s / len(by_kind[waste.kind])
+        is_dear = total_s >= WORTH * seconds and cost_s >= mean_s / 2
+        if is_dear or waste.always:
             remark = Remark(
                 waste.line,
                 waste.source,
                 waste.kind,
                 waste.sentence,
-                *cost,
-                METRICS[waste.kind],
+                cost_ms=1e3 * cost_s,
+                share=cost_s / seconds,
+                metric=METRICS[waste.kind],
             )
             once.setdefault((waste.kind, waste.line, waste.source), remark)
-    return Review(
-        tuple(sorted(once.values(), key=lambda remark: -remark.cost_ms)),
-        now,
-        grid,
-        mistakes,
-    )
+    return once.values()
 
 
 def _filling(asks: Demands, chip: Device) -> Dim3:
     """The traced grid, repeated along its longest axis until it fills the GPU WAVES
     times.
     """
-    blocks = (
-        WAVES * (chip.sms or 1) * max(rates(chip).max_warps_per_sm // asks.warps, 1)
-    )
-    axis = max(range(3), key=lambda axis: asks.grid[axis])
+    blocks_an_sm = max(rates(chip).max_warps_per_sm // asks.warps, 1)
+    blocks = WAVES * (chip.sms or 1) * blocks_an_sm
+    axis = asks.grid.index(max(asks.grid))
+    repeated = asks.grid[axis] * math.ceil(blocks / math.prod(asks.grid))
     extents = list(asks.grid)
-    extents[axis] = min(
-        extents[axis] * math.ceil(blocks / math.prod(asks.grid)), MAX_GRID[axis]
-    )
+    extents[axis] = min(repeated, MAX_GRID[axis])
     return Dim3(*extents)
 
 
@@ -258,9 +253,8 @@ def _few_in_flight(
     """
     if not asks.global_waits or site is None:
         return
-    needed = (
-        (chip.bandwidth_bytes_per_s or 0.0) * MEMORY_CLOCKS / (chip.boost_hz or 1.0)
-    )
+    bandwidth = chip.bandwidth_bytes_per_s or 0.0
+    needed = bandwidth * MEMORY_CLOCKS / (chip.boost_hz or 1.0)
     needs = {"registers": REGISTERS, "shared_bytes": asks.shared_bytes}
     room = occupancy(asks.threads, **needs, compute_capability=capability(chip))
     blocks = min(room.blocks_per_sm * (chip.sms or 1), math.prod(grid))
@@ -284,33 +278,27 @@ def _capped(
     if room.fraction >= 0.5:
         return
     if "shared memory" in room.limited_by:
-        number, region = max(
-            run.layout.regions.items(), key=lambda pair: pair[1].array.nbytes
-        )
-        named = (
-            site
-            for site in run.sites
-            if re.search(rf"\b{re.escape(region.name)}\b", site.text)
-        )
-        site = (
-            run.sites[number]
-            if run.sites[number].kind == "array"
-            else next(named, run.sites[0])
-        )  # in C++ its first use
+        site = _largest_shared_array(run)
         sentence = (
             f"{asks.shared_bytes:,} bytes of shared memory a block leave"
-            f" {room.fraction:.0%} occupancy."
+            f" {room.fraction:.0%} occupancy. Use a smaller tile."
         )
-        yield Waste(
-            "occupancy",
-            site.line,
-            site.text,
-            f"{sentence} Use a smaller tile.",
-            {"shared_bytes": 0},
-        )
+        changes = {"shared_bytes": 0}
+        yield Waste("occupancy", site.line, site.text, sentence, changes)
     elif "registers" in room.limited_by and registers:
         sentence = (
             f"{registers} registers a thread leave {room.fraction:.0%} occupancy. Keep"
             " fewer values at a time."
         )
         yield Waste("occupancy", 0, "", sentence, {"registers": REGISTERS})
+
+
+def _largest_shared_array(run: Execution) -> Site:
+    """Where the largest shared array is made, or in C++ first used."""
+    regions = run.layout.regions
+    number = max(regions, key=lambda number: regions[number].array.nbytes)
+    if run.sites[number].kind == "array":
+        return run.sites[number]
+    name = re.compile(rf"\b{re.escape(regions[number].name)}\b")
+    uses = [site for site in run.sites if name.search(site.text)]
+    return uses[0] if uses else run.sites[0]

@@ -17,7 +17,14 @@ from kerneltrace.judge.demands import PART_BYTES, WIDEST, Demands
 from kerneltrace.judge.estimate import L2_CLOCKS, SHARED_CLOCKS
 from kerneltrace.judge.races import races
 from kerneltrace.log.event_log import SITES
-from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, in_order, starts
+from kerneltrace.log.events import (
+    LINE_BYTES,
+    SECTOR_BYTES,
+    Access,
+    Events,
+    in_order,
+    starts,
+)
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.grid import WARP
 from kerneltrace.log.program import Site
@@ -33,9 +40,6 @@ REGULAR = 3
 """Distances between neighbouring addresses, above which they are scattered: more than a
 matrix's rows have.
 """
-_LOAD = 1
-_ATOMIC = 3
-_PLAIN = "a plain read and write will do"
 
 
 class Waste(NamedTuple):
@@ -94,19 +98,21 @@ class MemoryWaste:
 
     def busiest_load(self) -> Site | None:
         """The place that makes most requests to load from global memory."""
-        loads = self._requests.site[self._global & (self._kind == _LOAD)]
+        loads = self._requests.site[self._global & (self._kind == Access.LOAD)]
         return self._run.sites[np.bincount(loads).argmax()] if len(loads) else None
 
     def _by_line(self, chosen: Array) -> Iterator[tuple[Site, Array]]:
         """The chosen requests of one kind in one line to one array: a compiler unrolls
         a loop into many places.
         """
-        places: dict[Any, int] = {}
-        of = [
-            places.setdefault((site.function, site.line, site.kind), n)
-            for n, site in enumerate(self._run.sites)
-        ]
-        group = self._arrays.astype("i8") << 16 | np.array(of)[self._requests.site]
+        first_of_line: dict[tuple[str, int, str], int] = {}
+        numbers = np.array(
+            [
+                first_of_line.setdefault((site.function, site.line, site.kind), number)
+                for number, site in enumerate(self._run.sites)
+            ]
+        )  # (sites,)
+        group = self._arrays.astype("i8") << 16 | numbers[self._requests.site]
         for number in np.unique(group[chosen]):
             yield self._run.sites[number & 0xFFFF], chosen & (group == number)
 
@@ -116,16 +122,15 @@ class MemoryWaste:
     def _bank_conflicts(self) -> Iterator[Waste]:
         requests = self._requests
         fewest = np.maximum(-(-requests.lanes * self._size // LINE_BYTES), 1)
-        for site, mask in self._by_line(
-            self._head.shared & (self._kind != _ATOMIC) & (requests.ways > 1)
-        ):
-            passes = (
-                f"{requests.wavefronts[mask].sum():,} passes where"
-                f" {fewest[mask].sum():,} would do"
-            )
+        conflicting = requests.ways > 1
+        chosen = self._head.shared & (self._kind != Access.ATOMIC) & conflicting
+        for site, mask in self._by_line(chosen):
+            ways = requests.ways[mask].max()
+            passes = requests.wavefronts[mask].sum()
             sentence = (
-                f"Up to {requests.ways[mask].max()} words of one bank for a request:"
-                f" {passes}. Pad the rows, or let lanes differ in the last index."
+                f"Up to {ways} words of one bank for a request: {passes:,} passes"
+                f" where {fewest[mask].sum():,} would do. Pad the rows, or let lanes"
+                " differ in the last index."
             )
             yield waste_at(
                 site, "bank conflicts", sentence, passes=self._passes(mask, fewest)
@@ -133,197 +138,198 @@ class MemoryWaste:
 
     def _scattered(self) -> Iterator[Waste]:
         requests = self._requests
-        asks = self._asks
-        begin, end = (
-            self._accesses.lane[requests.first + last]
-            for last in (0, requests.lanes - 1)
-        )
-        side_by_side = np.where(
-            requests.asked < requests.lanes * self._size,
-            0,
-            (np.abs(end - begin) + 1) * self._size,
-        )
-        # lanes may stand aside
-        fewest = np.maximum(
-            -(-np.maximum(requests.asked, side_by_side) // SECTOR_BYTES), 1
-        )
+        fewest = self._fewest_sectors()
         # a misaligned one needs one more
         many = requests.sectors > np.maximum(SCATTERED * fewest, fewest + 1)
         for site, mask in self._by_line(self._global & many):
             is_load = site.kind == "load"
+            array = int(self._arrays[mask][0])
             size = int(self._size[mask].min())
-            same = self._global & ((self._kind == _LOAD) == is_load)
-            excess = float((requests.sectors - fewest)[mask].sum())
-            used = self._used(same & (self._arrays == self._arrays[mask][0]))
+            used = self._used(self._same_kind(is_load) & (self._arrays == array))
             apart = self._apart(mask)
             stride = abs(int(apart[0])) if len(apart) == 1 else 0
-            changes: dict[str, Any] = {
-                "passes": self._passes(
-                    mask, np.maximum(-(-requests.asked // LINE_BYTES), 1)
-                )
-            }
-            number = self._footprint(int(self._arrays[mask][0]), is_load)
-            whole = asks.footprints[number]
             is_vector = (
                 is_load
                 and 0 < stride <= WIDEST
                 and used * stride >= max(2 * size, USED * stride)
             )
-            kept = 1.0 if is_vector else used
-            least = replace(
-                whole,
-                n_bytes=whole.n_bytes * kept,
-                alone=0.0,
-                scattered=whole.scattered and is_vector,
-            )
-            changes["footprints"] = (
-                *asks.footprints[:number],
-                least,
-                *asks.footprints[number + 1 :],
-            )
-            if is_load:
-                changes["load_bytes"] = asks.load_bytes * (
-                    1 - excess / requests.sectors[same].sum()
-                )
-                share = whole.n_bytes / sum(
-                    each.n_bytes for each in asks.footprints if each.is_load
-                )
-                changes["l1_miss_bytes"] = (
-                    asks.l1_miss_bytes * (1 - share) + whole.n_bytes * kept
-                )
-            else:
-                saved = (
-                    PART_BYTES * requests.sectors - SECTOR_BYTES * fewest
-                ) * asks.weights
-                changes["store_bytes"] = max(
-                    asks.store_bytes - float(saved[mask].sum()), 0.0
-                )
-            each = (
+            sectors = (
                 f"{requests.sectors[mask].mean():.3g} sectors a request where"
                 f" {fewest[mask].mean():.3g} would do"
             )
-            where = f"{stride} bytes apart" if stride else "scattered"
-            kind = "uncoalesced"
-            mend = (
-                f"neighbouring lanes are {where}. Let them take neighbouring elements."
-            )
             if is_vector:
                 kind = "narrow loads"
-                mend = (
+                advice = (
                     f"each thread reads neighbours, which one vector of {stride} bytes"
                     " would bring."
+                )
+            else:
+                kind = "uncoalesced"
+                where = f"{stride} bytes apart" if stride else "scattered"
+                advice = (
+                    f"neighbouring lanes are {where}. Let them take neighbouring"
+                    " elements."
                 )
             yield waste_at(
                 site,
                 kind,
-                f"{each}: {mend}",
+                f"{sectors}: {advice}",
                 always=is_vector and used * stride >= 3 * size,
-                **changes,
+                **self._coalesced(mask, fewest, array, is_load, is_vector, used),
             )
 
+    def _same_kind(self, is_load: bool) -> Array:
+        """The loads from global memory, or all other requests to it."""
+        loads = self._kind == Access.LOAD
+        chosen: Array = self._global & (loads if is_load else ~loads)
+        return chosen
+
+    def _fewest_sectors(self) -> Array:
+        """The sectors that each request would need if its lanes stood side by side."""
+        requests = self._requests
+        first_lane = self._accesses.lane[requests.first]
+        last_lane = self._accesses.lane[requests.first + requests.lanes - 1]
+        # lanes may stand aside
+        side_by_side = (np.abs(last_lane - first_lane) + 1) * self._size
+        shared = requests.n_bytes < requests.lanes * self._size
+        needed = np.maximum(requests.n_bytes, np.where(shared, 0, side_by_side))
+        sectors: Array = np.maximum(-(-needed // SECTOR_BYTES), 1)
+        return sectors
+
+    def _coalesced(
+        self,
+        mask: Array,
+        fewest: Array,
+        array: int,
+        is_load: bool,
+        is_vector: bool,
+        used: float,
+    ) -> dict[str, Any]:
+        """The demands that change if the requests in `mask` needed only the `fewest`
+        sectors, of which `used` is the part that their block asks for.
+        """
+        requests = self._requests
+        asks = self._asks
+        fewest_lines = np.maximum(-(-requests.n_bytes // LINE_BYTES), 1)
+        changes: dict[str, Any] = {"passes": self._passes(mask, fewest_lines)}
+        number = self._footprint(array, is_load)
+        whole = asks.footprints[number]
+        kept_bytes = whole.n_bytes * (1.0 if is_vector else used)
+        smaller = replace(
+            whole,
+            n_bytes=kept_bytes,
+            alone=0.0,
+            scattered=whole.scattered and is_vector,
+        )
+        others = asks.footprints
+        changes["footprints"] = (*others[:number], smaller, *others[number + 1 :])
+        if is_load:
+            excess = float((requests.sectors - fewest)[mask].sum())
+            sectors = requests.sectors[self._same_kind(is_load)].sum()
+            changes["load_bytes"] = asks.load_bytes * (1 - excess / sectors)
+            loaded = sum(part.n_bytes for part in asks.footprints if part.is_load)
+            share = whole.n_bytes / loaded
+            changes["l1_miss_bytes"] = asks.l1_miss_bytes * (1 - share) + kept_bytes
+        else:
+            excess_bytes = PART_BYTES * requests.sectors - SECTOR_BYTES * fewest
+            saved = float((excess_bytes * asks.weights)[mask].sum())
+            changes["store_bytes"] = max(asks.store_bytes - saved, 0.0)
+        return changes
+
     def _footprint(self, array: int, is_load: bool) -> int:
-        pairs = zip(
-            self._arrays[~self._head.shared].tolist(),
-            (self._kind == _LOAD)[~self._head.shared],
-            strict=True,
-        )
-        return sorted({(name, bool(load)) for name, load in pairs}).index(
-            (array, is_load)
-        )
+        """The place of an array's loads, or of its stores, in the footprints of
+        Demands.
+        """
+        outer = ~self._head.shared
+        loads = self._kind[outer] == Access.LOAD
+        arrays = zip(self._arrays[outer].tolist(), loads.tolist(), strict=True)
+        return sorted(set(arrays)).index((array, is_load))
 
     def _used(self, mask: Array) -> float:
         """The part of the sectors of some requests that its block asks for in any of
         them.
         """
-        mine = self._accesses.only(np.repeat(mask, self._requests.lanes))
-        address = mine.address
-        block = mine.block.astype("i8") << 40
-        asked = len(np.unique(block + address)) * int(mine.size.min())
-        return min(
-            asked / (SECTOR_BYTES * len(np.unique(block + address // SECTOR_BYTES))),
-            1.0,
-        )
+        accesses = self._accesses.only(np.repeat(mask, self._requests.lanes))
+        address = accesses.address
+        block = accesses.block.astype("i8") << 40
+        n_bytes = len(np.unique(block + address)) * int(accesses.size.min())
+        sectors = len(np.unique(block + address // SECTOR_BYTES))
+        return min(n_bytes / (SECTOR_BYTES * sectors), 1.0)
 
     def _apart(self, mask: Array) -> Array:
         """The distances in bytes between neighbouring lanes of the first request."""
         first = int(np.flatnonzero(mask)[0])
         begin = self._requests.first[first]
-        return np.unique(
-            np.diff(self._accesses.address[begin : begin + self._requests.lanes[first]])
-        )
+        end = begin + self._requests.lanes[first]
+        return np.unique(np.diff(self._accesses.address[begin:end]))
 
     def _contended(self) -> Iterator[Waste]:
         requests = self._requests
-        for site, mask in self._by_line(self._kind == _ATOMIC):
-            collided = int(requests.collisions[mask].sum())
+        for site, mask in self._by_line(self._kind == Access.ATOMIC):
+            collisions = int(requests.collisions[mask].sum())
             lanes = int(requests.lanes[mask].sum())
+            if 2 * collisions < lanes:
+                continue
             most = int(requests.rounds[mask].max())
+            one_pass = np.ones(len(mask), int)
             changes: dict[str, Any] = {
-                "passes": self._passes(
-                    mask & self._head.shared, np.ones(len(mask), int)
-                )
+                "passes": self._passes(mask & self._head.shared, one_pass)
             }
-            region = self._run.region_of(int(self._head.address[mask][0]))[0]
-            # No compiler adds floats within a warp; what atomics on memory of one block
-            # take, no estimate knows.
-            always = (
-                bool(self._global[mask].any())
-                and region is not None
-                and region.array.dtype.kind == "f"
-            )
-            if self._global[mask].any():
+            region, _ = self._run.region_of(int(self._head.address[mask][0]))
+            is_float = region is not None and region.array.dtype.kind == "f"
+            is_global = bool(self._global[mask].any())
+            if is_global:
                 changes["hottest"] = self._asks.hottest / most
             sentence = (
-                f"{collided:,} of {lanes:,} atomics find another lane of their warp at"
-                f" their address, up to {most} of one. Let the lanes add up by shuffles"
-                " or in copies of their own, and one of them change the address."
+                f"{collisions:,} of {lanes:,} atomics find another lane of their warp"
+                f" at their address, up to {most} of one. Let the lanes add up by"
+                " shuffles or in copies of their own, and one of them change the"
+                " address."
             )
-            if 2 * collided >= lanes:
-                yield waste_at(site, "atomics", sentence, always=always, **changes)
+            # No compiler adds floats within a warp; what atomics on memory of one block
+            # take, no estimate knows.
+            always = is_global and is_float
+            yield waste_at(site, "atomics", sentence, always=always, **changes)
 
     def _needless_atomics(self) -> Iterator[Waste]:
         asks = self._asks
-        for site, mask in self._by_line(self._kind == _ATOMIC):
-            if site.used:
+        for site, mask in self._by_line(self._kind == Access.ATOMIC):
+            atomics = self._accesses.only(np.repeat(mask, self._requests.lanes))
+            if site.used or not self._is_private(atomics):
                 continue
-            mine = self._accesses.only(np.repeat(mask, self._requests.lanes))
-            every = self._accesses.only(np.isin(self._accesses.memory, mine.memory))
-            order = in_order(
-                every.memory - int(every.memory.min()), np.zeros(len(every), "i8")
-            )
-            memory = every.memory[order]
-            thread = every.thread[order]
-            first = starts(memory)
-            alone = (
-                np.maximum.reduceat(thread, first) == np.minimum.reduceat(thread, first)
-            ).all()
+            addresses = np.unique(atomics.memory)
+            distances = max(len(np.unique(np.diff(addresses))), len(self._apart(mask)))
             # What indices read from memory scatter may meet elsewhere in other data.
-            regular = (
-                max(len(np.unique(np.diff(memory[first]))), len(self._apart(mask)))
-                <= REGULAR
+            if distances > REGULAR or len(addresses) <= WARP:
+                continue
+            # a register adds up what goes to one address
+            once = len(addresses) / len(atomics)
+            is_shared = self._head.shared[mask][0]
+            two_passes = np.full(len(mask), 2)
+            yield waste_at(
+                site,
+                "atomics",
+                f"{len(addresses):,} addresses, and none is another thread's too: a"
+                " plain read and write will do.",
+                always=True,
+                least_clocks=SHARED_CLOCKS if is_shared else L2_CLOCKS,
+                weights=np.where(mask, asks.weights * once, asks.weights),
+                passes=self._passes(mask & self._head.shared, two_passes),
             )
-            if (
-                alone
-                and len(np.unique(mine.thread)) > WARP
-                and len(first) > WARP
-                and regular
-            ):
-                # a register adds up what goes to one address
-                once = len(np.unique(mine.memory)) / len(mine)
-                yield waste_at(
-                    site,
-                    "atomics",
-                    f"{len(first):,} addresses, and none is another thread's too:"
-                    f" {_PLAIN}.",
-                    always=True,
-                    least_clocks=(
-                        SHARED_CLOCKS if self._head.shared[mask][0] else L2_CLOCKS
-                    ),
-                    weights=np.where(mask, asks.weights * once, asks.weights),
-                    passes=self._passes(
-                        mask & self._head.shared, np.full(len(mask), 2)
-                    ),
-                )
+
+    def _is_private(self, atomics: Events) -> bool:
+        """Whether atomics of more than a warp's threads change addresses that only one
+        thread each accesses.
+        """
+        if len(np.unique(atomics.thread)) <= WARP:
+            return False
+        there = self._accesses.only(np.isin(self._accesses.memory, atomics.memory))
+        memory = there.memory
+        order = in_order(memory - int(memory.min()), np.zeros(len(there), "i8"))
+        first = starts(memory[order])
+        thread = there.thread[order]
+        largest = np.maximum.reduceat(thread, first)  # (addresses,)
+        return bool((largest == np.minimum.reduceat(thread, first)).all())
 
 
 def float64_by_accident(run: Execution, asks: Demands) -> Iterator[Waste]:
@@ -331,23 +337,18 @@ def float64_by_accident(run: Execution, asks: Demands) -> Iterator[Waste]:
     and that doesn't name the type.
     """
     program = run.program
-    kinds = {
-        region.array.dtype for region in run.regions if region.array.dtype.kind in "fc"
-    }
-    if (
-        not program.float64
-        or not kinds
-        or kinds & {np.dtype("f8"), np.dtype("c16")}
-        or program.names_float64
-    ):
+    if not program.float64 or program.names_float64:
+        return
+    dtypes = {region.array.dtype for region in run.regions}
+    floats = {dtype for dtype in dtypes if dtype.kind in "fc"}
+    if not floats or floats & {np.dtype("f8"), np.dtype("c16")}:
         return
     line, source = min(program.float64.items())
     more = sorted(set(program.float64) - {line})
-    others = (
-        f" The same in line{'s' * (len(more) > 1)} {', '.join(map(str, more))}."
-        if more
-        else ""
-    )
+    others = ""
+    if more:
+        lines = "line" if len(more) == 1 else "lines"
+        others = f" The same in {lines} {', '.join(map(str, more))}."
     sentence = (
         "It is computed in float64: a number such as 0.5 is a float64 for numba and a"
         " double in C++, and float32 with it gives float64, in numba with an integer"
@@ -362,61 +363,72 @@ def needless_barriers(run: Execution, asks: Demands) -> Iterator[Waste]:
     Those in loops that went round once, and of blocks half of whose threads access no
     memory, are not judged.
     """
-    opened = run.log.opened_by
-    log = run.accesses.log
     threads = len(np.unique(run.accesses.thread))
     if 2 * threads < run.settings.block_size * math.prod(run.settings.grid):
         return
-    loops = {key: _loops(run, key) for _, key in opened.values()}
+    opened = run.log.opened_by
     # with the phases that begin there: a compiler unrolls loops
     lines: dict[tuple[str, int], list[int]] = {}
     for phase, (_, key) in sorted(opened.items()):
         site = run.sites[key % SITES]
         lines.setdefault((site.function, site.line), []).append(phase)
-    block_of = dict(
-        zip(log.phases.tolist(), (log.threads // log.block_size).tolist(), strict=True)
-    )
-    turns = Counter(
-        (key % SITES, loop, block_of.get(phase))
-        for phase, (_, key) in opened.items()
-        for loop, _ in loops[key]
-    )
-    once = {number for (number, *_), n in turns.items() if n == 1}
-    for mine in lines.values():
-        numbers = {opened[phase][1] % SITES for phase in mine}
+    once = _in_loops_of_one_turn(run)
+    for phases in lines.values():
+        numbers = {opened[phase][1] % SITES for phase in phases}
         site = run.sites[min(numbers)]
         if site.call != "syncthreads" or numbers & once:
             continue
-        joined = np.arange(
-            max(int(log.phases.max()), *mine) + 1, dtype=log.phases.dtype
-        )
-        for phase in mine:
-            joined[phase] = joined[opened[phase][0]]
-        without = replace(log, phases=joined[log.phases])
-        accesses, events = (
-            replace(some, log=without) for some in (run.accesses, run.events)
-        )
-        if not races(accesses, lambda events=events: events, run.sites):  # type: ignore[misc]
-            share = len(mine) / len(opened) * asks.barriers
-            sentence = (
+        if not _races_without(run, phases):
+            share = len(phases) / len(opened) * asks.barriers
+            yield waste_at(
+                site,
+                "barrier",
                 "No thread reads or writes after it what another thread wrote or read"
-                " before it."
+                " before it.",
+                always=True,
+                barriers=asks.barriers - share,
+                near_waits=asks.near_waits - share,
             )
-            less = {
-                "barriers": asks.barriers - share,
-                "near_waits": asks.near_waits - share,
-            }
-            yield waste_at(site, "barrier", sentence, always=True, **less)
 
 
-def _loops(run: Execution, key: int) -> list[tuple[int, int]]:
-    """The loops around a place, innermost first: their keys and the context of the
-    turn.
+def _races_without(run: Execution, phases: list[int]) -> bool:
+    """Whether accesses of the run would conflict if these phases were parts of those
+    before.
     """
-    found = []
-    owners = run.log.contexts_by_key.items()
+    log = run.accesses.log
+    last = max(int(log.phases.max()), *phases)
+    joined = np.arange(last + 1, dtype=log.phases.dtype)  # (phases,)
+    for phase in phases:
+        before, _ = run.log.opened_by[phase]
+        joined[phase] = joined[before]
+    without = replace(log, phases=joined[log.phases])
+    accesses = replace(run.accesses, log=without)
+    events = replace(run.events, log=without)
+    return bool(races(accesses, lambda: events, run.sites))
+
+
+def _in_loops_of_one_turn(run: Execution) -> set[int]:
+    """The sites of barriers that a block came to only once in a loop."""
+    log = run.accesses.log
+    blocks = (log.threads // log.block_size).tolist()
+    block_of = dict(zip(log.phases.tolist(), blocks, strict=True))
+    owners = {
+        context: key
+        for key, contexts in run.log.contexts_by_key.items()
+        for context in contexts
+    }
+    turns = Counter[tuple[int, int, int | None]]()
+    for phase, (_, key) in run.log.opened_by.items():
+        for loop in _loops(run, owners, key):
+            turns[key % SITES, loop, block_of.get(phase)] += 1
+    return {site for (site, *_), n in turns.items() if n == 1}
+
+
+def _loops(run: Execution, owners: dict[int, int], key: int) -> Iterator[int]:
+    """The keys of the loops around a place, innermost first, by the `owners` of
+    contexts: the keys of the loops and calls that have them.
+    """
     while context := key // SITES * SITES:
-        key = next((owner for owner, contexts in owners if context in contexts), 0)
+        key = owners.get(context, 0)
         if run.sites[key % SITES].kind in ("for", "while"):
-            found.append((key, context))
-    return found
+            yield key

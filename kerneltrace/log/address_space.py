@@ -69,22 +69,24 @@ class Region:
         """For each address the flat number (C order) of the element it lies in, -1 for
         none.
         """
+        if not self.array.size:
+            return np.full(len(addresses), -1)
         shape = self.array.shape
         strides = self.array.strides
         rest = addresses - self.span[0]
-        found = np.zeros(len(addresses), "i8")
-        inside = rest >= 0 if self.array.size else np.zeros(len(addresses), bool)
+        number = np.zeros(len(addresses), "i8")
+        inside = rest >= 0
         # Peel off the axes from the largest stride to the smallest, whatever their
         # order and direction.
         several = [axis for axis, n in enumerate(shape) if n > 1 and strides[axis]]
         for axis in sorted(several, key=lambda axis: -abs(strides[axis])):
-            at = rest // abs(strides[axis])
-            rest = rest - at * abs(strides[axis])
+            stride = abs(strides[axis])
+            at = rest // stride
+            rest = rest - at * stride
             inside &= at < shape[axis]
-            found += (at if strides[axis] > 0 else shape[axis] - 1 - at) * math.prod(
-                shape[axis + 1 :]
-            )
-        numbers: Array = np.where(inside & (rest < self.array.itemsize), found, -1)
+            index = at if strides[axis] > 0 else shape[axis] - 1 - at
+            number += index * math.prod(shape[axis + 1 :])
+        numbers: Array = np.where(inside & (rest < self.array.itemsize), number, -1)
         return numbers
 
 
@@ -187,27 +189,22 @@ class _FirstWrites:
         strides = traced.array.strides
 
         def address(index: Any) -> Any:
-            return traced.base + sum(
-                map(
-                    operator.mul,
-                    index if isinstance(index, tuple) else (index,),
-                    strides,
-                )
-            )
+            parts = index if isinstance(index, tuple) else (index,)
+            return traced.base + sum(map(operator.mul, parts, strides))
 
-        def loaded(index: Any, key: int) -> Any:
+        def load(index: Any, key: int) -> Any:
             value = ld(index, key)
             if blank and not isinstance(value, TracedArray) and address(index) in blank:
                 self._report(traced, index, key)
             return value
 
-        def stored(index: Any, value: Any, key: int) -> None:
+        def store(index: Any, value: Any, key: int) -> None:
             st(index, value, key)
             # a slice was stored element by element
             with contextlib.suppress(TypeError):
                 blank.discard(address(index))
 
-        return loaded, stored
+        return load, store
 
 
 class SharedLayout:
@@ -228,9 +225,8 @@ class SharedLayout:
         if site not in self.regions:
             self.regions[site] = Region(name, "shared", self._next, array)
             self._next += -(-max(array.nbytes, 1) // ALIGNMENT) * ALIGNMENT
-            self.static_bytes = (
-                -(-self.static_bytes // array.itemsize) * array.itemsize + array.nbytes
-            )
+            start = -(-self.static_bytes // array.itemsize) * array.itemsize
+            self.static_bytes = start + array.nbytes
             if self.static_bytes > MAX_STATIC_SHARED:
                 raise KernelError(
                     f"{name} brings a block's shared memory to {self.static_bytes:,}"
@@ -249,7 +245,7 @@ class SharedMemory:
     def __init__(self, layout: SharedLayout, space: AddressSpace) -> None:
         self._layout = layout
         self._space = space
-        self._made: dict[int, TracedArray] = {}
+        self._arrays: dict[int, TracedArray] = {}
         self._dynamic: Array | None = None
 
     def array(
@@ -258,30 +254,29 @@ class SharedMemory:
         """The array allocated at `site`: made by the first thread that comes, shared
         with the others.
         """
-        if site not in self._made:
-            self._made[site] = self._new(site, name, shape, dtype)
-        return self._made[site]
+        if site not in self._arrays:
+            self._arrays[site] = self._new(site, name, shape, dtype)
+        return self._arrays[site]
 
     def _new(
         self, site: int, name: str, shape: Any, dtype: np.dtype[Any]
     ) -> TracedArray:
-        if shape in (0, (0,)):
-            if not self._layout.dynamic_bytes:
-                raise KernelError(
-                    f"{name} is dynamic shared memory (its shape is 0), but the launch"
-                    " gives none: pass shared_bytes."
-                )
-            if self._dynamic is None:
-                self._dynamic = blank(self._layout.dynamic_bytes, np.dtype("u1"))
-            array = self._dynamic[
-                : self._dynamic.nbytes // dtype.itemsize * dtype.itemsize
-            ].view(dtype)
-            self._layout.regions.setdefault(
-                site, Region(name, "shared", DYNAMIC_SHARED, array)
+        if shape not in (0, (0,)):
+            array = blank(shape, dtype)
+            base = self._layout.address(site, name, array)
+            return self._space.shared(array, base, name)
+        if not self._layout.dynamic_bytes:
+            raise KernelError(
+                f"{name} is dynamic shared memory (its shape is 0), but the launch"
+                " gives none: pass shared_bytes."
             )
-            return self._space.shared(array, DYNAMIC_SHARED, name)
-        array = blank(shape, dtype)
-        return self._space.shared(array, self._layout.address(site, name, array), name)
+        if self._dynamic is None:
+            self._dynamic = blank(self._layout.dynamic_bytes, np.dtype("u1"))
+        whole_items = self._dynamic.nbytes // dtype.itemsize * dtype.itemsize
+        array = self._dynamic[:whole_items].view(dtype)
+        region = Region(name, "shared", DYNAMIC_SHARED, array)
+        self._layout.regions.setdefault(site, region)
+        return self._space.shared(array, DYNAMIC_SHARED, name)
 
 
 def blank(shape: Any, dtype: np.dtype[Any]) -> Array:
@@ -291,6 +286,6 @@ def blank(shape: Any, dtype: np.dtype[Any]) -> Array:
     array = np.empty(shape, dtype)
     if dtype.kind in "fc":
         array.fill(np.nan)
-    else:
-        array.view("u1").fill(0xCD) if array.ndim and array.size else None
+    elif array.ndim and array.size:
+        array.view("u1").fill(0xCD)
     return array

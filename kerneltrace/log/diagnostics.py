@@ -56,27 +56,25 @@ class Diagnostics:
         """Report an access out of bounds, which is not performed; a read gives NaN, or
         0 for integers.
         """
+        name = traced.name
         shape = traced.array.shape
-        size = (
-            f"{shape[0]} elements, 0 to {shape[0] - 1}"
-            if len(shape) == 1
-            else f"the shape {tuple(shape)}"
-        )
-        size = size if traced.array.size else "no elements"
-        negative = any(
-            part < 0 for part in (index if isinstance(index, tuple) else (index,))
-        )
-        after = (
-            " A negative index counts from the end in numba and reads before the array"
-            " in CUDA C++." * negative
-        )
+        if not traced.array.size:
+            size = "no elements"
+        elif len(shape) == 1:
+            size = f"{shape[0]} elements, 0 to {shape[0] - 1}"
+        else:
+            size = f"the shape {tuple(shape)}"
         verb = "writes to" if writing else "reads"
-        words = (
-            f"{self._here()} {verb} {traced.name}[{_in_brackets(index)}], but"
-            f" {traced.name} has {size}.{after}"
-        )
-        self.add("outside", self.line_of(key), words, array=traced.name)
-        return traced.array.dtype.type("nan" if traced.array.dtype.kind in "fc" else 0)
+        element = f"{name}[{_in_brackets(index)}]"
+        words = f"{self._here()} {verb} {element}, but {name} has {size}."
+        if any(part < 0 for part in _parts(index)):
+            words += (
+                " A negative index counts from the end in numba and reads before the"
+                " array in CUDA C++."
+            )
+        self.add("outside", self.line_of(key), words, array=name)
+        dtype = traced.array.dtype
+        return dtype.type("nan" if dtype.kind in "fc" else 0)
 
     def absent_lane(self, key: int, lane: int) -> None:
         """Report a shuffle that reads from a lane which does not take part."""
@@ -104,7 +102,9 @@ class Diagnostics:
         return self.where(self.current_thread())
 
 
+def _parts(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
+
+
 def _in_brackets(index: Any) -> str:
-    return ", ".join(
-        str(part) for part in (index if isinstance(index, tuple) else (index,))
-    )
+    return ", ".join(map(str, _parts(index)))

@@ -62,8 +62,9 @@ class EventLog:
         self.warp_epochs = array("i")
         # of stretches: a block enters a new phase when it starts and at each barrier
         self.phases = array("i")
-        # those of warps, of blocks, and of some lanes of a warp
-        self.shuffles = self.barriers = self.partial_syncs = 0
+        self.shuffles = 0  # of warps
+        self.barriers = 0  # of blocks
+        self.partial_syncs = 0  # of some lanes of a warp
         self.max_events = max_events
         self.max_steps = max_steps
         self.contexts_by_key: dict[int, list[int]] = {}
@@ -74,7 +75,8 @@ class EventLog:
         """For each phase that a barrier began, the phase of its block before, and the
         barrier's key.
         """
-        self.fresh = self._phase = 0  # the largest context so far, the newest phase
+        self.fresh = 0  # the largest context so far
+        self._phase = 0  # the newest one
 
     def current_thread(self) -> int:
         """The thread that runs now, counted over the whole grid."""
@@ -114,7 +116,7 @@ class EventLog:
             if len(ids) < n:
                 self._grow_to(ids, n)
             return zip(ids, over, strict=False)
-        return zip(chain(ids, self._grower(key, ids, pauses=False)), over, strict=False)
+        return zip(self.contexts(key), over, strict=False)
 
     def contexts(self, key: int) -> Iterator[int]:
         """Contexts of the turns of a loop, endless."""
@@ -141,8 +143,9 @@ class EventLog:
         self.warp_epochs.frombytes(bytes(4 * len(begin)))
         for number in range(int(phases.max(initial=-1)) + 1):
             self._phase += 1
-            if inside := number % (len(barriers) + 1):
-                self.opened_by[self._phase] = self._phase - 1, barriers[inside - 1]
+            of_block = number % (len(barriers) + 1)
+            if of_block:
+                self.opened_by[self._phase] = self._phase - 1, barriers[of_block - 1]
 
     def steps(self, key: int) -> Iterator[int]:
         """Contexts of a `while` loop, endless; now and then a 0, for a pause in which

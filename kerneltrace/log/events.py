@@ -8,6 +8,7 @@ barriers.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import IntEnum
 
 import numpy as np
 
@@ -17,7 +18,18 @@ from kerneltrace.log.grid import WARP
 from kerneltrace.log.program import Site
 from kerneltrace.log.traced_memory import Array
 
-KINDS = ("load", "store", "atomic")
+
+class Access(IntEnum):
+    """How an event accesses memory, as LogColumns has it for each site."""
+
+    NONE = 0
+    LOAD = 1
+    STORE = 2
+    ATOMIC = 3
+
+
+KINDS = {"load": Access.LOAD, "store": Access.STORE, "atomic": Access.ATOMIC}
+"""By the kinds of sites that access memory."""
 SECTOR_BYTES = 32
 LINE_BYTES = 128
 """A GPU moves memory in sectors of 32 bytes, four of which share a line of its caches
@@ -44,7 +56,7 @@ class LogColumns:
     """A number for each stretch of a block between two barriers, rising with time."""
     warp_epochs: Array
     kinds: Array
-    """For each site: 0 for no access, 1 load, 2 store, 3 atomic."""
+    """An Access for each site."""
     block_size: int
 
 
@@ -71,26 +83,17 @@ class Events:
         threads = np.frombuffer(event_log.threads, "i4")[: len(starts)]
         epochs = np.frombuffer(event_log.warp_epochs, "i4")[: len(starts)]
         phases = np.frombuffer(event_log.phases, "i4")[: len(starts)]
-        kinds = np.array(
-            [KINDS.index(site.kind) + 1 if site.kind in KINDS else 0 for site in sites],
-            "i1",
-        )
+        kinds = np.array([KINDS.get(site.kind, Access.NONE) for site in sites], "i1")
         first = np.ones(len(words), bool)
         first[np.flatnonzero(words >= 0)[1::2]] = False  # the second word of an event
         at = np.flatnonzero(first).astype("i4" if len(words) < 2**31 else "i8")
-        stretch = np.repeat(
-            np.arange(len(starts), dtype="i4"),
-            np.diff(np.searchsorted(at, np.append(starts, len(words)))),
-        )
-        warps = (
-            threads // block_size * -(-block_size // WARP)
-            + threads % block_size // WARP
-        )
-        return cls(
-            LogColumns(words, threads, warps, phases, epochs, kinds, block_size),
-            at,
-            stretch,
-        )
+        bounds = np.searchsorted(at, np.append(starts, len(words)))
+        stretch = np.repeat(np.arange(len(starts), dtype="i4"), np.diff(bounds))
+        warps_a_block = -(-block_size // WARP)
+        block, in_block = np.divmod(threads, block_size)
+        warps = block * warps_a_block + in_block // WARP
+        log = LogColumns(words, threads, warps, phases, epochs, kinds, block_size)
+        return cls(log, at, stretch)
 
     def only(self, mask: Array | slice) -> Events:
         """The events that a boolean mask, an array of numbers, or a slice selects."""
@@ -104,22 +107,27 @@ class Events:
         smallest access to it.
         """
         size = self.size
-        items = min((region.array.itemsize for region in regions), default=1)
-        if not len(size) or size.min() == size.max() <= items:
+        if not len(size):
+            return self
+        smallest_item = min((region.array.itemsize for region in regions), default=1)
+        if size.min() == size.max() and size.max() <= smallest_item:
             return self
         address = self.address
         piece = size.copy()
         for region in regions:
             low, high = region.span
-            mine = (address >= low) & (address < high)
-            piece[mine] = min(size[mine].min(initial=1 << 7), region.array.itemsize)
+            inside = (address >= low) & (address < high)
+            piece[inside] = min(size[inside].min(initial=1 << 7), region.array.itemsize)
         times = size // piece
         if times.max() == 1:
             return self
-        of = np.repeat(np.arange(len(size)), times)
-        number = np.arange(len(of)) - np.repeat(times.cumsum() - times, times)
+        access = np.repeat(np.arange(len(size)), times)  # (pieces,)
+        number = np.arange(len(access)) - np.repeat(times.cumsum() - times, times)
         return replace(
-            self, at=self.at[of], stretch=self.stretch[of], offset=number * piece[of]
+            self,
+            at=self.at[access],
+            stretch=self.stretch[access],
+            offset=number * piece[access],
         )
 
     def reaching(self, region: Region) -> tuple[Events, Array]:
@@ -138,7 +146,8 @@ class Events:
     def key(self) -> Array:
         """Site and context."""
         word = self.log.words[self.at]
-        return np.where(word < 0, -word >> 1, word) if (word < 0).any() else word
+        is_branch = word < 0
+        return np.where(is_branch, -word >> 1, word) if is_branch.any() else word
 
     site = property(
         lambda self: (self.key & SITES - 1).astype("i2"),
@@ -148,20 +157,18 @@ class Events:
     @property
     def value(self) -> Array:
         """The second word; for a branch 1 (taken) or 0."""
-        word = self.log.words[self.at]
-        return np.where(
-            word < 0,
-            -word & 1,
-            self.log.words[np.minimum(self.at + 1, len(self.log.words) - 1)],
-        )
+        words = self.log.words
+        word = words[self.at]
+        next_word = words[np.minimum(self.at + 1, len(words) - 1)]
+        return np.where(word < 0, -word & 1, next_word)
 
     @property
     def place(self) -> Array:
         """Eight times the address of an access, plus the base-2
         logarithm of its size.
         """
-        found = self.log.words[self.at + 1]
-        return found if self.offset is None else found + 8 * self.offset
+        place = self.log.words[self.at + 1]
+        return place if self.offset is None else place + 8 * self.offset
 
     address = property(
         lambda self: self.place >> 3, doc="Address of an access, in bytes."
@@ -209,10 +216,11 @@ class Events:
         ),
     )
     write = property(
-        lambda self: self.log.kinds[self.site] > 1, doc="Whether an access writes."
+        lambda self: self.log.kinds[self.site] > Access.LOAD,
+        doc="Whether an access writes.",
     )
     atomic = property(
-        lambda self: self.log.kinds[self.site] == 1 + KINDS.index("atomic"),
+        lambda self: self.log.kinds[self.site] == Access.ATOMIC,
         doc="Whether an access is atomic.",
     )
     shared = property(
@@ -235,11 +243,12 @@ def in_order(major: Array, minor: Array) -> Array:
     word: NumPy sorts numbers with the vector instructions of the CPU, and indices
     without.
     """
-    low, high = (int(column.max(initial=0)).bit_length() for column in (minor, major))
+    major_bits = int(major.max(initial=0)).bit_length()
+    minor_bits = int(minor.max(initial=0)).bit_length()
     shift = len(major).bit_length()
-    if high + low + shift > 63:
+    if major_bits + minor_bits + shift > 63:
         return np.lexsort((minor, major))
-    words = (major.astype("i8") << low | minor) << shift
+    words = (major.astype("i8") << minor_bits | minor) << shift
     words |= np.arange(len(words))
     words.sort()
     words &= (1 << shift) - 1
@@ -258,6 +267,6 @@ def starts(*columns: Array) -> Array:
 def largest(keys: Array, values: Array) -> Array:
     """The largest of the positive values of each distinct key, in the keys' order."""
     distinct, key = np.unique(keys, return_inverse=True)
-    found = np.zeros(len(distinct))
-    np.maximum.at(found, key, values)
-    return found
+    most = np.zeros(len(distinct))
+    np.maximum.at(most, key, values)
+    return most

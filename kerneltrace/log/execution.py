@@ -14,7 +14,7 @@ import numpy as np
 from kerneltrace.log.address_space import AddressSpace, Region, SharedLayout
 from kerneltrace.log.diagnostics import Diagnostics
 from kerneltrace.log.event_log import EventLog
-from kerneltrace.log.events import Events
+from kerneltrace.log.events import Access, Events
 from kerneltrace.log.grid import Dim3, place, place_name
 from kerneltrace.log.program import Program, Site
 
@@ -46,12 +46,11 @@ class LaunchSettings:
         block (0, 1)`.
         """
         block, inside = divmod(thread, self.block_size)
-        own = f"thread {place_name(place(inside, self.block), self.block)}"
-        return (
-            own
-            if math.prod(self.grid) == 1
-            else f"{own} of block {place_name(place(block, self.grid), self.grid)}"
-        )
+        thread_name = place_name(place(inside, self.block), self.block)
+        if math.prod(self.grid) == 1:
+            return f"thread {thread_name}"
+        block_name = place_name(place(block, self.grid), self.grid)
+        return f"thread {thread_name} of block {block_name}"
 
 
 @dataclass(frozen=True)
@@ -84,11 +83,12 @@ class Execution:
 
     @cached_property
     def _parts(self) -> tuple[Events, Events, Events]:
+        """Accesses but for issued copies, other events, and all accesses."""
         events = self.events
-        issued = np.array([site.call == "issue" for site in self.sites])
-        accessing = events.log.kinds[events.site] > 0
+        is_issue = np.array([site.call == "issue" for site in self.sites])
+        accessing = events.log.kinds[events.site] != Access.NONE
         return (
-            events.only(accessing & ~issued[events.site]),
+            events.only(accessing & ~is_issue[events.site]),
             events.only(~accessing),
             events.only(accessing),
         )

@@ -46,25 +46,25 @@ MAX_GRID = Dim3(2**31 - 1, 65535, 65535)
 """CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"."""
 
 
-def as_dim3(name: str, given: Any, largest: Dim3) -> Dim3:
+def as_dim3(name: str, value: Any, largest: Dim3) -> Dim3:
     """A grid or block, given as an integer or a tuple of up to three, as a Dim3;
     KernelError for anything else.
     """
-    parts = tuple(given) if isinstance(given, tuple | list) else (given,)
+    parts = tuple(value) if isinstance(value, tuple | list) else (value,)
     if not 1 <= len(parts) <= 3 or not all(is_whole(part) for part in parts):
         raise KernelError(
             f"Expected {name} to be a whole number or a tuple of up to three, got"
-            f" {brief_repr(given)}."
+            f" {brief_repr(value)}."
         )
     full = Dim3(*(int(part) for part in (*parts, 1, 1)[:3]))
     for part, limit, axis in zip(full, largest, "xyz", strict=True):
         if not 1 <= part <= limit:
-            hint = (
-                " Nothing would run; is the number of blocks rounded down? Use -(-n //"
-                " block)."
-                if part == 0
-                else ""
-            )
+            hint = ""
+            if part == 0:
+                hint = (
+                    " Nothing would run; is the number of blocks rounded down? Use"
+                    " -(-n // block)."
+                )
             raise KernelError(
                 f"Expected {name}.{axis} to be 1 to {limit:,}, got {part:,}.{hint}"
             )

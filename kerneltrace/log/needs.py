@@ -15,10 +15,10 @@ turn before.
 
 def chained(target: Hashable, needs: Needs) -> bool:
     """Whether a target needs itself, by way of others too."""
-    found: set[Hashable] = set()
-    left = [target]
-    while left:
-        new = needs[left.pop()] - found
-        found |= new
-        left += new
-    return target in found
+    needed: set[Hashable] = set()
+    open_targets = [target]
+    while open_targets:
+        new = needs[open_targets.pop()] - needed
+        needed |= new
+        open_targets += new
+    return target in needed

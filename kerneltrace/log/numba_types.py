@@ -50,17 +50,17 @@ class IntegerType:
         return int(wrapped(int(value), self.dtype))
 
 
-def as_dtype(given: Any) -> np.dtype[Any]:
+def as_dtype(kind: Any) -> np.dtype[Any]:
     """The NumPy type that a kernel names by a numba type, a NumPy type, or an
     IntegerType.
     """
-    if isinstance(given, IntegerType):
-        return given.dtype
-    if type(given).__module__.startswith("numba"):
+    if isinstance(kind, IntegerType):
+        return kind.dtype
+    if type(kind).__module__.startswith("numba"):
         from numba.np.numpy_support import as_dtype as of_numba
 
-        return np.dtype(of_numba(given))
-    plain: np.dtype[Any] = np.dtype(given)
+        return np.dtype(of_numba(kind))
+    plain: np.dtype[Any] = np.dtype(kind)
     return plain
 
 
@@ -76,8 +76,10 @@ def stand_in(value: Any) -> Any:
         return TracedTuple(value)
     if value is divmod:
         return lambda a, b: TracedTuple(divmod(a, b))
-    if value is float or value is int:
-        return np.float64 if value is float else IntegerType(np.int64)
+    if value is float:
+        return np.float64
+    if value is int:
+        return IntegerType(np.int64)
     if isinstance(value, type) and issubclass(value, np.integer):
         return IntegerType(value)
     if type(value).__module__.startswith("numba.core.types") and hasattr(
@@ -103,19 +105,21 @@ def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
     ufunc = getattr(np, _NUMPY_NAMES.get(name, name), None)
     if name == "ldexp":
         return np.ldexp
-    if isinstance(ufunc, np.ufunc):
-        return lambda *xs: ufunc(
-            *(np.float64(x) if isinstance(x, int | float) else x for x in xs)
-        )
+
+    def elementwise(*xs: Any) -> Any:
+        assert isinstance(ufunc, np.ufunc)
+        return ufunc(*(np.float64(x) if isinstance(x, int | float) else x for x in xs))
 
     def scalar(x: Any) -> Any:
         kind = type(x) if isinstance(x, np.floating) else np.float64
         try:
             return kind(function(x))
-        except (ValueError, OverflowError) as error:
-            return kind("nan" if isinstance(error, ValueError) else "inf")
+        except ValueError:
+            return kind("nan")
+        except OverflowError:
+            return kind("inf")
 
-    return scalar
+    return elementwise if isinstance(ufunc, np.ufunc) else scalar
 
 
 def _libdevice(function: Any) -> Callable[..., Any]:
@@ -126,22 +130,25 @@ def _libdevice(function: Any) -> Callable[..., Any]:
     short = name.endswith("f") and name != "erf"
     plain = name.removesuffix("f") if short else name
     kind = np.float32 if short else np.float64
-    own: Any = {
-        "rsqrt": lambda x: 1 / np.sqrt(x),
-        "fma": lambda a, b, c: np.float64(a) * b + np.float64(c),
-    }
-    known = (
-        own.get(plain)
+    compute: Any = (
+        _OWN.get(plain)
         or getattr(np, _NUMPY_NAMES.get(plain, plain), None)
         or getattr(math, plain, None)
     )
-    if known is None:
+    if compute is None:
         raise KernelError(
             f"libdevice.{function.__name__} is not supported by kerneltrace. Write"
             " operators and functions of math, which numba compiles to libdevice where"
             " it needs to."
         )
-    return lambda *xs: kind(known(*map(kind, xs)))
+    return lambda *xs: kind(compute(*map(kind, xs)))
+
+
+_OWN = {
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "fma": lambda a, b, c: np.float64(a) * b + np.float64(c),
+}
+"""Functions of libdevice that neither NumPy nor `math` has."""
 
 
 def arithmetic_helpers(

@@ -39,9 +39,7 @@ class Operations(NamedTuple):
 
     def plus(self, other: Operations, times: int = 1) -> Operations:
         """These and `times` as many as `other` has."""
-        return Operations(
-            *(mine + times * theirs for mine, theirs in zip(self, other, strict=True))
-        )
+        return Operations(*(a + times * b for a, b in zip(self, other, strict=True)))
 
 
 def issues(block: Any, warp: Any) -> Any:
@@ -50,13 +48,9 @@ def issues(block: Any, warp: Any) -> Any:
 
     `block` and `warp` are the numbers of theirs, ascending.
     """
-    return np.array(
-        [
-            len(warp),
-            np.count_nonzero(np.diff(warp, prepend=-1)),
-            (-(-np.bincount(block) // WARP)).sum(),
-        ]
-    )
+    warps = np.count_nonzero(np.diff(warp, prepend=-1))
+    fewest = (-(-np.bincount(block) // WARP)).sum()
+    return np.array([len(warp), warps, fewest])
 
 
 @dataclass(frozen=True)
@@ -174,11 +168,11 @@ class Program:
         """Count what the threads of a block executed, each `times` for each counter,
         lanes together where they can.
         """
-        by_thread = np.array(times)
+        by_thread = np.array(times)  # (threads, counters)
         by_warp = np.maximum.reduceat(by_thread, np.arange(0, len(times), WARP))
-        total = by_thread.sum(axis=0)
-        fewest = np.maximum(by_thread.max(axis=0), -(-total // WARP))
-        for counter, *more in zip(
-            self.counters, total, by_warp.sum(axis=0), fewest, strict=True
-        ):
-            counter += more
+        threads = by_thread.sum(axis=0)
+        warps = by_warp.sum(axis=0)
+        fewest = np.maximum(by_thread.max(axis=0), -(-threads // WARP))
+        rows = np.stack([threads, warps, fewest], axis=1)  # (counters, 3)
+        for counter, row in zip(self.counters, rows, strict=True):
+            counter += row

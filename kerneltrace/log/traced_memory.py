@@ -31,8 +31,8 @@ class TracedTuple(tuple[Any, ...]):
 
     def ld(self, index: int, key: int) -> Any:
         """The element at `index`; a tuple lives in registers, so nothing is logged."""
-        found = self[index]
-        return TracedTuple(found) if type(found) is tuple else found
+        element = self[index]
+        return TracedTuple(element) if type(element) is tuple else element
 
 
 class TracedArray:
@@ -125,11 +125,8 @@ class TracedArray:
                 f"{self.name} has {self.array.ndim} dimensions and is indexed with"
                 f" {len(full)} numbers"
             )
-        return (
-            full
-            if all(0 <= i < n for i, n in zip(full, self.array.shape, strict=True))
-            else None
-        )
+        inside = all(0 <= i < n for i, n in zip(full, self.array.shape, strict=True))
+        return full if inside else None
 
     def report(self, place: tuple[int, ...], key: int) -> None:
         """Log an access to the element at `place`."""
@@ -175,30 +172,26 @@ def wrapped(value: Any, dtype: np.dtype[Any]) -> Any:
     """`value` wrapped into the range of an integer type, as a cast in C does; other
     types are left as they are.
     """
-    if dtype.kind in "iu" and isinstance(value, int | np.integer):
-        bits = 8 * dtype.itemsize
-        rest = int(value) & ((1 << bits) - 1)
-        return rest - (1 << bits) if dtype.kind == "i" and rest >> (bits - 1) else rest
-    return value
+    if dtype.kind not in "iu" or not isinstance(value, int | np.integer):
+        return value
+    bits = 8 * dtype.itemsize
+    rest = int(value) & ((1 << bits) - 1)
+    is_negative = dtype.kind == "i" and rest >> (bits - 1)
+    return rest - (1 << bits) if is_negative else rest
 
 
 def flat_view(array: Array) -> Array | None:
     """The memory of `array` from its element 0 on, as one dimension; None where its
     strides do not allow it.
     """
-    size = array.itemsize
-    if (
-        array.dtype.kind not in "fiubc"
-        or any(s < 0 or s % size for s in array.strides)
-        or not array.size
-    ):
+    if array.dtype.kind not in "fiubc" or not array.size:
         return None
-    span = (
-        sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True))
-        // size
-        + 1
-    )
-    return np.lib.stride_tricks.as_strided(array, (span,), (size,))
+    size = array.itemsize
+    if any(stride < 0 or stride % size for stride in array.strides):
+        return None
+    pairs = zip(array.shape, array.strides, strict=True)
+    last = sum((n - 1) * stride for n, stride in pairs) // size
+    return np.lib.stride_tricks.as_strided(array, (last + 1,), (size,))
 
 
 def _accessors(traced: TracedArray) -> tuple[Load, Store]:
@@ -212,11 +205,10 @@ def _accessors(traced: TracedArray) -> tuple[Load, Store]:
     size = traced.array.itemsize
     # A memoryview gives Python integers and is twice as fast; floating-point numbers
     # keep their own type.
-    read: Callable[[int], Any] = (
-        memoryview(flat.data) if flat.dtype.kind in "iub" else flat
-    ).__getitem__
+    items: Any = memoryview(flat.data) if flat.dtype.kind in "iub" else flat
+    read: Callable[[int], Any] = items.__getitem__
     add = traced.add or (lambda _: None)  # local memory is not logged
-    steps = tuple(s // size for s in traced.array.strides)
+    steps = tuple(stride // size for stride in traced.array.strides)
     base = 8 * traced.base + size.bit_length() - 1
     return _makers(traced.array.ndim)(
         *traced.array.shape, *steps, read, _writer(flat), add, base, 8 * size, *general
@@ -275,18 +267,18 @@ def make({sizes}, {steps}, read, write, add, base, size, ld_any, st_any):
 @functools.cache
 def _makers(ndim: int) -> Callable[..., tuple[Load, Store]]:
     """The function that makes accessors for arrays of so many dimensions."""
-    patterns = {"sizes": ("n{}", ", "), "steps": ("s{}", ", "), "parts": ("i{}", ", ")}
-    patterns |= {
-        "inside": ("0 <= i{0} < n{0}", " and "),
-        "place": ("i{0} * s{0}", " + "),
-    }
-    made = {
-        name: between.join(part.format(axis) for axis in range(ndim))
-        for name, (part, between) in patterns.items()
-    }
+    axes = range(ndim)
+    source = _MAKER.format(
+        sizes=", ".join(f"n{axis}" for axis in axes),
+        steps=", ".join(f"s{axis}" for axis in axes),
+        parts=", ".join(f"i{axis}" for axis in axes),
+        inside=" and ".join(f"0 <= i{axis} < n{axis}" for axis in axes),
+        place=" + ".join(f"i{axis} * s{axis}" for axis in axes),
+    )
     names: dict[str, Any] = {}
-    exec(_MAKER.format(**made), names)
-    return names["make"]  # type: ignore[no-any-return]
+    exec(source, names)
+    make: Callable[..., tuple[Load, Store]] = names["make"]
+    return make
 
 
 def _general(traced: TracedArray) -> tuple[Load, Store]:
@@ -317,11 +309,9 @@ def _general_load(traced: TracedArray) -> Load:
         place = traced.place(parts)
         if place is None:
             value = traced.out_of_bounds(traced, index, key, writing=False)
-            return (
-                Record(traced.unlogged(np.zeros(1, array.dtype)), (0,))
-                if array.dtype.names
-                else value
-            )
+            if array.dtype.names:
+                return Record(traced.unlogged(np.zeros(1, array.dtype)), (0,))
+            return value
         if array.dtype.names:
             return Record(traced, place)
         traced.report(place, key)
@@ -367,10 +357,8 @@ def _slice(traced: TracedArray, parts: tuple[Any, ...], key: int) -> TracedArray
     for part, n in zip(parts, traced.array.shape, strict=False):
         if not isinstance(part, slice) and not 0 <= part < n:
             traced.out_of_bounds(traced, parts, key, writing=False)
-            inside = tuple(p if isinstance(p, slice) else 0 for p in parts)
-            return traced.unlogged(
-                np.zeros_like(traced.array[inside])
-                if 0 not in traced.array.shape
-                else traced.array[:0]
-            )
+            if 0 in traced.array.shape:
+                return traced.unlogged(traced.array[:0])
+            inside = tuple(part if isinstance(part, slice) else 0 for part in parts)
+            return traced.unlogged(np.zeros_like(traced.array[inside]))
     return traced.view(traced.array[parts])

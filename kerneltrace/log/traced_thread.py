@@ -17,9 +17,10 @@ from kerneltrace.log.numba_types import as_dtype, stand_in
 from kerneltrace.log.traced_memory import Record, TracedArray, TracedTuple, wrapped
 
 FULL = 0xFFFFFFFF
-# of a thread, before which the others run; a kernel that gives up does so sooner
 SWAPS = 8
-ANY_LANES = -1  # the mask of an operation that waits for no lane in particular
+"""Of a thread, before which the others run; a kernel that gives up does so sooner."""
+ANY_LANES = -1
+"""The mask of an operation that waits for no lane in particular."""
 
 VALUES = ("threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize")
 """Attributes of `cuda` that a kernel reads."""
@@ -116,7 +117,8 @@ def _shuffle(source: Callable[[int, int], int]) -> Callable[..., Wait]:
     ) -> Wait:
         lanes = yield from self.wait("warp", key, mask & FULL, value)
         lane = source(self.laneid, argument)
-        lane = lane if 0 <= lane < WARP else self.laneid
+        if not 0 <= lane < WARP:
+            lane = self.laneid
         if lane in lanes:
             return lanes[lane]
         self._block.execution.diagnostics.absent_lane(key, lane)
@@ -189,17 +191,14 @@ class TracedThread:
 
     def grid(self, ndim: int) -> Any:
         """The thread's place in the whole grid: an integer, or a tuple of 2 or 3."""
-        places = [
-            b * d + t
-            for b, d, t in zip(
-                self.blockIdx, self.blockDim, self.threadIdx, strict=True
-            )
-        ]
+        axes = zip(self.blockIdx, self.blockDim, self.threadIdx, strict=True)
+        places = [block * size + thread for block, size, thread in axes]
         return places[0] if ndim == 1 else TracedTuple(places[:ndim])
 
     def gridsize(self, ndim: int) -> Any:
         """Threads of the whole grid along each of `ndim` directions."""
-        sizes = [g * d for g, d in zip(self.gridDim, self.blockDim, strict=True)]
+        extents = zip(self.gridDim, self.blockDim, strict=True)
+        sizes = [blocks * threads for blocks, threads in extents]
         return sizes[0] if ndim == 1 else TracedTuple(sizes[:ndim])
 
     # -- waiting
@@ -258,7 +257,7 @@ class TracedThread:
         """The mask and True if all lanes bring the same value, else 0 and False."""
         lanes = yield from self.wait("warp", key, mask & FULL, value)
         same = len(set(lanes.values())) == 1
-        return TracedTuple((mask * same, same))
+        return TracedTuple((mask if same else 0, same))
 
     def lanemask_lt(self) -> int:
         """The lanes below this one."""
@@ -285,17 +284,15 @@ class TracedThread:
         dynamic shared memory.
         """
         site = key % SITES
-        return self._block.shared.array(
-            site, self._block.program.sites[site].text, shape, as_dtype(dtype)
-        )
+        name = self._block.program.sites[site].text
+        return self._block.shared.array(site, name, shape, as_dtype(dtype))
 
     def local_array(
         self, key: int, shape: Any, dtype: Any, alignment: int | None = None
     ) -> TracedArray:
         """Memory of the thread alone."""
-        return self._block.execution.memory.local(
-            shape, as_dtype(dtype), self._block.program.sites[key % SITES].text
-        )
+        name = self._block.program.sites[key % SITES].text
+        return self._block.execution.memory.local(shape, as_dtype(dtype), name)
 
     def const_array_like(self, key: int, array: Any) -> TracedArray:
         """An array that numba compiled into constant memory."""
@@ -305,18 +302,16 @@ class TracedThread:
         """A field of a record, or of every record of an array; of anything else the
         plain attribute.
         """
-        if isinstance(owner, TracedArray) and name not in (
-            owner.array.dtype.names or ()
-        ):
-            raise KernelError(
-                f"{owner.name}.{name} is not supported by kerneltrace. Write a loop"
-                f" over the elements of {owner.name}."
-            )
-        return (
-            owner.ld(name, key)
-            if isinstance(owner, TracedArray | Record)
-            else stand_in(getattr(owner, name))
-        )
+        if isinstance(owner, TracedArray):
+            fields = owner.array.dtype.names or ()
+            if name not in fields:
+                raise KernelError(
+                    f"{owner.name}.{name} is not supported by kerneltrace. Write a loop"
+                    f" over the elements of {owner.name}."
+                )
+        if isinstance(owner, TracedArray | Record):
+            return owner.ld(name, key)
+        return stand_in(getattr(owner, name))
 
     def atomic(
         self, op: str, key: int, array: TracedArray, index: Any, *values: Any
@@ -357,9 +352,10 @@ class TracedThread:
     @staticmethod
     def fma(a: Any, b: Any, c: Any) -> Any:
         """Multiply and add, rounded once where all three are float32 or float16."""
-        short = [type(x) for x in (a, b, c) if isinstance(x, np.float32 | np.float16)]
         exact = np.float64(a) * np.float64(b) + np.float64(c)
-        return short[0](exact) if len(short) == 3 else exact
+        if all(isinstance(x, np.float32 | np.float16) for x in (a, b, c)):
+            return type(a)(exact)
+        return exact
 
     selp = staticmethod(lambda choose, a, b: a if choose else b)  # without a branch
     cbrt = staticmethod(np.cbrt)

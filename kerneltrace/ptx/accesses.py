@@ -28,15 +28,17 @@ UFUNCS = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }
+
+
+def _decremented(old: Any, last: Any) -> Any:
+    return np.where((old == 0) | (old > last), last, old - 1).astype(old.dtype)
+
+
 _CHANGES: dict[str, Callable[..., Any]] = UFUNCS | {
     "exch": lambda old, new: new,
     "cas": lambda old, expected, new: np.where(old == expected, new, old),
     "inc": lambda old, last: np.where(old >= last, 0, old + 1).astype(old.dtype),
-    "dec": (
-        lambda old, last: np.where((old == 0) | (old > last), last, old - 1).astype(
-            old.dtype
-        )
-    ),
+    "dec": _decremented,
 }
 """What an atomic makes of the old value and what it is given."""
 _NAMES = {"and": "and_", "or": "or_"}
@@ -62,47 +64,53 @@ class Accesses:
             self.items[name] = min(size, self.items.get(name, size))
         return at, names
 
-    def step(self, one: Instruction) -> Step | None:
+    def step(self, instruction: Instruction) -> Step | None:
         """The step of an instruction; None where it is not known here."""
-        parts = set(one.parts)
-        if one.name in ("membar", "fence"):
-            return self._fence(one)
-        if one.name in ("ld", "ldu"):
-            return self._load(one)
-        is_plain = one.name == "st" or (
-            one.name in ("atom", "red")
-            and not {"vec", "async", "v2", "v4", "v8"} & parts
-        )
-        step = None
-        if is_plain:
-            step = self._store(one) if one.name == "st" else self._atomic(one)
+        name = instruction.name
+        parts = set(instruction.parts)
+        if name in ("membar", "fence"):
+            return self._fence(instruction)
+        if name in ("ld", "ldu"):
+            return self._load(instruction)
+        if name == "st":
+            step: Step | None = self._store(instruction)
+        elif name in ("atom", "red") and not {"vec", "async", "v2", "v4", "v8"} & parts:
+            step = self._atomic(instruction)
+        else:
+            return None
         if step is None or not {"release", "acq_rel"} & parts:
             return step
-        fence = self._fence(one)
         access = step
-        return lambda t: (fence(t), access(t))[1]
+        fence = self._fence(instruction)
 
-    def _fence(self, one: Instruction) -> Step:
-        site = self._decoder.site(
-            "fence", one, "threadfence_block" if "cta" in one.parts else "threadfence"
-        )
+        def released(t: Threads) -> None:
+            fence(t)
+            access(t)
+
+        return released
+
+    def _fence(self, instruction: Instruction) -> Step:
+        is_of_block = "cta" in instruction.parts
+        call = "threadfence_block" if is_of_block else "threadfence"
+        site = self._decoder.site("fence", instruction, call)
         return lambda t: t.add(site + t.log.fresh, 0)
 
-    def _site(self, kind: str, one: Instruction) -> int:
+    def _site(self, kind: str, instruction: Instruction) -> int:
         """The place of a load or a store, of which some are as good as atomics."""
-        call = "relaxed" if {"relaxed", "acquire", "release"} & set(one.parts) else ""
-        if "volatile" in one.parts:
-            is_polled = kind == "load" and not self._decoder.compared.isdisjoint(
-                one.operands
-            )
-            call = "polled" if is_polled else "volatile"
-        return self._decoder.site(kind, one, call)
+        parts = set(instruction.parts)
+        call = ""
+        if "volatile" in parts:
+            is_compared = not self._decoder.compared.isdisjoint(instruction.operands)
+            call = "polled" if kind == "load" and is_compared else "volatile"
+        elif {"relaxed", "acquire", "release"} & parts:
+            call = "relaxed"
+        return self._decoder.site(kind, instruction, call)
 
     @contextmanager
     def inside(
         self,
         t: Threads,
-        one: Instruction,
+        instruction: Instruction,
         site: int,
         address: Array,
         names: tuple[str, ...],
@@ -113,81 +121,74 @@ class Accesses:
         for a site; an index of them.
         """
         fits = self.memory.inside(address, size, names)
+        is_even: Any = True
         if int(np.bitwise_or.reduce(address)) & (size - 1):
-            even = address % size == 0
-            first = int(np.argmin(even))
-            words = (
-                f"{{}} accesses {size} bytes at {int(address[first]):#x}, which is no"
-                f" multiple of {size}."
-            )
-            t.report(
-                "misaligned",
-                one.line,
-                words,
-                t.numbers[first],
-                times=int((~even).sum()),
-            )
-            fits = even if fits is None else fits & even
-        if fits is not None and (bad := ~fits & (address % size == 0)).any():
-            first = int(np.argmax(bad))
-            words, name = self.memory.outside_words(int(address[first]), names)
-            t.report(
-                "outside",
-                one.line,
-                f"{{}} {verb} {words}",
-                t.numbers[first],
-                name,
-                int(bad.sum()),
-            )
-        with nullcontext(True) if fits is None else t.only(fits) as some:
-            mine = slice(None) if fits is None else fits
-            if some and self.memory.is_logged(address):
-                t.add(site + t.log.fresh, 8 * address[mine] + size.bit_length() - 1)
-            yield mine
+            is_even = address % size == 0
+            self._report_misaligned(t, instruction, address, is_even, size)
+        if fits is not None:
+            outside = ~fits & is_even
+            if outside.any():
+                first = int(np.argmax(outside))
+                words, name = self.memory.outside_words(int(address[first]), names)
+                times = int(outside.sum())
+                thread = t.numbers[first]
+                line = instruction.line
+                t.report("outside", line, f"{{}} {verb} {words}", thread, name, times)
+        if is_even is not True:
+            fits = is_even if fits is None else fits & is_even
+        with nullcontext(True) if fits is None else t.only(fits) as any_left:
+            valid = slice(None) if fits is None else fits
+            if any_left and self.memory.is_logged(address):
+                t.add(site + t.log.fresh, 8 * address[valid] + size.bit_length() - 1)
+            yield valid
+
+    def _report_misaligned(
+        self,
+        t: Threads,
+        instruction: Instruction,
+        address: Array,
+        is_even: Array,
+        size: int,
+    ) -> None:
+        first = int(np.argmin(is_even))
+        words = (
+            f"{{}} accesses {size} bytes at {int(address[first]):#x}, which is no"
+            f" multiple of {size}."
+        )
+        times = int((~is_even).sum())
+        t.report("misaligned", instruction.line, words, t.numbers[first], times=times)
 
     def load(
         self,
         t: Threads,
-        one: Instruction,
+        instruction: Instruction,
         site: int,
         address: Array,
         names: tuple[str, ...],
         dtype: Any,
-        many: int,
+        n: int,
     ) -> Array:
-        """What lies at the addresses, as (threads, many), and NaN or 0 where that is
-        out of bounds.
+        """What lies at the addresses, as (threads, n), and NaN or 0 where that is out
+        of bounds.
         """
-        data = np.full((t.n, many), np.nan if np.dtype(dtype).kind == "f" else 0, dtype)
-        size = data.itemsize * many
+        missing = np.nan if np.dtype(dtype).kind == "f" else 0
+        data = np.full((t.n, n), missing, dtype)
+        size = data.itemsize * n
         memory = self.memory
-        with self.inside(t, one, site, address, names, size, "reads") as mine:
-            address = address[mine]
+        with self.inside(t, instruction, site, address, names, size, "reads") as valid:
+            address = address[valid]
             buffer, place = memory.bytes_at(t, address)
             if memory.any_arriving and memory.is_shared(address):
-                self._check_arrived(t, one, place, address, size)
+                self._check_arrived(t, instruction, place, address, size)
             if buffer is memory.local:
-                unset: Array = ~np.any(
-                    memory.written[place[:, None] + np.arange(size)], axis=1
-                )
-                if unset.any():
-                    words = (
-                        "{} reads an element of a local array that it has not written."
-                    )
-                    t.report(
-                        "unset",
-                        one.line,
-                        words,
-                        t.numbers[unset][0],
-                        times=int(unset.sum()),
-                    )
-            data.view(f"V{size}")[mine, 0] = buffer.view(f"V{size}")[place // size]
+                self._check_written(t, instruction, place, size)
+            data.view(f"V{size}")[valid, 0] = buffer.view(f"V{size}")[place // size]
         return data
 
     def store(
         self,
         t: Threads,
-        one: Instruction,
+        instruction: Instruction,
         site: int,
         address: Array,
         names: tuple[str, ...],
@@ -196,116 +197,128 @@ class Accesses:
         """Store values (threads, many) at the addresses that are in bounds."""
         size = values.itemsize * values.shape[1]
         memory = self.memory
-        with self.inside(t, one, site, address, names, size, "writes to") as mine:
-            buffer, place = memory.bytes_at(t, address[mine])
+        with self.inside(
+            t, instruction, site, address, names, size, "writes to"
+        ) as valid:
+            buffer, place = memory.bytes_at(t, address[valid])
             if buffer is memory.local:
                 memory.written[place[:, None] + np.arange(size)] = True
             buffer.view(f"V{size}")[place // size] = np.ascontiguousarray(
-                values[mine]
+                values[valid]
             ).view(f"V{size}")[:, 0]
 
-    def _load(self, one: Instruction) -> Step:
-        dtype = TYPES[one.parts[-1]]
-        writes = self._decoder.results(one.operands[0])
-        at, names = self.address(one.operands[1], dtype.itemsize)
-        site = self._site("load", one)
+    def _load(self, instruction: Instruction) -> Step:
+        dtype = TYPES[instruction.parts[-1]]
+        writes = self._decoder.results(instruction.operands[0])
+        at, names = self.address(instruction.operands[1], dtype.itemsize)
+        site = self._site("load", instruction)
 
         def step(t: Threads) -> None:
-            data = self.load(t, one, site, at(t), names, dtype, len(writes))
+            data = self.load(t, instruction, site, at(t), names, dtype, len(writes))
             for i, write in enumerate(writes):
                 write(t, data[:, i])
 
         return step
 
+    def _check_written(
+        self, t: Threads, instruction: Instruction, place: Array, size: int
+    ) -> None:
+        """Report reads of local memory that the thread has not written."""
+        written = self.memory.written[place[:, None] + np.arange(size)]
+        unset = ~np.any(written, axis=1)
+        if unset.any():
+            words = "{} reads an element of a local array that it has not written."
+            first = t.numbers[unset][0]
+            times = int(unset.sum())
+            t.report("unset", instruction.line, words, first, times=times)
+
     def _check_arrived(
-        self, t: Threads, one: Instruction, place: Array, address: Array, size: int
+        self,
+        t: Threads,
+        instruction: Instruction,
+        place: Array,
+        address: Array,
+        size: int,
     ) -> None:
         """Report reads of shared memory to which an asynchronous copy is on its way."""
         early = self.memory.arriving[place[:, None] + np.arange(size)].any(axis=1)
         if early.any():
             first = int(np.argmax(early))
-            words, name = self.memory.outside_words(int(address[first]), ())
+            outside, name = self.memory.outside_words(int(address[first]), ())
+            element = outside.split(",")[0]
             words = (
-                f"{{}} reads {words.split(',')[0]}, which an asynchronous copy has yet"
-                " to write: cp.async.wait_group."
+                f"{{}} reads {element}, which an asynchronous copy has yet to write:"
+                " cp.async.wait_group."
             )
-            t.report("unset", one.line, words, t.numbers[first], name, int(early.sum()))
+            times = int(early.sum())
+            t.report("unset", instruction.line, words, t.numbers[first], name, times)
 
-    def _store(self, one: Instruction) -> Step:
-        dtype = TYPES[one.parts[-1]]
-        values = self._decoder.gathered(words_of(one.operands[1]), dtype)
-        at, names = self.address(one.operands[0], dtype.itemsize)
-        site = self._site("store", one)
+    def _store(self, instruction: Instruction) -> Step:
+        dtype = TYPES[instruction.parts[-1]]
+        values = self._decoder.gathered(words_of(instruction.operands[1]), dtype)
+        at, names = self.address(instruction.operands[0], dtype.itemsize)
+        site = self._site("store", instruction)
 
         def step(t: Threads) -> None:
-            self.store(t, one, site, at(t), names, values(t))
+            self.store(t, instruction, site, at(t), names, values(t))
 
-        # only the first of the lanes of a warp that bring the same to one address
         def once(t: Threads) -> None:
-            brought = values(t).view(f"u{dtype.itemsize}").astype("i8")
-            first = np.zeros(t.n, bool)
-            first[
-                np.unique(
-                    np.column_stack([t.those(t.warp), at(t), brought]),
-                    axis=0,
-                    return_index=True,
-                )[1]
-            ] = True
-            with t.only(first):
+            """Store only for the first of the lanes of a warp that bring the same to
+            one address.
+            """
+            bits = values(t).view(f"u{dtype.itemsize}").astype("i8")
+            stores = np.column_stack([t.those(t.warp), at(t), bits])
+            firsts = np.unique(stores, axis=0, return_index=True)[1]
+            is_first = np.zeros(t.n, bool)
+            is_first[firsts] = True
+            with t.only(is_first):
                 step(t)
 
         return once if self._stores_once else step
 
     # -- atomics
 
-    def _atomic(self, one: Instruction) -> Step | None:
-        kind = one.parts[-1]
-        ops = set(one.parts) & _CHANGES.keys()
-        given = one.operands if one.name == "red" else one.operands[1:]
-        if len(ops) != 1 or kind not in TYPES or given[1][0] == "<":
+    def _atomic(self, instruction: Instruction) -> Step | None:
+        kind = instruction.parts[-1]
+        ops = set(instruction.parts) & _CHANGES.keys()
+        returns = instruction.name == "atom"
+        where, *words = instruction.operands[1 if returns else 0 :]
+        if len(ops) != 1 or kind not in TYPES or words[0].startswith("<"):
             return None
         (op,) = ops
         dtype = TYPES[kind]
-        used = one.name == "atom" and self._decoder.uses[one.operands[0]] > 1
-        write = self._decoder.result(one.operands[0]) if used else None
-        values = [
-            self._decoder.source(word, dtype)
-            for word in given[1 : 3 if op == "cas" else 2]
-        ]
-        at, names = self.address(given[0], dtype.itemsize)
+        used = returns and self._decoder.uses[instruction.operands[0]] > 1
+        write = self._decoder.result(instruction.operands[0]) if used else None
+        count = 2 if op == "cas" else 1
+        values = [self._decoder.source(word, dtype) for word in words[:count]]
+        at, names = self.address(where, dtype.itemsize)
         memory = self.memory
         change = _CHANGES[op]
         if kind in ("bf16", "f16x2", "bf16x2") and op in UFUNCS:
-            known = function_of(Instruction(op, ("rn", kind), ("", "", ""), 0))
-            change = known[0] if known else FUNCTIONS[op]
-        vectorised = change in UFUNCS.values() and not used
-        # shared memory has no type of its own in PTX
-        of_floats = ".float" * ("f" in one.parts[-1])
-        site = self._decoder.site(
-            "atomic", one, f"atomic.{_NAMES.get(op, op)}{of_floats}", used=used
-        )
+            rounds = Instruction(op, ("rn", kind), ("", "", ""), 0)
+            computed = function_of(rounds)
+            change = computed[0] if computed else FUNCTIONS[op]
+        vectorized = change in UFUNCS.values() and not used
+        call = f"atomic.{_NAMES.get(op, op)}"
+        if "f" in kind:
+            call += ".float"  # shared memory has no type of its own in PTX
+        site = self._decoder.site("atomic", instruction, call, used=used)
+        verb = "reads" if used else "writes to"
 
         def step(t: Threads) -> None:
             address = at(t)
+            size = dtype.itemsize
             old = np.zeros(t.n, dtype)
-            with self.inside(
-                t,
-                one,
-                site,
-                address,
-                names,
-                dtype.itemsize,
-                "reads" if used else "writes to",
-            ) as mine:
-                buffer, place = memory.bytes_at(t, address[mine])
+            with self.inside(t, instruction, site, address, names, size, verb) as valid:
+                buffer, place = memory.bytes_at(t, address[valid])
                 items = buffer.view(dtype)
-                place = place // dtype.itemsize
+                place = place // size
                 order = t.drawn()
-                brought = [np.broadcast_to(value(t), t.n) for value in values]
-                if vectorised:
-                    UFUNCS[op].at(items, place[order], brought[0][order])
+                operands = [np.broadcast_to(value(t), t.n) for value in values]
+                if vectorized:
+                    UFUNCS[op].at(items, place[order], operands[0][order])
                 else:
-                    old[mine] = one_by_one(items, place, brought, change, order)
+                    old[valid] = one_by_one(items, place, operands, change, order)
             if write:
                 write(t, old)
 
@@ -323,14 +336,14 @@ def one_by_one(
     different places go together.
     """
     by_place = order[np.argsort(place[order], kind="stable")]
-    new = np.diff(place[by_place], prepend=-1) != 0
-    rank = np.arange(len(order)) - np.maximum.accumulate(
-        np.where(new, np.arange(len(order)), 0)
-    )
+    is_first = np.diff(place[by_place], prepend=-1) != 0
+    number = np.arange(len(order))
+    first = np.maximum.accumulate(np.where(is_first, number, 0))
+    turns = number - first  # of each thread at its place
     olds = np.empty(len(order), items.dtype)
-    for turn in range(int(rank.max(initial=-1)) + 1):
-        mine = by_place[rank == turn]
-        old = items[place[mine]]
-        olds[mine] = old
-        items[place[mine]] = change(old, *(value[mine] for value in values))
+    for turn in range(int(turns.max(initial=-1)) + 1):
+        threads = by_place[turns == turn]
+        old = items[place[threads]]
+        olds[threads] = old
+        items[place[threads]] = change(old, *(value[threads] for value in values))
     return olds

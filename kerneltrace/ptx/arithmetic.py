@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from kerneltrace.log.grid import WARP
 from kerneltrace.log.program import Operations
 from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.values import TYPES, closed, opened, saturated, towards
 
 Function = Callable[..., Any]
+Computed = tuple[Function, list[np.dtype[Any]]]
+"""What an instruction computes, and the types of its sources."""
 
 
 def _divide(a: Any, b: Any) -> Any:
@@ -31,16 +34,17 @@ def _divide(a: Any, b: Any) -> Any:
 
 def _high_product(a: Any, b: Any) -> Any:
     """The upper half of a product's bits."""
-    if a.dtype.itemsize < 8:
-        wide = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
-        return (
-            np.multiply(a, b, dtype=wide) >> wide.type(8 * a.dtype.itemsize)
-        ).astype(a.dtype)
-    product = a.astype(object) * b.astype(object)  # of Python's numbers
-    return np.asarray(product // 2**64 % 2**64).astype(np.uint64).view(a.dtype)
+    n_bytes = a.dtype.itemsize
+    if n_bytes < 8:
+        wide = np.dtype(f"{a.dtype.kind}{2 * n_bytes}")
+        product = np.multiply(a, b, dtype=wide)
+        return (product >> wide.type(8 * n_bytes)).astype(a.dtype)
+    exact = a.astype(object) * b.astype(object)  # of Python's numbers
+    return np.asarray(exact // 2**64 % 2**64).astype(np.uint64).view(a.dtype)
 
 
 def _right(a: Any, by: Any) -> Any:
+    """A shift of any number of places; one of all bits takes two steps in NumPy."""
     last = 8 * a.dtype.itemsize - 1
     return a >> np.minimum(by, last).astype(a.dtype) >> (by > last).astype(a.dtype)
 
@@ -66,67 +70,70 @@ def _field(a: Any, at: Any, n: Any) -> Any:
     above.
     """
     bits = a.dtype.itemsize * 8
-    at, n = (np.minimum(v & 0xFF, bits).astype(np.int64) for v in (at, n))
-    n = np.minimum(n, bits - at)
-    return np.where(n > 0, _right(_left(a, bits - at - n), bits - n), 0).astype(a.dtype)
+    at = np.minimum(at & 0xFF, bits).astype(np.int64)
+    n = np.minimum(n & 0xFF, bits - at).astype(np.int64)
+    field = _right(_left(a, bits - at - n), bits - n)
+    return np.where(n > 0, field, 0).astype(a.dtype)
 
 
 def _put_field(a: Any, b: Any, at: Any, n: Any) -> Any:
     """bfi: the lower n bits of a in b, from a place on."""
-    at, n = (v & 0xFF for v in (at, n))
+    at = at & 0xFF
+    n = n & 0xFF
     mask = _left(_left(np.uint64(1), n) - np.uint64(1), at)
-    return (
-        (_left(a.astype(np.uint64), at) & mask) | (b.astype(np.uint64) & ~mask)
-    ).astype(a.dtype)
+    field = _left(a.astype(np.uint64), at) & mask
+    return (field | (b.astype(np.uint64) & ~mask)).astype(a.dtype)
 
 
 def _permute(a: Any, b: Any, picked: Any) -> Any:
     """prmt: four of the eight bytes of two words; 8 more repeats the byte's sign."""
     a, b, picked = np.broadcast_arrays(a, b, picked)
-    nibbles = picked[..., None] >> np.arange(0, 16, 4, dtype=np.uint32) & np.uint32(15)
-    both = np.concatenate([_bytes(a, "s32"), _bytes(b, "s32")], axis=-1)
-    bytes_ = np.take_along_axis(both, nibbles & 7, axis=-1)
-    return np.where(nibbles > 7, bytes_ >> 7, bytes_).astype("i1").view("u4")[..., 0]
+    places = np.arange(0, 16, 4, dtype=np.uint32)
+    nibbles = picked[..., None] >> places & np.uint32(15)  # (threads, 4)
+    words = [_bytes(a, "s32"), _bytes(b, "s32")]
+    all_bytes = np.concatenate(words, axis=-1)  # (threads, 8)
+    chosen = np.take_along_axis(all_bytes, nibbles & 7, axis=-1)
+    chosen = np.where(nibbles > 7, chosen >> 7, chosen)
+    return chosen.astype("i1").view("u4")[..., 0]
 
 
 def _lop3(a: Any, b: Any, c: Any, table: Any) -> Any:
-    bits: Any = np.uint32(0)
+    """lop3: bit i of the table is the result where a, b and c have the bits of i."""
+    result: Any = np.uint32(0)
     for i in range(8):
         if int(table) >> i & 1:
-            bits = bits | (a if i & 4 else ~a) & (b if i & 2 else ~b) & (
-                c if i & 1 else ~c
-            )
-    return bits
+            has_a = a if i & 4 else ~a
+            has_b = b if i & 2 else ~b
+            has_c = c if i & 1 else ~c
+            result = result | has_a & has_b & has_c
+    return result
 
 
 def _funnel(a: Any, b: Any, by: Any, parts: tuple[str, ...]) -> Any:
     """shf: 32 of the 64 bits of a (the lower ones) and b."""
     by = np.minimum(by, 32) if "clamp" in parts else by & 31
-    both = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
     by = by.astype(np.uint64)
-    return ((both << by) >> np.uint64(32) if "l" in parts else both >> by).astype(
-        np.uint32
-    )
+    pair = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
+    shifted = (pair << by) >> np.uint64(32) if "l" in parts else pair >> by
+    return shifted.astype(np.uint32)
 
 
 def _bytes(words: Any, kind: str) -> Any:
+    """The bytes of words along a new last axis."""
     return np.asarray(words)[..., None].view("i1" if kind == "s32" else "u1")
 
 
 def _dp4a(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
-    return (
-        (_bytes(a, parts[0]).astype(np.int64) * _bytes(b, parts[1])).sum(axis=-1) + c
-    ).astype(c.dtype)
+    products = _bytes(a, parts[0]).astype(np.int64) * _bytes(b, parts[1])
+    return (products.sum(axis=-1) + c).astype(c.dtype)
 
 
 def _differences(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
     """vabsdiff4: those of four bytes, or c and their sum."""
     apart = np.abs(_bytes(a, parts[1]).astype("i2") - _bytes(b, parts[1])).astype("u1")
-    return (
-        apart.sum(axis=-1, dtype="u4") + c
-        if "add" in parts
-        else apart.view("u4")[..., 0]
-    )
+    if "add" in parts:
+        return apart.sum(axis=-1, dtype="u4") + c
+    return apart.view("u4")[..., 0]
 
 
 def _count_bits(a: Any) -> Any:
@@ -136,8 +143,10 @@ def _count_bits(a: Any) -> Any:
 def _length(a: Any) -> Any:
     """The number of bits up to the highest that is 1."""
     filled = a
-    for shift in (1, 2, 4, 8, 16, 32)[: 5 + (a.dtype.itemsize == 8)]:
+    shift = 1
+    while shift < 8 * max(a.dtype.itemsize, 4):
         filled = filled | filled >> a.dtype.type(shift)
+        shift *= 2
     return _count_bits(filled)
 
 
@@ -149,12 +158,10 @@ def _highest(a: Any) -> Any:
 
 
 def _reverse(a: Any) -> Any:
-    bits = np.unpackbits(
-        np.asarray(a)[..., None].view("u1"), axis=-1, bitorder="little"
-    )
-    return np.packbits(bits[..., ::-1], axis=-1, bitorder="little").view(a.dtype)[
-        ..., 0
-    ]
+    bytes_ = np.asarray(a)[..., None].view("u1")
+    bits = np.unpackbits(bytes_, axis=-1, bitorder="little")
+    reversed_bytes = np.packbits(bits[..., ::-1], axis=-1, bitorder="little")
+    return reversed_bytes.view(a.dtype)[..., 0]
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -212,108 +219,100 @@ _SOURCES_IN_32_BITS = {
     "bfi": (2, 3),
     "lop3": (3,),
 }
+_SPECIAL = ("div", "rem", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh")
 _COUNTED = {
+    **dict.fromkeys(("add", "sub", "mul", "neg", "abs", "min", "max", *_SPECIAL), 1),
     "fma": 2,
     "mad": 2,
-    **dict.fromkeys(
-        (
-            "add",
-            "sub",
-            "mul",
-            "div",
-            "rem",
-            "neg",
-            "abs",
-            "min",
-            "max",
-            "rcp",
-            "sqrt",
-            "rsqrt",
-            "ex2",
-            "lg2",
-            "sin",
-            "cos",
-            "tanh",
-        ),
-        1,
-    ),
 }
-_SPECIAL = ("div", "rem", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh")
+"""FLOP of each."""
+_ATOMIC_ARITHMETIC = {"add", "min", "max", "and", "or", "xor", "inc", "dec"}
+_FLOATS_AS_BITS = ("bf16", "f16x2", "bf16x2")
+"""Types of floats that NumPy has not: registers hold their bits."""
+_UNKNOWN = {"cc", "b4e", "f4e", "rc8", "ecl", "ecr", "rc16"}
+"""Parts of instructions that are not known here, such as the carry."""
 
 
-def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]]] | None:
+def function_of(instruction: Instruction) -> Computed | None:
     """What an instruction computes, and the types of its sources; None for one not
     known here.
     """
-    kind = one.parts[-1] if one.parts else ""
-    if one.name in _OF_PARTS:
-        own = _OF_PARTS[one.name]
-        last = TYPES[kind] if one.name == "dp4a" else TYPES["b32"]
-        return lambda a, b, c: own(a, b, c, one.parts), [
+    name = instruction.name
+    parts = instruction.parts
+    kind = parts[-1] if parts else ""
+    if name in _OF_PARTS:
+        of_parts = _OF_PARTS[name]
+        last = TYPES[kind] if name == "dp4a" else TYPES["b32"]
+        return lambda a, b, c: of_parts(a, b, c, parts), [
             TYPES["b32"],
             TYPES["b32"],
             last,
         ]
-    if one.parts[:1] == ("shiftamt",):
+    if parts[:1] == ("shiftamt",):
         bits = np.uint32(8 * TYPES[kind].itemsize)
         return lambda a: bits - np.uint32(1) - np.minimum(_highest(a), bits), [
             TYPES[kind]
         ]
-    function: Function | None = FUNCTIONS.get(one.name)
-    if (
-        function is None
-        or kind not in TYPES
-        or {"cc", "b4e", "f4e", "rc8", "ecl", "ecr", "rc16"} & set(one.parts)
-    ):
+    if name not in FUNCTIONS or kind not in TYPES or not _UNKNOWN.isdisjoint(parts):
         return None
     dtype = TYPES[kind]
-    many = len(one.operands) - 1
-    is_float = kind in ("bf16", "f16x2", "bf16x2") or dtype.kind == "f"
-    if is_float and "NaN" not in one.parts:
-        function = _OF_FLOATS.get(one.name, function)
-    if is_float and dtype.kind != "f":
-        of_floats = _rounded(one, np.dtype("f4"), function)
-        return (
-            lambda *args: closed(of_floats(*(opened(arg, kind) for arg in args)), kind),
-            [dtype] * many,
-        )
-    if is_float:
-        return _rounded(one, dtype, function), [dtype] * many
-    short = _SOURCES_IN_32_BITS.get(one.name, ())
-    sources = [TYPES["u32"] if i in short else dtype for i in range(many)]
-    if one.name in ("mul", "mad"):
-        return _whole_product(one, dtype, sources)
-    if one.name in ("min", "max", "add", "sub") and "sat" in one.parts:
+    count = len(instruction.operands) - 1
+    if dtype.kind == "f" or kind in _FLOATS_AS_BITS:
+        return _float_function(instruction, kind), [dtype] * count
+    short = _SOURCES_IN_32_BITS.get(name, ())
+    sources = [TYPES["u32"] if i in short else dtype for i in range(count)]
+    if name in ("mul", "mad"):
+        return _whole_product(instruction, dtype, sources)
+    if name in ("min", "max", "add", "sub") and "sat" in parts:
         return None
-    return function, sources
+    return FUNCTIONS[name], sources
 
 
-def _rounded(one: Instruction, dtype: np.dtype[Any], function: Function) -> Function:
+def _float_function(instruction: Instruction, kind: str) -> Function:
+    name = instruction.name
+    function = FUNCTIONS[name]
+    if "NaN" not in instruction.parts:
+        function = _OF_FLOATS.get(name, function)
+    dtype = TYPES[kind]
+    if dtype.kind == "f":
+        return _rounded(instruction, dtype, function)
+    in_float32 = _rounded(instruction, np.dtype("f4"), function)
+
+    def on_bits(*args: Any) -> Any:
+        return closed(in_float32(*(opened(arg, kind) for arg in args)), kind)
+
+    return on_bits
+
+
+def _rounded(
+    instruction: Instruction, dtype: np.dtype[Any], function: Function
+) -> Function:
     """The function with its result in the type, as the instruction rounds it."""
-    mode = next((part for part in one.parts if part in ("rz", "rm", "rp")), "")
+    parts = set(instruction.parts)
+    modes = parts & {"rz", "rm", "rp"}
+    mode = modes.pop() if modes else ""
 
     def rounded(*args: Any) -> Any:
         if mode and dtype.itemsize < 8:
             return towards(function(*(a.astype(np.float64) for a in args)), dtype, mode)
         value = function(*args).astype(dtype)
-        if "relu" in one.parts:
+        if "relu" in parts:
             return np.maximum(value, dtype.type(0))
-        return saturated(value) if "sat" in one.parts else value
+        return saturated(value) if "sat" in parts else value
 
-    is_plain = not (
-        mode or {"sat", "relu"} & set(one.parts) or one.name in ("fma", "mad", "tanh")
-    )
+    is_wider = instruction.name in ("fma", "mad", "tanh")
+    is_plain = not (mode or is_wider or {"sat", "relu"} & parts)
     return function if is_plain else rounded
 
 
 def _whole_product(
-    one: Instruction, dtype: np.dtype[Any], sources: list[np.dtype[Any]]
-) -> tuple[Function, list[np.dtype[Any]]]:
-    product = _high_product if "hi" in one.parts else FUNCTIONS["mul"]
-    if "wide" in one.parts:
+    instruction: Instruction, dtype: np.dtype[Any], sources: list[np.dtype[Any]]
+) -> Computed:
+    product = _high_product if "hi" in instruction.parts else FUNCTIONS["mul"]
+    if "wide" in instruction.parts:
         dtype = np.dtype(f"{dtype.kind}{2 * dtype.itemsize}")
         product = functools.partial(np.multiply, dtype=dtype)
-    if one.name == "mul":
+    if instruction.name == "mul":
         return product, sources
     return lambda a, b, c: product(a, b) + c, [*sources[:2], dtype]
 
@@ -324,49 +323,43 @@ A100 and H100).
 """
 
 
-def operations_of(one: Instruction) -> Operations:
+def operations_of(instruction: Instruction) -> Operations:
     """What one thread does with it: FLOP and operations on whole numbers; those on 64
     bits compute addresses.
     """
-    kind = one.parts[-1] if one.parts else ""
-    if "mma" in (one.name, *one.parts[:1]):
-        m, n, k = (
-            int(n)
-            for part in one.parts
-            if part[0] == "m" and "k" in part
-            for n in re.findall(r"\d+", part)
-        )
-        flop = 2 * m * n * k // 32
-        bits = _BITS.get(one.parts[6], 16)
-        return Operations(
-            flop,
-            instructions=1,
-            double=int(kind == "f64"),
-            tensor=flop * bits // 16 * (kind != "f64"),
-        )
-    if one.name in ("atom", "red") and set(one.parts) & {
-        "add",
-        "min",
-        "max",
-        "and",
-        "or",
-        "xor",
-        "inc",
-        "dec",
-    }:
+    name = instruction.name
+    parts = instruction.parts
+    kind = parts[-1] if parts else ""
+    if name == "mma" or parts[:1] == ("mma",):
+        return _operations_of_matrices(parts)
+    if name in ("atom", "red") and not _ATOMIC_ARITHMETIC.isdisjoint(parts):
         return Operations(flop=1) if "f" in kind else Operations(integer=1)
-    if (
-        kind in ("f16", "f32", "f64", "bf16", "f16x2", "bf16x2")
-        and one.name in _COUNTED
-    ):
-        times = _COUNTED[one.name] * (1 + kind.endswith("x2"))
+    is_float = kind in ("f16", "f32", "f64") or kind in _FLOATS_AS_BITS
+    if is_float and name in _COUNTED:
+        numbers = 2 if kind.endswith("x2") else 1
         is_double = kind == "f64"
-        slow = one.name in _SPECIAL and not is_double
+        is_special = name in _SPECIAL and not is_double
         return Operations(
-            flop=times, instructions=1, double=int(is_double), special=int(slow)
+            flop=_COUNTED[name] * numbers,
+            instructions=1,
+            double=int(is_double),
+            special=int(is_special),
         )
-    if one.name in FUNCTIONS and kind[:1] in "usb" and kind:
+    if name in FUNCTIONS and kind and kind[0] in "usb":
         return Operations(
-            integer=1 + (one.name == "mad"), instructions=int(not kind.endswith("64"))
+            integer=2 if name == "mad" else 1,
+            instructions=0 if kind.endswith("64") else 1,
         )
     return Operations()
+
+
+def _operations_of_matrices(parts: tuple[str, ...]) -> Operations:
+    """A lane's part of a product of matrices, whose shape is m16n8k16 or the like."""
+    shapes = (re.fullmatch(r"m(\d+)n(\d+)k(\d+)", part) for part in parts)
+    (shape,) = filter(None, shapes)
+    m, n, k = map(int, shape.groups())
+    flop = 2 * m * n * k // WARP
+    if parts[-1] == "f64":
+        return Operations(flop, instructions=1, double=1)
+    bits = _BITS.get(parts[6], 16)
+    return Operations(flop, instructions=1, tensor=flop * bits // 16)

@@ -36,8 +36,14 @@ class Copy:
 
     def only(self, mask: Array) -> Copy:
         """That of some of the threads."""
-        parts = ("threads", "address", "place", "data", "group")
-        return replace(self, **{part: getattr(self, part)[mask] for part in parts})
+        return replace(
+            self,
+            threads=self.threads[mask],
+            address=self.address[mask],
+            place=self.place[mask],
+            data=self.data[mask],
+            group=self.group[mask],
+        )
 
 
 @dataclass
@@ -54,10 +60,19 @@ class Barrier:
     """Of the phase before."""
     phase: int = 0
     copies: list[Copy] = field(default_factory=list)
-    done: list[Copy] = field(default_factory=list)
+    completed: list[Copy] = field(default_factory=list)
     """Those of earlier phases, which arrive as soon as anybody finds the phase
     complete, and no sooner.
     """
+
+    def complete(self, next_number: int) -> None:
+        """Begin the next phase."""
+        self.phase += 1
+        self.pending += self.expected
+        self.last = self.number
+        self.number = next_number
+        self.completed = self.completed + self.copies
+        self.copies = []
 
 
 class Copies:
@@ -77,71 +92,67 @@ class Copies:
         self._barriers: dict[int, Barrier] = {}
         self._closed = np.zeros(threads.size, int)  # groups of each thread
 
-    def step(self, one: Instruction) -> Step | None:
+    def step(self, instruction: Instruction) -> Step | None:
         """The step of an instruction; None where it is not known here."""
-        parts = one.parts
-        if one.name == "mbarrier" and "expect_tx" not in parts:
-            ways = {
+        parts = instruction.parts
+        if instruction.name == "mbarrier" and "expect_tx" not in parts:
+            makers = {
                 "init": self._init,
                 "inval": self._init,
                 "test_wait": self._wait,
                 "try_wait": self._wait,
                 "arrive": self._arrive,
             }
-            return ways[parts[0]](one) if parts[0] in ways else None
-        if one.name != "cp" or parts[0] != "async" or "bulk" in parts:
+            make = makers.get(parts[0])
+            return make and make(instruction)
+        if instruction.name != "cp" or parts[0] != "async" or "bulk" in parts:
             return None
         if parts[1] == "mbarrier":
-            return self._arrive(one)
+            return self._arrive(instruction)
         if "commit_group" in parts:
             return self._close
-        if parts[1][:4] == "wait":
-            left = 0 if "wait_all" in parts else int(one.operands[0], 0)
-            return lambda t: self._wait_for_groups(t, left, close="wait_all" in parts)
-        return self._issue(one)
+        if "wait_all" in parts:
+            return lambda t: self._wait_for_groups(t, 0, close=True)
+        if parts[1].startswith("wait"):
+            left = int(instruction.operands[0], 0)
+            return lambda t: self._wait_for_groups(t, left, close=False)
+        return self._issue(instruction)
 
     # -- copies
 
-    def _issue(self, one: Instruction) -> Step:
-        size = int(one.operands[2], 0)
+    def _issue(self, instruction: Instruction) -> Step:
+        target_word, source_word, size_word, *rest = instruction.operands
+        size = int(size_word, 0)
         decoder = self._decoder
         memory = self._memory
-        (to, to_names), (of, names) = (
-            self._accesses.address(word, size) for word in one.operands[:2]
-        )
-        has_size = len(one.operands) > 3 + ("cache_hint" in one.parts)
-        read = decoder.source(one.operands[3] if has_size else str(size), TYPES["u32"])
-        arrival = decoder.site("store", one)
-        load = decoder.site("load", one)
-
-        issue = decoder.site("store", one, "issue")
+        to, to_names = self._accesses.address(target_word, size)
+        of, names = self._accesses.address(source_word, size)
+        if "cache_hint" in instruction.parts:
+            rest = rest[:-1]
+        n_bytes = decoder.source(rest[0] if rest else str(size), TYPES["u32"])
+        arrival = decoder.site("store", instruction)
+        load = decoder.site("load", instruction)
+        issue = decoder.site("store", instruction, "issue")
 
         def step(t: Threads) -> None:
             target = to(t)
             with self._accesses.inside(
-                t, one, issue, target, to_names, size, "writes to"
-            ) as mine:
-                n = np.minimum(np.broadcast_to(read(t), t.n), size).astype(int)
+                t, instruction, issue, target, to_names, size, "writes to"
+            ) as valid:
+                n = np.minimum(np.broadcast_to(n_bytes(t), t.n), size).astype(int)
                 data = np.zeros((t.n, size), "u1")
-                with t.only(n > 0) as some:
-                    if some:
+                with t.only(n > 0) as any_copied:
+                    if any_copied:
                         data[n > 0] = self._accesses.load(
-                            t, one, load, of(t), names, "u1", size
+                            t, instruction, load, of(t), names, "u1", size
                         )
                 data[np.arange(size) >= n[:, None]] = 0
-                place = memory.bytes_at(t, target[mine])[1]
-                memory.arriving[place[:, None] + np.arange(size)] = (
-                    memory.any_arriving
-                ) = True
+                place = memory.bytes_at(t, target[valid])[1]
+                memory.arriving[place[:, None] + np.arange(size)] = True
+                memory.any_arriving = True
+                group = self._closed[t.at].copy()
                 self._copies.append(
-                    Copy(
-                        t.numbers,
-                        target[mine],
-                        place,
-                        data,
-                        self._closed[t.at].copy(),
-                        arrival,
-                    )
+                    Copy(t.numbers, target[valid], place, data, group, arrival)
                 )
 
         return step
@@ -181,14 +192,11 @@ class Copies:
             self._close(t)
         last = self._closed - left
         numbers = t.numbers
-        self._arrived(
-            t,
-            self._taken(
-                lambda copy: (
-                    np.isin(copy.threads, numbers) & (copy.group < last[copy.threads])
-                )
-            ),
-        )
+
+        def has_to_arrive(copy: Copy) -> Array:
+            return np.isin(copy.threads, numbers) & (copy.group < last[copy.threads])
+
+        self._arrived(t, self._taken(has_to_arrive))
 
     # -- barriers
 
@@ -196,95 +204,98 @@ class Copies:
         at, _ = self._decoder.address(word)
         return lambda t: self._memory.bytes_at(t, at(t))[1].tolist()
 
-    def _known(self, t: Threads, one: Instruction, places: list[int]) -> list[Barrier]:
-        lost = next(
-            (i for i, place in enumerate(places) if place not in self._barriers), None
-        )
-        if lost is not None:
-            words = (
-                f"{{}} comes to {one.opcode} on a barrier that nobody has initialised."
-                " The trace ends here."
-            )
-            t.report("unset", one.line, words, t.numbers[lost])
-            raise Ended
+    def _known(
+        self, t: Threads, instruction: Instruction, places: list[int]
+    ) -> list[Barrier]:
+        for i, place in enumerate(places):
+            if place not in self._barriers:
+                words = (
+                    f"{{}} comes to {instruction.opcode} on a barrier that nobody has"
+                    " initialised. The trace ends here."
+                )
+                t.report("unset", instruction.line, words, t.numbers[i])
+                raise Ended
         return [self._barriers[place] for place in places]
 
-    def _init(self, one: Instruction) -> Step:
-        places = self._places(one.operands[0])
-        count = self._decoder.source((*one.operands, "0")[1], TYPES["u32"])
+    def _init(self, instruction: Instruction) -> Step:
+        places = self._places(instruction.operands[0])
+        if instruction.parts[0] == "inval":
+
+            def forget(t: Threads) -> None:
+                for place in places(t):
+                    self._barriers.pop(place, None)
+
+            return forget
+        count = self._decoder.source(instruction.operands[1], TYPES["u32"])
 
         def step(t: Threads) -> None:
-            for place, many in zip(
-                places(t), np.broadcast_to(count(t), t.n).tolist(), strict=True
-            ):
-                self._barriers[place] = Barrier(many, many, _new_number(t))
-                if one.parts[0] == "inval":
-                    del self._barriers[place]
+            counts = np.broadcast_to(count(t), t.n).tolist()
+            for place, arrivals in zip(places(t), counts, strict=True):
+                self._barriers[place] = Barrier(arrivals, arrivals, _new_number(t))
 
         return step
 
-    def _arrive(self, one: Instruction) -> Step:
+    def _arrive(self, instruction: Instruction) -> Step:
         """Arrive, or let the thread's own asynchronous copies arrive there."""
-        which = next(i for i, word in enumerate(one.operands) if word[0] == "[")
-        places = self._places(one.operands[which])
-        write = self._decoder.result((*one.operands[:which], "_")[0])
-        given = self._decoder.source((*one.operands[which + 1 :], "1")[0], TYPES["u32"])
-        of_copies = one.name == "cp"
-        site = self._decoder.site("warp", one, "arrive")
-        arrives = not of_copies or "noinc" in one.parts
+        operands = instruction.operands
+        is_place = [word.startswith("[") for word in operands]
+        at = is_place.index(True)
+        places = self._places(operands[at])
+        write = self._decoder.result(operands[0] if at else "_")
+        count_word = operands[at + 1] if at + 1 < len(operands) else "1"
+        count = self._decoder.source(count_word, TYPES["u32"])
+        of_copies = instruction.name == "cp"
+        site = self._decoder.site("warp", instruction, "arrive")
+        arrives = not of_copies or "noinc" in instruction.parts
 
         def step(t: Threads) -> None:
-            found = self._known(t, one, places(t))
+            barriers = self._known(t, instruction, places(t))
+            counts = np.broadcast_to(count(t), t.n).tolist()
             tokens = np.zeros(t.n, "u8")
-            numbers = np.zeros(t.n, "i8")
-            for i, (barrier, value) in enumerate(
-                zip(found, np.broadcast_to(given(t), t.n).tolist(), strict=True)
-            ):
+            phases = np.zeros(t.n, "i8")  # by their numbers in the log
+            for i, barrier in enumerate(barriers):
                 tokens[i] = barrier.phase
-                numbers[i] = barrier.number
+                phases[i] = barrier.number
                 if of_copies:
-                    barrier.copies += self._taken(
-                        lambda copy, number=t.numbers[i]: copy.threads == number  # type: ignore[misc]
-                    )
-                barrier.pending -= value * arrives
+                    barrier.copies += self._copies_of(t.numbers[i])
+                if arrives:
+                    barrier.pending -= counts[i]
                 if barrier.pending <= 0:
-                    barrier.phase = barrier.phase + 1
-                    barrier.pending = barrier.pending + barrier.expected
-                    barrier.last, barrier.number = barrier.number, _new_number(t)
-                    barrier.done = barrier.done + barrier.copies
-                    barrier.copies = []
-            t.add(site + t.log.fresh, 8 * numbers)
+                    barrier.complete(_new_number(t))
+            t.add(site + t.log.fresh, 8 * phases)
             write(t, tokens)
 
         return step
 
-    def _wait(self, one: Instruction) -> Step:
-        write = self._decoder.result(one.operands[0])
-        places = self._places(one.operands[1])
-        by_parity = "parity" in one.parts
-        token = self._decoder.source(
-            one.operands[2], TYPES["u32" if by_parity else "u64"]
-        )
-        site = self._decoder.site("warp", one, "wait")
-        arrival = self._decoder.site("warp", one, "arrive")
+    def _copies_of(self, thread: int) -> list[Copy]:
+        """One thread's copies, which are kept no longer."""
+        return self._taken(lambda copy: copy.threads == thread)
+
+    def _wait(self, instruction: Instruction) -> Step:
+        write = self._decoder.result(instruction.operands[0])
+        places = self._places(instruction.operands[1])
+        by_parity = "parity" in instruction.parts
+        kind = TYPES["u32" if by_parity else "u64"]
+        token = self._decoder.source(instruction.operands[2], kind)
+        site = self._decoder.site("warp", instruction, "wait")
+        arrival = self._decoder.site("warp", instruction, "arrive")
 
         def step(t: Threads) -> None:
             t.write_log()  # what all did before comes before what any does from here on
-            found = self._known(t, one, places(t))
-            phases = np.array([barrier.phase for barrier in found])
+            barriers = self._known(t, instruction, places(t))
+            phases = np.array([barrier.phase for barrier in barriers])
             tokens = np.broadcast_to(token(t), t.n).astype(int)
             passed = phases % 2 != tokens % 2 if by_parity else phases > tokens
-            for barrier in {
-                id(found[i]): found[i] for i in np.flatnonzero(passed)
-            }.values():
-                self._arrived(t, barrier.done, (arrival, barrier.last))
-                barrier.done = []
-            with t.only(passed) as some:
-                if some:
-                    t.add(
-                        site + t.log.fresh,
-                        8 * np.array([barrier.last for barrier in found])[passed],
-                    )
+            passed_barriers = {
+                id(barriers[i]): barriers[i] for i in np.flatnonzero(passed)
+            }
+            for barrier in passed_barriers.values():
+                self._arrived(t, barrier.completed, (arrival, barrier.last))
+                barrier.completed = []
+            last = np.array([barrier.last for barrier in barriers])
+            with t.only(passed) as any_passed:
+                if any_passed:
+                    t.add(site + t.log.fresh, 8 * last[passed])
             write(t, passed)
 
         return step

@@ -76,17 +76,27 @@ class Decoder:
         self.lines = source
         self.kernel = execution.settings.fn.__name__
         self.uses = Counter(function.words)
-        tests = [
-            one
-            for one in function.code
-            if isinstance(one, Instruction) and one.name == "setp"
-        ]
-        self.compared = {word for one in tests for word in one.operands}
+        self.compared = {
+            word
+            for item in function.code
+            if isinstance(item, Instruction) and item.name == "setp"
+            for word in item.operands
+        }
         """Registers that are compared with something."""
         # for each register the arrays whose addresses it is worked out from
         self._origins: dict[str, set[str]] = {}
         self._find_origins()
         self._waits = waits_of_loads(function)
+        self._makers: dict[str, Callable[[Instruction], Step | None]] = {
+            "mov": self._mov,
+            "cvta": self._mov,
+            "ld": self._ld,
+            "st": self._st,
+            "setp": self._setp,
+            "set": self._set,
+            "selp": self._selp,
+            "cvt": self._cvt,
+        }
 
     # -- operands
 
@@ -100,9 +110,8 @@ class Decoder:
         if word[0].isdigit() or word[0] == "-":
             return self.fixed(np.asarray(constant(word, dtype)))
         if word in self.memory.spans:
-            return self.fixed(
-                as_type(np.array(self.memory.spans[word].low, "u8"), dtype)
-            )
+            address = np.array(self.memory.spans[word].low, "u8")
+            return self.fixed(as_type(address, dtype))
         raise KeyError(word)
 
     def gathered(self, words: Sequence[str], dtype: np.dtype[Any]) -> Source:
@@ -128,7 +137,7 @@ class Decoder:
 
     def results(self, word: str) -> list[Result]:
         """Those of a vector `<%r1, %r2>`, or of one register."""
-        return [self.result(one) for one in words_of(word)]
+        return [self.result(register) for register in words_of(word)]
 
     def _register(self, word: str) -> str:
         registers = self.function.registers
@@ -153,7 +162,7 @@ class Decoder:
         return at, tuple(sorted(self._origin(base)))
 
     def site(
-        self, kind: str, one: Instruction, call: str = "", *, used: bool = True
+        self, kind: str, instruction: Instruction, call: str = "", *, used: bool = True
     ) -> int:
         """The number of a new place that logs events."""
         sites = self.execution.sites
@@ -162,11 +171,11 @@ class Decoder:
                 f"The kernel has over {SITES} accesses and branches in its PTX. Trace a"
                 " part of it."
             )
-        text = self.lines.get(one.line, one.opcode)
-        waits = self._waits.get(id(one), (0, False))
-        sites.append(
-            Site(kind, one.line, self.kernel, text, Operations(), call, used, waits)
-        )
+        line = instruction.line
+        text = self.lines.get(line, instruction.opcode)
+        waits = self._waits.get(id(instruction), (0, False))
+        site = Site(kind, line, self.kernel, text, Operations(), call, used, waits)
+        sites.append(site)
         return len(sites) - 1
 
     # -- which array an address is meant for
@@ -176,63 +185,68 @@ class Decoder:
 
     def _find_origins(self) -> None:
         code = [
-            one
-            for one in self.function.code
-            if isinstance(one, Instruction) and one.name in _CARRIES_ADDRESS
+            item
+            for item in self.function.code
+            if isinstance(item, Instruction) and _may_carry_address(item)
         ]
         grown = True
         while grown:
             grown = False
-            for one in code:
-                if len(one.operands) < 2 or (
-                    one.name in ("ld", "st") and "param" not in one.parts
-                ):
-                    continue
-                target, *sources = one.operands
-                new = set()
-                for source in sources[2:] if one.name == "mad" else sources:
-                    name = parameter_place(source) if one.name == "ld" else source
-                    new |= (
-                        {self._pointers[name]}
-                        if name in self._pointers
-                        else self._origin(name)
-                    )
-                if not new <= self._origins.get(target, set()):
-                    self._origins[target] = self._origins.get(target, set()) | new
+            for instruction in code:
+                target = instruction.operands[0]
+                origins = self._origins.setdefault(target, set())
+                sources = self._origins_of_operands(instruction)
+                if not sources <= origins:
+                    origins |= sources
                     grown = True
+
+    def _origins_of_operands(self, instruction: Instruction) -> set[str]:
+        """The arrays from whose addresses an instruction computes its result."""
+        operands = instruction.operands[1:]
+        if instruction.name == "mad":
+            operands = operands[2:]  # of a product comes no address
+        elif instruction.name == "ld":
+            operands = tuple(map(parameter_place, operands))
+        origins: set[str] = set()
+        for name in operands:
+            if name in self._pointers:
+                origins.add(self._pointers[name])
+            else:
+                origins |= self._origin(name)
+        return origins
 
     # -- instructions
 
-    def arithmetic(self, one: Instruction) -> Step | None:
+    def arithmetic(self, instruction: Instruction) -> Step | None:
         """A step for an instruction that computes one number from others; None where it
         is none of these.
         """
-        make = getattr(self, f"_{one.name}", None)
+        make = self._makers.get(instruction.name)
         if make is not None:
-            return make(one)  # type: ignore[no-any-return]
-        known = function_of(one)
-        if known is None:
+            return make(instruction)
+        computed = function_of(instruction)
+        if computed is None:
             return None
-        function, kinds = known
-        write = self.result(one.operands[0])
-        sources = [*map(self.source, one.operands[1:], kinds)]
+        function, kinds = computed
+        write = self.result(instruction.operands[0])
+        sources = [*map(self.source, instruction.operands[1:], kinds)]
         return lambda t: write(t, function(*[source(t) for source in sources]))
 
-    def _mov(self, one: Instruction) -> Step:
-        target, source = map(words_of, one.operands)
-        dtype = TYPES[one.parts[-1]]
-        part, whole = (
-            np.dtype(f"u{dtype.itemsize // n}")
-            for n in (max(len(target), len(source)), 1)
-        )
-        if len(target) > 1:
-            bits = self.source(source[0], whole)
-            return self._columns(target, lambda t: bits(t)[..., None].view(part))
-        if len(source) > 1:
-            parts = self.gathered(source, part)
-            return self._columns(target, lambda t: parts(t).view(whole))
-        write = self.result(target[0])
-        plain = self.source(source[0], dtype)
+    def _mov(self, instruction: Instruction) -> Step:
+        """Copy a register, take a vector's parts out of one, or put them into one."""
+        targets, sources = map(words_of, instruction.operands)
+        dtype = TYPES[instruction.parts[-1]]
+        bits = np.dtype(f"u{dtype.itemsize}")
+        count = max(len(targets), len(sources))
+        part_bits = np.dtype(f"u{dtype.itemsize // count}")
+        if len(targets) > 1:
+            whole = self.source(sources[0], bits)
+            return self._columns(targets, lambda t: whole(t)[..., None].view(part_bits))
+        if len(sources) > 1:
+            parts = self.gathered(sources, part_bits)
+            return self._columns(targets, lambda t: parts(t).view(bits))
+        write = self.result(targets[0])
+        plain = self.source(sources[0], dtype)
         return lambda t: write(t, plain(t))
 
     def _columns(self, words: list[str], values: Source) -> Step:
@@ -240,120 +254,121 @@ class Decoder:
         writes = [*map(self.result, words)]
 
         def step(t: Threads) -> None:
-            found = values(t)
+            columns = values(t)
             for i, write in enumerate(writes):
-                write(t, found[..., i])
+                write(t, columns[..., i])
 
         return step
 
-    _cvta = _mov
-
-    def _ld(self, one: Instruction) -> Step | None:
+    def _ld(self, instruction: Instruction) -> Step | None:
         """The load of a parameter; None for other loads."""
-        if "param" not in one.parts:
+        if "param" not in instruction.parts:
             return None
-        names = words_of(one.operands[0])
-        dtype = TYPES[one.parts[-1]]
-        places = self._places(one.operands[1], dtype, len(names))
-        name, at = places[0].rsplit("+", 1)
-        if name in self._parameters:
-            return self._columns(
-                names,
-                self.fixed(
-                    np.frombuffer(self._parameters[name], dtype, len(names), int(at))
-                ),
-            )
-        return self._columns(names, self.gathered(places, dtype))
+        names = words_of(instruction.operands[0])
+        dtype = TYPES[instruction.parts[-1]]
+        places = self._places(instruction.operands[1], dtype, len(names))
+        name, offset = places[0].rsplit("+", 1)
+        contents = self._parameters.get(name)
+        if contents is None:
+            return self._columns(names, self.gathered(places, dtype))
+        values = np.frombuffer(contents, dtype, len(names), int(offset))
+        return self._columns(names, self.fixed(values))
 
-    def _st(self, one: Instruction) -> Step | None:
-        if "param" not in one.parts:
+    def _st(self, instruction: Instruction) -> Step | None:
+        """The store of a call's parameter; None for other stores."""
+        if "param" not in instruction.parts:
             return None
-        names = words_of(one.operands[1])
-        dtype = TYPES[one.parts[-1]]
-        return self._columns(
-            self._places(one.operands[0], dtype, len(names)),
-            self.gathered(names, dtype),
-        )
+        names = words_of(instruction.operands[1])
+        dtype = TYPES[instruction.parts[-1]]
+        places = self._places(instruction.operands[0], dtype, len(names))
+        return self._columns(places, self.gathered(names, dtype))
 
-    def _places(self, operand: str, dtype: np.dtype[Any], many: int) -> list[str]:
-        name, at = parameter_place(operand).rsplit("+", 1)
-        return [f"{name}+{int(at) + i * dtype.itemsize}" for i in range(many)]
+    def _places(self, operand: str, dtype: np.dtype[Any], count: int) -> list[str]:
+        name, offset = parameter_place(operand).rsplit("+", 1)
+        return [f"{name}+{int(offset) + i * dtype.itemsize}" for i in range(count)]
 
-    def _setp(self, one: Instruction) -> Step:
+    def _setp(self, instruction: Instruction) -> Step:
         """Compare two numbers, and combine that with a third operand where there is
         one.
         """
-        writes = [self.result(name) for name in one.operands[0].split("|")]
-        compare = self._comparison(one)
-        other = (
-            self.source(one.operands[3], TYPES["pred"])
-            if len(one.operands) > 3
-            else None
-        )
-        combine = FUNCTIONS.get(one.parts[1], np.bitwise_and)
+        operands = instruction.operands
+        writes = [self.result(name) for name in operands[0].split("|")]
+        compare = self._comparison(instruction)
+        third = None
+        if len(operands) > 3:
+            third = self.source(operands[3], TYPES["pred"])
+        combine = FUNCTIONS.get(instruction.parts[1], np.bitwise_and)
 
         def step(t: Threads) -> None:
-            truths = compare(t)
-            for i, write in enumerate(writes):  # of a pair both, of one its opposite
-                value = truths[..., i] if i < truths.shape[-1] else ~truths[..., 0]
-                write(t, value if other is None else combine(value, other(t)))
+            truths = compare(t)  # (threads, numbers)
+            is_pair = truths.shape[-1] > 1
+            for i, write in enumerate(writes):
+                # of one number the second predicate gets the opposite
+                value = truths[..., i] if i == 0 or is_pair else ~truths[..., 0]
+                write(t, value if third is None else combine(value, third(t)))
 
         return step
 
-    def _comparison(self, one: Instruction) -> Source:
+    def _comparison(self, instruction: Instruction) -> Source:
         """A function that compares two operands: a truth value for each number, two for
         a pair of 16 bits.
         """
-        kind = one.parts[-1]
-        a, b = (self.source(word, TYPES[kind]) for word in one.operands[1:3])
-        return lambda t: compared(one.parts[0], opened(a(t), kind), opened(b(t), kind))
+        name = instruction.parts[0]
+        kind = instruction.parts[-1]
+        left = self.source(instruction.operands[1], TYPES[kind])
+        right = self.source(instruction.operands[2], TYPES[kind])
+        return lambda t: compared(name, opened(left(t), kind), opened(right(t), kind))
 
-    def _set(self, one: Instruction) -> Step:
+    def _set(self, instruction: Instruction) -> Step:
         """Compare, and give 1.0 or all bits where it is true."""
-        into = one.parts[-2]
-        compare = self._comparison(one)
-        write = self.result(one.operands[0])
+        into = instruction.parts[-2]
+        compare = self._comparison(instruction)
+        write = self.result(instruction.operands[0])
         dtype = TYPES[into]
 
         def step(t: Threads) -> None:
-            truths = compare(t)
+            truths = compare(t)  # (threads, numbers)
             if "f16" in into:
                 write(t, closed(truths.astype("f4"), into))
             elif dtype.kind == "f":
                 write(t, truths[..., 0].astype(dtype))
             else:
-                write(
-                    t,
-                    (-truths.astype(f"i{dtype.itemsize // truths.shape[-1]}")).view(
-                        dtype
-                    )[..., 0],
-                )
+                bytes_each = dtype.itemsize // truths.shape[-1]
+                all_ones = -truths.astype(f"i{bytes_each}")
+                write(t, all_ones.view(dtype)[..., 0])
 
         return step
 
-    def _selp(self, one: Instruction) -> Step:
-        dtype = TYPES[one.parts[-1]]
-        write = self.result(one.operands[0])
-        test = self.source(one.operands[3], TYPES["pred"])
-        yes, no = (self.source(word, dtype) for word in one.operands[1:3])
+    def _selp(self, instruction: Instruction) -> Step:
+        dtype = TYPES[instruction.parts[-1]]
+        target, yes_word, no_word, predicate = instruction.operands
+        write = self.result(target)
+        yes = self.source(yes_word, dtype)
+        no = self.source(no_word, dtype)
+        test = self.source(predicate, TYPES["pred"])
         return lambda t: write(t, np.where(test(t), yes(t), no(t)))
 
-    def _cvt(self, one: Instruction) -> Step:
-        into, out_of = (part for part in one.parts if part in TYPES)
-        write = self.result(one.operands[0])
-        read_as = TYPES[out_of]
+    def _cvt(self, instruction: Instruction) -> Step:
+        parts = instruction.parts
+        into, out_of = (part for part in parts if part in TYPES)
+        write = self.result(instruction.operands[0])
         if into in ("bf16x2", "f16x2"):
-            least = np.float32(0 if "relu" in one.parts else -np.inf)
-            pair = self.gathered(one.operands[:0:-1], read_as)
+            least = np.float32(0 if "relu" in parts else -np.inf)
+            # the first operand becomes the upper half
+            words = instruction.operands[:0:-1]
+            pair = self.gathered(words, TYPES[out_of])
             return lambda t: write(t, closed(np.maximum(pair(t), least), into))
-        dtype = TYPES[into]
-        value = self.source(one.operands[1], read_as)
+        value = self.source(instruction.operands[1], TYPES[out_of])
         if into in ("tf32", "bf16"):
             shorten = to_tf32 if into == "tf32" else narrowed
             return lambda t: write(t, shorten(np.asarray(value(t), np.float32)))
-        return lambda t: write(
-            t, converted(opened(value(t), out_of)[..., 0], dtype, one.parts)
-        )
+        dtype = TYPES[into]
+
+        def step(t: Threads) -> None:
+            numbers = opened(value(t), out_of)[..., 0]
+            write(t, converted(numbers, dtype, parts))
+
+        return step
 
 
 def words_of(operand: str) -> list[str]:
@@ -365,3 +380,10 @@ def parameter_place(operand: str) -> str:
     """`name+8` for `[name+8]`, `name+0` for `[name]`."""
     match = _PLACE.fullmatch(operand)
     return f"{match[1]}+{int(match[2] or '0', 0)}" if match else operand
+
+
+def _may_carry_address(instruction: Instruction) -> bool:
+    """Whether an instruction may work out an address from its operands."""
+    if instruction.name not in _CARRIES_ADDRESS or len(instruction.operands) < 2:
+        return False
+    return instruction.name != "ld" or "param" in instruction.parts

@@ -54,6 +54,7 @@ def blocks_of(function: Function) -> list[Block]:
     order: list[int] = []
 
     def arrange(nodes: set[int], around: tuple[int, ...]) -> None:
+        """Put nodes in order, each loop among them with a latch at its end."""
         inner = {
             node: [s for s in successors[node] if s in nodes and s not in around]
             for node in nodes
@@ -62,28 +63,27 @@ def blocks_of(function: Function) -> list[Block]:
             head = part[0]
             order.append(head)
             blocks[head].loops = around
-            if len(part) > 1 or head in inner[head]:
-                blocks[head].loops = (*around, head)
-                arrange(set(part) - {head}, (*around, head))
-                order.append(len(blocks))
-                for node in part:
-                    successors[node] = [
-                        len(blocks) if s == head else s for s in successors[node]
-                    ]
-                blocks.append(Block(latch_of=head, loops=(*around, head)))
-                successors.append([head])
+            if len(part) == 1 and head not in inner[head]:
+                continue
+            blocks[head].loops = (*around, head)
+            arrange(set(part) - {head}, (*around, head))
+            latch = len(blocks)
+            order.append(latch)
+            for node in part:
+                successors[node] = [latch if s == head else s for s in successors[node]]
+            blocks.append(Block(latch_of=head, loops=(*around, head)))
+            successors.append([head])
 
-    arrange(
-        set(_postorder([0], lambda node: [s for s in successors[node] if s != EXIT])),
-        (),
-    )
-    place = {number: at for at, number in enumerate(order)} | {EXIT: EXIT}
-    for number in order:
-        block = blocks[number]
-        block.targets = [place[s] for s in successors[number]]
+    reached = _postorder([0], lambda node: [s for s in successors[node] if s != EXIT])
+    arrange(set(reached), ())
+    place = {node: i for i, node in enumerate(order)} | {EXIT: EXIT}
+    for node in order:
+        block = blocks[node]
+        block.targets = [place[s] for s in successors[node]]
         block.loops = tuple(place[head] for head in block.loops)
-        block.latch_of = None if block.latch_of is None else place[block.latch_of]
-    return [blocks[number] for number in order]
+        if block.latch_of is not None:
+            block.latch_of = place[block.latch_of]
+    return [blocks[node] for node in order]
 
 
 def _split(function: Function) -> tuple[list[Block], dict[str, int]]:
@@ -106,10 +106,10 @@ def _split(function: Function) -> tuple[list[Block], dict[str, int]]:
 
 
 def _successors(
-    number: int, block: Block, labels: dict[str, int], function: Function, many: int
+    number: int, block: Block, labels: dict[str, int], function: Function, count: int
 ) -> list[int]:
     end = block.end
-    after = number + 1 if number + 1 < many else EXIT
+    after = number + 1 if number + 1 < count else EXIT
     if end is None or end.name in ("bar", "barrier"):
         return [after]
     if end.name == "brx":
@@ -130,10 +130,10 @@ def _postorder(
         path = [(root, iter(following(root)))]
         while path:
             node, rest = path[-1]
-            for other in rest:
-                if other not in seen:
-                    seen.add(other)
-                    path.append((other, iter(following(other))))
+            for successor in rest:
+                if successor not in seen:
+                    seen.add(successor)
+                    path.append((successor, iter(following(successor))))
                     break
             else:
                 finished.append(node)
@@ -147,18 +147,20 @@ def _components(graph: dict[int, list[int]]) -> list[list[int]]:
     """
     order = _postorder(sorted(graph), graph.__getitem__)[::-1]
     back: dict[int, list[int]] = {node: [] for node in graph}
-    for node, following in graph.items():
-        for other in following:
-            back[other].append(node)
+    for node, successors in graph.items():
+        for successor in successors:
+            back[successor].append(node)
     rank = {node: i for i, node in enumerate(order)}
     parts: list[list[int]] = []
-    done: set[int] = set()
+    placed: set[int] = set()
+
+    def unplaced_before(node: int) -> list[int]:
+        return [before for before in back[node] if before not in placed]
+
     for node in order:
-        if node not in done:
-            part = _postorder(
-                [node], lambda one: [other for other in back[one] if other not in done]
-            )
-            done.update(part)
+        if node not in placed:
+            part = _postorder([node], unplaced_before)
+            placed.update(part)
             parts.append(sorted(part, key=rank.__getitem__))
     return parts
 
@@ -170,21 +172,29 @@ def waits_of_loads(function: Function) -> dict[int, Waits]:
     needs = Needs(set)
     depth = Counter[Hashable]()
     levels = dict[int, int]()
-    labels = {one: i for i, one in enumerate(function.code) if isinstance(one, str)}
-    for i, one in enumerate(function.code):
-        if isinstance(one, str) or not one.operands:
+    code = function.code
+    labels = {item: i for i, item in enumerate(code) if isinstance(item, str)}
+    for i, instruction in enumerate(code):
+        if isinstance(instruction, str) or not instruction.operands:
             continue
-        target, *read = [set(WORD.findall(text)) for text in (*one.operands, one.guard)]
-        sources: set[Hashable] = set().union(*read)
-        if one.name == "bra":
-            for each in function.code[labels.get(one.operands[-1], i) : i]:
-                needs[id(each)] |= sources
-        if one.name == "ld" and "param" not in one.parts:
-            needs[id(one)] |= sources
-            levels[id(one)] = max((depth[word] for word in sources), default=0)
-            depth[id(one)] = levels[id(one)] + 1
-            sources = {id(one)}
-        for word in target if one.name not in ("st", "red", "bra") else ():
-            needs[word] |= sources
-            depth[word] = max((depth[source] for source in sources), default=0)
-    return {one: (level, chained(one, needs)) for one, level in levels.items()}
+        target, *operands = (_words(operand) for operand in instruction.operands)
+        sources: set[Hashable] = _words(instruction.guard).union(*operands)
+        if instruction.name == "bra":
+            begin = labels.get(instruction.operands[-1], i)
+            for item in code[begin:i]:  # of the loop, where it goes back
+                needs[id(item)] |= sources
+        if instruction.name == "ld" and "param" not in instruction.parts:
+            load = id(instruction)
+            needs[load] |= sources
+            levels[load] = max((depth[word] for word in sources), default=0)
+            depth[load] = levels[load] + 1
+            sources = {load}
+        if instruction.name not in ("st", "red", "bra"):
+            for word in target:
+                needs[word] |= sources
+                depth[word] = max((depth[source] for source in sources), default=0)
+    return {load: (level, chained(load, needs)) for load, level in levels.items()}
+
+
+def _words(text: str) -> set[Hashable]:
+    return set(WORD.findall(text))

@@ -64,24 +64,27 @@ class Kernel:
             for entry in re.findall(r"\.entry\s+([\w$]+)", ptx)
             if entry in module.functions
         ]
-        chosen = [entry for entry in entries if name in ("", entry)] or [
-            entry
-            for entry in entries
-            if entry.startswith("_Z") and f"{len(name)}{name}" in entry
-        ]
-        if len(chosen) != 1:
-            known = ", ".join(map(plain_name, entries)) or "no kernel"
+        matching = [entry for entry in entries if name in ("", entry)]
+        if not matching:
+            mangled = f"{len(name)}{name}"
+            matching = [
+                entry
+                for entry in entries
+                if entry.startswith("_Z") and mangled in entry
+            ]
+        if len(matching) != 1:
+            kernels = ", ".join(map(plain_name, entries)) or "no kernel"
             raise KernelError(
                 f"Expected name to be that of one of the kernels, got {name!r}. There"
-                f" is {known}."
+                f" is {kernels}."
             )
-        self._function: Function = inlined(module, chosen[0])
+        self._function: Function = inlined(module, matching[0])
         words = set(self._function.words)
         self._variables = (
-            *(one for one in module.variables if one.name in words),
+            *(variable for variable in module.variables if variable.name in words),
             *self._function.variables,
         )
-        self.name = name or plain_name(chosen[0])
+        self.name = name or plain_name(matching[0])
         # the types of the parameters in C++, where the source shows them
         self._declared: dict[str, str] = {}
         self._names = list(parameters) or self._names_in_source()
@@ -174,18 +177,22 @@ class Kernel:
         number in the place of one.
         """
         for name, declared in self._declared.items():
-            known = _TYPES.get(
-                re.sub(r"\b(const|volatile|__restrict__)\b|\*", "", declared).strip()
-            )
-            array = (
-                placed[name].array if isinstance(placed[name], TracedArray) else None
-            )
-            letter = "" if array is None else array.dtype.kind.replace("u", "i")
-            kind = "" if array is None else f"{letter}{array.itemsize}"
-            if known and kind != known * ("*" in declared):
-                what = "a number" if array is None else f"an array of {array.dtype}"
+            plain = re.sub(r"\b(const|volatile|__restrict__)\b|\*", "", declared)
+            expected = _TYPES.get(plain.strip())
+            if expected is None:
+                continue
+            argument = placed[name]
+            if isinstance(argument, TracedArray):
+                dtype = argument.array.dtype
+                letter = dtype.kind.replace("u", "i")
+                is_right = "*" in declared and expected == f"{letter}{dtype.itemsize}"
+                passed = f"an array of {dtype}"
+            else:
+                is_right = "*" not in declared
+                passed = "a number"
+            if not is_right:
                 raise KernelError(
-                    f"{self.name} takes {declared} for {name!r}, got {what}."
+                    f"{self.name} takes {declared} for {name!r}, got {passed}."
                 )
 
     def _parameters(
@@ -198,43 +205,34 @@ class Kernel:
         placed = {
             name: value for name, value in placed.items() if name not in self._constants
         }
-        flat = [
-            pair for name, value in placed.items() for pair in _numba_parts(name, value)
+        parts = [
+            part for name, value in placed.items() for part in _numba_parts(name, value)
         ]
-        if len(parameters) != len(flat):  # C++ and Triton take an array as a pointer
-            flat = [
-                *((name, _pointer(value)) for name, value in placed.items()),
-                *[("", 0)] * self._hidden,
-            ]
-        if len(flat) != len(parameters):
+        if len(parameters) != len(parts):  # C++ and Triton take an array as a pointer
+            parts = [(name, _pointer(value)) for name, value in placed.items()]
+            parts += [("", 0)] * self._hidden
+        if len(parts) != len(parameters):
             raise KernelError(
                 f"{self.name} takes {len(parameters)} parameters, got {len(placed)}."
             )
-        pointers = {
-            f"{parameter}+0": name
-            for parameter, (name, value) in zip(parameters, flat, strict=True)
-            if isinstance(value, np.uint64) and name
-        }
-        given = zip(parameters.items(), flat, strict=True)
-        made = {
-            parameter: _bytes(name, value, *kind)
-            for (parameter, kind), (name, value) in given
-        }
         bases = {
             value.base: value.name
             for value in _leaves(tuple(placed.values()))
             if isinstance(value, TracedArray)
         }
-        for parameter, (_, value) in zip(parameters, flat, strict=True):
-            # pointers in a struct
-            for at in range(
-                0, len(made[parameter]) if isinstance(value, tuple) else 0, 8
-            ):
-                base = int.from_bytes(made[parameter][at : at + 8], "little")
-                pointers.update(
-                    {f"{parameter}+{at}": bases[base]} if base in bases else {}
-                )
-        return made, pointers
+        contents = {}
+        pointers = {}
+        for parameter, (name, value) in zip(parameters, parts, strict=True):
+            bytes_ = contents[parameter] = _bytes(name, value, *parameters[parameter])
+            if isinstance(value, np.uint64) and name:
+                pointers[f"{parameter}+0"] = name
+            if not isinstance(value, tuple):
+                continue
+            for offset in range(0, len(bytes_), 8):  # pointers in a struct
+                base = int.from_bytes(bytes_[offset : offset + 8], "little")
+                if base in bases:
+                    pointers[f"{parameter}+{offset}"] = bases[base]
+        return contents, pointers
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -250,7 +248,7 @@ def _struct(value: tuple[Any, ...], size: int) -> bytes | None:
     None where neither does.
     """
     for whole, real in itertools.product("48", repeat=2):
-        made = b""
+        contents = b""
         for part in map(_pointer, _leaves(value)):
             if isinstance(part, int):
                 kind = f"i{whole}"
@@ -259,10 +257,15 @@ def _struct(value: tuple[Any, ...], size: int) -> bytes | None:
             else:
                 kind = part.dtype
             item = np.array(part).astype(kind).tobytes()
-            made += bytes(-len(made) % len(item)) + item
-        if -(-len(made) // 4) * 4 == size or -(-len(made) // 8) * 8 == size:
-            return made.ljust(size, b"\0")
+            padding = bytes(-len(contents) % len(item))
+            contents += padding + item
+        if size in (_multiple(len(contents), 4), _multiple(len(contents), 8)):
+            return contents.ljust(size, b"\0")
     return None
+
+
+def _multiple(n: int, of: int) -> int:
+    return -(-n // of) * of
 
 
 def _pointer(value: Any) -> Any:
@@ -284,28 +287,24 @@ def _numba_parts(name: str, value: Any) -> list[tuple[str, Any]]:
     if not isinstance(value, TracedArray):
         return [(name, value)]
     array = value.array
-    parts = [
-        0,
-        0,
-        array.size,
-        array.itemsize,
-        np.uint64(value.base),
-        *array.shape,
-        *array.strides,
-    ]
+    owner = (0, 0)
+    sizes = (array.size, array.itemsize, np.uint64(value.base))
+    parts = (*owner, *sizes, *array.shape, *array.strides)
     return [(value.name, part) for part in parts]
 
 
 def _bytes(name: str, value: Any, kind: str, size: int) -> bytes:
-    is_number = isinstance(value, bool | int | float | np.integer | np.floating)
-    if is_number and kind[0] == "f":
+    is_whole = isinstance(value, bool | int | np.integer)
+    if kind[0] == "f" and (is_whole or isinstance(value, float | np.floating)):
         return np.array(value, f"f{size}").tobytes()
-    if isinstance(value, bool | int | np.integer):
-        return int(int(value) % 2 ** (8 * size)).to_bytes(size, "little")
+    if is_whole:
+        bits = int(value) & ((1 << 8 * size) - 1)
+        return bits.to_bytes(size, "little")
     if isinstance(value, np.generic) and value.nbytes == size and kind[0] == "b":
         return value.tobytes()
-    if isinstance(value, tuple) and (made := _struct(value, size)) is not None:
-        return made
+    struct = _struct(value, size) if isinstance(value, tuple) else None
+    if struct is not None:
+        return struct
     words = (
         f"The kernel takes {size} bytes ({kind}) for {name!r}, which"
         f" {brief_repr(value)} is not."

@@ -70,10 +70,9 @@ class Machine:
         self._run = decoder.execution
         self._memory = decoder.memory
         self._source = decoder.lines
-        doubles = [
+        self._run.program.names_float64 = any(
             re.search(r"\b(double|float64)\b", line) for line in self._source.values()
-        ]
-        self._run.program.names_float64 = any(doubles)
+        )
         self._accesses = Accesses(decoder, stores_once=stores_once)
         self._copies = Copies(decoder, self._accesses)
         self._warps = Warps(decoder)
@@ -82,52 +81,58 @@ class Machine:
         self._memory.know_items(self._accesses.items)
         for code in self._code:
             if code.block.latch_of is not None:
-                inside = [
-                    c.block for c in self._code if code.block.latch_of in c.block.loops
-                ]
-                code.patience = _patience(
-                    [one for block in inside for one in block.code]
-                )
+                code.patience = _patience(self._loop_body(code.block.latch_of))
+
+    def _loop_body(self, head: int) -> list[Instruction]:
+        """The instructions of the loop that begins at a place."""
+        return [
+            instruction
+            for code in self._code
+            if head in code.block.loops
+            for instruction in code.block.code
+        ]
 
     # -- decoding
 
     def _decoded(self, block: Block) -> Code:
-        program = self._run.program
-        done = Operations()
-        for one in block.code:
-            done = done.plus(operations_of(one))
-        doubles = [one for one in block.code if operations_of(one).double]
-        code = Code(
-            block,
-            program.counter(
-                done, self._decoder.kernel, next((one.line for one in block.code), 0)
-            ),
+        operations = Operations()
+        doubles = {}
+        for instruction in block.code:
+            own_operations = operations_of(instruction)
+            operations = operations.plus(own_operations)
+            if own_operations.double:
+                line = instruction.line
+                doubles[line] = self._source.get(line, instruction.opcode).strip()
+        first_line = block.code[0].line if block.code else 0
+        counter = self._run.program.counter(
+            operations, self._decoder.kernel, first_line
         )
-        code.doubles = {
-            one.line: self._source.get(one.line, one.opcode).strip() for one in doubles
-        }
-        code.steps = [step for one in block.code if (step := self._step(one))]
-        end = block.end
+        code = Code(block, counter, doubles=doubles)
+        for instruction in block.code:
+            step = self._step(instruction)
+            if step is not None:
+                code.steps.append(step)
+        self._decode_end(code)
+        return code
+
+    def _decode_end(self, code: Code) -> None:
+        end = code.block.end
         if end is not None and end.name in ("bar", "barrier"):
             self._decode_barrier(code, end)
-            code.site = self._decoder.site(
-                "barrier", end, "" if code.test else "syncthreads"
-            )
+            call = "" if code.test else "syncthreads"
+            code.site = self._decoder.site("barrier", end, call)
         elif end is not None and end.name == "brx":
             code.test = self._decoder.source(end.operands[0], TYPES["u32"])
         elif end is not None and end.guard:
-            code.test = self._decoder.source(
-                "!" * end.unless + end.guard, TYPES["pred"]
-            )
+            code.test = self._decoder.source(end.predicate, TYPES["pred"])
             code.site = self._decoder.site("branch", end)
             code.returns = any(
-                "return" in self._source.get(end.line + more, "") for more in (0, 1)
+                "return" in self._source.get(line, "")
+                for line in (end.line, end.line + 1)
             )
-        if block.latch_of is not None:
-            code.site = self._decoder.site(
-                "while", Instruction("", (), (), block.last_line)
-            )
-        return code
+        if code.block.latch_of is not None:
+            latch = Instruction("", (), (), code.block.last_line)
+            code.site = self._decoder.site("while", latch)
 
     def _decode_barrier(self, code: Code, end: Instruction) -> None:
         """A barrier may carry predicates, and give the number of those that are true,
@@ -142,63 +147,86 @@ class Machine:
         elif parts != ["sync"] or len(end.operands) != 1 or end.guard:
             code.steps.append(self._stops(end))
 
-    def _step(self, one: Instruction) -> Step | None:
-        if one.name in _NOTHING:
+    def _step(self, instruction: Instruction) -> Step | None:
+        if instruction.name in _NOTHING:
             return None
         try:
-            makers = self._accesses, self._copies, self._warps, self._matrices
-            known = self._decoder.arithmetic(one) or next(
-                (step for make in makers if (step := make.step(one))), None
-            )
+            step = self._known_step(instruction)
         except (KeyError, ValueError, IndexError):
-            known = None
-        step = known or self._stops(one)
-        if not one.guard:
-            return step
-        test = self._decoder.source("!" * one.unless + one.guard, TYPES["pred"])
+            step = None
+        unguarded = step or self._stops(instruction)
+        if not instruction.guard:
+            return unguarded
+        test = self._decoder.source(instruction.predicate, TYPES["pred"])
 
         def guarded(t: Threads) -> None:
             mask = np.broadcast_to(test(t), t.n)
             if mask.any():
                 with t.only(mask):
-                    step(t)
+                    unguarded(t)
 
         return guarded
 
-    def _stops(self, one: Instruction) -> Step:
+    def _known_step(self, instruction: Instruction) -> Step | None:
+        step = self._decoder.arithmetic(instruction)
+        for makers in (self._accesses, self._copies, self._warps, self._matrices):
+            step = step or makers.step(instruction)
+        return step
+
+    def _stops(self, instruction: Instruction) -> Step:
         """The step of an instruction with which a run ends: a trap, a failed assertion,
         or one that is not run here.
         """
-        called = next((word for word in one.operands if word in _ADVICE), one.opcode)
-        advice = next(
-            (words for name, words in _ADVICE.items() if called.startswith(name)),
-            _LEAVE_OUT,
-        )
-        given = [self._decoder.source(f"param{i}+0", TYPES["u64"]) for i in range(2)]
+        name = instruction.opcode
+        for word in instruction.operands:
+            if word in _ADVICE:
+                name = word
+                break
+        if name == "vprintf":
+            return self._prints(instruction)
+        if name == "__assertfail":
+            return self._fails(instruction)
+        line = instruction.line
+        advice = _LEAVE_OUT
+        for beginning, sentence in _ADVICE.items():
+            if name.startswith(beginning):
+                advice = sentence
+                break
+
+        def step(t: Threads) -> None:
+            if instruction.name in ("trap", "brkpt"):
+                words = f"{{}} stops the kernel ({instruction.name})."
+                t.report("raised", line, words, t.numbers[0], times=t.n)
+                raise Ended
+            raise KernelError(
+                f"Line {line}: {name} can't be run without a GPU. {advice}"
+            )
+
+        return step
+
+    def _prints(self, instruction: Instruction) -> Step:
+        text_address = self._decoder.source("param0+0", TYPES["u64"])
+        arguments_address = self._decoder.source("param1+0", TYPES["u64"])
 
         def step(t: Threads) -> None:
             first = t.numbers[0]
-            if called == "vprintf":
-                with t.only(t.numbers == first):
-                    text, arguments = (int(np.ravel(one(t))[0]) for one in given)
-                    words = (
-                        "{} prints:"
-                        f" {printed(self._memory, t, text, arguments).strip()}"
-                    )
-                t.report("printed", one.line, words, first, times=t.n)
-                return
-            if one.name in ("trap", "brkpt") or called == "__assertfail":
-                what = f"stops the kernel ({one.name})."
-                if called == "__assertfail":
-                    what = (
-                        "fails the assertion:"
-                        f" {self._memory.text_at(t, int(np.ravel(given[0](t))[0]))}."
-                    )
-                t.report("raised", one.line, f"{{}} {what}", first, times=t.n)
-                raise Ended
-            raise KernelError(
-                f"Line {one.line}: {called} can't be run without a GPU. {advice}"
-            )
+            with t.only(t.numbers == first):
+                text = int(np.ravel(text_address(t))[0])
+                arguments = int(np.ravel(arguments_address(t))[0])
+                line = printed(self._memory, t, text, arguments).strip()
+            words = f"{{}} prints: {line}"
+            t.report("printed", instruction.line, words, first, times=t.n)
+
+        return step
+
+    def _fails(self, instruction: Instruction) -> Step:
+        text_address = self._decoder.source("param0+0", TYPES["u64"])
+
+        def step(t: Threads) -> None:
+            text = self._memory.text_at(t, int(np.ravel(text_address(t))[0]))
+            words = f"{{}} fails the assertion: {text}."
+            t.report("raised", instruction.line, words, t.numbers[0], times=t.n)
+            raise Ended
 
         return step
 
@@ -227,16 +255,16 @@ def _patience(code: list[Instruction]) -> int:
     """The turns of a loop after which other threads go on: few if it waits at an
     mbarrier, 0 if it waits for nobody.
     """
-    may_wait = any(
-        one.name in _WAITS
-        or (one.name == "ld" and {"volatile", "relaxed", "acquire"} & set(one.parts))
-        for one in code
+    names = {instruction.name for instruction in code}
+    waits_at_barrier = any(
+        instruction.name == "mbarrier" and instruction.parts[0].endswith("wait")
+        for instruction in code
     )
-    at_barrier = any(
-        one.name == "mbarrier" and one.parts[0][-4:] == "wait" for one in code
+    if waits_at_barrier and names.isdisjoint(("atom", "ld")):
+        return 4
+    reads_anew = any(
+        instruction.name == "ld"
+        and {"volatile", "relaxed", "acquire"} & set(instruction.parts)
+        for instruction in code
     )
-    return (
-        4
-        if at_barrier and not any(one.name in ("atom", "ld") for one in code)
-        else PATIENCE * may_wait
-    )
+    return PATIENCE if reads_anew or not names.isdisjoint(_WAITS) else 0

@@ -39,137 +39,146 @@ class Matrices:
         self._decoder = decoder
         self._accesses = accesses
 
-    def step(self, one: Instruction) -> Step | None:
+    def step(self, instruction: Instruction) -> Step | None:
         """The step of an instruction; None where it is not known here."""
-        if one.name == "ldmatrix" and "m8n8" in one.parts and one.parts[-1] == "b16":
-            return self._load_rows(one)
-        shape = next(
-            (part for part in one.parts if re.fullmatch(r"m\d+n\d+k\d+", part)), ""
-        )
-        kinds = [part for part in one.parts if part in TYPES]
-        is_known = bool(shape) and {*kinds} <= _ELEMENTS.keys()
-        if one.name == "mma":
-            is_known &= len(kinds) == 4 and one.parts[2] == shape
-            is_known &= shape.startswith("m8n8k" if "f64" in kinds else "m16n8k")
-        if one.name not in ("mma", "wmma") or not is_known:
+        name = instruction.name
+        parts = instruction.parts
+        if name == "ldmatrix" and "m8n8" in parts and parts[-1] == "b16":
+            return self._load_rows(instruction)
+        shapes = [part for part in parts if re.fullmatch(r"m\d+n\d+k\d+", part)]
+        kinds = [part for part in parts if part in TYPES]
+        if name not in ("mma", "wmma") or not shapes:
             return None
-        fragment = Fragments(one, shape)
-        return (
-            self._multiply(one, kinds, fragment)
-            if "mma" in (one.name, one.parts[0])
-            else self._move(one, fragment)
-        )
+        if not set(kinds) <= _ELEMENTS.keys():
+            return None
+        shape = shapes[0]
+        if name == "mma":
+            known = "m8n8k" if "f64" in kinds else "m16n8k"
+            if len(kinds) != 4 or parts[2] != shape or not shape.startswith(known):
+                return None
+        fragment = Fragments(instruction, shape)
+        if "mma" in (name, parts[0]):
+            return self._multiply(instruction, kinds, fragment)
+        return self._move(instruction, fragment)
 
-    def _load_rows(self, one: Instruction) -> Step:
+    def _load_rows(self, instruction: Instruction) -> Step:
         """8 x 8 matrices of 16 bits: each lane gives the address of a row, and gets two
         neighbours of each matrix.
         """
-        writes = self._decoder.results(one.operands[0])
-        site = self._decoder.site("load", one)
-        at, names = self._accesses.address(one.operands[1], 2)
+        writes = self._decoder.results(instruction.operands[0])
+        site = self._decoder.site("load", instruction)
+        at, names = self._accesses.address(instruction.operands[1], 2)
 
         def step(t: Threads) -> None:
-            giving = whole_warps(t, one) < 8 * len(writes)
+            giving = whole_warps(t, instruction) < 8 * len(writes)
             address = at(t)
             rows = np.zeros((t.n, 8), "u2")
             with t.only(giving):
                 rows[giving] = self._accesses.load(
-                    t, one, site, address[giving], names, "u2", 8
+                    t, instruction, site, address[giving], names, "u2", 8
                 )
-            matrices = rows.reshape(-1, 4, 8, 8)
-            matrices = matrices.swapaxes(2, 3) if "trans" in one.parts else matrices
-            # (warps, matrices, rows, 4)
+            matrices = rows.reshape(-1, 4, 8, 8)  # (warps, matrices, rows, columns)
+            if "trans" in instruction.parts:
+                matrices = matrices.swapaxes(2, 3)
             pairs = np.ascontiguousarray(matrices).view("u4")
             for i, write in enumerate(writes):
                 write(t, pairs[:, i].reshape(-1))
 
         return step
 
-    def _move(self, one: Instruction, fragment: Fragments) -> Step:
+    def _move(self, instruction: Instruction, fragment: Fragments) -> Step:
         """Load or store a matrix of wmma whose rows, or columns, lie a given number of
         elements apart.
         """
-        is_load = one.parts[0] == "load"
-        kind = one.parts[-1]
-        by_rows = "row" in one.parts
-        where, what = one.operands[1::-1] if is_load else one.operands[:2]
+        way, part, *_ = instruction.parts
+        kind = instruction.parts[-1]
+        is_load = way == "load"
+        by_rows = "row" in instruction.parts
+        first, second, *rest = instruction.operands
+        registers, where = (first, second) if is_load else (second, first)
         dtype = _ELEMENTS[kind]
-        part = one.parts[1]
-        words = words_of(what)
         at, names = self._accesses.address(where, dtype.itemsize)
-        given = (*one.operands[2:], str(fragment.extents[part][by_rows]))[0]
-        apart = self._decoder.source(given, TYPES["u32"])
+        rows, columns = fragment.extents[part]
+        length = columns if by_rows else rows
+        apart = self._decoder.source(rest[0] if rest else str(length), TYPES["u32"])
         register = _register(kind)
-        writes = self._decoder.results(what) if is_load else []
+        words = words_of(registers)
+        writes = self._decoder.results(registers) if is_load else []
         held = None if is_load else self._decoder.gathered(words, register)
-        many = register.itemsize // dtype.itemsize * len(words)
-        places = fragment.places(part, dtype, many)
-        along, across = places if by_rows else places[::-1]
-        per = 1 if part in "cd" and not by_rows else min(_PIECE // dtype.itemsize, many)
+        count = register.itemsize // dtype.itemsize * len(words)
+        row, column = fragment.places(part, dtype, count)
+        along, across = (row, column) if by_rows else (column, row)
+        per = min(_PIECE // dtype.itemsize, count)
+        if part in "cd" and not by_rows:
+            per = 1
         # A lane may hold its elements several times.
-        once = min(max(math.prod(fragment.extents[part]) // WARP, per), many)
-        site = self._decoder.site("load" if is_load else "store", one)
+        once = min(max(rows * columns // WARP, per), count)
+        site = self._decoder.site("load" if is_load else "store", instruction)
 
         def step(t: Threads) -> None:
-            lane = whole_warps(t, one)
-            values = held(t).view(dtype) if held else np.zeros((t.n, many), dtype)
-            offset = (
-                along[lane] * np.broadcast_to(apart(t), t.n)[:, None].astype(int)
-                + across[lane]
-            )
+            lane = whole_warps(t, instruction)
+            # (lanes, elements)
+            values = held(t).view(dtype) if held else np.zeros((t.n, count), dtype)
+            stride = np.broadcast_to(apart(t), t.n)[:, None].astype(int)
+            offset = along[lane] * stride + across[lane]
             address = at(t)[:, None] + offset * dtype.itemsize
-            for first in range(0, once, per):
+            for i in range(0, once, per):
                 t.begin()
-                part = values[:, first : first + per]
+                piece = values[:, i : i + per]
                 if is_load:
-                    part[:] = self._accesses.load(
-                        t, one, site, address[:, first], names, dtype, per
+                    piece[:] = self._accesses.load(
+                        t, instruction, site, address[:, i], names, dtype, per
                     )
                 else:
-                    self._accesses.store(t, one, site, address[:, first], names, part)
-            values = values[:, np.arange(many) % once]
+                    self._accesses.store(
+                        t, instruction, site, address[:, i], names, piece
+                    )
+            values = values[:, np.arange(count) % once]
+            bits = np.ascontiguousarray(values).view(register)  # (lanes, registers)
             for i, write in enumerate(writes):
-                write(t, np.ascontiguousarray(values).view(register)[:, i])
+                write(t, bits[:, i])
 
         return step
 
     def _multiply(
-        self, one: Instruction, kinds: list[str], fragment: Fragments
+        self, instruction: Instruction, kinds: list[str], fragment: Fragments
     ) -> Step:
         """D = a b + c of matrices whose parts lie in the registers of a
         warp's lanes.
         """
-        into, of, other, added = (
-            kinds if len(kinds) == 4 else (kinds[0], "f16", "f16", kinds[1])
-        )
-        given = [
-            (part, kind, self._decoder.gathered(words_of(operand), _register(kind)))
-            for part, kind, operand in zip(
-                "abc", (of, other, added), one.operands[1:4], strict=True
+        if len(kinds) == 4:
+            kind_of = dict(zip("dabc", kinds, strict=True))
+        else:
+            kind_of = {"d": kinds[0], "a": "f16", "b": "f16", "c": kinds[1]}
+        operands = dict(zip("dabc", instruction.operands, strict=False))
+        sources = {
+            part: self._decoder.gathered(
+                words_of(operands[part]), _register(kind_of[part])
             )
-        ]
-        writes = self._decoder.results(one.operands[0])
-        exact = np.dtype({"s32": "i8", "f64": "f8"}.get(into, "f4"))
-        dtype = _ELEMENTS[into]
-        rows, columns = fragment.places(
-            "d", dtype, math.prod(fragment.extents["d"]) // WARP
-        )
+            for part in "abc"
+        }
+        writes = self._decoder.results(operands["d"])
+        exact = np.dtype({"s32": "i8", "f64": "f8"}.get(kind_of["d"], "f4"))
+        dtype = _ELEMENTS[kind_of["d"]]
+        count = math.prod(fragment.extents["d"]) // WARP
+        rows, columns = fragment.places("d", dtype, count)
+
+        def matrix(t: Threads, part: str) -> Array:
+            """The numbers that the lanes hold, as (warps, rows, columns)."""
+            kind = kind_of[part]
+            values = numbers_in(sources[part](t), kind)  # (lanes, elements)
+            matrices = np.zeros((t.n // WARP, *fragment.extents[part]), exact)
+            places = fragment.places(part, _ELEMENTS[kind], values.shape[1])
+            matrices[:, *places] = values.reshape(t.n // WARP, WARP, -1)
+            return matrices
 
         def step(t: Threads) -> None:
-            whole_warps(t, one)
-            matrices = []
-            for part, kind, bits in given:
-                values = numbers_in(bits(t), kind)
-                matrices.append(np.zeros((t.n // WARP, *fragment.extents[part]), exact))
-                places = fragment.places(part, _ELEMENTS[kind], values.shape[1])
-                matrices[-1][:, *places] = values.reshape(t.n // WARP, WARP, -1)
-            left, right, sums = matrices
-            totals = np.ascontiguousarray(
-                (left @ right + sums).astype(dtype)[:, rows, columns]
-            )
-            found = totals.reshape(t.n, -1).view(_register(into))
+            whole_warps(t, instruction)
+            product = matrix(t, "a") @ matrix(t, "b") + matrix(t, "c")
+            totals = np.ascontiguousarray(product.astype(dtype)[:, rows, columns])
+            registers = totals.reshape(t.n, -1).view(_register(kind_of["d"]))
             for i, write in enumerate(writes):
-                write(t, found[:, i])
+                write(t, registers[:, i])
 
         return step
 
@@ -179,44 +188,42 @@ class Fragments:
     instruction.
     """
 
-    def __init__(self, one: Instruction, shape: str) -> None:
+    def __init__(self, instruction: Instruction, shape: str) -> None:
         m, n, k = map(int, re.findall(r"\d+", shape))
         self.extents = {"a": (m, k), "b": (k, n), "c": (m, n), "d": (m, n)}
-        self._is_mma = one.name == "mma"
-        layouts = [part for part in one.parts if part in ("row", "col")]
-        self._by_columns = {
-            part
-            for part, layout in zip("ab", layouts * 2, strict=False)
-            if layout == "col"
-        }
+        self._is_mma = instruction.name == "mma"
+        layouts = [part for part in instruction.parts if part in ("row", "col")]
+        # one layout is that of both
+        by_part = zip("ab", layouts * 2, strict=False)
+        self._by_columns = {part for part, layout in by_part if layout == "col"}
 
-    def places(self, part: str, dtype: np.dtype[Any], many: int) -> tuple[Array, Array]:
-        """Row and column (lanes, elements) of each of the `many` elements that a lane
+    def places(
+        self, part: str, dtype: np.dtype[Any], count: int
+    ) -> tuple[Array, Array]:
+        """Row and column (lanes, elements) of each of the `count` elements that a lane
         holds.
         """
         lane = np.arange(WARP)[:, None]
-        element = np.arange(many)[None]
+        element = np.arange(count)[None]
         rows, columns = self.extents[part]
         if not self._is_mma:
-            per = min(_PIECE // dtype.itemsize, many)
-            number = ((element // per * WARP + lane) * per + element % per) % (
-                rows * columns
-            )
-            return (
-                divmod(number, rows)[::-1]
-                if part in self._by_columns
-                else divmod(number, columns)
-            )
+            per = min(_PIECE // dtype.itemsize, count)
+            piece = element // per * WARP + lane
+            number = (piece * per + element % per) % (rows * columns)
+            if part in self._by_columns:
+                return number % rows, number // rows
+            return number // columns, number % columns
         per = 2 if part in "cd" else max(4 // dtype.itemsize, 1)
         register = element // per
-        half = element % per
-        has_two = part != "b" and rows == 16  # of the rows lane // 4 and 8 more
-        down, along = (
-            (register % 2, register // 2) if has_two else (0 * register, register)
-        )
-        row = lane // 4 + 8 * down
-        column = lane % 4 * per + half + 4 * per * along
-        return (column, row) if part == "b" else (row, column)
+        if part != "b" and rows == 16:  # the rows lane // 4 and 8 more
+            down = register % 2
+            along = register // 2
+        else:
+            down = 0 * register
+            along = register
+        across = lane // 4 + 8 * down
+        inner = lane % 4 * per + element % per + 4 * per * along
+        return (inner, across) if part == "b" else (across, inner)
 
 
 def _register(kind: str) -> np.dtype[Any]:

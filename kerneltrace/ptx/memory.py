@@ -53,55 +53,63 @@ class Memory:
         # the first byte of its array -> its address, its bytes
         self._owners: dict[int, tuple[int, Array]] = {}
         for region in execution.memory.regions:
-            low, high = region.span
-            self.spans[region.name] = Span(region.name, low, high, region)
-            first, end = owner_bounds(region.array)
-            start = region.base - region.array.__array_interface__["data"][0] + first
-            if end > first:
-                self._owners[first] = (
-                    start,
-                    np.ctypeslib.as_array(
-                        (ctypes.c_ubyte * (end - first)).from_address(first)
-                    ),
-                )
-        top = max((span.high for span in self.spans.values()), default=GLOBAL)
+            self._place_array(region)
+        arrays_end = max((span.high for span in self.spans.values()), default=GLOBAL)
+        owners_end = max(
+            (address + len(bytes_) for address, bytes_ in self._owners.values()),
+            default=GLOBAL,
+        )
+        # the end of each space
         tops = {
-            "global": max(
-                top, *(at + len(b) for at, b in self._owners.values()), GLOBAL
-            ),
+            "global": max(arrays_end, owners_end, GLOBAL),
             "const": CONSTANT,
+            "shared": ALIGNMENT,
+            "local": LOCAL,
         }
-        tops |= {"shared": ALIGNMENT, "local": LOCAL}
-        for one in variables:
-            self._place(one, tops)
+        for variable in variables:
+            self._place(variable, tops)
         self.shared_bytes = tops["shared"] + execution.layout.dynamic_bytes
         self._dynamic_at = tops["shared"]
         self.local_bytes = tops["local"] - LOCAL
-        execution.memory.local_bytes.update(
-            {"local": self.local_bytes} if self.local_bytes else {}
-        )
-        self._global, self._constant = (
-            np.zeros((tops[space] - base) // 32 * 32 + 64, "u1")
-            for space, base in (("global", GLOBAL), ("const", CONSTANT))
-        )
+        if self.local_bytes:
+            execution.memory.local_bytes["local"] = self.local_bytes
+        self._global = _padded(tops["global"] - GLOBAL)
+        self._constant = _padded(tops["const"] - CONSTANT)
         for address, bytes_ in self._owners.values():
-            self._global[address - GLOBAL : address - GLOBAL + len(bytes_)] = bytes_
-        for one in variables:
-            if one.initial:
-                at = self.spans[one.name].low
-                buffer, base = (
-                    (self._constant, CONSTANT)
-                    if one.space == "const"
-                    else (self._global, GLOBAL)
-                )
-                buffer[at - base : at - base + len(one.initial)] = np.frombuffer(
-                    one.initial, "u1"
-                )
+            self._global_part(address, bytes_)[:] = bytes_
+        for variable in variables:
+            if variable.initial:
+                self._initialize(variable)
 
-    def _place(self, one: Variable, tops: dict[str, int]) -> None:
+    def _place_array(self, region: Region) -> None:
+        low, high = region.span
+        self.spans[region.name] = Span(region.name, low, high, region)
+        first, end = owner_bounds(region.array)
+        start = region.base - region.array.__array_interface__["data"][0] + first
+        if end > first:
+            memory = (ctypes.c_ubyte * (end - first)).from_address(first)
+            self._owners[first] = start, np.ctypeslib.as_array(memory)
+
+    def _global_part(self, address: int, bytes_: Array) -> Array:
+        """The copy of an array's bytes."""
+        begin = address - GLOBAL
+        return self._global[begin : begin + len(bytes_)]
+
+    def _initialize(self, variable: Variable) -> None:
+        begin = self.spans[variable.name].low
+        if variable.space == "const":
+            buffer = self._constant
+            begin -= CONSTANT
+        else:
+            buffer = self._global
+            begin -= GLOBAL
+        initial = np.frombuffer(variable.initial, "u1")
+        buffer[begin : begin + len(initial)] = initial
+
+    def _place(self, variable: Variable, tops: dict[str, int]) -> None:
         layout = self.execution.layout
-        name = plain_name(one.name)
-        if one.space == "shared" and not one.n_bytes:
+        name = plain_name(variable.name)
+        if variable.space == "shared" and not variable.n_bytes:
             if not layout.dynamic_bytes:
                 raise KernelError(
                     f"{name} is dynamic shared memory (extern __shared__), but the"
@@ -110,18 +118,19 @@ class Memory:
             low = DYNAMIC_SHARED
             n_bytes = layout.dynamic_bytes
         else:
-            align = ALIGNMENT if one.space != "local" else one.align
-            low = -(-tops[one.space] // align) * align
-            n_bytes = one.n_bytes
-            tops[one.space] = -(-(low + n_bytes) // 16) * 16
-        space = {"const": "constant", "global": "module"}.get(one.space, one.space)
-        region = Region(name, space, low, np.zeros(n_bytes, "u1"))
-        if one.space == "shared":
+            align = ALIGNMENT if variable.space != "local" else variable.align
+            low = -(-tops[variable.space] // align) * align
+            n_bytes = variable.n_bytes
+            tops[variable.space] = -(-(low + n_bytes) // 16) * 16
+        space = variable.space
+        shown_space = {"const": "constant", "global": "module"}.get(space, space)
+        region = Region(name, shown_space, low, np.zeros(n_bytes, "u1"))
+        if variable.space == "shared":
             layout.regions[len(layout.regions)] = region
-            layout.static_bytes += one.n_bytes
-        elif one.space != "local":
+            layout.static_bytes += variable.n_bytes
+        elif variable.space != "local":
             self.execution.memory.regions.append(region)
-        self.spans[one.name] = Span(name, low, low + n_bytes, region)
+        self.spans[variable.name] = Span(name, low, low + n_bytes, region)
 
     def know_items(self, sizes: dict[str, int]) -> None:
         """Take the sizes in bytes of the elements of the module's variables, which PTX
@@ -131,20 +140,16 @@ class Memory:
         regions = self.execution.memory.regions
         for name, size in sizes.items():
             span = self.spans[name]
-            if span.region.array.dtype != np.uint8 or span.region.space in (
-                "global",
-                "local",
-            ):
+            old = span.region
+            if old.array.dtype != np.uint8 or old.space in ("global", "local"):
                 continue
             array = np.zeros((span.high - span.low) // size, f"u{size}")
-            new = replace(span.region, array=array)
+            new = replace(old, array=array)
             self.spans[name] = replace(span, region=new)
-            regions[:] = [
-                new if region is span.region else region for region in regions
-            ]
-            layout.update(
-                {site: new for site, region in layout.items() if region is span.region}
-            )
+            regions[:] = [new if region is old else region for region in regions]
+            for site, region in layout.items():
+                if region is old:
+                    layout[site] = new
 
     def begin(self, threads: Threads) -> None:
         """Begin with some blocks: shared and local memory that nobody has written."""
@@ -163,20 +168,21 @@ class Memory:
     def finish(self) -> None:
         """Write results to the arrays."""
         for address, bytes_ in self._owners.values():
-            new = self._global[address - GLOBAL : address - GLOBAL + len(bytes_)]
-            if not np.array_equal(bytes_, new):
-                names = [
-                    r.name
-                    for r in self.execution.memory.regions
-                    if not r.array.flags.writeable
-                ]
-                spans = [self.spans[name] for name in names]
-                if any(address <= span.low < address + len(bytes_) for span in spans):
-                    raise KernelError(
-                        f"The kernel writes to {', '.join(names)}, which NumPy holds as"
-                        " read-only."
-                    )
-                bytes_[:] = new
+            results = self._global_part(address, bytes_)
+            if np.array_equal(bytes_, results):
+                continue
+            names = [
+                region.name
+                for region in self.execution.memory.regions
+                if not region.array.flags.writeable
+            ]
+            lows = [self.spans[name].low for name in names]
+            if any(address <= low < address + len(bytes_) for low in lows):
+                raise KernelError(
+                    f"The kernel writes to {', '.join(names)}, which NumPy holds as"
+                    " read-only."
+                )
+            bytes_[:] = results
 
     def bytes_at(self, threads: Threads, address: Array) -> tuple[Array, Array]:
         """The bytes of the space that addresses lie in, and where in them; of one space
@@ -189,24 +195,19 @@ class Memory:
             return self._global, address - GLOBAL
         if lowest >= CONSTANT:
             return self._constant, address - CONSTANT
+        ahead = DYNAMIC_SHARED - self._dynamic_at  # of where it lies in these bytes
         if lowest >= DYNAMIC_SHARED:
-            address = address - (DYNAMIC_SHARED - self._dynamic_at)
+            address = address - ahead
         elif int(address.max()) >= DYNAMIC_SHARED:
-            address = np.where(
-                address < DYNAMIC_SHARED,
-                address,
-                address - (DYNAMIC_SHARED - self._dynamic_at),
-            )
+            address = np.where(address < DYNAMIC_SHARED, address, address - ahead)
         return self._shared, address + threads.those(self._of_block)
 
     def text_at(self, threads: Threads, address: int) -> str:
         """The text that begins at an address, up to its first zero."""
-        buffer, place = self.bytes_at(threads, np.array([address]))
-        return (
-            bytes(buffer[int(place[0]) :][:1000])
-            .partition(b"\0")[0]
-            .decode(errors="replace")
-        )
+        buffer, places = self.bytes_at(threads, np.array([address]))
+        begin = int(places[0])
+        text = bytes(buffer[begin : begin + 1000]).partition(b"\0")[0]
+        return text.decode(errors="replace")
 
     def is_logged(self, address: Array) -> bool:
         """Whether accesses at these addresses are logged: those of memory that threads
@@ -239,31 +240,41 @@ class Memory:
         spans = [self.spans[name] for name in names] or list(self.spans.values())
         if not spans:
             return f"address {address:#x}, but the kernel has no array.", ""
-        span = min(
-            spans, key=lambda one: max(one.low - address, address - one.high + 1)
-        )
-        size = span.region.array.itemsize
-        shape = span.region.array.shape
-        number = (address - span.low) // size
-        n = (span.high - span.low) // size
-        of_shape = f", which has the shape {tuple(shape)}" if len(shape) > 1 else ""
+
+        def distance(span: Span) -> int:
+            return max(span.low - address, address - span.high + 1)
+
+        nearest = min(spans, key=distance)
+        array = nearest.region.array
+        number = (address - nearest.low) // array.itemsize
+        n = (nearest.high - nearest.low) // array.itemsize
+        name = nearest.name
+        words = f"{name}[{number}]"
+        if array.ndim > 1:
+            words += f", which has the shape {array.shape}"
         elements = f"{n:,} elements, 0 to {n - 1}" if n else "no elements"
-        return (
-            f"{span.name}[{number}]{of_shape}, but {span.name} has {elements}.",
-            span.name,
-        )
+        return f"{words}, but {name} has {elements}.", name
 
 
 def plain_name(mangled: str) -> str:
     """A name in its source: `copy` for _Z4copyPfi, `tile` for _ZZ9transposeE4tile,
     numba's too.
     """
-    name = rest = mangled.split("$")[0]
-    begin = re.match(r"_ZZ.*E(?=\d)|_Z([NL]?)", rest)
-    at = begin.end() if begin else len(rest)
-    while match := re.compile(r"\d+").match(rest, at):
-        at = match.end() + int(match[0])
-        name = rest[match.end() : at]
-        if not begin or begin[1] != "N":
+    symbol = mangled.split("$")[0]
+    prefix = re.match(r"_ZZ.*E(?=\d)|_Z([NL]?)", symbol)
+    if prefix is None:
+        return symbol
+    name = symbol
+    begin = prefix.end()
+    # each part of a name has its length before it
+    while length := re.compile(r"\d+").match(symbol, begin):
+        begin = length.end() + int(length[0])
+        name = symbol[length.end() : begin]
+        if prefix[1] != "N":
             break
     return name
+
+
+def _padded(n_bytes: int) -> Array:
+    """Memory of so many bytes, and room for the widest access at its end."""
+    return np.zeros(n_bytes // 32 * 32 + 64, "u1")

@@ -23,37 +23,40 @@ def printed(memory: Memory, t: Threads, text: int, arguments: int) -> str:
     """What printf makes of the text at an address and the arguments at another, for the
     one thread that takes part.
     """
-    at = arguments
+    end = arguments  # of those that were read
     values = list[int | float | str]()
 
-    def next_one(kind: str) -> Any:
-        nonlocal at
-        dtype = np.dtype(kind)
-        at = -(-at // dtype.itemsize) * dtype.itemsize + dtype.itemsize
-        buffer, place = memory.bytes_at(t, np.array([at - dtype.itemsize]))
-        return buffer[int(place[0]) :][: dtype.itemsize].view(dtype)[0].item()
+    def next_argument(kind: str) -> Any:
+        nonlocal end
+        size = np.dtype(kind).itemsize
+        begin = -(-end // size) * size
+        end = begin + size
+        buffer, places = memory.bytes_at(t, np.array([begin]))
+        place = int(places[0])
+        return buffer[place : place + size].view(kind)[0].item()
 
-    def shown(match: re.Match[str]) -> str:
-        form, size, what = match.groups("")
-        if what == "%":
+    def replaced(match: re.Match[str]) -> str:
+        flags, size, conversion = match.groups("")
+        if conversion == "%":
             return "%%"
-        values.extend(next_one("i4") for _ in range(form.count("*")))
-        bits = 4 if size in ("", "h", "hh") else 8
-        if what in "sp":
-            number = "u8"
+        values.extend(next_argument("i4") for _ in range(flags.count("*")))
+        n_bytes = 4 if size in ("", "h", "hh") else 8
+        if conversion in "sp":
+            kind = "u8"
+        elif conversion in "fFeEgGaA":
+            kind = "f8"
         else:
-            sign = "i" if what in "dic" else "u"
-            number = f"{sign}{bits}"
-        value = next_one("f8" if what in "fFeEgGaA" else number)
-        if what not in "spaA":
-            values.append(value)
-            return f"%{form}{what}"
-        if what == "s":
+            kind = f"i{n_bytes}" if conversion in "dic" else f"u{n_bytes}"
+        value = next_argument(kind)
+        if conversion == "s":
             values.append(memory.text_at(t, value))
-        elif what == "p":
+        elif conversion == "p":
             values.append(hex(value))
-        else:
+        elif conversion in "aA":
             values.append(value.hex())
-        return f"%{form}s"
+        else:
+            values.append(value)
+            return f"%{flags}{conversion}"
+        return f"%{flags}s"
 
-    return _PLACE.sub(shown, memory.text_at(t, text)) % tuple(values)
+    return _PLACE.sub(replaced, memory.text_at(t, text)) % tuple(values)

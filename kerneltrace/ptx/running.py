@@ -72,9 +72,9 @@ class Running:
         self._returning = np.zeros(threads.size, bool)
         self._turns: dict[int, int] = {}  # of loops, by the place of their latch
         self._latches = {
-            one.block.latch_of: i
-            for i, one in enumerate(code)
-            if one.block.latch_of is not None
+            code_block.block.latch_of: i
+            for i, code_block in enumerate(code)
+            if code_block.block.latch_of is not None
         }
         self._turning = -1  # the place of the loop whose turn begins
 
@@ -86,31 +86,33 @@ class Running:
                     return
                 continue
             place = min(self._ready)
-            code = self._code[place]
-            if (
-                code.patience
-                and self._turns.get(place, 0) % code.patience == code.patience - 1
-            ):
-                is_released = self._release()
-                self._turns[place] += 1
-                others = sorted(self._ready.keys() - {place})
-                if (
-                    not (others or is_released)
-                    and code.patience < PATIENCE < self._turns[place]
-                ):
-                    self._report_alone(code)
-                place = (
-                    others[self._turns[place] // code.patience % len(others)]
-                    if others
-                    else place
-                )
-                code = self._code[place]
+            if self._is_out_of_patience(place):
+                place = self._place_of_others(place)
             parts = self._ready.pop(place)
             numbers = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
-            self._t.take(
-                slice(None) if len(numbers) == self._t.size else numbers, len(numbers)
-            )
-            self._execute(place, code, numbers)
+            is_all = len(numbers) == self._t.size
+            self._t.take(slice(None) if is_all else numbers, len(numbers))
+            self._execute(place, self._code[place], numbers)
+
+    def _is_out_of_patience(self, place: int) -> bool:
+        patience = self._code[place].patience
+        turns = self._turns.get(place, 0)
+        return patience > 0 and turns % patience == patience - 1
+
+    def _place_of_others(self, latch: int) -> int:
+        """The place where other threads than those at a latch go on, another at each
+        call; the latch itself where there are none.
+        """
+        is_released = self._release()
+        self._turns[latch] += 1
+        turns = self._turns[latch]
+        patience = self._code[latch].patience
+        others = sorted(self._ready.keys() - {latch})
+        if others:
+            return others[turns // patience % len(others)]
+        if not is_released and patience < PATIENCE < turns:
+            self._report_alone(self._code[latch])
+        return latch
 
     def _execute(self, place: int, code: Code, numbers: Array) -> None:
         t = self._t
@@ -143,8 +145,8 @@ class Running:
         else:
             t.add(-2 * (code.site + self._run.log.fresh) - test, None)
             self._returning[numbers] = code.returns
-            for target, some in zip(block.targets, (test, ~test), strict=True):
-                self._leave(target, numbers[some])
+            for target, goes_there in zip(block.targets, (test, ~test), strict=True):
+                self._leave(target, numbers[goes_there])
         t.write_log()
 
     def _leave(self, place: int, numbers: Array) -> None:
@@ -169,10 +171,10 @@ class Running:
                 f"{{}} is still in this loop after {turns - 1:,} turns, and the trace"
                 " ends here."
             )
-            words += (
-                " Does it wait for a thread that can't go on, or for a later block?"
-                * bool(code.patience)
-            )
+            if code.patience:
+                words += (
+                    " Does it wait for a thread that can't go on, or for a later block?"
+                )
             self._t.report("endless", line, words, numbers[0])
             raise Ended
         self._turning = head
@@ -184,18 +186,16 @@ class Running:
             "{} waits in this loop at an mbarrier, and no thread is left that could"
             " arrive there."
         )
-        self._t.report(
-            "deadlock", self._code[code.block.targets[0]].block.last_line, words, thread
-        )
+        line = self._code[code.block.targets[0]].block.last_line
+        self._t.report("deadlock", line, words, thread)
         raise Ended
 
     def _loop_contexts(self, block: Block) -> list[int] | None:
         """The list of the contexts of the outermost loop around a block."""
         if not block.loops:
             return None
-        return self._run.log.contexts_by_key.setdefault(
-            self._code[self._latches[block.loops[0]]].site, []
-        )
+        latch = self._code[self._latches[block.loops[0]]]
+        return self._run.log.contexts_by_key.setdefault(latch.site, [])
 
     # -- barriers
 
@@ -205,76 +205,71 @@ class Running:
         """
         t = self._t
         held = self._held
-        waiting = (held >= 0).reshape(t.blocks, -1)
-        opened = waiting.any(axis=1) & (waiting == t.alive.reshape(t.blocks, -1)).all(
-            axis=1
-        )
+        held_by_block = held.reshape(t.blocks, -1)  # (blocks, threads)
+        waiting = held_by_block >= 0
+        all_wait = (waiting == t.alive.reshape(t.blocks, -1)).all(axis=1)
+        opened = waiting.any(axis=1) & all_wait
         if not opened.any():
             return False
         going = np.flatnonzero(opened[t.block] & (held >= 0))
-        wrong = opened & (
-            np.where(waiting, held.reshape(t.blocks, -1), -1).max(axis=1)
-            != np.where(waiting, held.reshape(t.blocks, -1), len(self._code)).min(
-                axis=1
-            )
-        )
-        wrong |= opened & t.passed_by.reshape(t.blocks, -1).any(axis=1)
-        for number in np.flatnonzero(wrong):
+        last = np.where(waiting, held_by_block, -1).max(axis=1)
+        first = np.where(waiting, held_by_block, len(self._code)).min(axis=1)
+        passed_by = t.passed_by.reshape(t.blocks, -1).any(axis=1)
+        for number in np.flatnonzero(opened & ((first != last) | passed_by)):
             self._report_partial(int(number))
+        log = self._run.log
         for number in np.flatnonzero(opened):
             key = int(self._keys[going[t.block[going] == number][0]])
             before = int(t.phase[number])
-            t.phase[number] = new = self._run.log.new_phase()
-            self._run.log.opened_by[new] = before, key
-        self._run.log.barriers += int(opened.sum())
+            t.phase[number] = phase = log.new_phase()
+            log.opened_by[phase] = before, key
+        log.barriers += int(opened.sum())
         for place in np.unique(held[going]).tolist():
             code = self._code[place]
-            mine = going[held[going] == place]
+            numbers = going[held[going] == place]
             if code.result:
-                self._vote(code, mine)
-            self._leave(code.block.targets[0], mine)
+                self._vote(code, code.result, numbers)
+            self._leave(code.block.targets[0], numbers)
         held[going] = -1
         return True
 
-    def _vote(self, code: Code, numbers: Array) -> None:
+    def _vote(self, code: Code, write: Result, numbers: Array) -> None:
         """Give the threads what they brought to the barrier together."""
         t = self._t
         t.take(numbers, len(numbers))
         first = np.flatnonzero(np.diff(t.block[numbers], prepend=-1))
-        brought = self._brought[numbers]
-        votes = code.vote.reduceat(
-            brought.astype("u4") if code.vote is np.add else brought, first
-        )
-        assert code.result is not None
-        code.result(t, votes.repeat(np.diff(np.append(first, len(numbers)))))
+        predicates = self._brought[numbers]
+        if code.vote is np.add:
+            predicates = predicates.astype("u4")
+        votes = code.vote.reduceat(predicates, first)  # (blocks,)
+        threads_per_block = np.diff(np.append(first, len(numbers)))
+        write(t, votes.repeat(threads_per_block))
 
     def _report_partial(self, number: int) -> None:
         """Report a barrier that some threads of a block pass by: a GPU may hang, or go
         on with wrong data.
         """
         t = self._t
-        mine = np.flatnonzero(t.block == number)
-        lines: dict[int, list[int]] = {}
-        for thread in mine[self._held[mine] >= 0].tolist():
+        of_block = np.flatnonzero(t.block == number)
+        threads_by_line: dict[int, list[int]] = {}
+        for thread in of_block[self._held[of_block] >= 0].tolist():
             end = self._code[self._held[thread]].block.end
-            lines.setdefault(end.line if end else 0, []).append(thread)
-        (line, here), *others = lines.items()
-        words = (
-            f"{{}} and {len(here) - 1:,} others wait here"
-            if len(here) > 1
-            else "{} waits here"
-        )
-        for other, threads in others:
-            words += f", {len(threads):,} threads wait at line {other} instead"
-        gone = mine[t.passed_by[mine]]
-        if len(gone):
-            have = "has" if len(gone) == 1 else "have"
-            where = self._run.settings.where(t.first + int(gone[0]))
+            threads_by_line.setdefault(end.line if end else 0, []).append(thread)
+        (line, here), *elsewhere = threads_by_line.items()
+        if len(here) > 1:
+            words = f"{{}} and {len(here) - 1:,} others wait here"
+        else:
+            words = "{} waits here"
+        for other_line, threads in elsewhere:
+            words += f", {len(threads):,} threads wait at line {other_line} instead"
+        passed = of_block[t.passed_by[of_block]]
+        if len(passed):
+            have = "has" if len(passed) == 1 else "have"
+            where = self._run.settings.where(t.first + int(passed[0]))
             words += (
-                f", but {len(gone):,} of the block's {len(mine):,} threads {have} come"
-                " to the kernel's end"
+                f", but {len(passed):,} of the block's {len(of_block):,} threads {have}"
+                f" come to the kernel's end without it (the first: {where})"
             )
-            words += f" without it (the first: {where})"
         words += (
             ". All threads of a block that have not returned have to reach the same"
             " __syncthreads()."

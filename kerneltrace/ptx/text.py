@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from kerneltrace.errors import KernelError
 from kerneltrace.ptx.values import TYPES
@@ -37,6 +36,7 @@ _INSTRUCTION = re.compile(
 _OPERAND = re.compile(r"<[^>]*>|\[[^\]]*\]|\([^()]*\)|[^,<\[(\s]+")
 _LOCATION = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+))?")
 _WORD = re.compile(r"[%$\w]+(?:\.[xyz]\b)?")
+_BRACE = re.compile(r"[{}]")
 _INNERMOST = re.compile(r"\{([^{}]*)\}")
 
 
@@ -57,6 +57,11 @@ class Instruction:
     def opcode(self) -> str:
         """The whole name: `ld.global.v2.f32`."""
         return ".".join((self.name, *self.parts))
+
+    @property
+    def predicate(self) -> str:
+        """The guard as an operand: `!%p1` where it has to be false."""
+        return f"!{self.guard}" if self.unless else self.guard
 
 
 @dataclass(frozen=True)
@@ -89,13 +94,13 @@ class Function:
     @property
     def words(self) -> list[str]:
         """All that its operands name."""
-        texts = [
-            text
-            for one in self.code
-            if isinstance(one, Instruction)
-            for text in one.operands
+        return [
+            word
+            for item in self.code
+            if isinstance(item, Instruction)
+            for operand in item.operands
+            for word in _WORD.findall(operand)
         ]
-        return [word for text in texts for word in _WORD.findall(text)]
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,35 @@ class Module:
 @functools.lru_cache(maxsize=8)
 def read_ptx(ptx: str) -> Module:
     """Read the functions and variables of a PTX text."""
+    text = _without_noise(ptx)
+    functions = {}
+    outside = []  # of functions
+    begin = 0
+    for head in _FUNCTION.finditer(text):
+        end = _closing_brace(text, head.end())
+        name = head[2]
+        functions[name] = _function(
+            name,
+            tuple(_parameters(head[1])),
+            _parameters(head[3]),
+            text[head.end() : end],
+        )
+        outside.append(text[begin : head.start()])
+        begin = end + 1
+    outside.append(text[begin:])
+    variables = [
+        variable
+        for part in outside
+        for statement in part.split(";")
+        if (variable := _variable(statement))
+    ]
+    return Module(functions, tuple(variables))
+
+
+def _without_noise(ptx: str) -> str:
+    """A PTX text without comments and directives, whose locations are statements, and
+    whose braces stand around blocks only.
+    """
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", ptx, flags=re.DOTALL)
     text = re.sub(r"\.section\s+\S+\s*\{.*?\}", "", text, flags=re.DOTALL)
     text = re.sub(r"^\s*(\.loc\s.*)$", r"\1;", text, flags=re.MULTILINE)
@@ -116,33 +150,25 @@ def read_ptx(ptx: str) -> Module:
         r"^\s*\.(file|version|target|address_size)\s.*$", "", text, flags=re.MULTILINE
     )
     # a vector; what stands in a block ends in semicolons
-    text = re.sub(r"\{([^{};]*)\}", r"<\1>", text)
-    functions = {}
-    outside = []
-    at = 0
-    for head in _FUNCTION.finditer(text):
-        end = head.end()
-        depth = 1
-        while depth:
-            depth += {"{": 1, "}": -1}.get(text[end], 0)
-            end += 1
-        returned, parameters = (
-            {
-                name: (kind, _SIZES.get(kind, 8) * int(n or 1))
-                for kind, name, n in _PARAMETER.findall(part or "")
-            }
-            for part in (head[1], head[3])
-        )
-        functions[head[2]] = _function(
-            head[2], tuple(returned), parameters, text[head.end() : end - 1]
-        )
-        outside.append(text[at : head.start()])
-        at = end
-    outside.append(text[at:])
-    variables = [
-        _variable(statement) for part in outside for statement in part.split(";")
-    ]
-    return Module(functions, tuple(one for one in variables if one))
+    return re.sub(r"\{([^{};]*)\}", r"<\1>", text)
+
+
+def _closing_brace(text: str, begin: int) -> int:
+    """The place of the brace that closes the block in which `begin` lies."""
+    depth = 1
+    for brace in _BRACE.finditer(text, begin):
+        depth += 1 if brace[0] == "{" else -1
+        if not depth:
+            return brace.start()
+    return len(text)
+
+
+def _parameters(text: str | None) -> dict[str, tuple[str, int]]:
+    """The type of each parameter, and its bytes."""
+    return {
+        name: (kind, _SIZES.get(kind, 8) * int(count or 1))
+        for kind, name, count in _PARAMETER.findall(text or "")
+    }
 
 
 def _variable(statement: str) -> Variable | None:
@@ -151,13 +177,12 @@ def _variable(statement: str) -> Variable | None:
         return None
     space, align, kind, name, extents, value = match.groups()
     size = _SIZES[kind]
-    counts = [int(n or 0) for n in re.findall(r"\[(\d*)\]", extents)]
-    n_bytes = size * int(np.prod(counts, dtype=int)) if counts else size
-    given = [_number(one) for one in re.findall(r"[-\w.]+", value or "")]
-    initial = b"".join(
-        int(one % (1 << 8 * size)).to_bytes(size, "little") for one in given
-    )
-    return Variable(space, name, int(align or size), n_bytes, initial)
+    counts = [int(count or 0) for count in re.findall(r"\[(\d*)\]", extents)]
+    initial = b""
+    for word in re.findall(r"[-\w.]+", value or ""):
+        bits = _number(word) % (1 << 8 * size)
+        initial += bits.to_bytes(size, "little")
+    return Variable(space, name, int(align or size), size * math.prod(counts), initial)
 
 
 def _number(word: str) -> int:
@@ -186,33 +211,38 @@ def _function(
         body = _INNERMOST.sub(lambda match: _renamed(match[1], next(blocks)), body)
     for statement in map(str.strip, body.split(";")):
         *labels, rest = re.split(r"(?<=[\w$])\s*:(?!:)\s*", statement)
-        if match := _LOCATION.match(rest):
-            own_file = own_file or match[1]
-            line = _line(match, own_file) or line
+        location = _LOCATION.match(rest)
+        declared = _REGISTERS.match(rest)
+        if location:
+            own_file = own_file or location[1]
+            line = _line(location, own_file) or line
         elif rest.startswith(".branchtargets"):
             tables[labels.pop()] = tuple(_WORD.findall(rest)[1:])
-        elif match := _REGISTERS.match(rest):
-            registers.update(
-                {one.strip().split("<")[0]: match[1] for one in match[2].split(",")}
-            )
-        elif one := _variable(rest):
-            variables.append(one)
+        elif declared:
+            for word in declared[2].split(","):
+                registers[word.strip().split("<")[0]] = declared[1]
+        elif variable := _variable(rest):
+            variables.append(variable)
         code += labels
-        if not rest.startswith(".") and (match := _INSTRUCTION.fullmatch(rest)):
-            negated, guard, opcode, parts, operands = match.groups("")
-            split = tuple(re.split(r"\.|::", parts))[1:]
-            code.append(
-                Instruction(
-                    opcode,
-                    split,
-                    tuple(_OPERAND.findall(operands)),
-                    line,
-                    guard,
-                    bool(negated),
-                )
-            )
+        if instruction := _instruction(rest, line):
+            code.append(instruction)
     return Function(
         name, returned, parameters, tuple(code), registers, tuple(variables), tables
+    )
+
+
+def _instruction(statement: str, line: int) -> Instruction | None:
+    match = _INSTRUCTION.fullmatch(statement)
+    if match is None or statement.startswith("."):
+        return None
+    negated, guard, name, suffixes, operands = match.groups("")
+    return Instruction(
+        name,
+        tuple(re.split(r"\.|::", suffixes))[1:],
+        tuple(_OPERAND.findall(operands)),
+        line,
+        guard,
+        bool(negated),
     )
 
 
@@ -249,22 +279,22 @@ def inlined(module: Module, name: str) -> Function:
     registers = dict(function.registers)
     tables = dict(function.tables)
     variables = list(function.variables)
-    copies = iter(range(1, 1 << 30))
+    numbers = itertools.count(1)
 
     def expanded(
-        one: Function, calling: tuple[str, ...]
+        body: Function, calling: tuple[str, ...]
     ) -> Iterator[Instruction | str]:
-        for item in one.code:
+        for item in body.code:
             called = _called(item, module)
-            if called is None:
+            if called is None or isinstance(item, str):
                 yield item
                 continue
             if called.name in calling:
                 raise KernelError(
-                    f"Line {item.line}: {called.name} calls itself, which"  # type: ignore[union-attr]
+                    f"Line {item.line}: {called.name} calls itself, which"
                     " kerneltrace can't follow. Write it as a loop."
                 )
-            copy, after = _copied(called, item, next(copies))  # type: ignore[arg-type]
+            copy, after = _copied(called, item, next(numbers))
             registers.update(copy.registers)
             tables.update(copy.tables)
             variables.extend(copy.variables)
@@ -283,51 +313,44 @@ def inlined(module: Module, name: str) -> Function:
 def _called(item: Instruction | str, module: Module) -> Function | None:
     if isinstance(item, str) or item.name != "call":
         return None
-    names = [word for operand in item.operands for word in _WORD.findall(operand)]
-    return next(
-        (module.functions[word] for word in names if word in module.functions), None
-    )
+    for operand in item.operands:
+        for word in _WORD.findall(operand):
+            if word in module.functions:
+                return module.functions[word]
+    return None
 
 
 def _copied(called: Function, call: Instruction, number: int) -> tuple[Function, str]:
     """A function as it stands in the place of one call, and the label after it."""
     groups = [_WORD.findall(operand) for operand in call.operands]
-    at = groups.index([called.name])
-    given = groups[at + 1] if at + 1 < len(groups) else []
-    returned = groups[0] if at else []
-    renamed = dict(zip(called.parameters, given, strict=True)) | dict(
-        zip(called.returned, returned, strict=False)
-    )
-    own = (
-        {item for item in called.code if isinstance(item, str)}
-        | called.registers.keys()
-        | called.tables.keys()
-    )
-    own |= {variable.name for variable in called.variables}
+    name_at = groups.index([called.name])
+    arguments = groups[name_at + 1] if name_at + 1 < len(groups) else []
+    results = groups[0] if name_at else []
+    passed: dict[str, str] = dict(zip(called.parameters, arguments, strict=True))
+    passed |= dict(zip(called.returned, results, strict=False))
+    own_names = {item for item in called.code if isinstance(item, str)}
+    own_names |= called.registers.keys() | called.tables.keys()
+    own_names |= {variable.name for variable in called.variables}
+    after = f"after${number}"
 
     def new(name: str) -> str:
-        if name in renamed:
-            return str(renamed[name])
-        if name in own or name.rstrip("0123456789") in called.registers:
+        if name in passed:
+            return passed[name]
+        if name in own_names or name.rstrip("0123456789") in called.registers:
             return f"%{number}${name[1:]}" if name[0] == "%" else f"{name}${number}"
         return name
 
     def in_copy(item: Instruction | str) -> Instruction | str:
         if isinstance(item, str):
             return new(item)
+        guard = new(item.guard)
         if item.name == "ret":
-            return replace(
-                item,
-                name="bra",
-                parts=(),
-                operands=(f"after${number}",),
-                guard=new(item.guard),
-            )
+            return replace(item, name="bra", parts=(), operands=(after,), guard=guard)
         operands = tuple(
             _WORD.sub(lambda match: new(match[0]), operand) for operand in item.operands
         )
         return replace(
-            item, operands=operands, guard=new(item.guard), line=call.line or item.line
+            item, operands=operands, guard=guard, line=call.line or item.line
         )
 
     copy = replace(
@@ -341,4 +364,4 @@ def _copied(called: Function, call: Instruction, number: int) -> tuple[Function,
             replace(variable, name=new(variable.name)) for variable in called.variables
         ),
     )
-    return copy, f"after${number}"
+    return copy, after

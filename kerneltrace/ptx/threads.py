@@ -93,12 +93,12 @@ class Threads:
     @contextmanager
     def these(self, numbers: Array) -> Iterator[None]:
         """Let the threads of some numbers take part instead."""
-        kept = self.at, self.n
+        before = self.at, self.n
         self.write_log()
         self.take(numbers, len(numbers))
         yield
         self.write_log()
-        self.take(*kept)
+        self.take(*before)
 
     @property
     def numbers(self) -> Array:
@@ -151,29 +151,27 @@ class Threads:
 
     def write_log(self) -> None:
         """Write what was logged: a stretch for each thread."""
-        if not self._columns or not self.n:
-            self._columns.clear()
-            return
         columns, self._columns = self._columns, []
-        words = np.empty(
-            (self.n, sum(1 if value is None else 2 for _, value in columns)), "i8"
-        )
-        at = 0
+        if not columns or not self.n:
+            return
+        width = sum(1 if value is None else 2 for _, value in columns)
+        words = np.empty((self.n, width), "i8")
+        column = 0
         for site, value in columns:
-            words[:, at] = site
+            words[:, column] = site
+            column += 1
             if value is not None:
-                words[:, at + 1] = value
-            at += 1 if value is None else 2
-        drawn = self.drawn() if self.order else slice(None)
-        width = words.shape[1]
-        words = words[drawn]
+                words[:, column] = value
+                column += 1
+        order = self.drawn() if self.order else slice(None)
         log = self.log
-        thread = (self.first + self.numbers[drawn]).astype("i4")
-        log.starts.frombytes((len(log.words) + width * np.arange(self.n)).tobytes())
-        log.words.frombytes(words.tobytes())
-        log.threads.frombytes(thread.tobytes())
-        log.phases.frombytes(self.phase[self.those(self.block)][drawn].tobytes())
-        log.warp_epochs.frombytes(self.epoch[self.those(self.warp)][drawn].tobytes())
+        starts = len(log.words) + width * np.arange(self.n)
+        threads = (self.first + self.numbers[order]).astype("i4")
+        log.starts.frombytes(starts.tobytes())
+        log.words.frombytes(words[order].tobytes())
+        log.threads.frombytes(threads.tobytes())
+        log.phases.frombytes(self.phase[self.those(self.block)][order].tobytes())
+        log.warp_epochs.frombytes(self.epoch[self.those(self.warp)][order].tobytes())
         if len(log.words) > 2 * log.max_events:
             raise too_large(
                 f"{len(log.words) // 2:,} logged accesses need", log.max_events
@@ -191,14 +189,9 @@ class Threads:
         """Report a mistake; `thread` is the number of the first that makes it, whom
         "{}" stands for.
         """
-        where = self.execution.settings.where(self.first + int(thread))
-        self.diagnostics.add(
-            kind,
-            line,
-            words.replace("{}", where, 1),
-            array=array,
-            thread=self.first + int(thread),
-        )
+        number = self.first + int(thread)
+        words = words.replace("{}", self.execution.settings.where(number), 1)
+        self.diagnostics.add(kind, line, words, array=array, thread=number)
         self.diagnostics.found[kind, line, array][0] += times - 1
 
 
@@ -206,29 +199,34 @@ def _kept_by_gpu(
     settings: Any, inside: Array, block: Array, lane: Array
 ) -> dict[str, Any]:
     """The registers that say where a thread is, such as %tid.x."""
-    kept = {}
     places = {
         "tid": place(inside, settings.block),
         "ctaid": place(block, settings.grid),
+        "ntid": settings.block,
+        "nctaid": settings.grid,
     }
-    extents = {"ntid": settings.block, "nctaid": settings.grid}
-    for name, parts in (places | extents).items():
-        for axis, part in zip("xyz", parts, strict=True):
-            kept[f"%{name}.{axis}"] = np.asarray(part).astype("u4")
-    bit = np.uint32(1) << lane.astype("u4")
-    masks = {"eq": bit, "lt": bit - np.uint32(1), "le": bit | bit - np.uint32(1)}
-    masks |= {"ge": ~masks["lt"], "gt": ~masks["le"]}
-    kept |= {f"%lanemask_{name}": mask for name, mask in masks.items()}
-    kept |= {name: np.zeros((), "u8") for name in ("%clock64", "%globaltimer")}
-    kept |= {
-        name: np.zeros((), "u4")
-        for name in ("%clock", "%smid", "%clock_hi", "%globaltimer_lo")
+    registers = {
+        f"%{name}.{axis}": np.asarray(part).astype("u4")
+        for name, parts in places.items()
+        for axis, part in zip("xyz", parts, strict=True)
     }
-    dynamic = np.array(settings.shared_bytes, "u4")
-    return kept | {
+    own_bit = np.uint32(1) << lane.astype("u4")
+    below = own_bit - np.uint32(1)
+    registers |= {
+        "%lanemask_eq": own_bit,
+        "%lanemask_lt": below,
+        "%lanemask_le": own_bit | below,
+        "%lanemask_ge": ~below,
+        "%lanemask_gt": ~(own_bit | below),
+    }
+    for name in ("%clock64", "%globaltimer"):
+        registers[name] = np.zeros((), "u8")
+    for name in ("%clock", "%smid", "%clock_hi", "%globaltimer_lo"):
+        registers[name] = np.zeros((), "u4")
+    return registers | {
         "%laneid": lane.astype("u4"),
         "%warpid": (inside // WARP).astype("u4"),
         "%nsmid": np.ones((), "u4"),
-        "%dynamic_smem_size": dynamic,
+        "%dynamic_smem_size": np.array(settings.shared_bytes, "u4"),
         "WARP_SZ": np.array(WARP, "u4"),
     }

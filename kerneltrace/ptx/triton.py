@@ -71,10 +71,9 @@ def _ones(kernel: Any, names: Sequence[str], args: Sequence[Any]) -> set[str]:
     varying = {
         parameter.name for parameter in kernel.params if parameter.do_not_specialize
     }
-    given = zip(names, args, strict=True)
     return {
         name
-        for name, value in given
+        for name, value in zip(names, args, strict=True)
         if type(value) is int and value == 1 and name not in varying
     }
 
@@ -119,7 +118,8 @@ def triton_code(
         kernel, signature, {**constants, **dict.fromkeys(ones, 1)}, aligned
     )
     options = {"num_warps": warps, "num_ctas": ctas, "enable_fp_fusion": True}
-    options |= {"num_stages": stages} if stages else {}
+    if stages:
+        options["num_stages"] = stages
     try:
         return triton.compile(
             source, target=backend.GPUTarget("cuda", capability, WARP), options=options
@@ -131,11 +131,10 @@ def triton_code(
 def _type(name: str, value: Any) -> str:
     if getattr(value, "shape", ()) or hasattr(value, "data_ptr"):
         kind = str(value.dtype)
-        return (
-            "*bf16"
-            if "bfloat16" in kind
-            else "*" + _TYPES[np.dtype(kind.removeprefix("torch.")).str[1:]]
-        )
+        if "bfloat16" in kind:
+            return "*bf16"
+        code = np.dtype(kind.removeprefix("torch.")).str[1:]
+        return f"*{_TYPES[code]}"
     if isinstance(value, bool | int):
         return "i32" if -(2**31) <= value < 2**31 else "i64"
     if isinstance(value, float):

@@ -76,17 +76,14 @@ def constant(word: str, dtype: np.dtype[Any]) -> Any:
     if word[:2] in ("0f", "0d", "0F", "0D"):
         bits = bytes.fromhex(word[2:])[::-1]
         number = np.frombuffer(bits, f"<f{len(bits)}")[0]
-        return (
-            number
-            if dtype.kind == "f" and dtype.itemsize == len(bits)
-            else as_type(number, dtype)
-        )
+        fits = dtype.kind == "f" and dtype.itemsize == len(bits)
+        return number if fits else as_type(number, dtype)
     if "." in word:
         return dtype.type(word)
     whole = np.array(int(word.rstrip("U"), 0) % 2**64, np.uint64)
-    return as_type(
-        whole, dtype if dtype.kind != "f" else np.dtype(f"u{dtype.itemsize}")
-    )[()].view(dtype)
+    if dtype.kind == "f":  # the number is the bits of a float
+        return as_type(whole, np.dtype(f"u{dtype.itemsize}"))[()].view(dtype)
+    return as_type(whole, dtype)[()]
 
 
 def widened(bits: Any) -> Any:
@@ -97,9 +94,8 @@ def widened(bits: Any) -> Any:
 def narrowed(value: Any) -> Any:
     """float32 as the bits of the nearest bfloat16, ties to even; NaN stays NaN."""
     bits = np.asarray(value, np.float32).view(np.uint32)
-    rounded = (
-        bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
-    ) >> np.uint32(16)
+    is_odd = bits >> np.uint32(16) & np.uint32(1)
+    rounded = (bits + np.uint32(0x7FFF) + is_odd) >> np.uint32(16)
     return np.where(np.isnan(value), np.uint32(0x7FFF), rounded).astype(np.uint16)
 
 
@@ -107,29 +103,25 @@ def opened(bits: Any, kind: str) -> Any:
     """The numbers that bits of a type stand for, along a new last axis: one, or the two
     of a pair.
     """
-    numbers = np.asarray(bits)[..., None].view(
-        {"f16x2": "f2", "bf16x2": "u2"}.get(kind, TYPES[kind])
-    )
-    if kind[:4] == "bf16":
+    part = {"f16x2": "f2", "bf16x2": "u2"}.get(kind, TYPES[kind])
+    numbers = np.asarray(bits)[..., None].view(part)
+    if kind.startswith("bf16"):
         return widened(numbers)
-    if kind == "f16x2":
-        return numbers.astype("f4")
-    return numbers
+    return numbers.astype("f4") if kind == "f16x2" else numbers
 
 
 def closed(numbers: Any, kind: str) -> Any:
     """The bits of a type of 16 bits, or of a pair of it, for numbers along the last
     axis.
     """
-    short = narrowed(numbers) if kind[:4] == "bf16" else numbers.astype("f2")
+    short = narrowed(numbers) if kind.startswith("bf16") else numbers.astype("f2")
     return np.ascontiguousarray(short).view(TYPES[kind])[..., 0]
 
 
 def to_tf32(value: Any) -> Any:
     """float32 rounded to the 10 bits of TF32's fraction, ties away from zero."""
-    return ((value.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(
-        np.float32
-    )
+    rounded = (value.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
+    return rounded.view(np.float32)
 
 
 def towards(exact: Array, dtype: np.dtype[Any], mode: str) -> Array:
@@ -157,41 +149,44 @@ def converted(value: Any, dtype: np.dtype[Any], parts: tuple[str, ...]) -> Any:
     that there is, 0 for NaN.
     """
     if value.dtype.kind == "f":
-        for part in parts:
-            if part in ROUNDINGS:
-                value = ROUNDINGS[part](value)
-        if dtype.kind != "f":
-            info = np.iinfo(dtype)
-            wide = value.astype(np.float64)
-            inside = np.clip(
-                np.nan_to_num(wide, posinf=np.inf, neginf=-np.inf),
-                float(info.min),
-                float(info.max),
-            )
-            below = np.where(inside >= float(info.max), info.max, inside.astype(dtype))
-            return np.where(inside <= float(info.min), info.min, below).astype(dtype)
-        mode = next((part for part in parts if part in ("rz", "rm", "rp")), "rn")
-        rounded = (
-            towards(value, dtype, mode)
-            if dtype.itemsize < value.dtype.itemsize
-            else value.astype(dtype)
-        )
+        result = _converted_float(value, dtype, parts)
     elif "sat" in parts and dtype.kind != "f":
-        info = np.iinfo(dtype)
-        own = np.iinfo(value.dtype)
-        return np.clip(value, max(info.min, own.min), min(info.max, own.max)).astype(
-            dtype
-        )
+        source = np.iinfo(value.dtype)
+        target = np.iinfo(dtype)
+        least = max(source.min, target.min)
+        result = np.clip(value, least, min(source.max, target.max)).astype(dtype)
     else:
-        rounded = value.astype(dtype)
-    return saturated(rounded) if "sat" in parts else rounded
+        result = value.astype(dtype)
+    return saturated(result) if "sat" in parts and dtype.kind == "f" else result
+
+
+def _converted_float(value: Any, dtype: np.dtype[Any], parts: tuple[str, ...]) -> Any:
+    for part in parts:
+        if part in ROUNDINGS:
+            value = ROUNDINGS[part](value)
+    if dtype.kind != "f":
+        return _whole(value, dtype)
+    if dtype.itemsize >= value.dtype.itemsize:
+        return value.astype(dtype)
+    modes = [part for part in parts if part in ("rz", "rm", "rp")]
+    return towards(value, dtype, modes[0] if modes else "rn")
+
+
+def _whole(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Floats as the nearest whole numbers of a type; its limits, which no float64 may
+    be, are put in as they are.
+    """
+    info = np.iinfo(dtype)
+    wide = np.nan_to_num(value.astype(np.float64), posinf=np.inf, neginf=-np.inf)
+    inside = np.clip(wide, float(info.min), float(info.max))
+    whole = np.where(inside >= float(info.max), info.max, inside.astype(dtype))
+    return np.where(inside <= float(info.min), info.min, whole).astype(dtype)
 
 
 def saturated(value: Any) -> Any:
     """Between 0 and 1; NaN becomes 0."""
-    return np.clip(np.nan_to_num(value, nan=0.0, posinf=1.0, neginf=0.0), 0, 1).astype(
-        value.dtype
-    )
+    numbers = np.nan_to_num(value, nan=0.0, posinf=1.0, neginf=0.0)
+    return np.clip(numbers, 0, 1).astype(value.dtype)
 
 
 COMPARISONS: dict[str, Callable[..., Any]] = {
@@ -213,8 +208,10 @@ def compared(name: str, a: Any, b: Any) -> Any:
     if a.dtype.kind != "f":
         return COMPARISONS[name](a, b)
     has_nan = np.isnan(a) | np.isnan(b)
-    if name in ("num", "nan"):
-        return has_nan == (name == "nan")
+    if name == "nan":
+        return has_nan
+    if name == "num":
+        return ~has_nan
     truth = COMPARISONS[name.removesuffix("u")](a, b)
     return truth | has_nan if name.endswith("u") else truth & ~has_nan
 

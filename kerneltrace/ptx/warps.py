@@ -6,13 +6,15 @@ Source: NVIDIA, Parallel Thread Execution ISA, "shfl.sync", "vote.sync", "match.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from kerneltrace.log.diagnostics import ABSENT_LANE, NOT_MET, OUTSIDER
 from kerneltrace.log.grid import WARP
 from kerneltrace.log.traced_memory import Array
 from kerneltrace.ptx.accesses import UFUNCS
-from kerneltrace.ptx.decode import Decoder, Source, Step
+from kerneltrace.ptx.decode import Decoder, Result, Source, Step
 from kerneltrace.ptx.running import Ended
 from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Threads
@@ -21,67 +23,79 @@ from kerneltrace.ptx.values import TYPES
 _ALL = (1 << WARP) - 1
 
 
+class Meeting(NamedTuple):
+    """Lanes that a mask names, and that have yet to come to a warp operation."""
+
+    absent: int
+    """Their bits."""
+    present: int
+    """The bits of those that came last."""
+    instruction: Instruction
+    thread: int
+    """The first of those."""
+
+
 class Warps:
     """Makes the steps of instructions that warps do."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
-        self._awaited: dict[tuple[int, int], tuple[int, Instruction, int, int]] = {}
+        # by warp and mask
+        self._awaited: dict[tuple[int, int], Meeting] = {}
 
     def finish(self, t: Threads) -> None:
         """Report masks with lanes that came to the kernel's end, by no `return`,
         without the others' operation.
         """
-        for (warp, mask), (absent, one, present, thread) in self._awaited.items():
+        for (warp, mask), meeting in self._awaited.items():
             here = np.flatnonzero((t.warp == warp) & t.passed_by)
-            gone = [lane for lane in t.lane[here].tolist() if absent >> lane & 1]
-            if gone:
-                words = NOT_MET.format(mask, len(gone), gone[0], present)
-                t.report("lane", one.line, words, thread)
+            missing = [
+                lane for lane in t.lane[here].tolist() if meeting.absent >> lane & 1
+            ]
+            if missing:
+                words = NOT_MET.format(mask, len(missing), missing[0], meeting.present)
+                t.report("lane", meeting.instruction.line, words, meeting.thread)
         self._awaited.clear()
 
-    def _meet(self, t: Threads, one: Instruction, mask: Source | None) -> Array:
+    def _meet(self, t: Threads, instruction: Instruction, mask: Source) -> Array:
         """A number for each thread that those lanes of its warp share which come
         together and name the same mask.
         """
         warp = t.those(t.warp)
         lane = t.those(t.lane)
-        named = np.broadcast_to(mask(t) if mask else _ALL, t.n)
-        if mask is None or (t.all and t.alive.all() and (named == _ALL).all()):
+        named = np.broadcast_to(mask(t), t.n)
+        if t.all and t.alive.all() and (named == _ALL).all():
             return warp
         outside = ~(named >> lane.astype("u4") & 1).astype(bool)
         if outside.any():
             first = int(np.argmax(outside))
             words = OUTSIDER.format("{}", int(lane[first]))
-            t.report(
-                "lane", one.line, words, t.numbers[first], times=int(outside.sum())
-            )
+            times = int(outside.sum())
+            t.report("lane", instruction.line, words, t.numbers[first], times=times)
         keys, at, group = np.unique(
             warp.astype("i8") << 32 | named, return_index=True, return_inverse=True
         )
         present = np.bincount(group, 2.0**lane).astype("i8")
+        not_returned = t.alive | t.passed_by
         living = np.bincount(
-            t.warp[t.alive | t.passed_by],
-            2.0 ** t.lane[t.alive | t.passed_by],
-            len(t.epoch),
-        )
-        absent = keys & _ALL & ~present & living.astype("i8")[keys >> 32]
-        for number in np.flatnonzero(
-            absent
-            | [tuple(divmod(key, 1 << 32)) in self._awaited for key in keys.tolist()]
-        ):
-            key = divmod(int(keys[number]), 1 << 32)
-            here = int(present[number])
-            thread = int(t.numbers[at[number]])
-            before = self._awaited.pop(key, (0, one, 0, 0))
-            left = before[0] & ~here if here & ~before[0] == 0 else int(absent[number])
+            t.warp[not_returned], 2.0 ** t.lane[not_returned], len(t.epoch)
+        ).astype("i8")
+        absent = keys & _ALL & ~present & living[keys >> 32]
+        for i, key in enumerate(keys.tolist()):
+            warp_and_mask = divmod(key, 1 << 32)
+            before = self._awaited.pop(warp_and_mask, None)
+            here = int(present[i])
+            left = int(absent[i])
+            if before and here & ~before.absent == 0:
+                left = before.absent & ~here
             if left:
-                self._awaited[key] = left, one, here, thread
+                thread = int(t.numbers[at[i]])
+                self._awaited[warp_and_mask] = Meeting(left, here, instruction, thread)
         return group
 
-    def step(self, one: Instruction) -> Step | None:
+    def step(self, instruction: Instruction) -> Step | None:
         """The step of an instruction; None where it is not known here."""
-        known = {
+        makers = {
             "shfl": self._shuffle,
             "vote": self._vote,
             "activemask": self._vote,
@@ -89,174 +103,184 @@ class Warps:
             "redux": self._sum,
             "bar": self._sync,
         }
-        return known[one.name](one) if one.name in known else None
+        make = makers.get(instruction.name)
+        return make and make(instruction)
 
-    def _shuffle(self, one: Instruction) -> Step:
-        mode = one.parts[1]
-        decoder = self._decoder
-        write, *met = (decoder.result(word) for word in one.operands[0].split("|"))
+    def _shuffle(self, instruction: Instruction) -> Step:
+        mode = instruction.parts[1]
+        source = self._decoder.source
+        write, *predicates = self._results(instruction)
         value, by, clamp, mask = (
-            decoder.source(word, TYPES["u32"]) for word in one.operands[1:5]
+            source(word, TYPES["u32"]) for word in instruction.operands[1:5]
         )
 
         def step(t: Threads) -> None:
-            mine = np.broadcast_to(value(t), t.n)
+            own_values = np.broadcast_to(value(t), t.n)
             b = by(t).astype(int) & 31
             lane = t.those(t.lane)
-            group = self._meet(t, one, mask)
+            group = self._meet(t, instruction, mask)
             c = clamp(t).astype(int)
             last = c & 31
             segment = c >> 8 & 31
             end = (lane & segment) | (last & ~segment)
-            wanted = {
-                "up": lane - b,
-                "down": lane + b,
-                "bfly": lane ^ b,
-                "idx": (lane & segment) | (b & ~segment),
-            }[mode]
-            inside = wanted >= end if mode == "up" else wanted <= end
-            wanted = np.where(inside, wanted, lane)
-            table, present = _by_lane(t, group, mine)
-            values = table[group, wanted]
-            absent = ~present[group, wanted]
+            if mode == "up":
+                target = lane - b
+                inside = target >= end
+            elif mode == "down":
+                target = lane + b
+                inside = target <= end
+            elif mode == "bfly":
+                target = lane ^ b
+                inside = target <= end
+            else:
+                target = (lane & segment) | (b & ~segment)
+                inside = target <= end
+            target = np.where(inside, target, lane)
+            table, present = _by_lane(t, group, own_values)
+            values = table[group, target]
+            absent = ~present[group, target]
             if absent.any():
-                values[absent] = np.array(t.execution.settings.undefined).astype(
-                    values.dtype
-                )
+                undefined = np.array(t.execution.settings.undefined)
+                values[absent] = undefined.astype(values.dtype)
                 first = int(np.argmax(absent))
-                words = ABSENT_LANE.format("{}", int(wanted[first]))
-                t.report(
-                    "undefined",
-                    one.line,
-                    words,
-                    t.numbers[first],
-                    times=int(absent.sum()),
-                )
+                words = ABSENT_LANE.format("{}", int(target[first]))
+                times = int(absent.sum())
+                number = t.numbers[first]
+                t.report("undefined", instruction.line, words, number, times=times)
             write(t, values)
-            for result in met:
-                result(t, inside)
+            for write_predicate in predicates:
+                write_predicate(t, inside)
             t.log.shuffles += len(np.unique(t.those(t.warp)))
 
         return step
 
-    def _vote(self, one: Instruction) -> Step:
-        write = self._decoder.result(one.operands[0])
-        mode = one.parts[1] if one.name == "vote" else ""
-        test = self._decoder.source(one.operands[1], TYPES["pred"]) if mode else None
-        mask = self._decoder.source(one.operands[2], TYPES["u32"]) if mode else None
+    def _results(self, instruction: Instruction) -> list[Result]:
+        """Of a register, and of the predicate beside it if there is one."""
+        words = instruction.operands[0].split("|")
+        return [self._decoder.result(word) for word in words]
+
+    def _vote(self, instruction: Instruction) -> Step:
+        write = self._decoder.result(instruction.operands[0])
+        if instruction.name == "activemask":
+            return lambda t: write(t, self._lanes_of_groups(t, t.those(t.warp)))
+        mode = instruction.parts[1]
+        test = self._decoder.source(instruction.operands[1], TYPES["pred"])
+        mask = self._decoder.source(instruction.operands[2], TYPES["u32"])
 
         def step(t: Threads) -> None:
-            # sums of 32 bits are exact in float64
-            group = self._meet(t, one, mask)
-            bit = 2.0 ** t.those(t.lane)
-            active = np.bincount(group, bit)
-            if test is None:
-                write(t, active.astype("u4")[group])
-                return
-            yes = np.bincount(group, bit * np.broadcast_to(test(t), t.n), len(active))
+            group = self._meet(t, instruction, mask)
+            active = self._lanes_of_groups(t, group)
+            yes = self._lanes_of_groups(t, group, np.broadcast_to(test(t), t.n))
             if mode == "ballot":
-                write(t, yes.astype("u4")[group])
-                return
-            votes = {
-                "all": yes == active,
-                "any": yes > 0,
-                "uni": (yes == active) | (yes == 0),
-            }[mode]
-            write(t, votes[group])
+                write(t, yes)
+            elif mode == "any":
+                write(t, yes > 0)
+            elif mode == "all":
+                write(t, yes == active)
+            else:  # uni
+                write(t, (yes == active) | (yes == 0))
 
         return step
 
-    def _match(self, one: Instruction) -> Step:
-        write, *met = (
-            self._decoder.result(word) for word in one.operands[0].split("|")
+    def _lanes_of_groups(self, t: Threads, group: Array, mask: Any = True) -> Array:
+        """For each thread the lanes of its group for which the mask is true, as bits,
+        whose sums of 32 are exact in float64.
+        """
+        bits = np.bincount(group, 2.0 ** t.those(t.lane) * mask)
+        return np.asarray(bits.astype("u4")[group])
+
+    def _match(self, instruction: Instruction) -> Step:
+        write, *predicates = self._results(instruction)
+        value = self._decoder.source(
+            instruction.operands[1], TYPES[instruction.parts[-1]]
         )
-        value = self._decoder.source(one.operands[1], TYPES[one.parts[-1]])
-        mask = self._decoder.source(one.operands[2], TYPES["u32"])
+        mask = self._decoder.source(instruction.operands[2], TYPES["u32"])
 
         def step(t: Threads) -> None:
-            mine = np.broadcast_to(value(t), t.n)
-            group = self._meet(t, one, mask)
-            table, present = _by_lane(t, group, mine)
-            same = (table[group] == mine[:, None]) & present[group]
-            if one.parts[0] == "all":
-                every = (same == present[group]).all(axis=1)
-                same &= every[:, None]
-                for result in met:
-                    result(t, every)
+            values = np.broadcast_to(value(t), t.n)
+            group = self._meet(t, instruction, mask)
+            table, present = _by_lane(t, group, values)
+            same = (table[group] == values[:, None]) & present[
+                group
+            ]  # (threads, lanes)
+            if instruction.parts[0] == "all":
+                agree = (same == present[group]).all(axis=1)
+                same &= agree[:, None]
+                for write_predicate in predicates:
+                    write_predicate(t, agree)
             write(t, (same * 2.0 ** np.arange(WARP)).sum(axis=1).astype("u4"))
 
         return step
 
-    def _sum(self, one: Instruction) -> Step:
-        write = self._decoder.result(one.operands[0])
-        function = UFUNCS[one.parts[1]]
-        value = self._decoder.source(one.operands[1], TYPES[one.parts[-1]])
-        mask = self._decoder.source(one.operands[2], TYPES["u32"])
+    def _sum(self, instruction: Instruction) -> Step:
+        write = self._decoder.result(instruction.operands[0])
+        function = UFUNCS[instruction.parts[1]]
+        value = self._decoder.source(
+            instruction.operands[1], TYPES[instruction.parts[-1]]
+        )
+        mask = self._decoder.source(instruction.operands[2], TYPES["u32"])
 
         def step(t: Threads) -> None:
-            mine = np.broadcast_to(value(t), t.n)
-            group = self._meet(t, one, mask)
+            values = np.broadcast_to(value(t), t.n)
+            group = self._meet(t, instruction, mask)
             order = np.argsort(group, kind="stable")
             first = np.flatnonzero(np.diff(group[order], prepend=-1))
-            write(
-                t,
-                function.reduceat(mine[order], first)[
-                    np.unique(group, return_inverse=True)[1]
-                ],
-            )
+            sums = function.reduceat(values[order], first)  # (groups,)
+            number = np.unique(group, return_inverse=True)[1]
+            write(t, sums[number])
 
         return step
 
-    def _sync(self, one: Instruction) -> Step | None:
+    def _sync(self, instruction: Instruction) -> Step | None:
         """bar.warp.sync: one of a whole warp starts an epoch, which the search for
         races sorts by.
         """
-        if one.parts != ("warp", "sync"):
+        if instruction.parts != ("warp", "sync"):
             return None
-        mask = self._decoder.source(one.operands[0], TYPES["u32"])
-        site = self._decoder.site("warp", one, "syncwarp")
+        mask = self._decoder.source(instruction.operands[0], TYPES["u32"])
+        site = self._decoder.site("warp", instruction, "syncwarp")
 
         def step(t: Threads) -> None:
             t.write_log()
-            self._meet(t, one, mask)
+            self._meet(t, instruction, mask)
             warp = t.those(t.warp)
             named = np.broadcast_to(mask(t), t.n)
             count = len(t.epoch)
             living = np.bincount(t.warp[t.alive], minlength=count)
-            whole = (np.bincount(warp, minlength=count) == living)[warp]
+            all_here = (np.bincount(warp, minlength=count) == living)[warp]
             everyone = np.bincount(t.warp, 2.0**t.lane)[warp].astype("u4")
-            whole &= named & everyone == everyone
+            whole = all_here & (named & everyone == everyone)
             t.epoch[np.unique(warp[whole])] += 1
-            if not whole.all():
-                _, number = np.unique(
-                    warp[~whole].astype("i8") << 32 | named[~whole], return_inverse=True
-                )
-                with t.only(~whole):
-                    t.add(site + t.log.fresh, 8 * (number + 1 + t.log.partial_syncs))
-                t.log.partial_syncs += int(number.max()) + 1
+            if whole.all():
+                return
+            groups = warp[~whole].astype("i8") << 32 | named[~whole]
+            number = np.unique(groups, return_inverse=True)[1]
+            with t.only(~whole):
+                t.add(site + t.log.fresh, 8 * (number + 1 + t.log.partial_syncs))
+            t.log.partial_syncs += int(number.max()) + 1
 
         return step
 
 
 def _by_lane(t: Threads, group: Array, values: Array) -> tuple[Array, Array]:
     """A value for each group and lane, and whether that lane takes part."""
-    many = int(group.max()) + 1
+    count = int(group.max()) + 1
     lane = t.those(t.lane)
-    table = np.zeros((many, WARP), values.dtype)
-    present = np.zeros((many, WARP), bool)
+    table = np.zeros((count, WARP), values.dtype)
+    present = np.zeros((count, WARP), bool)
     table[group, lane] = values
     present[group, lane] = True
     return table, present
 
 
-def whole_warps(t: Threads, one: Instruction) -> Array:
+def whole_warps(t: Threads, instruction: Instruction) -> Array:
     """The lanes of the threads that take part, which have to be all of each warp."""
     lane = t.those(t.lane)
     if t.n % WARP or not np.array_equal(lane, np.arange(t.n) % WARP):
         words = (
-            f"{{}} comes to {one.opcode} without all 32 lanes of its warp, which it"
-            " needs. The trace ends here."
+            f"{{}} comes to {instruction.opcode} without all 32 lanes of its warp,"
+            " which it needs. The trace ends here."
         )
-        t.report("raised", one.line, words, t.numbers[0])
+        t.report("raised", instruction.line, words, t.numbers[0])
         raise Ended
     return lane

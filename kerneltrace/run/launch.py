@@ -57,26 +57,39 @@ def execute(
         execution.memory.argument(value, name)
         for name, value in arguments.values.items()
     )
-    blocks = math.prod(settings.grid)
+    numbers = range(math.prod(settings.grid))
+    blocks = (
+        ThreadBlock(execution, number).run(kernel, args, order)
+        for number in (order(numbers) if order else numbers)
+    )
     collecting = gc.isenabled()
     # a trace makes millions of objects, and each block breaks the cycles it makes
     gc.disable()
     try:
         with np.errstate(all="ignore"):
-            waiting: list[Iterator[None]] = []
-            for number in order(range(blocks)) if order else range(blocks):
-                running = ThreadBlock(execution, number).run(kernel, args, order)
-                for _ in running:
-                    if order:
-                        waiting.append(running)
-                        break
-            while waiting:
-                waiting = [
-                    running for running in waiting if next(running, waiting) is None
-                ]
+            _run(blocks, one_after_another=order is None)
     except Stopped:
         pass  # the diagnostics say why, and the counts up to here are kept
     finally:
         if collecting:
             gc.enable()
     return execution
+
+
+def _run(blocks: Iterator[Iterator[None]], *, one_after_another: bool) -> None:
+    """Run blocks to their ends; each pauses where it seems to wait for others."""
+    waiting = []
+    for block in blocks:
+        for _ in block:
+            if not one_after_another:
+                waiting.append(block)
+                break
+    while waiting:
+        waiting = [block for block in waiting if not _has_ended(block)]
+
+
+def _has_ended(block: Iterator[None]) -> bool:
+    """Run a block to its next pause; whether it came to its end instead."""
+    for _ in block:
+        return False
+    return True

@@ -70,20 +70,21 @@ def launch_arguments(fn: types.FunctionType, args: tuple[Any, ...]) -> LaunchArg
     a type that no kernel takes.
     """
     parameters = list(inspect.signature(fn).parameters.values())
-    names = [p.name for p in parameters]
-    least = sum(p.default is p.empty for p in parameters)
-    if not least <= len(args) <= len(parameters):
-        many = "s" * (len(names) != 1)
+    names = [parameter.name for parameter in parameters]
+    defaults = [parameter.default for parameter in parameters]
+    required = sum(default is inspect.Parameter.empty for default in defaults)
+    if not required <= len(args) <= len(parameters):
+        plural = "" if len(names) == 1 else "s"
         raise KernelError(
-            f"{fn.__name__}({', '.join(names)}) takes {len(names)} argument{many}, got"
-            f" {len(args)}."
+            f"{fn.__name__}({', '.join(names)}) takes {len(names)} argument{plural},"
+            f" got {len(args)}."
         )
     back: list[Callable[[], object]] = []
     values = {
         name: _value(name, arg, back) for name, arg in zip(names, args, strict=False)
     }
-    given = [*args, *(p.default for p in parameters[len(args) :])]
-    kinds = map(_type, names, [*values.values(), *given[len(args) :]], given)
+    missing = defaults[len(args) :]
+    kinds = map(_type, names, [*values.values(), *missing], [*args, *missing])
     return LaunchArguments(values, tuple(kinds), tuple(back))
 
 
@@ -94,26 +95,24 @@ def _type(name: str, value: Any, arg: Any) -> Any:
     import numba
 
     if isinstance(value, TracedTuple):
+        parts = zip(value, arg, strict=True)
         return numba.types.Tuple(
-            [_type(name, part, own) for part, own in zip(value, arg, strict=True)]
+            [_type(name, part, original) for part, original in parts]
         )
-    given = value if isinstance(value, np.ndarray) else arg
+    typed = value if isinstance(value, np.ndarray) else arg
     try:
         # numba takes the first ones below as unsigned
-        if type(given) is int and given < -(2**63):
+        if type(typed) is int and typed < -(2**63):
             raise ValueError
-        return numba.typeof(given)
+        return numba.typeof(typed)
     except (ValueError, numba.errors.NumbaError):
-        what = (
-            f"an array of the type {given.dtype}"
-            if isinstance(given, np.ndarray)
-            else brief_repr(given)
-        )
-        words = (
+        passed = brief_repr(typed)
+        if isinstance(typed, np.ndarray):
+            passed = f"an array of the type {typed.dtype}"
+        raise KernelError(
             f"A kernel takes numbers of at most 64 bits, and arrays of them; {name!r}"
-            f" is {what}."
-        )
-        raise KernelError(f"{words} Convert it: np.float64({name}).") from None
+            f" is {passed}. Convert it: np.float64({name})."
+        ) from None
 
 
 def _value(name: str, arg: Any, back: list[Callable[[], object]]) -> Any:

@@ -54,6 +54,13 @@ class Lanes(LaneLog):
     """
 
     warpsize = WARP
+    _away: Array
+    """Who has left this turn of the loop, or the function."""
+    _broken: Array
+    """Who has left the loop, or the function."""
+    _returned: Array
+    _given: Any
+    """What the function returns to those."""
 
     def __init__(self, execution: Execution) -> None:
         settings = execution.settings
@@ -84,10 +91,7 @@ class Lanes(LaneLog):
         self._open: list[tuple[Array, Array]] = []
         # names that only some threads have assigned, and which
         self._partly: dict[str, Array] = {}
-        self._away, self._broken, self._returned = (
-            np.zeros(self.size, bool) for _ in range(3)
-        )
-        self._given: Any = None
+        self._forget_who_left()
         self._only(np.ones(self.size, bool))
 
     # -- who takes part
@@ -118,20 +122,20 @@ class Lanes(LaneLog):
         whole[self._at] = values
         return whole
 
-    def put(self, name: str, new: Any, old: Any) -> Any:
+    def put(self, name: str, value: Any, old: Any) -> Any:
         """The value of a name after an assignment by the threads that take part."""
         if old is None:
             self._partly.pop(name, None)
             if not self._all:
                 self._partly[name] = self.mask | self._returned
-            return new
+            return value
         if name in self._partly:
             self._partly[name] = self._partly[name] | self.mask
-        if self._all or isinstance(new, LaneArray):
-            return new
-        if isinstance(new, tuple):
+        if self._all or isinstance(value, LaneArray):
+            return value
+        if isinstance(value, tuple):
             raise NotInLockstep
-        return np.where(self.mask, new, old)
+        return np.where(self.mask, value, old)
 
     def get(self, name: str, value: Any) -> Any:
         """The value of a name, which all threads that take part must have assigned."""
@@ -205,14 +209,11 @@ class Lanes(LaneLog):
         counts = over.counts if isinstance(over, LaneRange) else len(over)
         self.log(key, self.those(counts))
         for context, number in self._turns(key, counts):
-            yield (
-                context,
-                (
-                    over.start + number * over.step
-                    if isinstance(over, LaneRange)
-                    else over[number]
-                ),
-            )
+            if isinstance(over, LaneRange):
+                item = over.start + number * over.step
+            else:
+                item = over[number]
+            yield context, item
 
     def breaks(self) -> None:
         """Leave the loop."""
@@ -228,28 +229,30 @@ class Lanes(LaneLog):
         """Leave the function."""
         if isinstance(value, tuple | LaneArray) and self._given is not None:
             raise NotInLockstep
-        if value is not None:
-            self._given = (
-                value
-                if self._given is None
-                else np.where(self.mask, value, self._given)
-            )
+        if self._given is None:
+            self._given = value
+        elif value is not None:
+            self._given = np.where(self.mask, value, self._given)
         self._returned |= self.mask
         self.continues()
 
     @contextmanager
     def calls(self) -> Iterator[None]:
         """Call a function: who leaves it comes back to its caller."""
-        kept = self.mask, self._away, self._broken, self._returned, self._given
-        self._away, self._broken, self._returned = (
-            np.zeros(self.size, bool) for _ in range(3)
-        )
-        self._given = None
-        self._depth = self._depth + 1
+        mask = self.mask
+        caller = self._away, self._broken, self._returned, self._given
+        self._forget_who_left()
+        self._depth += 1
         yield
-        mask, self._away, self._broken, self._returned, self._given = kept
+        self._away, self._broken, self._returned, self._given = caller
         self._depth -= 1
         self._only(mask)
+
+    def _forget_who_left(self) -> None:
+        self._away = np.zeros(self.size, bool)
+        self._broken = np.zeros(self.size, bool)
+        self._returned = np.zeros(self.size, bool)
+        self._given = None
 
     def given(self) -> Any:
         """What the function returns."""
@@ -259,12 +262,12 @@ class Lanes(LaneLog):
         """One of two values for each thread, each evaluated for those that need it."""
         mask = self.mask
         test = self._true(test)
-        found = []
+        values = []
         for side, value in ((mask & test, yes), (mask & ~test, no)):
             self._only(side)
-            found.append(value() if self.active else 0)
+            values.append(value() if self.active else 0)
         self._only(mask)
-        return np.where(test, *found)
+        return np.where(test, *values)
 
     def both(self, first: Any, second: Callable[[], Any]) -> Any:
         """`first and second()`."""
@@ -296,15 +299,15 @@ class Lanes(LaneLog):
     ) -> LaneArray:
         """Memory that the threads of a block share: a copy for each block."""
         name = self._run.sites[key % SITES].text
-        one = self._memory.array(key % SITES, name, shape, as_dtype(dtype))
-        if one.base not in self._shared:
-            copies = np.tile(one.array.reshape(-1), self._blocks)
-            self._shared[one.base] = LaneArray(
-                self, one, copies, self._block * one.size
+        traced = self._memory.array(key % SITES, name, shape, as_dtype(dtype))
+        if traced.base not in self._shared:
+            copies = np.tile(traced.array.reshape(-1), self._blocks)
+            self._shared[traced.base] = LaneArray(
+                self, traced, copies, self._block * traced.size
             )
-        if self._shared[one.base].dtype != one.dtype:
+        if self._shared[traced.base].dtype != traced.dtype:
             raise NotInLockstep  # the dynamic shared memory under two names
-        return self._shared[one.base]
+        return self._shared[traced.base]
 
     def const_array_like(self, key: int, array: LaneArray) -> LaneArray:
         """An array that numba compiled into constant memory, as it did those that are
@@ -322,15 +325,10 @@ class Lanes(LaneLog):
         self, key: int, shape: Any, dtype: Any, alignment: int | None = None
     ) -> LaneArray:
         """Memory of each thread alone."""
-        one = self._run.memory.local(
-            shape, as_dtype(dtype), self._run.sites[key % SITES].text
-        )
-        return LaneArray(
-            self,
-            one,
-            np.tile(one.array.reshape(-1), self.size),
-            np.arange(self.size) * one.size,
-        )
+        name = self._run.sites[key % SITES].text
+        traced = self._run.memory.local(shape, as_dtype(dtype), name)
+        copies = np.tile(traced.array.reshape(-1), self.size)
+        return LaneArray(self, traced, copies, np.arange(self.size) * traced.size)
 
     def atomic(
         self, op: str, key: int, array: LaneArray, index: Any, *values: Any
@@ -345,9 +343,8 @@ class Lanes(LaneLog):
         """A barrier, to which all threads come that have not returned."""
         if self._depth > 1 or (self.mask == self._returned).any():
             raise NotInLockstep
-        self._next_phase(
-            key, int(np.count_nonzero(self.mask.reshape(self._blocks, -1).any(axis=1)))
-        )
+        is_there = self.mask.reshape(self._blocks, -1).any(axis=1)  # (blocks,)
+        self._next_phase(key, int(np.count_nonzero(is_there)))
 
     def threadfence(self, key: int) -> None:
         """Log a fence."""

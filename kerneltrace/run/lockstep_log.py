@@ -72,9 +72,9 @@ class LaneLog:
         )
         begin = (by_block.cumsum() - by_block.ravel()).reshape(by_block.shape)
         words = np.empty(int(by_block.sum()), np.int64)
-        own = begin.swapaxes(0, 1).reshape(len(self._words), -1)
+        begin_by_phase = begin.swapaxes(0, 1).reshape(len(self._words), -1)
         for key, value, at, before, phase in self._events:
-            place = own[phase, at] + before
+            place = begin_by_phase[phase, at] + before
             words[place] = key
             if value is not None:
                 words[place + 1] = value

@@ -48,9 +48,9 @@ class LaneArray:
         not take part.
         """
         at = self._places(index, key)
-        found = self._memory[self._written(at)]
+        elements = self._memory[self._written(at)]
         return self._lanes.spread(
-            found.astype(np.int64) if found.dtype.kind in "iu" else found
+            elements.astype(np.int64) if elements.dtype.kind in "iu" else elements
         )
 
     def st(self, index: Any, value: Any, key: int) -> None:

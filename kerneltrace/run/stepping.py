@@ -9,10 +9,11 @@ import inspect
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from kerneltrace.log.address_space import Region
 from kerneltrace.log.diagnostics import ENDINGS
 from kerneltrace.log.event_log import SITES, EventLog
 from kerneltrace.log.execution import Execution, LaunchSettings
@@ -24,7 +25,9 @@ from kerneltrace.run.launch_arguments import launch_arguments
 from kerneltrace.run.thread_block import Stopped
 from kerneltrace.source.kernel_scope import python_function
 
-IN_TURN, ONE_BY_ONE = ORDERS = ("in turn", "one after another")
+IN_TURN = "in turn"
+ONE_BY_ONE = "one after another"
+ORDERS = (IN_TURN, ONE_BY_ONE)
 MOST_THREADS = 8
 MOST_STEPS = 200
 # by the kind of the site
@@ -58,6 +61,14 @@ class SteppedRun:
     """Why not all threads came to the end; empty where they did."""
 
 
+class _Turn(NamedTuple):
+    """A step: the thread, the access's key, its first word in the log."""
+
+    thread: int
+    key: int
+    log_at: int
+
+
 class _Turns:
     """Chooses the thread whose turn it is, and notes the moment before each access."""
 
@@ -65,8 +76,7 @@ class _Turns:
         self.order = order
         self.chosen = list(chosen)
         self.threads: list[TracedThread] = []
-        # by step: the thread, the access's key, its first word in the log
-        self.made: list[tuple[int, int, int]] = []
+        self.made: list[_Turn] = []
         self.memory: list[dict[str, Array]] = []
         # by moment and thread: of what it waits for or does next, -1 at its end
         self.keys: list[list[int]] = []
@@ -75,12 +85,12 @@ class _Turns:
     def watch(self, log: EventLog) -> Any:
         """What the tracer calls for each array that it makes."""
 
-        def made(traced: Any, ld: Any, st: Any) -> Any:
+        def keep(traced: Any, ld: Any, st: Any) -> Any:
             self._arrays.setdefault(traced.name, traced.array)
             return ld, st
 
         self._log = log
-        return made
+        return keep
 
     def note(self) -> None:
         """Note what memory holds and where the threads are."""
@@ -96,22 +106,24 @@ class _Turns:
         if not self.threads:
             self.threads = list(items)
             return self.threads
-        if released := [thread for thread in items if thread.key]:
+        released = [thread for thread in items if thread.key]
+        if released:
             return released
         if len(self.made) == MOST_STEPS:
             raise Stopped
         self.note()
         ready = {thread.in_grid: thread for thread in items}
         number = self._next(sorted(ready))
-        self.made.append((number, ready[number].brought, len(self._log.words)))
+        self.made.append(_Turn(number, ready[number].brought, len(self._log.words)))
         return [ready[number]]
 
     def _next(self, ready: list[int]) -> int:
         while self.chosen:
-            if (number := self.chosen.pop(0)) in ready:
+            number = self.chosen.pop(0)
+            if number in ready:
                 return number
-        last = self.made[-1][0] if self.made and self.order == IN_TURN else -1
-        return next((number for number in ready if number > last), ready[0])
+        last = self.made[-1].thread if self.made and self.order == IN_TURN else -1
+        return min((number for number in ready if number > last), default=ready[0])
 
 
 def steps(
@@ -135,13 +147,8 @@ def steps(
     turns.note()
     lines, first_line = inspect.getsourcelines(fn)
     source = tuple(textwrap.dedent("".join(lines)).splitlines())
-    at = [
-        [run.sites[key % SITES] if key > 0 else None for key in keys]
-        for keys in turns.keys
-    ]
-    places = (
-        ((s.line, _WAITS.get(s.kind, "")) if s else (0, "is done") for s in moment)
-        for moment in at
+    places = tuple(
+        tuple(_place(run, key) for key in moment_keys) for moment_keys in turns.keys
     )
     ended = " ".join(
         words
@@ -151,67 +158,72 @@ def steps(
     if len(turns.made) == MOST_STEPS:
         ended = ended or f"These are the first {MOST_STEPS} steps; there are more."
     return SteppedRun(
-        source,
-        first_line,
-        _decoded(run, turns),
-        tuple(turns.memory),
-        tuple(map(tuple, places)),
-        ended,
+        source, first_line, _decoded(run, turns), tuple(turns.memory), places, ended
     )
 
 
+def _place(run: Execution, key: int) -> tuple[int, str]:
+    """The line of a thread's next access, and why it can't go on, or ""."""
+    if key <= 0:
+        return 0, "is done"
+    site = run.sites[key % SITES]
+    return site.line, _WAITS.get(site.kind, "")
+
+
 def _decoded(run: Execution, turns: _Turns) -> tuple[AccessStep, ...]:
-    found: list[AccessStep] = []
-    log = run.log.words
+    access_steps: list[AccessStep] = []
+    log = run.log
     # by thread and element: the step in which it last read it
-    read: dict[tuple[int, str], int] = {}
-    written: dict[str, int] = {}
-    stretches = (bisect.bisect_right(run.log.starts, at) - 1 for _, _, at in turns.made)
+    last_read: dict[tuple[int, str], int] = {}
+    last_write: dict[str, int] = {}
     # of the steps, between two barriers
-    phases = [run.log.phases[stretch] for stretch in stretches]
-    for number, (thread, key, at) in enumerate(turns.made):
-        site = run.sites[key % SITES]
-        # no access out of bounds is logged
-        address = log[at + 1] >> 3 if at + 1 < len(log) and log[at] == key else -1
-        region, name = run.region_of(address)
-        words = (
-            f"{'reads' if site.kind == 'load' else 'writes'} outside of an array:"
-            f" {site.text}"
-        )
-        if region is not None:
+    phases = [
+        log.phases[bisect.bisect_right(log.starts, turn.log_at) - 1]
+        for turn in turns.made
+    ]
+    for number, turn in enumerate(turns.made):
+        thread = turn.thread
+        site = run.sites[turn.key % SITES]
+        region, name, address = _accessed(run, turn)
+        if region is None:
+            verb = "reads" if site.kind == "load" else "writes"
+            words = f"{verb} outside of an array: {site.text}"
+        else:
             element = int(region.elements(np.array([address]))[0])
-            before, after = (
-                moment.get(region.name, region.array)
-                for moment in turns.memory[number : number + 2]
-            )
+            before = turns.memory[number].get(region.name, region.array)
+            after = turns.memory[number + 1].get(region.name, region.array)
             old = before.flat[element]
             new = after.flat[element]
-            words = (
-                f"reads {new} from {name}"
-                if site.kind == "load"
-                else f"writes {new} to {name}"
-            )
-            if site.kind == "atomic":
+            if site.kind == "load":
+                words = f"reads {new} from {name}"
+            elif site.kind == "atomic":
                 words = f"changes {name} from {old} to {new} in one step"
-            last = written.get(name)
-            unseen = (
+            else:
+                words = f"writes {new} to {name}"
+            last = last_write.get(name)
+            is_unseen = (
                 last is not None
-                and read.get((thread, name), number) < last
+                and last_read.get((thread, name), number) < last
                 and phases[last] == phases[number]
             )
-            if (
-                site.kind == "store"
-                and unseen
-                and (other := found[written[name]].thread) != thread
-            ):
-                words += f": thread {other}'s {old} is lost"
+            if site.kind == "store" and is_unseen:
+                loser = access_steps[last_write[name]].thread
+                if loser != thread:
+                    words += f": thread {loser}'s {old} is lost"
             if site.kind == "load":
-                read[thread, name] = number
+                last_read[thread, name] = number
             else:
-                written[name] = number
-        found.append(
-            AccessStep(
-                thread, words, region.name if region and site.kind != "load" else ""
-            )
-        )
-    return tuple(found)
+                last_write[name] = number
+        writes = region.name if region and site.kind != "load" else ""
+        access_steps.append(AccessStep(thread, words, writes))
+    return tuple(access_steps)
+
+
+def _accessed(run: Execution, turn: _Turn) -> tuple[Region | None, str, int]:
+    """The region, the element's name and the address of a turn's access, which is
+    logged where it is in bounds.
+    """
+    words = run.log.words
+    is_logged = turn.log_at + 1 < len(words) and words[turn.log_at] == turn.key
+    address = words[turn.log_at + 1] >> 3 if is_logged else -1
+    return *run.region_of(address), address

@@ -143,14 +143,13 @@ class ThreadBlock:
         else:
             files = self.program.files
             lines = [
-                f.lineno
-                for f in traceback.extract_tb(error.__traceback__)
-                if f.filename in files
+                frame.lineno or 0
+                for frame in traceback.extract_tb(error.__traceback__)
+                if frame.filename in files
             ]
+            line = lines[-1] if lines else 0
             words = f"{who} raised {type(error).__name__}: {error}"
-            self.execution.diagnostics.add(
-                "raised", (lines[-1] if lines else 0) or 0, words
-            )
+            self.execution.diagnostics.add("raised", line, words)
         raise Stopped
 
     def _released(self) -> list[TracedThread]:
@@ -179,9 +178,9 @@ class ThreadBlock:
         if passed_by or len({key % SITES for key in keys}) > 1:
             self._partial_barrier(passed_by)
         if self.program.votes:
-            brought = [thread.brought for thread in self.alive]
+            votes = [thread.brought for thread in self.alive]
             for thread in self.alive:
-                thread.answer = brought
+                thread.answer = votes
         before, self.phase = self.phase, self.log.new_phase()
         self.log.opened_by[self.phase] = before, self.alive[0].key
         self.log.barriers += 1
@@ -214,36 +213,31 @@ class ThreadBlock:
 
         Lanes may be at different lines with it (PTX ISA, "bar.warp.sync", "shfl.sync").
         """
-        sites = self.program.sites
         diagnostics = self.execution.diagnostics
-        met = [sites[thread.key % SITES] for thread in lanes]
-        apart = next((i for i, site in enumerate(met) if site.call != met[0].call), 0)
-        if apart:
-            who = [
-                f"{diagnostics.where(lanes[i].in_grid)} at line {met[i].line}"
-                f" ({met[i].text})"
-                for i in (0, apart)
-            ]
-            words = (
-                "lanes of a warp wait for each other at different warp operations:"
-                f" {who[0]}, {who[1]}."
-            )
-            diagnostics.add("lane", met[0].line, words, thread=lanes[0].in_grid)
-        outsider = next(
-            (
-                thread
-                for thread in lanes
-                if mask != ANY_LANES and not mask >> thread.laneid & 1
-            ),
-            None,
-        )
-        if outsider is not None:
-            where = diagnostics.where(outsider.in_grid)
-            words = OUTSIDER.format(where, outsider.laneid)
-            diagnostics.add("lane", met[0].line, words, thread=outsider.in_grid)
-        if met[0].call.startswith("shfl"):
-            wide = getattr(lanes[0].brought, "itemsize", 4) > 4  # two of 4 bytes each
-            self.log.shuffles += 1 + wide
+        sites = [self.program.sites[thread.key % SITES] for thread in lanes]
+        first = sites[0]
+        number = lanes[0].in_grid
+        for thread, site in zip(lanes, sites, strict=True):
+            if site.call != first.call:
+                places = [
+                    f"{diagnostics.where(lane.in_grid)} at line {at.line} ({at.text})"
+                    for lane, at in ((lanes[0], first), (thread, site))
+                ]
+                words = (
+                    "lanes of a warp wait for each other at different warp operations:"
+                    f" {', '.join(places)}."
+                )
+                diagnostics.add("lane", first.line, words, thread=number)
+                break
+        for thread in lanes:
+            if mask != ANY_LANES and not mask >> thread.laneid & 1:
+                where = diagnostics.where(thread.in_grid)
+                words = OUTSIDER.format(where, thread.laneid)
+                diagnostics.add("lane", first.line, words, thread=thread.in_grid)
+                break
+        if first.call.startswith("shfl"):
+            n_bytes = getattr(lanes[0].brought, "itemsize", 4)
+            self.log.shuffles += 2 if n_bytes > 4 else 1  # of 4 bytes each
 
     def _check_mask(self, absent: int, lanes: list[TracedThread]) -> None:
         """Report a mask that names lanes which come to the kernel's end without the
@@ -253,15 +247,17 @@ class ThreadBlock:
         Programming Guide, "Warp Shuffle Functions").
         """
         warp = self.threads[lanes[0].warp * WARP :][:WARP]
-        gone = [
+        passed_by = [
             thread
             for thread in warp
             if absent >> thread.laneid & 1 and thread.kind != RETURNED
         ]
-        if gone:
+        if passed_by:
             site = self.program.sites[lanes[0].key % SITES]
             present = sum(1 << thread.laneid for thread in lanes)
-            words = NOT_MET.format(lanes[0].mask, len(gone), gone[0].laneid, present)
+            words = NOT_MET.format(
+                lanes[0].mask, len(passed_by), passed_by[0].laneid, present
+            )
             self.execution.diagnostics.add(
                 "lane", site.line, words, thread=lanes[0].in_grid
             )
@@ -279,9 +275,11 @@ class ThreadBlock:
         warp = lanes[0].warp
         # fewer than 32 lanes only in the last warp
         whole = (1 << min(WARP, len(self.threads) - warp * WARP)) - 1
-        self.warp_epochs[warp] += mask & whole == whole
-        self.log.partial_syncs += mask & whole != whole
-        return self.log.partial_syncs if mask & whole != whole else 0
+        if mask & whole == whole:
+            self.warp_epochs[warp] += 1
+            return 0
+        self.log.partial_syncs += 1
+        return self.log.partial_syncs
 
     def _waiting(self) -> dict[tuple[int, str], list[TracedThread]]:
         """The threads that wait, by the line and text of the place."""
@@ -291,28 +289,26 @@ class ThreadBlock:
             waiting.setdefault((site.line, site.text), []).append(thread)
         return waiting
 
-    def _partial_barrier(self, gone: list[TracedThread]) -> None:
+    def _partial_barrier(self, passed_by: list[TracedThread]) -> None:
         """Report a barrier that some threads of the block pass by: a GPU may hang, or
         go on with wrong data.
         """
         diagnostics = self.execution.diagnostics
-        waiting = self._waiting()
-        (line, _), here = next(iter(waiting.items()))
-        who = diagnostics.where(here[0].in_grid)
-        words = (
-            f"{who} and {len(here) - 1:,} others wait here"
-            if len(here) > 1
-            else f"{who} waits here"
-        )
-        for (other, _), threads in list(waiting.items())[1:]:
-            words += f", {len(threads):,} threads wait at line {other} instead"
-        if gone:
-            have = "has" if len(gone) == 1 else "have"
+        ((line, _), here), *elsewhere = self._waiting().items()
+        words = diagnostics.where(here[0].in_grid)
+        if len(here) > 1:
+            words += f" and {len(here) - 1:,} others wait here"
+        else:
+            words += " waits here"
+        for (other_line, _), threads in elsewhere:
+            words += f", {len(threads):,} threads wait at line {other_line} instead"
+        if passed_by:
+            have = "has" if len(passed_by) == 1 else "have"
+            where = diagnostics.where(passed_by[0].in_grid)
             words += (
-                f", but {len(gone):,} of the block's {len(self.threads):,} threads"
-                f" {have} come to the kernel's end"
+                f", but {len(passed_by):,} of the block's {len(self.threads):,} threads"
+                f" {have} come to the kernel's end without it (the first: {where})"
             )
-            words += f" without it (the first: {diagnostics.where(gone[0].in_grid)})"
         words += (
             ". All threads of a block that have not returned have to reach the same"
             " syncthreads()."

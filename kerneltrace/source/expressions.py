@@ -62,11 +62,21 @@ def method(owner: ast.expr, name: str, *args: ast.expr) -> ast.Call:
 
 
 def _operands(node: ast.BinOp | ast.AugAssign) -> list[ast.expr]:
-    return (
-        [node.left, node.right]
-        if isinstance(node, ast.BinOp)
-        else [node.target, node.value]
-    )
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    return [node.target, node.value]
+
+
+def _is_harmless(op: ast.operator, right: Any) -> bool:
+    """Whether an operator of `_HELPED` computes the same on a GPU as in Python, for
+    what stands to its right: a divisor, a shift or an exponent.
+    """
+    if not isinstance(right, ast.Constant):
+        return False
+    number: Any = right.value
+    if isinstance(op, ast.LShift | ast.RShift):
+        return bool(0 <= number < 64)
+    return bool(number)
 
 
 class ExpressionRewriter(ast.NodeTransformer):
@@ -142,9 +152,11 @@ class ExpressionRewriter(ast.NodeTransformer):
         """
         apart = conditional(node)
         for name, value in ast.iter_fields(node):
-            parts = value if isinstance(value, list) else [value]
-            made = [self._visited(part, part in apart) for part in parts]
-            setattr(node, name, made if isinstance(value, list) else made[0])
+            if isinstance(value, list):
+                parts = [self._visited(part, part in apart) for part in value]
+                setattr(node, name, parts)
+            else:
+                setattr(node, name, self._visited(value, value in apart))
         return node
 
     def _visited(self, part: Any, is_conditional: bool) -> Any:
@@ -154,45 +166,38 @@ class ExpressionRewriter(ast.NodeTransformer):
 
     def _counted(self, node: ast.expr) -> ast.expr:
         work = self.arithmetic.operations(node)
-        made: ast.expr = self.visit(node)
-        return self._tick(work, node, made) if any(work) else made
+        value: ast.expr = self.visit(node)
+        return self._tick(work, node, value) if any(work) else value
 
     def _tick(self, work: Operations, node: Any, value: ast.expr) -> ast.expr:
         """`value`, with the operations counted that begin at `node`."""
-        return call(
-            "tick",
-            load("t"),
-            ast.Constant(self.program.counter(work, self.label, node.lineno)),
-            value,
-        )
+        counter = self.program.counter(work, self.label, node.lineno)
+        return call("tick", load("t"), ast.Constant(counter), value)
 
     def _index(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Tuple):
             return ast.Tuple([self._index(part) for part in node.elts], ast.Load())
         if isinstance(node, ast.Slice):
-            parts = (node.lower, node.upper, node.step)
-            return call(
-                "slice",
-                *(
-                    ast.Constant(None) if part is None else self.visit(part)
-                    for part in parts
-                ),
-            )
+            bounds = [
+                self.visit(part) if part else ast.Constant(None)
+                for part in (node.lower, node.upper, node.step)
+            ]
+            return call("slice", *bounds)
         # an index of over 64 bits is out of bounds either way
         return self._low_bits(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         typed = self.types.of(node)
-        made = self._low_bits(node)
+        result = self._low_bits(node)
         if (
             typed is None
             or not typed.is_integer
             or not isinstance(node.op, (*RING, ast.Pow))
         ):
-            return made
+            return result
         if typed.result == np.uint64:
-            return ast.BinOp(made, ast.BitAnd(), ast.Constant(_LOW_64))
-        held = ast.NamedExpr(ast.Name(PREFIX + "i", ast.Store()), made)
+            return ast.BinOp(result, ast.BitAnd(), ast.Constant(_LOW_64))
+        held = ast.NamedExpr(ast.Name(PREFIX + "i", ast.Store()), result)
         fits = ast.Compare(
             ast.Constant(-(1 << 63)),
             [ast.LtE(), ast.Lt()],
@@ -206,8 +211,8 @@ class ExpressionRewriter(ast.NodeTransformer):
         """
         typed = self.types.of(node)
         if not isinstance(node, ast.BinOp):
-            made: ast.expr = self.visit(node)
-            return made
+            value: ast.expr = self.visit(node)
+            return value
         kind = self.arithmetic.conversion(typed, _operands(node))
         ring = typed is not None and typed.is_integer and isinstance(node.op, RING)
         left = self._low_bits(node.left) if ring else self.visit(node.left)
@@ -227,60 +232,44 @@ class ExpressionRewriter(ast.NodeTransformer):
         right: Any,
     ) -> ast.expr:
         """`left`, converted to `kind`, and `right`, combined as numba combines them."""
-        # NumPy's truth values don't add up to 2
         if typed is not None and typed.result != np.bool_:
-            own = zip(typed.operands, (left, right), strict=True)
-            left, right = (
-                call("int", value) if have == np.bool_ else value for have, value in own
-            )
+            # NumPy's truth values don't add up to 2
+            left_type, right_type = typed.operands
+            left = call("int", left) if left_type == np.bool_ else left
+            right = call("int", right) if right_type == np.bool_ else right
         if typed is not None and typed.is_integer and type(node.op) in _HELPED:
-            shift = isinstance(node.op, ast.LShift | ast.RShift)
             divides = isinstance(node.op, ast.FloorDiv | ast.Mod)
             if divides and typed.result == np.int64:
-                left, right = (
-                    (
-                        value
-                        if self.arithmetic.is_signed(part, own)
-                        else call("wrap", value)
-                    )
-                    for part, own, value in zip(
-                        _operands(node), typed.operands, (left, right), strict=True
-                    )
-                )
-            by: Any
-            if isinstance(right, ast.Constant):
-                by = right.value
-            elif not shift:
-                by = 0
-            else:
-                by = 64
-            if not (0 <= by < 64 if shift else by):
+                left_part, right_part = _operands(node)
+                left_type, right_type = typed.operands
+                left = self._wrapped(left, left_part, left_type)
+                right = self._wrapped(right, right_part, right_type)
+            if not _is_harmless(node.op, right):
                 key = [self._key("division", node)] if divides else []
                 return call(_HELPED[type(node.op)], left, right, *key)
         return ast.BinOp(call(kind.__name__, left) if kind else left, node.op, right)
 
+    def _wrapped(self, value: Any, part: ast.expr, kind: Any) -> Any:
+        """The value of an operand as an int64."""
+        return value if self.arithmetic.is_signed(part, kind) else call("wrap", value)
+
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         typed = self.types.of(node)
         self.generic_visit(node)
-        if (
-            isinstance(node.op, ast.Invert)
-            and typed is not None
-            and typed.result == np.bool_
-        ):
+        if typed is None:
+            return node
+        if isinstance(node.op, ast.Invert) and typed.result == np.bool_:
             node.op = ast.Not()
-        kind = typed.converted[0] if typed is not None and typed.is_integer else None
+        kind = typed.converted[0] if typed.is_integer else None
         if kind is None or isinstance(node.op, ast.Not):
             return node
         node.operand = call("int", node.operand)
         if kind.kind not in "iu":
             return node
         # In the operand's own type, which may be shorter than the result's.
-        own = call(kind.name, node)
-        return (
-            call("wrap", own)
-            if typed is not None and typed.result == np.int64 != kind
-            else own
-        )
+        value = call(kind.name, node)
+        is_longer = typed.result == np.int64 and kind != np.int64
+        return call("wrap", value) if is_longer else value
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         typed = self.types.of(node) if len(node.ops) == 1 else None
@@ -293,25 +282,16 @@ class ExpressionRewriter(ast.NodeTransformer):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        return method(
-            self.visit(node.value),
-            "ld",
-            self._index(node.slice),
-            self._key("load", node),
-        )
+        array = self.visit(node.value)
+        return method(array, "ld", self._index(node.slice), self._key("load", node))
 
     def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
-        made = self.generic_visit(node)
-        return (
-            call("tuple", made)
-            if isinstance(node.ctx, ast.Load) and isinstance(made, ast.Tuple)
-            else node
-        )
+        self.generic_visit(node)
+        return call("tuple", node) if isinstance(node.ctx, ast.Load) else node
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        return (
-            self._bound(stand_in(node.value)) if isinstance(node.value, float) else node
-        )
+        is_float = isinstance(node.value, float)
+        return self._bound(stand_in(node.value)) if is_float else node
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return self._outer(node) or node
@@ -323,13 +303,8 @@ class ExpressionRewriter(ast.NodeTransformer):
         owner = self.visit(node.value)
         if node.attr in ARRAY_ATTRIBUTES or self.scope.cuda_path(node.value):
             return ast.Attribute(owner, node.attr, ast.Load())
-        return method(
-            load("t"),
-            "attribute",
-            owner,
-            ast.Constant(node.attr),
-            self._key("load", node),
-        )
+        name = ast.Constant(node.attr)
+        return method(load("t"), "attribute", owner, name, self._key("load", node))
 
     def _outer(self, node: ast.Name | ast.Attribute) -> ast.expr | None:
         """What replaces a name from the kernel's surroundings; None where the name can
@@ -341,20 +316,20 @@ class ExpressionRewriter(ast.NodeTransformer):
         value = self.scope.resolve(node)
         if value is MISSING:
             return None
-        new = self._stand_in(value)
-        if isinstance(new, np.ndarray):
-            return self._bound(self.program.constant(new, ast.unparse(node)))
-        return None if new is value else self._bound(new)
+        replacement = self._stand_in(value)
+        if isinstance(replacement, np.ndarray):
+            return self._bound(self.program.constant(replacement, ast.unparse(node)))
+        return None if replacement is value else self._bound(replacement)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         path = self.scope.cuda_path(node.func)
         typed = self.types.of(node)
-        kinds = self.arithmetic.conversions(node)
         source = ast.unparse(node)
-        args = [self.visit(arg) for arg in node.args]
         args = [
-            call(kind.__name__, arg) if kind else arg
-            for kind, arg in zip(kinds, args, strict=True)
+            call(kind.__name__, self.visit(arg)) if kind else self.visit(arg)
+            for kind, arg in zip(
+                self.arithmetic.conversions(node), node.args, strict=True
+            )
         ]
         if path in BITS and typed is not None and typed.converted[0] is not None:
             args.append(ast.Constant(8 * typed.converted[0].itemsize))
@@ -364,29 +339,42 @@ class ExpressionRewriter(ast.NodeTransformer):
                 raise self._error(node, "cuda.syncthreads() takes no arguments.")
             return ast.Yield(self._key("barrier", node, call=path))
         if path in KEYED:
-            text = self._target_name if KEYED[path] == "array" else source
-            key = self._key(KEYED[path], node, text=text, call=path)
-            self.program.votes |= path.startswith("syncthreads_")
-            if KEYED[path] == "atomic":
-                # after the arguments, which may read memory themselves
-                if self.program.pauses:
-                    both = ast.Tuple([args[-1], self._pause(key)], ast.Load())
-                    args[-1] = ast.Subscript(both, ast.Constant(0), ast.Load())
-                if path == "atomic.cas" and node is not self._dropped:
-                    return ast.YieldFrom(method(load("t"), "swap", key, *args))
-                return method(
-                    load("t"), "atomic", ast.Constant(path.split(".")[1]), key, *args
-                )
-            made = ast.Call(
-                ast.Attribute(load("t"), path.replace(".", "_"), ast.Load()),
-                [key, *args],
-                keywords,
-            )
-            return ast.YieldFrom(made) if KEYED[path] in WAITING else made
+            return self._keyed_call(node, path, source, args, keywords)
         function = None if path else self.scope.device_function(node.func)
         if function is None:
             return ast.Call(self.visit(node.func), args, keywords)
         inner = self.instrumented(function, typed and typed.arguments)
         context = call("inside", self._key("call", node))
-        made = ast.Call(self._bound(inner), [load("t"), context, *args], keywords)
-        return ast.YieldFrom(made) if inspect.isgeneratorfunction(inner) else made
+        result = ast.Call(self._bound(inner), [load("t"), context, *args], keywords)
+        return ast.YieldFrom(result) if inspect.isgeneratorfunction(inner) else result
+
+    def _keyed_call(
+        self,
+        node: ast.Call,
+        path: str,
+        source: str,
+        args: list[ast.expr],
+        keywords: list[ast.keyword],
+    ) -> ast.expr:
+        """The call of a member of cuda that reports itself."""
+        kind = KEYED[path]
+        text = self._target_name if kind == "array" else source
+        key = self._key(kind, node, text=text, call=path)
+        self.program.votes |= path.startswith("syncthreads_")
+        if kind == "atomic":
+            return self._atomic_call(node, path, key, args)
+        function = ast.Attribute(load("t"), path.replace(".", "_"), ast.Load())
+        result = ast.Call(function, [key, *args], keywords)
+        return ast.YieldFrom(result) if kind in WAITING else result
+
+    def _atomic_call(
+        self, node: ast.Call, path: str, key: ast.expr, args: list[ast.expr]
+    ) -> ast.expr:
+        if self.program.pauses:
+            # after the arguments, which may read memory themselves
+            value_then_pause = ast.Tuple([args[-1], self._pause(key)], ast.Load())
+            args[-1] = ast.Subscript(value_then_pause, ast.Constant(0), ast.Load())
+        if path == "atomic.cas" and node is not self._dropped:
+            return ast.YieldFrom(method(load("t"), "swap", key, *args))
+        op = ast.Constant(path.removeprefix("atomic."))
+        return method(load("t"), "atomic", op, key, *args)

@@ -27,21 +27,21 @@ def pretended_device(compute_capability: tuple[int, int]) -> Iterator[None]:
     with a target given.
     """
     dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
-    kept = dispatcher.get_current_device
+    original = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: SimpleNamespace(
         compute_capability=compute_capability
     )
     try:
         yield
     finally:
-        dispatcher.get_current_device = kept
+        dispatcher.get_current_device = original
 
 
 @contextmanager
 def _known_layout() -> Iterator[None]:
     """Answer numba's query for NVVM's data layout where NVVM is missing."""
     nvvm: Any = importlib.import_module("numba.cuda.cudadrv.nvvm")
-    kept = nvvm.NVVM
+    original = nvvm.NVVM
     try:
         nvvm.NVVM()
     except Exception:
@@ -53,7 +53,7 @@ def _known_layout() -> Iterator[None]:
     try:
         yield
     finally:
-        nvvm.NVVM = kept
+        nvvm.NVVM = original
 
 
 def annotation(function: Any, types: tuple[Any, ...], *, kernel: bool) -> Any:
@@ -120,45 +120,37 @@ _ADVICE = {
 """What to do about an error of numba, by a pattern in its message."""
 
 
+_PASSES = re.compile(r"\x1b\[[\d;]*m|Failed in .* mode .*\n|- Resolution failure .*\n")
+_DESCRIBED = re.compile(
+    r"(?:Function|Module)\(<(?:built-in function|function|intrinsic|class|module)"
+    r" '?([\w.]+).*?>\)"
+)
+_CAUSE = re.compile(r"^ *\w*Error: +((?! *No implementation).*)", re.MULTILINE)
+
+
 def reason(error: Exception, file: str) -> tuple[int, str]:
     """The line of a file that numba rejects, 0 if it is unknown, and why.
 
     That is numba's own words, without its passes and candidates, and what to do.
     """
-    frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
-    places = [
-        getattr(held.get(name), "loc", None)
-        for held in frames
-        for name in ("constraint", "inst")
-    ]
-    lines = [
-        place.line
-        for place in (getattr(error, "loc", None), *places)
-        if place and place.filename == file
-    ]
-    said = re.sub(
-        r"\x1b\[[\d;]*m|Failed in .* mode .*\n|- Resolution failure .*\n",
-        "",
-        str(error),
-    ).strip()
-    named = (
-        r"(?:Function|Module)\(<(?:built-in function|function|intrinsic|class|module)"
-        r" '?([\w.]+).*?>\)"
-    )
-    words = re.sub(named, r"\1", said.split("\n")[0])
-    call = re.search(r">>> (.*)", said)
-    words = (
-        f"{words.removesuffix(' found for signature:')}: {call[1]}" if call else words
-    )
-    causes = re.findall(
-        r"^ *\w*Error: +((?! *No implementation).*)", said, re.MULTILINE
-    )
-    causes = [
-        cause.strip() for cause in dict.fromkeys(causes) if cause.strip() not in words
-    ]
-    advice = next(
-        (advice for pattern, advice in _ADVICE.items() if re.search(pattern, said)), ""
-    )
-    sentences = [part.rstrip(".") for part in (words, *causes[:1])]
-    message = f"{'. '.join(sentences)}. {advice}".rstrip()
-    return max(lines, default=0), message
+    places = [getattr(error, "loc", None)]
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        for name in ("constraint", "inst"):
+            places.append(getattr(frame.f_locals.get(name), "loc", None))
+    lines = [place.line for place in places if place and place.filename == file]
+    message = _PASSES.sub("", str(error)).strip()
+    words = _DESCRIBED.sub(r"\1", message.split("\n")[0])
+    call = re.search(r">>> (.*)", message)
+    if call:
+        words = f"{words.removesuffix(' found for signature:')}: {call[1]}"
+    sentences = [words.rstrip(".")]
+    for cause in _CAUSE.findall(message):
+        if cause.strip() not in words:
+            sentences.append(cause.strip().rstrip("."))
+            break
+    advice = ""
+    for pattern, sentence in _ADVICE.items():
+        if re.search(pattern, message):
+            advice = sentence
+            break
+    return max(lines, default=0), f"{'. '.join(sentences)}. {advice}".rstrip()

@@ -46,13 +46,13 @@ def instrumented(
         label = f"{fn.__name__}()" if program.functions else fn.__name__
         program.functions[key] = None
         program.functions[key] = _instrument(program, fn, label, kinds)
-    made = program.functions[key]
-    if made is None:
+    function = program.functions[key]
+    if function is None:
         raise KernelError(
             f"{fn.__name__} calls itself, which kerneltrace can't follow. Write it as a"
             " loop."
         )
-    return made
+    return function
 
 
 def _instrument(
@@ -61,75 +61,76 @@ def _instrument(
     tree = numbered(_parsed(fn))
     scope = KernelScope(fn, tree)
     refuse(tree, label, scope)
-    found = typed_source(fn, tree, scope, kinds, kernel=not label.endswith("()"))
-    program.is_typed &= found.is_known
-    if program.lanes and not found.is_known:
+    typed = typed_source(fn, tree, scope, kinds, kernel=not label.endswith("()"))
+    program.is_typed &= typed.is_known
+    if program.lanes and not typed.is_known:
         raise NotInLockstep
     kind = LockstepRewriter if program.lanes else Rewriter
+    arithmetic = Arithmetic(scope, typed)
     rewriter = kind(
-        program,
-        label,
-        scope,
-        Arithmetic(scope, found),
-        functools.partial(instrumented, program),
+        program, label, scope, arithmetic, functools.partial(instrumented, program)
     )
-    args = tree.args
-    args.args = [
-        ast.arg(PREFIX + "t"),
-        ast.arg(PREFIX + "c"),
-        *args.posonlyargs,
-        *args.args,
-    ]
-    args.posonlyargs = []
-    for arg in (*args.args, *args.kwonlyargs):
-        arg.annotation = None
-    # __defaults__ below has the values, evaluated once
-    args.defaults = [ast.Constant(None) for _ in args.defaults]
-    tree.returns = None
-    tree.decorator_list = []
+    _simplify_signature(tree)
     program.names_float64 |= scope.names_float64(tree)
     mark_waits(tree)
     tree.body = rewriter.body(tree)
-    program.float64 |= rewriter.arithmetic.float64
+    program.float64 |= arithmetic.float64
     module = ast.fix_missing_locations(ast.Module([tree], []))
-    program.files.add(fn.__code__.co_filename)
-    names = (
-        scope.names
-        | rewriter.added
-        | {PREFIX + name: value for name, value in _helpers(program).items()}
-    )
+    file = fn.__code__.co_filename
+    program.files.add(file)
+    names = scope.names | rewriter.added
+    names |= {PREFIX + name: value for name, value in _helpers(program).items()}
     # the file's name makes tracebacks show its lines
-    exec(compile(module, fn.__code__.co_filename, "exec"), names)
-    made: Callable[..., Any] = names[tree.name]
-    made.__defaults__ = fn.__defaults__
-    return made
+    exec(compile(module, file, "exec"), names)
+    function: Callable[..., Any] = names[tree.name]
+    function.__defaults__ = fn.__defaults__
+    return function
+
+
+def _simplify_signature(tree: ast.FunctionDef) -> None:
+    """Let a function take its thread and context first, and leave out all but the
+    names.
+    """
+    args = tree.args
+    own = [ast.arg(PREFIX + "t"), ast.arg(PREFIX + "c")]
+    args.args = [*own, *args.posonlyargs, *args.args]
+    args.posonlyargs = []
+    for arg in (*args.args, *args.kwonlyargs):
+        arg.annotation = None
+    # the function's __defaults__ have the values, evaluated once
+    args.defaults = [ast.Constant(None) for _ in args.defaults]
+    tree.returns = None
+    tree.decorator_list = []
 
 
 def _parsed(fn: types.FunctionType) -> ast.FunctionDef:
     try:
         lines, first = inspect.getsourcelines(fn)
-        # ast takes that within a block only, and textwrap trips over comments
-        indented = lines[0][:1].isspace()
-        body = ast.parse("".join(["if 1:\n" * indented, *lines])).body
-        tree = body[0].body if indented else body  # type: ignore[attr-defined]  # indented source stands in an `if`
+        if lines[0][:1].isspace():
+            # ast takes that within a block only, and textwrap trips over comments
+            block = ast.parse("".join(["if 1:\n", *lines])).body[0]
+            tree = block.body[0]  # type: ignore[attr-defined]  # it is an `if`
+            first -= 1
+        else:
+            tree = ast.parse("".join(lines)).body[0]
     except (OSError, TypeError, SyntaxError) as error:
         raise KernelError(
             f"The source of {fn.__name__} can't be read ({error}). Define the kernel"
             " with `def` in a cell or in a file."
         ) from None
-    if not isinstance(tree[0], ast.FunctionDef):
+    if not isinstance(tree, ast.FunctionDef):
         raise KernelError(
             f"{fn.__name__} is not defined with `def`, which kerneltrace needs to"
             " rewrite its source."
         )
-    ast.increment_lineno(tree[0], first - 1 - indented)
-    return tree[0]
+    ast.increment_lineno(tree, first - 1)
+    return tree
 
 
 def _helpers(program: Program) -> dict[str, Any]:
     """What the rewritten source calls, by the names it uses, less the prefix."""
     log = program.log
-    add = program.log.add
+    add = log.add
 
     def branch(value: Any, key: int) -> Any:
         add(-2 * key - 1 if value else -2 * key)
@@ -139,22 +140,22 @@ def _helpers(program: Program) -> dict[str, Any]:
         thread.times[counter] += 1
         return value
 
-    loops = {"loop": log.loop, "steps": log.steps, "inside": log.inside}
-    parts = {
+    functions = {
+        "loop": log.loop,
+        "steps": log.steps,
+        "inside": log.inside,
         "br": branch,
         "next": next,
         "tick": tick,
         "tuple": TracedTuple,
         "slice": slice,
+        "int": int,
     }
-    kinds = {
-        kind.__name__: stand_in(kind)
-        for code in "efdFDbhilBHIL"
-        for kind in [np.dtype(code).type]
-    } | {"int": int}
-    plain = loops | parts | kinds | arithmetic_helpers(program.divided_by_zero)
+    for code in "efdFDbhilBHIL":
+        kind = np.dtype(code).type
+        functions[kind.__name__] = stand_in(kind)
+    functions |= arithmetic_helpers(program.divided_by_zero)
     if not program.lanes:
-        return plain
-    return {name: of_lanes(value) for name, value in plain.items()} | helpers(
-        program.lanes, program.counters
-    )
+        return functions
+    of_all = {name: of_lanes(function) for name, function in functions.items()}
+    return of_all | helpers(program.lanes, program.counters)

@@ -60,17 +60,12 @@ class KernelScope:
         """The value of a name or dotted name from the surroundings; MISSING where there
         is none.
         """
-        if isinstance(node, ast.Name):
-            return (
-                MISSING if node.id in self._local else self.names.get(node.id, MISSING)
-            )
+        if isinstance(node, ast.Name) and node.id not in self._local:
+            return self.names.get(node.id, MISSING)
         if isinstance(node, ast.Attribute):
             owner = self.resolve(node.value)
-            return (
-                getattr(owner, node.attr, MISSING)
-                if isinstance(owner, types.ModuleType | type)
-                else MISSING
-            )
+            if isinstance(owner, types.ModuleType | type):
+                return getattr(owner, node.attr, MISSING)
         return MISSING
 
     def names_float64(self, tree: ast.FunctionDef) -> bool:
@@ -124,15 +119,15 @@ def _members_of_cuda() -> dict[int, str]:
     ...` may rename them.
     """
     module = sys.modules.get("numba.cuda")
-    found: dict[int, str] = {}
+    paths: dict[int, str] = {}
     for path in (*VALUES, *PLAIN, *KEYED, "shared", "local", "const", "atomic"):
         value: Any = module
         for part in path.split("."):
             value = getattr(value, part, None)
         # warpsize is an int, which others may share
         if value is not None and not isinstance(value, int):
-            found[id(value)] = path
-    return found
+            paths[id(value)] = path
+    return paths
 
 
 REFUSED: tuple[type[ast.AST], ...] = (
@@ -195,44 +190,43 @@ def refuse(tree: ast.FunctionDef, label: str, scope: KernelScope) -> None:
     nodes = [node for statement in tree.body for node in ast.walk(statement)]
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     for node in nodes:
-        if isinstance(node, REFUSED) or (
-            isinstance(node, ast.List) and isinstance(node.ctx, ast.Load)
-        ):
+        is_list = isinstance(node, ast.List) and isinstance(node.ctx, ast.Load)
+        if is_list or isinstance(node, REFUSED):
             text = ast.unparse(node).splitlines()[0]
-            words = (
-                "Memory of a thread is a cuda.local.array."
-                if isinstance(node, ast.List)
-                else ""
-            )
-            words = words or "Write loops, conditions, assignments."
-            raise refusal(label, node, f"a kernel can't use {text!r}. {words}")
+            advice = "Write loops, conditions, assignments."
+            if is_list:
+                advice = "Memory of a thread is a cuda.local.array."
+            raise refusal(label, node, f"a kernel can't use {text!r}. {advice}")
         if isinstance(node, ast.Name | ast.Attribute):
-            path = scope.cuda_path(node)
-            if path and path not in _KNOWN and path not in _SPACES:
-                raise refusal(
-                    label,
-                    node,
-                    f"cuda.{path} is not supported by kerneltrace. {_instead(path)}",
-                )
-            if path in _KNOWN and path not in VALUES and id(node) not in called:
-                raise refusal(
-                    label,
-                    node,
-                    f"cuda.{path} is a function, and is not called here. Write"
-                    f" cuda.{path}(...).",
-                )
+            _refuse_member(node, label, scope.cuda_path(node), id(node) in called)
+
+
+def _refuse_member(node: ast.AST, label: str, path: str, is_called: bool) -> None:
+    """Raise KernelError for a member of cuda that is unknown, or a function that is not
+    called.
+    """
+    if path and path not in _KNOWN and path not in _SPACES:
+        words = f"cuda.{path} is not supported by kerneltrace. {_instead(path)}"
+        raise refusal(label, node, words)
+    if path in _KNOWN and path not in VALUES and not is_called:
+        raise refusal(
+            label,
+            node,
+            f"cuda.{path} is a function, and is not called here. Write"
+            f" cuda.{path}(...).",
+        )
 
 
 def _instead(path: str) -> str:
-    known = _ALTERNATIVES.get(path.split(".")[0], "")
+    advice = _ALTERNATIVES.get(path.split(".")[0], "")
     if hasattr(math, path):
-        known = f"Write math.{path}, which numba compiles for GPUs."
+        advice = f"Write math.{path}, which numba compiles for GPUs."
     if re.match(r"(float|u?int|double|u?char|u?short|u?long)\w*\d$", path):
-        known = (
+        advice = (
             "Load the parts of a vector one by one, from an array with a dimension for"
             " them."
         )
-    if known:
-        return known
+    if advice:
+        return advice
     near = [f"cuda.{name}" for name in nearest(path, sorted(_KNOWN), n=2)]
     return f"The nearest it knows: {', '.join(near)}."

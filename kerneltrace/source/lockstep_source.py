@@ -66,10 +66,12 @@ class LockstepRewriter(Rewriter):
         return [inside]
 
     def _count(
-        self, done: list[ast.stmt], begin: int, run: Operations, first: ast.stmt
+        self, statements: list[ast.stmt], begin: int, run: Operations, first: ast.stmt
     ) -> None:
         if any(run):
-            done.insert(begin, ast.Expr(self._tick(run, first, ast.Constant(None))))
+            statements.insert(
+                begin, ast.Expr(self._tick(run, first, ast.Constant(None)))
+            )
 
     def _put(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
         """Assign a value, which may be evaluated several times, for the threads that
@@ -81,9 +83,9 @@ class LockstepRewriter(Rewriter):
                 for i in range(len(target.elts))
             )
             return [
-                made
-                for own, part in zip(target.elts, parts, strict=True)
-                for made in self._put(own, part)
+                statement
+                for part_target, part in zip(target.elts, parts, strict=True)
+                for statement in self._put(part_target, part)
             ]
         if not isinstance(target, ast.Name):
             return [self._store(target, value)]
@@ -99,7 +101,9 @@ class LockstepRewriter(Rewriter):
         self._target_name = ast.unparse(node.targets[0])
         held = self._new_name("v")
         stored = [
-            made for target in node.targets for made in self._put(target, load(held))
+            statement
+            for target in node.targets
+            for statement in self._put(target, load(held))
         ]
         return [let(held, self.visit(node.value)), *stored]
 
@@ -167,14 +171,14 @@ class LockstepRewriter(Rewriter):
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)
-        made, *rest = node.values
+        result, *rest = node.values
         for value in rest:
-            made = _do(
+            result = _do(
                 "both" if isinstance(node.op, ast.And) else "either",
-                made,
+                result,
                 _later(value),
             )
-        return made
+        return result
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         if len(node.ops) == 1:
@@ -192,9 +196,11 @@ class LockstepRewriter(Rewriter):
         return self.visit_BoolOp(ast.BoolOp(ast.And(), pairs))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
-        made = super().visit_UnaryOp(node)
-        negates = isinstance(made, ast.UnaryOp) and isinstance(made.op, ast.Not)
-        return call("no", made.operand) if negates else made  # type: ignore[attr-defined]
+        rewritten = super().visit_UnaryOp(node)
+        negates = isinstance(rewritten, ast.UnaryOp) and isinstance(
+            rewritten.op, ast.Not
+        )
+        return call("no", rewritten.operand) if negates else rewritten  # type: ignore[attr-defined]
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         return self._low_bits(node)  # arrays of int64 wrap by themselves
@@ -224,10 +230,10 @@ class LockstepRewriter(Rewriter):
 
     def _stand_in(self, value: Any) -> Any:
         try:
-            known = _FUNCTIONS.get(value)
+            replacement = _FUNCTIONS.get(value)
         except TypeError:  # it has no hash
-            known = None
-        return known or of_lanes(stand_in(value))
+            replacement = None
+        return replacement or of_lanes(stand_in(value))
 
 
 class LaneRange:

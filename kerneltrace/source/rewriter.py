@@ -40,7 +40,7 @@ class Rewriter(ExpressionRewriter):
         """Rewrite statements, with a counter before each run of them that is executed
         together.
         """
-        done: list[ast.stmt] = []
+        statements: list[ast.stmt] = []
         begin = 0
         run = Operations()
         first = next(iter(body), ast.Pass())
@@ -57,25 +57,25 @@ class Rewriter(ExpressionRewriter):
                 once = statement
             run = run.plus(self.arithmetic.operations(once))
             if compound:
-                self._count(done, begin, run, first)
-            made = self.visit(statement)
-            done += [
+                self._count(statements, begin, run, first)
+            rewritten = self.visit(statement)
+            statements += [
                 ast.copy_location(s, statement)
-                for s in (made if isinstance(made, list) else [made])
+                for s in (rewritten if isinstance(rewritten, list) else [rewritten])
             ]
             if compound:
-                begin = len(done)
+                begin = len(statements)
                 run = Operations()
                 first = statement
-        self._count(done, begin, run, first)
-        return done or [ast.Pass()]
+        self._count(statements, begin, run, first)
+        return statements or [ast.Pass()]
 
     def _count(
-        self, done: list[ast.stmt], begin: int, run: Operations, first: ast.stmt
+        self, statements: list[ast.stmt], begin: int, run: Operations, first: ast.stmt
     ) -> None:
         if any(run):
             number = self.program.counter(run, self.label, first.lineno)
-            done[begin:begin] = ast.parse(f"{PREFIX}t.times[{number}] += 1").body
+            statements[begin:begin] = ast.parse(f"{PREFIX}t.times[{number}] += 1").body
 
     def visit_If(self, node: ast.If) -> Any:
         key = self._key("branch", node.test, self.arithmetic.operations(node.test))

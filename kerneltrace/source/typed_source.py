@@ -65,22 +65,28 @@ class TypedSource:
         """Whether there are types: numba's simulator has none."""
         for name, kind in (types_of or {}).items():
             self._variables.setdefault(name.split(".")[0], set()).add(_number(kind))
-        for statement in (
-            statement for block in (blocks or {}).values() for statement in block.body
-        ):
-            value: Any = getattr(statement, "value", None)
-            op = getattr(value, "op", "")
-            signature = calls.get(value) if op in _OPERANDS else None
-            # A condition has a call of bool() besides its own operator.
-            if signature is not None and not (
-                op == "call" and re.match(r"\$?bool\d", value.func.name)
-            ):
-                kinds = [types_of[operand.name] for operand in _OPERANDS[op](value)]
-                result = _number(signature.return_type)
-                self._typed[statement.loc.line, "call" if op == "call" else ""] = Typed(
-                    result, tuple(map(_number, kinds)), tuple(signature.args),
-                    result == _number(types_of[statement.target.name]),
-                )  # fmt: skip
+        for block in (blocks or {}).values():
+            for statement in block.body:
+                self._add(statement, types_of, calls)
+
+    def _add(self, statement: Any, types_of: Any, calls: Any) -> None:
+        """Note the types of a statement of numba's, if it is an operation."""
+        value: Any = getattr(statement, "value", None)
+        op = getattr(value, "op", "")
+        signature = calls.get(value) if op in _OPERANDS else None
+        if signature is None:
+            return
+        # A condition has a call of bool() besides its own operator.
+        if op == "call" and re.match(r"\$?bool\d", value.func.name):
+            return
+        operands = [types_of[operand.name] for operand in _OPERANDS[op](value)]
+        result = _number(signature.return_type)
+        self._typed[statement.loc.line, "call" if op == "call" else ""] = Typed(
+            result,
+            tuple(map(_number, operands)),
+            tuple(signature.args),
+            is_steady=result == _number(types_of[statement.target.name]),
+        )
 
     def of(self, node: ast.AST) -> Typed | None:
         """The types of an operator or a call; None for what numba computes while it
@@ -105,7 +111,7 @@ _OPERANDS: dict[str, Any] = {
     "binop": lambda value: (value.lhs, value.rhs),
     "inplace_binop": lambda value: (value.lhs, value.rhs),
     "unary": lambda value: (value.value,),
-    "call": lambda value: (*value.args, *(given for _, given in value.kws)),
+    "call": lambda value: (*value.args, *(arg for _, arg in value.kws)),
 }
 _cache: weakref.WeakKeyDictionary[types.FunctionType, dict[Any, Any]] = (
     weakref.WeakKeyDictionary()
@@ -137,16 +143,14 @@ def typed_source(
     """
     if kinds is None or is_simulator():
         return TypedSource()
-    outer = [
-        scope.names.get(name)
-        for name in (*fn.__code__.co_names, *fn.__code__.co_freevars)
-    ]
-    known = _cache.setdefault(fn, {})
+    names = (*fn.__code__.co_names, *fn.__code__.co_freevars)
+    outer = [scope.names.get(name) for name in names]
+    cached = _cache.setdefault(fn, {})
     key = (kinds, kernel, *map(id, outer))
-    if key not in known:
-        # kept, so that no other object gets its id
-        known[key] = _typed(fn, tree, scope, kinds, kernel), outer
-    return known[key][0]
+    if key not in cached:
+        # `outer` is kept, so that no other object gets its id
+        cached[key] = _typed(fn, tree, scope, kinds, kernel), outer
+    return cached[key][0]
 
 
 def _typed(
@@ -167,26 +171,27 @@ def _typed(
         if hasattr(node, "lineno"):
             node.lineno = node.end_lineno = node.number
             node.col_offset = node.end_col_offset = 0
-    defaults = fn.__defaults__
     lined.args.defaults = [ast.Constant(None) for _ in lined.args.defaults]
     names = dict(scope.names)
     module = ast.fix_missing_locations(ast.Module([lined], []))
-    name = f"<types of {fn.__name__}>"
-    exec(compile(module, name, "exec"), names)
-    names[fn.__name__].__defaults__ = defaults
+    file = f"<types of {fn.__name__}>"
+    exec(compile(module, file, "exec"), names)
+    function = names[fn.__name__]
+    function.__defaults__ = fn.__defaults__
     try:
-        found = annotation(names[fn.__name__], kinds, kernel=kernel)
+        annotated = annotation(function, kinds, kernel=kernel)
     except Exception as error:
-        number, words = reason(error, name)
-        node = next(
-            (node for node in ast.walk(tree) if getattr(node, "number", 0) == number),
-            tree,
-        )
-        what = fn.__name__ if node is tree else ast.unparse(node).splitlines()[0]
-        raise refusal(
-            fn.__name__, node, f"numba can't compile `{what}` for a GPU. {words}"
-        ) from None
-    return TypedSource(found.blocks, found.typemap, found.calltypes)
+        number, words = reason(error, file)
+        culprit = fn.__name__
+        place: ast.AST = tree
+        for node in ast.walk(tree):
+            if node is not tree and getattr(node, "number", 0) == number:
+                culprit = ast.unparse(node).splitlines()[0]
+                place = node
+                break
+        words = f"numba can't compile `{culprit}` for a GPU. {words}"
+        raise refusal(fn.__name__, place, words) from None
+    return TypedSource(annotated.blocks, annotated.typemap, annotated.calltypes)
 
 
 def _number(kind: Any) -> np.dtype[Any] | None:
@@ -222,48 +227,32 @@ class Arithmetic:
         """Operations in `root`, each executed once, without those in its `conditional`
         parts.
         """
-        done = Operations()
+        total = Operations()
         pending = [(root, False)] if root is not None else []
         while pending:
             node, in_index = pending.pop()
-            found = self._of(node)
-            done = done.plus(
-                found if in_index else found._replace(**self._instructions(node, found))
-            )
+            operations = self._of(node)
+            if not in_index:
+                operations = self._with_instructions(node, operations)
+            total = total.plus(operations)
             apart = conditional(node)
             index = getattr(node, "slice", None)
-            parts = (part for part in ast.iter_child_nodes(node) if part not in apart)
-            pending += [(part, in_index or part is index) for part in parts]
-        return done
+            for part in ast.iter_child_nodes(node):
+                if part not in apart:
+                    pending.append((part, in_index or part is index))
+        return total
 
-    def _instructions(self, node: ast.AST, found: Operations) -> dict[str, int]:
-        """The instructions that an operation becomes, by the fields of Operations."""
+    def _with_instructions(self, node: ast.AST, operations: Operations) -> Operations:
+        """Operations with the instructions that they become."""
         typed = self.types.of(node)
-        if (
-            typed is None
-            or not (found.flop or found.integer)
-            or self._is_constant(node)
-        ):
-            return {}
-        op = getattr(node, "op", None)
-        if found.integer:
-            right: Any = getattr(node, "right", getattr(node, "value", None))
-            known = isinstance(right, ast.Constant) or isinstance(
-                self._scope.resolve(right), int
-            )
-            slow = isinstance(op, ast.FloorDiv | ast.Mod) and not known
-            return {"instructions": INTEGER_DIVISION if slow else 1}
-        parts = [getattr(node, name, None) for name in ("left", "right", "value")]
-        products = [
-            self.types.of(part)
-            for part in parts
-            if part and isinstance(getattr(part, "op", None), ast.Mult)
-        ]
-        if isinstance(op, ast.Add | ast.Sub) and any(
-            one and one.result == typed.result for one in products
-        ):
-            return {}  # fused with the product
-        slow = isinstance(op, ast.Div) or (
+        if typed is None or not any(operations) or self._is_constant(node):
+            return operations
+        if operations.integer:
+            n = INTEGER_DIVISION if self._divides_by_unknown(node) else 1
+            return operations._replace(instructions=n)
+        if self._is_fused(node, typed):
+            return operations
+        is_slow = isinstance(getattr(node, "op", None), ast.Div) or (
             isinstance(node, ast.Call) and self._is_function(node.func)
         )
         is_double = any(
@@ -271,26 +260,47 @@ class Arithmetic:
             for kind in (typed.result, *typed.converted)
         )
         if is_double:
-            self.float64.setdefault(node.lineno, ast.unparse(node))  # type: ignore[attr-defined]  # operations have it
-        return {
-            "instructions": 1,
-            "double": int(is_double),
-            "special": int(slow and not is_double),
-        }
+            line = getattr(node, "lineno", 0)
+            self.float64.setdefault(line, ast.unparse(node))
+        return operations._replace(
+            instructions=1,
+            double=int(is_double),
+            special=int(is_slow and not is_double),
+        )
+
+    def _divides_by_unknown(self, node: ast.AST) -> bool:
+        """Whether a division of integers is by what the compiler doesn't know."""
+        if not isinstance(getattr(node, "op", None), ast.FloorDiv | ast.Mod):
+            return False
+        divisor: Any = getattr(node, "right", getattr(node, "value", None))
+        is_known = isinstance(divisor, ast.Constant) or isinstance(
+            self._scope.resolve(divisor), int
+        )
+        return not is_known
+
+    def _is_fused(self, node: ast.AST, typed: Typed) -> bool:
+        """Whether a sum becomes one instruction with a product in it."""
+        if not isinstance(getattr(node, "op", None), ast.Add | ast.Sub):
+            return False
+        for name in ("left", "right", "value"):
+            part = getattr(node, name, None)
+            if part and isinstance(getattr(part, "op", None), ast.Mult):
+                product = self.types.of(part)
+                if product and product.result == typed.result:
+                    return True
+        return False
 
     def _is_constant(self, node: ast.AST) -> bool:
         """Whether the compiler works it out: an expression of literals and of names
         from outside the kernel.
         """
-        values = (
-            self._scope.resolve(part)
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name)
-        )
-        return not any(
-            v is MISSING or str(getattr(v, "__name__", "")).startswith("numba.cuda")
-            for v in values
-        )
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name):
+                value = self._scope.resolve(part)
+                name = str(getattr(value, "__name__", ""))
+                if value is MISSING or name.startswith("numba.cuda"):
+                    return False
+        return True
 
     def _is_function(self, function: ast.expr) -> bool:
         """Whether a call is of a function such as exp, not of abs, min or fma, which
@@ -309,14 +319,12 @@ class Arithmetic:
             case ast.UnaryOp(op=ast.USub() | ast.Invert()):
                 return _counted(typed.result, 1, 2)
             case ast.Call():
-                kinds = [
-                    kind
-                    for kind in (typed.result, *typed.operands)
-                    if kind is not None and kind.kind in "fc"
-                ]
-                return _counted(
-                    kinds[0] if kinds else typed.result, self._times(node.func), 2
-                )
+                kind = typed.result
+                for other in (typed.result, *typed.operands):
+                    if other is not None and other.kind in "fc":
+                        kind = other
+                        break
+                return _counted(kind, self._times(node.func), 2)
         return Operations()
 
     def _times(self, function: ast.expr) -> int:
@@ -337,11 +345,9 @@ class Arithmetic:
         if isinstance(value, np.ufunc):
             return True
         module = getattr(value, "__module__", None) or ""
-        return (
-            value in _SAME_TYPE
-            if module == "builtins"
-            else module == "math" or module.endswith("libdevice")
-        )
+        if module == "builtins":
+            return value in _SAME_TYPE
+        return module == "math" or module.endswith("libdevice")
 
     def is_signed(self, node: ast.expr, kind: np.dtype[Any] | None) -> bool:
         """Whether an operand of this type fits into int64."""
@@ -354,20 +360,16 @@ class Arithmetic:
         that numba computes in.
         """
         if typed is None:
-            want = None
-        elif compared:
-            want = typed.converted[0]
-        else:
-            want = typed.result
-        if typed is None or want is None or want.kind not in "fc":
             return None
-        kept = [
+        target = typed.converted[0] if compared else typed.result
+        if target is None or target.kind not in "fc":
+            return None
+        floats = [
             kind
             for part, kind in zip(operands, typed.operands, strict=True)
-            if kind and self._is_steady(part)
+            if kind and kind.kind in "fc" and self._is_steady(part)
         ]
-        floats = [kind for kind in kept if kind.kind in "fc"]
-        return None if floats and np.result_type(*floats) == want else want.type
+        return None if floats and np.result_type(*floats) == target else target.type
 
     def conversions(self, node: ast.Call) -> list[type | None]:
         """The types to convert the arguments of a call to; None for those that can stay
@@ -377,21 +379,16 @@ class Arithmetic:
         function = self._scope.resolve(node.func)
         if typed is None or not self._is_mathematical(function):
             return [None] * len(node.args)
-        wanted = (
-            [typed.result] * len(node.args)
-            if function in (min, max)
-            else typed.converted
-        )
-        pairs = zip(node.args, typed.operands, strict=False)
-        fitting = (have if self._is_steady(part) else None for part, have in pairs)
-        return [
-            (
-                want.type
-                if want is not None and want.kind in "fc" and want != have
-                else None
-            )
-            for have, want in zip(fitting, wanted, strict=False)
-        ]
+        if function in (min, max):
+            targets: Any = [typed.result] * len(node.args)
+        else:
+            targets = typed.converted
+        conversions: list[type | None] = []
+        for part, kind, target in zip(node.args, typed.operands, targets, strict=False):
+            is_float = target is not None and target.kind in "fc"
+            fits = target == kind and self._is_steady(part)
+            conversions.append(target.type if is_float and not fits else None)
+        return conversions
 
     def _is_steady(self, node: ast.expr) -> bool:
         """Whether an expression has the type in the trace that numba gives it, and not

@@ -8,12 +8,12 @@ from kerneltrace.log.needs import Needs, chained
 
 def mark_waits(tree: ast.FunctionDef) -> None:
     """Give each element of an array in the source `waits`, as Waits."""
-    made = [
-        node
+    local = {
+        ast.unparse(node.targets[0])
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign) and "local.array(" in ast.unparse(node.value)
-    ]
-    flow = _Flow({ast.unparse(node.targets[0]) for node in made})
+    }
+    flow = _Flow(local)
     flow.follow(tree.body, set(), set())
     for node, level in flow.levels.items():
         node.waits = level, chained(ast.unparse(node), flow.needs)  # type: ignore[attr-defined]
@@ -40,72 +40,75 @@ class _Flow:
         """
         for statement in body:
             inside = [
-                part
-                for name in ("body", "orelse")
-                for part in getattr(statement, name, ())
+                *getattr(statement, "body", ()),
+                *getattr(statement, "orelse", ()),
             ]
-            own = [
+            parts = [
                 node for node in ast.iter_child_nodes(statement) if node not in inside
             ]
             if isinstance(statement, ast.AugAssign) and isinstance(
                 statement.target, ast.Name
             ):
-                own.append(ast.Name(statement.target.id, ast.Load()))
-            read = self._read(own)
-            known = self._known(own, tests)
-            for node in self._elements(own):
-                text = ast.unparse(node)
-                self.needs[text] |= self._read([node.slice]) | tests - {text} | ends
-            for name in (
-                node.id
-                for node in _names(own)
-                if isinstance(node.ctx, ast.Store) or node.id in self._local
-            ):
-                self.needs[name] |= read | tests | ends
-                self._depth[name] = known
+                parts.append(ast.Name(statement.target.id, ast.Load()))
+            needed = self._read(parts)
+            depth = self._depth_of(parts, tests)
+            for element in self._elements(parts):
+                text = ast.unparse(element)
+                self.needs[text] |= self._read([element.slice]) | tests - {text} | ends
+            for name in _names(parts):
+                if isinstance(name.ctx, ast.Store) or name.id in self._local:
+                    self.needs[name.id] |= needed | tests | ends
+                    self._depth[name.id] = depth
             if isinstance(statement, ast.While | ast.For):
-                last = [
-                    node.test
-                    for part in inside
-                    for node in ast.walk(part)
-                    if isinstance(node, ast.If)
-                    and any(
-                        isinstance(leaving, ast.Break | ast.Return)
-                        for leaving in node.body
-                    )
-                ]
-                condition = [statement.test] if isinstance(statement, ast.While) else []
-                self.follow(
-                    [*map(ast.Expr, condition), *inside],
-                    tests,
-                    ends | self._read([*last, *condition]),
-                )
+                self._follow_loop(statement, inside, tests, ends)
             elif inside:
-                self.follow(inside, tests | read, ends)
+                self.follow(inside, tests | needed, ends)
 
-    def _known(self, parts: Iterable[ast.AST], tests: set[str]) -> int:
+    def _follow_loop(
+        self,
+        loop: ast.While | ast.For,
+        inside: list[ast.stmt],
+        tests: set[str],
+        ends: set[str],
+    ) -> None:
+        conditions = [loop.test] if isinstance(loop, ast.While) else []
+        leaving = [
+            node.test
+            for part in inside
+            for node in ast.walk(part)
+            if isinstance(node, ast.If)
+            and any(isinstance(child, ast.Break | ast.Return) for child in node.body)
+        ]
+        body = [*map(ast.Expr, conditions), *inside]
+        self.follow(body, tests, ends | self._read([*leaving, *conditions]))
+
+    def _depth_of(self, parts: Iterable[ast.AST], tests: set[str]) -> int:
         """Loads, one after another, until the values of expressions are known that
         stand under `tests`.
         """
         for node in self._elements(parts):
             under = set() if ast.unparse(node) in tests else tests
             before = max((self._depth.get(text, 0) for text in under), default=0)
-            self.levels.setdefault(node, max(self._known([node.slice], tests), before))
+            self.levels.setdefault(
+                node, max(self._depth_of([node.slice], tests), before)
+            )
             self._depth[ast.unparse(node)] = self.levels[node] + 1
         return max((self._depth.get(text, 0) for text in self._read(parts)), default=0)
 
     def _elements(self, parts: Iterable[ast.AST]) -> list[ast.Subscript]:
-        found = (
+        subscripts = (
             node
             for part in parts
             for node in ast.walk(part)
             if isinstance(node, ast.Subscript)
         )
-        return [node for node in found if ast.unparse(node.value) not in self._local]
+        return [
+            node for node in subscripts if ast.unparse(node.value) not in self._local
+        ]
 
     def _read(self, parts: Iterable[ast.AST]) -> set[str]:
-        read = {node.id for node in _names(parts) if isinstance(node.ctx, ast.Load)}
-        return read | {ast.unparse(node) for node in self._elements(parts)}
+        names = {node.id for node in _names(parts) if isinstance(node.ctx, ast.Load)}
+        return names | {ast.unparse(node) for node in self._elements(parts)}
 
 
 def _names(parts: Iterable[ast.AST]) -> list[ast.Name]:

@@ -10,7 +10,7 @@ import functools
 import inspect
 import textwrap
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from kerneltrace.arguments import as_number
@@ -96,43 +96,39 @@ class Names:
         Triton would not compile.
         """
         code = function.__code__
-        if code not in self.functions:
-            self.functions[code] = function
-            _refuse_syntax(function)
-            closed = (cell.cell_contents for cell in function.__closure__ or ())
-            names = {
-                name: value
-                for name, value in function.__globals__.items()
-                if name in code.co_names
-            }
-            names |= dict(zip(code.co_freevars, closed, strict=True))
-            mine = {name: self._replaced(name, value) for name, value in names.items()}
-            mine |= {
-                "__builtins__": {
-                    **vars(builtins),
-                    "range": self.tl.range,
-                    "print": self.tl.print,
-                }
-            }
-            cells = (
-                tuple(types.CellType(mine[name]) for name in code.co_freevars) or None
-            )
-            self.functions[code] = types.FunctionType(
-                code, mine, function.__name__, function.__defaults__, cells
-            )
-            self.functions[code].__kwdefaults__ = function.__kwdefaults__
-        return self.functions[code]
+        if code in self.functions:
+            return self.functions[code]
+        self.functions[code] = function
+        _refuse_syntax(function)
+        names = {
+            name: value
+            for name, value in function.__globals__.items()
+            if name in code.co_names
+        }
+        for name, cell in zip(
+            code.co_freevars, function.__closure__ or (), strict=True
+        ):
+            names[name] = cell.cell_contents
+        namespace = {name: self._replaced(name, value) for name, value in names.items()}
+        own = {"range": self.tl.range, "print": self.tl.print}
+        namespace["__builtins__"] = {**vars(builtins), **own}
+        cells = tuple(types.CellType(namespace[name]) for name in code.co_freevars)
+        bound = types.FunctionType(
+            code, namespace, function.__name__, function.__defaults__, cells or None
+        )
+        bound.__kwdefaults__ = function.__kwdefaults__
+        self.functions[code] = bound
+        return bound
 
     def _replaced(self, name: str, value: Any) -> Any:
         module = getattr(value, "__module__", "") or ""
         own_name = getattr(value, "__name__", "") or str(getattr(value, "name", name))
+        is_namespace = isinstance(value, types.ModuleType | types.SimpleNamespace)
         if isinstance(value, Language) or (
             inspect.ismodule(value) and own_name.startswith("triton.language")
         ):
             return self.tl
-        if name == "triton" and isinstance(
-            value, types.ModuleType | types.SimpleNamespace
-        ):
+        if name == "triton" and is_namespace:
             return types.SimpleNamespace(
                 language=self.tl, cdiv=self.tl.cdiv, next_power_of_2=next_power_of_2
             )
@@ -142,11 +138,10 @@ class Names:
             return value.value
         if module.startswith("triton.language") or isinstance(value, functools.partial):
             return getattr(self.tl, own_name)
-        return (
-            self.bound(python_of(value))
-            if inspect.isfunction(python_of(value)) and hasattr(value, "fn")
-            else value
-        )
+        function = python_of(value)
+        if inspect.isfunction(function) and function is not value:
+            return self.bound(function)
+        return value
 
 
 def _refuse_syntax(function: Any) -> None:
@@ -161,21 +156,25 @@ def _refuse_syntax(function: Any) -> None:
         _refuse_annotations(
             tree, {**function.__globals__, **around.nonlocals}, first - 1
         )
-    for node in (node for part in getattr(tree, "body", []) for node in ast.walk(part)):
-        line = first + getattr(node, "lineno", 1) - 1
-        word = _UNKNOWN_SYNTAX.get(type(node))
-        if isinstance(node, ast.Compare) and len(node.ops) > 1:
-            word = "chain of comparisons such as 0 <= i < n: join two with &"
-        if word:
-            raise Refused(f"A kernel of Triton has no {word}.", line)
-        value = names.get(node.id) if isinstance(node, ast.Name) else None
-        if as_number(value) is not None:
-            name = ast.unparse(node)
-            raise Refused(
-                f"{name} is a number of the module: write {name} ="
-                f" tl.constexpr({value}), or pass it.",
-                line,
-            )
+    for part in getattr(tree, "body", []):
+        for node in ast.walk(part):
+            line = first + getattr(node, "lineno", 1) - 1
+            word = _UNKNOWN_SYNTAX.get(type(node))
+            if isinstance(node, ast.Compare) and len(node.ops) > 1:
+                word = "chain of comparisons such as 0 <= i < n: join two with &"
+            if word:
+                raise Refused(f"A kernel of Triton has no {word}.", line)
+            if isinstance(node, ast.Name):
+                _refuse_number(node.id, names.get(node.id), line)
+
+
+def _refuse_number(name: str, value: Any, line: int) -> None:
+    if as_number(value) is not None:
+        raise Refused(
+            f"{name} is a number of the module: write {name} ="
+            f" tl.constexpr({value}), or pass it.",
+            line,
+        )
 
 
 def _refuse_annotations(
@@ -187,56 +186,52 @@ def _refuse_annotations(
     `names` are those around the function, `above` the lines of its file above its
     source.
     """
-    given = {arg.arg for arg in ast.walk(tree.args) if isinstance(arg, ast.arg)}
-    known = (
-        given
-        | _BUILTINS
-        | {name for name, value in names.items() if _is_of_triton(value)}
-    )
-    known |= {
+    parameters = {arg.arg for arg in ast.walk(tree.args) if isinstance(arg, ast.arg)}
+    assigned = {
         node.id
         for node in ast.walk(tree)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
+    of_triton = {name for name, value in names.items() if _is_of_triton(value)}
+    usable = parameters | _BUILTINS | of_triton | assigned
     for node in ast.walk(tree):
         annotation = getattr(node, "annotation", None) or ast.Pass()
-        for name in (
-            one
-            for one in ast.walk(annotation)
-            if isinstance(one, ast.Name) and one.id not in known
-        ):
-            words = (
-                f"Triton evaluates annotations, and can't use {name.id} in one: quote"
-                " it, or leave it out."
-            )
-            raise Refused(words, above + name.lineno)
-        before = set(given) if node is tree else set()
-        for one in (
-            getattr(node, "body", [])
-            if isinstance(getattr(node, "body", []), list)
-            else []
-        ):
-            targets = getattr(
-                one, "targets", [one.target] if hasattr(one, "target") else []
-            )
-            mine = {ast.unparse(target) for target in targets}
-            if mine & before and "constexpr" in ast.unparse(
-                getattr(one, "annotation", ast.Pass())
-            ):
+        for name in ast.walk(annotation):
+            if isinstance(name, ast.Name) and name.id not in usable:
                 words = (
-                    f"{min(mine)} has a value already: a tl.constexpr is assigned once,"
-                    " so take another name."
+                    f"Triton evaluates annotations, and can't use {name.id} in one:"
+                    " quote it, or leave it out."
                 )
-                raise Refused(words, above + one.lineno)
-            before |= mine
+                raise Refused(words, above + name.lineno)
+        body = getattr(node, "body", [])
+        if isinstance(body, list):
+            _refuse_late_constants(body, parameters if node is tree else set(), above)
+
+
+def _refuse_late_constants(
+    body: list[ast.stmt], names: Collection[str], above: int
+) -> None:
+    """Refused for a tl.constexpr whose name is among `names`, or assigned to before."""
+    before = set(names)
+    for statement in body:
+        target = getattr(statement, "target", None)
+        targets = [target] if target else getattr(statement, "targets", [])
+        assigned = {ast.unparse(target) for target in targets}
+        annotation = ast.unparse(getattr(statement, "annotation", ast.Pass()))
+        if assigned & before and "constexpr" in annotation:
+            words = (
+                f"{min(assigned)} has a value already: a tl.constexpr is assigned once,"
+                " so take another name."
+            )
+            raise Refused(words, above + statement.lineno)
+        before |= assigned
 
 
 def _is_of_triton(value: Any) -> bool:
     """Whether a kernel may use what stands in a global variable: modules, functions
     under jit, and Triton's own.
     """
+    if isinstance(value, types.ModuleType | types.SimpleNamespace):
+        return True
     module = getattr(value, "__module__", "") or ""
-    own = isinstance(value, types.ModuleType | types.SimpleNamespace) or hasattr(
-        value, "fn"
-    )
-    return own or module.startswith(("triton.", "kerneltrace.tiles."))
+    return hasattr(value, "fn") or module.startswith(("triton.", "kerneltrace.tiles."))

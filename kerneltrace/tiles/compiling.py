@@ -144,7 +144,8 @@ def _assembled(ptx: str, capability: int) -> Any:
         source = Path(folder, "kernel.ptx")
         target = Path(folder, "kernel.cubin")
         source.write_text(ptx, encoding="utf-8")
-        arch = f"sm_{capability}{'a' * (capability >= 90)}"
+        suffix = "a" if capability >= 90 else ""
+        arch = f"sm_{capability}{suffix}"
         command = [
             nvidia.get_ptxas(capability).path,
             "-v",
@@ -153,14 +154,14 @@ def _assembled(ptx: str, capability: int) -> Any:
             "-o",
             str(target),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        if process.returncode:
             raise CompileError(
-                f"The assembler rejects Triton's PTX: {done.stderr.strip()}"
+                f"The assembler rejects Triton's PTX: {process.stderr.strip()}"
             )
         return compiled(
             ptx,
-            done.stderr,
+            process.stderr,
             target.read_bytes(),
             compute_capability=divmod(capability, 10),
             why="",

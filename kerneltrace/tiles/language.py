@@ -84,7 +84,8 @@ class Language:
         self.tensor = Tile
 
     def __getattr__(self, name: str) -> Any:
-        if (kind := _SHORT.get(name, name)) in DTYPES:
+        kind = _SHORT.get(name, name)
+        if kind in DTYPES:
             return DTYPES[kind]
         if name in FUNCTIONS:
             return functools.partial(FUNCTIONS[name], self)
@@ -183,29 +184,26 @@ def _full(tl: Language, shape: Any, value: Any, dtype: Any) -> Tile:
 def broadcast(tl: Language, x: Any, shape: tuple[int, ...]) -> Tile:
     """A tile, or a number, in a shape."""
     tile = constant(tl, x)
+    if tile.shape == shape:
+        return tile
     try:
-        return (
-            tile
-            if tile.shape == shape
-            else tile.reshaped(lambda data: np.broadcast_to(data, shape))
-        )
+        return tile.reshaped(lambda data: np.broadcast_to(data, shape))
     except ValueError:
         raise Refused(
             f"A tile of shape {tile.shape} doesn't broadcast to {shape}."
         ) from None
 
 
-def _given(shape: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (
-        tuple(shape[0])
-        if len(shape) == 1 and isinstance(shape[0], tuple | list)
-        else shape
-    )
+def _dims(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Extents or axes, passed one by one or as one sequence."""
+    if len(arguments) == 1 and isinstance(arguments[0], tuple | list):
+        return tuple(arguments[0])
+    return arguments
 
 
 @as_function
 def _reshape(tl: Language, x: Tile, *shape: Any, **_: Any) -> Tile:
-    shape = extents(_given(shape))
+    shape = extents(_dims(shape))
     if math.prod(shape) != x.numel:
         raise Refused(
             f"A tile of shape {x.shape} can't become {shape}, which has another number"
@@ -251,13 +249,12 @@ def _widened(name: str, x: Tile, dtype: Any) -> Tile:
     """What a reduction takes for its operand: small types become 32 bits, but for sums
     of floats.
     """
-    if (
-        dtype is not None
-        or x.dtype.primitive_bitwidth >= 32
-        or (name == "sum" and x.dtype.kind == 2)
-    ):
-        return x.to(dtype or x.dtype)
-    if x.dtype.kind == 2:
+    if dtype is not None:
+        return x.to(dtype)
+    is_float = x.dtype.kind == 2
+    if x.dtype.primitive_bitwidth >= 32 or (name == "sum" and is_float):
+        return x.to(x.dtype)
+    if is_float:
         return x.to(FLOAT32)
     return x.to(DTYPES["uint32" if x.dtype.numpy.kind == "u" else "int32"])
 
@@ -275,16 +272,14 @@ def _reduced(
     x = _widened(name, constant(tl, x), dtype)
     if axis is not None and not -len(x.shape) <= axis < len(x.shape):
         raise Refused(f"A tile of shape {x.shape} has no axis {axis}.")
-    found = _REDUCTIONS[name](x.data, axis=axis, keepdims=keep_dims)
-    out = Tile(tl, found, INT32 if name.startswith("arg") else x.dtype)
+    values = _REDUCTIONS[name](x.data, axis=axis, keepdims=keep_dims)
+    out = Tile(tl, values, INT32 if name.startswith("arg") else x.dtype)
     out.undefined = np.asarray(x.undefined.any(axis=axis, keepdims=keep_dims))
     if x.dtype.kind == 2:
         tl.run.computed(name, out, x, flop=x.numel - out.numel)
-    return (
-        (out, _reduced(f"arg{name}", tl, x, axis, keep_dims=keep_dims))
-        if return_indices
-        else out
-    )
+    if return_indices:
+        return out, _reduced(f"arg{name}", tl, x, axis, keep_dims=keep_dims)
+    return out
 
 
 @as_function
@@ -308,7 +303,7 @@ FUNCTIONS |= {
     "zeros_like": lambda tl, x: _full(tl, x.shape, 0, x.dtype),
     "to_tensor": constant,
     "cast": lambda tl, x, dtype, **options: constant(tl, x).to(dtype, **options),
-    "broadcast_to": lambda tl, x, *shape: broadcast(tl, x, _given(shape)),
+    "broadcast_to": lambda tl, x, *shape: broadcast(tl, x, _dims(shape)),
     "view": _reshape,
     "ravel": lambda tl, x, **_: x.reshaped(np.ravel),
     "expand_dims": (
@@ -317,10 +312,10 @@ FUNCTIONS |= {
         )
     ),
     "trans": lambda tl, x, *dims: x.reshaped(
-        lambda data: np.transpose(data, _given(dims) or None)
+        lambda data: np.transpose(data, _dims(dims) or None)
     ),
     "permute": lambda tl, x, *dims: x.reshaped(
-        lambda data: np.transpose(data, _given(dims))
+        lambda data: np.transpose(data, _dims(dims))
     ),
     "flip": lambda tl, x, dim=-1: x.reshaped(lambda data: np.flip(data, dim)),
     "split": lambda tl, x: tuple(
@@ -369,41 +364,27 @@ def _dot(
     max_num_imprecise_acc: Any = None,
     out_dtype: Any = None,
 ) -> Tile:
-    if (
-        len(a.shape) != len(b.shape)
-        or len(a.shape) not in (2, 3)
-        or a.shape[-1] != b.shape[-2]
-    ):
-        raise Refused(
-            f"tl.dot takes tiles of shapes (M, K) and (K, N), got {a.shape} and"
-            f" {b.shape}."
-        )
-    if a.dtype != b.dtype or a.dtype.name not in _LEAST_K:
-        some = ", ".join(_LEAST_K)
-        raise Refused(
-            f"tl.dot takes two tiles of one type of {some}, got {a.dtype} and"
-            f" {b.dtype}: cast with .to()."
-        )
-    if a.shape[-1] < (least := _LEAST_K[a.dtype.name]):
-        raise Refused(
-            f"tl.dot needs an inner extent of at least {least} for {a.dtype}, got"
-            f" {a.shape[-1]}."
-        )
-    half = out_dtype or (FLOAT32 if acc is None else acc.dtype)
-    dtype = {"int8": INT32, "float64": a.dtype, "float16": half}.get(
-        a.dtype.name, FLOAT32
-    )
-    tf32 = (
+    _check_operands(a, b)
+    name = a.dtype.name
+    dtype = FLOAT32
+    if name == "int8":
+        dtype = INT32
+    elif name == "float64":
+        dtype = a.dtype
+    elif name == "float16":
+        dtype = out_dtype or (FLOAT32 if acc is None else acc.dtype)
+    is_tf32 = (
         a.dtype == FLOAT32
         and input_precision in (None, "tf32")
         and allow_tf32 is not False
     )
-    left, right = (
-        x.data.astype(np.promote_types(dtype.numpy, "f4"), order="C") for x in (a, b)
-    )
-    product = (
-        np.matmul(to_tf32(left), to_tf32(right)) if tf32 else np.matmul(left, right)
-    )
+    exact = np.promote_types(dtype.numpy, "f4")
+    left = a.data.astype(exact, order="C")
+    right = b.data.astype(exact, order="C")
+    if is_tf32:
+        left = to_tf32(left)
+        right = to_tf32(right)
+    product = np.matmul(left, right)
     if acc is not None and (acc.shape != product.shape or acc.dtype != dtype):
         raise Refused(
             f"tl.dot adds to {dtype} of shape {product.shape}, and its accumulator is"
@@ -417,7 +398,31 @@ def _dot(
         | b.undefined.any(-2, keepdims=True)
     )
     staged = (a.numel + b.numel) * a.dtype.primitive_bitwidth // 8
-    tl.run.dot_flop["tf32" if tf32 else a.dtype.name] += 2 * product.size * a.shape[-1]
+    tl.run.dot_flop["tf32" if is_tf32 else name] += 2 * product.size * a.shape[-1]
     tl.run.staged = max(tl.run.staged, staged)
     tl.run.computed("dot", out, a, b, *accumulator, flop=0)
     return out
+
+
+def _check_operands(a: Tile, b: Tile) -> None:
+    """Refused for operands that tl.dot does not take."""
+    if (
+        len(a.shape) != len(b.shape)
+        or len(a.shape) not in (2, 3)
+        or a.shape[-1] != b.shape[-2]
+    ):
+        raise Refused(
+            f"tl.dot takes tiles of shapes (M, K) and (K, N), got {a.shape} and"
+            f" {b.shape}."
+        )
+    if a.dtype != b.dtype or a.dtype.name not in _LEAST_K:
+        raise Refused(
+            f"tl.dot takes two tiles of one type of {', '.join(_LEAST_K)}, got"
+            f" {a.dtype} and {b.dtype}: cast with .to()."
+        )
+    least = _LEAST_K[a.dtype.name]
+    if a.shape[-1] < least:
+        raise Refused(
+            f"tl.dot needs an inner extent of at least {least} for {a.dtype}, got"
+            f" {a.shape[-1]}."
+        )

@@ -9,7 +9,7 @@ import math
 import sys
 import traceback
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,17 @@ class Ended(Exception):
     """A program goes on for ever, and a finding says so."""
 
 
+class Access(NamedTuple):
+    """A program's tl.load, tl.store or atomic."""
+
+    program: int
+    line: int
+    kind: int
+    """The number in KINDS."""
+    array: int
+    """The number of the array."""
+
+
 class TileArray:
     """An array of the launch: its memory from the first element to the last, and who
     touched each element.
@@ -45,47 +56,34 @@ class TileArray:
     """
 
     def __init__(
-        self, name: str, given: Any, number: int, shared: dict[Any, Any]
+        self, name: str, source: Any, number: int, shared: dict[Any, Any]
     ) -> None:
-        kind = str(given.dtype).removeprefix("torch.").replace("bool", "int1")
+        kind = str(source.dtype).removeprefix("torch.").replace("bool", "int1")
         if kind not in DTYPES:
             raise KernelError(
                 f"{name} has elements of type {kind}, and known are"
                 f" {', '.join(DTYPES)}."
             )
-        if type(given).__module__.partition(".")[0] == "torch":
-            if given.device.type != "cpu":
-                raise KernelError(
-                    f"{name} is on {given.device}: pass {name}.cpu(), since a trace"
-                    " runs on the CPU."
-                )
-            given = given.detach()
-            given = (
-                given.view(sys.modules["torch"].int16) if kind == "bfloat16" else given
-            ).numpy()
         self.name = name
         self.dtype = DTYPES[kind]
         self.base = (number << SLOT) + (1 << SLOT - 1)
-        self.array: Array = given.view(np.uint16) if kind == "bfloat16" else given
+        self.array = _as_array(name, source, kind)
         size = self.array.itemsize
-        if any(stride < 0 or stride % size for stride in self.array.strides):
+        strides = self.array.strides
+        if any(stride < 0 or stride % size for stride in strides):
             raise KernelError(
-                f"{name} has strides {self.array.strides}: pass a copy, which has none"
-                " below 0."
+                f"{name} has strides {strides}: pass a copy, which has none below 0."
             )
-        span = 1 + sum(
-            (n - 1) * step // size
-            for n, step in zip(self.array.shape, self.array.strides, strict=True)
+        last = sum(
+            (n - 1) * stride // size
+            for n, stride in zip(self.array.shape, strides, strict=True)
         )
-        self.span = span if self.array.size else 0
+        self.span = last + 1 if self.array.size else 0
         self.flat = np.lib.stride_tricks.as_strided(self.array, (self.span,), (size,))
         self.inside = np.zeros(self.span, bool)
         self.shaped(self.inside)[...] = True
-        self.unset = (
-            bool(self.array.size)
-            and self.array.dtype.kind == "f"
-            and bool(np.isnan(self.array).all())
-        )
+        is_float = self.array.dtype.kind == "f"
+        self.unset = bool(self.span and is_float and np.isnan(self.array).all())
         """Whether nothing has written it: all of its elements are NaN."""
         key = self.array.__array_interface__["data"][0], self.span, size
         self.last, self.seen = shared.setdefault(
@@ -115,13 +113,28 @@ class TileArray:
         self.flat[at] = narrowed(values) if self.dtype.name == "bfloat16" else values
 
 
+def _as_array(name: str, source: Any, kind: str) -> Array:
+    """A tensor's memory, or the array itself; of bfloat16 the bits."""
+    if type(source).__module__.partition(".")[0] == "torch":
+        if source.device.type != "cpu":
+            raise KernelError(
+                f"{name} is on {source.device}: pass {name}.cpu(), since a trace runs"
+                " on the CPU."
+            )
+        source = source.detach()
+        if kind == "bfloat16":
+            source = source.view(sys.modules["torch"].int16)
+        source = source.numpy()
+    array: Array = source.view(np.uint16) if kind == "bfloat16" else source
+    return array
+
+
 class Run:
     """One launch: the arrays, the place in the grid, the accesses of its programs, and
     the mistakes met.
 
-    An access is one tl.load, tl.store or atomic of a program. It has a row (program,
-    line, number in KINDS, number of the array), and the `places` of its elements in the
-    array's memory, each as often as lanes touch it.
+    An access has a row, and the `places` of its elements in the array's memory, each as
+    often as lanes touch it.
     """
 
     def __init__(self, function: Any, grid: Dim3) -> None:
@@ -130,7 +143,7 @@ class Run:
         self.programs = math.prod(grid)
         self.tl = Language(self)
         self.arrays: list[TileArray] = []
-        self.rows: list[tuple[int, int, int, int]] = []
+        self.rows: list[Access] = []
         self.places: list[Array] = []
         self.names = Names(self.tl)
         self.found: dict[tuple[str, int, str], list[Any]] = {}
@@ -147,10 +160,10 @@ class Run:
 
     def line(self) -> int:
         """The line of the kernel that runs."""
-        frames = traceback.walk_stack(sys._getframe(1))
-        return next(
-            (n for frame, n in frames if frame.f_code in self.names.functions), 0
-        )
+        for frame, line in traceback.walk_stack(sys._getframe(1)):
+            if frame.f_code in self.names.functions:
+                return line
+        return 0
 
     def all(self, function: Any, args: dict[str, Any], programs: int) -> bool:
         """Run the first `programs` programs; False where a mistake ended them early."""
@@ -168,26 +181,27 @@ class Run:
                 raise
             except Ended:
                 return False
+            except Refused as error:
+                line = error.line or self._line_of(error)
+                self.mistake("refused", str(error), line)
+                return False
             except Exception as error:
-                frames = traceback.walk_tb(error.__traceback__)
-                lines = [
-                    n for frame, n in frames if frame.f_code in self.names.functions
-                ]
-                line = getattr(error, "line", 0) or (lines or [0])[-1]
-                if isinstance(error, Refused):
-                    self.mistake("refused", str(error), line)
-                    return False
-                words = (
-                    str(error)
-                    .replace("_load()", "tl.load")
-                    .replace("_store()", "tl.store")
-                    .rstrip(".")
-                )
-                words = f"{type(error).__name__}: {words}"
+                words = str(error).replace("_load()", "tl.load").rstrip(".")
+                words = words.replace("_store()", "tl.store")
                 raise KernelError(
-                    f"line {line} of {self.name} can't be traced: {words}."
+                    f"line {self._line_of(error)} of {self.name} can't be traced:"
+                    f" {type(error).__name__}: {words}."
                 ) from error
         return True
+
+    def _line_of(self, error: Exception) -> int:
+        """The innermost line of the kernel's functions that an error passed."""
+        lines = [
+            line
+            for frame, line in traceback.walk_tb(error.__traceback__)
+            if frame.f_code in self.names.functions
+        ]
+        return lines[-1] if lines else 0
 
     def where(self) -> str:
         """The program that runs, in words."""
@@ -219,10 +233,10 @@ class Run:
         """Count an operation on floats, and note where NaN comes from."""
         self.flop += out.numel if flop < 0 else flop
         self.widest = max(self.widest, out.data.nbytes)
-        self.special += out.numel * special
-        if np.isnan(out.data).any() and not any(
-            np.isnan(source.data).any() for source in sources
-        ):
+        if special:
+            self.special += out.numel
+        has_nan = bool(np.isnan(out.data).any())
+        if has_nan and not any(np.isnan(source.data).any() for source in sources):
             self.births.append((self.line(), name))
 
     def access(
@@ -241,7 +255,9 @@ class Run:
         element it orders programs.
         """
         addresses = pointer.data[active]
-        old = np.zeros(len(addresses), pointer.dtype.element_ty.numpy)
+        old = np.zeros(
+            len(addresses), pointer.dtype.element_ty.numpy
+        )  # (active lanes,)
         if not addresses.size:
             return old
         array, at, good = self._found(kind, pointer, addresses)
@@ -250,50 +266,40 @@ class Run:
         if kind == "load":
             old[good] = array.read(at)
         elif kind == "store":
-            values = value.data[active][good]
-            array.write(at, values)
-            if not np.array_equal(
-                array.read(at), values, equal_nan=values.dtype.kind == "f"
-            ):
-                words = (
-                    "lanes of one tl.store in {} store different values to one element"
-                    " of {}."
-                )
-                self.mistake(
-                    "race",
-                    words.format(self.where(), array.name),
-                    self.line(),
-                    array.name,
-                )
+            self._store(array, at, value.data[active][good])
         else:
-            for place_of, lane in zip(at, np.flatnonzero(good), strict=True):
-                old[lane] = array.read(place_of)
-                array.write(
-                    place_of,
-                    np.asarray(change(old[lane], value.data[active][lane]), old.dtype),
-                )
+            new = value.data[active]
+            for element, lane in zip(at, np.flatnonzero(good), strict=True):
+                old[lane] = array.read(element)
+                changed = np.asarray(change(old[lane], new[lane]), old.dtype)
+                array.write(element, changed)
             if not pointer.shape and sem != "relaxed" and good.all():
-                element = array.base, int(at[0])
-                self.ordered = max(self.ordered, self.released.get(element, 0))
-                self.released[element] = len(self.rows)
+                key = array.base, int(at[0])
+                self.ordered = max(self.ordered, self.released.get(key, 0))
+                self.released[key] = len(self.rows)
         return old
+
+    def _store(self, array: TileArray, at: Array, values: Array) -> None:
+        array.write(at, values)
+        is_float = values.dtype.kind == "f"
+        if not np.array_equal(array.read(at), values, equal_nan=is_float):
+            words = (
+                f"lanes of one tl.store in {self.where()} store different values to one"
+                f" element of {array.name}."
+            )
+            self.mistake("race", words, self.line(), array.name)
 
     def _judge(self, array: TileArray, value: Tile, active: Array) -> None:
         """Note values that no load made, and NaN that the kernel made."""
         if (value.undefined & active).any():
             words = (
                 f"{self.where()} stores to {array.name} what a masked load left"
-                " undefined: give that tl.load"
+                " undefined: give that tl.load other=..., or mask this store."
             )
-            self.mistake(
-                "undefined",
-                f"{words} other=..., or mask this store.",
-                self.line(),
-                array.name,
-            )
-        elif (
-            self.births and value.dtype.kind == 2 and np.isnan(value.data[active]).any()
-        ):
+            self.mistake("undefined", words, self.line(), array.name)
+            return
+        is_float = value.dtype.kind == 2
+        if self.births and is_float and np.isnan(value.data[active]).any():
             line, name = self.births[0]
             words = (
                 f"{name} makes NaN of numbers that are none, and {self.where()} stores"
@@ -320,34 +326,27 @@ class Run:
         if pointer.wrapped:
             words = (
                 f"a number of type int32 leaves its range, and {kind}s of {array.name}"
-                f" in line {line} depend on it:"
+                f" in line {line} depend on it: cast to tl.int64 before."
             )
-            self.mistake(
-                "overflow",
-                f"{words} cast to tl.int64 before.",
-                pointer.wrapped,
-                array.name,
-            )
+            self.mistake("overflow", words, pointer.wrapped, array.name)
         if not good.all():
             words = (
                 f"{self.where()} {kind}s {int((~good).sum()):,} elements outside of"
-                f" {array.name}, the first at"
+                f" {array.name}, the first at {int(at[~good][0]):,} of"
+                f" {array.span:,}: mask them out."
             )
-            words += f" {int(at[~good][0]):,} of {array.span:,}: mask them out."
             self.mistake("outside", words, line, array.name)
         at = at[good]
-        if (
-            kind != "store"
-            and array.unset
-            and (n := int((array.last[1, at] == 0).sum()))
-        ):
-            words = (
-                f"{self.where()} reads {n:,} elements of {array.name} before anything"
-                " wrote them."
-            )
-            self.mistake("unset", words, line, array.name)
+        if kind != "store" and array.unset:
+            n = int((array.last[KINDS.index("store"), at] == 0).sum())
+            if n:
+                words = (
+                    f"{self.where()} reads {n:,} elements of {array.name} before"
+                    " anything wrote them."
+                )
+                self.mistake("unset", words, line, array.name)
         self._order(kind, array, at, line)
-        self.rows.append((self.program, line, KINDS.index(kind), slot))
+        self.rows.append(Access(self.program, line, KINDS.index(kind), slot))
         self.places.append(at.astype(np.int32))
         return array, at, good
 
@@ -356,19 +355,19 @@ class Run:
         orders, and note this one.
         """
         now = len(self.rows) + 1
-        for other in (
-            one
-            for one in KINDS
-            if one in array.seen and (one != kind or one == "store")
-        ):
-            last = array.last[KINDS.index(other), at]
+        for other_kind in KINDS:
+            is_harmless = other_kind == kind and kind != "store"
+            if is_harmless or other_kind not in array.seen:
+                continue
+            last = array.last[KINDS.index(other_kind), at]
             clash = np.flatnonzero((last > self.ordered) & (last <= self.began))
             if clash.size:
                 first = int(clash[0])
-                program, before = self.rows[int(last[first]) - 1][:2]
+                other = self.rows[int(last[first]) - 1]
+                where = place_name(place(other.program, self.grid), self.grid)
+                element = array.element(int(at[first]))
                 words = (
-                    f"program {place_name(place(program, self.grid), self.grid)}"
-                    f" {other}s {array.element(int(at[first]))} (line {before}),"
+                    f"program {where} {other_kind}s {element} (line {other.line}),"
                     f" {self.where()} {kind}s it (line {line}); programs run in any"
                     " order."
                 )
@@ -393,28 +392,30 @@ def arguments(
         ) from error
     bound.apply_defaults()
     shared: dict[Any, Any] = {}
-    made: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         if "constexpr" in str(signature.parameters[name].annotation).lower():
-            value = getattr(value, "value", value)
-            known = type(value).__module__.startswith("triton.language") and getattr(
-                run.tl, f"{value}", None
-            )
-            made[name] = known or value
-        elif getattr(value, "shape", None):
-            run.arrays.append(TileArray(name, value, len(run.arrays), shared))
-            made[name] = Tile(
-                run.tl, run.arrays[-1].base, pointer_to(run.arrays[-1].dtype)
-            )
+            arguments[name] = _constant_argument(run, value)
         elif value is None:
-            made[name] = value
-        elif (
-            isinstance(value, bool) or (value := as_number(given := value)) is not None
-        ):
-            made[name] = constant(run.tl, value)
+            arguments[name] = None
+        elif getattr(value, "shape", None):
+            array = TileArray(name, value, len(run.arrays), shared)
+            run.arrays.append(array)
+            arguments[name] = Tile(run.tl, array.base, pointer_to(array.dtype))
         else:
-            raise KernelError(
-                f"A kernel takes arrays, numbers and tl.constexpr; {name} is"
-                f" {brief_repr(given)}."
-            )
-    return made
+            number = value if isinstance(value, bool) else as_number(value)
+            if number is None:
+                raise KernelError(
+                    f"A kernel takes arrays, numbers and tl.constexpr; {name} is"
+                    f" {brief_repr(value)}."
+                )
+            arguments[name] = constant(run.tl, number)
+    return arguments
+
+
+def _constant_argument(run: Run, value: Any) -> Any:
+    """A tl.constexpr; one of Triton's types, such as tl.float32, as that of the run."""
+    value = getattr(value, "value", value)
+    if type(value).__module__.startswith("triton.language"):
+        return getattr(run.tl, str(value), None) or value
+    return value

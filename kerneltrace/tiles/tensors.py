@@ -41,11 +41,9 @@ class DType:
     @property
     def kind(self) -> int:
         """0 for a mask, 1 for whole numbers, 2 for floats, 3 for pointers."""
-        return (
-            3
-            if self.pointee
-            else "biuf".index(self.numpy.kind) - (self.numpy.kind in "uf")
-        )
+        if self.pointee:
+            return 3
+        return {"b": 0, "i": 1, "u": 1, "f": 2}[self.numpy.kind]
 
     @property
     def element_ty(self) -> DType:
@@ -101,16 +99,10 @@ def number_type(value: Any) -> DType:
     if isinstance(value, bool):
         return INT1
     if isinstance(value, int):
-        return DTYPES[
-            next(
-                (
-                    name
-                    for name in ("int32", "uint32", "int64")
-                    if in_range(value, DTYPES[name])
-                ),
-                "uint64",
-            )
-        ]
+        for name in ("int32", "uint32", "int64"):
+            if in_range(value, DTYPES[name]):
+                return DTYPES[name]
+        return DTYPES["uint64"]
     if isinstance(value, float):
         fits = value == 0 or 2**-126 <= abs(value) <= 3.5e38 or not np.isfinite(value)
         return FLOAT32 if fits else DTYPES["float64"]
@@ -196,20 +188,15 @@ class Tile:
                 or dtype.primitive_bitwidth != self.dtype.primitive_bitwidth
             ):
                 raise Refused(f"The bits of {self.dtype} can't be read as {dtype}.")
-            return Tile(
-                self.tl,
-                np.ascontiguousarray(self.data).view(dtype.numpy).reshape(self.shape),
-                dtype,
-                self,
-            )
+            bits = np.ascontiguousarray(self.data).view(dtype.numpy)
+            return Tile(self.tl, bits.reshape(self.shape), dtype, self)
         if self.dtype.pointee and dtype != self.dtype:
             raise Refused(
                 f"A {self.dtype} can't become {dtype}: pass the number in an array of"
                 " that type."
             )
-        return Tile(
-            self.tl, self.data != 0 if dtype == INT1 else self.data, dtype, self
-        )
+        data = self.data != 0 if dtype == INT1 else self.data
+        return Tile(self.tl, data, dtype, self)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -274,11 +261,9 @@ class Tile:
 
 def kind_of(value: Any) -> str:
     """Type and shape in words."""
-    return (
-        f"{value.dtype} of shape {value.shape}"
-        if isinstance(value, Tile)
-        else f"{number_type(value)} of shape ()"
-    )
+    if isinstance(value, Tile):
+        return f"{value.dtype} of shape {value.shape}"
+    return f"{number_type(value)} of shape ()"
 
 
 def paired(tl: Any, a: Any, b: Any, division: bool = False) -> tuple[Tile, Tile]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,7 +25,7 @@ from kerneltrace.log.traced_memory import Array
 from kerneltrace.tables import Shown, ShownAsTable, Table
 from kerneltrace.tiles.binding import python_of
 from kerneltrace.tiles.compiling import TileCode, occupancy
-from kerneltrace.tiles.running import KINDS, Run, TileArray, arguments
+from kerneltrace.tiles.running import KINDS, Access, Run, TileArray, arguments
 from kerneltrace.tiles.traffic import Traffic, assumed, moved, time
 from kerneltrace.units import format_bytes
 
@@ -60,7 +61,7 @@ class TileTrace(ShownAsTable):
     """What the programs of a launch asked for, and the mistakes found."""
 
     def __init__(
-        self, run: Run, ran: int, done: bool, options: tuple[int, int]
+        self, run: Run, ran: int, completed: bool, options: tuple[int, int]
     ) -> None:
         self._run = run
         self.grid = run.grid
@@ -80,7 +81,7 @@ class TileTrace(ShownAsTable):
         """Whether no mistake was found."""
         self.notes = (
             (*self._unwritten(), *self._spread())
-            if done and ran == run.programs
+            if completed and ran == run.programs
             else ()
         )
         self.flop = run.flop
@@ -93,37 +94,39 @@ class TileTrace(ShownAsTable):
 
     @cached_property
     def _rows(self) -> Array:
+        """The accesses, with the columns of Access."""
         return np.array(self._run.rows, np.int64).reshape(-1, 4)
+
+    def _column(self, field: str) -> Array:
+        """One of the fields of Access for all accesses."""
+        column: Array = self._rows[:, Access._fields.index(field)]
+        return column
 
     @cached_property
     def _sectors(self) -> list[Array]:
         """The distinct sectors that each access touches, by number
         within their array.
         """
-        sizes = [self._run.arrays[row[3]].array.itemsize for row in self._run.rows]
-        return [
-            np.unique(at.astype(int) * n // SECTOR_BYTES)
-            for at, n in zip(self._run.places, sizes, strict=True)
-        ]
+        sectors = []
+        for row, at in zip(self._run.rows, self._run.places, strict=True):
+            size = self._run.arrays[row.array].array.itemsize
+            sectors.append(np.unique(at.astype(int) * size // SECTOR_BYTES))
+        return sectors
 
     def _picked(
         self, array: str = "", line: int = 0, kind: str = "", program: int | None = None
     ) -> Array:
         """Numbers of the accesses that these arguments leave."""
-        names = tuple(one.name for one in self._run.arrays)
         mask = np.ones(len(self._rows), bool)
-        for column, what, given, known in (
-            (2, "kind", kind, KINDS),
-            (3, "array", array, names),
-        ):
-            if given and given not in known:
-                raise KernelError(
-                    f"There is no {what} {brief_repr(given)}; known are"
-                    f" {', '.join(nearest(given, known))}."
-                )
-            mask &= not given or self._rows[:, column] == known.index(given)
-        mask &= not line or self._rows[:, 1] == line
-        mask &= program is None or self._rows[:, 0] == program
+        if kind:
+            mask &= self._column("kind") == _index("kind", kind, KINDS)
+        if array:
+            names = tuple(array.name for array in self._run.arrays)
+            mask &= self._column("array") == _index("array", array, names)
+        if line:
+            mask &= self._column("line") == line
+        if program is not None:
+            mask &= self._column("program") == program
         return np.flatnonzero(mask)
 
     def count(self, array: str = "", line: int = 0, kind: str = "") -> TileCounts:
@@ -132,31 +135,35 @@ class TileTrace(ShownAsTable):
         """
         picked = self._picked(array, line, kind)
         elements = n_bytes = distinct = 0
-        for number, one in enumerate(self._run.arrays):
-            hits = self._hits(one, picked[self._rows[picked, 3] == number])
-            size = one.array.itemsize
-            elements = elements + int(hits.sum())
-            n_bytes = n_bytes + int(hits.sum()) * size
+        for number, tile_array in enumerate(self._run.arrays):
+            of_array = self._column("array")[picked] == number
+            hits = self._hits(tile_array, picked[of_array])
+            size = tile_array.array.itemsize
+            elements += int(hits.sum())
+            n_bytes += int(hits.sum()) * size
             distinct += int((hits > 0).sum()) * size
-        return TileCounts(
-            elements, n_bytes, distinct, sum(len(self._sectors[i]) for i in picked)
-        )
+        sectors = sum(len(self._sectors[i]) for i in picked)
+        return TileCounts(elements, n_bytes, distinct, sectors)
 
-    def _hits(self, one: TileArray, picked: Array) -> Array:
+    def _hits(self, array: TileArray, picked: Array) -> Array:
         """How often each place of an array was touched by some accesses."""
         places = [self._run.places[i] for i in picked]
-        return np.bincount(np.concatenate(places) if places else [], minlength=one.span)
+        return np.bincount(
+            np.concatenate(places) if places else [], minlength=array.span
+        )
 
     def touched(self, array: str, program: Any = None, kind: str = "load") -> Array:
         """How often each element of an array was touched: by one program, given by its
         place or number, or by all.
         """
         if isinstance(program, tuple):
-            at = (*program, 0, 0)[:3]
-            program = at[0] + self.grid.x * (at[1] + self.grid.y * at[2])
+            x, y, z = (*program, 0, 0)[:3]
+            program = x + self.grid.x * (y + self.grid.y * z)
         picked = self._picked(array, 0, kind, program)
-        one = next(one for one in self._run.arrays if one.name == array)
-        return one.shaped(self._hits(one, picked)).copy()
+        tile_array = next(
+            candidate for candidate in self._run.arrays if candidate.name == array
+        )
+        return tile_array.shaped(self._hits(tile_array, picked)).copy()
 
     def _replayed(
         self, chip: Device, code: TileCode | None
@@ -171,17 +178,20 @@ class TileTrace(ShownAsTable):
                 chip, self._run.widest, self._run.staged, *self._options
             )
             notes = (words,)
-        program = self._rows[:, 0]
+        program = self._column("program")
         step = np.arange(len(program)) - np.searchsorted(program, program)
+        wave = program // self._at_a_time(fit, chip)
         accesses = [
-            (row[3], KINDS[row[2]], self._sectors[i])
-            for i, row in enumerate(self._run.rows)
+            (row.array, KINDS[row.kind], sectors)
+            for row, sectors in zip(self._run.rows, self._sectors, strict=True)
         ]
-        sizes = [one.span * one.array.itemsize for one in self._run.arrays]
-        waves = np.stack(
-            [program // (fit.blocks_per_sm * (chip.sms or 0)), step, program], 1
-        )
-        return fit, notes, moved(accesses, sizes, chip, waves)
+        sizes = [array.span * array.array.itemsize for array in self._run.arrays]
+        order = np.stack([wave, step, program], 1)  # (accesses, 3)
+        return fit, notes, moved(accesses, sizes, chip, order)
+
+    def _at_a_time(self, fit: Occupancy, chip: Device) -> int:
+        """The programs that the whole GPU has room for."""
+        return fit.blocks_per_sm * (chip.sms or 0)
 
     def traffic(self, device: str | Device, code: TileCode | None = None) -> Traffic:
         """Bytes through L2 and DRAM on a GPU of the catalogue, in the order in which
@@ -191,19 +201,17 @@ class TileTrace(ShownAsTable):
         it.
         """
         chip = named(device)
-        fit, _, found = self._replayed(chip, code)
+        fit, _, bytes_moved = self._replayed(chip, code)
+        array_of_access = self._column("array")
         by_array = [
             {
-                one.name: int(column[self._rows[:, 3] == i].sum())
-                for i, one in enumerate(self._run.arrays)
+                array.name: int(column[array_of_access == i].sum())
+                for i, array in enumerate(self._run.arrays)
             }
-            for column in found.T
+            for column in bytes_moved.T
         ]
-        return Traffic(
-            chip.name,
-            min(fit.blocks_per_sm * (chip.sms or 0), self.programs),
-            *by_array,
-        )
+        at_a_time = min(self._at_a_time(fit, chip), self.programs)
+        return Traffic(chip.name, at_a_time, *by_array)
 
     def estimate(
         self,
@@ -222,100 +230,58 @@ class TileTrace(ShownAsTable):
         were traced. UnknownDevice for a GPU whose rates are unknown.
         """
         chip = named(device)
-        fit, notes, found = self._replayed(chip, code)
-        programs = (
-            self.programs
-            if grid is None
-            else math.prod(as_dim3("grid", grid, MAX_GRID))
-        )
-        each = programs / self.traced
-        turns = each * positive("longer", longer, BadArgument)
+        fit, notes, bytes_moved = self._replayed(chip, code)
+        programs = self.programs
+        if grid is not None:
+            programs = math.prod(as_dim3("grid", grid, MAX_GRID))
+        per_traced = programs / self.traced
+        turns = per_traced * positive("longer", longer, BadArgument)
         # What a program comes to more than once is in a loop.
-        _, same, times = np.unique(
+        _, place, times = np.unique(
             self._rows[:, :2], axis=0, return_inverse=True, return_counts=True
         )
-        n_bytes = np.where(times[same] > 1, turns, each) @ found
-        asked = {"L2 cache": n_bytes[0], "memory": n_bytes[1] + n_bytes[2]}
-        asked |= {
+        weights = np.where(times[place] > 1, turns, per_traced)  # (accesses,)
+        l2_bytes, read_bytes, write_bytes = weights @ bytes_moved
+        demands = {
+            "L2 cache": l2_bytes,
+            "memory": read_bytes + write_bytes,
             "arithmetic": turns * (self.flop - self._run.special),
             "special": turns * self._run.special,
         }
         dots = {dtype: flop * turns for dtype, flop in self.dot_flop.items()}
-        return time(self.kernel, chip, asked, dots, fit, programs, notes)
+        return time(self.kernel, chip, demands, dots, fit, programs, notes)
 
-    def _unwritten(self) -> Any:
+    def _unwritten(self) -> Iterator[Finding]:
         """Arrays that programs store to, but not to all elements."""
-        for one in self._run.arrays:
-            left = np.argwhere(self.touched(one.name, kind="store") == 0)
-            if len(left) and len(self._picked(one.name, kind="store")):
+        for array in self._run.arrays:
+            name = array.name
+            unstored = np.argwhere(self.touched(name, kind="store") == 0)
+            if len(unstored) and len(self._picked(name, kind="store")):
+                first = ", ".join(map(str, unstored[0]))
                 words = (
-                    f"{len(left):,} of the {one.array.size:,} elements of {one.name}"
-                    " are never stored, the first is"
+                    f"{len(unstored):,} of the {array.array.size:,} elements of {name}"
+                    f" are never stored, the first is {name}[{first}]."
                 )
-                first = ", ".join(map(str, left[0]))
-                yield Finding(
-                    "unwritten",
-                    0,
-                    f"{words} {one.name}[{first}].",
-                    array=one.name,
-                    mistake=False,
-                )
+                yield Finding("unwritten", 0, words, array=name, mistake=False)
 
-    def _spread(self) -> Any:
+    def _spread(self) -> Iterator[Finding]:
         """Accesses of which at least half of each sector goes unused: neighbours in a
         tile aren't in memory.
         """
         for line, kind, number in np.unique(self._rows[:, 1:], axis=0).tolist():
             name = self._run.arrays[number].name
-            kind = KINDS[kind]
-            counts = self.count(name, line, kind)
-            n = len(self._picked(name, line, kind))
+            counts = self.count(name, line, KINDS[kind])
+            n = len(self._picked(name, line, KINDS[kind]))
             times = counts.sectors * SECTOR_BYTES / max(counts.bytes, 1)
             if counts.elements >= WARP * n and times >= 2:
                 words = (
-                    f"each {kind} of {name} moves {times:.3g} times the bytes it asks"
-                    " for: its elements lie apart."
+                    f"each {KINDS[kind]} of {name} moves {times:.3g} times the bytes it"
+                    " asks for: its elements lie apart."
                 )
                 yield Finding("spread", line, words, array=name, mistake=False)
 
     def table(self) -> Table:
         """What a cell shows."""
-        rows = []
-        for one in self._run.arrays:
-            loads, stores, both = (
-                self.count(one.name, kind=kind) for kind in ("load", "store", "")
-            )
-            used = (
-                f"{both.bytes / max(both.sectors * SECTOR_BYTES, 1):.0%}"
-                if both.bytes
-                else ""
-            )
-            asked = [
-                format_bytes(counts.bytes) if counts.bytes else ""
-                for counts in (loads, stores)
-            ]
-            shape = " x ".join(map(str, one.array.shape))
-            rows.append(
-                (
-                    one.name,
-                    f"{one.dtype} {shape}",
-                    *asked,
-                    format_bytes(both.distinct_bytes),
-                    f"{both.reuse:.3g}" if both.bytes else "",
-                    used,
-                )
-            )
-        dots = "".join(
-            f", {flop:,} FLOP of tl.dot on {dtype}"
-            for dtype, flop in self.dot_flop.items()
-        )
-        some = f" of which {self.traced:,} ran" if self.traced < self.programs else ""
-        title = f"{self.kernel}: {self.programs:,} programs{some}"
-        work = f"{self.flop:,} FLOP{dots}; {self.flop_per_byte:.3g} FLOP a byte."
-        found = (
-            *(map(str, self.findings) if self.findings else ("No mistakes found.",)),
-            *map(str, self.notes),
-        )
         headings = (
             "array",
             "elements",
@@ -325,7 +291,35 @@ class TileTrace(ShownAsTable):
             "times each",
             "asked/moved",
         )
-        return Table(tuple(rows), headings, title, (*found, work))
+        title = f"{self.kernel}: {self.programs:,} programs"
+        if self.traced < self.programs:
+            title += f" of which {self.traced:,} ran"
+        work = f"{self.flop:,} FLOP"
+        for dtype, flop in self.dot_flop.items():
+            work += f", {flop:,} FLOP of tl.dot on {dtype}"
+        work += f"; {self.flop_per_byte:.3g} FLOP a byte."
+        findings = [str(finding) for finding in self.findings]
+        notes = (*(findings or ["No mistakes found."]), *map(str, self.notes), work)
+        return Table(tuple(map(self._row, self._run.arrays)), headings, title, notes)
+
+    def _row(self, array: TileArray) -> tuple[str, ...]:
+        loads = self.count(array.name, kind="load")
+        stores = self.count(array.name, kind="store")
+        total = self.count(array.name)
+        shape = " x ".join(map(str, array.array.shape))
+        reuse = used = ""
+        if total.bytes:
+            reuse = f"{total.reuse:.3g}"
+            used = f"{total.bytes / max(total.sectors * SECTOR_BYTES, 1):.0%}"
+        return (
+            array.name,
+            f"{array.dtype} {shape}",
+            format_bytes(loads.bytes) if loads.bytes else "",
+            format_bytes(stores.bytes) if stores.bytes else "",
+            format_bytes(total.distinct_bytes),
+            reuse,
+            used,
+        )
 
 
 def trace(
@@ -346,8 +340,9 @@ def trace(
     so many run, the first ones.
     """
     function = python_of(kernel)
-    tuned = getattr(kernel, "configs", [])
-    named = {**(tuned[0].kwargs if tuned else {}), **named}
+    configurations = getattr(kernel, "configs", [])
+    if configurations:
+        named = {**configurations[0].kwargs, **named}
     if not inspect.isfunction(function):
         raise KernelError(
             f"Expected a function under @triton.jit, got {brief_repr(kernel)}."
@@ -355,10 +350,18 @@ def trace(
     if callable(grid):
         grid = grid(named)
     run = Run(function, as_dim3("grid", grid, MAX_GRID))
-    ran = (
-        run.programs
-        if programs is None
-        else min(whole("programs", programs, KernelError, least=1), run.programs)
-    )
-    done = run.all(function, arguments(run, function, args, named), ran)
-    return TileTrace(run, ran, done, (num_warps, num_stages))
+    ran = run.programs
+    if programs is not None:
+        ran = min(whole("programs", programs, KernelError, least=1), ran)
+    completed = run.all(function, arguments(run, function, args, named), ran)
+    return TileTrace(run, ran, completed, (num_warps, num_stages))
+
+
+def _index(parameter: str, name: str, known: tuple[str, ...]) -> int:
+    """The number of a name among those that are known, or KernelError."""
+    if name not in known:
+        raise KernelError(
+            f"There is no {parameter} {brief_repr(name)}; known are"
+            f" {', '.join(nearest(name, known))}."
+        )
+    return known.index(name)

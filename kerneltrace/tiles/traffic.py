@@ -41,6 +41,10 @@ TESTED = ("8.0", "9.0")
 their compute capabilities. Nothing else is fitted to these rows, and none is left out
 of the span.
 """
+_IN_TURNS = (
+    "Tensor cores and other arithmetic wait for each other: the SM has one program at a"
+    " time."
+)
 _NOT_KNOWN = (
     "Not known: what L1 and shared memory keep, waits between a program's steps, the"
     " clock under load."
@@ -102,12 +106,9 @@ def assumed(
     )
     words = (
         f"{registers} registers a thread and {shared:,} B of shared memory a program"
-        " are assumed: pass"
+        " are assumed: pass code=tiles.compile(...) for the compiler's."
     )
-    return (
-        room(device, warps, registers, shared),
-        f"{words} code=tiles.compile(...) for the compiler's.",
-    )
+    return room(device, warps, registers, shared), words
 
 
 def moved(
@@ -128,26 +129,26 @@ def moved(
     out = np.zeros((len(accesses), 3), np.int64)
     # the turn of each sector's last use
     used = [np.full(size // SECTOR_BYTES + 2, -1, np.int32) for size in sizes]
-    dirty = [np.zeros(len(one), bool) for one in used]
+    dirty = [np.zeros(len(turns), bool) for turns in used]
     # sectors by the turn of their last use
     resident = np.zeros(len(accesses) + 1, np.int64)
     oldest = 0
     for turn, number in enumerate(np.lexsort(waves.T[::-1])):
         array, kind, sectors = accesses[number]
         last = used[array][sectors]
-        hit = last >= oldest
-        np.subtract.at(resident, last[hit], 1)
-        misses = int((~hit).sum())
-        dirty[array][sectors[~hit]] = False
-        out[number] = (
-            len(sectors),
-            misses * (kind != "store"),
-            (~dirty[array][sectors]).sum() * (kind != "load"),
-        )
-        dirty[array][sectors] |= kind != "load"
+        is_hit = last >= oldest
+        np.subtract.at(resident, last[is_hit], 1)
+        misses = int((~is_hit).sum())
+        dirty[array][sectors[~is_hit]] = False
+        read = 0 if kind == "store" else misses
+        written = 0
+        if kind != "load":
+            written = int((~dirty[array][sectors]).sum())
+            dirty[array][sectors] = True
+        out[number] = len(sectors), read, written
         used[array][sectors] = turn
         resident[turn] = len(sectors)
-        total = total + misses
+        total += misses
         while total > capacity and oldest < turn:
             total -= resident[oldest]
             oldest += 1
@@ -157,7 +158,7 @@ def moved(
 def time(
     kernel: str,
     device: Device,
-    asked: Mapping[str, float],
+    demands: Mapping[str, float],
     dots: Mapping[str, float],
     fit: Occupancy,
     programs: int,
@@ -166,11 +167,12 @@ def time(
     """The time of a launch of `programs`: the part that takes longest, and the launch.
 
     Of one program tensor cores and other arithmetic wait for each other, so that only
-    programs that share an SM use both at once. `asked` has the whole launch's bytes of
-    "memory" and "L2 cache", and its operations, "arithmetic" and "special"; `dots` the
-    FLOP of tl.dot by type.
+    programs that share an SM use both at once. `demands` has the whole launch's bytes
+    of "memory" and "L2 cache", and its operations, "arithmetic" and "special"; `dots`
+    the FLOP of tl.dot by type.
     """
-    if unknown := [dtype for dtype in dots if not device.peaks.get(dtype)]:
+    unknown = [dtype for dtype in dots if not device.peaks.get(dtype)]
+    if unknown:
         raise UnknownDevice(
             f"{device.name} has no known rate for tl.dot on {unknown[0]}. Take another"
             " GPU or dtype."
@@ -178,60 +180,40 @@ def time(
     sm = rates(device)
     sms = device.sms or 0
     clocks = sms * (device.boost_hz or 0.0)
+    bandwidth = MEMORY_SHARE * (device.bandwidth_bytes_per_s or 0)
+    dots_s = sum(flop / device.peaks[dtype] for dtype, flop in dots.items())
+    busiest_clocks = max(
+        demands["arithmetic"] / sm.float32_per_clock,
+        demands["special"] / sm.special_per_clock,
+    )
     slots = fit.blocks_per_sm * sms
     # SMs that have no program left idle while the last wave runs.
-    idle = (
-        math.ceil(programs / slots) * slots / programs
-        if programs > slots
-        else sms / min(sms, programs)
-    )
+    if programs > slots:
+        idle = math.ceil(programs / slots) * slots / programs
+    else:
+        idle = sms / min(sms, programs)
     parts = {
-        "memory": (
-            asked["memory"] / (MEMORY_SHARE * (device.bandwidth_bytes_per_s or 0))
-        ),
-        "L2 cache": asked["L2 cache"] / (sm.l2_bytes_per_clock * clocks),
-        "tensor cores": (
-            idle
-            * sum(flop / device.peaks[dtype] for dtype, flop in dots.items())
-            / TENSOR_SHARE
-        ),
-        "arithmetic": (
-            idle
-            / clocks
-            * max(
-                asked["arithmetic"] / sm.float32_per_clock,
-                asked["special"] / sm.special_per_clock,
-            )
-        ),
+        "memory": demands["memory"] / bandwidth,
+        "L2 cache": demands["L2 cache"] / (sm.l2_bytes_per_clock * clocks),
+        "tensor cores": idle * dots_s / TENSOR_SHARE,
+        "arithmetic": idle / clocks * busiest_clocks,
         "launch": LAUNCH_S,
     }
-    in_turns = (parts["tensor cores"] + parts["arithmetic"]) / min(
-        fit.blocks_per_sm, math.ceil(programs / sms)
-    )
+    at_once = min(fit.blocks_per_sm, math.ceil(programs / sms))
+    in_turns = (parts["tensor cores"] + parts["arithmetic"]) / at_once
     if in_turns > max(parts.values()):
-        notes += (
-            (
-                "Tensor cores and other arithmetic wait for each other: the SM has one"
-                " program at a time."
-            ),
-        )
-    filled = min(
-        fit.fraction,
-        programs * fit.warps_per_sm / fit.blocks_per_sm / (sms * fit.max_warps_per_sm),
-    )
-    of_chip = f"of compute capability {device.compute_capability}"
-    untested = (
-        ()
-        if device.compute_capability in TESTED
-        else (f"Untested: no published time {of_chip} was compared.",)
-    )
-    seconds = max(*parts.values(), in_turns) + LAUNCH_S
-    known = {part: busy for part, busy in parts.items() if busy}
+        notes = (*notes, _IN_TURNS)
+    warps = programs * fit.warps_per_sm / fit.blocks_per_sm
+    filled = min(fit.fraction, warps / (sms * fit.max_warps_per_sm))
+    untested: tuple[str, ...] = ()
+    if device.compute_capability not in TESTED:
+        of_chip = f"of compute capability {device.compute_capability}"
+        untested = (f"Untested: no published time {of_chip} was compared.",)
     return Estimate(
         kernel,
         device.name,
-        seconds,
-        known,
+        max(*parts.values(), in_turns) + LAUNCH_S,
+        {part: busy for part, busy in parts.items() if busy},
         filled,
         (_NOT_KNOWN, *notes),
         untested,

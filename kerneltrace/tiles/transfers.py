@@ -16,13 +16,16 @@ from kerneltrace.tiles.language import FUNCTIONS, Language, as_function, broadca
 from kerneltrace.tiles.tensors import INT1, Refused, Tile, constant, kind_of
 
 
-def _masked(tl: Language, pointer: Any, mask: Any, what: str) -> tuple[Tile, Array]:
+def _masked(
+    tl: Language, pointer: Any, mask: Any, operation: str
+) -> tuple[Tile, Array]:
     """Pointers, undefined where their mask is, and which of them take part, in one
     shape.
     """
     if not isinstance(pointer, Tile) or not pointer.dtype.pointee:
         raise Refused(
-            f"tl.{what} takes pointers, such as x + offsets, got {kind_of(pointer)}."
+            f"tl.{operation} takes pointers, such as x + offsets, got"
+            f" {kind_of(pointer)}."
         )
     mask = constant(tl, True if mask is None else mask)
     if mask.dtype != INT1:
@@ -75,26 +78,23 @@ def _load(
 
 
 def _stored(
-    tl: Language, pointer: Any, value: Any, mask: Any, what: str
+    tl: Language, pointer: Any, value: Any, mask: Any, operation: str
 ) -> tuple[Tile, Tile, Array]:
     """Pointers, the values for them, undefined where the pointers are, and which of
     them take part.
     """
     shape = getattr(pointer, "shape", ())
-    pointer, active = _masked(tl, pointer, mask, what)
+    pointer, active = _masked(tl, pointer, mask, operation)
     value = constant(tl, value).to(pointer.dtype.element_ty)
     if shape != pointer.shape or (
         value.shape and np.broadcast_shapes(shape, value.shape) != shape
     ):
         raise Refused(
-            f"tl.{what} has pointers of shape {shape} and values of {value.shape}: the"
-            " pointers' shape counts."
+            f"tl.{operation} has pointers of shape {shape} and values of"
+            f" {value.shape}: the pointers' shape counts."
         )
-    return (
-        pointer,
-        Tile(tl, broadcast(tl, value, shape).data, value.dtype, value, pointer),
-        active,
-    )
+    data = broadcast(tl, value, shape).data
+    return pointer, Tile(tl, data, value.dtype, value, pointer), active
 
 
 @as_function
@@ -138,14 +138,11 @@ def _atomic_cas(
     scope: Any = None,
 ) -> Tile:
     pointer, value, active = _stored(tl, pointer, value, None, "atomic_cas")
-    wanted = iter(
-        broadcast(
-            tl, constant(tl, expected).to(value.dtype), pointer.shape
-        ).data.ravel()
-    )
+    expected = constant(tl, expected).to(value.dtype)
+    expected_values = iter(broadcast(tl, expected, pointer.shape).data.ravel())
 
     def changed(old: Any, new: Any) -> Any:
-        return new if old == next(wanted) else old
+        return new if old == next(expected_values) else old
 
     old = tl.run.access("atomic", pointer, active, value, changed, sem)
     return Tile(tl, old.reshape(pointer.shape), value.dtype)

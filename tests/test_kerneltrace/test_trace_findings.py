@@ -149,9 +149,9 @@ def test_a_race_is_searched_thread_by_thread_and_not_access_by_access(monkeypatc
             y[0] = total[0]
 
     asked = []
-    pairs = races._Search._pairs
+    pairs = races._Search._add_pairs
     monkeypatch.setattr(
-        races._Search, "_pairs", lambda *given: asked.append(given) or pairs(*given)
+        races._Search, "_add_pairs", lambda *given: asked.append(given) or pairs(*given)
     )
     assert not trace(k, 1, 256, np.zeros(1), np.zeros(1)).ok
     assert len(asked) <= 4 * 256  # in lockstep, and thread by thread
