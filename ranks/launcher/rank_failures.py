@@ -295,10 +295,12 @@ def _crash_report(state: RankState) -> str:
         if "in _listen" not in thread:
             frames, _, _ = thread.partition("Extension modules:")
             stack += frames.splitlines()[1:]
-    hidden = (_HERE, "c10d_logger.py", "<no Python frame>")
+    # Python's handler of fatal errors writes "é" in a path as "\\xe9".
+    here = _HERE.encode("ascii", "backslashreplace").decode()
+    hidden = (here, "c10d_logger.py", "<no Python frame>")
     own: list[str] = []
     for line in stack:
-        if f'{_HERE}/inside/worker.py"' in line:  # which called the function
+        if f'{here}/inside/worker.py"' in line:  # which called the function
             break
         if line.strip() and not any(part in line for part in hidden):
             own.append(line)

@@ -16,7 +16,7 @@ from tests.needs import needs
 from tests.rehearsal import CARDS, environment
 
 pytestmark = [
-    pytest.mark.complete,  # each test starts torch anew, and builds with g++
+    pytest.mark.nightly,  # each test starts torch anew, and builds with g++
     needs("g++"),
     pytest.mark.skipif(sys.platform != "linux", reason="the pretend GPU needs Linux"),
     pytest.mark.skipif(
