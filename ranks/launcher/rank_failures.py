@@ -295,7 +295,7 @@ def _crash_report(state: RankState) -> str:
         if "in _listen" not in thread:
             frames, _, _ = thread.partition("Extension modules:")
             stack += frames.splitlines()[1:]
-    # Python's handler of fatal errors writes "é" in a path as "\\xe9".
+    # Python's handler of fatal errors writes "é" in a path as "\xe9".
     here = _HERE.encode("ascii", "backslashreplace").decode()
     hidden = (here, "c10d_logger.py", "<no Python frame>")
     own: list[str] = []
