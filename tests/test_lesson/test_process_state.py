@@ -27,6 +27,11 @@ def tf32():
 
 
 # What an answer may do to each state of the table, by the state's name.
+def other_cudnn_tf32():
+    """The other setting than now, which a test before may have changed."""
+    torch.backends.cudnn.allow_tf32 = not torch.backends.cudnn.allow_tf32
+
+
 HOSTILE = {
     "loaded modules": lambda: sys.modules.update(time=math),
     "sys": lambda: setattr(sys, "stdout", None),
@@ -56,7 +61,7 @@ HOSTILE = {
     "cuDNN": lambda: setattr(torch.backends.cudnn, "benchmark", True),
     "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "float32 precision": tf32,
-    "cuDNN's TF32": lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
+    "cuDNN's TF32": other_cudnn_tf32,
     "torch's random": lambda: torch.manual_seed(1),
 }
 ENDS = {
