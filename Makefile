@@ -26,7 +26,7 @@ NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=200
 # NB=04 narrows the tests to one notebook: its form, its exercises, and the notebook as it is and solved.
 NAMES := $(notdir $(wildcard notebooks/$(NB)*.ipynb))
 # The packages beside labkit, whose tests `make test-packages` runs.
-PACKAGE_TESTS := $(wildcard packages/*/tests tests/test_kerneltrace tests/test_trainplan tests/test_steptime tests/test_ranks tests/test_instruments.py)
+PACKAGE_TESTS := $(wildcard packages/*/tests tests/test_packages)
 ifdef NB
 TESTS := tests/test_notebooks.py tests/test_exercises -k "$(NB)_ or $(NB)."
 else

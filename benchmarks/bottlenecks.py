@@ -28,8 +28,8 @@ from typing import Any
 from torch.multiprocessing.spawn import spawn
 
 import labkit as lab
-from tests.test_steptime.loops_communication import EXCHANGES, exchange
-from tests.test_steptime.planted_loops import BALANCED, STEPS, RealTime, mixture
+from test_steptime.loops_communication import EXCHANGES, exchange
+from test_steptime.planted_loops import BALANCED, STEPS, RealTime, mixture
 
 Loop = tuple[str, Callable[[], tuple[Any, Any]], str | None, str]
 

@@ -28,7 +28,7 @@ from labkit.core.errors import DataError
 from labkit.core.paths import RECORDED
 from labkit.core.results import Measurement
 from labkit.measure.machine import machine
-from tests.test_kerneltrace.textbook import ENTRIES, Entry
+from test_kerneltrace.textbook import ENTRIES, Entry
 
 REPOSITORY = Path(__file__).parents[1]
 

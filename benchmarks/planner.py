@@ -9,11 +9,11 @@ usage, in the repository's folder: python -m benchmarks.planner
   with the least median error on that very table, which favours mlsysim. This program
   also prints the errors with mlsysim's default share.
 - Calculon (Isaev et al. 2023) predicts the runs of Korthikanti et al. (2022); its own
-  program did so, and data/published/calculon_predictions.csv has what it said.
+  program did so, and trainplan_published/calculon_predictions.csv has what it said.
 
 The planner's constants are fitted to these runs, to all tables at once, so its errors
-on other runs are larger: scripts/fit_cluster.py prints those on tables that the
-constants weren't fitted to. An error is predicted over published speed, less 1.
+on other runs are larger: trainplan_published/fit_cluster.py prints those on tables that
+the constants weren't fitted to. An error is predicted over published speed, less 1.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import Any
 
 import labkit as lab
 from labkit.core.errors import RankFailed
-from tests.test_ranks.ranks_faults import (
+from test_ranks.ranks_faults import (
     FAULTS,
     LEAVE,
     MARK,
@@ -28,11 +28,11 @@ from tests.test_ranks.ranks_faults import (
     reports_forever,
     works,
 )
-from tests.test_ranks.ranks_left import left, marked, processes_of, running, strays
+from test_ranks.ranks_left import left, marked, processes_of, running, strays
 
 KERNEL = """
 import labkit as lab
-from tests.test_ranks.ranks_faults import reports_forever
+from test_ranks.ranks_faults import reports_forever
 show = lambda r: print(int(r.metrics["pid"]), flush=True)
 lab.launch(reports_forever, 2, on_report=show)
 """
@@ -115,7 +115,7 @@ def stop() -> bool:
 def two_kernels() -> bool:
     """Two launches from two processes at once."""
     code = (
-        "import labkit as lab\nfrom tests.test_ranks.ranks_faults import"
+        "import labkit as lab\nfrom test_ranks.ranks_faults import"
         " works\nlab.launch(works, 2)"
     )
     both = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
@@ -169,7 +169,7 @@ def killed_early(after_s: float) -> bool:
         while any(map(running, family)) and time.monotonic() < end_s:
             time.sleep(0.05)
         code = (
-            "import labkit as lab\nfrom tests.test_ranks.ranks_faults import"
+            "import labkit as lab\nfrom test_ranks.ranks_faults import"
             " works\nlab.launch(works, 2)"
         )
         again = subprocess.run(

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.test_kerneltrace.tile_kernels import launches
-from tests.test_kerneltrace.tile_mistakes import PLANTED, launch_of
+from test_kerneltrace.tile_kernels import launches
+from test_kerneltrace.tile_mistakes import PLANTED, launch_of
 
 LONGEST_S = 10
 """For one kernel: a kernel that waits for ever is stopped, and counts as not found."""

@@ -18,7 +18,7 @@ from typing import Any
 from book import recorded, reference
 from book.glossary import GLOSSARY, glossary
 from exercises.nb16 import course
-from labkit.core.paths import PACKAGES, ROOT
+from labkit.core.paths import INSTRUMENTS, ROOT
 from labkit.lesson import exercise_files, notebook_files
 from scripts.notebooks import address
 
@@ -36,7 +36,8 @@ _COVER = "03"  # the notebook whose first board stands on the first page
 # pages here under the same path.
 _COPIED = (
     "docs/numbers.md",
-    *(f"{name}/README.md" for name in PACKAGES),
+    "labkit/README.md",
+    *(f"packages/{name}/README.md" for name in INSTRUMENTS),
     "data/README.md",
     "CONTRIBUTING.md",
     "docs/maintaining.md",

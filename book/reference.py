@@ -28,7 +28,7 @@ def pages() -> Iterator[tuple[str, str]]:
     told: set[str] = set()
     about = (
         "What notebooks write as `lab.name`, the rooms that they write as"
-        " `lab.room.name`, and the four packages."
+        " `lab.room.name`, and the packages beside labkit."
     )
     yield (
         "index",

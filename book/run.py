@@ -19,7 +19,7 @@ import nbformat
 
 from labkit.core import results
 from labkit.core.display import plain
-from labkit.core.paths import DATA, EXERCISES, NOTEBOOKS, PACKAGES, ROOT
+from labkit.core.paths import DATA, EXERCISES, NOTEBOOKS, ROOT, SOURCES
 from labkit.core.units import format_seconds
 from labkit.lesson import notebook_files
 from labkit.measure.machine import machine
@@ -135,7 +135,7 @@ def _key(path: Path) -> str:
     """
     digest = hashlib.sha256(f"{machine().name} {results.profile()}".encode())
     number = path.name[:2]
-    for root in (*(ROOT / name for name in PACKAGES), EXERCISES / f"nb{number}", DATA):
+    for root in (*SOURCES.values(), EXERCISES / f"nb{number}", DATA):
         for file in sorted(
             p for p in root.rglob("*") if p.is_file() and "__pycache__" not in p.parts
         ):

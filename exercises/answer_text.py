@@ -16,7 +16,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from kerneltrace.data_table import read_table
+from labkit.core.data_table import read_table
 from labkit.core.paths import EXERCISES
 from labkit.lesson import exercise_files
 

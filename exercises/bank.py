@@ -19,7 +19,7 @@ from typing import cast
 from exercises import answer_text
 from exercises.answer_text import Wrong
 from exercises.misconceptions import Misconception, misconceptions
-from kerneltrace.data_table import read_table
+from labkit.core.data_table import read_table
 from labkit.core.errors import DataError, nearest
 from labkit.core.paths import EXERCISES
 

@@ -12,7 +12,7 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
-from kerneltrace.data_table import read_table
+from labkit.core.data_table import read_table
 
 FILE = Path(__file__).with_name("misconceptions.csv")
 

@@ -1,5 +1,5 @@
-"""Draw kerneltrace/picture.png anew: the addresses that a warp asks for in the example
-of kerneltrace/README.md.
+"""Draw packages/kerneltrace/picture.png anew: the addresses that a warp asks for in the
+example of the README beside it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from numba import cuda, float32
 
 import kerneltrace
 from exercises.nb04.figures import warp_lines
-from labkit.core.paths import ROOT
+from labkit.core.paths import PROJECTS
 from labkit.plot.picture import to_png
 
-PICTURE = ROOT / "kerneltrace" / "picture.png"
+PICTURE = PROJECTS / "kerneltrace" / "picture.png"
 TITLE = "matrix[i, j], as the 16 threads of a block ask for it"
 
 

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from exercises.open_cells import open_cells
-from kerneltrace.data_table import TableRow, read_table
 from labkit.core import results
+from labkit.core.data_table import TableRow, read_table
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA, RECORDED, ROOT
 from labkit.lesson import exercise_files, notebook_files, outline

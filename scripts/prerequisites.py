@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from book.glossary import Word, of_page
-from kerneltrace.data_table import TableRow, read_table
+from labkit.core.data_table import TableRow, read_table
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA
 from labkit.lesson import notebook_files

@@ -18,8 +18,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kerneltrace.devices import Device, find
-from kerneltrace.errors import UnknownDevice
+from gpufacts import Device, UnknownDevice, find
 from labkit.core import results
 from labkit.core.errors import LabError
 from labkit.core.results import Measurement, Verdict

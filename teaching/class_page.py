@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any
 
 from exercises.misconceptions import misconceptions
-from kerneltrace.data_table import read_table
 from labkit.core.comparable import Work, difference
+from labkit.core.data_table import read_table
 from labkit.core.paths import EXERCISES
 from labkit.core.results import Attempt, Measurement, Prediction, Verdict
 from labkit.core.units import format_quantity, significant

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from exercises.misconceptions import misconceptions
-from kerneltrace.data_table import read_table
+from labkit.core.data_table import read_table
 from labkit.core.errors import LabError
 from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files, notebook_files

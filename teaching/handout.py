@@ -17,7 +17,7 @@ from pathlib import Path
 
 from labkit.core.errors import LabError
 from labkit.core.own_folder import writing
-from labkit.core.paths import PACKAGES, ROOT
+from labkit.core.paths import ROOT
 from labkit.lesson import notebook_files
 from scripts.notebooks import canonical
 
@@ -35,11 +35,12 @@ KEPT = (
     "docs",
     "environment.yml",
     "exercises",
+    "labkit",
     "notebooks",
+    "packages",
     "pyproject.toml",
     "scripts",
     "start",
-    *PACKAGES,
 )
 LEFT_OUT = shutil.ignore_patterns(
     "solution.py",
@@ -48,6 +49,8 @@ LEFT_OUT = shutil.ignore_patterns(
     "cards.csv",
     "messages.csv",
     "teaching",
+    "tests",
+    "build",
     "__pycache__",
     ".*",
     "*.pyc",

@@ -29,7 +29,7 @@ from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
-from labkit.core.paths import EXERCISES, PACKAGES, ROOT
+from labkit.core.paths import EXERCISES, IMPORT_FOLDERS, ROOT
 from labkit.lesson.checks import Outcome
 from labkit.lesson.notebook import start
 from labkit.measure.ceilings import measure_ceilings
@@ -118,7 +118,7 @@ def _child(
         home = Path(folder, "home")
         if not together:
             root = Path(folder, "workbook")
-            for name in (*PACKAGES, "data", "exercises"):
+            for name in ("labkit", "packages", "data", "exercises"):
                 shutil.copytree(
                     ROOT / name,
                     root / name,
@@ -131,7 +131,9 @@ def _child(
         (home / "ceilings.jsonl").write_text(lines, encoding="utf-8")
         own, theirs = Pipe()
         env = os.environ | {
-            "PYTHONPATH": str(root),
+            "PYTHONPATH": os.pathsep.join(
+                str(root / folder.relative_to(ROOT)) for folder in IMPORT_FOLDERS
+            ),
             "LABKIT_HOME": str(home),
             "MPLBACKEND": "agg",
         }

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kerneltrace.data_table import read_table
+from labkit.core.data_table import read_table
 from labkit.core.errors import LabError
 from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files, notebook_files

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from labkit.core.paths import PACKAGES, ROOT
+from labkit.core.paths import PACKAGES, ROOT, SOURCES
 
 PACKAGE = ROOT / "labkit"
 
@@ -31,7 +31,7 @@ def module_of(path, package=PACKAGE):
     )
 
 
-FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
+FILES = sorted(path for folder in SOURCES.values() for path in folder.rglob("*.py"))
 MODULES = {
     module_of(path): path
     for path in sorted(PACKAGE.rglob("*.py"))

@@ -9,7 +9,7 @@ from collections import defaultdict
 
 import pytest
 
-from labkit.core.paths import EXERCISES, PACKAGES, ROOT
+from labkit.core.paths import EXERCISES, ROOT, SOURCES
 from tests.helpers import code_cells, notebook_paths
 
 # What stays in labkit though one notebook alone names it, and why.
@@ -75,7 +75,7 @@ def alone(named, elsewhere, path):
 @pytest.mark.slow  # reads every module
 def test_a_definition_of_labkit_that_one_notebook_alone_names_has_a_reason():
     folders = [
-        *(ROOT / name for name in PACKAGES),
+        *SOURCES.values(),
         *(ROOT / name for name in ("benchmarks", "book", "scripts", "teaching")),
     ]
     files = [

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import counters
 from labkit.core.errors import DataError
-from tests.test_kerneltrace.textbook import ENTRIES
+from test_kerneltrace.textbook import ENTRIES
 
 NAMES = [name for name, _, _ in counters.COUNTERS.values()]
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from kerneltrace.devices import find
+from gpufacts import find
 from labkit.core import results
 from labkit.core.comparable import recorded
 from labkit.core.paths import RECORDED, ROOT

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kerneltrace.devices import Device, devices, peak
+from gpufacts import Device, devices, peak
 from labkit.core.display import Table
 from labkit.core.parameters import Dtype, NonNegative, checked
 from labkit.core.units import format_seconds, format_si, significant

@@ -17,7 +17,7 @@ def published() -> tuple[Agreement[bool], ...]:
     those fitted to, those held out.
 
     A row's `by` says if its time is inside the estimate's bounds. Source:
-    "kernel_times" (scripts/kernel_times.py).
+    "kernel_times" (kerneltrace_published/kernel_times.py).
     """
     rows: dict[str, list[Compared[bool]]] = {"": [], "yes": []}
     for row in table("kernel_times"):

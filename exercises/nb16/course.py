@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kerneltrace.data_table import TableRow, read_table
 from labkit.core import results
+from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import ShownAsTable, Table
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA, RECORDED

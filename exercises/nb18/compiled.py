@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kerneltrace import tiles
-from kerneltrace.data_table import TableRow, read_table
+from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Shown, Table
 from labkit.core.errors import DataError, KernelError
 from labkit.core.parameters import checked
@@ -24,7 +24,7 @@ from labkit.measure.bench import Comparison
 from labkit.measure.machine import machine
 
 NEEDS = "a CUDA GPU and Triton"
-RECORDED = DATA / "tile_code.csv"  # scripts/tile_code.py
+RECORDED = DATA / "tile_code.csv"  # data/make/tile_code.py
 _VECTORS = {"ld.global.v4.b32": 4, "ld.global.v2.b32": 2, "ld.global.b32": 1}
 _SHOWN = (
     "mma.sync",
@@ -256,8 +256,8 @@ def cutile_bytes(capability: int) -> int:
 
 
 def recorded() -> list[TableRow]:
-    """Rows of the table that scripts/tile_code.py wrote. Raises DataError for a damaged
-    file.
+    """Rows of the table that data/make/tile_code.py wrote. Raises DataError for a
+    damaged file.
     """
     return read_table(RECORDED, _row, DataError)
 

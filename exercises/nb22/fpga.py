@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kerneltrace.data_table import TableRow, read_table
 from labkit.core.arguments import lookup
+from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Shown, Table
 from labkit.core.errors import BadArgument, DataError, LabError
 from labkit.core.parameters import Array, Count, Positive, Size, checked
@@ -213,8 +213,8 @@ def _harness(design: Any) -> Any:
 
 @functools.cache
 def reports() -> tuple[tuple[str, int, Placed, str], ...]:
-    """Kind, n, report and tools of each row that scripts/fpga_reports.py wrote. Raises
-    DataError for a damaged file.
+    """Kind, n, report and tools of each row that data/make/fpga_reports.py wrote.
+    Raises DataError for a damaged file.
     """
     return tuple(read_table(REPORTS, _report, DataError))
 

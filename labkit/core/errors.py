@@ -4,6 +4,7 @@ next.
 
 from __future__ import annotations
 
+from gpufacts import UnknownDevice as UnknownDevice, UnknownDtype as UnknownDtype
 from kerneltrace.arguments import nearest as nearest
 from kerneltrace.errors import (
     CompileError as CompileError,
@@ -11,7 +12,6 @@ from kerneltrace.errors import (
     KernelTraceError as KernelTraceError,
     MissingCompiler as MissingCompiler,
     TraceTooLarge as TraceTooLarge,
-    UnknownDevice as UnknownDevice,
 )
 from ranks.errors import RankFailed as RankFailed, RanksError as RanksError
 from steptime.errors import StepTimeError as StepTimeError  # what lab.profiling raises
@@ -76,7 +76,15 @@ class BadMeasurement(BadArgument):
     """
 
 
-IN_WORDS = (LabError, KernelTraceError, PlanError, RanksError, StepTimeError)
+IN_WORDS = (
+    LabError,
+    KernelTraceError,
+    PlanError,
+    RanksError,
+    StepTimeError,
+    UnknownDevice,
+    UnknownDtype,
+)
 """Bases of the errors whose messages are written for readers: labkit's, and those of
 what stands beside it.
 """

@@ -10,6 +10,21 @@ RECORDED = DATA / "recorded"
 NOTEBOOKS = ROOT / "notebooks"
 EXERCISES = ROOT / "exercises"
 
-# The packages that stand beside labkit, each of which works without it.
-INSTRUMENTS = ("kerneltrace", "ranks", "steptime", "trainplan")
-PACKAGES = ("labkit", *INSTRUMENTS)
+# The projects beside labkit, each of which works without it.
+PROJECTS = ROOT / "packages"
+INSTRUMENTS = ("gpufacts", "kerneltrace", "ranks", "steptime", "trainplan")
+# The folder of each package's modules.
+SOURCES = {
+    "labkit": ROOT / "labkit",
+    **{name: PROJECTS / name / name for name in INSTRUMENTS},
+}
+PACKAGES = tuple(SOURCES)
+# What PYTHONPATH needs where nothing is installed.
+IMPORT_FOLDERS = (ROOT, *(PROJECTS / name for name in INSTRUMENTS))
+# Tables of measurements that others published.
+PUBLISHED = (
+    DATA / "published",
+    PROJECTS / "kerneltrace" / "kerneltrace_published",
+    PROJECTS / "trainplan" / "trainplan_published",
+    SOURCES["trainplan"] / "data" / "published",
+)

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from kerneltrace.data_table import TableRow, read_table
 from labkit.core import results
 from labkit.core.arguments import as_float
 from labkit.core.comparable import Work
+from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Note, Shown, Table, brief_repr
 from labkit.core.errors import BadMeasurement, DataError, nearest
 from labkit.core.kinds import ANYTHING

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kerneltrace.data_table import TableRow, read_table
+from labkit.core.data_table import TableRow, read_table
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA
 from labkit.lesson.outcomes import Standing, outcomes

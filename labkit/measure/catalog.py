@@ -8,12 +8,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from kerneltrace.devices import (
+from gpufacts import (
     DTYPES as DTYPES,
     Device as Device,
     devices as devices,
     find as find,
-    named,
     peak as peak,
 )
 from labkit.core.arguments import lookup
@@ -80,7 +79,7 @@ def table(
     )
     for column in columns:
         lookup(column, known, "a column", LabError)
-    chosen = devices() if among is None else tuple(named(one) for one in among)
+    chosen = devices() if among is None else tuple(map(find, among))
     rows = tuple(
         tuple(_cell(device, column) for column in columns) for device in chosen
     )

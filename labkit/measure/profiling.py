@@ -17,7 +17,7 @@ from labkit.core.errors import BadMeasurement
 from labkit.core.kinds import Number
 from labkit.core.own_folder import make_private, of_this_user, writing
 from labkit.core.parameters import Dtype, Positive, checked
-from labkit.core.paths import PACKAGES, ROOT
+from labkit.core.paths import SOURCES
 from labkit.measure import turns
 from labkit.measure.bench import Timing
 from labkit.measure.ceilings import Ceilings, measure_ceilings
@@ -128,7 +128,7 @@ def wait_lines(work: Callable[[], object]) -> Table:
     """The lines of your code at which Python waits for the GPU, or would:
     `steptime.wait_lines`, labkit's left out.
     """
-    return steptime.wait_lines(work, libraries=[ROOT / name for name in PACKAGES])
+    return steptime.wait_lines(work, libraries=[*SOURCES.values()])
 
 
 def on_this_machine(ceilings: Ceilings | None = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Measurements that others published, read from data/published/ with their sources."""
+"""Measurements that others published, read from their tables, with their sources."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kerneltrace.data_table import TableRow, read_table
 from labkit.core.arguments import lookup
+from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import DataError
 from labkit.core.parameters import checked
-from labkit.core.paths import DATA
+from labkit.core.paths import PUBLISHED
 from labkit.core.results import Measurement, profile, split_key
 from labkit.core.units import GIGA, format_quantity, format_si
 
-FOLDER = DATA / "published"
+FOLDERS = PUBLISHED
 _READ = "read from source text"
 _CONFIDENCES = (_READ, "from memory, not verified")
 # The columns of numbers, in all tables.
@@ -31,13 +31,14 @@ _NUMBERS = re.compile(
 @checked(error=DataError)
 @functools.cache
 def table(name: str) -> tuple[Mapping[str, str], ...]:
-    """Every row of data/published/<name>.csv that was read from its source, as text by
+    """Every row of the table <name>.csv that was read from its source, as text by
     column.
 
     Rows that were only recalled are left out. Raises DataError for an unknown name,
     with the nearest, and for a damaged file.
     """
-    paths = {path.stem: path for path in sorted(FOLDER.glob("*.csv"))}
+    files = (path for folder in FOLDERS for path in folder.glob("*.csv"))
+    paths = {path.stem: path for path in sorted(files)}
     path = lookup(name, paths, "published table", DataError)
     return tuple(
         MappingProxyType(row)

@@ -22,7 +22,7 @@ import nbformat
 import torch
 from ipykernel.compiler import get_file_name
 
-from labkit.core.paths import PACKAGES
+from labkit.core.paths import SOURCES
 from tests.helpers import code_cells, notebook_paths
 from tests.rehearsal import ROOT, environment
 
@@ -156,8 +156,9 @@ def sources() -> dict[str, tuple[str, str]]:
     """By the key of `lines_run`: a name to print, and the text, of packages, exercises
     and cells.
     """
-    names = [name for name in PACKAGES if name != "trainplan"]  # whose GPUs are planned
-    packages = (path for name in names for path in (ROOT / name).rglob("*.py"))
+    # trainplan's GPUs are planned, gpufacts' are rows of a table
+    names = SOURCES.keys() - {"gpufacts", "trainplan"}
+    packages = (path for name in names for path in SOURCES[name].rglob("*.py"))
     paths = [
         *packages,
         *(path for path in ROOT.glob("exercises/**/*.py") if path.stem not in TRIED),

@@ -11,7 +11,7 @@ import textwrap
 import pytest
 import torch
 
-from labkit.core.paths import PACKAGES, ROOT
+from labkit.core.paths import ROOT, SOURCES
 from tests.needs import needs
 from tests.rehearsal import CARDS, environment
 
@@ -153,7 +153,7 @@ def test_every_number_is_simulated_and_nothing_but_the_environment_switches_it_o
     assert len(entries) == 3
     assert {entry.get("origin", "simulated") for entry in entries} == {"simulated"}
     assert {entry["machine"] for entry in entries} == {"rehearsal of Tesla T4"}
-    paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*.py")]
+    paths = [path for folder in SOURCES.values() for path in folder.rglob("*.py")]
     assert not [
         path for path in paths if "rehears" in path.read_text(encoding="utf-8").lower()
     ]

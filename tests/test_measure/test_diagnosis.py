@@ -11,7 +11,7 @@ import labkit as lab
 from labkit.core.paths import ROOT
 from labkit.measure.diagnosis import SECTIONS
 from steptime.limits import LIMITS
-from tests.test_steptime.planted_loops import MEASURED, small_batch, small_step
+from test_steptime.planted_loops import MEASURED, small_batch, small_step
 
 
 def test_every_limit_has_sections_that_exist():

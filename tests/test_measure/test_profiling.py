@@ -15,7 +15,7 @@ from labkit.measure.contention import Contention
 from labkit.measure.machine import machine
 from labkit.measure.probe import Ceiling
 from steptime import bottleneck
-from tests.test_steptime import planted_loops
+from test_steptime import planted_loops
 
 COPY = Ceiling(2e9, 1.9e9, 2.1e9, "B/s", "1 to 1", 1, 5)
 MATMUL = Ceiling(50e12, 45e12, 55e12, "FLOP/s", "8 × 8", 8, 5)

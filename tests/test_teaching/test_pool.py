@@ -9,7 +9,7 @@ import re
 import pytest
 
 from exercises.misconceptions import misconceptions
-from kerneltrace.data_table import read_table
+from labkit.core.data_table import read_table
 from labkit.core.paths import EXERCISES
 from labkit.core.results import Attempt, Measurement, Prediction, Verdict, now, to_line
 from labkit.lesson import exercise_files, outline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +17,21 @@ DTYPES = (
     "int8",
 )
 """The number formats that have a peak, by torch's names where torch has one."""
+
+
+_AMOUNTS = (
+    "year",
+    "sms",
+    "fp32_cores",
+    "boost_hz",
+    "memory_bytes",
+    "bandwidth_bytes_per_s",
+    "l2_bytes",
+    "interconnect_bytes_per_s",
+    "tdp_w",
+    "launch_price_usd",
+)
+"""The fields of a Device that are numbers."""
 
 
 class UnknownDtype(ValueError):
@@ -61,6 +77,17 @@ class Device:
     assumed: str = field(default="", compare=False)
     """Why this row stands for a name that fits several; empty where it fits one."""
 
+    def __post_init__(self) -> None:
+        amounts = {name: getattr(self, name) for name in _AMOUNTS}
+        amounts |= self.vector_flop_per_s
+        amounts |= self.tensor_flop_per_s
+        for name, value in amounts.items():
+            if value is not None and not _is_amount(value):
+                raise ValueError(
+                    f"Expected {name} to be a finite number of at least 0, or None"
+                    f" where it is unknown; got {value!r:.60}."
+                )
+
     @property
     def peaks(self) -> Mapping[str, float]:
         """FLOP/s by number format, of the tensor cores where they have the format."""
@@ -103,6 +130,10 @@ class Device:
     def __str__(self) -> str:
         maker = f"{self.vendor} {self.architecture}".strip()
         return f"{self.name} ({maker})" if maker else self.name
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < math.inf
 
 
 def _mhz(hz: float) -> str:

@@ -28,8 +28,9 @@ class UnknownDevice(ValueError):
     """A name that no row has, or that fits rows of different chips."""
 
 
-def find(name: str, memory_bytes: float | None = None) -> Device:
-    """The device of a name: the table's own, a driver's or a short one ("H100").
+def find(name: str | Device, memory_bytes: float | None = None) -> Device:
+    """The device of a name: the table's own, a driver's or a short one ("H100"); a
+    Device is returned as it is.
 
     Case, spaces, hyphens, brands and a count of cards ("2x Tesla T4") don't matter. A
     short name that fits several builds of one chip gives the usual one, the SXM module
@@ -37,8 +38,12 @@ def find(name: str, memory_bytes: float | None = None) -> Device:
     the driver counts it, tells builds apart. Raises UnknownDevice, a ValueError, with
     what is missing and the nearest names; TypeError where the name isn't text.
     """
+    if isinstance(name, Device):
+        return name
     if not isinstance(name, str):
-        raise TypeError(f"Expected name to be text, got {type(name).__name__}.")
+        raise TypeError(
+            f"Expected the name of a device or a Device, got {type(name).__name__}."
+        )
     exact = _by_key().get(_key(name))
     if exact is not None and _has_memory(exact, memory_bytes):
         return exact
@@ -123,10 +128,10 @@ def _rank(device: Device) -> tuple[bool, float]:
 
 def _assumption(name: str, usual: Device, builds: list[Device]) -> str:
     others = [row.name for row in builds if row.name != usual.name]
-    sentence = f"{name!r:.60} is taken as {usual.name}"
-    if others:
-        sentence += f"; there are also {', '.join(dict.fromkeys(others))}"
-    return f"{sentence}."
+    if not others:
+        return ""
+    also = ", ".join(dict.fromkeys(others))
+    return f"{name!r:.60} is taken as {usual.name}; there are also {also}."
 
 
 def _refusal(name: str) -> str:

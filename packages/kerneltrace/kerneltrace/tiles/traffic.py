@@ -1,0 +1,222 @@
+"""What programs of tiles move through a GPU's L2 cache, and the time that this and
+their arithmetic would take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpufacts import Device
+from kerneltrace.errors import UnknownDevice
+from kerneltrace.judge.estimate import (
+    LAUNCH_S,
+    MEMORY_SHARE,
+    Estimate,
+    capability,
+    rates,
+)
+from kerneltrace.judge.occupancy import MAX_REGISTERS, WARP, Occupancy, occupancy
+from kerneltrace.log.events import SECTOR_BYTES
+from kerneltrace.log.traced_memory import Array
+from kerneltrace.tables import ShownAsTable, Table
+from kerneltrace.units import format_bytes
+
+_SM_REGISTERS = 65_536
+_OTHER_REGISTERS = 40
+"""Registers a thread besides those of the largest tile that it keeps, where no compiler
+says.
+"""
+TENSOR_SHARE = 0.8
+"""Of the data sheet's rate of tensor cores: the median of what torch.matmul reaches in
+bfloat16 on seven GPUs of NVIDIA (trainplan/data/published/matmul_efficiency.csv, 0.73
+to 0.87).
+None of the published times of Triton kernels is in it.
+"""
+SPAN = (0.73, 1.49)
+TESTED = ("8.0", "9.0")
+"""Published over calculated time of all rows of kerneltrace_published/tile_times.csv,
+and their compute capabilities. Nothing else is fitted to these rows, and none is left
+out of the span.
+"""
+_IN_TURNS = (
+    "Tensor cores and other arithmetic wait for each other: the SM has one program at a"
+    " time."
+)
+_NOT_KNOWN = (
+    "Not known: what L1 and shared memory keep, waits between a program's steps, the"
+    " clock under load."
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Traffic(ShownAsTable):
+    """Bytes by array that programs ask of L2, and that L2 moves from and to memory
+    (DRAM).
+    """
+
+    device: str
+    at_a_time: int
+    """Programs that run together."""
+    l2_bytes: Mapping[str, int]
+    dram_read_bytes: Mapping[str, int]
+    dram_write_bytes: Mapping[str, int]
+
+    def table(self) -> Table:
+        """A row for each array."""
+        columns = self.l2_bytes, self.dram_read_bytes, self.dram_write_bytes
+        rows = tuple(
+            (name, *(format_bytes(column[name]) for column in columns))
+            for name in self.l2_bytes
+        )
+        title = (
+            f"Traffic on {self.device}, {self.at_a_time:,} programs at a time,"
+            " calculated"
+        )
+        note = (
+            "An L2 cache that evicts what was used longest ago (LRU), in sectors of 32"
+            " bytes; empty at first."
+        )
+        return Table(rows, ("array", "L2", "DRAM reads", "DRAM writes"), title, (note,))
+
+
+def room(device: Device, warps: int, registers: int, shared_bytes: int) -> Occupancy:
+    """The programs that an SM holds at a time."""
+    needs = {"registers": registers, "shared_bytes": shared_bytes}
+    return occupancy(warps * WARP, **needs, compute_capability=capability(device))
+
+
+def assumed(
+    device: Device, widest: int, staged: int, warps: int, stages: int
+) -> tuple[Occupancy, str]:
+    """The programs that an SM holds without a compiler's word, and what is assumed for
+    it.
+
+    `widest` and `staged` are bytes of the largest tile, and of the operands of the
+    largest tl.dot.
+    """
+    threads = warps * WARP
+    shared = staged * stages
+    registers = min(
+        widest // 4 // threads + _OTHER_REGISTERS,
+        MAX_REGISTERS,
+        _SM_REGISTERS // threads,
+    )
+    words = (
+        f"{registers} registers a thread and {shared:,} B of shared memory a program"
+        " are assumed: pass code=tiles.compile(...) for the compiler's."
+    )
+    return room(device, warps, registers, shared), words
+
+
+def moved(
+    accesses: list[tuple[int, str, Array]],
+    sizes: list[int],
+    device: Device,
+    waves: Array,
+) -> Array:
+    """Bytes asked of L2, read from DRAM and written to it, by access: shape (accesses,
+    3).
+
+    `accesses` are array, kind and sectors of each access, `waves` its wave of programs
+    and its number within its program: programs of a wave take turns. L2 evicts the
+    access whose sectors were used longest ago.
+    """
+    capacity = int((device.l2_bytes or 0) // SECTOR_BYTES)
+    total = 0
+    out = np.zeros((len(accesses), 3), np.int64)
+    # the turn of each sector's last use
+    used = [np.full(size // SECTOR_BYTES + 2, -1, np.int32) for size in sizes]
+    dirty = [np.zeros(len(turns), bool) for turns in used]
+    # sectors by the turn of their last use
+    resident = np.zeros(len(accesses) + 1, np.int64)
+    oldest = 0
+    for turn, number in enumerate(np.lexsort(waves.T[::-1])):
+        array, kind, sectors = accesses[number]
+        last = used[array][sectors]
+        is_hit = last >= oldest
+        np.subtract.at(resident, last[is_hit], 1)
+        misses = int((~is_hit).sum())
+        dirty[array][sectors[~is_hit]] = False
+        read = 0 if kind == "store" else misses
+        written = 0
+        if kind != "load":
+            written = int((~dirty[array][sectors]).sum())
+            dirty[array][sectors] = True
+        out[number] = len(sectors), read, written
+        used[array][sectors] = turn
+        resident[turn] = len(sectors)
+        total += misses
+        while total > capacity and oldest < turn:
+            total -= resident[oldest]
+            oldest += 1
+    return out * SECTOR_BYTES
+
+
+def time(
+    kernel: str,
+    device: Device,
+    demands: Mapping[str, float],
+    dots: Mapping[str, float],
+    fit: Occupancy,
+    programs: int,
+    notes: tuple[str, ...],
+) -> Estimate:
+    """The time of a launch of `programs`: the part that takes longest, and the launch.
+
+    Of one program tensor cores and other arithmetic wait for each other, so that only
+    programs that share an SM use both at once. `demands` has the whole launch's bytes
+    of "memory" and "L2 cache", and its operations, "arithmetic" and "special"; `dots`
+    the FLOP of tl.dot by type.
+    """
+    unknown = [dtype for dtype in dots if not device.peaks.get(dtype)]
+    if unknown:
+        raise UnknownDevice(
+            f"{device.name} has no known rate for tl.dot on {unknown[0]}. Take another"
+            " GPU or dtype."
+        )
+    sm = rates(device)
+    sms = device.sms or 0
+    clocks = sms * (device.boost_hz or 0.0)
+    bandwidth = MEMORY_SHARE * (device.bandwidth_bytes_per_s or 0)
+    dots_s = sum(flop / device.peaks[dtype] for dtype, flop in dots.items())
+    busiest_clocks = max(
+        demands["arithmetic"] / sm.float32_per_clock,
+        demands["special"] / sm.special_per_clock,
+    )
+    slots = fit.blocks_per_sm * sms
+    # SMs that have no program left idle while the last wave runs.
+    if programs > slots:
+        idle = math.ceil(programs / slots) * slots / programs
+    else:
+        idle = sms / min(sms, programs)
+    parts = {
+        "memory": demands["memory"] / bandwidth,
+        "L2 cache": demands["L2 cache"] / (sm.l2_bytes_per_clock * clocks),
+        "tensor cores": idle * dots_s / TENSOR_SHARE,
+        "arithmetic": idle / clocks * busiest_clocks,
+        "launch": LAUNCH_S,
+    }
+    at_once = min(fit.blocks_per_sm, math.ceil(programs / sms))
+    in_turns = (parts["tensor cores"] + parts["arithmetic"]) / at_once
+    if in_turns > max(parts.values()):
+        notes = (*notes, _IN_TURNS)
+    warps = programs * fit.warps_per_sm / fit.blocks_per_sm
+    filled = min(fit.fraction, warps / (sms * fit.max_warps_per_sm))
+    untested: tuple[str, ...] = ()
+    if device.compute_capability not in TESTED:
+        of_chip = f"of compute capability {device.compute_capability}"
+        untested = (f"Untested: no published time {of_chip} was compared.",)
+    return Estimate(
+        kernel,
+        device.name,
+        max(*parts.values(), in_turns) + LAUNCH_S,
+        {part: busy for part, busy in parts.items() if busy},
+        filled,
+        (_NOT_KNOWN, *notes),
+        untested,
+        SPAN,
+    )

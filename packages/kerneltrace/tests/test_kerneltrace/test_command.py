@@ -1,0 +1,394 @@
+"""`python -m kerneltrace`: the trace of a kernel in a file, its mistakes in the exit
+status, errors in words.
+"""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from kerneltrace.__main__ import main
+from kerneltrace.command_line import arguments_of, load_kernel
+from kerneltrace.errors import KernelError
+from test_kerneltrace.places import ROOT
+
+KERNELS = """
+from numba import cuda, float32
+
+@cuda.jit
+def scale(x, y, n):
+    i = cuda.grid(1)
+    if i < n:
+        y[i] = 2 * x[i]
+
+@cuda.jit
+def shifted(x, y):
+    y[cuda.grid(1)] = x[cuda.grid(1) + 1]
+
+def plain(x):
+    x[cuda.threadIdx.y, cuda.threadIdx.x] += 1
+
+@cuda.jit
+def dynamic(x):
+    s = cuda.shared.array(0, float32)
+    s[cuda.threadIdx.x] = x[cuda.threadIdx.x]
+    x[cuda.threadIdx.x] = s[cuda.threadIdx.x]
+
+@cuda.jit
+def roomy(x):
+    own = cuda.local.array(200, float32)
+    own[0] = 1
+    x[cuda.grid(1)] = own[0]
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(KERNELS)
+    return path
+
+
+def test_a_kernel_without_mistakes_is_counted_and_gives_0(file, capsys):
+    array = "float32:1024"
+    arguments = [
+        "--grid",
+        "4",
+        "--block",
+        "256",
+        "--arg",
+        array,
+        "--arg",
+        f"zeros:{array}",
+        "--arg",
+        "1024",
+    ]
+    assert main([f"{file}::scale", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "scale: 4 blocks of 256 threads" in out
+    assert "x      global  1,024  0       32        128" in out
+    assert "No mistakes found." in out
+    assert "calculated" not in out
+
+
+def test_a_mistake_is_printed_with_its_line_and_gives_1(file, capsys):
+    arguments = [
+        "--grid",
+        "1",
+        "--block",
+        "32",
+        "--arg",
+        "float32:32",
+        "--arg",
+        "float32:32",
+    ]
+    assert main([f"{file}::shifted", *arguments]) == 1
+    assert (
+        "[outside] line 12: thread 31 reads x[32], but x has 32 elements"
+        in capsys.readouterr().out
+    )
+
+
+def test_a_named_gpu_adds_an_estimate_of_the_full_launch(file, capsys):
+    array = "float32:1024"
+    arguments = [
+        "--grid",
+        "4",
+        "--block",
+        "256",
+        "--arg",
+        array,
+        "--arg",
+        array,
+        "--arg",
+        "1024",
+    ]
+    device = ["--device", "A100 SXM4 80GB", "--registers", "16"]
+    times = []
+    for full in ([], ["--full-grid", "65536"]):
+        assert main([f"{file}::scale", *arguments, *device, *full]) == 0
+        title = next(
+            line
+            for line in capsys.readouterr().out.splitlines()
+            if line.endswith("calculated")
+        )
+        assert title.startswith("scale on A100 SXM4 80GB: ")
+        times.append(title)
+    assert times[0] != times[1]
+
+
+def test_two_dimensions_a_plain_function_and_dynamic_shared_memory(file, capsys):
+    assert (
+        main(
+            [
+                f"{file}::plain",
+                "--grid",
+                "1,1",
+                "--block",
+                "16x4",
+                "--arg",
+                "int32:4x16",
+            ]
+        )
+        == 0
+    )
+    launch = [f"{file}::dynamic", "--grid", "1", "--block", "32", "--arg", "float32:32"]
+    assert main([*launch, "--shared-bytes", "128"]) == 0
+    assert main(launch) == 2
+    assert "the launch gives none: pass shared_bytes" in capsys.readouterr().err
+
+
+def test_arguments_are_what_their_texts_say(tmp_path):
+    np.save(tmp_path / "data.npy", np.arange(5, dtype="i2"))
+    texts = [
+        "float32:8",
+        "int64:2x3",
+        "zeros:float64:4",
+        "ones:bool:2",
+        "arange:uint8:2x2",
+        "7",
+        "-2.5",
+        "True",
+    ]
+    arguments = arguments_of(
+        [*texts, "scalar:float32:2.5", str(tmp_path / "data.npy"), "complex64:2"],
+        seed=3,
+    )
+    shapes = [(str(one.dtype), one.shape) for one in arguments[:5]]
+    assert shapes == [
+        ("float32", (8,)),
+        ("int64", (2, 3)),
+        ("float64", (4,)),
+        ("bool", (2,)),
+        ("uint8", (2, 2)),
+    ]
+    assert ((arguments[0] >= 0) & (arguments[0] < 1)).all()
+    assert len(set(arguments[0].tolist())) == 8
+    assert ((arguments[1] >= 0) & (arguments[1] < 100)).all()
+    assert [one.tolist() for one in arguments[2:5]] == [
+        [0] * 4,
+        [True] * 2,
+        [[0, 1], [2, 3]],
+    ]
+    assert arguments[5:8] == [7, -2.5, True]
+    assert [type(one) for one in arguments[5:9]] == [int, float, bool, np.float32]
+    assert arguments[9].tolist() == [0, 1, 2, 3, 4]
+    again = arguments_of(["float32:8"], seed=3)[0]
+    assert (again == arguments[0]).all()
+    assert (arguments_of(["float32:8"], seed=4)[0] != arguments[0]).any()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "float33:4",
+            "'float33:4'. The nearest type is float32. An array is float32:1024",
+        ),
+        ("float32:-4", "'-4' is no shape"),
+        ("nothing:float32:4", "'nothing' is none of zeros, ones, arange and scalar"),
+        ("many", "Expected an argument of a kernel, got 'many'. An array is"),
+        ("gone.npy", "numpy.save wrote in gone.npy: No such file or directory."),
+        ("scalar:int8:300", "got 'scalar:int8:300'. int8 has no such number."),
+        ("scalar:int32:2.7", "int32 has no such number"),
+        (
+            "float32:2000000000",
+            "no memory for an array of that shape. The most is 1 GiB",
+        ),
+        ("float32:" + "9" * 5000, "is no shape such as 1024"),
+    ],
+)
+def test_an_argument_that_stands_for_none_is_refused_in_words(text, words):
+    with pytest.raises(KernelError) as caught:
+        arguments_of([text], seed=0)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["scalar:float32:inf", "scalar:int8:-128"])
+def test_a_number_that_its_type_has_is_taken(text):
+    (found,) = arguments_of([text], seed=0)
+    assert str(float(found)) == str(float(text.rpartition(":")[2]))
+
+
+@pytest.mark.parametrize("content", [b"junk", b"\x93NUMPY\x01\x00"])
+def test_a_file_of_another_kind_is_refused_without_advice_to_load_it(tmp_path, content):
+    (tmp_path / "junk.npy").write_bytes(content)
+    with pytest.raises(KernelError) as caught:
+        arguments_of([str(tmp_path / "junk.npy")], seed=0)
+    assert str(caught.value).endswith("junk.npy: it holds something else.")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path):
+    with (tmp_path / "large.npy").open("wb") as file:
+        file.truncate((1 << 30) + 1)  # without a block on the disk
+    with pytest.raises(KernelError, match="Expected a file of at most 1 GiB"):
+        arguments_of([str(tmp_path / "large.npy")], seed=0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        ("gone.py::scale", "no file gone.py"),
+        ("{file}::scael", "mine.py has scale, "),
+        ("{file}", "mine.py has scale, shifted, plain, dynamic, roomy."),
+    ],
+)
+def test_a_kernel_that_is_not_there_is_refused_in_words(file, kernel, words, capsys):
+    assert main([kernel.format(file=file), "--grid", "1", "--block", "32"]) == 2
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert "Traceback" not in printed.err + printed.out
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (
+            "import no_such_package",
+            "ModuleNotFoundError: No module named 'no_such_package'. Make `python ",
+        ),
+        ("def broken(:", "SyntaxError"),
+        ("x = 1", "defines no function"),
+    ],
+)
+def test_a_file_that_cannot_be_run_is_one_sentence(tmp_path, source, words):
+    (tmp_path / "broken.py").write_text(source)
+    with pytest.raises(KernelError) as caught:
+        load_kernel(f"{tmp_path / 'broken.py'}::k")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        (
+            "--grid",
+            "some",
+            "Expected --grid to be whole numbers such as 4 or 16,16, got 'some'",
+        ),
+        ("--block", "2048", "block.x to be 1 to 1,024, got 2,048"),
+        ("--device", "T5", "Nearest names: T4"),
+        ("--registers", "300", "Expected at most 255 registers a thread, got 300"),
+        ("--device", "TPU v5e (chip)", "Take another GPU"),
+        ("--full-grid", "0", "Expected --full-grid.x to be 1 to"),
+    ],
+)
+def test_a_launch_that_cannot_be_is_refused_in_words_before_anything_runs(
+    file, option, value, words, capsys
+):
+    given = {"--grid": "1", "--block": "32", "--device": "T4"} | {option: value}
+    launch = [part for pair in given.items() for part in pair]
+    assert (
+        main(
+            [
+                f"{file}::scale",
+                *launch,
+                "--arg",
+                "float32:32",
+                "--arg",
+                "float32:32",
+                "--arg",
+                "32",
+            ]
+        )
+        == 2
+    )
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize("option", [["--full-grid", "64"], ["--registers", "32"]])
+def test_an_option_of_the_estimate_needs_a_gpu(file, option, capsys):
+    launch = [
+        "--grid",
+        "1",
+        "--block",
+        "32",
+        "--arg",
+        "float32:32",
+        "--arg",
+        "float32:32",
+        "--arg",
+        "32",
+    ]
+    assert main([f"{file}::scale", *launch, *option]) == 2
+    assert (
+        "Expected --device beside --full-grid and --registers, got none."
+        in capsys.readouterr().err
+    )
+
+
+def test_a_mistake_gives_1_where_the_estimate_fails_later(file, capsys):
+    assert (
+        main(
+            [
+                f"{file}::roomy",
+                "--grid",
+                "1",
+                "--block",
+                "1024",
+                "--arg",
+                "float32:32",
+                "--device",
+                "T4",
+            ]
+        )
+        == 1
+    )
+    printed = capsys.readouterr()
+    assert "[outside]" in printed.out
+    assert "registers each takes" in printed.err
+
+
+@pytest.mark.parametrize("columns", ["60"])
+def test_what_is_found_fits_the_terminal(file, columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", columns)
+    launch = [
+        "--grid",
+        "1",
+        "--block",
+        "32",
+        "--arg",
+        "float32:32",
+        "--arg",
+        "float32:32",
+        "--device",
+        "T4",
+    ]
+    assert main([f"{file}::shifted", *launch]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    notes = [line for line in lines if not line.startswith(("array", "x  ", "y  "))]
+    assert max(map(len, notes)) <= int(columns)
+    assert "thread 31 reads x[32], but x has 32 elements, 0 to 31." in " ".join(
+        " ".join(lines).split()
+    )
+
+
+@pytest.mark.slow
+def test_the_command_finds_the_files_beside_the_kernels_own(tmp_path):
+    (tmp_path / "beside_it.py").write_text("FACTOR = 3.0\n")
+    (tmp_path / "two_files.py").write_text(
+        "from numba import cuda\nfrom beside_it import FACTOR\n\n\n"
+        "@cuda.jit\ndef times(x):\n    x[cuda.grid(1)] *= FACTOR\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "kerneltrace",
+        str(tmp_path / "two_files.py::times"),
+        "--grid=1",
+        "--block=32",
+    ]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, "--arg=float32:32"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "times: 1 block of 32 threads" in done.stdout

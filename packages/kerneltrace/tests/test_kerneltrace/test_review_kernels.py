@@ -1,0 +1,33 @@
+"""Reviews of kernels that each waste one thing, and of kernels as textbooks write them,
+in Python and in CUDA C++.
+"""
+
+import pytest
+
+from kerneltrace import trace
+from test_kerneltrace.reviewed import good, wasteful
+from test_kerneltrace.tracing import not_on_macos
+
+pytestmark = [pytest.mark.slow, not_on_macos]  # compiles kernels
+
+
+def named(kernels):
+    return [pytest.param(one, id=f"{one.kind} {one.name}".strip()) for one in kernels]
+
+
+@pytest.mark.parametrize("planted", named(wasteful.WASTEFUL))
+def test_a_waste_is_remarked_in_its_line(planted):
+    done = trace(planted.kernel, planted.grid, planted.block, *planted.args())
+    assert done.ok
+    remarks = done.review(**{"device": "A100 SXM4 80GB", **dict(planted.options)}).of(
+        planted.kind
+    )
+    assert {remark.line for remark in remarks} & set(planted.lines())
+
+
+@pytest.mark.parametrize("planted", named(good.GOOD))
+def test_there_is_nothing_to_remark_on_a_good_kernel(planted):
+    done = trace(planted.kernel, planted.grid, planted.block, *planted.args())
+    assert done.ok
+    for device in ("T4", "A100 SXM4 80GB", "H100 SXM5 80GB"):
+        assert done.review(device, **dict(planted.options)).remarks == ()

@@ -1,0 +1,203 @@
+"""Launches and kernels that can't be traced: each one clear error that
+says what to do.
+"""
+
+import numpy as np
+import pytest
+from numba import cuda
+
+from kerneltrace import trace
+from kerneltrace.errors import KernelError, TraceTooLarge
+from test_kerneltrace.tracing import made_in_a_cell
+
+
+def fill(x):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] = i
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "words"),
+    [
+        (
+            0,
+            32,
+            (
+                "Expected grid.x to be 1 to 2,147,483,647, got 0. Nothing would run; is"
+                " the number of blocks rounded"
+            ),
+        ),
+        (1, 0, "Expected block.x to be 1 to 1,024, got 0"),
+        ((1, 0), 32, "Expected grid.y to be 1 to 65,535, got 0"),
+        (
+            1,
+            (32, 33),
+            (
+                "A block has at most 1,024 threads; 32 x 33 are 1,056. Use a smaller"
+                " block and more blocks."
+            ),
+        ),
+        (1, (2, 2, 65), "Expected block.z to be 1 to 64, got 65"),
+        (
+            2.0,
+            32,
+            "Expected grid to be a whole number or a tuple of up to three, got 2.0",
+        ),
+        (
+            1,
+            (1, 2, 3, 4),
+            "Expected block to be a whole number or a tuple of up to three",
+        ),
+    ],
+)
+def test_shapes_of_launches(grid, block, words):
+    with pytest.raises(KernelError) as info:
+        trace(fill, grid, block, np.zeros(4))
+    assert words in str(info.value)
+
+
+@pytest.mark.parametrize("args", [(), (np.zeros(3), 1)])
+def test_wrong_numbers_of_arguments(args):
+    with pytest.raises(
+        KernelError, match=rf"fill\(x\) takes 1 arguments?, got {len(args)}"
+    ):
+        trace(fill, 1, 1, *args)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([1, 2], r"'x' is \[1, 2\]. Make it an array: np.array"),
+        ("text", "takes arrays and numbers; 'x' is 'text'"),
+        (
+            np.array([None, 1]),
+            r"'x' is an array of Python objects, .* x.astype\(np.float32\)",
+        ),
+        (np.zeros(2, [("a", object)]), "'x' is an array of Python objects"),
+    ],
+)
+def test_arguments_that_no_kernel_takes(given, words):
+    with pytest.raises(KernelError, match=words):
+        trace(fill, 1, 1, given)
+
+
+def test_a_tensor_that_numpy_has_no_type_for():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(KernelError, match=r"'x'.*bfloat16"):
+        trace(fill, 1, 1, torch.zeros(4, dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("schedules", 1.5),
+        ("shared_bytes", -1),
+        ("max_steps", 0),
+        ("memory_bytes", "1 GB"),
+    ],
+)
+def test_options(option, value):
+    with pytest.raises(KernelError, match=option):
+        trace(fill, 1, 1, np.zeros(4), **{option: value})
+
+
+SOURCES = {
+    "cuda.syncthread()": (
+        "cuda.syncthread is not supported by kerneltrace. The nearest it knows:"
+        " cuda.syncthreads"
+    ),
+    "cuda.atomic.addd(x, 0, 1)": (
+        "cuda.atomic.addd is not supported by kerneltrace. The nearest it knows:"
+        " cuda.atomic."
+    ),
+    "y = [v for v in x]": "a kernel can't use '[v for v in x]'",
+    "import math": "a kernel can't use 'import math'",
+    "def f(): pass": "a kernel can't use 'def f():",
+    "with x: pass": "a kernel can't use 'with x:",
+    "x[0], *y = 1, 2": "a kernel can't use '*y'",
+}
+
+
+@pytest.mark.parametrize("line", SOURCES)
+def test_what_a_kernel_can_not_have(line):
+    with pytest.raises(KernelError) as info:
+        trace(
+            made_in_a_cell(f"def k(x):\n    x[0] = 1\n    {line}\n"), 1, 1, np.zeros(4)
+        )
+    assert SOURCES[line] in str(info.value)
+    assert "line 3" in str(info.value)
+
+
+def test_a_device_function_that_calls_itself():
+    source = (
+        "@cuda.jit(device=True)\ndef f(n):\n    return 1 if n < 1 else n * f(n -"
+        " 1)\ndef k(x):\n    x[0] = f(3)\n"
+    )
+    with pytest.raises(
+        KernelError,
+        match="The kernel calls a function that calls itself: write that as a loop",
+    ):
+        trace(made_in_a_cell(source), 1, 1, np.zeros(4))
+
+
+def test_dynamic_shared_memory_without_bytes():
+    def k(x):
+        s = cuda.shared.array(0, np.float32)
+        s[0] = 1
+
+    with pytest.raises(
+        KernelError,
+        match=r"s is dynamic shared memory .* the launch gives none: pass shared_bytes",
+    ):
+        trace(k, 1, 1, np.zeros(4))
+
+
+def test_a_grid_that_no_trace_can_hold():
+    """Refused before a list of its blocks fills the memory."""
+    with pytest.raises((KernelError, TraceTooLarge)):
+        trace(fill, (100_000, 60_000, 60_000), 1, np.zeros(4))
+
+
+def test_an_unknown_name_is_told_in_words():
+    def k(x):
+        x[0] = nowhere  # noqa: F821
+
+    with pytest.raises(
+        KernelError,
+        match=(
+            r"numba can't compile `nowhere` .* name 'nowhere' is not defined. Import or"
+            r" define it"
+        ),
+    ):
+        trace(k, 1, 1, np.zeros(4))
+
+
+def test_counts_of_what_is_not_there():
+    done = trace(fill, 1, 4, np.zeros(4))
+    for call, words in (
+        (
+            lambda: done.count("y"),
+            "There is no array 'y' in this trace. The nearest: x",
+        ),
+        (lambda: done.count(kind="read"), "There is no kind 'read'"),
+        (lambda: done.count(space="local"), "There is no space 'local'"),
+        (lambda: done.busiest("z"), "There is no array 'z'"),
+        (
+            lambda: done.request("x", number=7),
+            "Warp 0 made 1 such requests, there is no number 7",
+        ),
+        (lambda: done.request("x", warp=7), "Warp 7 made 0 such requests"),
+    ):
+        with pytest.raises(KernelError) as info:
+            call()
+        assert words in str(info.value)
+
+
+@pytest.mark.parametrize("number", [-(2**63) - 1, (1, 2**64)])
+def test_an_integer_that_no_kernel_takes(number):
+    def k(x, n):
+        x[cuda.grid(1)] = 1
+
+    with pytest.raises(KernelError, match="numbers of at most 64 bits"):
+        trace(k, 1, 32, np.zeros(32), number)

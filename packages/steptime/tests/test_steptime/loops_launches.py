@@ -1,0 +1,54 @@
+"""Loops of many small operators, whose launches take longer than their work."""
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from test_steptime.loop_parts import labels, mlp, training
+
+
+def many_small_layers(time):
+    return training(mlp(*[8] * 21, 10)), (torch.randn(4, 8), labels(4))
+
+
+def one_sample_at_a_time(time):
+    model = nn.Linear(16, 10)
+
+    def step(batch):
+        for image, label in zip(*batch, strict=True):
+            cross_entropy(model(image[None]), label[None]).backward()
+
+    return step, (torch.randn(16, 16), labels(16))
+
+
+def one_parameter_at_a_time(time):
+    layers = [nn.Linear(8, 8) for _ in range(20)]
+    model = nn.Sequential(*layers, nn.Linear(8, 10))
+    return training(model, torch.optim.Adam, foreach=False), (
+        torch.randn(4, 8),
+        labels(4),
+    )
+
+
+def clipped_with_item(time):
+    """Gradients are clipped by hand: each norm is read."""
+    model = mlp(*[8] * 14, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def step(batch):
+        optimizer.zero_grad()
+        cross_entropy(model(batch[0]), batch[1]).backward()
+        total = 0.0
+        for weight in model.parameters():
+            total += weight.grad.detach().norm(2).item() ** 2
+        for weight in model.parameters():
+            weight.grad.mul_(min(1.0, 1.0 / (total**0.5 + 1e-6)))
+        optimizer.step()
+
+    return step, (torch.randn(4, 8), labels(4))
+
+
+def one_token(time):
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
+    model = nn.Sequential(layer, nn.Flatten(), nn.Linear(16, 10))
+    return training(model), (torch.randn(1, 1, 16), labels(1))

@@ -1,0 +1,326 @@
+"""find_bottleneck: how its experiments divide a loop's time, what it says of it, and
+what it refuses.
+"""
+
+import contextlib
+import io
+import itertools
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import steptime as profiling
+from steptime import gains, machine, stopwatch, watched_steps
+from steptime.errors import BadArgument, BadMeasurement
+from steptime.limits import Limit
+from steptime.machine import no_sync
+from steptime.stack_samples import StackSamples
+from steptime.torch_calls import EachOperator
+from steptime.watched_steps import StepWatch
+from test_steptime.loop_parts import small_batch, small_step
+from test_steptime.loops_input import slow_source
+from test_steptime.loops_launches import many_small_layers
+from test_steptime.loops_occasional_work import validated_now_and_then
+from test_steptime.virtual_time import CEILINGS, LAUNCH_S
+
+pytestmark = pytest.mark.slow  # runs whole training loops
+
+
+def test_waits_for_a_core_are_told_from_a_slow_machine(monkeypatch):
+    readings = [(10**9, 10**6), (2 * 10**9, 2 * 10**6), (2 * 10**9, 10**9 + 10**6)]
+    monkeypatch.setattr(machine, "_ran_and_waited", lambda: readings.pop(0))
+    busy = machine.core_waits()
+    assert [busy(), busy()] == ["", "this process waited for a core 50% of its time"]
+
+
+def test_launches_that_become_dearer_meanwhile_are_no_work_of_the_host(time):
+    launches = []
+
+    def dearer(func, args, kwargs):
+        launches.append(func)
+        # twice as dear after 2,000 operators, and so on
+        time.wait(LAUNCH_S * len(launches) / 2_000)
+        return func(*args, **kwargs)
+
+    with EachOperator(dearer):
+        found = profiling.find_bottleneck(
+            *many_small_layers(time), budget_s=0.1, ceilings=CEILINGS
+        )
+    assert found.dominant == "launch overhead", found
+
+
+def test_what_sampling_the_stack_costs_counts_nowhere(time, monkeypatch):
+    sampling = []
+
+    @contextlib.contextmanager
+    def taken(self):
+        sampling.append(True)
+        yield
+        sampling.clear()
+
+    monkeypatch.setattr(StackSamples, "taken", taken)
+    step, batch = many_small_layers(time)
+
+    def sampled_step(batch):
+        time.wait(1.0 if sampling else 0.0)
+        step(batch)
+
+    found = profiling.find_bottleneck(
+        sampled_step, batch, budget_s=0.1, ceilings=CEILINGS
+    )
+    assert time.now_s > 1, "samples were taken"
+    assert found.dominant == "launch overhead", found
+
+
+@pytest.fixture
+def taken_by_others(monkeypatch, tmp_path):
+    """A clock of which each look is 8 s later, and of these others have had the core
+    for 6.
+    """
+    path = tmp_path / "schedstat"
+    looks = itertools.count(1)
+
+    def look():
+        n = next(looks)
+        path.write_text(f"0 {6 * n * 10**9} 0")
+        return 8.0 * n
+
+    path.write_text("0 0 0")
+    monkeypatch.setattr(stopwatch, "_CORE_WAITS", str(path))
+    monkeypatch.setattr(stopwatch, "perf_counter", look)
+
+
+def test_time_in_which_others_have_the_core_does_not_count(taken_by_others):
+    assert stopwatch.mean_s(lambda: None, no_sync) == 2.0
+    assert stopwatch.mean_s(lambda: None, lambda: None) == 8.0, (
+        "a device works on meanwhile"
+    )
+
+
+def test_ceilings_are_measured_by_the_clock_that_times_operators(taken_by_others):
+    found = profiling.measure_ceilings("cpu")
+    assert found.copy_bytes_per_s == 2 * 2**27 / 2
+    assert found.matmul_flop_per_s == {"float32": 2 * 1024**3 / 2}
+
+
+def test_the_evidence_names_each_experiment(time):
+    step, fetch = slow_source(time)
+    evidence = " ".join(
+        profiling.find_bottleneck(step, fetch, budget_s=0.5, ceilings=CEILINGS).evidence
+    )
+    for words in (
+        "a batch is waited for",
+        "Input alone",
+        "Batch doubled",
+        "By the ceilings",
+        "a tiny training step",
+    ):
+        assert words in evidence
+
+
+def test_a_step_that_refuses_twice_the_batch_is_judged_without(time):
+    step, batch = many_small_layers(time)
+
+    def strict(batch):
+        if len(batch[0]) > 4:
+            raise RuntimeError("out of memory")
+        step(batch)
+
+    found = profiling.diagnose(strict, batch, budget_s=0.1, ceilings=CEILINGS)
+    assert found.dominant == "launch overhead"
+    assert "it was refused (RuntimeError: out of memory)" in str(found)
+    assert not any("twice the batch" in gain.change for gain in found.gains)
+    # the batch was in memory
+    assert found.shares["input"] == 0
+    assert "a batch is waited for" not in str(found)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [None, 7, torch.ones(()), SimpleNamespace(x=torch.ones(4, 8))],
+    ids=["none", "number", "scalar", "object"],
+)
+def test_a_batch_without_rows_that_are_seen_is_not_doubled(batch):
+    with pytest.raises(TypeError, match="no tensor with rows was found in it"):
+        gains.doubled_batch(batch)
+
+
+def test_a_change_that_takes_away_what_the_step_relies_on_is_left_out(time):
+    train = small_step()
+
+    def packed(batch):
+        time.work(0.02)
+        buffer = io.BytesIO()
+        torch.save(batch, buffer)
+        # EOFError where torch.save writes nothing
+        train(torch.load(io.BytesIO(buffer.getvalue())))
+
+    found = profiling.diagnose(packed, small_batch(), budget_s=0.5, ceilings=CEILINGS)
+    assert found.dominant == "other host work"
+    assert found.gains == ()
+
+
+def test_steps_that_differ_are_told_from_usual_ones(time):
+    found = profiling.find_bottleneck(
+        *validated_now_and_then(time), budget_s=8, ceilings=CEILINGS
+    )
+    assert "The steps differ, with" in str(found)
+    assert found.dominant == "occasional work"
+
+
+class Bursts:
+    """A loader whose four workers deliver side by side: four batches at once, then none
+    for 0.4 s.
+    """
+
+    num_workers = 4
+    prefetch_factor = 2
+
+    def __init__(self, time, taken=0):
+        self.time = time
+        self.taken = taken
+
+    def __iter__(self):
+        for _ in range(10**6):
+            self.time.wait(0.0 if self.taken % 4 else 0.4)
+            self.taken += 1
+            yield small_batch()
+
+
+@pytest.mark.parametrize("taken", range(4))
+def test_batches_that_come_in_bursts_count_by_their_mean(time, taken):
+    found = profiling.find_bottleneck(
+        small_step(), Bursts(time, taken), budget_s=8, ceilings=CEILINGS
+    )
+    assert found.input_s == pytest.approx(0.1, rel=0.01)
+    assert found.loop_s == pytest.approx(0.1, rel=0.05)
+
+
+@pytest.mark.parametrize(("step_s", "fetch_s"), [(2.0, 0.5), (0.0, 1.5)])
+def test_slow_loops_are_judged_within_20_s(time, step_s, fetch_s):
+    train = small_step()
+    batch = small_batch()
+
+    def step(batch):
+        time.wait(step_s)
+        train(batch)
+
+    def fetch():
+        time.wait(fetch_s)
+        return batch
+
+    found = profiling.find_bottleneck(step, fetch, ceilings=CEILINGS)
+    assert found.dominant == ("input" if fetch_s > step_s else "other host work")
+    assert time.now_s < 20
+
+
+def test_a_step_without_operators_is_refused():
+    with pytest.raises(BadMeasurement, match="called no operator of torch"):
+        profiling.find_bottleneck(
+            lambda batch: None, (torch.ones(4),), budget_s=0.1, ceilings=CEILINGS
+        )
+
+
+@pytest.mark.parametrize(
+    ("step", "options", "words"),
+    [
+        ("step", {}, "Expected step to be a function of 1 argument"),
+        (
+            torch.nn.Linear(4, 4),
+            {},
+            "a function that trains on a batch, got Linear.*In it, call the model",
+        ),
+        (print, {"budget_s": 0}, "budget_s to be a finite number above 0"),
+        (print, {"batches": 3}, "Expected batches to be an iterable"),
+    ],
+)
+def test_bad_input_says_what_to_do(step, options, words):
+    with pytest.raises(BadArgument, match=words):
+        profiling.find_bottleneck(step, **{"batches": (torch.ones(4),), **options})
+
+
+def test_no_gain_goes_beyond_what_a_loader_behind_the_step_delivers():
+    shares = {"input": 0.0, "arithmetic": 0.9, "launch overhead": 0.1}
+    behind = Limit(shares, (), loop_s=0.125, input_s=0.113)
+    assert behind.bound("arithmetic") == pytest.approx(125 / 113)
+    assert behind.words("launch overhead") == "about 1.11x"
+    assert behind.words("arithmetic") == "-", "operations that are needed are no gain"
+    assert Limit(shares, (), loop_s=0.125, input_s=0.2).bound("arithmetic") == 1
+
+
+def test_only_measured_time_gives_a_bound():
+    found = Limit(
+        {"launch overhead": 0.6, "unknown": 0.2, "other host work": 0.2}, (), 1.0
+    )
+    assert [found.words(name).split()[0] for name in found.shares] == [
+        "about",
+        "about",
+        "at",
+    ]
+
+
+def test_a_limits_vanishing_is_bounded_by_amdahls_law():
+    shares = {
+        "input": 0.75,
+        "arithmetic": 0.25,
+        "launch overhead": 0.0,
+        "memory bandwidth": 0.0,
+        "communication": 0.0,
+    }
+    found = Limit(shares, (), 1.0)
+    assert found.dominant == "input"
+    assert found.bound("input") == pytest.approx(4)
+    assert found.bound("arithmetic") == pytest.approx(4 / 3)
+    assert (
+        Limit({**shares, "input": 1.0, "arithmetic": 0.0}, (), 1.0).bound("input")
+        == math.inf
+    )
+    assert Limit({**shares, "input": 0.5, "arithmetic": 0.5}, (), 1.0).dominant is None
+
+
+def test_a_loop_beyond_the_ceiling_is_told_that_the_ceiling_is_too_low():
+    shares = {"memory bandwidth": 0.9, "input": 0.1}
+    assert "at 112% of this machine's ceiling (a ceiling that was" in str(
+        Limit(shares, (), 1.0, of_ceiling=1.12)
+    )
+    assert "too low" not in str(Limit(shares, (), 1.0, of_ceiling=0.9))
+
+
+def test_a_turn_in_which_no_thread_left_a_core_does_not_ask_how_long_it_waited(
+    monkeypatch,
+):
+    """Each system call costs a step of 1 ms a hundredth of its time."""
+    switches = iter([5, 5, 5, 6, 6])
+    asked = []
+    monkeypatch.setattr(stopwatch, "faults_and_switches", lambda: (0, next(switches)))
+    watch = StepWatch("cpu")
+    monkeypatch.setattr(watch._clock, "waited_s", lambda: asked.append(1) or 0.0)
+    for _ in range(4):
+        watch.begin()
+    watch.end()
+    assert len(asked) == 2
+    assert len(watch.turns) == 4
+
+
+def test_a_wait_for_a_core_is_taken_from_both_parts_of_its_turn(monkeypatch):
+    """A turn of 3 s, in which it waits 1 s for its batch, then one of 4 s, in which it
+    has no core for 1 s.
+    """
+    seconds = iter([0, 0, 1, 3, 3, 4, 7])
+    waits = iter([0.0, 0.0, 1.0])
+    switches = itertools.count()
+    monkeypatch.setattr(watched_steps, "perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr(stopwatch, "faults_and_switches", lambda: (0, next(switches)))
+    watch = StepWatch("cpu")
+    monkeypatch.setattr(watch._clock, "waited_s", lambda: next(waits))
+    for _ in range(2):
+        watch.begin()
+        watch.mark("input_s")
+        watch.mark("step_s")
+    watch.end()
+    assert [(turn.input_s, turn.step_s) for turn in watch.turns] == [
+        (1.0, 2.0),
+        (0.75, 2.25),
+    ]

@@ -1,0 +1,296 @@
+"""Loops that are watched as a script runs them; and what experiments put back."""
+
+import copy
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.functional import cross_entropy
+from torch.optim import optimizer
+from torch.utils.data import DataLoader
+
+import steptime
+from steptime import own_loop
+from steptime.errors import BadMeasurement
+from steptime.parts import OCCASIONAL
+from steptime.stack_samples import Lines
+from steptime.unchanged import unchanged
+from steptime.watched_steps import Step, seen
+from test_steptime.loop_parts import labels, small_batch, small_step
+from test_steptime.loops_input import Decoded
+from test_steptime.virtual_time import CEILINGS
+
+pytestmark = pytest.mark.slow
+TURNS = 11  # besides those that are watched: at the start, and to time operators
+
+
+def network():
+    return nn.Sequential(
+        nn.Linear(64, 32),
+        nn.BatchNorm1d(32),
+        nn.ReLU(),
+        nn.Dropout(0.1),
+        nn.Linear(32, 10),
+    )
+
+
+class Trainer:
+    """As Hugging Face's: it has the loop, and the caller calls train()."""
+
+    def __init__(self, model, dataset, max_steps):
+        self.model = model
+        self.dataset = dataset
+        self.max_steps = max_steps
+        self.optimizer = torch.optim.AdamW(model.parameters())
+        self.global_step = 0
+
+    def train(self):
+        while self.global_step < self.max_steps:
+            for inputs, wanted in DataLoader(self.dataset, batch_size=16, shuffle=True):
+                cross_entropy(self.model(inputs), wanted).backward()
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+                self.global_step += 1
+
+
+def test_a_loader_is_watched_over_epochs_in_place_of_the_scripts_own(time):
+    pages = []
+    loader = DataLoader(Decoded(time), batch_size=16)
+    watched = steptime.watch(
+        loader, steps=8, ceilings=CEILINGS, device="cpu", say=pages.append
+    )
+    assert len(watched) == len(loader)
+    assert watched.batch_size == 16
+    train = small_step()
+    for _epoch in range(6):
+        for batch in watched:
+            train(batch)
+    assert pages[0].dominant == "input"
+    assert pages[0].line.startswith("__getitem__")
+    assert watched.limit is pages[0]
+
+
+def test_a_whole_training_is_left_when_it_has_been_seen_and_is_as_before(time):
+    trainer = Trainer(network(), Decoded(time), max_steps=10**6)
+    before = copy.deepcopy(trainer.model.state_dict())
+    found = steptime.diagnose(trainer.train, steps=6, ceilings=CEILINGS, device="cpu")
+    assert found.dominant == "input"
+    assert found.line.startswith("__getitem__")
+    assert trainer.global_step == 0
+    assert not trainer.optimizer.state
+    for name, value in trainer.model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_a_loop_that_is_too_short_says_how_many_steps_it_takes():
+    watched = steptime.watch(
+        [(torch.randn(4, 64), labels(4))] * 5, steps=8, ceilings=CEILINGS, say=print
+    )
+    for _ in watched:
+        pass
+    with pytest.raises(
+        BadMeasurement, match=f"ended after 5 steps, and {8 + TURNS} are looked at"
+    ):
+        watched.limit  # noqa: B018
+
+
+def test_two_watches_that_other_code_calls_end_at_the_same_step(time):
+    pages = []
+    train = small_step()
+    options = {"steps": 4, "ceilings": CEILINGS, "device": "cpu", "say": pages.append}
+    loader = [small_batch()] * 20
+
+    def another():
+        return steptime.watch(loader, **options)
+
+    for _pair in zip(steptime.watch(loader, **options), another(), strict=True):
+        train(loader[0])
+    assert len(pages) == 2
+    assert not optimizer._global_optimizer_post_hooks
+
+
+def test_a_loop_that_calls_watch_in_each_epoch_is_watched_once_and_another_model_anew(
+    time,
+):
+    pages = []
+    hooks = []
+
+    def fit(train, epochs):
+        for _epoch in range(epochs):
+            loader = DataLoader(Decoded(time), batch_size=16)
+            batches = steptime.watch(
+                loader, steps=8, ceilings=CEILINGS, device="cpu", say=pages.append
+            )
+            for batch in batches:
+                train(batch)
+                hooks.append(len(optimizer._global_optimizer_post_hooks))
+        return batches
+
+    for already in (0, 1):  # the second model is another loop of the same code
+        del hooks[:]
+        last = fit(small_step(), epochs=12)
+        assert [page.dominant for page in pages[already:]] == ["input"]
+        assert last.limit is pages[already]
+        assert max(hooks) == 1
+        assert hooks[-1] == 0, "the last epochs weren't watched"
+
+
+def test_without_an_optimizer_each_batch_is_a_turn(time):
+    pages = []
+    model = network().eval()
+    loader = DataLoader(Decoded(time, 1e-3), batch_size=2)
+    for images, _labels in steptime.watch(
+        loader, steps=8, ceilings=CEILINGS, say=pages.append
+    ):
+        model(images)
+    assert pages[0].dominant == "input"
+
+
+class Kept(Decoded):
+    """Images that take a moment only the first time."""
+
+    def __init__(self, time):
+        super().__init__(time)
+        self.kept = set()
+
+    def __getitem__(self, i):
+        if i in self.kept:
+            return torch.ones(64), 0
+        self.kept.add(i)
+        return super().__getitem__(i)
+
+
+@pytest.mark.parametrize(("data", "batch_s"), [(Decoded, 0.016), (Kept, 0.0)])
+def test_a_batch_is_loaded_again_with_the_random_numbers_left_as_they_are(
+    time, data, batch_s
+):
+    generator = torch.Generator().manual_seed(3)
+    loader = DataLoader(data(time), batch_size=8, shuffle=True, generator=generator)
+    before = [generator.get_state(), torch.get_rng_state()]
+    assert own_loop.again_s(loader) == pytest.approx(batch_s, abs=1e-3)
+    assert all(
+        torch.equal(*pair)
+        for pair in zip(
+            before, [generator.get_state(), torch.get_rng_state()], strict=True
+        )
+    )
+
+
+def test_what_workers_and_streams_load_is_not_loaded_again(time):
+    assert own_loop.again_s(DataLoader(Decoded(time), num_workers=1)) is None
+    assert own_loop.again_s([1, 2]) is None
+
+
+class Loader:
+    """Batches from a place in a file, as in nanoGPT's tutorials."""
+
+    def __init__(self):
+        self.position = 0
+        self.order = [3, 1, 2]
+
+    def next_batch(self):
+        self.position += 1
+        self.order.reverse()
+        return torch.randn(16, 64), labels(16)
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["new", "trained before"])
+def test_what_experiments_change_is_put_back(warm):
+    model = network()
+    losses = []
+    loader = Loader()
+    counts = {"steps": 0}
+    mean = [torch.zeros(10)]
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer)
+    n = 0
+
+    def step(batch):
+        nonlocal n
+        optimizer.zero_grad()
+        out = model(batch[0] * random.random() * float(np.random.rand()))
+        loss = cross_entropy(out, batch[1])
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        losses.append(loss.item())
+        mean[0].add_(out.detach().mean(0))
+        n += 1
+        counts["steps"] += 1
+
+    for _ in range(3 * warm):
+        step(loader.next_batch())
+
+    def everything():
+        return copy.deepcopy(
+            {
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "scheduler": scheduler.state_dict(),
+                "gradients": [p.grad for p in model.parameters()],
+                "losses": losses,
+                "mean": mean,
+                "n": n,
+                "counts": counts,
+                "loader": vars(loader),
+                "torch": torch.get_rng_state(),
+                "python": random.getstate(),
+                "numpy": np.random.get_state()[1],
+                "mode": model.training,
+            }
+        )
+
+    before = everything()
+    gradients = [p.grad for p in model.parameters()]
+    steptime.diagnose(step, loader.next_batch, budget_s=0.3, ceilings=CEILINGS)
+    torch.testing.assert_close(everything(), before, rtol=0, atol=0, equal_nan=True)
+    assert all(
+        p.grad is grad for p, grad in zip(model.parameters(), gradients, strict=True)
+    )
+    step(loader.next_batch())
+    assert everything()["n"] == before["n"] + 1
+
+
+def test_tensors_that_torch_compile_traces_with_are_passed_over():
+    with FakeTensorMode():
+        fake = torch.nn.Parameter(torch.zeros(4))  # alive, as after a compilation
+    weight = torch.zeros(4, requires_grad=True)
+    with unchanged(lambda: (fake, weight)):
+        weight.data.fill_(1.0)
+    assert torch.equal(weight, torch.zeros(4))
+
+
+def test_occasional_work_shorter_than_the_time_between_samples_counts_whole():
+    usual = Lines({("train", "a.py", 1): 1e-3})
+    longer = ("log", "a.py", 2)
+    turns = [Step(step_s=1e-3, lines=usual.copy()) for _ in range(60)]
+    # a sample falls into every second one
+    for n, i in enumerate([4, 9, 19, 22, 31, 38, 44, 47, 58]):
+        turns[i] = Step(step_s=8e-3, lines=Lines({longer: 0.02} if n % 2 else {}))
+    found = seen(turns, Lines())
+    assert found.seconds_of[OCCASIONAL] == pytest.approx(9 * 7e-3 / 60)
+    assert found.where[OCCASIONAL] == "log (a.py, line 2)"
+
+
+def test_loops_of_the_last_places_in_the_code_alone_are_kept():
+    for line in range(2 * own_loop._PLACES):
+        code = compile(
+            "\n" * line + "watched = steptime.watch([1], say=print)", "a script", "exec"
+        )
+        exec(code, {"steptime": steptime})
+    assert len(own_loop._LOOPS) == own_loop._PLACES
+
+
+def test_the_time_of_a_batch_loaded_again_includes_that_of_picking_its_rows(time):
+    class Grouped:
+        def __iter__(self):
+            for first in range(0, 64, 8):
+                time.work(0.03)
+                yield [*range(first, first + 8)]
+
+    assert own_loop.again_s(
+        DataLoader(Kept(time), batch_sampler=Grouped())
+    ) == pytest.approx(0.03, abs=1e-3)

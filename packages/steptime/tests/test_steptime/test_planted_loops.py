@@ -1,0 +1,128 @@
+"""The limit and the cause of each planted loop are named; where nothing dominates, that
+is said.
+"""
+
+import collections
+import json
+
+import pytest
+import torch
+
+import steptime
+from test_steptime import loops_communication
+from test_steptime.planted_loops import (
+    BALANCED,
+    CEILINGS,
+    RANKED,
+    SCRIPTS,
+    STEPS,
+    WATCHED,
+    mixture,
+)
+
+pytestmark = pytest.mark.slow  # runs whole training loops
+# A few steps of many operators show them.
+OPERATORS = "launch overhead", "memory bandwidth", "arithmetic", "too many threads"
+
+
+def some_of(loops, n):
+    """Parameters of which every run has n of each limit, and a nightly run all."""
+    params = []
+    of_limit = collections.Counter()
+    for loop in loops:
+        marks = [pytest.mark.nightly] if of_limit[loop.limit] >= n else []
+        params.append(pytest.param(loop, id=loop.name, marks=marks))
+        of_limit[loop.limit] += 1
+    return params
+
+
+def check(found, loop):
+    if loop.doubtful and found.doubt:
+        return
+    assert found.dominant == loop.limit, found
+    assert found.line.startswith(loop.cause), found
+    assert sum(found.shares.values()) == pytest.approx(1)
+    if loop.limit is None:
+        assert "Nothing dominates" in str(found)
+    elif loop.limit == "unknown":
+        assert str(found).startswith("What limits this loop is unknown.")
+    else:
+        assert str(found).startswith(f"{loop.limit.capitalize()} limits this loop")
+    if loop.cause:
+        assert f"Most of it: {found.line}." in str(found)
+
+
+@pytest.mark.parametrize("loop", some_of(STEPS, 2))
+def test_a_step_is_named_with_its_limit_and_its_cause(time, loop):
+    budget_s = 0.1 if loop.limit in OPERATORS else 8
+    step, batches = loop.build(time)
+    found = steptime.find_bottleneck(
+        step, batches, budget_s=budget_s, ceilings=CEILINGS, device="cpu"
+    )
+    check(found, loop)
+
+
+@pytest.mark.parametrize("loop", some_of(SCRIPTS, 1))
+def test_a_whole_training_is_named(time, loop):
+    found = steptime.diagnose(
+        lambda: loop.build(time), steps=80, ceilings=CEILINGS, device="cpu"
+    )
+    check(found, loop)
+
+
+@pytest.mark.parametrize("loop", some_of(WATCHED, 1))
+def test_a_script_that_watches_its_loader_is_named(time, loop):
+    pages = []
+
+    def watch(batches):
+        return steptime.watch(
+            batches, steps=80, ceilings=CEILINGS, device="cpu", say=pages.append
+        )
+
+    loop.build(time, watch)
+    (page,) = pages  # also where the script calls watch twice
+    check(page, loop)
+
+
+@pytest.mark.parametrize("kinds", BALANCED, ids=", ".join)
+def test_in_a_balanced_loop_nothing_dominates(time, kinds):
+    found = steptime.find_bottleneck(
+        *mixture(time, *kinds), budget_s=0.5, ceilings=CEILINGS
+    )
+    assert found.dominant is None, found
+    assert "Nothing dominates" in str(found)
+    for limit in kinds:
+        assert found.shares[limit] == pytest.approx(1 / len(kinds), abs=0.03)
+
+
+def spawned(folder, worker, loop):
+    """What each of two ranks says of a loop."""
+    arguments = str(folder / "meeting"), str(folder / "limit"), loop
+    torch.multiprocessing.spawn(worker, arguments, nprocs=2)
+    return [json.loads((folder / f"limit-{rank}").read_text()) for rank in range(2)]
+
+
+@pytest.mark.complete
+@pytest.mark.parametrize(
+    ("wanted", "build"),
+    [pytest.param(*ranks, id=ranks[1].__name__) for ranks in RANKED],
+)
+def test_a_rank_that_waits_for_another_is_told_from_the_one_that_is_slow(
+    tmp_path, wanted, build
+):
+    pages = spawned(tmp_path, loops_communication.rank_in_virtual_time, build)
+    for page, (limit, cause) in zip(pages, wanted, strict=True):
+        assert page["doubt"] or (page["dominant"] == limit and cause in page["line"]), (
+            page["text"]
+        )
+
+
+@pytest.mark.complete
+@pytest.mark.parametrize("name", loops_communication.EXCHANGES)
+def test_planted_communication_is_named(home, name):
+    for page in spawned(home, loops_communication.exchange_in_virtual_time, name):
+        assert page["dominant"] == "communication", page["text"]
+        assert "exposed communication takes" in page["text"]
+    # Ranks write at the same time, and each has a file of its own.
+    traces = sorted(path.name for path in (home / "traces").glob("step*"))
+    assert traces == ["step-rank0.json", "step-rank1.json"]
