@@ -101,10 +101,11 @@ def requirements(number: str) -> str:
         "project"
     ]
     extra = project["optional-dependencies"]
-    more = [*extra["cpu"], *(extra["appendix"] if number >= "20" else ())]
-    return "".join(
-        f"{line}\n" for line in [*project["dependencies"], "ipykernel>=6.17", *more]
-    )
+    more = [line for line in extra["lab"] if not line.startswith("jupyterlab")]
+    more += extra["cpu"]
+    if number >= "20":
+        more += extra["appendix"]
+    return "".join(f"{line}\n" for line in [*project["dependencies"], *more])
 
 
 def _generate(work: Path, target: Path) -> None:

@@ -1,8 +1,9 @@
 """An environment with a wheel and what its metadata asks for, and nothing else; made
 without a network.
 
-The wheel is built as pip builds it, and the packages that it needs are linked from the
-environment that runs the tests.
+The wheel, and those of projects of packages/ that it needs, are built as pip builds
+them; the other packages that it needs are linked from the environment that runs the
+tests.
 """
 
 import shutil
@@ -15,14 +16,14 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from labkit.core.paths import PROJECTS
+from labkit.core.paths import INSTRUMENTS, PROJECTS
 
 
 def build(name, folder):
     """The wheel of the project in the folder `name`, built from a copy, since
     setuptools leaves files behind.
     """
-    source = folder / "source"
+    source = folder / "source" / name
     shutil.copytree(
         PROJECTS / name,
         source,
@@ -62,11 +63,19 @@ def all_required(asking):
     needed = {}
     waiting = required(asking)
     while waiting:
-        one = metadata.distribution(waiting.pop())
-        if one.name not in needed:
-            needed[one.name] = one
-            waiting += required(one)
+        name = waiting.pop()
+        if name in INSTRUMENTS:  # it has a wheel of its own
+            continue
+        distribution = metadata.distribution(name)
+        if distribution.name not in needed:
+            needed[distribution.name] = distribution
+            waiting += required(distribution)
     return needed
+
+
+def _unpack(wheel, packages):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
 
 
 def environment(wheel, folder):
@@ -75,11 +84,13 @@ def environment(wheel, folder):
     """
     venv.create(folder, symlinks=True, with_pip=False)
     (packages,) = folder.glob("lib/python*/site-packages")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(packages)
-    (own,) = metadata.distributions(path=[str(packages)])
-    for one in all_required(own).values():
-        for top in {file.parts[0] for file in one.files or []} - {"..", "__pycache__"}:
+    _unpack(wheel, packages)
+    (asking,) = metadata.distributions(path=[str(packages)])
+    for name in set(required(asking)) & set(INSTRUMENTS):
+        _unpack(build(name, wheel.parent), packages)
+    for needed in all_required(asking).values():
+        parts = {file.parts[0] for file in needed.files or []}
+        for top in parts - {"..", "__pycache__"}:
             if not (packages / top).exists():
-                (packages / top).symlink_to(Path(str(one.locate_file(top))))
+                (packages / top).symlink_to(Path(str(needed.locate_file(top))))
     return folder / "bin" / "python"

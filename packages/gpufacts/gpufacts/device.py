@@ -75,7 +75,7 @@ class Device:
     tensor_flop_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Peaks of tensor cores, matrix cores or an MXU; those of int8 are operations."""
     assumed: str = field(default="", compare=False)
-    """Why this row stands for a name that fits several; empty where it fits one."""
+    """What a short name was taken as; empty for a whole one."""
 
     def __post_init__(self) -> None:
         amounts = {name: getattr(self, name) for name in _AMOUNTS}

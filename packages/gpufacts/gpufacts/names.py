@@ -128,10 +128,10 @@ def _rank(device: Device) -> tuple[bool, float]:
 
 def _assumption(name: str, usual: Device, builds: list[Device]) -> str:
     others = [row.name for row in builds if row.name != usual.name]
-    if not others:
-        return ""
-    also = ", ".join(dict.fromkeys(others))
-    return f"{name!r:.60} is taken as {usual.name}; there are also {also}."
+    sentence = f"{name!r:.60} is taken as {usual.name}"
+    if others:
+        sentence += f"; there are also {', '.join(dict.fromkeys(others))}"
+    return f"{sentence}."
 
 
 def _refusal(name: str) -> str:

@@ -177,8 +177,17 @@ def test_each_name_of_a_driver_has_a_row_or_a_reason():
 def test_an_unknown_name_gets_the_nearest():
     with pytest.raises(ValueError, match="Nearest names: GeForce RTX 4080"):
         gpufacts.find("GeForce RTX 4080 Ti")
-    with pytest.raises(TypeError, match="Expected name to be text, got int"):
+    with pytest.raises(TypeError, match="the name of a device or a Device, got int"):
         gpufacts.find(4090)
+
+
+def test_a_device_of_your_own_is_itself_and_has_no_negative_facts():
+    mine = gpufacts.Device(name="mine", source="measured", sms=4)
+    assert gpufacts.find(mine) is mine
+    with pytest.raises(ValueError, match="Expected sms to be a finite number"):
+        gpufacts.Device(name="mine", source="measured", sms=-4)
+    with pytest.raises(ValueError, match="Expected float32 to be a finite number"):
+        gpufacts.Device(name="mine", source="", vector_flop_per_s={"float32": "fast"})
 
 
 def test_a_peak_that_no_source_gives_is_none_and_an_unknown_format_is_refused():
@@ -203,7 +212,7 @@ def test_a_damaged_table_is_refused(text, tmp_path, monkeypatch):
 def run(*words):
     command = [sys.executable, "-m", "gpufacts", *words]
     return subprocess.run(
-        command, cwd=HERE.parent, capture_output=True, text=True, check=False
+        command, cwd=HERE.parents[1], capture_output=True, text=True, check=False
     )
 
 
@@ -219,10 +228,10 @@ def test_the_command_prints_a_row_the_table_or_a_refusal():
 
 
 def test_the_readme_s_example_runs():
-    text = (HERE.parent / "README.md").read_text(encoding="utf-8")
+    text = (HERE.parents[1] / "README.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"(?ms)^```python\n(.*?)^```$", text)
     command = [sys.executable, "-c", example]
     done = subprocess.run(
-        command, cwd=HERE.parent, capture_output=True, text=True, check=True
+        command, cwd=HERE.parents[1], capture_output=True, text=True, check=True
     )
     assert re.fullmatch(r"A100 SXM4 80GB: 15\d FLOP .*\nMFU 56%\n", done.stdout)
