@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from book import recorded, reference
-from book.glossary import GLOSSARY, glossary
 from exercises.nb16 import course
 from labkit.core.paths import INSTRUMENTS, ROOT
 from labkit.lesson import exercise_files, notebook_files
+from scripts.glossary import GLOSSARY, glossary
 from scripts.notebooks import address
 
 INDEX = Path(__file__).with_name("index.md")

@@ -11,8 +11,8 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from book.glossary import Word, glossary, of_page
 from labkit.lesson import notebook_files
+from scripts.glossary import Word, glossary, of_page
 
 _NOTEBOOK = re.compile(r"\b[Nn]otebooks? (\d\d)\b")
 _SILENT = (

@@ -14,11 +14,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-from book.glossary import Word, of_page
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA
 from labkit.lesson import notebook_files
+from scripts.glossary import Word, of_page
 
 FIRST = "00"
 GOALS = {  # of each track

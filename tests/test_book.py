@@ -21,7 +21,6 @@ pytestmark = needs("docutils", "sphinx")
 with contextlib.suppress(ImportError):
     from book import (
         docstrings,
-        glossary,
         pages,
         printing,
         recorded,
@@ -29,6 +28,7 @@ with contextlib.suppress(ImportError):
         run,
         site,
     )
+    from scripts import glossary
 
 
 def test_a_docstring_is_read_as_sentences_with_code():

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from book.glossary import glossary
+from scripts.glossary import glossary
 from labkit.core.paths import DATA, ROOT
 from labkit.lesson import outline
 from scripts import prerequisites

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from labkit.core.errors import LabError
-from labkit.core.paths import ROOT
+from labkit.core.paths import IMPORT_FOLDERS, ROOT
 from labkit.lesson import exercise_files
 from teaching import handout
 from tests.test_teaching.test_assignments import told_only_by_solutions
@@ -36,17 +36,18 @@ def copy(tmp_path_factory):
 
 
 def run(copy, *command):
-    """Run Python in the copy, with its labkit instead of this one; what it prints."""
-    found = {
+    """Run Python in the copy, with its packages in place of these; what it prints."""
+    folders = [copy / folder.relative_to(ROOT) for folder in IMPORT_FOLDERS]
+    environment = {
         **os.environ,
-        "PYTHONPATH": str(copy),
+        "PYTHONPATH": os.pathsep.join(map(str, folders)),
         "PYTHONDONTWRITEBYTECODE": "1",
         "LABKIT_PROFILE": "smoke",
     }
     done = subprocess.run(
         [sys.executable, *command],
         cwd=copy,
-        env=found,
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
