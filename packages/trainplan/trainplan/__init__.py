@@ -10,7 +10,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainplan import cluster as cluster, costs as costs, schedule as schedule
+    from trainplan import (
+        cluster as cluster,
+        costs as costs,
+        figures as figures,
+        schedule as schedule,
+    )
     from trainplan.cluster.hardware import Cluster as Cluster
     from trainplan.cluster.layout import Layout as Layout
     from trainplan.cluster.search import best_layout as best_layout
@@ -25,7 +30,7 @@ _HOME_OF = {
     "model": "costs.transformers",
     "step": "cluster.step_prediction",
 }
-_PARTS = ("cluster", "costs", "schedule")
+_PARTS = ("cluster", "costs", "figures", "schedule")
 __all__ = sorted([*_HOME_OF, *_PARTS])  # from the tables above
 
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trainplan.command import Plan, asked
-from trainplan.errors import PlanError
 from trainplan.figures import save_steps
 
 
@@ -28,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _show(plan)
         if plan.picture is not None:
             save_steps(plan.steps, plan.picture)
-    except PlanError as error:
+    except (ValueError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 2
     return 0 if plan.steps[0].fits else 2

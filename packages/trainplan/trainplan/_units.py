@@ -73,8 +73,6 @@ def format_si(value: float, unit: str) -> str:
     other words get no prefix.
     """
     if unit[0].islower():
-        if float(value).is_integer() and abs(value) < 1e3:
-            return f"{int(value)} {unit}"
         return f"{significant(value)} {unit}"
     for size, prefix in _SI:
         if abs(value) >= size:

@@ -1,20 +1,19 @@
-"""The door of public functions: their annotations say what they take, and `checked`
-judges and converts by them.
+"""The door of public functions: `checked` judges what they are called with, by their
+annotations.
 
-Numbers of Python, NumPy and torch become int or float, lists and arrays become tuples.
-All else is refused with a sentence: a bool or NaN for a number, what is out of bounds,
-a name that isn't one of the choices.
+NumPy's numbers become Python's, whose integers don't overflow; lists of numbers become
+tuples, and dtypes their names.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import inspect
-import itertools
+import math
+import numbers
+import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import (
     Annotated,
     Any,
@@ -25,265 +24,178 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
-    overload,
 )
 
-from trainplan.errors import BadArgument, PlanError, brief_repr, nearest
+from trainplan._text import brief_repr, nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
-_MOST_ITEMS = 1_000_000
-# beyond this no quantity here has a meaning, and a product of a few of them would leave
-# the floats
-_MOST = 1e30
+_MOST = sys.float_info.max  # infinity and NaN are not below
 
 
-class Refused(Exception):
-    """A value that isn't what was expected: words for the message, and `where` in the
-    parameter it is, "[2]".
-    """
-
-    def __init__(
-        self, words: str, value: object, advice: str = "", where: str = ""
-    ) -> None:
-        self.words = words
-        self.value = value
-        self.advice = advice
-        self.where = where
-
-
-class Number(NamedTuple):
+class Bounds(NamedTuple):
     """Bounds of a number; `advice` ends the message."""
 
     least: float = -_MOST
     most: float = _MOST
-    above: float | None = None
+    above: float = -math.inf
     advice: str = ""
 
 
-_DTYPE = "a dtype such as 'bfloat16'"
-ANYTHING = "anything"  # the mark of a parameter that the function judges itself
-Count = Annotated[int, Number(least=1)]
-Size = Annotated[int, Number(least=0)]
-Positive = Annotated[float, Number(least=1 / _MOST, above=0)]
-NonNegative = Annotated[float, Number(least=0)]
-Share = Annotated[float, Number(0, 1, advice="It is a share: write 0.97 for 97 %.")]
-# a name, or torch's or NumPy's dtype; the function gets the name
-Dtype = Annotated[str, _DTYPE]
+ANYTHING = "anything"  # the mark of what the function judges itself
+DTYPE = "a dtype such as 'bfloat16'"
+Count = Annotated[int, Bounds(least=1)]
+Size = Annotated[int, Bounds(least=0)]
+Positive = Annotated[float, Bounds(above=0)]
+NonNegative = Annotated[float, Bounds(least=0)]
+Share = Annotated[float, Bounds(0, 1, advice="It is a share: write 0.97 for 97 %.")]
+# a name, or a dtype of torch or NumPy, of which the function gets the name
+Dtype = Annotated[str, DTYPE]
+_REFUSED = object()
 _WORDS = {str: "text", bool: "True or False", types.NoneType: "None"}
 
 
-@overload
-def checked(fn: F) -> F: ...
-@overload
-def checked(*, error: type[PlanError]) -> Callable[[F], F]: ...
-def checked(fn: Any = None, *, error: type[PlanError] = BadArgument) -> Any:
-    """Judge and convert what a function, or the constructor of a class, is called with,
-    by its annotations.
+class _Kind(NamedTuple):
+    """One of the things that a parameter takes: instances of `classes`.
 
-    Raises `error` with the parameter, what it takes and what came. Defaults are not
-    judged. What an annotation can't say, such as that one size divides another, is left
-    to the function.
+    `take` returns what the function gets in place of one, or _REFUSED; None is for the
+    instance itself.
     """
-    if fn is None:
-        return functools.partial(checked, error=error)
+
+    classes: tuple[type, ...]
+    words: str
+    advice: str = ""
+    take: Callable[[str, Any], Any] | None = None
+    takes_bool: bool = False
+    texts: tuple[str, ...] = ()  # the choices, of which the nearest is named
+
+
+def checked(fn: F) -> F:
+    """Judge what a function, or the constructor of a class, is called with, by its
+    annotations.
+
+    Raises TypeError or ValueError with the parameter, what it takes and what came.
+    Defaults are not judged. What an annotation can't say, such as that one size divides
+    another, is left to the function.
+    """
     if isinstance(fn, type):
-        setattr(fn, "__init__", checked(error=error)(vars(fn)["__init__"]))  # noqa: B010
+        setattr(fn, "__init__", checked(vars(fn)["__init__"]))  # noqa: B010
         return fn
     names = list(inspect.signature(fn).parameters)
-    # some name what is defined further down
-    hints = functools.cache(lambda: get_type_hints(fn, include_extras=True))
 
-    def judged(name: str, value: Any) -> Any:
-        try:
-            return judge(value, hints().get(name, Any))
-        except Refused as refused:
-            words = (
-                f"Expected {name}{refused.where} to be {refused.words}, got"
-                f" {brief_repr(refused.value)}."
-            )
-            raise error(f"{words} {refused.advice}".rstrip()) from None
+    @functools.cache  # by the first call: some hints name what is defined further down
+    def kinds_by_name() -> dict[str, tuple[_Kind, ...]]:
+        hints = get_type_hints(fn, include_extras=True)
+        return {name: _kinds(hints.get(name, Any)) for name in names}
 
     @functools.wraps(fn)
     def door(*args: Any, **kwargs: Any) -> Any:
-        taken = itertools.starmap(judged, zip(names, args, strict=False))
-        return fn(
-            *taken,
-            *args[len(names) :],
-            **{name: judged(name, value) for name, value in kwargs.items()},
-        )
+        kinds = kinds_by_name()
+        judged = [
+            _judged(name, value, kinds[name])
+            for name, value in zip(names, args, strict=False)
+        ]
+        for name, value in kwargs.items():
+            kwargs[name] = _judged(name, value, kinds.get(name, ()))
+        # with arguments that are too many, of which Python says so
+        return fn(*judged, *args[len(names) :], **kwargs)
 
-    return door
-
-
-def unjudged(cls: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """An instance of a checked class made of values that have been judged, for loops
-    that make many.
-    """
-    instance: Any = object.__new__(cls)  # type: ignore[arg-type]  # a class, as its caller passes it
-    instance.__init__.__wrapped__(instance, *args, **kwargs)
-    return instance  # type: ignore[no-any-return]
+    return door  # type: ignore[return-value]
 
 
-def judge(value: Any, hint: Any, where: str = "") -> Any:  # noqa: C901, PLR0912
-    """`value` as a parameter, or an item `where` in it, with this annotation gets it.
-    Raises Refused.
-    """
-    hint, mark = (
-        (*get_args(hint), None)[:2] if get_origin(hint) is Annotated else (hint, None)
-    )
-    origin = get_origin(hint)
+def _judged(name: str, value: Any, kinds: tuple[_Kind, ...]) -> Any:
+    """`value` as the function gets it; where there are no kinds, as it is."""
+    if not kinds:
+        return value
+    error: type[Exception] = TypeError
+    is_bool = isinstance(value, bool)  # which is no number, though Python's is an int
+    for kind in kinds:
+        if not isinstance(value, kind.classes) or is_bool != kind.takes_bool:
+            continue
+        taken = value if kind.take is None else kind.take(name, value)
+        if taken is not _REFUSED:
+            return taken
+        error = ValueError
+    words = " or ".join(kind.words for kind in kinds)
+    message = f"Expected {name} to be {words}, got {brief_repr(value)}."
+    raise error(f"{message} {_advice(value, kinds)}".rstrip())
+
+
+def _advice(value: object, kinds: tuple[_Kind, ...]) -> str:
+    for kind in kinds:
+        if isinstance(value, str) and kind.texts:
+            return f"The nearest is {nearest(value, kind.texts, 1)[0]!r}."
+        if kind.advice:
+            return kind.advice
+    return ""
+
+
+def _kinds(hint: Any) -> tuple[_Kind, ...]:
+    """What an annotation takes, one or the other; empty where nothing is judged."""
+    mark: Any = None
+    if get_origin(hint) is Annotated:
+        hint, mark = get_args(hint)
+    origin = get_origin(hint) or hint
     parts = get_args(hint)
-    advice = getattr(hint, "MAKER", "")
     if hint is Any or mark is ANYTHING:
-        return value
+        return ()
     if origin in (Union, types.UnionType):
-        for part in parts:
-            try:
-                return judge(value, part, where)
-            except Refused as refused:
-                if refused.where != where:  # it says more than all the choices do
-                    raise
-                advice = advice or refused.advice
-    elif hint in (int, float):
-        number = _number(value)
-        bounds = mark or Number()
-        advice = mark.advice if mark else ""
-        if (
-            number is not None
-            and bounds.least <= number <= bounds.most
-            and (type(number) is int or hint is float)
-        ):
-            return number
-    elif hint is str or origin is Literal:
-        plain = _text_or_number(value, dtype=mark is _DTYPE)
-        if hint is str and isinstance(plain, str):
-            return plain
-        if plain is not None and plain in parts:
-            return parts[parts.index(plain)]
-        texts = (
-            [one for one in parts if isinstance(one, str)]
-            if isinstance(plain, str)
-            else []
-        )
-        advice = (
-            f"The nearest is {nearest(str(plain), texts, 1)[0]!r}." if texts else ""
-        )
-    elif hint is bool:
-        if type(value) is bool or type(value).__name__ in ("bool", "bool_"):  # NumPy's
-            return bool(value)
-    elif origin in (Sequence, tuple):
-        items = _items(value)
-        if items is not None and (mark or 0) <= len(items) <= _MOST_ITEMS:
-            return tuple(
-                judge(item, parts[0], f"{where}[{i}]") for i, item in enumerate(items)
-            )
-    elif issubclass(type(value), origin or hint):
-        # isinstance would believe what a value says of its class
-        return value
-    raise Refused(_words(hint, mark), value, advice, where)
-
-
-def _number(value: Any) -> int | float | None:
-    """A number of Python, NumPy or torch as Python's own; None for what is none, such
-    as a bool or a date.
-    """
-    kind = type(value)
-    try:
-        if issubclass(kind, int | float):
-            if kind is bool:
-                return None
-            if issubclass(kind, float):
-                return float(value)
-            return int(value)
-        if (
-            getattr(value, "mask", None) is not None
-            or getattr(value.dtype, "kind", "f") not in "iuf"
-        ):
-            return None
-        item = value.item()
-        return item if type(item) in (int, float) else None
-    except Exception:
-        # several elements, a tensor without values, an object that refuses all
-        # questions
-        return None
-
-
-def _text_or_number(value: Any, *, dtype: bool) -> str | int | float | None:
-    """Text or a number as Python's own; where a dtype may come, the name of one of
-    torch or NumPy; else None.
-    """
-    kind = type(value)
-    home = str(value.__module__ if kind is type else kind.__module__).partition(".")[0]
-    if (
-        dtype
-        and home in ("torch", "numpy")
-        and (kind is type or "dtype" in kind.__name__.lower())
-    ):
-        return str(value.__name__ if kind is type else value).removeprefix("torch.")
-    if not issubclass(kind, str):
-        return None if dtype else _number(value)
-    text = str.__str__(value).removeprefix("torch.")
-    # not half of a surrogate pair
-    return text if text.encode(errors="replace").decode() == text else None
-
-
-def _items(value: Any) -> list[Any] | None:
-    """The items of a list or array, and no more than one too many; None for what is
-    none, text among it.
-    """
-    if issubclass(type(value), str | bytes | Mapping | set):
-        return None
-    try:
-        return list(itertools.islice(iter(value), _MOST_ITEMS + 1))
-    except Exception:  # it has no items, or refuses all questions
-        return None
-
-
-def require_picture(path: str | Path) -> None:
-    """Raise PlanError where a picture can't be written: no matplotlib, no such folder,
-    or no PNG, PDF or SVG file.
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise PlanError(
-            "Expected matplotlib for a picture, and it isn't installed. Run `pip"
-            " install matplotlib`."
-        )
-    if (
-        Path(path).suffix.lower() not in (".png", ".pdf", ".svg")
-        or not Path(path).parent.is_dir()
-    ):
-        raise PlanError(
-            "Expected a file that can be written, such as plan.png, plan.pdf or"
-            f" plan.svg in a folder that exists, got {str(path)!r}."
-        )
-
-
-def _words(hint: Any, mark: Any = None) -> str:
-    origin = get_origin(hint)
-    parts = get_args(hint)
-    if origin is Annotated:
-        return _words(*parts[:2])
-    if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(map(_words, parts)))
+        return tuple(kind for part in parts for kind in _kinds(part))
+    if origin in (int, float):
+        return (_number(hint, mark or Bounds()),)
     if origin is Literal:
-        return f"one of {', '.join(map(repr, parts))}"
+        return (_choice(parts),)
     if origin in (Sequence, tuple):
-        return "a list" + (
-            f" of at least {mark} item{'s' * (mark != 1)}" if mark else ""
-        )
-    if hint not in (int, float):
-        return (
-            mark
-            or _WORDS.get(hint)
-            or ("a dict" if origin is Mapping else f"a {hint.__name__}")
-        )
-    words = "a whole number" if hint is int else "a finite number"
-    bounds = mark or Number()
-    limits = (
-        f" of at least {bounds.least:,}"
-        if bounds.most == _MOST
-        else f" from {bounds.least:,} to {bounds.most:,}"
-    )
-    limits = limits if bounds.above is None else f" above {bounds.above:,}"
-    return words + limits * (bounds.least != -_MOST)
+        return (_list(_kinds(parts[0])),)
+    if mark is DTYPE:
+        return (_Kind((object,), DTYPE, take=_dtype),)
+    words = _WORDS.get(origin, f"a {origin.__name__}")
+    advice = getattr(origin, "MAKER", "")
+    return (_Kind((origin,), words, advice, takes_bool=origin is bool),)
+
+
+def _number(hint: type, bounds: Bounds) -> _Kind:
+    least, most, above, advice = bounds
+    classes: tuple[type, ...] = (int, numbers.Integral)
+    words = "a whole number"
+    if hint is float:
+        classes = (int, float, numbers.Real)
+        words = "a finite number"
+    if above > -math.inf:
+        words += f" above {above:,}"
+    elif most < _MOST:
+        words += f" from {least:,} to {most:,}"
+    elif least > -_MOST:
+        words += f" of at least {least:,}"
+    lowest = max(least, math.nextafter(above, math.inf))
+
+    def take(_: str, value: Any) -> Any:
+        if not lowest <= value <= most:
+            return _REFUSED
+        return value if type(value) in (int, float) else hint(value)
+
+    return _Kind(classes, words, advice, take)
+
+
+def _choice(choices: tuple[Any, ...]) -> _Kind:
+    def take(_: str, value: Any) -> Any:
+        return choices[choices.index(value)] if value in choices else _REFUSED
+
+    texts = tuple(choice for choice in choices if isinstance(choice, str))
+    words = f"one of {', '.join(map(repr, choices))}"
+    return _Kind((object,), words, take=take, texts=texts)
+
+
+def _list(kinds: tuple[_Kind, ...]) -> _Kind:
+    def take(name: str, value: Any) -> Any:
+        items = enumerate(value)
+        return tuple(_judged(f"{name}[{i}]", item, kinds) for i, item in items)
+
+    return _Kind((Iterable,), "a list", take=take)
+
+
+def _dtype(_: str, value: Any) -> Any:
+    """The name of a dtype of torch or NumPy; a name as it is."""
+    if isinstance(value, str):
+        return value
+    name = str(getattr(value, "__name__", value)).removeprefix("torch.")
+    return name if name.replace(" ", "").isalnum() else _REFUSED

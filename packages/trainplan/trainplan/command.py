@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpufacts import find
-from trainplan.arguments import require_picture
+from trainplan._tables import ShownAsTable, Table
+from trainplan._text import brief_repr, lookup, nearest
 from trainplan.cluster.configurations import configuration
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import SHORT, Layout
@@ -21,8 +21,8 @@ from trainplan.cluster.software import SOFTWARE, TORCH, TORCHTITAN, Software
 from trainplan.cluster.step_prediction import Step, sequences, step, steps_table
 from trainplan.costs.memory_costs import PRECISIONS
 from trainplan.costs.transformers import MODELS, Transformer
-from trainplan.errors import BadArgument, LayoutError, brief_repr, lookup, nearest
-from trainplan.tables import ShownAsTable, Table
+from trainplan.errors import LayoutError
+from trainplan.figures import require_picture
 
 _SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 USUAL_TOKENS = 4 * 2**20  # a step, where nothing else is asked for
@@ -54,8 +54,8 @@ class Plan(ShownAsTable):
 
 
 def asked(argv: Sequence[str] | None = None) -> Plan:
-    """The plan that a command line asks for. Raises PlanError with a sentence for what
-    can't be planned.
+    """The plan that a command line asks for. Raises ValueError or RuntimeError
+    with a sentence for what can't be planned.
     """
     words = _parser().parse_args(argv)
     if words.picture is not None:
@@ -63,11 +63,10 @@ def asked(argv: Sequence[str] | None = None) -> Plan:
     model = _model(words.model)
     if words.sequence is not None:
         model = replace(model, seq=_whole(words.sequence, "--sequence"))
-    cluster, notes = _cluster(words.gpus, words.gpus_per_node)
-    batch, batch_notes = _batch(
+    cluster = _cluster(words.gpus, words.gpus_per_node)
+    batch, notes = _batch(
         words.global_batch, model, cluster, searched=words.layout is None
     )
-    notes += batch_notes
     tokens = None if words.tokens is None else _amount(words.tokens, "--tokens")
     software = None if words.software is None else _software(words.software)
     if words.layout is None:
@@ -201,26 +200,21 @@ def _model(name: str) -> Transformer:
         if not number_goes_on:
             return models[longer[0]]
     near = [models[other].name for other in longer] or nearest(name, MODELS)
-    raise BadArgument(
+    raise ValueError(
         f"Expected a model such as llama3-70b, got {name!r}. The nearest are"
         f" {', '.join(near)}."
     )
 
 
-def _cluster(gpus: str, per_node: str) -> tuple[Cluster, tuple[str, ...]]:
-    """The cluster; of several GPUs of a name the SXM board with the most memory, and a
-    note that says so.
-    """
+def _cluster(gpus: str, per_node: str) -> Cluster:
+    """The cluster of a text such as "512xH100"."""
     match = re.fullmatch(r"\s*([\d,_]+)\s*[x×*]\s*(.+?)\s*", gpus)
     if match is None:
-        raise BadArgument(
+        raise ValueError(
             f"Expected --gpus to be a number and a GPU, such as 512xH100, got {gpus!r}."
         )
     count = _whole(match[1], "--gpus", most=10_000_000)
-    name = match[2]
-    device = find(name)
-    notes = (device.assumed,) if device.assumed else ()
-    return Cluster(device, count, _whole(per_node, "--gpus-per-node")), notes
+    return Cluster(match[2], count, _whole(per_node, "--gpus-per-node"))
 
 
 def _batch(
@@ -262,7 +256,7 @@ def _layout(text: str, cluster: Cluster, dtype: str) -> Layout:
         name, _, value = part.partition("=")
         field = lookup(name.strip(), SHORT, "a part of --layout before its =")
         if field in fields:
-            raise BadArgument(
+            raise ValueError(
                 f"Expected each part of --layout once, got {name.strip()} twice in"
                 f" {text!r}."
             )
@@ -279,7 +273,7 @@ def _layout(text: str, cluster: Cluster, dtype: str) -> Layout:
 def _whole(text: str, name: str, least: int = 1, most: float = 1e18) -> int:
     amount = _amount(text, name, least, most)
     if amount != int(amount):
-        raise BadArgument(f"Expected {name} to be a whole number, got {text!r}.")
+        raise ValueError(f"Expected {name} to be a whole number, got {text!r}.")
     return int(amount)
 
 
@@ -293,7 +287,7 @@ def _amount(text: str, name: str, least: float = 1, most: float = 1e18) -> float
         amount = float(re.sub("[_,]", "", match[1])) * _SIZES[match[2]]
     if not least <= amount <= most:
         bound = f"most {most:,}" if amount > most else f"least {least:g}"
-        raise BadArgument(
+        raise ValueError(
             f"Expected {name} to be a number of at {bound}, such as 8 or 15e12, got"
             f" {brief_repr(text)}."
         )

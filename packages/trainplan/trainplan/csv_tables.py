@@ -1,5 +1,5 @@
-"""The CSV tables that come with the package: devices, and measurements that others
-published.
+"""The CSV tables that come with the package: models, libraries, and measurements that
+others published.
 """
 
 from __future__ import annotations
@@ -13,48 +13,44 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from trainplan.errors import DataError
-
 DATA = Path(__file__).parent / "data"
 
 
 @functools.cache
 def rows(name: str) -> tuple[Mapping[str, str], ...]:
-    """Every row of a table such as "gpus", as text by column. Raises DataError for one
-    that is missing or damaged.
+    """Every row of a table such as "models", as text by column. Raises RuntimeError
+    for one that is missing or damaged.
     """
     path = DATA / f"{name}.csv"
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            found = list(csv.DictReader(file, strict=True))
+            table = list(csv.DictReader(file, strict=True))
     except (OSError, ValueError, csv.Error) as error:
-        raise DataError(
+        raise RuntimeError(
             f"Expected a table at {path}, which can't be read: {error}. Install"
             " trainplan again."
         ) from error
-    for row in found:
+    for row in table:
         # DictReader's mark of too many and too few
         if None in row or None in row.values():
-            raise DataError(
-                f"Expected {len(found[0])} cells in every row of {path}, got another"
+            raise RuntimeError(
+                f"Expected {len(table[0])} cells in every row of {path}, got another"
                 f" number in {row}."
             )
-    return tuple(map(MappingProxyType, found))
+    return tuple(map(MappingProxyType, table))
 
 
 def settings(row: Mapping[str, str]) -> dict[str, Any]:
     """A row's cells but for names and source, without empty ones: numbers, true and
     false as such, all else text.
     """
-    told = {
-        column: text
-        for column, text in row.items()
-        if text and column not in ("name", "torchtitan", "source")
-    }
-    return {
-        c: json.loads(text) if re.fullmatch(r"true|false|[\d.]+", text) else text
-        for c, text in told.items()
-    }
+    values: dict[str, Any] = {}
+    for column, text in row.items():
+        if not text or column in ("name", "torchtitan", "source"):
+            continue
+        is_json = re.fullmatch(r"true|false|[\d.]+", text)
+        values[column] = json.loads(text) if is_json else text
+    return values
 
 
 def published(name: str) -> tuple[Mapping[str, str], ...]:

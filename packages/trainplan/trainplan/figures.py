@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trainplan.arguments import require_picture
+from trainplan._units import format_bytes, format_seconds
 from trainplan.cluster.step_prediction import Step
-from trainplan.errors import PlanError
-from trainplan.units import format_bytes, format_seconds
 
-# Colour and texture of each part: either alone tells two parts apart.
+__all__ = ["draw_parts", "save_steps"]
+
+# Color and texture of each part: either alone tells two parts apart.
 _LOOKS = {
     "compute": ("#0072B2", ""),
     "recompute": ("#56B4E9", ".."),
@@ -53,7 +54,8 @@ def save_steps(steps: Sequence[Step], path: str | Path) -> None:
     """Draw a bar a step, the parts of its time side by side, and write it to a PNG, PDF
     or SVG file.
 
-    Raises PlanError without matplotlib, and for a file that can't be written.
+    Raises RuntimeError without matplotlib, and ValueError for a file that can't be
+    written.
     """
     require_picture(path)
     from matplotlib.figure import Figure  # optional
@@ -94,7 +96,24 @@ def save_steps(steps: Sequence[Step], path: str | Path) -> None:
     try:
         figure.savefig(path, dpi=110)
     except (OSError, ValueError) as error:
-        raise PlanError(
+        raise ValueError(
             f"Expected a file that can be written, such as plan.png, got {str(path)!r}:"
             f" {error}."
         ) from error
+
+
+def require_picture(path: str | Path) -> None:
+    """Raise RuntimeError without matplotlib, and ValueError for a file that can't be a
+    picture: another suffix, or no such folder.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise RuntimeError(
+            "Expected matplotlib for a picture, and it isn't installed. Run `pip"
+            " install matplotlib`."
+        )
+    is_picture = Path(path).suffix.lower() in (".png", ".pdf", ".svg")
+    if not is_picture or not Path(path).parent.is_dir():
+        raise ValueError(
+            "Expected a file that can be written, such as plan.png, plan.pdf or"
+            f" plan.svg in a folder that exists, got {str(path)!r}."
+        )

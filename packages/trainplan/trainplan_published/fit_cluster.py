@@ -1,14 +1,14 @@
 """Fit the constants of trainplan.cluster.constants, and print them beside those in use.
 
-Links: the lines of lab.costs.fit_link through
+Links: the lines of trainplan.costs.fit_link through
 trainplan_published/collectives_busbw_a100_h200.csv. Sends: a line through t_comm of
 trainplan_published/zero_bubble_times.csv, most of whose sends stay in a node. The rest:
 the fields in FITTED, at once, to the published steps of every table. All tables weigh
 the same, since each has one source, and an error counts by its size, not its square, so
 that a few odd rows (memory nearly full) don't decide.
 
-Then each table is predicted with constants that were fitted to the others. The
-percentiles of these errors are the LEFT_OUT and MEDIAN_LEFT_OUT of the constants.
+Then each table is predicted with constants that were fitted to the others. From these
+errors come SPREAD, WIDENED and MEDIAN_LEFT_OUT of the constants.
 
 usage: python -m trainplan_published.fit_cluster
 """
@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trainplan._units import GIGA
 from trainplan.cluster.constants import (
     CONSTANTS,
     HOP_S,
@@ -40,7 +41,6 @@ from trainplan.cluster.rank_share import rank_share
 from trainplan.cluster.step_prediction import EXPERTS, Step
 from trainplan.cluster.validation import COMPARISONS, compare
 from trainplan.costs.collectives import ALGORITHMS, Link, fit_link, wire_s
-from trainplan.units import GIGA
 from trainplan_published import table
 
 TABLES = tuple(name for name in COMPARISONS if "memory" not in name)
@@ -112,7 +112,7 @@ def _line(
     points: list[tuple[float, float]], algorithm: str, hop_s: float | None = None
 ) -> Link:
     """A line through all-reduces over 8 GPUs; of its seconds without bytes `hop_s`
-    belong to each hop, if given.
+    belong to each hop, unless it is None.
     """
     line = fit_link(
         [size for size, _ in points],
@@ -210,15 +210,16 @@ def with_flash2(
         if judged(row.by)
     ]
     scores = np.array(
-        [6 * one.model.layers * one.model.query_width * one.model.seq for one in made]
+        [
+            6 * entry.model.layers * entry.model.query_width * entry.model.seq
+            for entry in made
+        ]
     )
     errors = residuals(constants, tables)[0]
-    slopes = (
-        residuals(moved(constants, {"flash2": change}), tables)[0] - errors
-    ) / change
-    long = (slopes > 0) & (
-        scores > 0.2 * (np.array([one.model.flop_per_token for one in made]) - scores)
-    )
+    changed = residuals(moved(constants, {"flash2": change}), tables)[0]
+    slopes = (changed - errors) / change
+    rest = np.array([entry.model.flop_per_token for entry in made]) - scores
+    long = (slopes > 0) & (scores > 0.2 * rest)
     if not long.any():
         return constants
     best = -float(errors[long] @ slopes[long]) / float(slopes[long] @ slopes[long])
@@ -257,7 +258,7 @@ def fit(
         errors, weights = residuals(now, tables)
         if turn >= min(3, rounds - 1):  # flash2 has settled
             best = min(
-                best, (float(np.abs(errors) @ weights), now), key=lambda found: found[0]
+                best, (float(np.abs(errors) @ weights), now), key=lambda pair: pair[0]
             )
         slopes = [
             (residuals(moved(now, {name: change}), tables)[0] - errors) / change
@@ -267,10 +268,9 @@ def fit(
         # what no table says stays as it is
         ridge = 0.02 * math.sqrt(float(root @ root)) * np.eye(len(FITTED))
         left = np.vstack([root[:, None] * np.stack(slopes, axis=1), ridge])
-        found = np.linalg.lstsq(
-            left, np.concatenate([-root * errors, np.zeros(len(FITTED))]), rcond=None
-        )[0]
-        now = moved(now, dict(zip(FITTED, np.clip(found, -0.2, 0.2), strict=True)))
+        right = np.concatenate([-root * errors, np.zeros(len(FITTED))])
+        changes = np.linalg.lstsq(left, right, rcond=None)[0]
+        now = moved(now, dict(zip(FITTED, np.clip(changes, -0.2, 0.2), strict=True)))
     return best[1]
 
 
@@ -287,17 +287,17 @@ class LeftOut(NamedTuple):
 
 def left_out(start: Constants, rounds: int = 8) -> list[LeftOut]:
     """Every step, with constants fitted to the tables of all other sources."""
-    found = []
+    steps = []
     for source in dict.fromkeys(SOURCES.values()):
-        names = [name for name, one in SOURCES.items() if one == source]
+        names = [name for name, by in SOURCES.items() if by == source]
         constants = fit(
             start, rounds, tuple(name for name in TABLES if name not in names)
         )
         for row in (row for name in names for row in compare(name, constants).rows):
             made = row.by
             near = nearest(made.model, made.cluster, made.layout, made.batch, source)
-            found.append(LeftOut(source, 1 + row.error, near, made))
-    return found
+            steps.append(LeftOut(source, 1 + row.error, near, made))
+    return steps
 
 
 def spreads(constants: Constants) -> dict[str, float]:
@@ -313,26 +313,24 @@ def spreads(constants: Constants) -> dict[str, float]:
             sizes.setdefault(kind(name, row.by.model, row.by.layout), []).append(
                 abs(math.log1p(row.error))
             )
-    ranks = {
-        one: min(math.ceil(0.8 * (len(of) + 1)), len(of)) for one, of in sizes.items()
-    }
-    return {
-        one: math.ceil(1000 * sorted(of)[ranks[one] - 1]) / 1000
-        for one, of in sizes.items()
-    }
+    spread = {}
+    for name, of_class in sizes.items():
+        rank = min(math.ceil(0.8 * (len(of_class) + 1)), len(of_class))
+        spread[name] = math.ceil(1000 * sorted(of_class)[rank - 1]) / 1000
+    return spread
 
 
-def widening(found: Sequence[LeftOut], spread: Mapping[str, float]) -> float:
+def widening(steps: Sequence[LeftOut], spread: Mapping[str, float]) -> float:
     """What must be added to a class's spread for each unit of distance, so that of each
     source 80 % are inside.
 
     Experts have one source, so none that they could be left out of.
     """
     needed: dict[str, list[float]] = {}
-    for one in found:
-        if not one.by.model.experts:
-            more = abs(math.log(one.ratio)) - spread[one.nearest.kind]
-            needed.setdefault(one.source, []).append(more / one.nearest.distance)
+    for entry in steps:
+        if not entry.by.model.experts:
+            more = abs(math.log(entry.ratio)) - spread[entry.nearest.kind]
+            needed.setdefault(entry.source, []).append(more / entry.nearest.distance)
     return max(float(np.quantile(of, 0.8, method="higher")) for of in needed.values())
 
 
@@ -366,7 +364,7 @@ def fragments(*names: str) -> float:
     return min(
         shares,
         key=lambda share: max(
-            abs(error) for one in names for error in memory_errors(one, share)
+            abs(error) for name in names for error in memory_errors(name, share)
         ),
     )
 
@@ -414,35 +412,31 @@ def main(say: Callable[[str], object] = sys.stdout.write) -> None:
         f" {SEND_SHARE:.3g}\n"
     )
     _say_memory(say)
-    found = fit()
+    fitted_constants = fit()
     for field in FITTED:
         say(
-            f"{field}: fitted {getattr(found, field):.4g}, in use"
+            f"{field}: fitted {getattr(fitted_constants, field):.4g}, in use"
             f" {getattr(CONSTANTS, field):.4g}\n"
         )
     for name in TABLES:
-        say(f"{compare(name, found)}\n")
-    spread = spreads(found)
-    everything = left_out(found)
+        say(f"{compare(name, fitted_constants)}\n")
+    spread = spreads(fitted_constants)
+    everything = left_out(fitted_constants)
     say(f"spread: {spread}\n")
     say(f"widened by {widening(everything, spread):.3f} a unit of distance\n")
-    for source in dict.fromkeys(one.source for one in everything):
-        say(
-            f"left out, {source}:"
-            f" {_errors([one for one in everything if one.source == source])}\n"
-        )
+    for source in dict.fromkeys(entry.source for entry in everything):
+        of_source = [entry for entry in everything if entry.source == source]
+        say(f"left out, {source}: {_errors(of_source)}\n")
     say(f"left out, all: {_errors(everything)}\n")
-    say(
-        "left out, all but llm-foundry:"
-        f" {_errors([one for one in everything if one.source != 'llm-foundry'])}\n"
-    )
+    others = [entry for entry in everything if entry.source != "llm-foundry"]
+    say(f"left out, all but llm-foundry: {_errors(others)}\n")
 
 
-def _errors(found: Sequence[LeftOut]) -> str:
-    sizes = [abs(1 / one.ratio - 1) for one in found]
-    unsaid = sum(not 0.5 < one.ratio < 2 and not one.by.outside for one in found)
+def _errors(steps: Sequence[LeftOut]) -> str:
+    sizes = [abs(1 / entry.ratio - 1) for entry in steps]
+    unsaid = sum(not 0.5 < entry.ratio < 2 and not entry.by.outside for entry in steps)
     return (
-        f"{len(found)} steps, median error {statistics.median(sizes):.1%}, 90 % within"
+        f"{len(steps)} steps, median error {statistics.median(sizes):.1%}, 90 % within"
         f" {np.quantile(sizes, 0.9):.1%}; a factor of two off without a word: {unsaid}"
     )
 

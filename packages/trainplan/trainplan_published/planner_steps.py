@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpufacts import Device, find
+from trainplan._units import GIGA, TERA
 from trainplan.cluster.constants import EFA_HOP_S, NETWORK_ALPHA_S, NETWORK_SHARE
 from trainplan.cluster.hardware import Cluster, network
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.software import SOFTWARE
 from trainplan.costs.transformers import Transformer, model
 from trainplan.csv_tables import DATA
-from trainplan.units import GIGA, TERA
 from trainplan_published import table
 
 Row = Mapping[str, str]
@@ -649,15 +649,12 @@ COLUMNS = (
 
 def _changed(made: Any, *without: str) -> str:
     """The fields of a dataclass that aren't the defaults, as JSON."""
-    fields = [field for field in dataclasses.fields(made) if field.name not in without]
-    found = {field.name: getattr(made, field.name) for field in fields}
-    return json.dumps(
-        {
-            field.name: found[field.name]
-            for field in fields
-            if found[field.name] != field.default
-        }
-    )
+    changed = {}
+    for field in dataclasses.fields(made):
+        value = getattr(made, field.name)
+        if field.name not in without and value != field.default:
+            changed[field.name] = value
+    return json.dumps(changed)
 
 
 def text() -> str:
@@ -703,19 +700,19 @@ def text() -> str:
 
 
 def _own(gpu: Device) -> dict[str, Any]:
-    """A device as the catalogue's, and what is different of it."""
-    catalogued = next(
-        one
-        for one in (find(_A100), find(_H100), find("H200 SXM"))
-        if one.sms == gpu.sms
+    """A device by the one of gpufacts' table that it is like, and what differs."""
+    like = next(
+        device
+        for device in (find(_A100), find(_H100), find("H200 SXM"))
+        if device.sms == gpu.sms
     )
     names = ("memory_bytes", "bandwidth_bytes_per_s", "tdp_w")
     changed = {
         name: getattr(gpu, name)
         for name in names
-        if getattr(gpu, name) != getattr(catalogued, name)
+        if getattr(gpu, name) != getattr(like, name)
     }
-    return {"name": catalogued.name, **changed}
+    return {"name": like.name, **changed}
 
 
 if __name__ == "__main__":

@@ -82,8 +82,8 @@ def test_a_step_on_any_device_uses_at_most_the_peak(dtype):
         with contextlib.suppress(LayoutError):  # a device without this dtype
             planned.append(step(shape, Cluster(device, 1), layout, 8))
     assert len(planned) > 10
-    assert all(0 < one.mfu < 1 for one in planned), max(
-        planned, key=lambda one: one.mfu
+    assert all(0 < entry.mfu < 1 for entry in planned), max(
+        planned, key=lambda entry: entry.mfu
     )
 
 

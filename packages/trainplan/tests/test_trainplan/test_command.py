@@ -40,7 +40,7 @@ def test_the_search_is_that_of_best_layout(capsys):
     )
     assert "Searched: what torchtitan v0.2.2 runs." in words
     assert "[parallelism]" in out
-    assert "'H100' is taken for H100 SXM5 80GB" in out
+    assert "'H100' is taken as H100 SXM5 80GB" in out
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller(capsys):
         ("llama3-8b --gpus H100", "a number and a GPU, such as 512xH100, got 'H100'"),
         (
             "llama3-8b --gpus 8xH20",
-            "got 'H20'; its peaks are unknown. Nearest names: H200",
+            "got 'H20'; its peaks are unknown. Its row is still missing",
         ),
         ("llama3-8b --gpus 8x90", "got '90'; its peaks are unknown"),
         (

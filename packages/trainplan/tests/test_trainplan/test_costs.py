@@ -15,7 +15,6 @@ from trainplan import costs
 from trainplan.costs import layers
 from trainplan.costs.transformer_layers import decoder
 from trainplan.costs.transformers import Transformer
-from trainplan.errors import BadArgument, PlanError
 
 pytestmark = pytest.mark.slow  # imports torch, whose first backward pass takes a second
 
@@ -236,7 +235,7 @@ def test_a_small_transformer_agrees_with_torch():
     ],
 )
 def test_a_training_step_that_cannot_be_is_explained(arguments, words):
-    with pytest.raises(PlanError, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         costs.training_step(**{"batch": 1, **arguments})
 
 
@@ -264,7 +263,7 @@ def test_a_training_step_that_cannot_be_is_explained(arguments, words):
     ],
 )
 def test_numbers_that_cannot_be_are_named(call, words):
-    with pytest.raises(BadArgument, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         call()
 
 

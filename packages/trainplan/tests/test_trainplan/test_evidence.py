@@ -95,27 +95,27 @@ def test_every_library_s_interval_has_what_the_others_would_take_where_nothing_p
 
 def test_eight_of_ten_of_each_source_are_in_their_intervals():
     for source in set(SOURCES.values()):
-        found = [
+        runs = [
             row
-            for name, one in SOURCES.items()
-            if one == source
+            for name, measured_by in SOURCES.items()
+            if measured_by == source
             for row in published_steps(name).rows
         ]
         inside = [
             HeldAgainst(row.label, row.predicted, row.published, row.by).expected
-            for row in found
+            for row in runs
         ]
         assert statistics.mean(inside) >= 0.8, source
 
 
 @pytest.mark.complete
 def test_what_is_left_out_by_source_is_in_its_interval_and_within_what_is_said():
-    found = fit_cluster.left_out(fit_cluster.CONSTANTS, 4)
-    assert fit_cluster.widening(found, SPREAD) <= 1.15 * WIDENED
-    plain = [abs(1 / one.ratio - 1) for one in found if not one.by.model.experts]
+    steps = fit_cluster.left_out(fit_cluster.CONSTANTS, 4)
+    assert fit_cluster.widening(steps, SPREAD) <= 1.15 * WIDENED
+    plain = [abs(1 / each.ratio - 1) for each in steps if not each.by.model.experts]
     assert statistics.median(plain) <= 0.04
     assert np.quantile(plain, 0.9) <= 0.15
-    assert all(0.5 < one.ratio < 2 or one.by.outside for one in found)
+    assert all(0.5 < each.ratio < 2 or each.by.outside for each in steps)
 
 
 def test_the_spread_of_each_class_is_what_its_steps_show():
@@ -158,10 +158,10 @@ def test_a_table_marks_the_steps_that_are_unlike_all_published_ones():
     ],
 )
 def test_published_memory_is_met(name, n, median, most):
-    found = published_steps(name)
-    assert len(found.rows) == n
-    assert found.median_error <= median, found
-    assert found.errors[-1] <= most, found
+    agreement = published_steps(name)
+    assert len(agreement.rows) == n
+    assert agreement.median_error <= median, agreement
+    assert agreement.errors[-1] <= most, agreement
 
 
 def test_the_fragments_in_use_are_those_that_the_script_finds():

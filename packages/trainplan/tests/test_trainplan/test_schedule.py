@@ -20,7 +20,7 @@ from trainplan.schedule import (
     zb_h2,
     zb_v,
 )
-from trainplan.schedule.timetable import Span
+from trainplan.schedule.timetable import ScheduleSpan
 
 pytestmark = pytest.mark.slow  # imports torch, and plays many random schedules
 
@@ -54,10 +54,10 @@ def test_bubble_and_memory_of_interleaved(p, m, v):
 
 @pytest.mark.parametrize(("p", "m"), [(2, 3), (8, 24)])
 def test_bubble_of_zb_h1_is_a_third_and_of_zb_h2_nothing(p, m):
-    one = simulate(one_f_one_b(p, m), 1.0, 2.0)
+    plain = simulate(one_f_one_b(p, m), 1.0, 2.0)
     h1 = simulate(zb_h1(p, m), 1.0, 2.0)
     h2 = simulate(zb_h2(p, m), 1.0, 2.0)
-    assert h1.bubble_s == pytest.approx(one.bubble_s / 3)
+    assert h1.bubble_s == pytest.approx(plain.bubble_s / 3)
     assert h1.period_s == pytest.approx(3 * m + p - 1)
     assert h2.period_s == pytest.approx(3 * m)
     assert sum(h2.busy_s) == pytest.approx(p * h2.period_s, rel=1e-12)
@@ -182,9 +182,9 @@ def test_times_of_a_rank_are_divided_among_its_chunks_and_times_of_a_stage_are_n
 def test_spans_carry_kind_micro_batch_and_chunk():
     played = simulate([["F0", "B0", "W0"]], 1.0, 3.0, weight_s=1.0)
     assert played.spans == (
-        Span(0, 0, 1, "F", "0"),
-        Span(0, 1, 3, "B", "0"),
-        Span(0, 3, 4, "W", "0"),
+        ScheduleSpan(0, 0, 1, "F", "0"),
+        ScheduleSpan(0, 1, 3, "B", "0"),
+        ScheduleSpan(0, 3, 4, "W", "0"),
     )
     assert {span.label for span in simulate(interleaved(1, 1, 2)).spans} == {
         "0.0",

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from trainplan._units import MIB
 from trainplan.costs.collectives import Link, all_reduce_s
 from trainplan.schedule import overlap
-from trainplan.units import MIB
 
 LINK = Link(1e-5, 1e10)
 
@@ -29,16 +29,16 @@ def test_a_fast_network_exposes_the_last_bucket_alone_and_a_slow_one_all_but_the
 
 
 def test_a_bucket_takes_the_time_of_its_all_reduce():
-    found = overlap([1.0], [8e9], link=LINK, ranks=8)
-    assert found.communication_s == pytest.approx(all_reduce_s(8e9, 8, LINK))
+    played = overlap([1.0], [8e9], link=LINK, ranks=8)
+    assert played.communication_s == pytest.approx(all_reduce_s(8e9, 8, LINK))
     assert overlap([1.0], [8e9], link=LINK, ranks=1).exposed_s == 0
     assert overlap([1.0], [0], **at_rate(1)).exposed_s == 0
 
 
 def test_the_first_bucket_is_small_unless_a_size_is_said():
     sizes = [0.5 * MIB, 0.6 * MIB, 10 * MIB, 16 * MIB, 3 * MIB]
-    found = overlap([1] * 5, sizes, **at_rate(MIB))
-    assert found.buckets == ((0, 1), (2, 3), (4,))
+    played = overlap([1] * 5, sizes, **at_rate(MIB))
+    assert played.buckets == ((0, 1), (2, 3), (4,))
     assert overlap([1] * 5, sizes, **at_rate(MIB), bucket_bytes=24 * MIB).buckets == (
         (0, 1, 2, 3),
         (4,),
@@ -65,28 +65,28 @@ def test_what_must_hold_for_any_layers(seed):
     n = rng.randint(1, 30)
     seconds = [rng.choice([0.0, rng.random()]) for _ in range(n)]
     sizes = [rng.choice([0, rng.randint(1, 100)]) for _ in range(n)]
-    found = overlap(
+    played = overlap(
         seconds,
         sizes,
         **at_rate(rng.uniform(20, 200)),
         bucket_bytes=rng.randint(1, 300),
     )
-    assert [layer for bucket in found.buckets for layer in bucket] == list(range(n))
-    assert max(found.backward_s, found.communication_s) - 1e-9 <= found.total_s
-    assert found.total_s <= found.backward_s + found.communication_s + 1e-9
-    sent = [span for span in found.spans if span.kind == "communication"]
-    ends = {span.label: span.end_s for span in found.spans if span.kind == "B"}
+    assert [layer for bucket in played.buckets for layer in bucket] == list(range(n))
+    assert max(played.backward_s, played.communication_s) - 1e-9 <= played.total_s
+    assert played.total_s <= played.backward_s + played.communication_s + 1e-9
+    sent = [span for span in played.spans if span.kind == "communication"]
+    ends = {span.label: span.end_s for span in played.spans if span.kind == "B"}
     for before, after in itertools.pairwise(sent):
         assert after.start_s >= before.end_s - 1e-9
-    for bucket, span in zip(found.buckets, sent, strict=True):
+    for bucket, span in zip(played.buckets, sent, strict=True):
         assert span.start_s >= ends[str(bucket[-1])] - 1e-9
-    assert found.exposed_s == pytest.approx(found.total_s - sum(seconds))
+    assert played.exposed_s == pytest.approx(played.total_s - sum(seconds))
 
 
 def test_the_words_say_how_much_is_exposed():
-    found = overlap([1.0, 1.0], [10, 10], **at_rate(20), bucket_bytes=10)
+    played = overlap([1.0, 1.0], [10, 10], **at_rate(20), bucket_bytes=10)
     assert (
-        str(found)
+        str(played)
         == "backward 2.00 s, communication 1.00 s in 2 buckets, of which 500 ms"
         " exposed: 2.50 s (simulated)"
     )

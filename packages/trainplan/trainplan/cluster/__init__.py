@@ -2,16 +2,27 @@
 layouts.
 """
 
+from trainplan.cluster.agreement import Agreement, Compared
 from trainplan.cluster.configurations import configuration
-from trainplan.cluster.hardware import NVL72, Cluster, network
+from trainplan.cluster.hardware import NVL72, Cluster, group_link, network
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.rank_memory import PURPOSES
 from trainplan.cluster.runs import Bill, Goodput, bill, goodput
-from trainplan.cluster.search import best_layout, require_fit
+from trainplan.cluster.search import (
+    BestLayout,
+    best_layout,
+    even_batch,
+    require_fit,
+)
 from trainplan.cluster.software import SOFTWARE, Software
 from trainplan.cluster.step_prediction import Step, step
 from trainplan.cluster.step_time import PARTS
-from trainplan.cluster.validation import COMPARISONS, held_against, published_steps
+from trainplan.cluster.validation import (
+    COMPARISONS,
+    HeldAgainst,
+    held_against,
+    published_steps,
+)
 from trainplan.costs.transformers import MODELS, Transformer, model
 
 __all__ = [
@@ -21,9 +32,13 @@ __all__ = [
     "PARTS",
     "PURPOSES",
     "SOFTWARE",
+    "Agreement",
+    "BestLayout",
     "Bill",
     "Cluster",
+    "Compared",
     "Goodput",
+    "HeldAgainst",
     "Layout",
     "Software",
     "Step",
@@ -31,7 +46,9 @@ __all__ = [
     "best_layout",
     "bill",
     "configuration",
+    "even_batch",
     "goodput",
+    "group_link",
     "held_against",
     "model",
     "network",

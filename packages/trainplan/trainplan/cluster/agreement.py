@@ -7,7 +7,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from trainplan.tables import Shown
+from trainplan._tables import Shown
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainplan.arguments import checked
 from trainplan.cluster.layout import Layout, stage_layers
-from trainplan.cluster.libraries import versions
+from trainplan.cluster.software import versions
 from trainplan.cluster.step_prediction import Step
 from trainplan.csv_tables import rows
 

@@ -88,7 +88,7 @@ AMPERE_FLOP_PER_CLOCK = 2048
 # and read (2) in 16 bit, as float32 written (4); log-softmax (4 + 4), its gradient (4 +
 # 4), cast to 16 bit (4 + 2), read by two products (4).
 LOGIT_BYTES = 34
-# An A100 SXM has 400 W for 312 TFLOP/s in 16 bit (data/gpus.csv).
+# An A100 SXM has 400 W for 312 TFLOP/s in 16 bit (gpufacts).
 A100_WATTS_PER_FLOP_PER_S = 400 / 312e12
 # Rate of fused attention backward over forward: 63 and 73 % of an A100's peak at best
 # (Dao 2023, FlashAttention-2).
@@ -147,7 +147,7 @@ NVLINK4 = Link(
 # Share of NVLink's printed rate that an all-reduce reaches, for a generation whose rate
 # alone is known: 220 of 300 GB/s on A100, 365 of 450 on H200.
 NVLINK_SHARE = 0.77
-# A TPU's link to its neighbour: seconds of a hop, and the share of the printed rate
+# A TPU's link to its neighbor: seconds of a hop, and the share of the printed rate
 # that one carries: 90 of 100 GB/s in a direction on TPU v5p (Austin et al. 2025, How to
 # scale your model, parts 2 and 3).
 ICI_HOP_S = 1e-6

@@ -11,20 +11,30 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 from gpufacts import Device, find
+from trainplan._tables import Shown
+from trainplan._units import GIGA, format_si
 from trainplan.arguments import (
     ANYTHING,
+    Bounds,
     Count,
     NonNegative,
-    Number,
     Positive,
     Share,
     checked,
 )
-from trainplan.cluster import constants
+from trainplan.cluster.constants import (
+    COLLECTIVE_START_S,
+    ICI_HOP_S,
+    ICI_SHARE,
+    NETWORK_ALPHA_S,
+    NETWORK_LOW_LATENCY_ALPHA_S,
+    NETWORK_SHARE,
+    NETWORK_SOURCE,
+    NVLINK3,
+    NVLINK4,
+    NVLINK_SHARE,
+)
 from trainplan.costs.collectives import Link
-from trainplan.errors import LayoutError
-from trainplan.tables import Shown
-from trainplan.units import GIGA, format_si
 
 
 @checked
@@ -43,12 +53,10 @@ def network(
     SHARP: Graham et al. 2016), so that an all-reduce sends each byte once instead of
     twice; at the same share of the rate, which is assumed.
     """
-    reached = constants.NETWORK_SHARE * bytes_per_s
-    start = constants.COLLECTIVE_START_S
-    low_latency = Link(
-        constants.NETWORK_LOW_LATENCY_ALPHA_S + hop_s, reached / 2, start_s=start
-    )
-    alpha = constants.NETWORK_ALPHA_S + hop_s
+    reached = NETWORK_SHARE * bytes_per_s
+    start = COLLECTIVE_START_S
+    low_latency = Link(NETWORK_LOW_LATENCY_ALPHA_S + hop_s, reached / 2, start_s=start)
+    alpha = NETWORK_ALPHA_S + hop_s
     switch = Link(alpha, reached, start_s=start) if sharp else None
     return Link(
         alpha,
@@ -56,7 +64,7 @@ def network(
         low_latency,
         switch,
         name,
-        constants.NETWORK_SOURCE,
+        NETWORK_SOURCE,
         start_s=start,
     )
 
@@ -66,10 +74,10 @@ NDR = network(50 * GIGA, "InfiniBand NDR, 50 GB/s a GPU")
 XDR = network(100 * GIGA, "InfiniBand XDR, 100 GB/s a GPU")
 NVL72 = 72  # GPUs that share an NVLink switch in a rack of GB200 or GB300
 
-_Gpus = Annotated[int, Number(least=1, most=10_000_000)]  # searches try every divisor
+_Gpus = Annotated[int, Bounds(least=1, most=10_000_000)]  # searches try every divisor
 
 
-@checked(error=LayoutError)
+@checked
 @dataclass(frozen=True, repr=False)
 class Cluster(Shown):
     """`gpus` of a `device` in whole nodes of `gpus_per_node`.
@@ -83,9 +91,9 @@ class Cluster(Shown):
     `reserve` is the share of the printed memory that layouts must leave free. It is
     none: workspaces and buffers of collectives have the 7 % that the driver reports
     above it (constants.REPORTED), and llm-foundry's runs that take up to what is
-    printed were as fast as others. Raises LayoutError for counts below 1, nodes that
-    aren't full and a torus of another size, UnknownDevice for a name that the catalogue
-    hasn't.
+    printed were as fast as others. Raises ValueError for counts below 1, nodes that
+    aren't full and a torus of another size, gpufacts.UnknownDevice for a name that its
+    table hasn't.
     """
 
     MAKER: ClassVar = "trainplan.Cluster('A100 SXM4 80GB', 8) is one."
@@ -100,18 +108,18 @@ class Cluster(Shown):
     def __post_init__(self) -> None:
         if self.gpus > self.gpus_per_node and self.gpus % self.gpus_per_node:
             full = self.gpus // self.gpus_per_node * self.gpus_per_node
-            raise LayoutError(
+            raise ValueError(
                 f"Expected whole nodes of {self.gpus_per_node} GPUs, got {self.gpus:,}"
                 f" GPUs. The nearest are {full:,} and {full + self.gpus_per_node:,}."
             )
         of_node = min(self.gpus_per_node, self.gpus)
         if self.torus is not None and math.prod(self.torus) != of_node:
-            raise LayoutError(
+            raise ValueError(
                 f"Expected a torus of the {of_node:,} devices of a node, got sides"
                 f" {self.torus}, which make {math.prod(self.torus):,}."
             )
         if self.reserve == 1:
-            raise LayoutError(
+            raise ValueError(
                 "Expected reserve below 1, which leaves no memory. It is a share: 0.08"
                 " is 8 %."
             )
@@ -119,7 +127,7 @@ class Cluster(Shown):
 
     @functools.cached_property
     def gpu(self) -> Device:
-        """The device, found in the catalogue."""
+        """The device, by its name in gpufacts' table."""
         return find(self.device)
 
     @functools.cached_property
@@ -141,7 +149,7 @@ class Cluster(Shown):
         """How many nodes there are, all of them full unless there is only one."""
         return -(-self.gpus // self.gpus_per_node)
 
-    @checked(error=LayoutError)
+    @checked
     def with_gpus(self, gpus: _Gpus) -> Cluster:
         """The same cluster with another number of GPUs."""
         return replace(self, gpus=gpus)
@@ -176,29 +184,29 @@ def _usual_intra(device: Device) -> Link:
     direction = f"{format_si(printed / 2, 'B/s')} a direction"
     if device.vendor == "Google":
         return Link(
-            constants.ICI_HOP_S,
-            constants.ICI_SHARE * printed / 2,
+            ICI_HOP_S,
+            ICI_SHARE * printed / 2,
             name=f"ICI, {direction}",
         )
     # printed are both directions together
     nvlink3_bytes_per_s = 600 * GIGA
     nvlink4_bytes_per_s = 900 * GIGA
     if printed == nvlink3_bytes_per_s:
-        return constants.NVLINK3
+        return NVLINK3
     if printed == nvlink4_bytes_per_s:
-        return constants.NVLINK4
+        return NVLINK4
     switch = None
     faster = printed / nvlink4_bytes_per_s
-    if faster > 1 and constants.NVLINK4.switch is not None:
+    if faster > 1 and NVLINK4.switch is not None:
         # assumed to have grown with the rate
         switch = replace(
-            constants.NVLINK4.switch,
-            bytes_per_s=faster * constants.NVLINK4.switch.bytes_per_s,
+            NVLINK4.switch,
+            bytes_per_s=faster * NVLINK4.switch.bytes_per_s,
             low_latency=None,
         )
     return replace(
-        constants.NVLINK3,
-        bytes_per_s=constants.NVLINK_SHARE * printed / 2,
+        NVLINK3,
+        bytes_per_s=NVLINK_SHARE * printed / 2,
         low_latency=None,
         switch=switch,
         name=direction,

@@ -7,13 +7,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from trainplan.cluster.layout import Layout
+from trainplan.cluster.software import versions
 from trainplan.costs.transformers import Transformer
 from trainplan.csv_tables import rows
-
-if TYPE_CHECKING:
-    from trainplan.cluster.layout import Layout
 
 _MULTIPLE = "multiple of "
 _DIVISOR = "divisor of "
@@ -92,12 +91,6 @@ def _rule(row: Mapping[str, str]) -> Rule:
         field, _, value = condition.partition("=")
         where.append((field, value))
     return Rule(row, row["field"], tuple(allowed.split()), tuple(factors), tuple(where))
-
-
-@functools.cache
-def versions() -> Mapping[str, str]:
-    """The libraries that have rules, and the version of each that they were read in."""
-    return {row["library"]: row["version"] for row in rows("libraries")}
 
 
 def broken_rule(model: Transformer, layout: Layout, library: str) -> Rule | None:

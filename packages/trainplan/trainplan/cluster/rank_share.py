@@ -81,8 +81,8 @@ class RankShare:
 def rank_share(
     model: Transformer, cluster: Cluster, layout: Layout, batch: int
 ) -> RankShare:
-    """The RankShare of a layout that divides model, cluster and batch: layout.why_not
-    is empty.
+    """The RankShare of a layout that divides model, cluster and batch (`why_not` is
+    empty).
     """
     kind = precision(layout.dtype)
     tensor = layout.tensor

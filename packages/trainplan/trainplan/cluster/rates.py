@@ -2,7 +2,7 @@
 the rest by its bytes moved.
 
 A matrix product (m, k) @ (k, n) runs at the best rate that anybody published for the
-device (data/published/ matmul_efficiency.csv: its vendor's peak times the share
+device (data/published/matmul_efficiency.csv: its vendor's peak times the share
 reached) times the share of that which training keeps. Two things slow it: a last wave
 of tiles that is on average half full, and the start and end of every tile. Everything
 else is bound by memory. One set of constants holds for every device and every published
@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpufacts import Device
+from trainplan._units import TERA
 from trainplan.cluster.constants import (
     A100_WATTS_PER_FLOP_PER_S,
     AMPERE_FLOP_PER_CLOCK,
@@ -26,7 +27,6 @@ from trainplan.cluster.constants import (
 )
 from trainplan.csv_tables import published
 from trainplan.errors import LayoutError
-from trainplan.units import TERA
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ def _power_share(device: Device, constants: Constants) -> float:
 
 @functools.cache
 def rates(device: Device, dtype: str, constants: Constants = CONSTANTS) -> Rates:
-    """The Rates of a device for a dtype of the catalogue. Raises LayoutError where its
-    peak or bandwidth is unknown.
+    """The Rates of a device for a dtype of gpufacts. Raises LayoutError where its peak
+    or bandwidth is unknown.
     """
     peak = device.peaks.get(dtype)
     bandwidth = device.bandwidth_bytes_per_s

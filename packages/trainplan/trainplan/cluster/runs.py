@@ -8,14 +8,13 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from trainplan.arguments import Count, NonNegative, Number, Positive, checked
+from trainplan._tables import Shown
+from trainplan._units import format_seconds, format_si, significant
+from trainplan.arguments import Bounds, Count, NonNegative, Positive, checked
 from trainplan.cluster.step_prediction import Step
-from trainplan.errors import LayoutError
-from trainplan.tables import Shown
-from trainplan.units import format_seconds, format_si, significant
 
 # seconds: a save that takes none would be made all the time
-_Above = Annotated[float, Number(least=1e-3)]
+_Above = Annotated[float, Bounds(least=1e-3)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,7 +44,7 @@ class Goodput(Shown):
         )
 
 
-@checked(error=LayoutError)
+@checked
 def goodput(
     gpus: Count,
     gpu_hours_between: Positive,
@@ -113,7 +112,7 @@ class Bill(Shown):
         return text
 
 
-@checked(error=LayoutError)
+@checked
 def bill(
     step: Step,
     tokens: Positive,
@@ -122,10 +121,10 @@ def bill(
     goodput: Positive = 1.0,
 ) -> Bill:
     """The Bill of a run of `tokens`, of whose time `goodput` makes progress. Raises
-    LayoutError for one above 1.
+    ValueError for one above 1.
     """
     if goodput > 1:
-        raise LayoutError(
+        raise ValueError(
             f"Expected goodput of at most 1, a share of the time, got {goodput:g}."
         )
     days = step.train_s(tokens) / goodput / 86_400

@@ -14,21 +14,21 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
-from trainplan.arguments import Count, Dtype, Number, checked, unjudged
+from trainplan._tables import ShownAsTable, Table
+from trainplan._units import format_bytes
+from trainplan.arguments import Bounds, Count, Dtype, checked
 from trainplan.cluster.constants import MEDIAN_LEFT_OUT
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import RECOMPUTES, Layout, divisors, layers_of_stages
-from trainplan.cluster.libraries import rules, versions
+from trainplan.cluster.libraries import rules
 from trainplan.cluster.rank_memory import PURPOSES, STATES, memory
 from trainplan.cluster.rank_share import rank_share
-from trainplan.cluster.software import TORCHTITAN, Software
+from trainplan.cluster.software import TORCHTITAN, Software, versions
 from trainplan.cluster.step_prediction import Step, sequences, step, steps_table
 from trainplan.cluster.step_time import WORK, parts
 from trainplan.costs.memory_costs import precision
 from trainplan.costs.transformers import Transformer
 from trainplan.errors import LayoutError
-from trainplan.tables import ShownAsTable, Table
-from trainplan.units import format_bytes
 
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _LONG = 16_384  # tokens a sequence, from which context ranks are tried
@@ -60,7 +60,7 @@ class _Choice(NamedTuple):
     software: Software
 
     def layout(self) -> Layout:
-        return unjudged(Layout, **self._asdict())
+        return Layout(**self._asdict())
 
 
 # what the work of a micro-batch depends on, in all stages together
@@ -158,9 +158,7 @@ def _shapes(
                 break
             replicas = cluster.gpus // tensor // pipeline
             for context in _contexts(model, replicas):
-                shape = unjudged(
-                    Layout, replicas // context, tensor, pipeline, context=context
-                )
+                shape = Layout(replicas // context, tensor, pipeline, context=context)
                 if not any(rule.breaks(model, shape) for rule in shape_rules):
                     yield shape
 
@@ -233,7 +231,7 @@ def _choices(
             rejected["whose data ranks don't divide the batch"] += 1
             continue
         settings = {**common, "software": habits(software, shape.pipeline)}
-        layout = unjudged(Layout, **{**vars(shape), **settings})
+        layout = replace(shape, **settings)
         yield from _choices_of_shape(model, layout, batch, settings, rejected)
 
 
@@ -310,7 +308,7 @@ def _runnable(
         return values
     runnable = []
     for value in values:
-        candidate = unjudged(Layout, **{**vars(layout), field: value})
+        candidate = replace(layout, **{field: value})
         if not any(rule.breaks(model, candidate) for rule in field_rules):
             runnable.append(value)
     return runnable
@@ -355,7 +353,7 @@ def _by_bound(
     return sorted(bounds, key=lambda bounded: bounded[0])
 
 
-@checked(error=LayoutError)
+@checked
 def best_layout(
     model: Transformer,
     cluster: Cluster,
@@ -363,7 +361,7 @@ def best_layout(
     *,
     dtype: Dtype = "mixed bfloat16",
     optimizer: str = "adam",
-    runners_up: Annotated[int, Number(least=0, most=1000)] = 5,
+    runners_up: Annotated[int, Bounds(least=0, most=1000)] = 5,
     software: Software = TORCHTITAN,
 ) -> BestLayout:
     """The fastest layout of `batch` sequences that fits, of all data x tensor x
@@ -482,7 +480,7 @@ def _no_layout(
     )
 
 
-@checked(error=LayoutError)
+@checked
 def require_fit(predicted: Step) -> Step:
     """`predicted` if its GPUs hold it; else LayoutError with the excess, the largest
     purpose and what makes it smaller.

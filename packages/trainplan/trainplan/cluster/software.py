@@ -4,15 +4,21 @@ exchanges, and what it runs.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from trainplan._text import lookup
 from trainplan.arguments import Share, Size, checked
-from trainplan.cluster.libraries import versions
 from trainplan.csv_tables import rows, settings
-from trainplan.errors import lookup
+
+
+@functools.cache
+def versions() -> Mapping[str, str]:
+    """The libraries that have rules, and the version of each that they were read in."""
+    return {row["library"]: row["version"] for row in rows("libraries")}
 
 
 @checked

@@ -1,5 +1,5 @@
 """A predicted training step on a cluster: its time and memory by part, its rates and
-utilisation.
+utilization.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from trainplan._tables import Shown, Table
+from trainplan._units import format_bytes, format_seconds, format_si, significant
 from trainplan.arguments import Count, Positive, checked
 from trainplan.cluster.constants import CONSTANTS, REPORTED, SPREAD, WIDENED, Constants
+from trainplan.cluster.divisibility import why_not
 from trainplan.cluster.evidence import Nearest, compared, generation, nearest
 from trainplan.cluster.hardware import Cluster
-from trainplan.cluster.layout import Layout, why_not
+from trainplan.cluster.layout import Layout
 from trainplan.cluster.rank_memory import memory
 from trainplan.cluster.rank_share import rank_share
 from trainplan.cluster.software import SOFTWARE, TORCH
@@ -22,8 +25,6 @@ from trainplan.cluster.step_time import parts
 from trainplan.costs.memory_costs import precision
 from trainplan.costs.transformers import Transformer
 from trainplan.errors import LayoutError
-from trainplan.tables import Shown, Table
-from trainplan.units import format_bytes, format_seconds, format_si, significant
 
 # distance of the nearest published step from which its interval may not hold
 _FAR = 2.0
@@ -189,7 +190,7 @@ class Step(Shown):
 
     @property
     def mfu(self) -> float:
-        """Model FLOP utilisation, 0 to 1, of the vendor's dense peak, by
+        """Model FLOP utilization, 0 to 1, of the vendor's dense peak, by
         Transformer.flop_per_token.
         """
         peak = self.cluster.gpu.peaks.get(precision(self.layout.dtype).compute_dtype)
@@ -220,7 +221,7 @@ class Step(Shown):
             ),
             ("part", "calculated", "share"),
             title=str(self.layout),
-            notes=(self._sentence(),),
+            notes=(self._sentence(), *_assumed(self)),
         )
 
     @property
@@ -263,7 +264,7 @@ class Step(Shown):
         )
 
     def __str__(self) -> str:
-        return f"{self.layout}: {self._sentence()}"
+        return ". ".join([f"{self.layout}: {self._sentence()}", *_assumed(self)])
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
@@ -294,7 +295,7 @@ def steps_table(
         tuple(_row(entry, tokens) for entry in steps),
         tuple(headings),
         title=f"{first.model}\n{first.cluster}\n{batch} a step, {capacity} a GPU",
-        notes=(worth, *_ends(steps), *notes),
+        notes=(worth, *_assumed(first), *_ends(steps), *notes),
     )
 
 
@@ -312,6 +313,12 @@ def _row(entry: Step, tokens: float | None) -> tuple[str, ...]:
     return (*cells, f"{significant(entry.train_s(tokens) / 86_400)} days")
 
 
+def _assumed(entry: Step) -> list[str]:
+    """Which device a short name such as "H100" was taken as; empty for a whole one."""
+    assumed = entry.cluster.gpu.assumed
+    return [assumed] if assumed else []
+
+
 def _ends(steps: Sequence[Step]) -> list[str]:
     """Notes on the numbers of chunks of which the outer two have a layer fewer."""
     layers = steps[0].model.layers
@@ -323,7 +330,7 @@ def _ends(steps: Sequence[Step]) -> list[str]:
     ]
 
 
-@checked(error=LayoutError)
+@checked
 def step(
     model: Transformer,
     cluster: Cluster,

@@ -86,7 +86,7 @@ def parts(share: RankShare, constants: Constants = CONSTANTS) -> dict[str, float
     chunks = 2 if layout.schedule in ("ZB-V", "DualPipe") else layout.interleave
     # a send before and one after the backward pass of a chunk, which only interleaved
     # schedules can hide; without chunks the first and the last stage have one
-    # neighbour, and so one of them
+    # neighbor, and so one of them
     inner_sends = 0.0 if layout.overlap and chunks > 1 else 2 * chunks * sent.send
     end_sends = inner_sends / 2 if chunks == 1 else inner_sends
     paces = []

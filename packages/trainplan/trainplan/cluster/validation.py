@@ -6,8 +6,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainplan._tables import Shown
+from trainplan._text import lookup
+from trainplan._units import GIGA
 from trainplan.arguments import Count, Positive, checked
 from trainplan.cluster import evidence
+from trainplan.cluster.agreement import Agreement, Compared
 from trainplan.cluster.constants import CONSTANTS, Constants
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import Layout
@@ -15,10 +19,6 @@ from trainplan.cluster.rank_memory import stage_memory
 from trainplan.cluster.rank_share import rank_share
 from trainplan.cluster.step_prediction import Step, step
 from trainplan.costs.transformers import Transformer
-from trainplan.errors import LayoutError, lookup
-from trainplan.facts.agreement import Agreement, Compared
-from trainplan.tables import Shown
-from trainplan.units import GIGA
 
 COMPARISONS = (
     "megatron",
@@ -63,7 +63,7 @@ def published_steps(name: str) -> Agreement[Step]:
     """The model compared with a published table in COMPARISONS, or in NOT_FITTED, to
     which no constant was fitted.
 
-    Raises BadArgument with the nearest name.
+    Raises ValueError with the nearest name.
     """
     tables = {table: table for table in (*COMPARISONS, *NOT_FITTED)}
     return compare(lookup(name, tables, "published table"))
@@ -91,7 +91,7 @@ class HeldAgainst(Compared[Step], Shown):
         )
 
 
-@checked(error=LayoutError)
+@checked
 def held_against(
     model: Transformer,
     cluster: Cluster,

@@ -1,6 +1,4 @@
-"""Pure arithmetic: FLOP, bytes, memory, collectives, break-even; each
-has its source.
-"""
+"""FLOP, bytes, memory, collectives and break-even in formulas, each with its source."""
 
 from trainplan.costs.break_even import break_even_steps
 from trainplan.costs.collectives import (
@@ -10,14 +8,22 @@ from trainplan.costs.collectives import (
     hierarchical_all_reduce_s,
     point_to_point_s,
 )
-from trainplan.costs.layers import conv2d, elementwise, matmul
-from trainplan.costs.memory_costs import PRECISIONS, TrainingMemory, training_memory
+from trainplan.costs.layers import Cost, conv2d, elementwise, matmul
+from trainplan.costs.memory_costs import (
+    PRECISIONS,
+    TrainingMemory,
+    optimizer_traffic_bytes,
+    training_memory,
+)
+from trainplan.costs.networks import Network
 from trainplan.costs.step_costs import NETWORKS, TrainingStep, network, training_step
 
 __all__ = [
     "NETWORKS",
     "PRECISIONS",
+    "Cost",
     "Link",
+    "Network",
     "TrainingMemory",
     "TrainingStep",
     "all_reduce_s",
@@ -28,6 +34,7 @@ __all__ = [
     "hierarchical_all_reduce_s",
     "matmul",
     "network",
+    "optimizer_traffic_bytes",
     "point_to_point_s",
     "training_memory",
     "training_step",

@@ -17,7 +17,7 @@ def break_even_steps(
     `compile_s` are spent once, `eager_s` and `compiled_s` a step, all in seconds. inf
     where a compiled step is no faster and compiling costs time; 0 where compiling costs
     none and the step is at least as fast. From n * eager_s >= compile_s + n *
-    compiled_s. Raises BadArgument for negative numbers, and steps of no time.
+    compiled_s. Raises ValueError for negative numbers, and steps of no time.
     """
     if compile_s == 0 and compiled_s <= eager_s:
         return 0

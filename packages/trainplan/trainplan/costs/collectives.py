@@ -15,12 +15,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
-from trainplan.arguments import Count, NonNegative, Number, Positive, checked
-from trainplan.errors import BadArgument, lookup
-from trainplan.tables import Shown
-from trainplan.units import format_seconds, format_si
+from trainplan._tables import Shown
+from trainplan._text import lookup
+from trainplan._units import format_seconds, format_si
+from trainplan.arguments import Bounds, Count, NonNegative, Positive, checked
 
 
 class _Wire(NamedTuple):
@@ -66,7 +66,7 @@ class Link(Shown):
     rank sends. `start_s` passes once, before a collective's first hop: its launch, and
     the ranks' wait for each other. `tree` is what a tree's hops are, where they aren't
     those of the ring: most of a ring's stay in nodes, not of a tree's. Raises
-    BadArgument for a negative start, and a bandwidth that is not above zero.
+    ValueError for a negative start, and a bandwidth that is not above zero.
     """
 
     MAKER: ClassVar = "trainplan.costs.Link(alpha_s, bytes_per_s) is one."
@@ -103,9 +103,13 @@ def all_reduce_s(
 ) -> float:
     """Seconds of an all-reduce of `n_bytes` over `ranks` by an algorithm of ALGORITHMS.
 
-    "nvls" reduces in the link's switch. Raises BadArgument for an unknown algorithm,
+    "nvls" reduces in the link's switch. Raises ValueError for an unknown algorithm,
     and for "nvls" without a switch.
     """
+    return _all_reduce_s(n_bytes, ranks, link, algorithm)
+
+
+def _all_reduce_s(n_bytes: float, ranks: int, link: Link, algorithm: str) -> float:
     wire_of = lookup(algorithm, ALGORITHMS, "algorithm")
     if ranks == 1:
         return 0.0
@@ -115,7 +119,7 @@ def all_reduce_s(
     elif algorithm == "tree" and link.tree is not None:
         used = link.tree
     if used is None:
-        raise BadArgument(
+        raise ValueError(
             "Expected a link with a switch that reduces, got one without. Pass"
             " Link(..., switch=Link)."
         )
@@ -137,11 +141,8 @@ def fastest_all_reduce_s(
         algorithms.append("nvls")
     if not in_node:
         algorithms.append("tree")
-    # a search calls what is inside of it, often and with numbers of its own
-    judged: Any = all_reduce_s
     return min(
-        float(judged.__wrapped__(n_bytes, ranks, link, algorithm))
-        for algorithm in algorithms
+        _all_reduce_s(n_bytes, ranks, link, algorithm) for algorithm in algorithms
     )
 
 
@@ -181,36 +182,36 @@ def hierarchical_all_reduce_s(
 def fit_link(
     n_bytes: Sequence[Positive],
     seconds: Sequence[Positive],
-    ranks: Annotated[int, Number(least=2)],
+    ranks: Annotated[int, Bounds(least=2)],
     *,
     algorithm: str = "ring",
 ) -> Link:
     """The Link whose all-reduces come nearest to measured `seconds`, by least squares
     of the relative errors.
 
-    Raises BadArgument for fewer than two sizes, for numbers not above zero, and if the
+    Raises ValueError for fewer than two sizes, for numbers not above zero, and if the
     time falls with every size, to less than half.
     """
     if len(n_bytes) != len(seconds):
-        raise BadArgument(
+        raise ValueError(
             f"Expected as many seconds as n_bytes, got {len(seconds)} and"
             f" {len(n_bytes)}."
         )
     points = sorted(zip(n_bytes, seconds, strict=True))
     if len({size for size, _ in points}) < 2:
-        raise BadArgument(
+        raise ValueError(
             f"Expected at least 2 sizes to fit a link, got {len(points)} measurements."
         )
     least, short_s = points[0]
     most, long_s = points[-1]
     falls = all(later < earlier for (_, earlier), (_, later) in pairwise(points))
     if falls and long_s < 0.5 * short_s:  # anything less is noise
-        raise BadArgument(
+        raise ValueError(
             f"Expected seconds that grow with n_bytes, got {short_s:g} s for {least:g}"
             f" bytes and {long_s:g} s for {most:g}. Are the lists in the same order?"
         )
     hops, factor = lookup(algorithm, ALGORITHMS, "algorithm")(ranks)
-    # of the line start + slope * size that minimises the squares of line / time - 1,
+    # of the line start + slope * size that minimizes the squares of line / time - 1,
     # neither below zero; the sums are of products of a = 1 / time, b = size / time, 1
     aa = sum(1 / t**2 for _, t in points)
     ab = sum(size / t**2 for size, t in points)

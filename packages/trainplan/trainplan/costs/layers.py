@@ -18,7 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from trainplan.arguments import Count, Size, checked
-from trainplan.errors import BadArgument
 
 BACKWARD_OVER_FORWARD = 2  # FLOP
 
@@ -97,7 +96,7 @@ def window(size: Size, *, kernel: Count, stride: Count = 1, padding: Size = 0) -
     """Positions of a kernel that slides along `size` elements with `padding` on each
     side.
 
-    Raises BadArgument for a kernel larger than the padded image, a kernel or stride
+    Raises ValueError for a kernel larger than the padded image, a kernel or stride
     below 1, and negative padding. Source: Dumoulin and Visin 2016, A guide to
     convolution arithmetic.
     """
@@ -105,7 +104,7 @@ def window(size: Size, *, kernel: Count, stride: Count = 1, padding: Size = 0) -
     # without this, a kernel that sticks out gives a negative count, which squared looks
     # like a size
     if kernel > padded:
-        raise BadArgument(
+        raise ValueError(
             f"Expected a kernel within the padded image, got kernel {kernel} on an"
             f" image of {size} with padding {padding}, {padded} in all."
             " Take a smaller kernel, a larger image or more padding."
@@ -128,7 +127,7 @@ def conv2d(
     """(batch, channels, size, size) to `outputs` channels: 2 x outputs' elements x
     channels x kernel² FLOP.
 
-    The direct algorithm's count; FFT and Winograd need fewer. Raises BadArgument like
+    The direct algorithm's count; FFT and Winograd need fewer. Raises ValueError like
     `window`. Source: Dumoulin and Visin (2016).
     """
     written_size = window(size, kernel=kernel, stride=stride, padding=padding)
@@ -149,7 +148,7 @@ def pool(batch: Size, channels: Size, size: Size, *, kernel: Count) -> Cost:
     """Max pooling of (batch, channels, size, size) with stride `kernel`: kernel² - 1
     comparisons an output.
 
-    Keeps the input and one 8-byte index an output, as torch does. Raises BadArgument
+    Keeps the input and one 8-byte index an output, as torch does. Raises ValueError
     like `window`.
     """
     written = batch * channels * window(size, kernel=kernel, stride=kernel) ** 2
@@ -178,7 +177,7 @@ def elementwise(
 
 @checked
 def layer_norm(rows: Size, width: Size, *, bias: bool = True) -> Cost:
-    """(rows, width) normalised along width, 7 FLOP an element: mean, centre, square,
+    """(rows, width) normalized along width, 7 FLOP an element: mean, center, square,
     sum, scale, weight, bias.
 
     Without `bias` it is RMSNorm, counted alike. Keeps the input; the 2 statistics a row

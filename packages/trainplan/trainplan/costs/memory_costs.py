@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
+from trainplan._tables import ShownAsTable, Table
+from trainplan._text import lookup
+from trainplan._units import format_bytes
 from trainplan.arguments import Dtype, Size, checked
 from trainplan.csv_tables import rows, settings
-from trainplan.errors import lookup
-from trainplan.tables import ShownAsTable, Table
-from trainplan.units import format_bytes
 
 Params = TypeVar("Params", int, float)
 
@@ -50,14 +50,14 @@ OPTIMIZER_STATES: Mapping[str, int] = MappingProxyType(
 
 
 def precision(dtype: str) -> Precision:
-    """The Precision of a name in PRECISIONS. Raises BadArgument with
+    """The Precision of a name in PRECISIONS. Raises ValueError with
     the nearest name.
     """
     return lookup(dtype, PRECISIONS, "dtype")
 
 
 def optimizer_states(optimizer: str) -> int:
-    """Numbers of state a parameter for a name in OPTIMIZER_STATES. Raises BadArgument
+    """Numbers of state a parameter for a name in OPTIMIZER_STATES. Raises ValueError
     with the nearest name.
     """
     return lookup(optimizer, OPTIMIZER_STATES, "optimizer")
@@ -110,7 +110,7 @@ def training_memory(
 
     `fixed_bytes` are kept masks, indices and losses, the same in every dtype. All parts
     count as held at once. The driver's context, workspaces, temporary tensors and
-    fragmentation are left out, so a process holds more. Raises BadArgument for unknown
+    fragmentation are left out, so a process holds more. Raises ValueError for unknown
     names and negative sizes. Source: Rajbhandari et al. 2020, ZeRO, section 3.
     """
     kind = precision(dtype)
@@ -127,7 +127,7 @@ def optimizer_traffic_bytes(params: Params, *, dtype: str, optimizer: str) -> Pa
     """Bytes that the update of all parameters moves: gradients read, weights and states
     read and written.
 
-    With master weights the 16-bit copy is written too. Raises BadArgument for unknown
+    With master weights the 16-bit copy is written too. Raises ValueError for unknown
     names.
     """
     kind = precision(dtype)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from trainplan._units import format_si
 from trainplan.arguments import Count, checked
 from trainplan.costs.layers import (
     BACKWARD_OVER_FORWARD,
@@ -17,8 +18,6 @@ from trainplan.costs.layers import (
     linear,
     pool,
 )
-from trainplan.errors import BadArgument
-from trainplan.units import format_si
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Network:
         """The shape of a batch for this network; images ignore `seq`, and None is the
         usual number of tokens.
 
-        Raises BadArgument for counts below 1, and for more tokens than the network has
+        Raises ValueError for counts below 1, and for more tokens than the network has
         positions.
         """
         if self.seq is None:
@@ -78,7 +77,7 @@ class Network:
         else:
             tokens = self.seq
         if self.max_seq is not None and tokens > self.max_seq:
-            raise BadArgument(
+            raise ValueError(
                 f"Expected at most {self.max_seq:,} tokens, the positions that"
                 f" {self.name} has, got {tokens:,}. Choose a shorter sequence or"
                 " another network."

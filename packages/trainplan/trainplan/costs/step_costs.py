@@ -1,6 +1,4 @@
-"""Cost of one training step of a network: FLOP, bytes moved and memory, as the
-catalogue's judge needs them.
-"""
+"""Cost of one training step of a network: FLOP, bytes moved and memory."""
 
 from __future__ import annotations
 
@@ -8,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from trainplan._text import lookup
+from trainplan._units import format_bytes, format_si
 from trainplan.arguments import Count, Dtype, checked
 from trainplan.costs.layers import BACKWARD_OVER_FORWARD
 from trainplan.costs.memory_costs import (
@@ -19,8 +19,6 @@ from trainplan.costs.memory_costs import (
 from trainplan.costs.networks import SIMPLE_CNN, Network
 from trainplan.costs.transformer_layers import BERT_BASE, GPT2_XL, decoder
 from trainplan.costs.transformers import MODELS
-from trainplan.errors import lookup
-from trainplan.units import format_bytes, format_si
 
 _LLAMAS = (decoder(MODELS["Llama-2-7B"]), decoder(MODELS["Llama-2-70B"]))
 NETWORKS: Mapping[str, Network] = MappingProxyType(
@@ -33,7 +31,7 @@ class TrainingStep:
     """Forward, backward and update of one batch: FLOP, the least bytes moved, and the
     memory held.
 
-    `compute_dtype` is the dtype whose peak limits the matrix products, as the catalogue
+    `compute_dtype` is the dtype whose peak limits the matrix products, as gpufacts
     names it.
     """
 
@@ -60,7 +58,7 @@ class TrainingStep:
 
 @checked
 def network(name: str) -> Network:
-    """The Network of a name in NETWORKS. Raises BadArgument with the nearest name."""
+    """The Network of a name in NETWORKS. Raises ValueError with the nearest name."""
     return lookup(name, NETWORKS, "network")
 
 
@@ -80,7 +78,7 @@ def training_step(
     FLOP are those of Network.training_flop; the update's few FLOP a parameter are left
     out. Bytes are three times the forward pass's (see costs.layers) and the update's.
     They are those of layers that run one by one: kernels that fuse layers move fewer.
-    Raises BadArgument for unknown names, and sequences longer than the model's
+    Raises ValueError for unknown names, and sequences longer than the model's
     positions.
     """
     net = network(model) if isinstance(model, str) else model

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, ClassVar
 
-from trainplan.arguments import Count, NonNegative, Number, Size, checked
+from trainplan._tables import Shown
+from trainplan._text import lookup
+from trainplan._units import GIGA, MEGA, significant
+from trainplan.arguments import Bounds, Count, NonNegative, Size, checked
 from trainplan.csv_tables import rows, settings
-from trainplan.errors import LayoutError, lookup
-from trainplan.tables import Shown
-from trainplan.units import GIGA, MEGA, significant
 
 # searches try every divisor
-_Searched = Annotated[int, Number(least=1, most=1_000_000)]
+_Searched = Annotated[int, Bounds(least=1, most=1_000_000)]
 
 
-@checked(error=LayoutError)
+@checked
 @dataclass(frozen=True, repr=False)
 class Transformer(Shown):
     """A decoder: `layers` blocks of width `hidden` with `heads` attention heads, `seq`
@@ -45,7 +45,7 @@ class Transformer(Shown):
     products of that rank beside attention's are trained (Hu et al. 2021, LoRA, section
     4.2). `fused_attention` keeps the scores out of memory and skips what the causal
     mask hides (FlashAttention). `dropout` after attention and after each sum costs
-    traffic and masks. Raises LayoutError for sizes below 1, for heads that don't
+    traffic and masks. Raises ValueError for sizes below 1, for heads that don't
     divide, for more experts a token than there are, and for latent attention or experts
     that can't be so.
     """
@@ -79,17 +79,17 @@ class Transformer(Shown):
 
     def __post_init__(self) -> None:
         if self.head_dim is None and self.hidden % self.heads:
-            raise LayoutError(
+            raise ValueError(
                 f"Expected heads that divide hidden = {self.hidden:,}, got"
                 f" {self.heads}."
             )
         if self.heads % self.key_value_heads:
-            raise LayoutError(
+            raise ValueError(
                 f"Expected kv_heads that divide the {self.heads} heads, got"
                 f" {self.kv_heads}."
             )
         if self.top_k > max(self.experts, 1):
-            raise LayoutError(
+            raise ValueError(
                 f"Expected top_k of at most the {self.experts} experts, got"
                 f" {self.top_k}."
             )
@@ -101,25 +101,23 @@ class Transformer(Shown):
             }
             names = [name for name, value in of_experts.items() if value]
             if names:
-                raise LayoutError(
-                    f"Expected experts with {', '.join(names)}, got none."
-                )
+                raise ValueError(f"Expected experts with {', '.join(names)}, got none.")
         most_dense = self.layers - 1 if self.experts else 0
         if self.dense > most_dense:
-            raise LayoutError(
+            raise ValueError(
                 f"Expected dense blocks before blocks with experts, got {self.dense} of"
                 f" {self.layers}."
             )
         latent = (self.kv_rank, self.query_rank, self.rotary, self.value_dim)
         if any(latent) and not (all(latent) and self.head_dim and self.gated):
             numbers = ", ".join(str(number) for number in latent)
-            raise LayoutError(
+            raise ValueError(
                 "Expected kv_rank, query_rank, rotary, value_dim and head_dim"
                 " together, in a gated model: latent attention needs them all. Got"
                 f" {numbers} and {self.head_dim}."
             )
         if self.adapters and self.experts:
-            raise LayoutError(
+            raise ValueError(
                 f"Expected adapters = 0 with experts, got {self.adapters}. Take a dense"
                 " model."
             )
@@ -296,7 +294,7 @@ MODELS: Mapping[str, Transformer] = MappingProxyType(
 @checked
 def model(name: str) -> Transformer:
     """A published Transformer by its name in MODELS, in any case of letters. Raises
-    BadArgument with the nearest.
+    ValueError with the nearest.
     """
     for exact in MODELS:
         if exact.casefold() == name.casefold():

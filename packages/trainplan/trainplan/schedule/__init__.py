@@ -18,11 +18,12 @@ from trainplan.schedule.schedules import (
     zb_v,
 )
 from trainplan.schedule.simulation import simulate
-from trainplan.schedule.timetable import Timetable
+from trainplan.schedule.timetable import ScheduleSpan, Timetable
 
 __all__ = [
     "Overlap",
     "Schedule",
+    "ScheduleSpan",
     "Timetable",
     "dualpipe",
     "gpipe",

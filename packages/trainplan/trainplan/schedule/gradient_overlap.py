@@ -6,14 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
+from trainplan._tables import Shown
+from trainplan._units import MIB, format_seconds
 from trainplan.arguments import Count, NonNegative, Positive, checked
 from trainplan.costs.collectives import Link, all_reduce_s
-from trainplan.errors import ScheduleError
-from trainplan.schedule.timetable import Span
-from trainplan.tables import Shown
-from trainplan.units import MIB, format_seconds
+from trainplan.schedule.timetable import ScheduleSpan
 
 # DistributedDataParallel's defaults; its first bucket is small, so that the network
 # starts early
@@ -30,7 +28,7 @@ class Overlap(Shown):
     order of sending.
     """
 
-    spans: tuple[Span, ...]
+    spans: tuple[ScheduleSpan, ...]
     buckets: tuple[tuple[int, ...], ...]
     backward_s: float
     communication_s: float
@@ -53,13 +51,10 @@ class Overlap(Shown):
         )
 
 
-_OfLayers = Annotated[Sequence[NonNegative], 1]  # at least one
-
-
-@checked(error=ScheduleError)
+@checked
 def overlap(
-    backward_s: _OfLayers,
-    n_bytes: _OfLayers,
+    backward_s: Sequence[NonNegative],
+    n_bytes: Sequence[NonNegative],
     *,
     link: Link,
     ranks: Count,
@@ -73,15 +68,15 @@ def overlap(
     `bucket_bytes` or more, and is sent at once. It waits for the one before, since
     there is one stream of communication, which takes nothing from compute. With 25 MiB,
     the default, the first bucket is full at 1 MiB, as in
-    torch.nn.parallel.DistributedDataParallel. Raises ScheduleError for numbers below
+    torch.nn.parallel.DistributedDataParallel. Raises ValueError for numbers below
     zero, or lists of different lengths.
     """
-    seconds = [float(number) for number in backward_s]
-    sizes = [float(number) for number in n_bytes]
-    if len(seconds) != len(sizes):
-        raise ScheduleError(
-            f"Expected as many numbers in n_bytes as in backward_s, got {len(sizes)}"
-            f" and {len(seconds)}. Both need one for each layer, last layer first."
+    if not backward_s:
+        raise ValueError("Expected backward_s to be a list of at least 1 item, got ().")
+    if len(backward_s) != len(n_bytes):
+        raise ValueError(
+            f"Expected as many numbers in n_bytes as in backward_s, got {len(n_bytes)}"
+            f" and {len(backward_s)}. Both need one for each layer, last layer first."
         )
     first_bytes = FIRST_BUCKET_BYTES if bucket_bytes == BUCKET_BYTES else bucket_bytes
     backward = []
@@ -91,18 +86,19 @@ def overlap(
     filled_bytes = 0.0
     now_s = 0.0
     free_s = 0.0  # when the network is
-    for layer, (took_s, layer_bytes) in enumerate(zip(seconds, sizes, strict=True)):
-        backward.append(Span(0, now_s, now_s + took_s, "B", str(layer)))
+    layers = zip(backward_s, n_bytes, strict=True)
+    for layer, (took_s, layer_bytes) in enumerate(layers):
+        backward.append(ScheduleSpan(0, now_s, now_s + took_s, "B", str(layer)))
         now_s += took_s
         filling.append(layer)
         filled_bytes += layer_bytes
         full = filled_bytes >= (bucket_bytes if buckets else first_bytes)
-        if full or layer == len(sizes) - 1:
+        if full or layer == len(n_bytes) - 1:
             start_s = max(now_s, free_s)
             send_s = all_reduce_s(filled_bytes, ranks, link) if filled_bytes else 0.0
             free_s = start_s + send_s
             label = f"bucket {len(buckets)}"
-            sent.append(Span(0, start_s, free_s, "communication", label))
+            sent.append(ScheduleSpan(0, start_s, free_s, "communication", label))
             buckets.append(tuple(filling))
             filling = []
             filled_bytes = 0.0

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
+from trainplan._text import brief_repr
 from trainplan.arguments import ANYTHING
-from trainplan.errors import ScheduleError, brief_repr
+from trainplan.errors import ScheduleError
 
 # a list of steps for each rank, which `parse` judges
 Schedule = Annotated[Sequence[Sequence[str]], ANYTHING]
@@ -67,7 +68,7 @@ class CheckedSchedule:
     def _runs_back(self, chunk: int) -> bool:
         return self.placement != "loop" and chunk % 2 == 1
 
-    def neighbour(self, stage: int, by: int) -> int | None:
+    def neighbor(self, stage: int, by: int) -> int | None:
         """The stage that is `by` (1 or -1) further on; None beyond the ends of a
         pipeline.
         """
@@ -133,19 +134,19 @@ def parse(schedule: Schedule, placement: Placement = "loop") -> CheckedSchedule:
 
 
 def _lists(schedule: Schedule) -> list[list[str]]:
-    if not issubclass(type(schedule), list | tuple) or not schedule:
+    if not isinstance(schedule, list | tuple) or not schedule:
         raise ScheduleError(
             "Expected a schedule with a list of steps for each rank, got"
             f" {brief_repr(schedule)}. {_FORM}"
         )
     for rank, steps in enumerate(schedule):
-        if not issubclass(type(steps), list | tuple):
+        if not isinstance(steps, list | tuple):
             raise ScheduleError(
                 f"Expected a list of steps for rank {rank}, got {brief_repr(steps)}."
                 f" {_FORM}"
             )
         for step in steps:
-            if type(step) is not str:
+            if not isinstance(step, str):
                 raise ScheduleError(
                     f"Expected steps such as 'F0' on rank {rank}, got"
                     f" {brief_repr(step)}. {_FORM}"

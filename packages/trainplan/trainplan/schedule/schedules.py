@@ -1,6 +1,6 @@
 """The published pipeline schedules, each written as a list of steps for every rank.
 
-All raise ScheduleError unless ranks and micro-batches are whole numbers of at least 1,
+All raise ValueError unless ranks and micro-batches are whole numbers of at least 1,
 and up to a million in product.
 """
 
@@ -10,11 +10,10 @@ import itertools
 from collections import Counter, deque
 from typing import Annotated
 
-from trainplan.arguments import Count, Number, checked
-from trainplan.errors import ScheduleError
+from trainplan.arguments import Bounds, Count, checked
 
 
-@checked(error=ScheduleError)
+@checked
 def gpipe(ranks: Count, microbatches: Count) -> list[list[str]]:
     """All forwards, then all backwards (Huang et al. 2019, GPipe). One micro-batch is
     the naive pipeline.
@@ -24,7 +23,7 @@ def gpipe(ranks: Count, microbatches: Count) -> list[list[str]]:
     return [list(steps) for _ in range(ranks)]
 
 
-@checked(error=ScheduleError)
+@checked
 def one_f_one_b(ranks: Count, microbatches: Count) -> list[list[str]]:
     """After one forward for each later rank, a forward and a backward in turn (1F1B,
     Narayanan et al. 2019).
@@ -51,12 +50,12 @@ def _alternating(forward: list[str], backward: list[str], ahead: int) -> list[st
     ]
 
 
-@checked(error=ScheduleError)
+@checked
 def interleaved(ranks: Count, microbatches: Count, chunks: Count) -> list[list[str]]:
     """1F1B in which each rank has several smaller chunks of the model (Narayanan et al.
     2021, section 2.2).
 
-    Chunk c of rank r is stage c * ranks + r. Raises ScheduleError unless the
+    Chunk c of rank r is stage c * ranks + r. Raises ValueError unless the
     micro-batches divide by the ranks.
     """
     check_steps(ranks, microbatches, chunks)
@@ -66,7 +65,7 @@ def interleaved(ranks: Count, microbatches: Count, chunks: Count) -> list[list[s
         below = microbatches // ranks * ranks
         above = below + ranks
         near = f"{below} or {above}" if below else f"{above}"
-        raise ScheduleError(
+        raise ValueError(
             f"Expected a number of micro-batches that divides by the {ranks} ranks,"
             " since interleaved schedules send them in groups of that size, got"
             f" {microbatches}. The nearest is {near}."
@@ -91,7 +90,7 @@ def _turns(ranks: int, microbatches: int, chunks: int) -> list[tuple[int, int]]:
     ]
 
 
-@checked(error=ScheduleError)
+@checked
 def zb_h1(ranks: Count, microbatches: Count) -> list[list[str]]:
     """1F1B with W split from B, and delayed by r micro-batches on rank r (ZB-H1, Qi et
     al. 2024).
@@ -104,7 +103,7 @@ def zb_h1(ranks: Count, microbatches: Count) -> list[list[str]]:
     return [_split(ranks - rank, rank, microbatches) for rank in range(ranks)]
 
 
-@checked(error=ScheduleError)
+@checked
 def zb_h2(ranks: Count, microbatches: Count) -> list[list[str]]:
     """Twice as many forwards first as in 1F1B, and W delayed twice as long as in ZB-H1
     (ZB-H2, Qi et al. 2024).
@@ -118,7 +117,7 @@ def zb_h2(ranks: Count, microbatches: Count) -> list[list[str]]:
     ]
 
 
-@checked(error=ScheduleError)
+@checked
 def zb_v(ranks: Count, microbatches: Count) -> list[list[str]]:
     """Two chunks a rank in a V, W split from B (ZB-V, Qi et al. 2024, section 6):
     simulate with placement="v".
@@ -159,21 +158,21 @@ def _zb_v(rank: int, ranks: int, microbatches: int) -> list[str]:
     return steps
 
 
-@checked(error=ScheduleError)
+@checked
 def dualpipe(
-    ranks: Annotated[int, Number(least=2)], microbatches: Count
+    ranks: Annotated[int, Bounds(least=2)], microbatches: Count
 ) -> list[list[str]]:
     """Two pipelines in opposite directions through two copies of the model: simulate
     with placement="both ways".
 
-    Each takes `microbatches` of its own. Raises ScheduleError unless there are as many
+    Each takes `microbatches` of its own. Raises ValueError unless there are as many
     as ranks, and an even number of ranks. Source: DeepSeek-AI 2024, DeepSeek-V3
     technical report, section 3.2.1, figure 5; its F and B that run together stand one
     after the other here.
     """
     check_steps(ranks, microbatches, 2)
     if ranks % 2 or microbatches < ranks:
-        raise ScheduleError(
+        raise ValueError(
             "Expected an even number of ranks and at least as many micro-batches in"
             f" each direction, got {ranks} ranks and {microbatches} micro-batches."
         )
@@ -244,9 +243,9 @@ def _split(ahead: int, delay: int, microbatches: int) -> list[str]:
 def check_steps(
     ranks: int, microbatches: int, chunks: int = 1, most: int = 1_000_000
 ) -> None:
-    """Raise ScheduleError for more steps than can be simulated in reasonable time."""
+    """Raise ValueError for more steps than can be simulated in reasonable time."""
     if ranks * microbatches * chunks > most:
-        raise ScheduleError(
+        raise ValueError(
             f"Expected ranks x microbatches x chunks to be at most {most:,}, got"
             f" {ranks:,} x {microbatches:,} x {chunks:,}. Take fewer micro-batches: a"
             " schedule repeats itself."

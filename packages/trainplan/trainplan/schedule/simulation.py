@@ -19,12 +19,12 @@ from trainplan.schedule.parsing import (
     Schedule,
     parse,
 )
-from trainplan.schedule.timetable import Span, Timetable
+from trainplan.schedule.timetable import ScheduleSpan, Timetable
 
 Times = NonNegative | Sequence[NonNegative]
 
 
-@checked(error=ScheduleError)
+@checked
 def simulate(
     schedule: Schedule,
     forward_s: Times = 1.0,
@@ -43,7 +43,7 @@ def simulate(
     for one micro-batch: `backward_s` is the whole backward, `weight_s` the part of it
     that a "W" takes (by default half). One number, or one for each rank, is divided
     among the chunks of a rank; one for each stage is not. `transfer_s` is the time
-    between neighbouring stages on different ranks, in either direction. Transfers
+    between neighboring stages on different ranks, in either direction. Transfers
     overlap with compute; with `blocking`, each takes its sender's and its receiver's
     time, and is buffered, so that neither waits for the other.
 
@@ -53,8 +53,8 @@ def simulate(
     Megatron-LM; "v", where odd chunks run back from the last rank to the first; "both
     ways", where each chunk is a pipeline of its own with its own micro-batches, odd
     ones running back, and a rank's times are those of one chunk (DualPipe). Raises
-    ScheduleError for ranks that wait for each other in a circle, an impossible order,
-    and impossible times.
+    ScheduleError for ranks that wait for each other in a circle and an impossible
+    order, ValueError for impossible times.
     """
     checked = parse(schedule, placement)
     owners = [checked.rank(stage) for stage in range(checked.stages)]
@@ -82,7 +82,7 @@ def _without(weights: list[float], backward: list[float]) -> list[float]:
     """What is left of the backward of each stage without that of the weights."""
     for stage, (all_s, part_s) in enumerate(zip(backward, weights, strict=True)):
         if part_s > all_s:
-            raise ScheduleError(
+            raise ValueError(
                 f"Expected weight_s to be a part of backward_s, got {part_s:g} of"
                 f" {all_s:g} s on stage {stage}. backward_s is the whole backward, of"
                 " inputs and weights."
@@ -94,7 +94,7 @@ def per_stage(
     name: str, value: Times, owners: Sequence[int], parts: int = 1
 ) -> list[float]:
     """A number for each stage: as given, or that of its owner, a rank, divided by
-    `parts`. Raises ScheduleError.
+    `parts`. Raises ValueError.
     """
     ranks = max(owners) + 1
     stages = len(owners)
@@ -107,7 +107,7 @@ def per_stage(
     counts = f"{ranks}"
     if ranks != stages:
         counts = f"{ranks} (one a rank) or {stages} (one a stage)"
-    raise ScheduleError(
+    raise ValueError(
         f"Expected {name} to be one number or {counts} of them, got {len(value)}."
     )
 
@@ -142,8 +142,8 @@ def _step_kinds(
     for chunk in range(checked.chunks):
         stage = checked.stage(rank, chunk)
         for kind, towards in ((FORWARD, 1), (BACKWARD, -1)):
-            giver = checked.neighbour(stage, -towards)
-            taker = checked.neighbour(stage, towards)
+            giver = checked.neighbor(stage, -towards)
+            taker = checked.neighbor(stage, towards)
             took_s = seconds[kind][stage]
             received = slot_and_time(giver, stage)
             sent = slot_and_time(taker, taker)
@@ -168,7 +168,7 @@ class _Simulation:
         self.blocking = blocking
         self.starts: list[list[float]] = [[] for _ in range(checked.ranks)]
         self.ends: list[list[float]] = [[] for _ in range(checked.ranks)]
-        self.communication: list[Span] = []
+        self.communication: list[ScheduleSpan] = []
         self._free = [0.0] * checked.ranks
         self._kinds = [
             _step_kinds(checked, rank, seconds, transfer_s)
@@ -221,7 +221,9 @@ class _Simulation:
                 if blocking and sent_s:
                     name = f"send {self.checked.name(code)}"
                     self.communication.append(
-                        Span(rank, free_s, free_s + sent_s, "communication", name)
+                        ScheduleSpan(
+                            rank, free_s, free_s + sent_s, "communication", name
+                        )
                     )
                     free_s += sent_s
                 if output_slot + rest in waiting:
@@ -237,7 +239,7 @@ class _Simulation:
         begin_s = max(free_s, arrival_s - took_s)
         name = f"receive for {self.checked.name(code)}"
         self.communication.append(
-            Span(rank, begin_s, begin_s + took_s, "communication", name)
+            ScheduleSpan(rank, begin_s, begin_s + took_s, "communication", name)
         )
         return begin_s + took_s
 

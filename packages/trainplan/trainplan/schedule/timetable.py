@@ -8,13 +8,13 @@ import functools
 import math
 from dataclasses import dataclass
 
+from trainplan._tables import Shown
+from trainplan._units import format_seconds, significant
 from trainplan.schedule.parsing import CheckedSchedule
-from trainplan.tables import Shown
-from trainplan.units import format_seconds, significant
 
 
 @dataclass(frozen=True, order=True)
-class Span:
+class ScheduleSpan:
     """`rank` does `kind` from `start_s` to `end_s`, in seconds on one clock.
 
     `kind` is "F" (forward), "B" (backward), "W" (backward of the weights alone) or
@@ -47,7 +47,7 @@ class Timetable(Shown):
     starts_s: tuple[tuple[float, ...], ...]
     ends_s: tuple[tuple[float, ...], ...]
     peak_activations: tuple[float, ...]
-    communication: tuple[Span, ...] = ()
+    communication: tuple[ScheduleSpan, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -55,8 +55,8 @@ class Timetable(Shown):
         return self.schedule.ranks
 
     @functools.cached_property
-    def spans(self) -> tuple[Span, ...]:
-        """Each step, labelled with its micro-batch ("3", or "3.1" with a chunk), and
+    def spans(self) -> tuple[ScheduleSpan, ...]:
+        """Each step, labeled with its micro-batch ("3", or "3.1" with a chunk), and
         each blocking transfer.
         """
         names = {
@@ -69,7 +69,7 @@ class Timetable(Shown):
             times = zip(steps, self.starts_s[rank], self.ends_s[rank], strict=True)
             for code, start_s, end_s in times:
                 name = names[code]
-                spans.append(Span(rank, start_s, end_s, name[0], name[1:]))
+                spans.append(ScheduleSpan(rank, start_s, end_s, name[0], name[1:]))
         if self.communication:
             spans = sorted([*spans, *self.communication])
         return tuple(spans)
