@@ -27,7 +27,7 @@ def steps() -> None:
     x = torch.ones(1_000_000)
     dist.barrier()
     for step in range(3):
-        with ranks.span("compute", f"step {step}"):
+        with ranks.span("compute", f"step {step}", simulated=True):
             time.sleep(0.04 if dist.get_rank() == 2 else 0.02)
         dist.all_reduce(x)
 
@@ -40,19 +40,11 @@ def main() -> None:
     for span in spans:
         left_ms = 1e3 * (span.start_s - zero_s)
         ms = 1e3 * span.seconds
-        ax.barh(
-            f"rank {span.rank}",
-            ms,
-            left=left_ms,
-            color=COLORS[span.kind],
-            edgecolor="white",
-            linewidth=0.5,
-        )
+        ax.barh(f"rank {span.rank}", ms, left=left_ms, color=COLORS[span.kind])
     ax.invert_yaxis()
-    ax.spines[["top", "right"]].set_visible(False)
     ax.set_xlabel("ms since the first step began")
-    handles = [Patch(color=color, label=kind) for kind, color in COLORS.items()]
-    figure.legend(handles=handles, loc="outside upper right", ncols=3, frameon=False)
+    patches = [Patch(color=color, label=kind) for kind, color in COLORS.items()]
+    figure.legend(handles=patches, loc="outside upper right", ncols=3)
     figure.savefig(Path(__file__).with_name("timeline.png"), dpi=110)
 
 

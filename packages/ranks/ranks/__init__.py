@@ -2,7 +2,7 @@
 and why a rank failed come back.
 
 Names load when first used, so that `import ranks` costs milliseconds and no torch.
-README.md beside this file shows a launch, and how data flows through these modules.
+README.md of the project shows a launch, and how data flows through these modules.
 """
 
 from __future__ import annotations
@@ -11,27 +11,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ranks.errors import (
-        BadArgument as BadArgument,
-        RankFailed as RankFailed,
-        RanksError as RanksError,
-    )
+    from ranks.errors import RankFailed as RankFailed
     from ranks.inside.rank_context import (
         Report as Report,
+        now_s as now_s,
         report as report,
         span as span,
     )
-    from ranks.launcher.launching import Launched as Launched, launch as launch
-    from ranks.spans import Span as Span
+    from ranks.launcher.agent import preload as preload
+    from ranks.launcher.launching import (
+        MOST_RANKS as MOST_RANKS,
+        Launched as Launched,
+        launch as launch,
+    )
+    from ranks.launcher.rank_failures import hide_frames as hide_frames
+    from ranks.spans import Span as Span, SpanKind as SpanKind
 
 _HOME_OF = {
-    "BadArgument": "errors",
     "Launched": "launcher.launching",
+    "MOST_RANKS": "launcher.launching",
     "RankFailed": "errors",
-    "RanksError": "errors",
     "Report": "inside.rank_context",
     "Span": "spans",
+    "SpanKind": "spans",
+    "hide_frames": "launcher.rank_failures",
     "launch": "launcher.launching",
+    "now_s": "inside.rank_context",
+    "preload": "launcher.agent",
     "report": "inside.rank_context",
     "span": "inside.rank_context",
 }

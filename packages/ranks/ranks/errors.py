@@ -1,21 +1,15 @@
-"""The errors of this package: every message says what was expected, what came, and what
-to do next.
+"""What this package raises: Python's own errors, and one of its own.
+
+TypeError           an argument of a wrong type, or that can't be sent to a rank
+ValueError          an argument of a wrong value
+RuntimeError        a call at a wrong place, such as a launch inside a rank
+    RankFailed      a rank of a launch failed
 """
 
 from __future__ import annotations
 
 
-class RanksError(Exception):
-    """Base of every error that this package raises on purpose."""
-
-
-class RankFailed(RanksError):
+class RankFailed(RuntimeError):
     """A rank of a launch raised, died or hung: the first for its own reason is named;
     no rank is left running.
-    """
-
-
-class BadArgument(RanksError, ValueError):
-    """A value that a function can't take; the message says what it expects and what it
-    got.
     """

@@ -32,18 +32,18 @@ def memory_bytes(
     A container often sees its own cgroup at the mount, while its path is the host's: so
     the mount's limit counts too.
     """
-    limits = [str(psutil.virtual_memory().total)]
-    with suppress(OSError):
-        for line in own.read_text().splitlines():
-            _, controllers, inner = line.split(":", 2)
-            version_1 = "memory" in controllers.split(",")
-            mount = root / "memory" if version_1 else root
-            group = mount / inner.lstrip("/")
-            for folder in (group, *group.parents):
-                for name in ("memory.max", "memory.limit_in_bytes"):
-                    with suppress(OSError):
-                        limits.append((folder / name).read_text().strip())
-    return min(int(limit) for limit in limits if limit.isdigit() and int(limit) > 0)
+    limits = [int(psutil.virtual_memory().total)]
+    lines = own.read_text().splitlines() if own.exists() else []
+    for line in lines:
+        _, controllers, inner = line.split(":", 2)
+        version_1 = "memory" in controllers.split(",")
+        mount = root / "memory" if version_1 else root
+        group = mount / inner.lstrip("/")
+        for folder in (group, *group.parents):
+            for name in ("memory.max", "memory.limit_in_bytes"):
+                with suppress(OSError, ValueError):  # no such file, or no limit
+                    limits.append(int((folder / name).read_text()))
+    return min(limits)
 
 
 def seconds_on_cores() -> tuple[float, float]:
@@ -61,15 +61,6 @@ def seconds_on_cores() -> tuple[float, float]:
     return ran_s, waited_s
 
 
-def plain_temp_folder() -> str:
-    """The folder for temporary files, or /tmp where its path has a space or is longer
-    than 60 bytes.
-    """
-    usual = tempfile.gettempdir()
-    fits = not any(map(str.isspace, usual)) and len(os.fsencode(usual)) <= _LONGEST_TEMP
-    return usual if fits or os.name != "posix" else "/tmp"
-
-
 def use_short_socket_paths() -> None:
     """Let multiprocessing make its Unix sockets in /tmp where the usual folder's path
     is too long for their addresses.
@@ -78,7 +69,9 @@ def use_short_socket_paths() -> None:
     moment.
     """
     usual = tempfile.tempdir
-    tempfile.tempdir = plain_temp_folder()
+    long = len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TEMP
+    if long and os.name == "posix":
+        tempfile.tempdir = "/tmp"
     try:
         util.get_temp_dir()
     finally:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
-from ranks.arguments import number, text
+from ranks.arguments import as_float, check_text
 from ranks.channel import Channel
 from ranks.spans import Key, RankTrace, SpanKind
 
@@ -116,9 +116,9 @@ def report(**metrics: float) -> None:
 
     Inside `launch` they reach `on_report` while the ranks run, and `.reports` after. In
     any other process, such as one that torchrun started, they are printed as one line.
-    BadArgument for what is not a number.
+    TypeError for what isn't a number.
     """
-    numbers = {name: number(name, value) for name, value in metrics.items()}
+    numbers = {name: as_float(name, value) for name, value in metrics.items()}
     context = current()
     if context is not None and context.pid == os.getpid():
         context.send("report", context.now_s(), numbers)
@@ -128,27 +128,48 @@ def report(**metrics: float) -> None:
     print(f"rank {rank}: {json.dumps(numbers)}\n", end="", flush=True)
 
 
-def span(kind: SpanKind, label: str = "") -> AbstractContextManager[None]:
+def span(
+    kind: SpanKind, label: str = "", *, simulated: bool = False
+) -> AbstractContextManager[None]:
     """Record what this rank does inside the `with` as a span of `kind`: one of Span's
     kinds.
 
-    Communication inside it is cut out of it. Outside a launch nothing is recorded.
-    BadArgument for another kind.
+    Communication inside it is cut out of it. Outside a launch nothing is recorded. With
+    `simulated` something else stands in for the work, such as sleep: `Launched.origin`
+    says so, and inside another span it is a part of that one. ValueError for another
+    kind.
     """
-    return _recorded(text("kind", kind, get_args(SpanKind)), text("label", label))
+    check_text("kind", kind, get_args(SpanKind))
+    check_text("label", label)
+    return _recorded(kind, label, simulated=simulated)
 
 
 @contextmanager
-def _recorded(kind: str, label: str) -> Iterator[None]:
+def _recorded(kind: str, label: str, *, simulated: bool) -> Iterator[None]:
     context = current()
     if context is None:
         yield
         return
+    if simulated:
+        context.trace.simulated = True
+    # a GPU's clock doesn't see what stands in for it
+    stamp = context.now_s if simulated else context.stamp
     depth = getattr(context.spans_open, "depth", 0)
     context.spans_open.depth = depth + 1
-    start = context.stamp()
+    start = stamp()
     try:
         yield
     finally:
         context.spans_open.depth = depth
-        context.add_span(start, context.stamp(), kind, label)
+        if not simulated or depth == 0:
+            context.add_span(start, stamp(), kind, label)
+
+
+def now_s() -> float:
+    """Seconds since the launch of this rank began: the clock of `Launched.spans` and
+    of reports. RuntimeError in a process that is no rank.
+    """
+    context = current()
+    if context is None:
+        raise RuntimeError("now_s was called outside of a launch. Call it in a rank.")
+    return context.now_s()

@@ -28,8 +28,6 @@ from torch._C._distributed_c10d import FileStore, Store
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.rendezvous import _rendezvous_handlers
 
-from ranks.errors import RanksError
-
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _MAPPED = "0000000000000000FFFF0000"  # begins an IPv4 address written as IPv6
 # one that a slow peer hasn't accepted yet, or is just closing, looks like another
@@ -71,7 +69,7 @@ def install(folder: str) -> None:
 
 
 def check_peers() -> None:
-    """Raise RanksError if gloo has taken a process of another user for a rank."""
+    """Raise RuntimeError if gloo has taken a process of another user for a rank."""
     strangers = _strangers()
     for _ in range(_LOOKS - 1):
         if not strangers:
@@ -82,7 +80,7 @@ def check_peers() -> None:
         }
     if strangers:
         users = ", ".join(sorted(set(strangers.values())))
-        raise RanksError(
+        raise RuntimeError(
             f"A process of another user of this machine (user id {users}) connected to"
             " this rank as if it were one of its peers. Nothing was sent to it. Launch"
             " again; if it happens again, tell the machine's administrator."

@@ -134,7 +134,7 @@ def _call(task: Task, context: rank_context.RankContext) -> Any:
             f" the notebook ({error}). Return numbers, tensors, or lists and dicts of"
             " them"
         ) from None
-    if dist.is_available() and dist.is_initialized():
+    if dist.is_initialized():
         dist.destroy_process_group()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -18,16 +18,16 @@ from contextlib import contextmanager, suppress
 from multiprocessing import util
 from pathlib import Path
 
+from ranks.arguments import check_text
 from ranks.channel import Channel
 from ranks.inside import worker
 from ranks.launcher import rank_failures
 from ranks.launcher.coordinator import Coordinator, RankState
 from ranks.system import end_descendants, use_short_socket_paths
 
-# What the server that ranks are forked from imports, so that no rank has to. A package
-# built on this one adds its own.
-PRELOADED = ["ranks.inside.preload"]
-METHOD = "forkserver" if sys.platform == "linux" else "spawn"
+# what the server that ranks are forked from imports
+_preloaded = ["ranks.inside.preload"]
+_METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 # After a failure, how long to wait for other ranks' messages. Where a rank has failed
 # for its own reason, only for what the others have sent already. Else for the rank that
 # broke the connections: the system may report its end late.
@@ -42,6 +42,16 @@ _starting = threading.Lock()
 # server
 alone = threading.Lock()
 _ranks: set[int] = set()  # of all launches that run
+
+
+def preload(*modules: str) -> None:
+    """Let the server that ranks are forked from import modules, so that no rank has to.
+
+    It starts with the first launch: later calls change nothing.
+    """
+    for module in modules:
+        check_text("modules", module)
+    _preloaded.extend(modules)
 
 
 class Agent:
@@ -75,7 +85,7 @@ class Agent:
             state.process.join(max(0.0, end_s - time.monotonic()))
 
     def _start(self, task: worker.Task) -> None:
-        context = multiprocessing.get_context(METHOD)
+        context = multiprocessing.get_context(_METHOD)
         with alone, _without_main_module():
             for rank in range(task.nproc):
                 messages, for_messages = socket.socketpair()
@@ -181,7 +191,7 @@ def start_fork_server() -> None:
 
     It and Python's resource tracker stay for the next launch, and end with the kernel.
     """
-    if METHOD != "forkserver":
+    if _METHOD != "forkserver":
         return
     from multiprocessing import forkserver
 
@@ -194,7 +204,7 @@ def start_fork_server() -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         os.kill(server, signal.SIGKILL)
         os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
-    multiprocessing.set_forkserver_preload(PRELOADED)
+    multiprocessing.set_forkserver_preload(_preloaded)
     # One thread, since a fork copies the calling thread alone and would leave the
     # others' locks taken for ever.
     variables = {

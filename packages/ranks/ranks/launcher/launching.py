@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ranks import system
-from ranks.arguments import brief_repr, check_function, format_seconds, seconds, whole
-from ranks.errors import BadArgument, RankFailed
+from ranks._text import format_seconds, shown
+from ranks.arguments import check_count, check_function, check_seconds
+from ranks.errors import RankFailed
 from ranks.inside import rank_context
 from ranks.inside.rank_context import Report
 from ranks.inside.worker import Task
@@ -44,7 +45,7 @@ class Launched(Sequence[Any]):
 
     `spent` has, for each rank, the seconds that its threads were on a core, and that
     they waited for one: zeros where the system doesn't say. `origin` is "simulated"
-    where a rank's trace says so.
+    where a rank made a simulated span.
     """
 
     values: tuple[Any, ...]
@@ -64,8 +65,6 @@ class Launched(Sequence[Any]):
         if not isinstance(other, list | tuple | Launched):
             return NotImplemented
         return list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]  # how Python says: not hashable
 
     def __repr__(self) -> str:
         ranks = "1 rank" if len(self) == 1 else f"{len(self)} ranks"
@@ -87,28 +86,27 @@ def launch(
     Each process has torchrun's environment, `threads` threads, a GPU where each can
     have one, and `fn` calls `torch.distributed.init_process_group` itself. Meanwhile
     `on_report` is called here with what ranks `report`. Ranks that aren't done after
-    `timeout_s` seconds are ended. RankFailed says which rank failed first and why, what
-    each was doing, or which tensors differ; BadArgument says what can't be launched.
-    When it returns or raises, nothing runs any more that ranks have started, daemons on
-    Linux included.
+    `timeout_s` seconds are ended. When it returns or raises, nothing runs any more that
+    ranks have started, daemons on Linux included.
+
+    RankFailed says which rank failed first and why, what each was doing, or which
+    tensors differ. TypeError and ValueError say what can't be launched, RuntimeError
+    that a rank can't launch ranks.
 
     Other users of this machine can't join, read or write (`ranks.inside.rank_groups`);
     root, and whatever runs as you, can. MASTER_ADDR and MASTER_PORT name a free port,
     for a store that `fn` makes itself. gloo and NCCL stay on the loopback interface,
     whatever GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME say.
     """
-    nproc = whole(
-        "nproc",
-        nproc,
-        most=MOST_RANKS,
-        advice="It is the number of ranks on this machine.",
+    check_count(
+        "nproc", nproc, MOST_RANKS, "It is the number of ranks on this machine."
     )
-    timeout_s = seconds("timeout_s", timeout_s)
-    threads = whole("threads", threads)
+    check_seconds("timeout_s", timeout_s)
+    check_count("threads", threads)
     check_function("fn", fn)
     if on_report is not None:
-        check_function("on_report", on_report, arguments=1)
-    _check(nproc)
+        check_function("on_report", on_report)
+    _check_place_and_memory(nproc)
     call = _pickled(fn, args)
     method = multiprocessing.get_start_method(allow_none=True)
     start_s = time.monotonic()
@@ -116,14 +114,14 @@ def launch(
         agent.start_fork_server()
     with private_folder() as folder:
         task = Task(
-            nproc=nproc,
+            nproc=int(nproc),
             folder=folder,
             free_port=_free_port(),
             call=call,
             environment=_environment(),
             sources=_cells(),
             start_s=start_s,
-            threads=threads,
+            threads=int(threads),
             start_method=method,
         )
         with (
@@ -152,12 +150,12 @@ def launch(
     )
 
 
-def _check(nproc: int) -> None:
-    """Raise RankFailed or BadArgument for what can't be launched here, before anything
-    is started.
+def _check_place_and_memory(nproc: int) -> None:
+    """Raise RuntimeError inside a rank, and ValueError for more ranks than fit, before
+    anything is started.
     """
     if rank_context.current() is not None:
-        raise RankFailed(
+        raise RuntimeError(
             "launch was called inside a rank of another launch. Start all ranks from"
             " the notebook."
         )
@@ -165,7 +163,7 @@ def _check(nproc: int) -> None:
     memory = system.memory_bytes()
     if nproc * rank_bytes > memory:
         needed = f"{nproc * rank_bytes / 2**30:.1f} GiB, {rank_bytes >> 20} MiB"
-        raise BadArgument(
+        raise ValueError(
             f"{nproc} ranks need about {needed} each before any tensor, and this"
             f" machine has {memory / 2**30:.1f} GiB. Pass a smaller nproc."
         )
@@ -177,9 +175,9 @@ def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     try:
         return bytes(cloudpickle.dumps((fn, args)))
     except Exception as error:
-        raise BadArgument(
+        raise TypeError(
             "Expected a function and arguments that can be sent to another process,"
-            f" but {brief_repr(fn)} or an argument can't ({error}). Make such objects,"
+            f" but {shown(fn)} or an argument can't ({error}). Make such objects,"
             " like open files or locks, inside the function."
         ) from None
 

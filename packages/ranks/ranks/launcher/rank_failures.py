@@ -9,12 +9,13 @@ import json
 import re
 import signal
 import sys
+import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ranks.arguments import cut, format_seconds
+from ranks._text import format_seconds
 from ranks.launcher.coordinator import CRASHES, Failure, RankState
 from ranks.spans import Key
 
@@ -39,10 +40,15 @@ _NO_ROOM = (
     " or set NCCL_SHM_DISABLE=1"
 )
 _HERE = str(Path(__file__).parents[1])
-# Parts of the paths of files whose frames are no part of the reader's own code. A
-# package built on this one adds its own folder, so that messages name the reader's line
-# that called it.
-NOT_THE_READERS = [_HERE, "site-packages", "<frozen", sys.base_prefix]
+# parts of the paths of files whose frames are no part of the reader's own code
+_not_the_readers = [_HERE, "site-packages", "<frozen", sys.base_prefix]
+
+
+def hide_frames(folder: str | Path) -> None:
+    """Count the files in a folder as a library's: messages about ranks that wait name
+    the reader's line that called it.
+    """
+    _not_the_readers.append(str(folder))
 
 
 def is_own(failure: Failure) -> bool:
@@ -242,7 +248,7 @@ def _passed(tensors: dict[int, _Tensor]) -> str:
     for rank, tensor in tensors.items():
         of_type = "" if one_type else f" of {tensor.dtype}"
         phrases.append(f"rank {rank} passed {tensor.size:,} numbers{of_type}")
-    return cut(", ".join(phrases), 500)
+    return textwrap.shorten(", ".join(phrases), 500, placeholder="...")
 
 
 def _how_it_failed(state: RankState) -> str:
@@ -325,7 +331,7 @@ def _one_line(state: RankState) -> str:
     own = [
         (file, line, function, text)
         for file, line, function, text in activity.frames
-        if not any(part in file for part in NOT_THE_READERS)
+        if not any(part in file for part in _not_the_readers)
     ]
     at = f", at {_frame(own[-1]).strip()}" if own else ""
     if activity.call:

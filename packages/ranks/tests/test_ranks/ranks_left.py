@@ -21,26 +21,26 @@ def processes_of(pid):
         state, parent = rest.rpartition(") ")[2].split()[:2]
         if state != "Z":
             parents.setdefault(int(parent), set()).add(int(number))
-    found = set()
+    descendants = set()
     new = {pid}
     while new:
-        new = set().union(*(parents.get(p, set()) for p in new)) - found
-        found |= new
-    return found
+        new = set().union(*(parents.get(p, set()) for p in new)) - descendants
+        descendants |= new
+    return descendants
 
 
 def open_files(pid="self"):
     """What a process has open, and how often."""
-    found = Counter()
+    files = Counter()
     try:
         for number in Path(f"/proc/{pid}/fd").iterdir():
             try:
-                found[str(number.readlink())] += 1
+                files[str(number.readlink())] += 1
             except OSError:  # another thread has closed it
                 continue
     except OSError:  # it has ended
         pass
-    return found
+    return files
 
 
 def listening(*pids):
@@ -100,14 +100,14 @@ def running(pid):
 
 def marked(mark):
     """Numbers of the processes that have an argument."""
-    found = set()
+    processes = set()
     for line in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if mark in line.read_text().split("\0"):
-                found.add(int(line.parent.name))
+                processes.add(int(line.parent.name))
         except OSError:
             continue
-    return found
+    return processes
 
 
 def strays(before, within_s=60):

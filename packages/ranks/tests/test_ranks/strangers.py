@@ -116,12 +116,12 @@ def _tell(pipe, over, said):
     """Tell the stranger, who may not look into others' processes, each port that opens;
     a file says that he spoke.
     """
-    known = ports()
+    seen = ports()
     while not over.wait(0.005):
         if pipe.poll() and pipe.recv() == "said":
             said.touch()
-        for port in ports() - known:
-            known.add(port)
+        for port in ports() - seen:
+            seen.add(port)
             pipe.send(port)
 
 
@@ -137,19 +137,19 @@ def lurking(attack, said):
         target=_lurk, args=(attack, theirs)
     )
     process.start()
-    found = []
+    overheard = []
     over = threading.Event()
     teller = threading.Thread(target=_tell, args=(ours, over, said))
     try:
         assert ours.recv() == "ready"
         teller.start()
-        yield found
+        yield overheard
     finally:
         over.set()
         teller.join()
         ours.send("enough")
-        while not found and ours.poll(20):
-            found.extend(last if (last := ours.recv()) != "said" else ())
+        while not overheard and ours.poll(20):
+            overheard.extend(last if (last := ours.recv()) != "said" else ())
         process.kill()
         process.join()
 

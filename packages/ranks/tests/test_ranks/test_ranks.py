@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ranks import BadArgument, Span, launch, report, span
+from ranks import Span, launch, now_s, report, span
 from ranks.inside import rank_context
 from ranks.inside.gpu_clock import GpuClock
 from ranks.spans import RankTrace, spans_of
@@ -42,18 +42,20 @@ def test_each_rank_returns_its_value():
 
 
 SCRIPT = """
-import os
-from ranks import launch
+import os, sys
+from ranks import launch, preload
+preload("wave")
 factor = 3
 class Own:
     def __init__(self, x): self.x = x
 def twice(x): return 2 * x
-def f(): return Own(twice(factor)), os.environ.get("PLANTED")
+def f(): return Own(twice(factor)), os.environ.get("PLANTED"), "wave" in sys.modules
 if __name__ != "__main__": raise SystemExit("a rank ran the script")
 os.environ["PLANTED"] = "before the server"
 results = launch(f, 2)
-print([(type(own) is Own, own.x) for own, _ in results])
+print([(type(own) is Own, own.x) for own, _, _ in results])
 print(results[0][1])
+print("wave" in sys.modules, results[0][2])
 del os.environ["PLANTED"]
 print(launch(f, 1)[0][1])
 """
@@ -68,6 +70,7 @@ def test_a_function_of_the_main_module_travels_with_what_it_uses_and_the_environ
     assert ended.stdout.splitlines() == [
         "[(True, 6), (True, 6)]",
         "before the server",
+        "False True",
         "None",
     ]
 
@@ -102,6 +105,12 @@ def test_ranks_have_torchruns_environment_and_the_notebooks(monkeypatch):
         }
         assert variables == {**own, **shared}
         assert threads == 2
+
+
+def test_numpys_numbers_are_taken():
+    n = np.int64(1)
+    (own,) = launch(environment, n, threads=n, timeout_s=np.float32(60))
+    assert own[0]["WORLD_SIZE"] == own[0]["OMP_NUM_THREADS"] == "1"
 
 
 def different_numbers():
@@ -191,7 +200,7 @@ def test_a_report_outside_a_launch_is_a_line(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "3")
     report(loss=0.5, step=np.int64(2))
     assert capsys.readouterr().out == 'rank 3: {"loss": 0.5, "step": 2.0}\n'
-    with pytest.raises(BadArgument, match="Expected loss to be a number, got 'low'"):
+    with pytest.raises(TypeError, match="Expected loss to be a number, got 'low'"):
         report(loss="low")
 
 
@@ -233,8 +242,8 @@ def test_waiting_for_the_last_rank_is_told_apart_from_communication():
     results = launch(late_rank_1, 2)
     assert results == [[0, 1], [0, 1]]
     total_s = defaultdict(float)
-    for one in results.spans:
-        total_s[one.rank, one.kind, one.label] += one.seconds
+    for each in results.spans:
+        total_s[each.rank, each.kind, each.label] += each.seconds
     waited_s = [
         total_s[0, "idle", label]
         for label in ("all_reduce", "send to 1", "irecv from 1")
@@ -245,7 +254,7 @@ def test_waiting_for_the_last_rank_is_told_apart_from_communication():
     labels = {label for _, kind, label in total_s if kind == "communication"}
     assert labels >= {"barrier", "all_reduce", "all_gather_object"}
     for rank in (0, 1):
-        own = sorted(one for one in results.spans if one.rank == rank)
+        own = sorted(each for each in results.spans if each.rank == rank)
         assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(own))
 
 
@@ -256,7 +265,7 @@ def test_a_span_inside_another_is_cut_out_of_it():
         (3.0, 4.0, "compute", "", None),
     ]
     assert [
-        (one.start_s, one.end_s, one.kind) for one in spans_of([RankTrace(nested)])
+        (each.start_s, each.end_s, each.kind) for each in spans_of([RankTrace(nested)])
     ] == [
         (0, 2, "F"),
         (2, 3, "communication"),
@@ -277,10 +286,34 @@ def test_idle_ends_when_the_last_rank_arrives():
     )
 
 
+def simulates():
+    with span("F"), span("compute", "a part of F", simulated=True):
+        pass
+    before_s = now_s()
+    with span("compute", "apart", simulated=True):
+        time.sleep(0.001)
+    return before_s, now_s()
+
+
+def test_what_is_simulated_is_told_and_its_spans_are_on_the_clock_of_a_rank():
+    launched = launch(simulates, 1)
+    assert launched.origin == "simulated"
+    assert str(launched).endswith("(simulated devices)")
+    inside, apart = launched.spans
+    assert (inside.kind, apart.kind, apart.label) == ("F", "compute", "apart")
+    ((before_s, after_s),) = launched
+    assert inside.end_s <= before_s <= apart.start_s < apart.end_s <= after_s
+
+
+def test_a_process_that_is_no_rank_has_no_clock():
+    with pytest.raises(RuntimeError, match="now_s was called outside of a launch"):
+        now_s()
+
+
 def test_spans_of_no_kind_are_refused():
     with (
         pytest.raises(
-            BadArgument, match=r"Expected kind to be one of 'F', 'B', .* got 'thinking'"
+            ValueError, match=r"Expected kind to be one of 'F', 'B', .* got 'thinking'"
         ),
         span("thinking"),
     ):

@@ -10,9 +10,13 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from ranks import BadArgument, RankFailed, launch, system
+from ranks import RankFailed, hide_frames, launch, system
+from ranks.inside.worker import RankActivity
+from ranks.launcher import rank_failures
+from ranks.launcher.coordinator import RankState
 from test_ranks.ranks_faults import (
     FAULTS,
     MARK,
@@ -42,7 +46,8 @@ from test_ranks.ranks_left import (
     used_by_others,
 )
 
-ROOT = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[1]
+ROOT = TESTS.parent
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 TELLING = {
     killed,
@@ -99,6 +104,20 @@ def test_the_innermost_of_the_readers_lines_is_named():
     )
     with pytest.raises(RankFailed, match=words):
         launch_fault(waits_for_nobody)
+
+
+def test_frames_of_a_hidden_folder_are_not_the_readers(monkeypatch):
+    frames = [
+        ("/mine/train.py", 3, "train", "average(x)"),
+        ("/library/average.py", 9, "average", "dist.all_reduce(x)"),
+    ]
+    waits = RankActivity(frames, "all_reduce")
+    states = [RankState(0, None, activity=waits)]
+    hidden = list(rank_failures._not_the_readers)
+    monkeypatch.setattr(rank_failures, "_not_the_readers", hidden)
+    assert 'at File "/library/average.py"' in rank_failures.explain(states, 60.0, "")
+    hide_frames("/library")
+    assert 'at File "/mine/train.py"' in rank_failures.explain(states, 60.0, "")
 
 
 def test_letters_that_arrive_in_two_pieces_are_printed_whole(capfd):
@@ -176,7 +195,8 @@ launch(getattr(ranks_faults, sys.argv[1]), 2, on_report=tell)
 
 def kernel(function, folder):
     command = [sys.executable, "-c", KERNEL, function]
-    environment = {**os.environ, "TMPDIR": str(folder)}
+    path = os.pathsep.join(map(str, (ROOT, TESTS)))
+    environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": path}
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -284,35 +304,56 @@ def test_launches_in_threads_do_not_run_a_script_again_and_go_on_where_tmp_was_e
 # ---- what is refused at once ----
 
 
+NPROC = "Expected nproc to be a whole number from 1 to 120, got "
+TIMEOUT_S = "Expected timeout_s to be a finite number above 0, got "
+THREADS = "Expected threads to be a whole number of at least 1, got "
+
+
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "error", "words"),
     [
-        ({"nproc": 121}, "Expected nproc to be a whole number from 1 to 120, got 121"),
-        ({"fn": 5}, "Expected fn to be a function, got 5"),
-        ({"timeout_s": 0}, "Expected timeout_s to be a finite number above 0"),
-        ({"threads": 0}, "Expected threads to be a whole number of at least 1"),
-        # its own id: a function's repr has an address, which differs from worker to
-        # worker
-        pytest.param(
-            {"on_report": lambda: None},
-            "Expected on_report to be a function of 1 argument",
-            id="on_report",
-        ),
+        ({"nproc": 121}, ValueError, f"{NPROC}121"),
+        ({"nproc": -1}, ValueError, f"{NPROC}-1"),
+        ({"nproc": True}, TypeError, f"{NPROC}True"),
+        ({"nproc": 2.5}, TypeError, f"{NPROC}2.5"),
+        ({"nproc": "2"}, TypeError, f"{NPROC}'2'"),
+        ({"nproc": None}, TypeError, f"{NPROC}None"),
+        ({"fn": 5}, TypeError, "Expected fn to be a function, got 5"),
+        ({"timeout_s": 0}, ValueError, f"{TIMEOUT_S}0"),
+        ({"timeout_s": float("nan")}, ValueError, f"{TIMEOUT_S}nan"),
+        ({"timeout_s": float("inf")}, ValueError, f"{TIMEOUT_S}inf"),
+        ({"timeout_s": "9" * 99}, TypeError, f"{TIMEOUT_S}'{'9' * 56}..."),
+        ({"threads": 0}, ValueError, f"{THREADS}0"),
+        ({"on_report": [5]}, TypeError, "Expected on_report to be a function, got [5]"),
     ],
     ids=str,
 )
-def test_what_cannot_be_launched_is_refused_at_once(arguments, words, monkeypatch):
+def test_what_cannot_be_launched_is_refused_at_once(
+    arguments, error, words, monkeypatch
+):
     monkeypatch.setattr(system, "memory_bytes", lambda: 24 << 30)
-    with pytest.raises(BadArgument) as caught:
+    with pytest.raises(error) as caught:
         launch(**{"fn": works, "nproc": 2, **arguments})
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
+def test_the_lowest_limit_of_memory_counts(tmp_path):
+    own = tmp_path / "own"
+    all_of_it = psutil.virtual_memory().total
+    assert system.memory_bytes(tmp_path, own) == all_of_it
+    own.write_text("0::/pod/app\n")
+    (tmp_path / "pod" / "app").mkdir(parents=True)
+    (tmp_path / "pod" / "app" / "memory.max").write_text("max\n")
+    assert system.memory_bytes(tmp_path, own) == all_of_it
+    (tmp_path / "pod" / "memory.max").write_text("268435456\n")
+    assert system.memory_bytes(tmp_path, own) == 2**28
+
+
 def test_a_function_that_cannot_travel_is_refused():
     lock = threading.Lock()
     with pytest.raises(
-        BadArgument,
+        TypeError,
         match="Expected a function and arguments that can be sent to another process",
     ):
         launch(lambda: lock, 2)
@@ -320,5 +361,5 @@ def test_a_function_that_cannot_travel_is_refused():
 
 def test_ranks_beyond_the_memory_are_refused(monkeypatch):
     monkeypatch.setattr(system, "memory_bytes", lambda: 1 << 30)
-    with pytest.raises(BadArgument, match="40 ranks need about"):
+    with pytest.raises(ValueError, match="40 ranks need about"):
         launch(works, 40)

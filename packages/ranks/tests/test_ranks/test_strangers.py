@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ranks import RankFailed, RanksError, launch, report
+from ranks import RankFailed, launch, report
 from ranks.inside import rank_groups
 from test_ranks.ranks_left import listening, processes_of
 from test_ranks.strangers import (
@@ -134,17 +134,17 @@ def test_who_poses_as_a_peer_gets_nothing_and_falsifies_nothing(attack, tmp_path
     right, or it says who called.
     """
     said = tmp_path / "said"
-    told = f"A process of another user of this machine (user id {NOBODY})"
-    with lurking(attack, said) as found:
+    accusation = f"A process of another user of this machine (user id {NOBODY})"
+    with lurking(attack, said) as overheard:
         try:
             right = (
                 launch(sums_behind_the_stranger, 2, said, timeout_s=200)
                 == [[2469.0] * 4] * 2
             )
         except RankFailed as error:
-            right = told in str(error)
+            right = accusation in str(error)
     assert right
-    ports, heard = found
+    ports, heard = overheard
     assert ports
     assert struct.pack("=f", 1234.5) not in heard
 
@@ -165,7 +165,8 @@ def test_a_peer_of_another_user_is_named(host):
                 socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 5, 0)
             )
             with pytest.raises(
-                RanksError, match=rf"another user of this machine \(user id {NOBODY}\)"
+                RuntimeError,
+                match=rf"another user of this machine \(user id {NOBODY}\)",
             ):
                 rank_groups.check_peers()
         ours.send("enough")
@@ -176,14 +177,14 @@ def test_a_peer_of_another_user_is_named(host):
 def test_hundreds_of_calls_hold_nothing_up(tmp_path):
     launch(sums, 2)
     said = tmp_path / "said"
-    with lurking(calls_in_hundreds, said) as found:
+    with lurking(calls_in_hundreds, said) as overheard:
         # Half a greeting used to cost five seconds or more each: hundreds of them would
         # take longer than this.
         assert (
             launch(sums_behind_the_stranger, 2, said, timeout_s=200)
             == [[2469.0] * 4] * 2
         )
-    assert found[0]
+    assert overheard[0]
 
 
 @linux_only
