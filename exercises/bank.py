@@ -19,8 +19,9 @@ from typing import cast
 from exercises import answer_text
 from exercises.answer_text import Wrong
 from exercises.misconceptions import Misconception, misconceptions
+from labkit.core.arguments import nearest
 from labkit.core.data_table import read_table
-from labkit.core.errors import DataError, nearest
+from labkit.core.errors import BadArgument
 from labkit.core.paths import EXERCISES
 
 # the answers that become cards, each with the misconceptions of its wrong options
@@ -89,7 +90,7 @@ def cards(notebook: str, seed: int = 0) -> list[Card]:
     """The cards of a notebook, the same for the same seed: first one of each
     misconception, then the others.
 
-    None where this copy of the workbook has no wrong answers. Raises DataError for a
+    None where this copy of the workbook has no wrong answers. Raises BadArgument for a
     notebook that doesn't exist.
     """
     known = notebooks()
@@ -97,7 +98,7 @@ def cards(notebook: str, seed: int = 0) -> list[Card]:
     if not known:
         return []
     if notebook not in known:
-        raise DataError(
+        raise BadArgument(
             f"There is no notebook {notebook!r}; did you mean"
             f" {', '.join(nearest(notebook, known))}?"
         )

@@ -19,10 +19,10 @@ from torch._C import _functorch as functorch
 from torch._C._distributed_c10d import Store
 
 from labkit.core.display import cut
-from labkit.core.errors import RankFailed, RanksError
 from labkit.core.paths import PACKAGES
 from labkit.lesson.checks import NotYet
 from labkit.measure.dist import launch
+from ranks.errors import RankFailed
 
 # some thirty times what a right answer takes; more by as many programs as wait for each
 # core
@@ -178,5 +178,5 @@ def _launched(ranks: int, fn: Callable[..., Any], *args: Any) -> Any:
             " every message that a rank waits for sent, and does every rank call each"
             " collective?"
         ) from error
-    except RanksError as error:
+    except (TypeError, ValueError) as error:
         raise NotYet(f"On {ranks} ranks: {error}") from error

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kerneltrace import Trace, python_function, trace
+from kerneltrace.errors import KernelError, TraceTooLarge
 from labkit.core.display import brief_repr
-from labkit.core.errors import KernelError, TraceTooLarge
 from labkit.core.units import format_seconds
 from labkit.lesson.checks import NotYet, function
 
@@ -52,7 +52,7 @@ def kernel(answer: object, parameters: str) -> Any:
     """
     try:
         fn = python_function(answer)
-    except KernelError:
+    except TypeError:
         raise NotYet(
             f"Expected a kernel with @cuda.jit, got {brief_repr(answer)}. Pass its name"
             " without brackets."

@@ -20,9 +20,11 @@ if importlib.util.find_spec("kerneltrace") is None:
 
 # `as` is how type checkers and editors know that a name is offered to others
 if TYPE_CHECKING:
-    from kerneltrace.compiler.cplusplus import compile_cuda as compile_cuda
-    from kerneltrace.judge.occupancy import occupancy as occupancy
-    from kerneltrace.tracing import trace as trace
+    from kerneltrace import (
+        compile_cuda as compile_cuda,
+        occupancy as occupancy,
+        trace as trace,
+    )
     from labkit import plot as plot
     from labkit.core import errors as errors, units as units
     from labkit.core.display import Table as Table
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
         models as models,
         training as training,
     )
-    from ranks.inside.rank_context import report as report
+    from ranks import report as report
     from trainplan import cluster as cluster, costs as costs, schedule as schedule
 
 # Each public name, and the module that has it; then those that are modules themselves.
@@ -80,26 +82,26 @@ _HOME_OF = {
     "cards": "labkit.lesson.cards",
     "check": "labkit.lesson.checks",
     "compare": "labkit.measure.bench",
-    "compile_cuda": "kerneltrace.compiler.cplusplus",
+    "compile_cuda": "kerneltrace",
     "diagnose": "labkit.measure.diagnosis",
     "float32_precision": "labkit.measure.probe",
     "hint": "labkit.lesson.checks",
     "launch": "labkit.measure.dist",
     "measure_ceilings": "labkit.measure.ceilings",
-    "occupancy": "kerneltrace.judge.occupancy",
+    "occupancy": "kerneltrace",
     "peak_memory": "labkit.measure.memory",
     "pick": "labkit.measure.machine",
     "predict": "labkit.lesson.guesses",
     "progress": "labkit.lesson.progress",
     "record": "labkit.lesson.journal",
-    "report": "ranks.inside.rank_context",
+    "report": "ranks",
     "solution": "labkit.lesson.checks",
     "speedup": "labkit.measure.bench",
     "start": "labkit.lesson.notebook",
     "summary": "labkit.lesson.journal",
     "threads": "labkit.measure.machine",
     "time_call": "labkit.measure.bench",
-    "trace": "kerneltrace.tracing",
+    "trace": "kerneltrace",
     "verdict": "labkit.lesson.journal",
 }
 _MODULES = {

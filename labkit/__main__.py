@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from labkit.core.errors import IN_WORDS
+from labkit.core.errors import LabError
 
 
 def progress(_: argparse.Namespace) -> int:
@@ -36,7 +36,7 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
     arguments = parser.parse_args(argv)
     try:
         return int(arguments.run(arguments))
-    except IN_WORDS as error:
+    except LabError as error:
         print(error, file=sys.stderr)
         return 1
 

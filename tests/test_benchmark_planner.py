@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks import planner
-from trainplan.cluster.validation import published_steps
-from trainplan.csv_tables import published
+from trainplan.cluster import published_steps
+from trainplan_published import table
 
 pytestmark = pytest.mark.slow  # predicts all published runs
 
@@ -15,7 +15,7 @@ def test_another_planners_error_is_predicted_over_published_speed():
     by_label = {
         name: {
             f"{row['model']}, recompute {row['recompute']}": float(row["iteration_s"])
-            for row in published(name)
+            for row in table(name)
         }
         for name in ("selective_recompute", "calculon_predictions")
     }

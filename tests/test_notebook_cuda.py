@@ -9,8 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from kerneltrace import trace
-from kerneltrace.compiler import compile_cuda
+from kerneltrace import compile_cuda, trace
 from labkit.core.paths import EXERCISES
 from tests.helpers import code_cells, notebook_paths
 

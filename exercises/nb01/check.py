@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from exercises.nb01.device_jobs import Candidate, Job, judge
+from gpufacts import UnknownDevice
+from labkit.core.arguments import nearest
 from labkit.core.display import brief_repr
-from labkit.core.errors import UnknownDevice, nearest
 from labkit.core.units import format_bytes, format_seconds, format_si
 from labkit.lesson.checks import NotYet, close, mapping, over_cases
 from labkit.measure import catalog

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpufacts import Device, devices, peak
+from labkit.core.arguments import dtype_name
 from labkit.core.display import Table
 from labkit.core.parameters import Dtype, NonNegative, checked
 from labkit.core.units import format_seconds, format_si, significant
@@ -26,6 +27,9 @@ class Job:
     flop: NonNegative
     n_bytes: NonNegative
     dtype: Dtype
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
 
 
 @dataclass(frozen=True)

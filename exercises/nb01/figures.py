@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from exercises.nb01 import device_jobs
 from exercises.nb01.device_jobs import Candidate
 from exercises.nb01.published_matmuls import PublishedMatmul
-from labkit.core.errors import PlanError
 from labkit.core.parameters import Count, NonNegative, Positive
 from labkit.core.units import format_si, significant
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_beside
@@ -267,7 +266,7 @@ def shortlist_of(
         step = costs.training_step(
             model, batch=batch, seq=sequence, dtype=dtype, optimizer=optimizer
         )
-    except PlanError as error:
+    except ValueError as error:
         ax.set_axis_off()
         ax.annotate(str(error), (0, 0.5), xycoords="axes fraction", wrap=True)
         return FigureSpec(str(error))

@@ -9,8 +9,7 @@ from typing import Annotated
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
-from labkit.core.kinds import Items
-from labkit.core.parameters import Positive
+from labkit.core.parameters import Items, Positive
 from labkit.core.units import significant
 from labkit.plot.core import Drawing, FigureSpec
 from labkit.plot.style import LIMIT, MEASURED

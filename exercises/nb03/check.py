@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from exercises.traced_kernels import Array, Case, correct, unwritten, within
-from kerneltrace import Trace
-from kerneltrace.log.events import SECTOR_BYTES
-from kerneltrace.log.grid import WARP
+from kerneltrace import SECTOR_BYTES, WARP, Trace
 
 
 def _floats(rng: np.random.Generator, *shape: int) -> Array:

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
+from labkit.core.arguments import as_array
 from labkit.core.errors import BadArgument
 from labkit.core.parameters import Array
 from labkit.plot.core import Drawing, FigureSpec
@@ -28,6 +29,8 @@ def owners(ax: Axes, blocks: Array, threads: Array) -> FigureSpec:
     at most 400 of them; one dimension is wrapped into rows. Raises BadArgument for
     other shapes.
     """
+    blocks = as_array(blocks)
+    threads = as_array(threads)
     if (
         blocks.shape != threads.shape
         or blocks.ndim not in (1, 2)

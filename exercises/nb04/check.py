@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from exercises.traced_kernels import Case, correct, times, unremarked, unwritten, within
-from kerneltrace import Trace
-from kerneltrace.log.events import SECTOR_BYTES
+from kerneltrace import SECTOR_BYTES, Trace
 from labkit.lesson.checks import close, over_cases
 
 LANES = 32  # of a warp

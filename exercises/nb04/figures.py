@@ -20,15 +20,12 @@ from exercises.nb04.request_figures import (
     warp_lines as warp_lines,
     words,
 )
-from kerneltrace import Trace
-from kerneltrace.judge.estimate import Estimate
-from kerneltrace.judge.occupancy import Occupancy
-from kerneltrace.log.grid import WARP
+from kerneltrace import WARP, Estimate, Occupancy, Trace
+from kerneltrace.errors import KernelError
 from labkit import plot
 from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr, cut
-from labkit.core.errors import KernelError
-from labkit.core.kinds import Items
+from labkit.core.parameters import Items
 from labkit.plot.core import (
     Drawing,
     FigureSpec,
@@ -37,7 +34,7 @@ from labkit.plot.core import (
     text_right_of,
 )
 from labkit.plot.style import LIMIT, MEASURED, PREDICTED, RECORDED, series_style
-from trainplan.facts.agreement import Agreement
+from trainplan.cluster import Agreement
 
 Array = np.ndarray[Any, Any]
 _TAKEN: dict[str, Any] = {"facecolor": MEASURED, "edgecolor": "white"}

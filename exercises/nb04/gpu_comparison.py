@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kerneltrace.judge.estimate import Estimate
+from kerneltrace import Estimate
+from kerneltrace.errors import KernelError
 from labkit.core.display import brief_repr
-from labkit.core.errors import KernelError
 from labkit.lesson.boards import SpeedBoard
 from labkit.measure.bench import Comparison
 from labkit.measure.machine import Machine, machine

@@ -6,7 +6,7 @@ import functools
 
 from labkit.core.units import KILO
 from labkit.measure.published import table
-from trainplan.facts.agreement import Agreement, Compared
+from trainplan.cluster import Agreement, Compared
 
 _TIMES = ("published", "calculated", "low", "high")
 

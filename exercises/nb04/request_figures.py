@@ -12,11 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 
-from kerneltrace import Request
-from kerneltrace.log.events import BANK_BYTES, BANKS, LINE_BYTES, SECTOR_BYTES
-from kerneltrace.log.grid import WARP
+from kerneltrace import BANK_BYTES, BANKS, LINE_BYTES, SECTOR_BYTES, WARP, Request
+from kerneltrace.errors import KernelError
 from labkit.core.display import brief_repr, cut
-from labkit.core.errors import KernelError
 from labkit.plot.core import Drawing, FigureSpec
 from labkit.plot.style import MEASURED
 

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from exercises.nb05.cupy_stand_in import cupy_here
-from kerneltrace import trace
-from kerneltrace.compiler import Compiled, KernelResources, compile_cuda
+from kerneltrace import Compiled, KernelResources, compile_cuda, occupancy, trace
 from kerneltrace.errors import CompileError, KernelError
-from kerneltrace.judge.occupancy import occupancy
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, Todo, close, over_cases
 

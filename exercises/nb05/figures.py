@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from matplotlib.axes import Axes
 
-from kerneltrace.judge.occupancy import occupancy
-from labkit.core.kinds import Items
-from labkit.core.parameters import Count
+from kerneltrace import occupancy
+from labkit.core.parameters import Count, Items
 from labkit.plot.core import Drawing, FigureSpec, name_rows, text_right_of
 from labkit.plot.style import MEASURED
 
 if TYPE_CHECKING:
-    from kerneltrace.compiler import KernelResources
+    from kerneltrace import KernelResources
 
 
 @Drawing

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace import trace
-from kerneltrace.compiler import compile_cuda
+from kerneltrace import compile_cuda, trace
 from kerneltrace.errors import CompileError, KernelError, MissingCompiler
 from labkit.lesson.checks import NotYet
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from kerneltrace.judge.occupancy import occupancy
+from kerneltrace import occupancy
 
 
 def with_numpys_arange(logits, labels, xp):

@@ -31,8 +31,7 @@ from labkit.plot.style import (
 )
 
 if TYPE_CHECKING:
-    from steptime import Limit, PartSpan, StepProfile
-    from steptime.memory_by_category import MemoryTimeline
+    from steptime import Limit, MemoryTimeline, PartSpan, StepProfile
     from trainplan.costs import TrainingStep
 
 # Colour and texture: either alone tells two parts apart. A gap is left white.

@@ -32,7 +32,7 @@ from labkit.lesson.checks import NotYet, as_number, call, function, remaining
 from labkit.measure.machine import threads
 from labkit.train.data import digits
 from labkit.train.models import SimpleCNN
-from steptime.host_waits import each_read
+from steptime import each_read
 
 _CHANNELS = 3
 _SIDE = 32

@@ -15,8 +15,8 @@ from matplotlib.ticker import MaxNLocator
 
 from exercises.nb09 import formats
 from exercises.nb09.formats import Format
-from labkit.core.kinds import Items
-from labkit.core.parameters import AnyNumber, Array
+from labkit.core.arguments import as_array
+from labkit.core.parameters import AnyNumber, Array, Items
 from labkit.core.units import significant
 from labkit.plot.core import Drawing, FigureSpec, name_rows, text_beside
 from labkit.plot.style import CYCLE, LIMIT, MEASURED, PREDICTED
@@ -99,7 +99,7 @@ def gradients(
     `values` is an array or tensor; those that are 0, infinite or NaN are left out.
     Raises LabError where none is left.
     """
-    given = np.abs(values.astype(np.float64).ravel())
+    given = np.abs(as_array(values).astype(np.float64).ravel())
     kept = given[np.isfinite(given) & (given > 0)]
     shares = number_format.shares(kept)
     powers = np.maximum(np.floor(np.log2(kept)), _SMALLEST_POWER)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from labkit.core.arguments import as_array
 from labkit.core.display import Shown, Table, brief_repr
 from labkit.core.errors import LabError
 from labkit.core.parameters import AnyNumber, Array, Count, Size, checked
@@ -201,7 +202,7 @@ class Format(Shown):
         Raises LabError where no number is left to count.
         """
         with np.errstate(invalid="ignore"):
-            given = np.abs(np.asarray(values, dtype=np.float64).ravel())
+            given = np.abs(as_array(values).astype(np.float64).ravel())
         given = given[np.isfinite(given) & (given > 0)]
         if given.size == 0:
             raise LabError(

@@ -26,7 +26,7 @@ from labkit.lesson.checks import (
 )
 from labkit.train.graphs import operators
 from labkit.train.graphs.compiling import quiet
-from steptime.host_waits import each_read
+from steptime import each_read
 from trainplan.costs import break_even_steps
 
 _MOST_OPERATORS = 3

@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from exercises.nb11.several_seeds import amount
-from labkit.core.kinds import Items
-from labkit.core.parameters import Count, Share
+from labkit.core.parameters import Count, Items, Share
 from labkit.core.units import format_seconds, significant
 from labkit.plot.core import Drawing, FigureSpec
 from labkit.plot.style import LIMIT, PREDICTED, series_style

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from labkit.core.display import Shown
 from labkit.core.errors import BadArgument
-from labkit.core.kinds import Number
-from labkit.core.parameters import Count, NonNegative, checked
+from labkit.core.parameters import Count, NonNegative, Number, checked
 from labkit.core.units import significant
 from labkit.train.training.split import check_labelled, evaluating
 

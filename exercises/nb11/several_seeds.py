@@ -14,8 +14,7 @@ from typing import Annotated, Any
 
 from labkit.core.display import Shown, ShownAsTable, Table
 from labkit.core.errors import BadArgument
-from labkit.core.kinds import Items
-from labkit.core.parameters import AnyNumber, Count, checked
+from labkit.core.parameters import AnyNumber, Count, Items, checked
 from labkit.core.units import format_quantity, format_seconds, significant
 from labkit.measure.bench import Ratio
 from labkit.train.training import Run, Setup, fit

@@ -5,7 +5,6 @@ backward pass.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -17,13 +16,11 @@ from torch.futures import Future
 
 from labkit.core.display import Shown
 from labkit.core.errors import BadArgument
-from labkit.core.kinds import Items
-from labkit.core.parameters import Count, NonNegative, Positive, checked
+from labkit.core.parameters import Count, Items, NonNegative, Positive, checked
 from labkit.core.units import MIB, format_seconds
-from labkit.measure.dist import Launched, Ranks, launch
+from labkit.measure.dist import Ranks, launch
 from labkit.measure.standin import StandIn
-from ranks import Span
-from ranks.inside import rank_context
+from ranks import Launched, Span, now_s
 
 _WARM = 2  # DistributedDataParallel orders its buckets anew after the first step
 _FLOAT32 = 4  # bytes
@@ -122,8 +119,6 @@ def _backward(
     """In a rank: seconds of each backward pass; start and end of each bucket's exchange
     in the last one; its start.
     """
-    rank = rank_context.current()
-    assert rank is not None  # `backward_by_buckets` launches it
     dist.init_process_group("gloo")
     layers = [
         _SleepingLayer(seconds, size)
@@ -139,14 +134,14 @@ def _backward(
         loss = net(torch.zeros(1)).sum()
         dist.barrier()
         sent.clear()
-        start_s = time.monotonic()
+        start_s = now_s()
         loss.backward()
-        taken.append(time.monotonic() - start_s)
+        taken.append(now_s() - start_s)
     dist.barrier()  # so that gloo's threads are done with the hook
     return (
         taken[_WARM:],
         [(begun - start_s, end - start_s) for begun, end in sent],
-        start_s - rank.start_s,
+        start_s,
     )
 
 
@@ -154,12 +149,12 @@ def _traced_exchange(sent: list[tuple[float, float]], bucket: Any) -> Future[Ten
     """The exchange that DistributedDataParallel makes by default, with its start and
     end added to `sent`.
     """
-    start_s = time.monotonic()
+    start_s = now_s()
     gradients = bucket.buffer().div_(dist.get_world_size())
     work: Any = dist.all_reduce(gradients, async_op=True)
 
     def done(future: Future[list[Tensor]]) -> Tensor:
-        sent.append((start_s, time.monotonic()))
+        sent.append((start_s, now_s()))
         return future.value()[0]
 
     result: Future[Tensor] = work.get_future().then(done)

@@ -17,7 +17,7 @@ from exercises.several_ranks import on_ranks
 from labkit.core.display import brief_repr
 from labkit.lesson.answers import about
 from labkit.lesson.checks import NotYet, function
-from steptime.torch_calls import EachOperator
+from steptime import EachOperator
 
 # divisible, not divisible, and shorter than the number of ranks
 _LENGTHS = (12, 1001, 7, 5, 2, 1)

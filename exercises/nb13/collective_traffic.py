@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves
 
-from steptime.torch_calls import EachOperator
+from steptime import EachOperator
 
 # Bytes that each rank sends by a ring, over the bytes of the full tensor; r is the
 # share that others have, (n - 1) / n.

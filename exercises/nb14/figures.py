@@ -10,7 +10,7 @@ from labkit.plot.core import Drawing, FigureSpec, name_rows
 from labkit.plot.style import LIMIT, RECORDED, series_style
 
 if TYPE_CHECKING:
-    from trainplan.facts.agreement import Agreement
+    from trainplan.cluster import Agreement
 
 
 @Drawing

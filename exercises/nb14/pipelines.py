@@ -16,13 +16,12 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
 
-from labkit.core.errors import BadArgument, ScheduleError
-from labkit.core.kinds import Items
-from labkit.core.parameters import Count, NonNegative, checked
+from labkit.core.errors import BadArgument
+from labkit.core.parameters import Count, Items, NonNegative, checked
 from labkit.measure.dist import group_sync, together_s
 from labkit.measure.standin import StandIn
-from ranks import Span, span
-from ranks.spans import SpanKind
+from ranks import Span, SpanKind, span
+from trainplan.errors import ScheduleError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 _STEP = re.compile(r"([FBW])(\d+)(?:\.(\d+))?", re.ASCII)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from exercises.nb14.zero_bubble import zero_bubble
 from gpufacts import find
 from labkit.measure.published import table
-from trainplan.costs.memory_costs import optimizer_traffic_bytes
-from trainplan.facts.agreement import Agreement, Compared
+from trainplan.cluster import Agreement, Compared
+from trainplan.costs import optimizer_traffic_bytes
 from trainplan.schedule import interleaved, one_f_one_b, simulate, zb_h1, zb_h2
 
 

@@ -12,10 +12,10 @@ import traitlets
 from matplotlib.axes import Axes
 
 from labkit import plot
-from labkit.core.errors import ScheduleError
 from labkit.core.parameters import checked
 from labkit.core.units import format_seconds
 from labkit.lesson.live import Live
+from trainplan.errors import ScheduleError
 from trainplan.schedule import Schedule, simulate
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from labkit.core.display import brief_repr
-from labkit.core.errors import ScheduleError
 from labkit.core.units import format_seconds
 from labkit.lesson.answers import about
 from labkit.lesson.checks import NotYet, Todo, as_number, call, function, mapping
+from trainplan.errors import ScheduleError
 from trainplan.schedule import Timetable, one_f_one_b, simulate
 
 _RANKS = 3

@@ -5,14 +5,18 @@ al. 2024, section 3.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from trainplan.arguments import Count, NonNegative, Number, Share, checked
+from labkit.core.parameters import Count, NonNegative, Number, Share, checked
 from trainplan.errors import ScheduleError
-from trainplan.schedule.parsing import BACKWARD, FORWARD, KINDS, WEIGHTS
-from trainplan.schedule.schedules import check_steps, zb_h1, zb_h2
-from trainplan.schedule.simulation import Times, per_stage, simulate
+from trainplan.schedule import simulate, zb_h1, zb_h2
+
+KINDS = "FBW"
+FORWARD, BACKWARD, WEIGHTS = range(3)
+MOST_STEPS = 100_000  # ranks x micro-batches, which are built in a few seconds
+Times = NonNegative | Sequence[NonNegative]
 
 
 @checked(error=ScheduleError)
@@ -43,10 +47,15 @@ def zero_bubble(
     ZB-H1 and ZB-H2 where the limit allows them. Raises ScheduleError for impossible
     numbers, and for a limit below one activation.
     """
-    check_steps(ranks, microbatches, most=100_000)
+    if ranks * microbatches > MOST_STEPS:
+        raise ScheduleError(
+            f"Expected ranks x microbatches to be at most {MOST_STEPS:,}, got"
+            f" {ranks:,} x {microbatches:,}. Take fewer micro-batches: a schedule"
+            " repeats itself."
+        )
     limit = float(ranks if memory_limit is None else memory_limit)
     seconds = [
-        per_stage(name, value, range(ranks))
+        _per_rank(name, value, ranks)
         for name, value in (
             ("forward_s", forward_s),
             ("input_s", input_s),
@@ -66,6 +75,17 @@ def zero_bubble(
         if max(played.peak_activations) <= limit:
             found.append((played.period_s, schedule))
     return min(found, key=lambda each: each[0])[1]
+
+
+def _per_rank(name: str, value: Times, ranks: int) -> list[float]:
+    """A number for each rank: as given, or the one number."""
+    if not isinstance(value, Sequence):
+        return [float(value)] * ranks
+    if len(value) != ranks:
+        raise ScheduleError(
+            f"Expected {name} to be one number or {ranks} of them, got {len(value)}."
+        )
+    return [float(seconds) for seconds in value]
 
 
 @dataclass

@@ -7,7 +7,6 @@ import math
 import random
 
 from labkit.core.display import brief_repr
-from labkit.core.errors import LayoutError
 from labkit.core.units import HOUR_S, format_bytes, format_seconds
 from labkit.lesson.answers import mistake
 from labkit.lesson.checks import NotYet, close, over_cases
@@ -20,7 +19,8 @@ from trainplan.cluster import (
     require_fit,
     step,
 )
-from trainplan.costs.collectives import Link, all_reduce_s, hierarchical_all_reduce_s
+from trainplan.costs import Link, all_reduce_s, hierarchical_all_reduce_s
+from trainplan.errors import LayoutError
 
 _BATCH = 512
 _SLOWER = 1.10  # the slowest layout accepted, in times of the fastest

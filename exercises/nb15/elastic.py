@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from exercises.nb15.namespace_hosts import last_words, rank_environment
 from exercises.nb15.rank_script import Scripts
-from labkit.core.errors import RankFailed
+from ranks.errors import RankFailed
 
 
 class LoggedStep(NamedTuple):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from matplotlib.axes import Axes
 
-from labkit.core.kinds import Items
+from labkit.core.parameters import Items
 from labkit.core.units import format_bytes, format_seconds
 from labkit.plot.core import (
     Drawing,
@@ -26,8 +26,7 @@ from trainplan.figures import draw_parts
 
 if TYPE_CHECKING:
     from exercises.nb15.elastic import LoggedStep
-    from trainplan.cluster import Step
-    from trainplan.facts.agreement import Agreement
+    from trainplan.cluster import Agreement, Step
 
 
 @Drawing

@@ -28,9 +28,9 @@ from typing import Annotated, Any
 
 from exercises.nb15.rank_script import PORT, as_script, returned
 from labkit.core.display import cut, signal_name
-from labkit.core.errors import LabError, RankFailed
-from labkit.core.kinds import Number
-from labkit.core.parameters import Count, Positive, checked
+from labkit.core.errors import LabError
+from labkit.core.parameters import Count, Number, Positive, checked
+from ranks.errors import RankFailed
 
 NAMES = ("host-a", "host-b")
 ADDRESSES = ("10.203.0.1", "10.203.0.2")

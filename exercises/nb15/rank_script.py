@@ -16,9 +16,8 @@ from typing import Annotated, Any, NamedTuple
 from exercises.source_text import is_plain_function, with_imports
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
-from labkit.core.kinds import Number
 from labkit.core.own_folder import writing
-from labkit.core.parameters import Count, Size, checked
+from labkit.core.parameters import Count, Number, Size, checked
 
 _JOBS = Path(__file__).parent / "jobs"  # of each file one with @marks@
 _NAMES = ("train.py", "torchrun.sh", "job.slurm", "jobset.yaml", "ray_train.py")

@@ -21,9 +21,8 @@ from exercises.nb17.settings import (
     Job,
     rows_of,
 )
-from labkit.core.arguments import as_float
+from labkit.core.arguments import as_float, nearest
 from labkit.core.display import brief_repr
-from labkit.core.errors import nearest
 from labkit.lesson.checks import NotYet
 
 _RESTART_MINUTES = 10

@@ -12,11 +12,10 @@ from typing import Annotated, NamedTuple
 from exercises.nb17 import evidence, health
 from exercises.nb17.cases import ALARM_OF, CAUSES, SETTINGS, BrokenRun, broken, choices
 from exercises.nb17.evidence import LOOKS
-from labkit.core.arguments import as_float
+from labkit.core.arguments import as_float, nearest
 from labkit.core.display import Note, Shown, ShownAsTable, Table, brief_repr
-from labkit.core.errors import BadArgument, nearest
-from labkit.core.kinds import Items
-from labkit.core.parameters import checked
+from labkit.core.errors import BadArgument
+from labkit.core.parameters import Items, checked
 from labkit.lesson.checks import NotYet, Todo
 
 

@@ -12,10 +12,10 @@ from typing import cast
 from exercises.nb17.device_memory import MIB
 from exercises.nb17.settings import RANKS, STEPS, Fault, Job, RankEvidence
 from exercises.nb17.training_job import train
-from labkit.core.errors import RankFailed
 from labkit.core.units import format_seconds
 from labkit.measure.dist import launch
 from ranks import Launched
+from ranks.errors import RankFailed
 
 # of the way from the first to the last weights: rounding to bfloat16 makes 0.013 of it,
 # faults 0.06

@@ -16,9 +16,9 @@ import numpy as np
 
 from exercises.traced_kernels import Array, Case, compare, kernel, unwritten, within
 from kerneltrace import tiles
+from kerneltrace.errors import KernelError
 from kerneltrace.tiles import tl, triton
 from labkit.core.display import brief_repr
-from labkit.core.errors import KernelError
 from labkit.lesson.checks import NotYet, is_open
 
 SIDE = 16  # of the tiles of scores

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from kerneltrace import tiles
+from kerneltrace.errors import KernelError
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Shown, Table
-from labkit.core.errors import DataError, KernelError
+from labkit.core.errors import DataError
 from labkit.core.parameters import checked
 from labkit.core.paths import DATA
 from labkit.core.units import format_bytes

@@ -10,7 +10,7 @@ import os
 import warnings
 from typing import Any
 
-from steptime.chrome_trace import quiet_profiler
+from steptime import quiet_profiler
 
 
 @functools.cache

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labkit.core.arguments import lookup
+from labkit.core.arguments import as_array, lookup
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Shown, Table
 from labkit.core.errors import BadArgument, DataError, LabError
@@ -69,6 +69,7 @@ def skewed(rows: Array) -> NDArray[np.int64]:
 
     Raises BadArgument for an array that isn't (n, k) with at least one row.
     """
+    rows = as_array(rows)
     if rows.ndim != 2 or not len(rows):
         raise BadArgument(
             f"Expected rows of shape (n, k), n at least 1, got shape {rows.shape}."

@@ -43,7 +43,9 @@ def recorded(key: str, folder: Path = RECORDED) -> list[Measurement]:
     """
     section, what = split_key(key)
     entries = (
-        entry for path in sorted(folder.glob("*.jsonl")) for entry in read(path)[0]
+        entry
+        for path in sorted(Path(folder).glob("*.jsonl"))
+        for entry in read(path)[0]
     )
     numbers = []
     for entry in entries:

@@ -4,24 +4,39 @@ tables of text.
 
 from __future__ import annotations
 
+import html
 import re
 import signal
+import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kerneltrace import tables
-from kerneltrace.tables import (  # offered from here too
-    LITERAL as LITERAL,
-    Shown as Shown,
-    ShownAsTable as ShownAsTable,
-    as_html as as_html,
-    plain as plain,
-)
 from labkit.core.arguments import brief_repr as brief_repr, cut as cut
 from labkit.core.errors import BadArgument
 from labkit.core.parameters import checked
 
+# MathJax looks for no formulas inside of elements of these classes: $ is a price here.
+LITERAL = "tex2jax_ignore mathjax_ignore"
+_HIDDEN = {"Cf": "", "Cc": "�", "Cs": "�"}  # by the category of a character
 _LINK = re.compile(r"https://([^/\s]+)[^\s<>)]*[^\s<>).,:;]")
 _CODE = re.compile(r"`([^`\n]+)`")
+
+
+def plain(text: str, longest: int = 20_000) -> str:
+    """Text that any page can show: cut, and without characters that nobody sees or that
+    turn others around.
+    """
+    shown = cut(str(text)[: longest + 1], longest).replace("\t", " ")
+    return "".join(
+        c if c == "\n" else _HIDDEN.get(unicodedata.category(c), c) for c in shown
+    )
+
+
+def as_html(text: str) -> str:
+    """Text for HTML that shows it as it is; the element around it needs the class
+    `LITERAL`.
+    """
+    return html.escape(plain(text))
 
 
 def linked_html(text: str) -> str:
@@ -42,6 +57,15 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+class Shown:
+    """A value whose `repr` is its `str`. A dataclass that inherits this is declared
+    with repr=False.
+    """
+
+    def __repr__(self) -> str:
+        return plain(str(self), longest=10**6)
+
+
 @dataclass(frozen=True, repr=False)
 class Note(Shown):
     """A sentence for the reader, shown as text."""
@@ -58,21 +82,71 @@ class Note(Shown):
 
 @checked
 @dataclass(frozen=True, repr=False)
-class Table(tables.Table):
+class Table(Shown):
     """Rows of text under a title and headings, both of which may be missing; `notes`
     stand below as sentences.
 
     Raises BadArgument for rows of different lengths.
     """
 
-    _cell = staticmethod(linked_html)
+    rows: tuple[tuple[str, ...], ...]
+    headings: tuple[str, ...] = ()
+    title: str = ""
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # Else text would lose cells, and HTML would shift them.
-        lines = [self.headings, *self.rows] if self.headings else self.rows
-        lengths = [len(line) for line in lines]
+        lengths = [len(line) for line in self._lines()]
         if len(set(lengths)) > 1:
             raise BadArgument(
                 "Expected rows to be as long as the headings and each other, got"
                 f" {lengths[:20]} cells."
             )
+
+    def _lines(self) -> list[tuple[str, ...]]:
+        return [self.headings, *self.rows] if self.headings else list(self.rows)
+
+    def __str__(self) -> str:
+        lines = self._lines()
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = [self.title] if self.title else []
+        for line in lines:
+            cells = [
+                cell.ljust(width) for cell, width in zip(line, widths, strict=True)
+            ]
+            text.append("  ".join(cells).rstrip())
+        return "\n".join([*text, *self.notes])
+
+    def _repr_html_(self) -> str:
+        title = ""
+        if self.title:
+            shown = as_html(self.title)
+            title = f"<caption style='text-align:left'><b>{shown}</b></caption>"
+        head = ""
+        if self.headings:
+            head = f"<thead>{_html_row(self.headings, 'th')}</thead>"
+        body = "".join(_html_row(row, "td") for row in self.rows)
+        table = f"<table class='{LITERAL}'>{title}{head}<tbody>{body}</tbody></table>"
+        begin = f"<p class='{LITERAL}' style='max-width:48em;margin:0.2em 0'>"
+        notes = "".join(f"{begin}{linked_html(note)}</p>" for note in self.notes)
+        return table + notes
+
+
+def _html_row(cells: Iterable[str], tag: str) -> str:
+    begin = f"<{tag} style='text-align:left'>"
+    shown = [f"{begin}{linked_html(cell)}</{tag}>" for cell in cells]
+    return f"<tr>{''.join(shown)}</tr>"
+
+
+class ShownAsTable(Shown):
+    """A value shown as the table that its `table` makes, in text and in HTML."""
+
+    def table(self) -> Table:
+        """The value as a table."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()

@@ -24,10 +24,9 @@ from typing import Annotated, Any, Literal
 
 from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadMeasurement
-from labkit.core.kinds import Kind
 from labkit.core.locked_file import Lines, append_line
 from labkit.core.own_folder import of_this_user
-from labkit.core.parameters import NonNegative, checked
+from labkit.core.parameters import Kind, NonNegative, checked
 from labkit.core.units import format_quantity, significant
 
 Origin = Literal["measured", "simulated", "calculated", "recorded", "published"]
@@ -36,22 +35,24 @@ Profile = Literal["smoke", "ci", "full"]
 _KEY = re.compile(r"(\d\d\.\d) (\S.*)")
 
 
-def _section(value: Any) -> str:
-    if re.fullmatch(r"\d\d\.\d", value) is None:
-        raise ValueError
-    return str(value)
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
-def _unit(value: Any) -> str:
-    if not value.strip() or not value.isprintable():
-        raise ValueError
-    return str(value)
+def _is_section(value: Any) -> bool:
+    return isinstance(value, str) and bool(re.fullmatch(r"\d\d\.\d", value))
+
+
+def _is_unit(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
 
 
 Section = Annotated[
-    str, Kind("text such as '00.3'", _section, "It is notebook.section.")
+    str, Kind("text such as '00.3'", _is_section, "It is notebook.section.")
 ]
-Unit = Annotated[str, Kind("text such as 'images/s'", _unit)]
+Key = Annotated[str, Kind("text such as '00.3 all threads'", _is_text)]
+NotebookName = Annotated[str, Kind("text such as '00'", _is_text)]
+Unit = Annotated[str, Kind("text such as 'images/s'", _is_unit)]
 
 
 @checked(error=BadMeasurement)
@@ -91,6 +92,11 @@ class Measurement(Shown):
     link: str = ""
     low: float | None = None
     high: float | None = None
+
+    def __post_init__(self) -> None:
+        # lines of JSON have lists
+        object.__setattr__(self, "samples", tuple(map(float, self.samples)))
+        object.__setattr__(self, "claims", tuple(self.claims))
 
     @property
     def shows_no_difference(self) -> bool:

@@ -4,13 +4,11 @@ package, formatting at the edge.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated
 
-from kerneltrace import units
-from labkit.core.kinds import Number
-from labkit.core.parameters import AnyNumber, checked
-from trainplan.units import format_si as with_prefix
+from labkit.core.parameters import AnyNumber, Number, checked
 
 KILO = 1e3
 MEGA = 1e6
@@ -24,6 +22,18 @@ HOUR_S = 3600.0
 DAY_S = 86_400.0
 YEAR_S = 365.25 * 86_400.0
 
+_PREFIXES = (
+    (1e18, "E"),
+    (PETA, "P"),
+    (TERA, "T"),
+    (GIGA, "G"),
+    (MEGA, "M"),
+    (KILO, "k"),
+    (1.0, ""),
+)
+_LONG_TIMES = ((YEAR_S, "years"), (DAY_S, "days"), (HOUR_S, "h"), (60.0, "min"))
+_SHORT_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+_SIZES = ((2.0**40, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
 # plurals of what has parts
 _MEASURES = ("bytes", "days", "minutes", "nats", "points", "times", "years")
 
@@ -35,7 +45,10 @@ def significant(
     """`value` with `digits` significant digits, no exponent, thousands separated:
     1234567 -> '1,230,000'.
     """
-    return units.significant(value, digits)
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{round(value, decimals):,.{max(decimals, 0)}f}"
 
 
 @checked
@@ -43,13 +56,22 @@ def format_seconds(seconds: AnyNumber) -> str:
     """A duration in seconds as text: 0.00123 -> '1.23 ms'. From two minutes on as
     minutes, hours, days or years.
     """
-    return units.format_seconds(seconds)
+    for size, unit in _LONG_TIMES:
+        if abs(seconds) >= 2 * size:
+            return f"{significant(seconds / size)} {unit}"
+    for size, unit in _SHORT_TIMES:
+        if abs(seconds) >= size:
+            return f"{significant(seconds / size)} {unit}"
+    return "0 s" if seconds == 0 else f"{significant(seconds / 1e-9)} ns"
 
 
 @checked
 def format_bytes(n_bytes: AnyNumber) -> str:
     """A size in bytes as text, in powers of 1024: 3 * 2**30 -> '3.00 GiB'."""
-    return units.format_bytes(n_bytes)
+    for size, unit in _SIZES:
+        if abs(n_bytes) >= size:
+            return f"{significant(n_bytes / size)} {unit}"
+    return f"{n_bytes:,.0f} B"
 
 
 @checked
@@ -71,7 +93,10 @@ def format_si(value: AnyNumber, unit: str) -> str:
     # "images/s" takes no prefix, "FLOP/s" does
     takes_prefix = unit and not unit[0].islower() and not unit.startswith("%")
     if takes_prefix:
-        return with_prefix(value, unit)
+        for size, prefix in _PREFIXES:
+            if abs(value) >= size:
+                return f"{significant(value / size)} {prefix}{unit}"
+        return f"{significant(value)} {unit}"
     # a rate is measured, and has no more than three digits to give
     most = 1e3 if "/" in unit else 1e6
     is_thing = unit[:1].isalpha() and unit != "x"

@@ -16,9 +16,8 @@ from labkit.core import results
 from labkit.core.arguments import as_float
 from labkit.core.comparable import Work, beside
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadMeasurement
-from labkit.core.kinds import Items
-from labkit.core.parameters import AnyNumber, Positive, checked
+from labkit.core.errors import BadArgument, BadMeasurement
+from labkit.core.parameters import Items, Positive, checked
 from labkit.core.results import Section, Unit
 from labkit.core.units import format_quantity
 from labkit.lesson import guesses, journal
@@ -351,12 +350,16 @@ class Curves(Live):
         """Draw every line there is."""
         return plot.curves.on(axes, self.series, x=self.x, y=self.y, title=self.title)
 
-    @checked
-    def add(self, **values: AnyNumber) -> None:
-        """Append a value to each named line, and redraw if the last frame is old
-        enough.
+    def add(self, **values: Any) -> None:
+        """Append a number, or a tensor of one, to each named line, and redraw if the
+        last frame is old enough.
         """
         self.show()
         for name, value in values.items():
-            self.series.setdefault(name.replace("_", " "), []).append(value)
+            number = as_float(value)
+            if number is None:
+                raise BadArgument(
+                    f"Expected {name} to be a number, got {brief_repr(value)}."
+                )
+            self.series.setdefault(name.replace("_", " "), []).append(number)
         self.tick()

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from labkit.core.display import LITERAL, Note, Shown, as_html
-from labkit.core.errors import DataError
 from labkit.core.parameters import Count, checked
+from labkit.core.results import NotebookName
 from labkit.lesson.checks import judged
 from labkit.lesson.live import publish_question, spoken_html
 from labkit.lesson.notebook import attended
@@ -22,10 +22,10 @@ _STYLE = (
 )
 
 
-@checked(error=DataError)
-def cards(notebook: str, seed: int = 0, count: Count = 3) -> Cards | Note:
-    """So many cards of a notebook ("04"); another `seed` draws others. Raises DataError
-    for an unknown notebook.
+@checked
+def cards(notebook: NotebookName, seed: int = 0, count: Count = 3) -> Cards | Note:
+    """So many cards of a notebook ("04"); another `seed` draws others. Raises
+    BadArgument for an unknown notebook.
     """
     bank: Any = importlib.import_module("exercises.bank")
     drawn = bank.cards(notebook, seed)[:count]

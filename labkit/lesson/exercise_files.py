@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from labkit.core.errors import DataError, UnknownExercise, nearest
+from labkit.core.arguments import nearest
+from labkit.core.errors import DataError, UnknownExercise
 from labkit.core.paths import EXERCISES, ROOT
 
 _NUMBER = r"\d\d\.\d[a-z]?"  # "03.2": notebook and section

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
-from labkit.core.errors import IN_WORDS, LabError
+from labkit.core.errors import LabError
 from labkit.core.parameters import checked
 from labkit.lesson.live import FRAME_S, Live
 
@@ -35,7 +35,7 @@ class Explorer(Live):
     _stays = True
     _dead = "Run this cell to move the sliders."
 
-    @checked(error=LabError)
+    @checked
     def __init__(self, draw: Callable[..., str], **controls: Any) -> None:
         import ipywidgets as widgets
 
@@ -101,7 +101,7 @@ class Explorer(Live):
             self.redraw()
         except Exception as error:
             values = ", ".join(f"{name}={value}" for name, value in self.values.items())
-            if isinstance(error, IN_WORDS):
+            if isinstance(error, LabError):
                 self.say(f"For {values}: {error}")
             else:
                 name = type(error).__name__

@@ -20,7 +20,7 @@ from labkit.core.arguments import as_float
 from labkit.core.display import Note, Shown, brief_repr, cut
 from labkit.core.errors import BadMeasurement, LabError
 from labkit.core.parameters import Positive, checked
-from labkit.core.results import Entry, Measurement, Prediction, Unit
+from labkit.core.results import Entry, Key, Measurement, Prediction, Unit
 from labkit.core.units import format_quantity, is_count, significant
 from labkit.lesson.live import publish, publish_question, spoken_html
 from labkit.lesson.notebook import attended, shell
@@ -50,7 +50,7 @@ class GuessFirst(LabError):
 
 @checked(error=BadMeasurement)
 def predict(
-    key: str,
+    key: Key,
     guess: object,
     unit: Unit,
     *,

@@ -12,15 +12,22 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from labkit.core import results
-from labkit.core.arguments import as_float
+from labkit.core.arguments import as_float, nearest
 from labkit.core.comparable import Work
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Note, Shown, Table, brief_repr
-from labkit.core.errors import BadMeasurement, DataError, nearest
-from labkit.core.kinds import ANYTHING
-from labkit.core.parameters import Positive, checked
+from labkit.core.errors import BadMeasurement, DataError
+from labkit.core.parameters import ANYTHING, Positive, checked
 from labkit.core.paths import DATA
-from labkit.core.results import Measurement, Prediction, Section, Unit, Verdict
+from labkit.core.results import (
+    Key,
+    Measurement,
+    NotebookName,
+    Prediction,
+    Section,
+    Unit,
+    Verdict,
+)
 from labkit.core.units import format_quantity, significant
 from labkit.lesson import guesses, outline
 from labkit.measure import published
@@ -36,7 +43,7 @@ _recorded_here: dict[str, Measurement] = {}  # by this kernel: the latest under 
 
 @checked(error=BadMeasurement)
 def record(
-    key: str,
+    key: Key,
     value: Annotated[float | Timing | Ratio, ANYTHING],
     unit: Unit,
     *,
@@ -337,7 +344,7 @@ _CLAIMS_HEAD = ("claim", "what is claimed", "on this machine", "because")
 
 
 @checked(error=BadMeasurement)
-def summary(notebook: str) -> Summary:
+def summary(notebook: NotebookName) -> Summary:
     """The closing table of a notebook ("00"): the last measurement and guess of each
     quantity on this machine.
 

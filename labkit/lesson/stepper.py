@@ -1,16 +1,18 @@
-"""kerneltrace's Stepper, in a notebook that keeps its steps when the kernel is gone."""
+"""kerneltrace's ThreadStepper, in a notebook that keeps its steps when the kernel is
+gone.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kerneltrace import stepper
+from kerneltrace import ThreadStepper
 from labkit.lesson.live import Live
 
 
-class Stepper(stepper.Stepper, Live):
-    """`kerneltrace.Stepper`, which runs a few threads step by step; the notebook keeps
-    a table of all steps.
+class Stepper(ThreadStepper, Live):
+    """`kerneltrace.ThreadStepper`, which runs a few threads step by step; the notebook
+    keeps a table of all steps.
     """
 
     _stays = True
@@ -20,7 +22,7 @@ class Stepper(stepper.Stepper, Live):
 
     def __init__(self, kernel: Any, threads: int, *args: Any) -> None:
         Live.__init__(self)
-        stepper.Stepper.__init__(self, kernel, threads, *args)
+        ThreadStepper.__init__(self, kernel, threads, *args)
 
     def redraw(self) -> None:
         """Show the moment that the slider names."""

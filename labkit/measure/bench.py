@@ -22,8 +22,15 @@ from labkit.core import results
 from labkit.core.arguments import lookup
 from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadMeasurement, LabError
-from labkit.core.kinds import Items, Number
-from labkit.core.parameters import Count, NonNegative, Positive, checked, unjudged
+from labkit.core.parameters import (
+    Count,
+    Items,
+    Kind,
+    NonNegative,
+    Number,
+    Positive,
+    checked,
+)
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bootstrap import median_ratio_interval
 from labkit.measure.contention import CELLS, Contention, Watch
@@ -36,6 +43,14 @@ _OLD_DRIVER = (
     "The GPU's driver is older than the compiler: update it, or do what `make doctor`"
     " says. The driver said: "
 )
+
+
+def _has_items(value: object) -> bool:
+    return isinstance(value, tuple | list) and len(value) > 0
+
+
+# not item by item: a live board makes a timing of all its samples after each of them
+Samples = Annotated[tuple[float, ...], Kind("a list of at least 1 item", _has_items)]
 Budget = Annotated[float, Number(least=0, most=86_400)]
 
 
@@ -66,7 +81,7 @@ class Timing(Shown):
 
     label: str
     first_s: NonNegative
-    samples_s: Annotated[tuple[NonNegative, ...], Items(1)]
+    samples_s: Samples
     repeats: Count = 1
     contention: Contention | None = None
 
@@ -367,11 +382,6 @@ def _sampled(
 def _timing(
     series: Series, repeats: int, contention: Contention | None = None
 ) -> Timing:
-    return unjudged(
-        Timing,
-        series.label,
-        series.first_s,
-        tuple(series.samples_s),
-        repeats,
-        contention,
+    return Timing(
+        series.label, series.first_s, tuple(series.samples_s), repeats, contention
     )

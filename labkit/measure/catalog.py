@@ -8,18 +8,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from gpufacts import (
-    DTYPES as DTYPES,
-    Device as Device,
-    devices as devices,
-    find as find,
-    peak as peak,
-)
+from gpufacts import DTYPES, Device, devices, find, peak
 from labkit.core.arguments import lookup
 from labkit.core.display import Table
 from labkit.core.errors import LabError
 from labkit.core.parameters import checked
 from labkit.core.units import format_si
+
+__all__ = ["DTYPES", "Device", "devices", "find", "peak", "table"]
 
 COLUMNS = (
     "name",
@@ -74,11 +70,11 @@ def table(
 
     A dtype's column has the device's `peak`. Raises LabError for other columns.
     """
-    known = dict.fromkeys(
+    taken = dict.fromkeys(
         [*(field.name for field in dataclasses.fields(Device)), *DTYPES]
     )
     for column in columns:
-        lookup(column, known, "a column", LabError)
+        lookup(column, taken, "a column", LabError)
     chosen = devices() if among is None else tuple(map(find, among))
     rows = tuple(
         tuple(_cell(device, column) for column in columns) for device in chosen

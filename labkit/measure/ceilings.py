@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpufacts import UnknownDevice
 from labkit.core import results
-from labkit.core.arguments import lookup
+from labkit.core.arguments import dtype_name, lookup
 from labkit.core.display import ShownAsTable, Table
-from labkit.core.errors import UnknownDevice
 from labkit.core.locked_file import Lines, append_line
 from labkit.core.parameters import Dtype, checked
 from labkit.core.units import format_si
@@ -83,14 +83,14 @@ class Ceilings(ShownAsTable):
         """FLOP/s that a matmul reached in `dtype` ('float32' or torch.float32); None if
         it wasn't measured.
         """
-        return self.matmul_flop_per_s.get(_dtype_name(dtype))
+        return self.matmul_flop_per_s.get(_known_dtype(dtype))
 
     @checked
     def peak(self, what: Dtype) -> float | None:
         """The data sheet's peak for a dtype, in FLOP/s, or for 'copy', in B/s; None if
         unknown.
         """
-        return self.peaks.get("copy" if what == "copy" else _dtype_name(what))
+        return self.peaks.get("copy" if what == "copy" else _known_dtype(what))
 
     def table(self) -> Table:
         """A row for each ceiling, with quartiles and its share of the data sheet's
@@ -320,8 +320,8 @@ def _peaks(
     return {"copy": row.bandwidth_bytes_per_s, **peaks}, remark
 
 
-def _dtype_name(dtype: str) -> str:
-    return lookup(dtype, {name: name for name in DTYPES["cuda"]}, "dtype")
+def _known_dtype(dtype: Any) -> str:
+    return lookup(dtype_name(dtype), {name: name for name in DTYPES["cuda"]}, "dtype")
 
 
 def _cells(ceiling: Ceiling, peak: float | None) -> tuple[str, ...]:

@@ -16,19 +16,16 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import ranks
-from labkit.core.kinds import Items, Number
-from labkit.core.parameters import Count, checked
+from labkit.core.parameters import Count, Items, Number, checked
 from labkit.core.paths import ROOT
-from labkit.measure.bench import Timing, sync_of as sync_of
+from labkit.measure.bench import Timing, sync_of
 from labkit.measure.contention import Contention, Watch, add_ended
 from labkit.measure.readings import no_sync
-from ranks import Report as Report, report as report, span as span
-from ranks.launcher import agent, rank_failures
-from ranks.launcher.launching import MOST_RANKS
+from ranks import MOST_RANKS, Report, report, span
 
 __all__ = [
-    "Launched",
     "Report",
+    "WatchedLaunch",
     "all_reduce_seconds",
     "backend",
     "interleaved",
@@ -45,15 +42,15 @@ Ranks = Annotated[
 ]
 # Ranks that use `lab.dist` find it imported, and what a rank waits in is told by the
 # line that called labkit.
-agent.PRELOADED += [__name__, "labkit.measure.standin"]
-rank_failures.NOT_THE_READERS.append(str(ROOT / "labkit"))
+ranks.preload(__name__, "labkit.measure.standin")
+ranks.hide_frames(ROOT / "labkit")
 # an odd number of runs, whose median is one of them
 _RUNS = 9
 _WARM = 3
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Launched(ranks.Launched):
+class WatchedLaunch(ranks.Launched):
     """What `ranks.launch` returns, with `contention`: what other programs took of the
     ranks' time.
     """
@@ -67,11 +64,13 @@ class Launched(ranks.Launched):
 
 
 @functools.wraps(ranks.launch)
-def launch(fn: Callable[..., Any], nproc: int, *args: Any, **options: Any) -> Launched:  # noqa: D103  # ranks.launch's
+def launch(  # noqa: D103  # ranks.launch's
+    fn: Callable[..., Any], nproc: int, *args: Any, **options: Any
+) -> WatchedLaunch:
     watch = Watch()
     launched = ranks.launch(fn, nproc, *args, **options)
     add_ended(launched.spent)
-    return Launched(**vars(launched), contention=watch.so_far())
+    return WatchedLaunch(**vars(launched), contention=watch.so_far())
 
 
 @checked

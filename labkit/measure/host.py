@@ -1,5 +1,5 @@
-"""What the operating system reports: processor, and the cores that this process may
-use.
+"""What the operating system reports: processor, and the cores and memory that this
+process may use.
 
 Texts and folders are arguments, so that tests can pass samples from other machines.
 """
@@ -105,16 +105,32 @@ def throttled(root: Path, own: str) -> tuple[float, float]:
     return max(stalls)
 
 
-def _cgroup_folders(root: Path, own: str) -> Iterator[Path]:
-    """Folders whose limits of CPU time apply: the process's own cgroup and its parents,
-    up to the mount point.
+def memory_bytes(root: Path = CGROUPS, own: str | None = None) -> int:
+    """Bytes of main memory that this process may use: those installed, or its cgroups'
+    lowest limit if that is lower.
+
+    `root` is where cgroups are mounted, `own` the text of /proc/self/cgroup; versions 1
+    and 2 are read.
+    """
+    limits = [int(psutil.virtual_memory().total)]
+    for folder in _cgroup_folders(root, own_cgroup() if own is None else own, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _text(folder / name)
+            if text.isdigit() and int(text) > 0:
+                limits.append(int(text))
+    return min(limits)
+
+
+def _cgroup_folders(root: Path, own: str, controller: str = "cpu") -> Iterator[Path]:
+    """Folders whose limits apply: the process's own cgroup and its parents, up to the
+    mount point.
     """
     for line in own.splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:  # version 2
             mounts = (root, root / "unified")
-        elif "cpu" in controllers.split(","):  # version 1
-            mounts = (root / "cpu", root / controllers)
+        elif controller in controllers.split(","):  # version 1
+            mounts = (root / controller, root / controllers)
         else:
             continue
         for mount in mounts:

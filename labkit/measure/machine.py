@@ -17,12 +17,10 @@ from typing import Annotated, TypeVar
 
 from labkit.core import results
 from labkit.core.display import ShownAsTable, Table
-from labkit.core.kinds import Number
-from labkit.core.parameters import checked
+from labkit.core.parameters import Number, checked
 from labkit.core.units import GIB, format_bytes
 from labkit.measure import host
 from labkit.measure.bench import sync_of
-from ranks.system import memory_bytes
 
 T = TypeVar("T")
 Threads = Annotated[int, Number(least=1, most=1024)]  # torch itself crashes far above
@@ -152,7 +150,7 @@ def machine() -> Machine:
         cpu=host.cpu_model(),
         cores=host.usable_cores(),
         total_cores=os.cpu_count() or 1,
-        memory_bytes=memory_bytes(),
+        memory_bytes=host.memory_bytes(),
         flags=host.cpu_flags(),
         gpus=gpus,
         versions=_versions(has_gpu=bool(gpus)),
@@ -200,10 +198,14 @@ def threads(n: Threads) -> Iterator[int]:
     More than usable_cores() are allowed, to see what that costs. Raises BadArgument
     unless `n` is an integer of at least 1.
     """
-    from steptime.machine import one_thread  # imports torch
+    import torch
 
-    with one_thread(n):
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
         yield n
+    finally:
+        torch.set_num_threads(before)
 
 
 def _gpus() -> tuple[Gpu, ...]:

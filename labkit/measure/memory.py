@@ -14,7 +14,7 @@ from labkit.core.parameters import checked
 from labkit.core.units import format_bytes
 from labkit.measure.bench import sync_of
 from labkit.measure.machine import machine
-from steptime.chrome_trace import trace_events
+from steptime import trace_events
 
 _ON_CPU = "every allocation that torch's profiler saw, summed in order"
 

@@ -13,37 +13,51 @@ import torch
 
 import steptime
 from labkit.core import results
+from labkit.core.arguments import dtype_name
+from labkit.core.display import Table
 from labkit.core.errors import BadMeasurement
-from labkit.core.kinds import Number
 from labkit.core.own_folder import make_private, of_this_user, writing
-from labkit.core.parameters import Dtype, Positive, checked
+from labkit.core.parameters import Dtype, Number, Positive, checked
 from labkit.core.paths import SOURCES
 from labkit.measure import turns
 from labkit.measure.bench import Timing
 from labkit.measure.ceilings import Ceilings, measure_ceilings
 from labkit.measure.contention import Watch
 from labkit.measure.machine import machine
-from labkit.measure.step_overhead import (
-    StepOverhead as StepOverhead,
-    step_overhead as step_overhead,
-)
+from labkit.measure.step_overhead import StepOverhead, step_overhead
 from steptime import (
-    PARTS as PARTS,
-    Limit as Limit,
-    MemoryTimeline as MemoryTimeline,
-    PartSpan as PartSpan,
-    StepProfile as StepProfile,
-    Utilization as Utilization,
-    counted_flop as counted_flop,
-    memory_timeline as memory_timeline,
-    part as part,
-    quiet_profiler as quiet_profiler,
-    saved_activation_bytes as saved_activation_bytes,
+    PARTS,
+    Limit,
+    MemoryTimeline,
+    PartSpan,
+    StepProfile,
+    Utilization,
+    counted_flop,
+    memory_timeline,
+    part,
+    quiet_profiler,
+    saved_activation_bytes,
 )
-from steptime.tables import Table
 
-# And what is imported above under its own name.
-__all__ = ["find_bottleneck", "profile_step", "utilization", "wait_lines"]
+__all__ = [
+    "PARTS",
+    "Limit",
+    "MemoryTimeline",
+    "PartSpan",
+    "StepOverhead",
+    "StepProfile",
+    "Utilization",
+    "counted_flop",
+    "find_bottleneck",
+    "memory_timeline",
+    "part",
+    "profile_step",
+    "quiet_profiler",
+    "saved_activation_bytes",
+    "step_overhead",
+    "utilization",
+    "wait_lines",
+]
 
 
 @checked
@@ -119,7 +133,10 @@ def utilization(
             " advance?"
         )
     return steptime.utilization(
-        flop, median_s, dtype=dtype, ceilings=_rates(ceilings or measure_ceilings())
+        flop,
+        median_s,
+        dtype=dtype_name(dtype),
+        ceilings=_rates(ceilings or measure_ceilings()),
     )
 
 
@@ -128,7 +145,8 @@ def wait_lines(work: Callable[[], object]) -> Table:
     """The lines of your code at which Python waits for the GPU, or would:
     `steptime.wait_lines`, labkit's left out.
     """
-    return steptime.wait_lines(work, libraries=[*SOURCES.values()])
+    lines = steptime.wait_lines(work, libraries=[*SOURCES.values()])
+    return Table(lines.rows, lines.headings)
 
 
 def on_this_machine(ceilings: Ceilings | None = None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from labkit.core.arguments import lookup
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Shown, brief_repr
-from labkit.core.errors import DataError
+from labkit.core.errors import BadArgument, DataError
 from labkit.core.parameters import checked
 from labkit.core.paths import PUBLISHED
 from labkit.core.results import Measurement, profile, split_key
@@ -28,18 +28,18 @@ _NUMBERS = re.compile(
 )
 
 
-@checked(error=DataError)
+@checked
 @functools.cache
 def table(name: str) -> tuple[Mapping[str, str], ...]:
     """Every row of the table <name>.csv that was read from its source, as text by
     column.
 
-    Rows that were only recalled are left out. Raises DataError for an unknown name,
-    with the nearest, and for a damaged file.
+    Rows that were only recalled are left out. Raises BadArgument for an unknown name,
+    with the nearest, and DataError for a damaged file.
     """
     files = (path for folder in FOLDERS for path in folder.glob("*.csv"))
     paths = {path.stem: path for path in sorted(files)}
-    path = lookup(name, paths, "published table", DataError)
+    path = lookup(name, paths, "published table")
     return tuple(
         MappingProxyType(row)
         for row in read_table(path, _checked_row, DataError)
@@ -52,9 +52,10 @@ def _checked_row(row: TableRow) -> TableRow:
     was read.
     """
     if row["confidence"] not in _CONFIDENCES:
-        known = " or ".join(map(repr, _CONFIDENCES))
+        confidences = " or ".join(map(repr, _CONFIDENCES))
         raise ValueError(
-            f"expected confidence to be {known}, got {brief_repr(row['confidence'])}"
+            f"expected confidence to be {confidences},"
+            f" got {brief_repr(row['confidence'])}"
         )
     for column, text in row.items():
         if text and _NUMBERS.fullmatch(column) and float(text) < 0:
@@ -81,20 +82,20 @@ class Bus(Shown):
         )
 
 
-@checked(error=DataError)
+@checked
 def bus(gpu: str, link: str) -> Bus:
     """The host-to-device copy rate published for a GPU on a link (table
     "memcpy_bandwidth").
 
-    Raises DataError, with the pairs that were published, for any other.
+    Raises BadArgument, with the pairs that were published, for any other.
     """
     rows = [row for row in table("memcpy_bandwidth") if "host_to_device" in row["test"]]
     for row in rows:
         if (row["gpu"], row["link_or_memory"]) == (gpu, link):
             return Bus(link, gpu, float(row["bandwidth_gbs"]) * GIGA, row["source"])
-    known = "; ".join(f"{row['gpu']} on {row['link_or_memory']}" for row in rows)
-    raise DataError(
-        f"No copy rate was published for {gpu} on {link}. Published are: {known}."
+    published = "; ".join(f"{row['gpu']} on {row['link_or_memory']}" for row in rows)
+    raise BadArgument(
+        f"No copy rate was published for {gpu} on {link}. Published are: {published}."
     )
 
 
@@ -116,7 +117,7 @@ class Cited(Shown):
         return f"{self.what} {format_quantity(self.number.value, self.number.unit)}"
 
 
-@checked(error=DataError)
+@checked
 def cited(section: str) -> list[Cited]:
     """What others published that belongs to a section, "04.6" (table "boards"). Raises
     DataError like `table`.
@@ -142,7 +143,7 @@ def cited(section: str) -> list[Cited]:
     return numbers
 
 
-@checked(error=DataError)
+@checked
 def ratios(section: str) -> dict[str, Measurement]:
     """The ratios that others published and that belong to a section, by what was
     compared; for `lab.plot.ratios`.

@@ -13,8 +13,7 @@ from torch import nn
 
 from labkit.core.errors import BadArgument
 from labkit.core.parameters import NonNegative, Positive, checked
-from ranks.inside import rank_context
-from ranks.spans import SpanKind
+from ranks import SpanKind, span
 
 
 @functools.cache
@@ -59,15 +58,10 @@ class StandIn:
                 f" {self.flop_per_s:g} FLOP/s."
             )
         early_s = oversleep_s()
-        start_s = time.monotonic()
-        end_s = start_s + flop / self.flop_per_s
-        while (left_s := end_s - time.monotonic() - early_s) > 0:
-            time.sleep(left_s)
-        rank = rank_context.current()
-        if rank is not None:
-            rank.trace.simulated = True
-            if not getattr(rank.spans_open, "depth", 0):
-                rank.add_span(start_s - rank.start_s, rank.now_s(), kind, label)
+        with span(kind, label, simulated=True):
+            end_s = time.monotonic() + flop / self.flop_per_s
+            while (left_s := end_s - time.monotonic() - early_s) > 0:
+                time.sleep(left_s)
 
     @checked
     def layer(

@@ -11,24 +11,33 @@ in the label). Bars stand on linear axes, points on logarithmic ones. Colour is 
 the only mark.
 """
 
-from labkit.plot.bars import PENDING as PENDING, Bar as Bar, speed_bars as speed_bars
-from labkit.plot.core import new_axes as new_axes
-from labkit.plot.images import grey_images as grey_images, images as images
-from labkit.plot.lines import (
-    bytes_by_tokens as bytes_by_tokens,
-    curves as curves,
-    scales as scales,
-)
-from labkit.plot.picture import (
-    Picture as Picture,
-    drop_pixels as drop_pixels,
-    to_png as to_png,
-)
-from labkit.plot.schedules import gantt as gantt
-from labkit.plot.timelines import queue as queue, timeline as timeline
-from labkit.plot.timing import (
-    amdahl as amdahl,
-    break_even as break_even,
-    ratios as ratios,
-    readings as readings,
-)
+from labkit.plot.bars import PENDING, Bar, speed_bars
+from labkit.plot.core import new_axes
+from labkit.plot.images import grey_images, images
+from labkit.plot.lines import bytes_by_tokens, curves, scales
+from labkit.plot.picture import Picture, drop_pixels, to_png
+from labkit.plot.schedules import gantt
+from labkit.plot.timelines import queue, timeline
+from labkit.plot.timing import amdahl, break_even, ratios, readings
+
+__all__ = [
+    "PENDING",
+    "Bar",
+    "Picture",
+    "amdahl",
+    "break_even",
+    "bytes_by_tokens",
+    "curves",
+    "drop_pixels",
+    "gantt",
+    "grey_images",
+    "images",
+    "new_axes",
+    "queue",
+    "ratios",
+    "readings",
+    "scales",
+    "speed_bars",
+    "timeline",
+    "to_png",
+]

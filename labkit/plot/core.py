@@ -17,8 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from labkit.core.display import plain
-from labkit.core.kinds import Number
-from labkit.core.parameters import checked
+from labkit.core.parameters import Number, checked
 from labkit.core.units import format_seconds
 from labkit.plot.picture import DPI, Picture, figure_of
 

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from labkit.core.arguments import as_array
 from labkit.core.errors import BadArgument
 from labkit.core.parameters import Array
 from labkit.plot.core import Drawing, FigureSpec, tick_names
@@ -19,6 +20,8 @@ def images(ax: Axes, pixels: Array, labels: Array) -> FigureSpec:
     """Images side by side with their labels below; `pixels` is (n, channels, height,
     width) in 0..1.
     """
+    pixels = as_array(pixels)
+    labels = as_array(labels)
     if pixels.ndim != 4 or not pixels.size or labels.shape != pixels.shape[:1]:
         raise BadArgument(
             "Expected pixels (n, channels, height, width) and n labels, got shapes"
@@ -45,14 +48,15 @@ def grey_images(ax: Axes, named: Mapping[str, Array]) -> FigureSpec:
 
     Raises BadArgument for images of different shapes.
     """
-    shapes = [np.shape(image) for image in named.values()]
+    arrays = [as_array(image) for image in named.values()]
+    shapes = [image.shape for image in arrays]
     if len(set(shapes)) != 1 or len(shapes[0]) != 2:
         raise BadArgument(
             f"Expected images (rows, columns) of one shape, got {shapes}."
         )
     rows, columns = shapes[0]
     gap = max(1, columns // 12)
-    for i, image in enumerate(named.values()):
+    for i, image in enumerate(arrays):
         left = i * (columns + gap)
         most = max(float(np.max(image, initial=0.0)), 1e-12)
         ax.imshow(

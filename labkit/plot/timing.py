@@ -12,8 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator
 
-from labkit.core.kinds import Items
-from labkit.core.parameters import NonNegative, Positive, Share
+from labkit.core.parameters import Items, NonNegative, Positive, Share
 from labkit.core.results import Measurement
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import Ratio, Timing

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from labkit.core.errors import LabError
-from labkit.core.kinds import Number
-from labkit.core.parameters import checked
+from labkit.core.parameters import Number, checked
 
 # More would not fit into any memory.
 Width = Annotated[int, Number(least=1, most=1_000_000)]

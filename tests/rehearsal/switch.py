@@ -24,7 +24,7 @@ AFTER = {
     "kerneltrace.tiles": libraries.tiles,
     "labkit.core.results": libraries.results,
     "labkit.measure.readings": libraries.readings,
-    "steptime.chrome_trace": libraries.chrome_trace,
+    "steptime.profile.chrome_trace": libraries.chrome_trace,
     "exercises.nb10.fusion": libraries.fusion,
 }
 

@@ -7,9 +7,9 @@ import torch
 import labkit as lab
 from exercises.nb15 import rank_script
 from labkit.core import results
-from labkit.core.errors import DataError, StepTimeError
+from labkit.core.errors import DataError
 from labkit.core.own_folder import make_private, of_this_user, open_own
-from ranks.system import plain_temp_folder
+from labkit.core.temp_folder import plain_temp_folder
 
 pytestmark = pytest.mark.skipif(
     os.name != "posix", reason="owners and permissions of POSIX"
@@ -63,7 +63,7 @@ def nothing():
 def test_what_labkit_writes_where_it_cannot_be_written_is_one_sentence(tmp_path, write):
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        (DataError, StepTimeError),
+        (DataError, OSError),
         match=r"can't be written .*(Not a directory|File exists)",
     ):
         write(tmp_path / "file" / "folder")

@@ -1,10 +1,14 @@
-"""The door of public functions: what annotations take, what becomes of it, and what the
-refusal says.
+"""The door of public functions: what annotations take, what the refusal says, and what
+it costs.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
+import time
+import timeit
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +18,24 @@ import numpy as np
 import pytest
 import torch as installed_torch
 
-from labkit.core.errors import BadArgument, LayoutError
-from labkit.core.kinds import Items, Number
-from labkit.core.parameters import AnyNumber, Count, Dtype, Positive, Share, checked
+from labkit.core.arguments import dtype_name
+from labkit.core.errors import BadArgument
+from labkit.core.parameters import (
+    AnyNumber,
+    Array,
+    Count,
+    Dtype,
+    Items,
+    Number,
+    Positive,
+    Share,
+    checked,
+)
+from labkit.measure.bench import Timing
+from trainplan.errors import LayoutError
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -41,6 +57,7 @@ def gets(
     flag: bool = True,
     path: Path | None = None,
     dtype: Dtype = "float32",
+    array: Array = (),
     choice: Literal["ring", "tree"] = "ring",
     numbers: Sequence[Positive] = (),
     some: Annotated[Iterable[str], Items(2)] = ("a", "b"),
@@ -48,8 +65,8 @@ def gets(
     named: Mapping[str, Positive] = {},  # never changed
     fn: Callable[[int], object] | None = None,
     thing: Thing | str = "",
-    tensor: Tensor | None = None,
-    model: nn.Module | None = None,
+    model: installed_torch.nn.Module | None = None,
+    for_type_checkers: nn.Module | None = None,
     anything: Any = None,
 ) -> dict[str, Any]:
     """Its arguments."""
@@ -57,31 +74,45 @@ def gets(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "taken"),
+    ("name", "value"),
     [
-        ("count", np.int32(7), 7),
-        ("count", installed_torch.tensor(7), 7),
-        ("n_bytes", np.float32(2), 2.0),
-        ("n_bytes", 3, 3),
-        ("any_number", float("inf"), float("inf")),
-        ("flag", np.bool_(False), False),
-        ("path", "a/b", Path("a/b")),
-        ("dtype", installed_torch.bfloat16, "bfloat16"),
-        ("dtype", np.float32, "float32"),
-        ("dtype", np.dtype("float64"), "float64"),
-        ("dtype", "torch.float32", "float32"),
-        ("numbers", np.array([1.0, 2.0]), (1.0, 2.0)),
-        ("numbers", (n for n in (1, 2)), (1, 2)),
-        ("pair", [np.int64(2), 0.5], (2, 0.5)),
-        ("named", {"a": np.float64(2)}, {"a": 2.0}),
-        ("fn", None, None),
-        ("thing", "its name", "its name"),
+        ("count", np.int32(7)),
+        ("n_bytes", np.float32(2)),
+        ("n_bytes", 3),
+        ("any_number", float("inf")),
+        ("any_number", float("nan")),
+        ("flag", np.bool_(False)),
+        ("path", "a/b"),
+        ("dtype", installed_torch.bfloat16),
+        ("dtype", np.float32),
+        ("dtype", np.dtype("float64")),
+        ("dtype", "torch.float32"),
+        ("array", [[1, 2], [3, 4]]),
+        ("array", installed_torch.ones(2, requires_grad=True)),
+        ("numbers", np.array([1.0, 2.0])),
+        ("pair", [np.int64(2), 0.5]),
+        ("named", {"a": np.float64(2)}),
+        ("fn", None),
+        ("fn", len),
+        ("thing", "its name"),
+        ("for_type_checkers", 5),
     ],
 )
-def test_what_is_taken(name, value, taken):
-    found = gets(**{name: value})[name]
-    assert found == taken
-    assert type(found) is type(taken)
+def test_what_is_taken(name, value):
+    assert gets(**{name: value})[name] is value
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        (installed_torch.bfloat16, "bfloat16"),
+        (np.float32, "float32"),
+        (np.dtype("float64"), "float64"),
+        ("torch.float32", "float32"),
+    ],
+)
+def test_the_name_of_a_dtype(dtype, name):
+    assert dtype_name(dtype) == name
 
 
 @pytest.mark.parametrize(
@@ -94,9 +125,8 @@ def test_what_is_taken(name, value, taken):
             float("nan"),
             "Expected n_bytes to be a finite number above 0, got nan. It is in bytes.",
         ),
-        ("n_bytes", 10**400, "within 1e-30 and 1e30"),
-        ("n_bytes", 5e-324, "within 1e-30 and 1e30"),
-        ("n_bytes", np.ma.masked, "finite number above 0, got masked"),
+        ("n_bytes", None, "finite number above 0, got None. It is in bytes."),
+        ("n_bytes", float("inf"), "finite number above 0, got inf."),
         (
             "share",
             97,
@@ -104,9 +134,11 @@ def test_what_is_taken(name, value, taken):
         ),
         ("any_number", "1", "Expected any_number to be a number, got '1'."),
         ("between", 4, "a whole number from 2 to 3, got 4. Two or three."),
-        ("text", "\ud800", r"text that UTF-8 can hold, got '\ud800'"),
+        ("text", 5, "Expected text to be text, got 5."),
         ("flag", 1, "True or False, got 1"),
-        ("path", "a\0b", "a path without NUL"),
+        ("path", 5, "a path or None, got 5"),
+        ("array", [[1, 2], [3]], "an array or list of numbers, got [[1, 2], [3]]"),
+        ("array", ["a"], "an array or list of numbers, got ['a']"),
         ("dtype", 32, "got 32"),
         (
             "choice",
@@ -120,13 +152,13 @@ def test_what_is_taken(name, value, taken):
             "Expected numbers[1] to be a finite number above 0, got -1.0.",
         ),
         ("some", ["a"], "a list of at least 2 items, got ['a']"),
-        ("pair", [1], "(a whole number, a finite number), got [1]"),
+        ("pair", 1, "a list, got 1"),
         (
             "named",
             {"a": "b"},
             "Expected named['a'] to be a finite number above 0, got 'b'",
         ),
-        ("named", {1: 2.0}, "a dict whose keys are text, got 1"),
+        ("named", [2.0], "Expected named to be a dict, got [2.0]."),
         (
             "fn",
             "name",
@@ -135,13 +167,7 @@ def test_what_is_taken(name, value, taken):
                 " brackets."
             ),
         ),
-        ("fn", lambda: None, "This one has none."),
         ("thing", Thing, "a Thing or text, got <class"),
-        (
-            "tensor",
-            installed_torch.ones(2, device="meta"),
-            "a dense tensor with values or None, got Tensor of shape",
-        ),
         ("model", 5, "a Module or None, got 5"),
     ],
 )
@@ -153,12 +179,12 @@ def test_what_is_refused(name, value, message):
 
 def test_positions_other_names_and_further_arguments():
     @checked
-    def f(count: Count, *more: Positive, **named: Share) -> object:
-        return count, more, named
+    def f(count: Count, *more: Positive, share: Share = 1.0) -> object:
+        return count, more, share
 
-    assert f(np.int8(1), np.float32(2), a=1) == (1, (2.0,), {"a": 1})
-    for args, named in (((0,), {}), ((1, -1), {}), ((1,), {"a": 2})):
-        with pytest.raises(BadArgument, match=r"Expected (count|more|a) to be"):
+    assert f(np.int8(1), 2, 3, share=0) == (1, (2, 3), 0)
+    for args, named in (((0,), {}), ((1,), {"share": 2})):
+        with pytest.raises(BadArgument, match=r"Expected (count|share) to be"):
             f(*args, **named)
     with pytest.raises(
         TypeError, match="missing 1 required positional argument: 'count'"
@@ -181,10 +207,22 @@ def test_a_class_a_method_a_block_and_another_error():
     def block(n: Count) -> Iterator[int]:
         yield n
 
-    assert Sized(np.int32(10**6)).times(np.int32(10**6)) == 10**12
+    assert Sized(10**6).times(10**6) == 10**12
     with pytest.raises(LayoutError, match="Expected gpus to be"):
         Sized(0)
     with pytest.raises(BadArgument, match="Expected n to be"):
         block(0)  # not only where the block is entered
     with block(2) as n:
         assert n == 2
+
+
+def test_a_checked_timing_costs_at_most_five_times_an_unchecked_one():
+    class Unchecked(Timing):
+        __init__ = inspect.unwrap(Timing.__init__)
+
+    def fastest_s(cls):
+        samples = (0.001,) * 100
+        make = functools.partial(cls, "a", 0.001, samples, 2)
+        return min(timeit.repeat(make, timer=time.process_time, number=5000, repeat=9))
+
+    assert fastest_s(Timing) < 5 * fastest_s(Unchecked)

@@ -15,8 +15,7 @@ from benchmarks import array_kernels
 from exercises import cuda_launch
 from exercises.nb05 import fast_matmul
 from exercises.nb06 import cnn_block
-from kerneltrace import trace
-from kerneltrace.compiler import compile_cuda
+from kerneltrace import compile_cuda, trace
 from labkit.core.errors import LabError
 
 pytestmark = pytest.mark.slow  # compiles CUDA C++ with NVRTC and traces it

@@ -11,7 +11,7 @@ import pytest
 
 from exercises.nb15 import elastic
 from exercises.nb15.rank_script import as_script
-from labkit.core.errors import RankFailed
+from ranks.errors import RankFailed
 from tests.helpers import code_cells, notebook_paths
 
 (NOTEBOOK,) = [path for path in notebook_paths() if path.name.startswith("15")]

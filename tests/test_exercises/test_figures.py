@@ -19,14 +19,20 @@ from exercises.nb11.gradient_noise import GradientNoise
 from exercises.nb11.several_seeds import Runs
 from exercises.nb15.elastic import LoggedStep
 from exercises.nb18.compiled import Code
-from kerneltrace.compiler import KernelResources
+from kerneltrace import KernelResources
 from labkit import plot
 from labkit.train.training import RateSweep, Run, TunedComparison
-from steptime import PARTS, Limit, PartSpan, StepProfile
-from steptime.allocations import CATEGORIES, Phase
-from steptime.memory_by_category import MemoryTimeline
+from steptime import (
+    MEMORY_CATEGORIES,
+    PARTS,
+    Limit,
+    MemoryTimeline,
+    PartSpan,
+    Phase,
+    StepProfile,
+)
 from tests.notebook_modules import drawings
-from trainplan.facts.agreement import Agreement, Compared
+from trainplan.cluster import Agreement, Compared
 
 DRAWINGS = {name: draw for name, draw in drawings().items() if not hasattr(plot, name)}
 
@@ -114,7 +120,7 @@ def of_steps():
     profile = StepProfile(
         "a GPU", 2, (0.03, 0.03), parts, (host, device), (), {}, "step.json"
     )
-    held = dict.fromkeys(CATEGORIES, (0, 2**20))
+    held = dict.fromkeys(MEMORY_CATEGORIES, (0, 2**20))
     phases = (Phase("forward", 0.0, 0.1),)
     return {
         "single_runs": {"speedups": [1.0, 1.2]},

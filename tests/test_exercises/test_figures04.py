@@ -8,7 +8,7 @@ from numba import cuda
 
 import labkit as lab
 from exercises.nb04 import figures, request_figures
-from labkit.core.errors import KernelError
+from kerneltrace.errors import KernelError
 
 pytestmark = pytest.mark.slow  # draws traced kernels
 

@@ -4,9 +4,9 @@ caps.
 
 from exercises.nb04.figures import calculated_times
 from exercises.nb05.figures import register_caps
-from kerneltrace.compiler import KernelResources
+from kerneltrace import KernelResources
 from labkit.plot import to_png
-from trainplan.facts.agreement import Agreement, Compared
+from trainplan.cluster import Agreement, Compared
 
 
 def test_calculated_times_lie_beside_published_ones_and_the_farthest_is_named():

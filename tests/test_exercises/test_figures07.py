@@ -4,9 +4,7 @@ import pytest
 
 from exercises.nb07 import figures
 from exercises.nb07.figures import _merged
-from steptime import PARTS, Limit, PartSpan, StepProfile
-from steptime.allocations import Phase
-from steptime.memory_by_category import MemoryTimeline
+from steptime import PARTS, Limit, MemoryTimeline, PartSpan, Phase, StepProfile
 from trainplan import costs
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from exercises.nb04 import gpu_comparison
 from exercises.nb04.gpu_comparison import time_on_gpu
-from kerneltrace.judge.estimate import Estimate
-from labkit.core.errors import KernelError
+from kerneltrace import Estimate
+from kerneltrace.errors import KernelError
 from labkit.core.results import results
 from labkit.lesson.boards import SpeedBoard
 

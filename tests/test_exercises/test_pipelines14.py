@@ -11,9 +11,10 @@ from torch.nn.functional import mse_loss
 
 import labkit as lab
 from exercises.nb14 import pipelines
-from labkit.core.errors import BadArgument, ScheduleError
+from labkit.core.errors import BadArgument
 from ranks import Span
 from trainplan import schedule
+from trainplan.errors import ScheduleError
 
 STEPS = 3
 LAYERS = 8

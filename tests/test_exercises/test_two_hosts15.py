@@ -16,8 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from exercises.nb15 import namespace_hosts
 from exercises.nb15.namespace_hosts import NAMES, hosts_missing, two_hosts
-from labkit.core.errors import BadArgument, LabError, RankFailed
-from test_ranks.ranks_left import running
+from labkit.core.errors import BadArgument, LabError
+from ranks.errors import RankFailed
 from tests.needs import needs
 
 RATE = 200e6
@@ -170,6 +170,9 @@ def test_a_rate_below_a_megabit_is_refused(rate):
 
 @needs_hosts
 def test_a_killed_process_leaves_no_host(tmp_path):
+    # here, since hosts import this file and don't find the tests of ranks
+    from test_ranks.ranks_left import running
+
     program = """
 import os, time
 from exercises.nb15.namespace_hosts import two_hosts

@@ -5,13 +5,14 @@ import itertools
 import pytest
 import torch
 
+from gpufacts import UnknownDevice
 from labkit.core import results
-from labkit.core.errors import BadArgument, UnknownDevice
+from labkit.core.errors import BadArgument
 from labkit.measure import catalog, host, probe
 from labkit.measure.ceilings import Ceilings
 from labkit.measure.machine import Gpu, Machine
 from labkit.measure.probe import Ceiling, Probe, ProbeSizes, SelfCheck
-from steptime.torch_calls import EachOperator
+from steptime import EachOperator
 
 # `labkit.measure.ceilings` itself is the function
 module = importlib.import_module("labkit.measure.ceilings")

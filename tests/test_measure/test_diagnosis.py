@@ -10,8 +10,9 @@ import torch
 import labkit as lab
 from labkit.core.paths import ROOT
 from labkit.measure.diagnosis import SECTIONS
-from steptime.limits import LIMITS
-from test_steptime.planted_loops import MEASURED, small_batch, small_step
+from steptime import LIMITS
+from test_steptime.planted_loops import small_batch, small_step
+from tests.planted_ceilings import MEASURED
 
 
 def test_every_limit_has_sections_that_exist():

@@ -7,7 +7,6 @@ import psutil
 import pytest
 
 from labkit.measure import host
-from ranks.system import memory_bytes
 
 XEON = """processor\t: 0
 vendor_id\t: GenuineIntel
@@ -58,28 +57,20 @@ def write(folder, **files):
         (folder / name.replace("__", ".")).write_text(text + "\n")
 
 
-def text_file(folder, text):
-    (folder / "own").write_text(text)
-    return folder / "own"
-
-
 def test_version_2_takes_the_tightest_level(tmp_path):
     write(tmp_path / "pod" / "app", cpu__max="400000 100000", memory__max="max")
     write(tmp_path / "pod", cpu__max="200000 100000", memory__max="268435456")
     own = "0::/pod/app\n"
     assert host.cpu_quota(tmp_path, own) == 2.0
-    assert memory_bytes(tmp_path, text_file(tmp_path, own)) == 2**28
+    assert host.memory_bytes(tmp_path, own) == 2**28
 
 
 def test_no_limit_is_none(tmp_path):
     write(tmp_path / "cpu", cpu__cfs_quota_us="-1", cpu__cfs_period_us="100000")
     assert host.cpu_quota(tmp_path, "1:cpu:/\n") is None
     assert host.cpu_quota(tmp_path, "") is None
-    assert (
-        memory_bytes(tmp_path, text_file(tmp_path, "0::/\n"))
-        == psutil.virtual_memory().total
-    )
-    assert memory_bytes(tmp_path, tmp_path / "missing") == psutil.virtual_memory().total
+    assert host.memory_bytes(tmp_path, "0::/\n") == psutil.virtual_memory().total
+    assert host.memory_bytes(tmp_path, "") == psutil.virtual_memory().total
 
 
 @pytest.mark.skipif(

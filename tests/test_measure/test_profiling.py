@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 import labkit as lab
 from labkit.measure import profiling
@@ -14,8 +15,8 @@ from labkit.measure.ceilings import Ceilings
 from labkit.measure.contention import Contention
 from labkit.measure.machine import machine
 from labkit.measure.probe import Ceiling
-from steptime import bottleneck
 from test_steptime import planted_loops
+from tests import planted_ceilings
 
 COPY = Ceiling(2e9, 1.9e9, 2.1e9, "B/s", "1 to 1", 1, 5)
 MATMUL = Ceiling(50e12, 45e12, 55e12, "FLOP/s", "8 × 8", 8, 5)
@@ -70,11 +71,11 @@ def test_a_bottleneck_is_found_with_labkits_ceilings_and_is_in_doubt_on_a_busy_m
 ):
     busy(monkeypatch, "this machine was busy")
     # other tests of this process may have
-    monkeypatch.setattr(bottleneck, "compiled_graphs", lambda: 0)
+    monkeypatch.setitem(counters["stats"], "unique_graphs", 0)
     given = planted_loops.many_small_layers(planted_loops.RealTime())
     with lab.threads(2):
         found = lab.profiling.find_bottleneck(
-            *given, budget_s=0.3, ceilings=planted_loops.MEASURED
+            *given, budget_s=0.3, ceilings=planted_ceilings.MEASURED
         )
         assert torch.get_num_threads() == 2
     assert "In doubt, since this machine was busy" in str(found)

@@ -15,7 +15,6 @@ from labkit.lesson import checks, journal
 from labkit.measure import standin
 from labkit.measure.bench import speedup
 from labkit.measure.dist import interleaved
-from ranks.inside import rank_context
 from test_ranks.ranks_faults import hangs_end_at_once
 from tests.test_packages.data_parallel import beside_others, receives_first, two_ways
 
@@ -50,11 +49,8 @@ def clock(monkeypatch):
 
 def sleeping_card(flop):
     card = lab.StandIn(1e12)
-    rank = rank_context.current()
     standin.time = SleepClock()  # type: ignore[assignment]
     standin.oversleep_s.cache_clear()
-    rank.start_s = 0.0
-    rank.now_s = standin.time.monotonic
     card.compute(1e9)
     dist.init_process_group("gloo")
     seconds = []

@@ -1,7 +1,10 @@
+import statistics
+
 import pytest
 
 from exercises.nb01 import published_matmuls
-from labkit.core.errors import DataError
+from kerneltrace.tiles import TENSOR_SHARE
+from labkit.core.errors import BadArgument, DataError
 from labkit.measure import published
 
 
@@ -18,7 +21,7 @@ def test_published_matmuls_were_read_from_a_source_and_stay_below_the_peak():
 
 def test_a_damaged_table_says_what_to_do(monkeypatch, tmp_path):
     (tmp_path / "damaged.csv").write_text("gpu,dtype\nA100,bf16\n")
-    monkeypatch.setattr(published, "FOLDER", tmp_path)
+    monkeypatch.setattr(published, "FOLDERS", (tmp_path,))
     with pytest.raises(
         DataError, match=r"line 2 is damaged: expected a column 'confidence', got none"
     ):
@@ -33,10 +36,23 @@ def test_a_published_bus_has_its_rate_and_source():
 
 def test_an_unpublished_bus_is_refused_with_what_there_is():
     with pytest.raises(
-        DataError,
+        BadArgument,
         match=(
             r"No copy rate was published for A100 on PCIe 4\. Published are: H200 on"
             r" PCIe 5 x16"
         ),
     ):
         published.bus("A100", "PCIe 4")
+
+
+def test_the_share_of_the_tensor_cores_is_what_torch_reaches():
+    rows = published.table("matmul_efficiency")
+    reached = [
+        float(row["achieved_tflops"]) / float(row["peak_tflops"])
+        for row in rows
+        if row["gpu"].startswith("NVIDIA")
+        and row["dtype"] == "bf16"
+        and row["library"].startswith("torch.matmul")
+    ]
+    assert len(reached) == 7
+    assert statistics.median(reached) == pytest.approx(TENSOR_SHARE, abs=0.005)

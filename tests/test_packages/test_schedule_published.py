@@ -8,8 +8,8 @@ import pytest
 
 from exercises.nb14.replay import profile, published_errors
 from tests.selection import sampled
-from trainplan.csv_tables import published
 from trainplan.schedule import simulate
+from trainplan_published import table
 
 pytestmark = pytest.mark.slow  # simulates published schedules
 
@@ -62,7 +62,7 @@ FEW = {
 
 def profiles():
     found = {}
-    for row in published("zero_bubble_times"):
+    for row in table("zero_bubble_times"):
         each = profile(row)
         found[each.model, each.microbatches] = each
     return found

@@ -10,7 +10,7 @@ from numba import cuda, float32, int32
 
 from exercises.nb03 import check as nb03
 from exercises.nb04 import check as nb04, numba_kernels
-from kerneltrace.compiler import compile_cuda, compile_numba
+from kerneltrace import compile_cuda, compile_numba
 from labkit.lesson import exercise_files
 from test_kerneltrace.places import ROOT
 from test_kerneltrace.tracing import not_on_macos

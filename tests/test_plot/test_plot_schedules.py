@@ -10,7 +10,7 @@ from PIL import Image
 from labkit import plot
 from labkit.core.errors import BadArgument
 from ranks import Span
-from trainplan.costs.collectives import Link
+from trainplan.costs import Link
 from trainplan.schedule import gpipe, interleaved, one_f_one_b, overlap, simulate, zb_h2
 
 MEASURED = [

@@ -17,7 +17,7 @@ import torch
 
 from exercises.nb10.breaking import _meaning, breaks
 from exercises.nb10.fusion import _read, fusion
-from labkit.core.errors import CompileError, DataError, LabError
+from labkit.core.errors import DataError, GraphCompileError, LabError
 from labkit.core.paths import ROOT
 from labkit.measure.machine import machine
 from labkit.train import graphs
@@ -289,10 +289,10 @@ def test_without_a_compiler_one_sentence_says_what_to_do_and_the_next_call_works
 ):
     monkeypatch.setenv("CXX", "/nowhere/g++")
     with pytest.raises(
-        CompileError, match=r"needs a C\+\+ compiler .* install one .*aot_eager"
+        GraphCompileError, match=r"needs a C\+\+ compiler .* install one .*aot_eager"
     ):
         graphs.compiled(whole)
-    with pytest.raises(CompileError, match=r"a C\+\+ compiler"):
+    with pytest.raises(GraphCompileError, match=r"a C\+\+ compiler"):
         fusion(whole, torch.rand(3))
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", "/nowhere")

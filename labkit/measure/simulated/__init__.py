@@ -2,8 +2,7 @@
 real time.
 """
 
-from labkit.measure.simulated.gpu import (
-    Event as Event,
-    SimulatedDevice as SimulatedDevice,
-)
-from labkit.measure.simulated.training_loop import TrainingJob as TrainingJob
+from labkit.measure.simulated.gpu import Event, SimulatedDevice
+from labkit.measure.simulated.training_loop import TrainingJob
+
+__all__ = ["Event", "SimulatedDevice", "TrainingJob"]

@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 
 from labkit.core.display import Shown
 from labkit.core.errors import BadMeasurement
-from labkit.core.kinds import Number
-from labkit.core.parameters import NonNegative, Positive, checked
+from labkit.core.parameters import NonNegative, Number, Positive, checked
 from labkit.core.units import format_seconds, format_si
 
 # The log keeps the latest events only, since a benchmark may launch hundreds of

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.core.parameters import NonNegative, checked
 from labkit.measure.simulated.gpu import SimulatedDevice
-from steptime.host_waits import each_read
+from steptime import each_read
 
 LAUNCH_S = 10e-6
 _OPERATOR_S = 2e-6

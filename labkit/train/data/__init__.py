@@ -4,21 +4,29 @@ JPEGs made from them, a loader.
 Nothing here needs a network.
 """
 
-from labkit.train.data.bundled import (
-    Labelled as Labelled,
-    digits as digits,
-    shakespeare as shakespeare,
-)
+from labkit.train.data.bundled import Labelled, digits, shakespeare
 from labkit.train.data.datasets import (
-    JpegFiles as JpegFiles,
-    JpegShards as JpegShards,
-    Prepare as Prepare,
-    decoded_cache as decoded_cache,
-    jpeg_files as jpeg_files,
+    JpegFiles,
+    JpegShards,
+    Prepare,
+    decoded_cache,
+    jpeg_files,
 )
-from labkit.train.data.loading import loader as loader
-from labkit.train.data.shards import (
-    jpeg_shards as jpeg_shards,
-    read_encoded as read_encoded,
-)
-from labkit.train.data.timestamps import BatchTimes as BatchTimes
+from labkit.train.data.loading import loader
+from labkit.train.data.shards import jpeg_shards, read_encoded
+from labkit.train.data.timestamps import BatchTimes
+
+__all__ = [
+    "BatchTimes",
+    "JpegFiles",
+    "JpegShards",
+    "Labelled",
+    "Prepare",
+    "decoded_cache",
+    "digits",
+    "jpeg_files",
+    "jpeg_shards",
+    "loader",
+    "read_encoded",
+    "shakespeare",
+]

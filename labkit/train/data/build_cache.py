@@ -39,7 +39,7 @@ def build_once(
     """
     import filelock
 
-    home = (folder or cache_folder()) / name
+    home = Path(folder or cache_folder()) / name
     try:
         if folder is None:
             make_private(state_folder(), home.parent)

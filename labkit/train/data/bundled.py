@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from labkit.core.arguments import nearest
 from labkit.core.display import brief_repr
-from labkit.core.errors import DataError, nearest
-from labkit.core.kinds import Number
-from labkit.core.parameters import Share, checked
+from labkit.core.errors import BadArgument, DataError
+from labkit.core.parameters import Number, Share, checked
 from labkit.core.paths import DATA
 
 Labelled = tuple[Tensor, Tensor]  # images and their labels
@@ -33,7 +33,7 @@ _SHA256 = {
 }
 
 
-@checked(error=DataError)
+@checked
 def digits(
     size: Annotated[int, Number(least=1, most=2048)] = 8,
     channels: Annotated[int, Number(least=1, most=1024)] = 1,
@@ -48,8 +48,8 @@ def digits(
     of the UCI set, as in scikit-learn, with no record of who wrote what. The split is
     therefore ours: drawn at random once, each class in proportion. The same 13 writers
     are on both sides, so accuracy on "test" comes out a little higher than on UCI's own
-    split by writer. Raises DataError for a missing or damaged file, an unknown split,
-    and a size or channels below 1. Source: E. Alpaydin and C. Kaynak (1998), UCI
+    split by writer. Raises DataError for a missing or damaged file, BadArgument for an
+    unknown split. Source: E. Alpaydin and C. Kaynak (1998), UCI
     Machine Learning Repository, doi 10.24432/C50P49, CC BY 4.0.
     """
     pixels, labels = digits_of(split)
@@ -63,12 +63,12 @@ def digits(
 
 def digits_of(split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Read the pixels (N, 8, 8), 0 to 16, and labels (N,) of a split, in the file's
-    order. Raises DataError.
+    order. Raises DataError, and BadArgument for another split.
     """
     splits = ("train", "test", "all")
     if split not in splits:
         near = "test" if split in _HELD_OUT else nearest(str(split), splits)[0]
-        raise DataError(
+        raise BadArgument(
             f"split must be one of {', '.join(splits)}, got {brief_repr(split)}; did"
             f" you mean {near!r}?"
         )
@@ -80,7 +80,7 @@ def digits_of(split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     return pixels[rows], labels[rows]
 
 
-@checked(error=DataError)
+@checked
 def shakespeare(held_out: Share = 0.1) -> tuple[Tensor, Tensor, str]:
     """Return 40,000 lines of Shakespeare's plays as numbers of characters: a text, a
     held-out text, the characters.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from labkit.core.errors import DataError
+from labkit.core.errors import BadArgument, DataError
 from labkit.core.parameters import Count, Size, checked
 from labkit.train.data.build_cache import build_once
 from labkit.train.data.shards import BUILD_AGAIN, name_of, read_all
@@ -26,7 +26,7 @@ from labkit.train.data.shards import BUILD_AGAIN, name_of, read_all
 Sample = tuple[Tensor, int]
 
 
-@checked(error=DataError)
+@checked
 @dataclass(frozen=True)
 class Prepare:
     """Turn a JPEG's bytes into an image, float32 (3, size, size) in 0 to 1; each stage
@@ -34,8 +34,7 @@ class Prepare:
 
     With `reduced` the decoder makes a smaller image from the start, 1/2, 1/4 or 1/8 of
     the original, as long as it is no smaller than `size`. `shift` moves each image at
-    random by up to so many pixels along both axes and fills with zeros. Raises
-    DataError for a size below 1 and a shift below 0.
+    random by up to so many pixels along both axes and fills with zeros.
     """
 
     size: Count = 32
@@ -100,14 +99,14 @@ class Prepare:
         return torch.from_numpy(image).float().div_(255)
 
 
-@checked(error=DataError)
+@checked
 def jpeg_files(shards: Sequence[Path], folder: Path | None = None) -> list[Path]:
     """Return the images of shards as one small file each, `label/NNNNNN.jpg`, in the
     shards' order.
 
     That is the layout of torchvision's ImageFolder. The files are written on first use
-    and kept in `folder` (the cache folder by default). Raises DataError for no or
-    damaged shards, and where the folder can't be written.
+    and kept in `folder` (the cache folder by default). Raises BadArgument for no
+    shards, DataError for damaged ones and where the folder can't be written.
     """
 
     def build(building: Path) -> Iterator[Path]:
@@ -128,7 +127,7 @@ class JpegFiles(Dataset[Sample]):
     DataError with its path.
     """
 
-    @checked(error=DataError)
+    @checked
     def __init__(
         self, files: Sequence[Path], prepare: Callable[[bytes], Tensor] | None = None
     ) -> None:
@@ -139,7 +138,7 @@ class JpegFiles(Dataset[Sample]):
         return len(self.files)
 
     def __getitem__(self, i: int) -> Sample:
-        path = self.files[i]
+        path = Path(self.files[i])
         try:
             jpeg = path.read_bytes()
         except OSError as error:
@@ -165,7 +164,7 @@ class JpegShards(IterableDataset[Sample]):
     DataError with shard, image name and byte offset.
     """
 
-    @checked(error=DataError)
+    @checked
     def __init__(
         self,
         shards: Sequence[Path],
@@ -175,7 +174,7 @@ class JpegShards(IterableDataset[Sample]):
         ranks: Count = 1,
     ) -> None:
         if rank >= ranks:
-            raise DataError(
+            raise BadArgument(
                 f"Expected a rank below ranks={ranks}, as they are counted from 0, got"
                 f" rank={rank}."
             )
@@ -196,7 +195,7 @@ class JpegShards(IterableDataset[Sample]):
             yield image, encoded.label
 
 
-@checked(error=DataError)
+@checked
 def decoded_cache(
     shards: Sequence[Path],
     size: int = 32,

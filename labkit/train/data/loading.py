@@ -24,7 +24,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from labkit.core.display import signal_name
 from labkit.core.errors import DataError, LabError, WorkerFailed
 from labkit.core.parameters import Count, Positive, Size, checked
+from labkit.core.temp_folder import use_short_socket_paths
 from labkit.core.units import format_bytes, format_seconds
+from labkit.measure.host import memory_bytes
 from labkit.train.data.timestamps import (
     BatchTimes,
     Stamped,
@@ -33,7 +35,6 @@ from labkit.train.data.timestamps import (
     now_s,
     stamped_batch,
 )
-from ranks.system import memory_bytes, use_short_socket_paths
 
 # torch looks for dead workers only when a wait for a batch ends, so waits are short
 _POLL_S = 0.5
@@ -191,7 +192,7 @@ class Loader(contextlib.AbstractContextManager["Loader"]):
         self._processes = []
 
 
-@checked(error=DataError)
+@checked
 def loader(
     dataset: Dataset[Any],
     batch_size: Count,
@@ -210,9 +211,8 @@ def loader(
     next. An IterableDataset ignores `shuffle`. torch.manual_seed makes order and
     augmentation repeatable. A worker that dies, raises, or sends nothing for
     `timeout_s` seconds raises WorkerFailed in the trainer, a damaged image DataError;
-    by then all workers are gone. Raises DataError beforehand for arguments that can't
-    be used, and when the batches would not fit into this machine's memory, if the
-    dataset's `prepare` has `image_bytes`.
+    by then all workers are gone. Raises DataError beforehand when the batches would not
+    fit into this machine's memory, if the dataset's `prepare` has `image_bytes`.
     """
     _check_fits(dataset, batch_size, num_workers, prefetch_factor)
     streams = isinstance(dataset, IterableDataset)

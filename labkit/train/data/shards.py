@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from labkit.core.errors import DataError
+from labkit.core.errors import BadArgument, DataError
 from labkit.core.parameters import Count, checked
 from labkit.train.data.build_cache import build_once
 from labkit.train.data.bundled import digits_of
@@ -41,7 +41,7 @@ class EncodedImage:
         return f"image {self.name} at byte {self.offset:,} of {self.shard}"
 
 
-@checked(error=DataError)
+@checked
 def jpeg_shards(
     size: Count = 224,
     images: Count | None = None,
@@ -58,7 +58,7 @@ def jpeg_shards(
     are, the digits come again, each moved by up to size/8 pixels. They are smoother
     than photographs, so files are smaller (5 kB on average at 224 pixels) and leave a
     decoder less to do. Shards are built on first use and kept in `folder` (the cache
-    folder by default). Raises DataError for an unknown split, a size below 1, and where
+    folder by default). Raises BadArgument for an unknown split, DataError where
     the folder can't be written.
     """
     pixels, labels = digits_of(split)
@@ -84,7 +84,7 @@ def jpeg_shards(
     return build_once(folder, name, build)
 
 
-@checked(error=DataError)
+@checked
 def read_encoded(path: Path) -> Iterator[EncodedImage]:
     """Yield each image of a shard with its label and place, in order; the file is read
     in one piece.
@@ -133,21 +133,22 @@ def name_of(shards: Sequence[Path]) -> str:
     """Return a short name for what is made from these shards, which changes with their
     names and sizes.
 
-    Raises DataError where there are none, or one can't be read.
+    Raises BadArgument where there are none, DataError where one can't be read.
     """
     if not shards:
-        raise DataError(
+        raise BadArgument(
             "Expected at least one shard, got none. Pass what jpeg_shards returns."
         )
+    paths = [Path(shard) for shard in shards]
     try:
-        listing = "\n".join(f"{path.name} {path.stat().st_size}" for path in shards)
+        listing = "\n".join(f"{path.name} {path.stat().st_size}" for path in paths)
     except OSError as error:
         raise DataError(
             f"{error.filename} can't be read ({error.strerror}). Call jpeg_shards"
             " again."
         ) from error
     digest = hashlib.sha256(listing.encode()).hexdigest()
-    return f"{shards[0].parent.name}-{digest[:8]}"
+    return f"{paths[0].parent.name}-{digest[:8]}"
 
 
 def _add(shard: tarfile.TarFile, name: str, content: bytes) -> None:

@@ -3,10 +3,19 @@ out, what can compile here.
 """
 
 from labkit.train.graphs.compiling import (
-    captured as captured,
-    compiled as compiled,
-    forget_compiled as forget_compiled,
-    fresh_cache as fresh_cache,
-    missing as missing,
+    captured,
+    compiled,
+    forget_compiled,
+    fresh_cache,
+    missing,
 )
-from labkit.train.graphs.operators import operators as operators
+from labkit.train.graphs.operators import operators
+
+__all__ = [
+    "captured",
+    "compiled",
+    "forget_compiled",
+    "fresh_cache",
+    "missing",
+    "operators",
+]

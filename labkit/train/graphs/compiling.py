@@ -26,10 +26,10 @@ from labkit.core import results
 from labkit.core.errors import GraphCompileError, LabError
 from labkit.core.own_folder import has_space, make_private, writing
 from labkit.core.parameters import checked
+from labkit.core.temp_folder import plain_temp_folder
 from labkit.core.units import DAY_S
 from labkit.measure.machine import machine
 from labkit.train.data.build_cache import cache_folder
-from ranks.system import plain_temp_folder
 
 _CODE_GENERATOR = "inductor"
 _INSTALL = {

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from labkit.core.display import ShownAsTable, Table
 from labkit.core.parameters import checked
 from labkit.core.units import format_bytes
-from steptime.torch_calls import EachOperator
+from steptime import EachOperator
 
 # These reserve memory and compute nothing: their bytes count, they don't.
 _ALLOCATING = frozenset(

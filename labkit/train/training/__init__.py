@@ -2,12 +2,25 @@
 several seeds.
 """
 
-from labkit.train.training.loop import Run as Run, Setup as Setup, fit as fit
-from labkit.train.training.split import accuracy as accuracy, held_out as held_out
+from labkit.train.training.loop import Run, Setup, fit
+from labkit.train.training.split import accuracy, held_out
 from labkit.train.training.tuned import (
-    AccuracyGain as AccuracyGain,
-    RateSweep as RateSweep,
-    TunedComparison as TunedComparison,
-    compare_tuned as compare_tuned,
-    sweep_rates as sweep_rates,
+    AccuracyGain,
+    RateSweep,
+    TunedComparison,
+    compare_tuned,
+    sweep_rates,
 )
+
+__all__ = [
+    "AccuracyGain",
+    "RateSweep",
+    "Run",
+    "Setup",
+    "TunedComparison",
+    "accuracy",
+    "compare_tuned",
+    "fit",
+    "held_out",
+    "sweep_rates",
+]

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadArgument, NotFinite
-from labkit.core.kinds import Number
-from labkit.core.parameters import Count, Positive, checked
+from labkit.core.parameters import Count, Number, Positive, checked
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import sync_of
 from labkit.measure.contention import CELLS, Contention, Watch

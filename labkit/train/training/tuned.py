@@ -16,8 +16,7 @@ from typing import Annotated
 from labkit.core.arguments import as_float, lookup
 from labkit.core.display import Shown, ShownAsTable, Table, brief_repr
 from labkit.core.errors import BadArgument, NotFinite
-from labkit.core.kinds import Items, Number
-from labkit.core.parameters import Count, Positive, checked
+from labkit.core.parameters import Count, Items, Number, Positive, checked
 from labkit.core.units import significant
 from labkit.measure.bootstrap import mean_interval
 from labkit.train.training.loop import chosen_seeds

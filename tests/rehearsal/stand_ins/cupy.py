@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from exercises.nb05.cupy_stand_in import StandInArray, StandInModule
-from kerneltrace import trace
-from kerneltrace.compiler import compile_cuda
+from kerneltrace import compile_cuda, trace
 from kerneltrace.errors import TraceTooLarge
 from tests.rehearsal.libraries import WITHOUT
 from tests.rehearsal.torch_cuda import CAPABILITY, SHARED_BYTES
