@@ -78,8 +78,8 @@ class Run:
 
 
 def read(path: Path, device: str = "") -> Run:
-    """The run in a file, with its faults. `device` names a row of data/gpus.csv, by
-    default the machine's name does.
+    """The run in a file, with its faults. `device` names a row of gpufacts' table,
+    by default the machine's name does.
     """
     if not path.is_file() or path.stat().st_size > MOST_BYTES:
         return Run(
@@ -166,6 +166,8 @@ def _of_each(run: Run, device: str) -> Iterator[str]:
                 "What this GPU can do at most is unknown, so no number can be checked."
                 f" {error}"
             )
+    if card is not None and card.assumed:
+        yield f"{card.assumed} Say by --device which it is, so that numbers are checked."
     sections = _sections()
     for entry in run.entries:
         if not isinstance(entry, Measurement):

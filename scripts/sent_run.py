@@ -9,7 +9,7 @@ it into data/recorded.
         check it, and put it into data/recorded
 
 A file has the lines of a recorded run (labkit/core/results.py), all of one machine.
-`--device NAME` names its row of data/gpus.csv where the name that its driver reports
+`--device NAME` names its row of gpufacts where the name that its driver reports
 fits several: a GeForce RTX 3060 has 8 or 12 GB.
 """
 
@@ -169,7 +169,7 @@ def main(words: Sequence[str]) -> int:
         each.add_argument(
             "--device",
             default="",
-            help="its row of data/gpus.csv, where its name fits several",
+            help="its row of gpufacts, where its name fits several",
         )
     made["pack"].add_argument(
         "-o", dest="to", type=Path, help="by default build/to_send/<machine>.jsonl"

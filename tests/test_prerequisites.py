@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from scripts.glossary import glossary
 from labkit.core.paths import DATA, ROOT
 from labkit.lesson import outline
 from scripts import prerequisites
+from scripts.glossary import glossary
 from tests.helpers import cells, notebook_paths
 
 NUMBERS = [path.name[:2] for path in notebook_paths()]
