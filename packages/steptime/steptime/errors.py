@@ -1,25 +1,18 @@
-"""The errors of steptime: every message says what was expected, what came, and what to
-do next.
+"""What steptime raises, besides the errors of your own step. Every message says what
+was expected, what came, and what to do next.
+
+    TypeError, ValueError       an argument that a function can't take
+    OSError                     a trace that can't be written to its path
+    RuntimeError
+        TooLittleSeen           too little to judge
 """
 
 from __future__ import annotations
 
 
-class StepTimeError(Exception):
-    """Base of every error that steptime raises on purpose."""
+class TooLittleSeen(RuntimeError):
+    """Too little was seen to judge: a loop that ended early, or a step that called no
+    operator.
 
-
-class BadArgument(StepTimeError, ValueError):
-    """A value that a function can't take; the message says what it expects and what it
-    got.
+    It has a class of its own since a step may raise RuntimeErrors too.
     """
-
-
-class BadMeasurement(BadArgument):
-    """A measurement that can't be what it claims to be, or too little
-    of one to judge.
-    """
-
-
-class TraceNotWritten(StepTimeError, OSError):
-    """A Chrome trace could not be written to its path."""

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from steptime._tables import Shown, Table
+from steptime._units import significant
 from steptime.arguments import choice
-from steptime.parts import (
-    COLLECTING,
-    COMPILING,
-    FAULTS,
-    FIRST_EPOCH,
-    HOST,
-    OCCASIONAL,
-    RANKS,
-    THREADS,
-)
-from steptime.tables import Shown, Table
-from steptime.units import significant
 
+# these happen in some steps only, or limit them from outside
+FIRST_EPOCH = "first epoch"
+OCCASIONAL = "occasional work"
+COMPILING = "compiling"
+HOST = "other host work"
+COLLECTING = "garbage collection"
+FAULTS = "page faults"
+RANKS = "other ranks"
+THREADS = "too many threads"
 LIMITS = (
     "input",
     "launch overhead",
@@ -120,7 +119,8 @@ class Limit(Shown):
         For launch overhead and what is unknown this is an estimate: their time is what
         other limits leave.
         """
-        rest_s = self.loop_s * (1 - self.shares[choice("limit", limit, self.shares)])
+        choice("limit", limit, self.shares)
+        rest_s = self.loop_s * (1 - self.shares[limit])
         if limit != "input":
             # input that was hidden before shows up now
             rest_s = min(max(rest_s, self.input_s), self.loop_s)

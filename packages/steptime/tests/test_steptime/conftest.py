@@ -3,8 +3,8 @@
 import pytest
 from torch._dynamo.utils import counters
 
-from steptime.machine import one_thread
-from steptime.torch_calls import EachOperator
+from steptime.measure.machine import one_thread
+from steptime.measure.operator_hooks import EachOperator
 from test_steptime.virtual_time import VirtualTime, run_on
 
 

@@ -15,6 +15,20 @@ def mlp(*widths):
     return nn.Sequential(*layers[:-1])
 
 
+def lenet():
+    """For images of 3 x 32 x 32: LeNet-5's layers, with ReLU and max pooling."""
+    return nn.Sequential(
+        nn.Conv2d(3, 6, kernel_size=5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, kernel_size=5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        *mlp(400, 120, 84, 10),
+    )
+
+
 class Images(Dataset):
     """So many images; `prepare(i)` is called for each."""
 

@@ -10,15 +10,15 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.functional import cross_entropy
 
-from labkit.measure import contention, profiling
-from steptime import bottleneck, budget, stopwatch
-from steptime.stack_samples import StackSamples
-from steptime.step import StepProfile
-from steptime.torch_calls import EachOperator
+import steptime
+from steptime.judge import experiments
+from steptime.measure import budget, clock
+from steptime.measure.operator_hooks import EachOperator
+from steptime.measure.stack_samples import StackSamples
+from steptime.profile.step_profile import StepProfile
 from test_steptime.loop_parts import labels, mlp, small_batch
 from test_steptime.virtual_time import (
     CEILINGS,
-    MEASURED,
     SharedTime,
     VirtualTime,
     run_on,
@@ -135,47 +135,53 @@ def judged(rank, meeting, path, find):
     dist.init_process_group(
         "gloo", init_method=f"file://{meeting}", rank=rank, world_size=2
     )
-    found = find()
+    limit = find()
     dist.barrier()
     dist.destroy_process_group()
     said = {
-        name: getattr(found, name)
+        name: getattr(limit, name)
         for name in ("dominant", "line", "doubt", "shares", "busy")
     }
-    Path(f"{path}-{rank}").write_text(json.dumps({**said, "text": str(found)}))
+    Path(f"{path}-{rank}").write_text(json.dumps({**said, "text": str(limit)}))
 
 
-def exchange(rank, meeting, path, name, mib=64, time=None):
-    """An exchange is judged by labkit, with its profile."""
+def by_steptime(step, batch, trace_path):
+    """What limits a loop; the trace of its profile goes to a path."""
+    return steptime.find_bottleneck(
+        step, batch, budget_s=2, ceilings=CEILINGS, device="cpu", path=trace_path
+    )
+
+
+def exchange(rank, meeting, path, name, find_limit=by_steptime, mib=64, time=None):
+    """An exchange is judged, with its profile."""
+    trace_path = Path(f"{path}-{rank}-trace.json")
 
     def find():
-        step, batch = EXCHANGES[name](time, mib)
-        return profiling.find_bottleneck(step, batch, budget_s=2, ceilings=MEASURED)
+        return find_limit(*EXCHANGES[name](time, mib), trace_path)
 
     judged(rank, meeting, path, find)
 
 
-def exchange_in_virtual_time(rank, meeting, path, name):
+def exchange_in_virtual_time(rank, meeting, path, name, find_limit=by_steptime):
     """The same on a virtual clock for each rank: rank 1's goes twice as fast.
 
     So they have to agree on numbers of runs. A profile knows the real clock alone: its
     trace is real, and the share of communication in it planned.
     """
     time = VirtualTime()
-    budget.perf_counter = stopwatch.perf_counter = lambda: (1 + rank) * time.now_s
-    stopwatch._CORE_WAITS = "none"
+    budget.perf_counter = clock.perf_counter = lambda: (1 + rank) * time.now_s
+    clock._CORE_WAITS = "none"
     StackSamples.taken = lambda samples: time.sampling(samples)  # type: ignore[assignment]
-    contention.read = lambda: contention.Reading(0.0, 2, {}, 0.0, 0.0)
-    profile_step = bottleneck.profile_step
+    profile_step = experiments.profile_step
 
     def planned(*args, **kwargs):
-        found = profile_step(*args, **kwargs)
-        assert found.parts["communication"] > 0
-        return dataclasses.replace(found, parts={"communication": 0.9 * found.mean_s})
+        limit = profile_step(*args, **kwargs)
+        assert limit.parts["communication"] > 0
+        return dataclasses.replace(limit, parts={"communication": 0.9 * limit.mean_s})
 
-    bottleneck.profile_step = planned
+    experiments.profile_step = planned
     with EachOperator(time.operator):
-        exchange(rank, meeting, path, name, mib=1, time=time)
+        exchange(rank, meeting, path, name, find_limit, mib=1, time=time)
 
 
 def rank_in_virtual_time(rank, meeting, path, build):
@@ -197,9 +203,9 @@ def rank_in_virtual_time(rank, meeting, path, build):
 
     def find():
         with EachOperator(time.operator):
-            return bottleneck.find_bottleneck(
+            return steptime.find_bottleneck(
                 *build(time, rank), budget_s=4, ceilings=CEILINGS, device="cpu"
             )
 
-    bottleneck.profile_step = planned  # type: ignore[assignment]
+    experiments.profile_step = planned  # type: ignore[assignment]
     judged(rank, meeting, path, find)

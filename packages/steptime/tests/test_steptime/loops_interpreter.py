@@ -8,7 +8,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 from torch.utils.data import DataLoader
 
-from steptime import gains
+from steptime.judge.tried_changes import cores
 from test_steptime.loop_parts import (
     Images,
     every,
@@ -105,12 +105,12 @@ def ragged_batches(time):
 
 
 def crowded_layers(time):
-    torch.set_num_threads(4 * gains.cores())
+    torch.set_num_threads(4 * cores())
     return training(mlp(64, 64, 10)), (torch.randn(64, 64), labels(64))
 
 
 def crowded_convolutions(time):
-    torch.set_num_threads(10 * gains.cores())
+    torch.set_num_threads(10 * cores())
     model = nn.Sequential(
         nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 14 * 14, 10)
     )

@@ -4,14 +4,14 @@ import functools
 
 import torch
 
-from labkit.measure.machine import threads
+from steptime.measure.machine import one_thread
 from test_steptime.loop_parts import small_batch, with_host_work
 
 
 def often(time, work, seconds):
     """A function that calls `work` as often as takes `seconds` on this clock."""
     each_s = []
-    with threads(1):  # on a busy machine, several wait for each other
+    with one_thread():  # on a busy machine, several wait for each other
         for _ in range(30):
             start = time.clock()
             work()

@@ -24,12 +24,11 @@ from test_steptime import (
 from test_steptime.loop_parts import small_batch, small_step
 from test_steptime.loops_launches import many_small_layers
 from test_steptime.loops_mixed import BALANCED, mixture
-from test_steptime.virtual_time import CEILINGS, MEASURED, RealTime
+from test_steptime.virtual_time import CEILINGS, RealTime
 
 __all__ = [
     "BALANCED",
     "CEILINGS",
-    "MEASURED",
     "RANKED",
     "SCRIPTS",
     "STEPS",

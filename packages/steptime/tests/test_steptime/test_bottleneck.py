@@ -12,13 +12,15 @@ import pytest
 import torch
 
 import steptime as profiling
-from steptime import gains, machine, stopwatch, watched_steps
-from steptime.errors import BadArgument, BadMeasurement
+from steptime.errors import TooLittleSeen
+from steptime.judge.tried_changes import doubled_batch
 from steptime.limits import Limit
-from steptime.machine import no_sync
-from steptime.stack_samples import StackSamples
-from steptime.torch_calls import EachOperator
-from steptime.watched_steps import StepWatch
+from steptime.loop import turns
+from steptime.loop.turns import TurnWatch
+from steptime.measure import clock, machine
+from steptime.measure.machine import no_sync
+from steptime.measure.operator_hooks import EachOperator
+from steptime.measure.stack_samples import StackSamples
 from test_steptime.loop_parts import small_batch, small_step
 from test_steptime.loops_input import slow_source
 from test_steptime.loops_launches import many_small_layers
@@ -45,10 +47,10 @@ def test_launches_that_become_dearer_meanwhile_are_no_work_of_the_host(time):
         return func(*args, **kwargs)
 
     with EachOperator(dearer):
-        found = profiling.find_bottleneck(
+        limit = profiling.find_bottleneck(
             *many_small_layers(time), budget_s=0.1, ceilings=CEILINGS
         )
-    assert found.dominant == "launch overhead", found
+    assert limit.dominant == "launch overhead", limit
 
 
 def test_what_sampling_the_stack_costs_counts_nowhere(time, monkeypatch):
@@ -67,11 +69,11 @@ def test_what_sampling_the_stack_costs_counts_nowhere(time, monkeypatch):
         time.wait(1.0 if sampling else 0.0)
         step(batch)
 
-    found = profiling.find_bottleneck(
+    limit = profiling.find_bottleneck(
         sampled_step, batch, budget_s=0.1, ceilings=CEILINGS
     )
     assert time.now_s > 1, "samples were taken"
-    assert found.dominant == "launch overhead", found
+    assert limit.dominant == "launch overhead", limit
 
 
 @pytest.fixture
@@ -88,21 +90,21 @@ def taken_by_others(monkeypatch, tmp_path):
         return 8.0 * n
 
     path.write_text("0 0 0")
-    monkeypatch.setattr(stopwatch, "_CORE_WAITS", str(path))
-    monkeypatch.setattr(stopwatch, "perf_counter", look)
+    monkeypatch.setattr(clock, "_CORE_WAITS", str(path))
+    monkeypatch.setattr(clock, "perf_counter", look)
 
 
 def test_time_in_which_others_have_the_core_does_not_count(taken_by_others):
-    assert stopwatch.mean_s(lambda: None, no_sync) == 2.0
-    assert stopwatch.mean_s(lambda: None, lambda: None) == 8.0, (
+    assert clock.mean_s(lambda: None, no_sync) == 2.0
+    assert clock.mean_s(lambda: None, lambda: None) == 8.0, (
         "a device works on meanwhile"
     )
 
 
 def test_ceilings_are_measured_by_the_clock_that_times_operators(taken_by_others):
-    found = profiling.measure_ceilings("cpu")
-    assert found.copy_bytes_per_s == 2 * 2**27 / 2
-    assert found.matmul_flop_per_s == {"float32": 2 * 1024**3 / 2}
+    limit = profiling.measure_ceilings("cpu")
+    assert limit.copy_bytes_per_s == 2 * 2**27 / 2
+    assert limit.matmul_flop_per_s == {"float32": 2 * 1024**3 / 2}
 
 
 def test_the_evidence_names_each_experiment(time):
@@ -128,13 +130,13 @@ def test_a_step_that_refuses_twice_the_batch_is_judged_without(time):
             raise RuntimeError("out of memory")
         step(batch)
 
-    found = profiling.diagnose(strict, batch, budget_s=0.1, ceilings=CEILINGS)
-    assert found.dominant == "launch overhead"
-    assert "it was refused (RuntimeError: out of memory)" in str(found)
-    assert not any("twice the batch" in gain.change for gain in found.gains)
+    limit = profiling.diagnose(strict, batch, budget_s=0.1, ceilings=CEILINGS)
+    assert limit.dominant == "launch overhead"
+    assert "it was refused (RuntimeError: out of memory)" in str(limit)
+    assert not any("twice the batch" in gain.change for gain in limit.gains)
     # the batch was in memory
-    assert found.shares["input"] == 0
-    assert "a batch is waited for" not in str(found)
+    assert limit.shares["input"] == 0
+    assert "a batch is waited for" not in str(limit)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_a_step_that_refuses_twice_the_batch_is_judged_without(time):
 )
 def test_a_batch_without_rows_that_are_seen_is_not_doubled(batch):
     with pytest.raises(TypeError, match="no tensor with rows was found in it"):
-        gains.doubled_batch(batch)
+        doubled_batch(batch)
 
 
 def test_a_change_that_takes_away_what_the_step_relies_on_is_left_out(time):
@@ -157,17 +159,17 @@ def test_a_change_that_takes_away_what_the_step_relies_on_is_left_out(time):
         # EOFError where torch.save writes nothing
         train(torch.load(io.BytesIO(buffer.getvalue())))
 
-    found = profiling.diagnose(packed, small_batch(), budget_s=0.5, ceilings=CEILINGS)
-    assert found.dominant == "other host work"
-    assert found.gains == ()
+    limit = profiling.diagnose(packed, small_batch(), budget_s=0.5, ceilings=CEILINGS)
+    assert limit.dominant == "other host work"
+    assert limit.gains == ()
 
 
 def test_steps_that_differ_are_told_from_usual_ones(time):
-    found = profiling.find_bottleneck(
+    limit = profiling.find_bottleneck(
         *validated_now_and_then(time), budget_s=8, ceilings=CEILINGS
     )
-    assert "The steps differ, with" in str(found)
-    assert found.dominant == "occasional work"
+    assert "The steps differ, with" in str(limit)
+    assert limit.dominant == "occasional work"
 
 
 class Bursts:
@@ -191,11 +193,11 @@ class Bursts:
 
 @pytest.mark.parametrize("taken", range(4))
 def test_batches_that_come_in_bursts_count_by_their_mean(time, taken):
-    found = profiling.find_bottleneck(
+    limit = profiling.find_bottleneck(
         small_step(), Bursts(time, taken), budget_s=8, ceilings=CEILINGS
     )
-    assert found.input_s == pytest.approx(0.1, rel=0.01)
-    assert found.loop_s == pytest.approx(0.1, rel=0.05)
+    assert limit.input_s == pytest.approx(0.1, rel=0.01)
+    assert limit.loop_s == pytest.approx(0.1, rel=0.05)
 
 
 @pytest.mark.parametrize(("step_s", "fetch_s"), [(2.0, 0.5), (0.0, 1.5)])
@@ -211,33 +213,35 @@ def test_slow_loops_are_judged_within_20_s(time, step_s, fetch_s):
         time.wait(fetch_s)
         return batch
 
-    found = profiling.find_bottleneck(step, fetch, ceilings=CEILINGS)
-    assert found.dominant == ("input" if fetch_s > step_s else "other host work")
+    limit = profiling.find_bottleneck(step, fetch, ceilings=CEILINGS)
+    assert limit.dominant == ("input" if fetch_s > step_s else "other host work")
     assert time.now_s < 20
 
 
 def test_a_step_without_operators_is_refused():
-    with pytest.raises(BadMeasurement, match="called no operator of torch"):
+    with pytest.raises(TooLittleSeen, match="called no operator of torch"):
         profiling.find_bottleneck(
             lambda batch: None, (torch.ones(4),), budget_s=0.1, ceilings=CEILINGS
         )
 
 
 @pytest.mark.parametrize(
-    ("step", "options", "words"),
+    ("step", "options", "error", "words"),
     [
-        ("step", {}, "Expected step to be a function of 1 argument"),
+        ("step", {}, TypeError, "Expected step to be a function of 1 argument"),
         (
             torch.nn.Linear(4, 4),
             {},
+            TypeError,
             "a function that trains on a batch, got Linear.*In it, call the model",
         ),
-        (print, {"budget_s": 0}, "budget_s to be a finite number above 0"),
-        (print, {"batches": 3}, "Expected batches to be an iterable"),
+        (print, {"budget_s": 0}, ValueError, "budget_s to be a finite number above 0"),
+        (print, {"budget_s": "8"}, TypeError, "a finite number above 0, got '8'"),
+        (print, {"batches": 3}, TypeError, "Expected batches to be an iterable"),
     ],
 )
-def test_bad_input_says_what_to_do(step, options, words):
-    with pytest.raises(BadArgument, match=words):
+def test_bad_input_says_what_to_do(step, options, error, words):
+    with pytest.raises(error, match=words):
         profiling.find_bottleneck(step, **{"batches": (torch.ones(4),), **options})
 
 
@@ -251,10 +255,10 @@ def test_no_gain_goes_beyond_what_a_loader_behind_the_step_delivers():
 
 
 def test_only_measured_time_gives_a_bound():
-    found = Limit(
+    limit = Limit(
         {"launch overhead": 0.6, "unknown": 0.2, "other host work": 0.2}, (), 1.0
     )
-    assert [found.words(name).split()[0] for name in found.shares] == [
+    assert [limit.words(name).split()[0] for name in limit.shares] == [
         "about",
         "about",
         "at",
@@ -269,10 +273,10 @@ def test_a_limits_vanishing_is_bounded_by_amdahls_law():
         "memory bandwidth": 0.0,
         "communication": 0.0,
     }
-    found = Limit(shares, (), 1.0)
-    assert found.dominant == "input"
-    assert found.bound("input") == pytest.approx(4)
-    assert found.bound("arithmetic") == pytest.approx(4 / 3)
+    limit = Limit(shares, (), 1.0)
+    assert limit.dominant == "input"
+    assert limit.bound("input") == pytest.approx(4)
+    assert limit.bound("arithmetic") == pytest.approx(4 / 3)
     assert (
         Limit({**shares, "input": 1.0, "arithmetic": 0.0}, (), 1.0).bound("input")
         == math.inf
@@ -294,8 +298,8 @@ def test_a_turn_in_which_no_thread_left_a_core_does_not_ask_how_long_it_waited(
     """Each system call costs a step of 1 ms a hundredth of its time."""
     switches = iter([5, 5, 5, 6, 6])
     asked = []
-    monkeypatch.setattr(stopwatch, "faults_and_switches", lambda: (0, next(switches)))
-    watch = StepWatch("cpu")
+    monkeypatch.setattr(clock, "faults_and_switches", lambda: (0, next(switches)))
+    watch = TurnWatch("cpu")
     monkeypatch.setattr(watch._clock, "waited_s", lambda: asked.append(1) or 0.0)
     for _ in range(4):
         watch.begin()
@@ -311,9 +315,9 @@ def test_a_wait_for_a_core_is_taken_from_both_parts_of_its_turn(monkeypatch):
     seconds = iter([0, 0, 1, 3, 3, 4, 7])
     waits = iter([0.0, 0.0, 1.0])
     switches = itertools.count()
-    monkeypatch.setattr(watched_steps, "perf_counter", lambda: float(next(seconds)))
-    monkeypatch.setattr(stopwatch, "faults_and_switches", lambda: (0, next(switches)))
-    watch = StepWatch("cpu")
+    monkeypatch.setattr(turns, "perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr(clock, "faults_and_switches", lambda: (0, next(switches)))
+    watch = TurnWatch("cpu")
     monkeypatch.setattr(watch._clock, "waited_s", lambda: next(waits))
     for _ in range(2):
         watch.begin()

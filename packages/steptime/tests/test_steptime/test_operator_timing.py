@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import steptime as profiling
-from steptime import operator_timing, pace
-from steptime.machine import no_sync
-from steptime.operator_timing import OperatorCall
-from steptime.pace import Pace, split_by_limit
+from steptime.judge.operator_limits import Pace, divide_gaps, split_by_limit
+from steptime.measure import operator_timing
+from steptime.measure.machine import no_sync
+from steptime.measure.operator_timing import OperatorCall
 
 PACE = Pace(
     {"float32": 1e9}, 1e9, empty_s=1e-6, dearest_s=30e-6, gap_s=1e-5, launch_s=5e-6
@@ -24,8 +24,8 @@ def shares_of(call, doubled_s=None, more=1, pace=PACE):
         if doubled_s is None
         else [OperatorCall(call.name, doubled_s, more * call.flop, call.n_bytes)]
     )
-    found = split_by_limit([call], doubled, pace)
-    return {name: seconds for name, seconds in found.items() if seconds}
+    measured = split_by_limit([call], doubled, pace)
+    return {name: seconds for name, seconds in measured.items() if seconds}
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_a_wait_for_other_ranks_counts_once(in_call_s, gap_s, waits_s, host_s):
         OperatorCall("c10d.allreduce_", in_call_s, 0, 0),
         OperatorCall("add", 0.1, 0, 1e8, before_s=PACE.gap_s + gap_s),
     ]
-    found = {**split_by_limit(calls, None, PACE), "other host work": 0.0}
-    pace.divide_gaps(found, calls, PACE, 0.1 + in_call_s + gap_s, waits_s)
-    assert found["other host work"] == pytest.approx(host_s, abs=1e-4)
-    assert found["communication"] == pytest.approx(in_call_s + waits_s, abs=1e-4)
-    assert sum(found.values()) == pytest.approx(0.1 + in_call_s + gap_s, abs=1e-4)
+    measured = {**split_by_limit(calls, None, PACE), "other host work": 0.0}
+    divide_gaps(measured, calls, PACE, 0.1 + in_call_s + gap_s, waits_s)
+    assert measured["other host work"] == pytest.approx(host_s, abs=1e-4)
+    assert measured["communication"] == pytest.approx(in_call_s + waits_s, abs=1e-4)
+    assert sum(measured.values()) == pytest.approx(0.1 + in_call_s + gap_s, abs=1e-4)
 
 
 def test_a_float32_convolution_is_held_against_tf32_where_that_was_measured():
@@ -122,12 +122,12 @@ def test_a_timed_operator_has_its_flop_and_bytes():
         torch.nn.functional.embedding(torch.tensor([1, 2]), table)
 
     calls = operator_timing.timed_calls(work, lambda: None)
-    found = {call.name: call for call in calls}
-    assert found["mm"].flop == 2 * 8 * 16 * 4
-    assert found["mm"].n_bytes == 4 * (8 * 16 + 16 * 4 + 8 * 4)
-    assert found["add_.Tensor"].n_bytes == 2 * 4 * 8 * 4
-    assert found["view"].n_bytes == 0
-    assert found["embedding"].n_bytes == 2 * 4 * 2 * 4, (
+    measured = {call.name: call for call in calls}
+    assert measured["mm"].flop == 2 * 8 * 16 * 4
+    assert measured["mm"].n_bytes == 4 * (8 * 16 + 16 * 4 + 8 * 4)
+    assert measured["add_.Tensor"].n_bytes == 2 * 4 * 8 * 4
+    assert measured["view"].n_bytes == 0
+    assert measured["embedding"].n_bytes == 2 * 4 * 2 * 4, (
         "what is looked up, not the whole table"
     )
 
@@ -219,8 +219,8 @@ def test_of_alike_runs_each_call_is_at_its_shortest_and_others_are_weighted():
         ("b", 0.75),
         ("c", 0.25),
     ]
-    found = split_by_limit([calls[-1]], None, PACE)
-    assert found["unknown"] == pytest.approx(1.0, abs=1e-4)
+    measured = split_by_limit([calls[-1]], None, PACE)
+    assert measured["unknown"] == pytest.approx(1.0, abs=1e-4)
 
 
 @pytest.mark.parametrize("inference", [False, True])

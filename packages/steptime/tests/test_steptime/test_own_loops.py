@@ -13,12 +13,14 @@ from torch.optim import optimizer
 from torch.utils.data import DataLoader
 
 import steptime
-from steptime import own_loop
-from steptime.errors import BadMeasurement
-from steptime.parts import OCCASIONAL
-from steptime.stack_samples import Lines
-from steptime.unchanged import unchanged
-from steptime.watched_steps import Step, seen
+from steptime.errors import TooLittleSeen
+from steptime.limits import OCCASIONAL
+from steptime.loop import script_loop
+from steptime.loop.reloaded_batches import again_s
+from steptime.loop.turn_patterns import seen
+from steptime.loop.turns import Turn
+from steptime.measure.stack_samples import Lines
+from steptime.measure.training_state import unchanged
 from test_steptime.loop_parts import labels, small_batch, small_step
 from test_steptime.loops_input import Decoded
 from test_steptime.virtual_time import CEILINGS
@@ -76,9 +78,9 @@ def test_a_loader_is_watched_over_epochs_in_place_of_the_scripts_own(time):
 def test_a_whole_training_is_left_when_it_has_been_seen_and_is_as_before(time):
     trainer = Trainer(network(), Decoded(time), max_steps=10**6)
     before = copy.deepcopy(trainer.model.state_dict())
-    found = steptime.diagnose(trainer.train, steps=6, ceilings=CEILINGS, device="cpu")
-    assert found.dominant == "input"
-    assert found.line.startswith("__getitem__")
+    shown = steptime.diagnose(trainer.train, steps=6, ceilings=CEILINGS, device="cpu")
+    assert shown.dominant == "input"
+    assert shown.line.startswith("__getitem__")
     assert trainer.global_step == 0
     assert not trainer.optimizer.state
     for name, value in trainer.model.state_dict().items():
@@ -92,7 +94,7 @@ def test_a_loop_that_is_too_short_says_how_many_steps_it_takes():
     for _ in watched:
         pass
     with pytest.raises(
-        BadMeasurement, match=f"ended after 5 steps, and {8 + TURNS} are looked at"
+        TooLittleSeen, match=f"ended after 5 steps, and {8 + TURNS} are looked at"
     ):
         watched.limit  # noqa: B018
 
@@ -170,7 +172,7 @@ def test_a_batch_is_loaded_again_with_the_random_numbers_left_as_they_are(
     generator = torch.Generator().manual_seed(3)
     loader = DataLoader(data(time), batch_size=8, shuffle=True, generator=generator)
     before = [generator.get_state(), torch.get_rng_state()]
-    assert own_loop.again_s(loader) == pytest.approx(batch_s, abs=1e-3)
+    assert again_s(loader) == pytest.approx(batch_s, abs=1e-3)
     assert all(
         torch.equal(*pair)
         for pair in zip(
@@ -180,8 +182,8 @@ def test_a_batch_is_loaded_again_with_the_random_numbers_left_as_they_are(
 
 
 def test_what_workers_and_streams_load_is_not_loaded_again(time):
-    assert own_loop.again_s(DataLoader(Decoded(time), num_workers=1)) is None
-    assert own_loop.again_s([1, 2]) is None
+    assert again_s(DataLoader(Decoded(time), num_workers=1)) is None
+    assert again_s([1, 2]) is None
 
 
 class Loader:
@@ -266,22 +268,22 @@ def test_tensors_that_torch_compile_traces_with_are_passed_over():
 def test_occasional_work_shorter_than_the_time_between_samples_counts_whole():
     usual = Lines({("train", "a.py", 1): 1e-3})
     longer = ("log", "a.py", 2)
-    turns = [Step(step_s=1e-3, lines=usual.copy()) for _ in range(60)]
+    turns = [Turn(step_s=1e-3, lines=usual.copy()) for _ in range(60)]
     # a sample falls into every second one
     for n, i in enumerate([4, 9, 19, 22, 31, 38, 44, 47, 58]):
-        turns[i] = Step(step_s=8e-3, lines=Lines({longer: 0.02} if n % 2 else {}))
-    found = seen(turns, Lines())
-    assert found.seconds_of[OCCASIONAL] == pytest.approx(9 * 7e-3 / 60)
-    assert found.where[OCCASIONAL] == "log (a.py, line 2)"
+        turns[i] = Turn(step_s=8e-3, lines=Lines({longer: 0.02} if n % 2 else {}))
+    shown = seen(turns, Lines())
+    assert shown.seconds_of[OCCASIONAL] == pytest.approx(9 * 7e-3 / 60)
+    assert shown.where[OCCASIONAL] == "log (a.py, line 2)"
 
 
 def test_loops_of_the_last_places_in_the_code_alone_are_kept():
-    for line in range(2 * own_loop._PLACES):
+    for line in range(2 * script_loop._PLACES):
         code = compile(
             "\n" * line + "watched = steptime.watch([1], say=print)", "a script", "exec"
         )
         exec(code, {"steptime": steptime})
-    assert len(own_loop._LOOPS) == own_loop._PLACES
+    assert len(script_loop._LOOPS) == script_loop._PLACES
 
 
 def test_the_time_of_a_batch_loaded_again_includes_that_of_picking_its_rows(time):
@@ -291,6 +293,6 @@ def test_the_time_of_a_batch_loaded_again_includes_that_of_picking_its_rows(time
                 time.work(0.03)
                 yield [*range(first, first + 8)]
 
-    assert own_loop.again_s(
-        DataLoader(Kept(time), batch_sampler=Grouped())
-    ) == pytest.approx(0.03, abs=1e-3)
+    assert again_s(DataLoader(Kept(time), batch_sampler=Grouped())) == pytest.approx(
+        0.03, abs=1e-3
+    )

@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import steptime
-from steptime.machine import no_sync
-from steptime.operator_timing import COMPILED, timed_calls
+from steptime.measure.machine import no_sync
+from steptime.measure.operator_timing import COMPILED, timed_calls
 
 pytestmark = [
     pytest.mark.slow,  # compiles
@@ -119,7 +119,7 @@ def watched(step, batches=20):
         step(batch)
     if batches < 10:
         with pytest.raises(
-            steptime.errors.BadMeasurement, match=f"ended after {batches} steps"
+            steptime.errors.TooLittleSeen, match=f"ended after {batches} steps"
         ):
             assert loop.limit
 

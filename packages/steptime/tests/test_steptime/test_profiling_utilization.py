@@ -1,10 +1,11 @@
 import dataclasses
+import math
 
 import pytest
 import torch
 
-from steptime import Ceilings, ceilings, utilization
-from steptime.errors import BadArgument
+from steptime import Ceilings, utilization
+from steptime.measure import ceilings
 
 
 def matmul(**rates):
@@ -37,15 +38,15 @@ def cpu():
 
 
 def test_both_shares_and_what_they_are_shares_of():
-    found = utilization(25e12, 1.0, ceilings=GPU)
-    assert found.flop_per_s == 25e12
-    assert found.of_ceiling == pytest.approx(0.5)
-    assert found.of_peak == pytest.approx(25 / 60)
-    assert found.suspects == ()
+    usage = utilization(25e12, 1.0, ceilings=GPU)
+    assert usage.flop_per_s == 25e12
+    assert usage.of_ceiling == pytest.approx(0.5)
+    assert usage.of_peak == pytest.approx(25 / 60)
+    assert usage.suspects == ()
     assert "0.4% of 50.0 TFLOP/s" in str(utilization(0.2e12, 1.0, ceilings=GPU)), (
         "small shares keep a digit"
     )
-    assert str(found).splitlines() == [
+    assert str(usage).splitlines() == [
         "25.0 TFLOP in 1.00 s: 25.0 TFLOP/s in float32 on NVIDIA Fake 9000",
         "share of the measured ceiling: 50% of 50.0 TFLOP/s, a matmul on this machine",
         "share of the data sheet's peak: 42% of 60.0 TFLOP/s",
@@ -53,9 +54,9 @@ def test_both_shares_and_what_they_are_shares_of():
 
 
 def test_a_dtype_of_torch_counts_by_its_name():
-    found = utilization(14e12, 0.2, dtype=torch.bfloat16, ceilings=GPU)
-    assert (found.seconds, found.dtype) == (0.2, "bfloat16")
-    assert found.of_ceiling == pytest.approx(0.1)
+    usage = utilization(14e12, 0.2, dtype=torch.bfloat16, ceilings=GPU)
+    assert (usage.seconds, usage.dtype) == (0.2, "bfloat16")
+    assert usage.of_ceiling == pytest.approx(0.1)
 
 
 def test_what_is_unknown_is_said_and_not_made_up(cpu):
@@ -72,15 +73,15 @@ def test_what_is_unknown_is_said_and_not_made_up(cpu):
 
 
 def test_over_the_ceiling_is_a_mistake_to_find_and_never_clipped():
-    found = utilization(100e12, 1.0, ceilings=GPU)
-    assert found.of_ceiling == pytest.approx(2.0)
-    said = str(found)
+    usage = utilization(100e12, 1.0, ceilings=GPU)
+    assert usage.of_ceiling == pytest.approx(2.0)
+    said = str(usage)
     assert "200% of 50.0 TFLOP/s" in said
     assert (
         "A share over 100 %: the ceiling is too low, or something is wrong. Check, in"
         " this order:" in said
     )
-    first, second, third = found.suspects
+    first, second, third = usage.suspects
     assert first.startswith("the dtype: in bfloat16 it would be 14% of the ceiling")
     assert second.startswith("the FLOP: a multiply-add counts 2")
     assert third.startswith("the clock: without a wait for the GPU")
@@ -117,28 +118,35 @@ def test_a_ceiling_of_a_slower_clock_is_named_with_that_clock():
         " W, 71 °C at the end."
     )
     assert not any(
-        "1065" in one for one in utilization(45e12, 1.0, ceilings=hot).suspects
+        "1065" in suspect for suspect in utilization(45e12, 1.0, ceilings=hot).suspects
     )
 
 
 def test_over_the_peak_alone_is_possible_where_the_ceiling_is_too():
     ceilings = dataclasses.replace(GPU, **matmul(float32=65e12))
-    found = utilization(62e12, 1.0, ceilings=ceilings)
-    assert found.suspects == ()
-    assert "103% of 60.0 TFLOP/s: possible" in str(found)
+    usage = utilization(62e12, 1.0, ceilings=ceilings)
+    assert usage.suspects == ()
+    assert "103% of 60.0 TFLOP/s: possible" in str(usage)
     unmeasured = utilization(1000e12, 1.0, dtype="float16", ceilings=GPU)
     assert unmeasured.suspects
 
 
 def test_ceilings_are_this_machines_where_none_are_given(monkeypatch, cpu):
-    monkeypatch.setattr("steptime.mfu.measure_ceilings", lambda: cpu)
+    monkeypatch.setattr("steptime.profile.utilization.measure_ceilings", lambda: cpu)
     assert utilization(1e11, 1.0).of_ceiling == pytest.approx(0.1)
 
 
 def test_bad_input_says_what_to_do(cpu):
-    with pytest.raises(BadArgument, match="flop to be a finite number above 0"):
-        utilization(0, 1.0, ceilings=cpu)
-    with pytest.raises(BadArgument, match="Expected dtype to be one of"):
+    for flop in (0, -1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="flop to be a finite number above 0"):
+            utilization(flop, 1.0, ceilings=cpu)
+    for seconds in (None, True, "1"):
+        with pytest.raises(TypeError, match="seconds to be a finite number above 0"):
+            utilization(1e9, seconds, ceilings=cpu)
+    for name in ("GPU", {"float32": 1e12}):
+        with pytest.raises(TypeError, match="Expected ceilings to be a Ceilings"):
+            utilization(1e9, 1.0, ceilings=name)
+    with pytest.raises(ValueError, match=r"Expected dtype to be one of .* 'float32'"):
         utilization(1e9, 1.0, dtype="float33", ceilings=cpu)
 
 
@@ -149,3 +157,18 @@ def test_small_ceilings_work_on_small_tensors(monkeypatch):
         2 * 2**24,
         {"float32": 2 * 512**3},
     )
+
+
+@pytest.mark.parametrize("rate", [0.0, -1e11, math.nan, math.inf])
+def test_ceilings_without_a_rate_above_0_are_refused(rate):
+    with pytest.raises(ValueError, match="copy_bytes_per_s to be a finite number abo"):
+        Ceilings("cpu", {"float32": 1e11}, rate)
+    with pytest.raises(ValueError, match="matmul_flop_per_s to be a finite number abo"):
+        Ceilings("cpu", {"float32": rate}, 1e11)
+
+
+def test_ceilings_of_another_type_are_refused():
+    with pytest.raises(TypeError, match="matmul_flop_per_s to be a Mapping"):
+        Ceilings("cpu", 1e11, 1e11)
+    with pytest.raises(TypeError, match="copy_bytes_per_s to be a finite number"):
+        Ceilings("cpu", {"float32": 1e11}, None)

@@ -12,7 +12,13 @@ from time import sleep
 import pytest
 import torch
 
-from steptime.stack_samples import Lines, StackSamples, longest, place_of, stack_of
+from steptime.measure.stack_samples import (
+    Lines,
+    StackSamples,
+    longest,
+    place_of,
+    stack_of,
+)
 
 
 def names_in(samples):
@@ -45,7 +51,7 @@ def test_a_threads_stack_is_sampled_while_it_works_and_while_it_waits():
 # in each other's place.
 _COLLECTING_LOOP = """
 import contextlib, gc, random, threading, time
-from steptime import stack_samples
+from steptime.measure import stack_samples
 
 functions = {}
 for n in range(1, 24):

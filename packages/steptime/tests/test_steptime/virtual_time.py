@@ -13,21 +13,12 @@ import time
 import torch
 from torch.utils._pytree import tree_leaves
 
-from labkit.measure.ceilings import Ceilings as MeasuredCeilings
-from labkit.measure.probe import Ceiling
-from steptime import (
-    Ceilings,
-    bottleneck,
-    budget,
-    gains,
-    machine,
-    operator_timing,
-    own_loop,
-    pace,
-    stopwatch,
-    watched_steps,
-)
-from steptime.stack_samples import StackSamples, stack_of
+from steptime import Ceilings
+from steptime.judge import bottleneck, experiments, operator_limits
+from steptime.judge.tried_changes import cores
+from steptime.loop import step_loop, turns
+from steptime.measure import budget, clock, machine, operator_timing
+from steptime.measure.stack_samples import StackSamples, stack_of
 
 LAUNCH_S = 5e-6
 FLOP_PER_S = 1e9
@@ -41,14 +32,6 @@ UNEXPLAINED_S = 0.2
 WORK_S = 0.02  # of the host, where a loop plans no other time
 
 CEILINGS = Ceilings("planted", {"float32": FLOP_PER_S}, BYTES_PER_S, 1)
-_COPY, _MATMUL = (
-    Ceiling(rate, rate, rate, unit, at="planted", n=1, runs=1)
-    for rate, unit in ((BYTES_PER_S, "B/s"), (FLOP_PER_S, "FLOP/s"))
-)
-# as labkit has them
-MEASURED = MeasuredCeilings(
-    "planted", 1, _COPY, {"float32": _MATMUL}, (), {}, {}, {}, ""
-)
 
 
 class VirtualTime:
@@ -95,7 +78,7 @@ class VirtualTime:
         out = func(*args, **kwargs)
         call = operator_timing.described(func, args, kwargs, out, 0.0)
         # More threads than cores wait for each other.
-        slower = max(torch.get_num_threads() / gains.cores(), 1.0)
+        slower = max(torch.get_num_threads() / cores(), 1.0)
         makes = (
             bool(func._schema.returns) and func._schema.returns[0].alias_info is None
         )
@@ -147,18 +130,20 @@ def run_on(time, put=setattr):
     """Measure everything on a virtual clock, seldom: all readings of a
     thing are alike.
     """
-    for module, name, few in (
-        (budget, "_ROUNDS", 2), (bottleneck, "_TINY_STEPS", 3), (bottleneck, "_READING_S", 0.0),
-        (budget, "_LOOK_S", 0.0), (pace, "_WARM_UP", 1), (own_loop, "_STEPS", 80),
-    ):  # fmt: skip
-        put(module, name, few)
+    put(budget, "_ROUNDS", 2)
+    put(budget, "_LOOK_S", 0.0)
+    put(bottleneck, "TINY_STEPS", 3)
+    put(experiments, "TINY_STEPS", 3)
+    put(experiments, "_READING_S", 0.0)
+    put(operator_limits, "_WARM_UP", 1)
+    put(step_loop, "_STEPS", 80)
     put(machine, "_ran_and_waited", lambda: (0, 0))
-    for module in (budget, stopwatch, own_loop, watched_steps):
+    for module in (budget, clock, step_loop, turns):
         put(module, "perf_counter", time.clock)
-    for module in (operator_timing, pace, stopwatch):
+    for module in (operator_timing, operator_limits, clock):
         put(module, "faults_and_switches", lambda: (time.faults, 0))
-    put(stopwatch, "_CORE_WAITS", "none")
-    put(bottleneck, "compiled_graphs", lambda: 0)  # loops pretend to
+    put(clock, "_CORE_WAITS", "none")
+    put(experiments, "compiled_graphs", lambda: 0)  # loops pretend to
     put(StackSamples, "taken", lambda samples: time.sampling(samples))
 
 

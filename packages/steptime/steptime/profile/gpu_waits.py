@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
+from steptime._tables import Table
 from steptime.arguments import expected, function
-from steptime.tables import Table
-from steptime.torch_calls import EachOperator, replaced
+from steptime.measure.operator_hooks import EachOperator, replaced
 
 _READING_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _READING_METHODS = (
@@ -34,7 +34,7 @@ _READING_METHODS = (
     "apply_",
     "map_",
 )
-_FOLDERS = (Path(torch.__path__[0]), Path(__file__).parent)
+_FOLDERS = (Path(torch.__path__[0]), Path(__file__).parents[1])
 _LIBRARIES = (
     *(f"{folder}{os.sep}" for folder in _FOLDERS),
     "<",
@@ -128,15 +128,12 @@ def wait_lines(work: Callable[[], object], *, libraries: Sequence[Path] = ()) ->
     On a GPU that is what torch's sync debug mode warns of, which misses some waits, as
     for torch.distributed. Without one it is what would wait there: each line that takes
     numbers out of a tensor. A line of torch, or below one of the folders `libraries`,
-    counts for the line that called it. Raises BadArgument for work that isn't a
-    function without arguments. Source: PyTorch documentation,
+    counts for the line that called it. Source: PyTorch documentation,
     torch.cuda.set_sync_debug_mode.
     """
     function("work", work, 0)
-    if type(libraries) not in (list, tuple) or not all(
-        issubclass(type(folder), str | Path) for folder in libraries
-    ):
-        raise expected("libraries", "a list of folders", libraries)
+    if not isinstance(libraries, list | tuple):
+        raise TypeError(expected("libraries", "a list of folders", libraries))
     skipped = (*_LIBRARIES, *(f"{folder}{os.sep}" for folder in libraries))
     lines: Counter[tuple[str, int]] = Counter()
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
+from steptime._tables import Shown
+from steptime._units import format_seconds, format_si
 from steptime.arguments import choice, instance, number
-from steptime.ceilings import DTYPES, Ceilings, measure_ceilings
-from steptime.tables import Shown
-from steptime.units import format_seconds, format_si
+from steptime.measure.ceilings import DTYPES, Ceilings, measure_ceilings
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,18 +114,15 @@ def utilization(
     as by activation checkpointing, doesn't count, so this is model FLOP utilisation,
     MFU (Chowdhery et al. 2022, PaLM, appendix B, arXiv:2204.02311). `dtype` is one of
     torch's, or its name. The step is compared with `ceilings`, by default those that
-    measure_ceilings finds. Raises BadArgument for numbers that aren't above 0 and for
-    an unknown dtype.
+    measure_ceilings finds.
     """
-    flop = number("flop", flop, "FLOP")
-    seconds = number("seconds", seconds, "seconds")
+    number("flop", flop, "FLOP")
+    number("seconds", seconds, "seconds")
     if isinstance(dtype, torch.dtype):
         dtype = str(dtype).removeprefix("torch.")
-    dtype = choice("dtype", dtype, DTYPES)
-    if ceilings is None:
-        ceilings = measure_ceilings()
-    else:
-        ceilings = instance("ceilings", ceilings, Ceilings)
+    choice("dtype", dtype, DTYPES)
+    ceilings = measure_ceilings() if ceilings is None else ceilings
+    instance("ceilings", ceilings, Ceilings)
     rate = flop / seconds
     # The measured ceiling decides where there is one: boards may run above the clock
     # that the data sheet assumes.

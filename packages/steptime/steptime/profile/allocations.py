@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from steptime.chrome_trace import TraceEvent
-from steptime.parts import PREFIX
+from steptime.profile.chrome_trace import TraceEvent
+from steptime.profile.parts import PREFIX
 
-CATEGORIES = (
+MEMORY_CATEGORIES = (
     "parameters",
     "optimizer state",
     "gradients",
     "activations",
     "temporary and other",
 )
-PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, OTHER = CATEGORIES
+PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, OTHER = MEMORY_CATEGORIES
 BEGIN = f"{PREFIX}step begins"
 END = f"{PREFIX}step ends"
 GRADIENT = f"{PREFIX}gradient at "
@@ -166,7 +166,7 @@ def series(
     """
     changes = [(max(a.start, begin), a.category, a.n_bytes) for a in allocations]
     changes += [(a.end, a.category, -a.n_bytes) for a in allocations if a.end <= end]
-    now = dict.fromkeys(CATEGORIES, 0)
+    now = dict.fromkeys(MEMORY_CATEGORIES, 0)
     rows = [(begin, *now.values())]
     for at, category, n_bytes in sorted(changes, key=lambda change: change[0]):
         now[category] += n_bytes
@@ -175,7 +175,8 @@ def series(
         rows.append((at, *now.values()))
     times, *columns = zip(*rows, strict=True)
     return list(times), {
-        name: list(values) for name, values in zip(CATEGORIES, columns, strict=True)
+        name: list(values)
+        for name, values in zip(MEMORY_CATEGORIES, columns, strict=True)
     }
 
 

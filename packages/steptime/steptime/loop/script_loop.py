@@ -7,43 +7,31 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-import statistics
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from time import perf_counter
 from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data import DataLoader
-from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.hooks import RemovableHandle
 
-from steptime.annotations import Batch, Supply
-from steptime.budget import Budget
-from steptime.errors import BadMeasurement
+from steptime.errors import TooLittleSeen
 from steptime.limits import Limit
-from steptime.machine import no_sync, sync_of
-from steptime.operator_timing import CallTimer, OperatorCall, timing_calls
-from steptime.stopwatch import mean_s
-from steptime.torch_calls import replaced
-from steptime.unchanged import same_random_numbers
-from steptime.watched_steps import StepWatch
+from steptime.loop.reloaded_batches import again_s
+from steptime.loop.turns import TurnWatch
+from steptime.measure.machine import sync_of
+from steptime.measure.operator_hooks import replaced
+from steptime.measure.operator_timing import CallTimer, OperatorCall, timing_calls
 
-# of a step and its batches: watched at most, and in which share of the budget
-_STEPS = 600
-_WATCHED = 0.3
 _TIMED = 8  # turns after those that are watched, of which each operator is timed
-_AGAIN = 3  # batches that are loaded again
 _PLACES = 16  # in the code, whose loops are kept
 _UNWATCHED = 3  # at the start: first calls are slow
 
 # from what was watched, and from timed operators
-Judge = Callable[[StepWatch, list[list[OperatorCall]]], Limit]
+Judge = Callable[[TurnWatch, list[list[OperatorCall]]], Limit]
 
 # By the code that calls `watch`, outwards, whose ids are its own as long as it is kept;
 # of the last places only.
@@ -109,7 +97,7 @@ class OwnLoop:
         self._judge = judge
         self._say = say
         self._sync = sync_of(device)
-        self._watch = StepWatch(device)
+        self._watch = TurnWatch(device)
         self._runs = list[list[OperatorCall]]()
         self._turns_begun = 0
         # the loop that the same code watched before
@@ -230,7 +218,7 @@ class OwnLoop:
         if not self._runs:
             ended = max(self._turns_begun - 1, 0)
             needed = self._steps + _TIMED + _UNWATCHED
-            raise BadMeasurement(
+            raise TooLittleSeen(
                 f"The loop ended after {ended} steps, and {needed} are looked at. Let"
                 " it run longer, or pass a smaller `steps`."
             )
@@ -266,106 +254,6 @@ def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
     return loop.end()
 
 
-def again_s(batches: Any) -> float | None:
-    """Seconds of a batch the second time, from a DataLoader or an iterator of one.
-
-    None where workers load, whose memory ends with the epoch, and where the data are a
-    stream.
-    """
-    sampler = getattr(batches, "_index_sampler", None)
-    inner_sampler = getattr(sampler, "sampler", sampler)  # of a BatchSampler
-    generators = [
-        getattr(batches, "generator", None),
-        getattr(inner_sampler, "generator", None),
-    ]
-    drawn = [g for g in generators if isinstance(g, torch.Generator)]
-    with same_random_numbers(*drawn):
-        if isinstance(batches, DataLoader) and not batches.num_workers:
-            batches = iter(batches)
-        fetcher = getattr(batches, "_dataset_fetcher", None)
-        if sampler is None or not isinstance(fetcher, _MapDatasetFetcher):
-            return None
-        indices = iter(sampler)
-        fetches = [
-            partial(fetcher.fetch, index) for index in itertools.islice(indices, _AGAIN)
-        ]
-        for fetch in fetches:
-            fetch()
-        second_s = [mean_s(fetch, no_sync) for fetch in fetches]
-        next_index_s = mean_s(partial(next, indices, None), no_sync)
-        return next_index_s + statistics.median(second_s)
-
-
 def leave(_: Limit) -> None:
     """Leave the training."""
     raise Enough
-
-
-def watch_loop(
-    step: Callable[[Batch], object],
-    batches: object,
-    next_batch: Supply,
-    device: str,
-    budget: Budget,
-) -> StepWatch:
-    """The turns of a loop, watched for a share of the budget, after those for which
-    batches may have been `ready`.
-
-    Workers load side by side, and deliver side by side: the number of turns is a
-    multiple of theirs.
-    """
-    workers, ready = prefetched(batches)
-    watch = StepWatch(device)
-    limit_s = _WATCHED * budget.budget_s
-
-    def turn() -> None:
-        watch.begin()
-        watch.mark("input_s")
-        batch = next_batch()
-        watch.epoch = next_batch.epoch
-        watch.mark("step_s")
-        step(batch)
-
-    with watch.watching():
-        for _ in range(ready - 1):  # prepared while others ran
-            turn()
-        start_s = perf_counter()
-        turns = 0
-        more = workers
-        while more:
-            for _ in range(more):
-                turn()
-            turns += more
-            taken_s = perf_counter() - start_s
-            left = int((limit_s / max(taken_s, 1e-6) - 1) * turns)
-            # no more than those so far, whose time may mislead
-            fitting = max(min(turns, _STEPS - turns, left), 0)
-            more = budget.agreed(fitting) // workers * workers
-        watch.end(skip=ready - 1)
-    watch.again_s = again_s(batches)
-    if watch.again_s is None and ready == 1 and isinstance(batches, Iterable):
-        _look_for_second_epoch(watch, next_batch, perf_counter() + limit_s)
-    return watch
-
-
-def _look_for_second_epoch(
-    watch: StepWatch, next_batch: Supply, until_s: float
-) -> None:
-    """Load what is left of a short first epoch, and time the batches that follow."""
-    for _ in range(_STEPS):
-        if next_batch.epoch or perf_counter() >= until_s:
-            break
-        next_batch()
-    if next_batch.epoch > watch.epoch:
-        watch.again_s = statistics.median(
-            mean_s(next_batch, no_sync) for _ in range(_AGAIN)
-        )
-
-
-def prefetched(batches: object) -> tuple[int, int]:
-    """The workers of a loader, at least 1, and how many batches may be ready before
-    they are.
-    """
-    workers = getattr(batches, "num_workers", getattr(batches, "workers", 0))
-    factor = getattr(batches, "prefetch_factor", None) or 2
-    return max(workers, 1), min(1 + workers * factor, 20)

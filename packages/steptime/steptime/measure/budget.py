@@ -9,8 +9,8 @@ from time import perf_counter
 
 import torch
 
-from steptime.machine import Watch, distributed
-from steptime.stopwatch import mean_s
+from steptime.measure.clock import mean_s
+from steptime.measure.machine import Watch, distributed
 
 _ROUNDS = 3  # the fewest whose median survives one disturbed round
 _LOOK_S = 0.4  # to see what others take: counters have steps of 0.01 s

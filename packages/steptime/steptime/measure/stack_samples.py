@@ -34,7 +34,8 @@ _LIBRARIES = (
 )
 _COLLECTIVES = f"{os.sep}torch{os.sep}distributed{os.sep}"
 WAITING = ", in a collective"
-_OWN = f"{Path(__file__).parent}{os.sep}"  # of this package, which runs the experiments
+# the files of this package, which runs the experiments
+_OWN = f"{Path(__file__).parents[1]}{os.sep}"
 
 Place = tuple[str, str, int]  # function, file and line
 Lines = Counter[Place]  # -> seconds

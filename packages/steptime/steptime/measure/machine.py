@@ -1,6 +1,4 @@
-"""What a step runs on: its device and how to wait for it, torch's threads, the other
-ranks, and other programs.
-"""
+"""What a step runs on, and how much of it other programs take."""
 
 from __future__ import annotations
 
@@ -10,6 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import torch
+
+from steptime.arguments import choice
 
 # Begins to look at what other programs take of the machine, and returns a function that
 # says in words what they have taken since, or nothing if that was too little to matter.
@@ -48,6 +48,20 @@ def _ran_and_waited() -> tuple[int, int]:
             ran += thread_ran
             waited += thread_waited
     return ran, waited
+
+
+def device_named(name: str | None) -> str:
+    """The device, "cpu" or "cuda"; for None, "cuda" where torch has a GPU."""
+    has_gpu = torch.cuda.is_available()
+    if name is None:
+        return "cuda" if has_gpu else "cpu"
+    choice("device", name, ("cpu", "cuda"))
+    if name == "cuda" and not has_gpu:
+        raise ValueError(
+            "Expected a GPU that torch can use for device='cuda', found none. Pass"
+            " device='cpu'."
+        )
+    return name
 
 
 def no_sync() -> None:

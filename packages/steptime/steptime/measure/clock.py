@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from time import perf_counter
 
-from steptime.machine import no_sync
+from steptime.measure.machine import no_sync
 
 if sys.platform != "win32":
     import resource

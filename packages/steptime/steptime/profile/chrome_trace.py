@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from steptime.errors import TraceNotWritten
-
 TraceEvent = dict[str, Any]
 
 
@@ -32,7 +30,7 @@ def profiled(
     `ts` and `dur` of an event are in microseconds. `options` go to
     torch.profiler.profile, such as profile_memory=True. The result of `work` is kept
     alive until the profiler has stopped. `quiet` discards what C++ code writes to
-    stderr during `work`. Raises TraceNotWritten where the trace can't be written.
+    stderr during `work`. Raises OSError where the trace can't be written.
     Format: Trace Event Format (Google, 2016), as torch's Kineto writes it.
     """
     from torch.profiler import ProfilerActivity, profile
@@ -63,7 +61,7 @@ def profiled(
         with contextlib.suppress(OSError):
             written.unlink(missing_ok=True)
         why = getattr(error, "strerror", None) or error
-        raise TraceNotWritten(
+        raise OSError(
             f"{path} can't be written ({why}). Choose a folder of yours with free"
             " space."
         ) from error

@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_flatten
 from torch.utils.flop_counter import flop_registry
 
 from steptime.arguments import function
-from steptime.machine import no_sync
-from steptime.stopwatch import Clock, faults_and_switches
-from steptime.torch_calls import EachOperator, each_compiled_graph
+from steptime.measure.clock import Clock, faults_and_switches
+from steptime.measure.machine import no_sync
+from steptime.measure.operator_hooks import EachOperator, each_compiled_graph
 
 # read what they return
 _LOOKS_UP = ("embedding", "embedding_bag", "gather", "index", "index_select", "take")
@@ -164,9 +164,9 @@ def counted_flop(work: Callable[[], object]) -> float:
     A multiply-add counts 2; other operators count 0, and so do kernels that
     torch.compile wrote. The formulas are those of torch.utils.flop_counter, which
     counts all positions of attention, masked or not, and none on a CPU by itself.
-    Raises BadArgument for work that isn't a function without arguments.
     """
-    return sum(call.flop for call in timed_calls(function("work", work, 0), no_sync))
+    function("work", work, 0)
+    return sum(call.flop for call in timed_calls(work, no_sync))
 
 
 def low(seconds: Sequence[float]) -> float:

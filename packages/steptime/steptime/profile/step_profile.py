@@ -12,21 +12,16 @@ from pathlib import Path
 import torch
 from torch.profiler import record_function
 
-from steptime import partition
-from steptime.annotations import Supply, part
-from steptime.arguments import (
-    choice,
-    count,
-    device as judged_device,
-    function,
-    instance,
-)
-from steptime.chrome_trace import TraceEvent, profiled
-from steptime.errors import BadMeasurement
-from steptime.machine import name_of, no_sync, sync_of
-from steptime.partition import END, STEP, PartSpan
-from steptime.tables import Shown, Table
-from steptime.units import format_seconds, significant
+from steptime._tables import Shown, Table
+from steptime._units import format_seconds, significant
+from steptime.arguments import choice, count, function, instance
+from steptime.errors import TooLittleSeen
+from steptime.measure.batches import Supply
+from steptime.measure.machine import device_named, name_of, no_sync, sync_of
+from steptime.profile import part_spans
+from steptime.profile.chrome_trace import TraceEvent, profiled
+from steptime.profile.part_spans import END, STEP, PartSpan
+from steptime.profile.parts import part
 
 _LOST_KERNELS = 200
 _BLIND = (
@@ -84,7 +79,8 @@ class StepProfile(Shown):
 
     def share(self, part: str) -> float:
         """A part's share of the mean step, 0 to 1."""
-        return self.parts[choice("part", part, self.parts)] / self.mean_s
+        choice("part", part, self.parts)
+        return self.parts[part] / self.mean_s
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, self._tables()))
@@ -135,13 +131,12 @@ def profile_step(
     the device is waited for before the first and after the last step, not between them.
     The Chrome trace goes to `path`, by default in a new temporary folder;
     ui.perfetto.dev opens it. `device` is "cpu" or "cuda", by default "cuda" where torch
-    has a GPU. Raises BadArgument for fewer than 1 step and for a step that can't be
-    called, BadMeasurement if the profiler saw nothing, TraceNotWritten where `path`
+    has a GPU. Raises TooLittleSeen if the profiler saw nothing, OSError where `path`
     can't be written.
     """
-    steps = count("steps", steps, 1, 10_000)
-    warmup = count("warmup", warmup, 0, 10_000)
-    device = judged_device(device)
+    count("steps", steps, 1, 10_000)
+    count("warmup", warmup, 0, 10_000)
+    device = device_named(device)
     once = _whole_step(step, batches)
     sync = sync_of(device)
     gpu = device != "cpu"
@@ -149,8 +144,7 @@ def profile_step(
         once()
     if path is None:
         path = Path(tempfile.mkdtemp(prefix="steptime-"), "step.json")
-    else:
-        path = instance("path", path, Path)
+    instance("path", path, Path)
     events = profiled(lambda: _run(once, min(warmup, 1), steps, sync), path, cuda=gpu)
     return read_profile(events, device=name_of(device), path=path, gpu=gpu)
 
@@ -200,7 +194,7 @@ def read_profile(
     """The profile from a Chrome trace's events: the host's alone, with a note, where
     they have no kernel of the GPU.
 
-    Raises BadMeasurement if they have no step or operator.
+    Raises TooLittleSeen if they have no step or operator.
     """
     whole = [e for e in events if e.get("ph") == "X" and "dur" in e and "args" in e]
     steps = sorted(
@@ -212,7 +206,7 @@ def read_profile(
             why = "The step called none of torch."
         else:
             why = "Does another profiler run here? Restart the kernel."
-        raise BadMeasurement(f"torch's profiler returned no operators. {why}")
+        raise TooLittleSeen(f"torch's profiler returned no operators. {why}")
     notes: list[str] = []
     if gpu and not any(e.get("cat") == "kernel" for e in whole):
         gpu = False
@@ -221,18 +215,18 @@ def read_profile(
     end = steps[-1]["ts"] + steps[-1]["dur"]
     inside = [e for e in whole if e["ts"] < end and e["ts"] + e["dur"] > start]
     thread = steps[0]["tid"]
-    main = partition.host(inside, thread, start, end)
+    main = part_spans.host(inside, thread, start, end)
     lanes = {"host": main}
     if gpu:
         threads = {e["tid"] for e in inside if e.get("cat") == "cpu_op"} - {thread}
-        strips = {tid: partition.host(inside, tid, start, end) for tid in threads}
+        strips = {tid: part_spans.host(inside, tid, start, end) for tid in threads}
         strips[thread] = main
-        lanes["device"] = partition.device(inside, main, strips, start, end)
+        lanes["device"] = part_spans.device(inside, main, strips, start, end)
     n = len(steps)
     parts_us = lanes["device" if gpu else "host"].microseconds()
     bounds = [*(e["ts"] for e in steps), end]
     median_step = steps[n // 2]
-    spans = partition.spans(
+    spans = part_spans.spans(
         lanes, median_step["ts"], median_step["ts"] + median_step["dur"]
     )
     return StepProfile(
@@ -258,7 +252,7 @@ def _operators(events: list[TraceEvent], steps: int) -> tuple[OperatorTime, ...]
     calls: Counter[tuple[str, str]] = Counter()
     running: list[TraceEvent] = []
     for e in sorted(events, key=lambda e: (str(e["tid"]), e["ts"], -e["dur"])):
-        lane = "device" if e.get("cat") in partition.DEVICE else "host"
+        lane = "device" if e.get("cat") in part_spans.DEVICE else "host"
         if lane == "host" and e.get("cat") != "cpu_op":
             continue
         own_us[e["name"], lane] += e["dur"]

@@ -11,11 +11,16 @@ from functools import partial
 import torch
 from torch import nn
 
-from steptime.ceilings import Ceilings
-from steptime.operator_timing import OperatorCall, low, timed_calls, typical_calls
-from steptime.parts import FAULTS, HOST
-from steptime.stopwatch import faults_and_switches, mean_s
-from steptime.units import format_seconds
+from steptime._units import format_seconds
+from steptime.limits import FAULTS, HOST
+from steptime.measure.ceilings import Ceilings
+from steptime.measure.clock import faults_and_switches, mean_s
+from steptime.measure.operator_timing import (
+    OperatorCall,
+    low,
+    timed_calls,
+    typical_calls,
+)
 
 WORK = (
     "memory bandwidth",

@@ -20,13 +20,12 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
-from steptime.annotations import Batch
-from steptime.budget import Budget
-from steptime.limits import Gain, Limit
-from steptime.parts import COLLECTING, FAULTS, HOST, OCCASIONAL
-from steptime.stack_samples import no_collection
-from steptime.stopwatch import mean_s
-from steptime.torch_calls import kept_as_compiled, replaced
+from steptime.limits import COLLECTING, FAULTS, HOST, OCCASIONAL, Gain, Limit
+from steptime.measure.batches import Batch
+from steptime.measure.budget import Budget
+from steptime.measure.clock import mean_s
+from steptime.measure.operator_hooks import kept_as_compiled, replaced
+from steptime.measure.stack_samples import no_collection
 
 # the median lies between the least and the most of six in 31 of 32 cases (sign test)
 _PAIRS = 6

@@ -1,39 +1,16 @@
-"""Name the parts of a step and supply its batches, for profile_step and
-find_bottleneck.
-"""
+"""Supply the batches of a loop, one after the other."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
-from steptime.arguments import choice, expected
-from steptime.errors import BadArgument
-from steptime.parts import NAMED, PREFIX
+from steptime.arguments import expected
 
 Batch = Any
-
-
-@contextlib.contextmanager
-def part(name: str) -> Iterator[None]:
-    """Name the work inside the block for torch's profiler and, on a GPU, as an NVTX
-    range for nsys and ncu.
-
-    `name` is input, copies, forward, backward, optimizer or communication. torch names
-    DataLoaders, backward passes, optimizers and collectives by itself; operators
-    without a name count as forward. Raises BadArgument for another name. Source: NVTX,
-    nvidia.github.io/NVTX.
-    """
-    name = choice("name", name, NAMED)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.profiler.record_function(PREFIX + name))
-        if torch.cuda.is_available():
-            stack.enter_context(torch.cuda.nvtx.range(name))
-        yield
 
 
 class Supply:
@@ -42,7 +19,7 @@ class Supply:
 
     `batches` is a function that returns the next one, an iterable (started again at its
     end), or one batch, returned every time: a tensor, a dict, or a tuple or list of
-    tensors. Raises BadArgument for anything else, and for an empty iterable.
+    tensors.
     """
 
     def __init__(self, batches: object) -> None:
@@ -54,11 +31,8 @@ class Supply:
         elif isinstance(batches, Iterable):
             self._next = functools.partial(next, self._again(batches))
         else:
-            raise expected(
-                "batches",
-                "an iterable (a DataLoader), a function or one batch",
-                batches,
-            )
+            words = "an iterable (a DataLoader), a function or one batch"
+            raise TypeError(expected("batches", words, batches))
 
     def __call__(self) -> Batch:
         """The next batch."""
@@ -71,12 +45,12 @@ class Supply:
                 empty = False
                 yield batch
             if empty and self.epoch:
-                raise BadArgument(
+                raise ValueError(
                     "Expected batches that can be iterated more than once, got none."
                     " Pass a list."
                 )
             if empty:
-                raise BadArgument("Expected at least one batch, got none.")
+                raise ValueError("Expected at least one batch, got none.")
             self.epoch += 1
 
 

@@ -10,9 +10,9 @@ from functools import partial
 
 import torch
 
-from steptime.arguments import device as judged_device, instance
-from steptime.machine import name_of, sync_of
-from steptime.stopwatch import mean_s
+from steptime.arguments import instance, number
+from steptime.measure.clock import mean_s
+from steptime.measure.machine import device_named, name_of, sync_of
 
 DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64")
 _READINGS = 7
@@ -42,6 +42,12 @@ class Ceilings:
     highest_flop_per_s: Mapping[str, float] = field(default_factory=dict)
     remarks: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        number("copy_bytes_per_s", self.copy_bytes_per_s, "B/s")
+        instance("matmul_flop_per_s", self.matmul_flop_per_s, Mapping)
+        for rate in self.matmul_flop_per_s.values():
+            number("each of matmul_flop_per_s", rate, "FLOP/s")
+
 
 def measure_ceilings(device: str | None = None, *, small: bool = False) -> Ceilings:
     """Time a copy of a large tensor and square matmuls on `device` ("cpu" or "cuda"),
@@ -51,9 +57,8 @@ def measure_ceilings(device: str | None = None, *, small: bool = False) -> Ceili
     many threads as torch uses; time in which other programs had this thread's core is
     left out, as find_bottleneck leaves it out of operators. `small` takes 16 MiB and n
     = 512: to try code out, since a cache may hold them and a GPU isn't busy with them.
-    Raises BadArgument for another device.
     """
-    device = judged_device(device)
+    device = device_named(device)
     sync = sync_of(device)
     side = _SMALL_SIDE if small else _SIDE[device]
     n_bytes = _SMALL_COPY_BYTES if small else _COPY_BYTES[device]
@@ -86,7 +91,8 @@ def given_ceilings(
         return measure_ceilings(device)
     if callable(ceilings):
         ceilings = ceilings()
-    return instance("ceilings", ceilings, Ceilings)
+    instance("ceilings", ceilings, Ceilings)
+    return ceilings
 
 
 def _readings(work: Callable[[], object], sync: Callable[[], None]) -> list[float]:

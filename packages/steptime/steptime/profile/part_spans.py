@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from steptime.chrome_trace import TraceEvent
-from steptime.parts import NAMED, PARTS, PREFIX
+from steptime.profile.chrome_trace import TraceEvent
+from steptime.profile.parts import NAMED, PARTS, PREFIX
 
 STEP = PREFIX + "step"
 END = PREFIX + "end"

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.profiler import record_function
 
-from steptime import allocations
-from steptime.allocations import Held, Phase, StepTrace, phase_at, series
+from steptime._tables import Shown, Table
+from steptime._units import format_bytes, format_seconds, significant
 from steptime.arguments import brief_repr, expected, function, instance
-from steptime.chrome_trace import TraceEvent, trace_events
-from steptime.errors import BadArgument, BadMeasurement
-from steptime.tables import Shown, Table
-from steptime.units import format_bytes, format_seconds, significant
+from steptime.errors import TooLittleSeen
+from steptime.profile import allocations
+from steptime.profile.allocations import Held, Phase, StepTrace, phase_at, series
+from steptime.profile.chrome_trace import TraceEvent, trace_events
 
 _NOT_COUNTED = (
     "What existed before the steps and belongs to neither model nor optimizer, a batch"
@@ -84,7 +84,7 @@ class MemoryTimeline(Shown):
         activation_bytes and total_bytes, as trainplan's TrainingMemory, or has such a
         `memory`. Master weights count as parameters, as they are under autocast;
         temporary tensors are not predicted. The last row compares the total with the
-        peak. Raises BadArgument for anything else.
+        peak.
         """
         try:
             memory: Any = getattr(predicted, "memory", predicted)
@@ -96,12 +96,13 @@ class MemoryTimeline(Shown):
                 allocations.OTHER: None,
             }
             total = int(memory.total_bytes)
-        except Exception:
-            raise expected("predicted", "a TrainingMemory", predicted) from None
+        except AttributeError:
+            words = "a TrainingMemory"
+            raise TypeError(expected("predicted", words, predicted)) from None
         at_peak = self.at_peak
         rows = [
             _row(name, forecast[name], max(self.n_bytes[name]), at_peak[name])
-            for name in allocations.CATEGORIES
+            for name in allocations.MEMORY_CATEGORIES
         ]
         rows.append(_row("all", total, self.peak_bytes, self.peak_bytes))
         headings = ("", "predicted", "measured at most", "of predicted", "at the peak")
@@ -136,13 +137,12 @@ def memory_timeline(
     warm and finds gradients.
 
     The device is that of the model's parameters, "cpu" or "cuda". Memory counts from
-    when the host allocates it, before a GPU's kernels run. Raises BadArgument for a
-    step that can't be called, a model without parameters and another device,
-    BadMeasurement for a step that allocates nothing there, as when it replays a CUDA
-    graph.
+    when the host allocates it, before a GPU's kernels run. Raises TooLittleSeen for a
+    step that allocates nothing there, as when it replays a CUDA graph.
     """
     function("step", step, 0)
-    device = _device_of(instance("model", model, nn.Module))
+    instance("model", model, nn.Module)
+    device = _device_of(model)
     if optimizer is not None:
         instance("optimizer", optimizer, Optimizer)
     step()  # creates the optimizer's state, and all else that is created once
@@ -184,7 +184,7 @@ def timeline_of(
     trace = StepTrace(events, device)
     held = trace.sort(before, after)
     if not any(allocation.start > trace.begin for allocation in held):
-        raise BadMeasurement(
+        raise TooLittleSeen(
             f"Expected the step to allocate memory on {device}, saw nothing. Does it"
             " run there, and as plain code? A replayed CUDA graph allocates nothing:"
             " pass the step that was captured."
@@ -204,12 +204,12 @@ def timeline_of(
 def _device_of(model: nn.Module) -> str:
     first = next(model.parameters(), None)
     if first is None:
-        raise BadArgument(
+        raise ValueError(
             f"Expected a torch module with parameters, got {brief_repr(model)}. Pass"
             " the model."
         )
     if first.device.type not in allocations.DEVICE_TYPES:
-        raise BadArgument(
+        raise ValueError(
             f"Expected a model on a CPU or a CUDA GPU, got one on {first.device}. Move"
             " it with .to()."
         )
@@ -267,17 +267,15 @@ def saved_activation_bytes(
 
     Its parameters and buffers don't count, and tensors that share memory count once. An
     input that needs no gradient may be saved too. Tensors that a layer keeps by itself,
-    as attributes, are not seen. Raises BadArgument for a layer that can't be called
-    with so many inputs, and for an input that isn't a dense tensor with values.
+    as attributes, are not seen.
     """
     function("layer", layer, len(inputs))
     for tensor in inputs:
-        if (
-            not issubclass(type(tensor), Tensor)
-            or tensor.layout != torch.strided
-            or tensor.device.type == "meta"
-        ):
-            raise expected("inputs", "dense tensors with values", tensor)
+        words = "dense tensors with values"
+        if not isinstance(tensor, Tensor):
+            raise TypeError(expected("inputs", words, tensor))
+        if tensor.layout != torch.strided or tensor.is_meta:
+            raise ValueError(expected("inputs", words, tensor))
     own_addresses = set[int]()
     if isinstance(layer, torch.nn.Module):
         for tensor in itertools.chain(layer.parameters(), layer.buffers()):

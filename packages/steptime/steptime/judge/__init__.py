@@ -1,0 +1,1 @@
+"""Find by experiment what limits a loop."""

@@ -1,0 +1,138 @@
+"""What limits a training loop, by experiment, or by watching it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from steptime.arguments import count, expected, function, number
+from steptime.judge.divided_loop import WatchedLoop
+from steptime.judge.experiments import TINY_STEPS, LoopExperiments
+from steptime.judge.tried_changes import tried
+from steptime.limits import Gain, Limit
+from steptime.loop.script_loop import OwnLoop, WatchedBatches, leave, run_watched
+from steptime.loop.turns import TurnWatch
+from steptime.measure.batches import Batch, Supply
+from steptime.measure.budget import Budget
+from steptime.measure.ceilings import Ceilings, given_ceilings
+from steptime.measure.machine import Watch, core_waits, device_named, sync_of
+from steptime.measure.operator_timing import OperatorCall, typical_calls, usual_runs
+from steptime.measure.training_state import unchanged
+
+
+def find_bottleneck(
+    step: Callable[[Batch], object],
+    batches: object,
+    *,
+    budget_s: float = 8.0,
+    ceilings: Ceilings | Callable[[], Ceilings] | None = None,
+    device: str | None = None,
+    watch: Watch = core_waits,
+    path: Path | None = None,
+    try_changes: bool = False,
+) -> Limit:
+    """Find what limits the loop that calls `step(batch)` for each of `batches`, in
+    about `budget_s` seconds.
+
+    It takes longer where a step takes over a tenth of the budget, since each experiment
+    runs at least once.
+
+    `batches` is a DataLoader or other iterable, a function that returns the next batch,
+    or one batch in memory (then input takes no time). Measured are: the whole loop; the
+    step on a batch already in memory; the input alone; each operator by itself, with
+    twice the batch too, compared with `ceilings` or with what that function returns, by
+    default with those that measure_ceilings finds; with torch.distributed, a profile,
+    whose trace goes to `path`. The experiments train `step`'s model. All ranks of a
+    distributed run must call this. Shares are of the loop as it is: a loader's work
+    that overlaps with steps has no share. `device` is "cpu" or "cuda", by default
+    "cuda" where torch has a GPU. `watch` begins to look at other programs, and returns
+    a function that says in words what they have taken since, which is kept in `busy`.
+    Raises TooLittleSeen for a step without operators.
+    """
+    function("step", step, 1)
+    # it can be called with a batch, and trains nothing
+    if isinstance(step, torch.nn.Module):
+        words = "a function that trains on a batch"
+        advice = "In it, call the model, backward, and so on."
+        raise TypeError(expected("step", words, step, advice))
+    number("budget_s", budget_s, "seconds")
+    device = device_named(device)
+    function("watch", watch, 0)
+    next_batch = Supply(batches)
+    with contextlib.ExitStack() as stack:
+        loop = LoopExperiments(step, Budget(budget_s, device, sync_of(device)), watch)
+        loop.batch = next_batch()
+        loop.use_fewer_threads(stack)
+        rates = given_ceilings(ceilings, device)
+        others = watch()
+        loop.watch_turns(batches, next_batch)
+        limit = loop.judged(loop.inside(loop.batch, rates, path))
+        gains: tuple[Gain, ...] = ()
+        if try_changes:
+            gains = tried(step, next_batch, loop.batch, limit, loop.budget)
+    return dataclasses.replace(limit, gains=gains, busy=others() or loop.doubt)
+
+
+def watch(
+    batches: Any,
+    *,
+    steps: int = 200,
+    ceilings: Ceilings | Callable[[], Ceilings] | None = None,
+    device: str | None = None,
+    watch: Watch = core_waits,
+    say: Callable[[Limit], object] = print,
+) -> WatchedBatches:
+    """Watch a loop of your own: put what this returns in place of its loader, or of its
+    function for a batch.
+
+    A turn ends when an optimizer has updated its weights; without an optimizer, with
+    each batch. After `steps` turns and eight more, in which each operator is timed,
+    `say` is called with what limits the loop, which goes on unwatched. Code that calls
+    this again, for each epoch or for two loaders, has one watch, that of its first
+    call. `ceilings`, `device` and `watch` are those of find_bottleneck.
+    """
+    count("steps", steps, 2, 100_000)
+    device = device_named(device)
+    others = watch()
+    function("say", say, 1)
+
+    def judge(turns: TurnWatch, runs: list[list[OperatorCall]]) -> Limit:
+        loop = WatchedLoop(Budget(0.0, device, sync_of(device)))
+        loop.see(turns)
+        loop.tiny.measure(TINY_STEPS)
+        calls = typical_calls(usual_runs(runs))
+        pace = loop.tiny.pace(given_ceilings(ceilings, device))
+        limit = loop.judged(loop.divided(calls, None, pace, loop.seen.step_s))
+        return dataclasses.replace(limit, busy=others() or loop.doubt)
+
+    own_loop = OwnLoop(steps, device, judge, say)
+    return WatchedBatches(batches, own_loop if batches is None else own_loop.known())
+
+
+def diagnose(
+    step: Callable[..., object], batches: object = None, **options: Any
+) -> Limit:
+    """What limits the loop, as find_bottleneck finds it, and what is gained where a
+    suspect is removed or halved.
+
+    Tried, where they have a tenth of the time or more: a batch already in memory; twice
+    the batch; memory that the C library keeps; no garbage collector; no print, no
+    logging, no torch.save; fused optimizers; a thread for each core. Each change runs
+    in turn with the loop as it is. Afterwards the training is as it was before
+    (steptime.unchanged). `options` are those of find_bottleneck, which also says what
+    is raised.
+
+    Without `batches`, step() is a whole training: it is watched, and left when it has
+    been seen for long enough; `options` are then those of `watch`, and nothing is
+    tried.
+    """
+    with unchanged(step, batches):
+        if batches is None:
+            function("step", step, 0)
+            return run_watched(step, watch(None, **options, say=leave).loop)
+        return find_bottleneck(step, batches, try_changes=True, **options)

@@ -1,0 +1,113 @@
+"""Divide the time of a watched loop by what limits it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from steptime.judge.operator_limits import (
+    Pace,
+    TinyStep,
+    divide_gaps,
+    explained,
+    split_by_limit,
+)
+from steptime.limits import FAULTS, HOST, LIMITS, RANKS, THREADS, Limit
+from steptime.loop.turn_patterns import seen
+from steptime.loop.turns import TurnWatch
+from steptime.measure.budget import Budget
+from steptime.measure.machine import distributed
+from steptime.measure.operator_timing import OperatorCall
+
+
+class WatchedLoop:
+    """Divides the time of a loop that was watched by what limits it; on all ranks of a
+    distributed run.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.tiny = TinyStep(budget.device, budget.sync)
+        self.evidence = list[str]()
+        self.unexplained = dict[str, str]()
+        self.doubt = ""
+        self.alone_s = self.ceiling_s = self.inside_s = 0.0
+        self.slower = 1.0
+
+    def see(self, watch: TurnWatch) -> None:
+        """Keep what the turns of the loop have shown."""
+        self.seen = seen(
+            watch.turns,
+            watch.collected,
+            watch.again_s,
+            second_epoch=watch.second_epoch,
+        )
+        self.evidence += self.seen.evidence
+        self.doubt = self.seen.doubt
+
+    def judged(self, parts: dict[str, float]) -> Limit:
+        """The loop's time by limit: of a usual step by `parts`, which sum to 1, and of
+        what else was seen.
+        """
+        step_s = self.seen.step_s
+        besides = {
+            THREADS: step_s * (self.slower - 1),
+            "input": self.seen.input_s,
+            **self.seen.seconds_of,
+        }
+        seconds_of = {
+            name: parts.get(name, 0.0) * step_s + besides.get(name, 0.0)
+            for name in LIMITS
+        }
+        loop_s = sum(seconds_of.values())
+        lines = dict.fromkeys(LIMITS, self.seen.where["step"])
+        lines |= self.seen.where
+        lines |= self.unexplained
+        return Limit(
+            {name: seconds / loop_s for name, seconds in seconds_of.items()},
+            tuple(self.evidence),
+            loop_s,
+            input_s=self.alone_s,
+            lines=lines,
+            of_ceiling=self.ceiling_s / self.inside_s * step_s / loop_s,
+            every=self.seen.every,
+        )
+
+    def divided(
+        self,
+        calls: Sequence[OperatorCall],
+        doubled: Sequence[OperatorCall] | None,
+        pace: Pace,
+        step_s: float,
+        exposed_s: float = 0.0,
+    ) -> dict[str, float]:
+        """Shares of a step of `step_s` seconds by limit; for `exposed_s` of them,
+        nothing hides communication.
+        """
+        work = split_by_limit(calls, doubled, pace)
+        seconds_of = {name: work.get(name, 0.0) for name in LIMITS}
+        # besides the time in collectives' own calls
+        waits_s = max(exposed_s - seconds_of["communication"], 0.0)
+        divide_gaps(seconds_of, calls, pace, step_s, waits_s)
+        if distributed():  # who has less work of its own waits for the slowest
+            exchange_s = seconds_of["communication"]
+            own_s = self.seen.input_s + step_s - exchange_s
+            slowest_s = self.budget.most(own_s)
+            seconds_of[RANKS] = min(max(slowest_s - own_s, 0.0), exchange_s)
+            seconds_of["communication"] -= seconds_of[RANKS]
+        # the collector's seconds count apart
+        seconds_of[HOST] -= min(max(self.seen.collecting_s, 0.0), seconds_of[HOST])
+        # of the host's own work: operators have theirs
+        faults = self.seen.step_faults - sum(call.faults for call in calls)
+        faults_s = min(max(faults * pace.fault_s, 0.0), seconds_of[HOST])
+        seconds_of[HOST] -= faults_s
+        seconds_of[FAULTS] += faults_s
+        self.ceiling_s = sum(
+            call.weight * max(pace.memory_s(call), pace.arithmetic_s(call))
+            for call in calls
+        )
+        # more than the step: one by one, operators find colder caches
+        self.inside_s = sum(seconds_of.values())
+        longest, words = explained(calls, seconds_of, pace, step_s)
+        self.unexplained = {"unknown": longest}
+        self.evidence = self.evidence + words
+        return {name: seconds / self.inside_s for name, seconds in seconds_of.items()}

@@ -1,0 +1,1 @@
+"""Watch the turns of a loop, and say what they show."""

@@ -1,0 +1,1 @@
+"""Single readings of a machine and of the code that runs on it."""
