@@ -127,14 +127,14 @@ def _entry(line: str) -> Entry:
         raise ValueError(
             "a guess or an answer. Make the file by python -m scripts.sent_run pack."
         )
-    known = {"kind", *(field.name for field in dataclasses.fields(entry))}
-    if unknown := sorted(set(json.loads(line)) - known):
+    fields = {"kind", *(field.name for field in dataclasses.fields(entry))}
+    if unknown := sorted(set(json.loads(line)) - fields):
         raise ValueError(
             f"fields that a recorded run does not have: {', '.join(unknown)}."
         )
-    if found := ", ".join(personal(line)):
+    if personal_data := ", ".join(personal(line)):
         raise ValueError(
-            f"it holds {found}. Make the file by python -m scripts.sent_run pack, which"
+            f"it holds {personal_data}. Make the file by python -m scripts.sent_run pack, which"
             " leaves it out."
         )
     return entry
@@ -167,7 +167,7 @@ def _of_each(run: Run, device: str) -> Iterator[str]:
                 f" {error}"
             )
     if card is not None and card.assumed:
-        yield f"{card.assumed} Say by --device which it is, so that numbers are checked."
+        yield f"{card.assumed} Say by --device which it is, so that it is checked."
     sections = _sections()
     for entry in run.entries:
         if not isinstance(entry, Measurement):
@@ -181,15 +181,15 @@ def _of_each(run: Run, device: str) -> Iterator[str]:
 @functools.cache
 def _sections() -> set[str]:
     """The sections of all notebooks, "00.1"."""
-    found = set()
+    sections = set()
     for path in notebook_files.paths():
         cells = notebook_files.read(path)["cells"]
         texts = (
             "".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"
         )
         headings = (re.match(r"## (\d+) ", text) for text in texts)
-        found |= {f"{path.name[:2]}.{heading[1]}" for heading in headings if heading}
-    return found
+        sections |= {f"{path.name[:2]}.{heading[1]}" for heading in headings if heading}
+    return sections
 
 
 def _faults(m: Measurement, card: Device | None) -> Iterator[str]:
@@ -263,8 +263,8 @@ def _peak(dtype: str, card: Device) -> float | None:
     A GPU since Ampere may compute in TF32 what is called float32.
     """
     formats = {dtype, "tf32"} if dtype == "float32" else {dtype}
-    known = [card.peaks[each] for each in formats if each in card.peaks]
-    return max(known or card.peaks.values(), default=None)
+    peaks = [card.peaks[each] for each in formats if each in card.peaks]
+    return max(peaks or card.peaks.values(), default=None)
 
 
 def _reaches_memory(moved: float | None, card: Device) -> bool:

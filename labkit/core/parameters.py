@@ -89,7 +89,7 @@ _SIMPLE = {
     NoneType: Kind("None", lambda value: value is None),
 }
 _MAKERS = {
-    "Ceilings": "lab.measure_ceilings() makes one.",
+    "MachineCeilings": "lab.measure_ceilings() makes one.",
     "Device": "lab.catalog.find(name) makes one.",
     "Ratio": "lab.compare(...).ratio(...) makes one.",
     "Timing": "lab.time_call(...) makes one.",

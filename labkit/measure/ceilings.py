@@ -40,7 +40,7 @@ _NO_FLOAT16 = (
 
 @checked
 @dataclass(frozen=True, repr=False)
-class Ceilings(ShownAsTable):
+class MachineCeilings(ShownAsTable):
     """The highest rates measured on `device`: of a copy in B/s, and of a matmul in
     FLOP/s by dtype.
 
@@ -121,7 +121,7 @@ class Ceilings(ShownAsTable):
 @checked
 def measure_ceilings(
     *, threads: Threads | None = None, remeasure: bool = False
-) -> Ceilings:
+) -> MachineCeilings:
     """The ceilings of this machine's device: measured in a few seconds the first time,
     then kept on disk.
 
@@ -170,7 +170,7 @@ def measure_ceilings(
             return kept
         copy, matmul, checks, remarks = measure(Probe(device, sizes), here.flags)
     checks = (*checks, peak_check({"copy": copy, **matmul}, peaks, remark))
-    ceilings = Ceilings(
+    ceilings = MachineCeilings(
         device=name,
         threads=threads,
         copy=copy,
@@ -236,10 +236,10 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._in_use = list[Ceilings]()  # the latest first
+        self._in_use = list[MachineCeilings]()  # the latest first
         self._lines = Lines(path, _from_line, own=True)
 
-    def find(self, conditions: dict[str, str]) -> Ceilings | None:
+    def find(self, conditions: dict[str, str]) -> MachineCeilings | None:
         """The latest ceilings measured under exactly these conditions, or None."""
         kept, _ = self._lines.read()
         for ceilings in (*self._in_use, *reversed(kept)):
@@ -248,7 +248,7 @@ class Store:
                 return ceilings
         return None
 
-    def keep(self, new: Ceilings) -> Ceilings:
+    def keep(self, new: MachineCeilings) -> MachineCeilings:
         """Write new ceilings to the file, and give them from now on; their `note` says
         what went wrong.
         """
@@ -282,7 +282,7 @@ class Store:
 _store_at = functools.cache(Store)
 
 
-def _from_line(line: str) -> Ceilings:
+def _from_line(line: str) -> MachineCeilings:
     """Ceilings from a line of JSON; raises ValueError if a field is missing or of a
     wrong type.
     """
@@ -293,7 +293,7 @@ def _from_line(line: str) -> Ceilings:
             dtype: Ceiling(**ceiling) for dtype, ceiling in fields["matmul"].items()
         }
         fields["checks"] = tuple(SelfCheck(**check) for check in fields["checks"])
-        ceilings = Ceilings(**fields)
+        ceilings = MachineCeilings(**fields)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
     if not ceilings.matmul:

@@ -11,7 +11,7 @@ from typing import Any
 import steptime
 from labkit.core.parameters import Positive, checked
 from labkit.measure import profiling, turns
-from labkit.measure.ceilings import Ceilings
+from labkit.measure.ceilings import MachineCeilings
 
 SECTIONS = {  # limit -> those that treat it
     "input": "08.1, 08.2, 08.3, 08.5",
@@ -43,7 +43,7 @@ def diagnose(
     *,
     budget_s: Positive = 8.0,
     steps: int = 200,
-    ceilings: Ceilings | None = None,
+    ceilings: MachineCeilings | None = None,
 ) -> steptime.Limit:
     """What limits a training loop, what the changes gain that `steptime.diagnose`
     tries, and where to read on.

@@ -21,7 +21,7 @@ from labkit.core.parameters import Dtype, Number, Positive, checked
 from labkit.core.paths import SOURCES
 from labkit.measure import turns
 from labkit.measure.bench import Timing
-from labkit.measure.ceilings import Ceilings, measure_ceilings
+from labkit.measure.ceilings import MachineCeilings, measure_ceilings
 from labkit.measure.contention import Watch
 from labkit.measure.machine import machine
 from labkit.measure.step_overhead import StepOverhead, step_overhead
@@ -93,7 +93,7 @@ def find_bottleneck(
     batches: object,
     *,
     budget_s: Positive = 8.0,
-    ceilings: Ceilings | None = None,
+    ceilings: MachineCeilings | None = None,
 ) -> Limit:
     """What `steptime.find_bottleneck` finds, compared with `ceilings`, by default this
     machine's.
@@ -117,7 +117,7 @@ def utilization(
     seconds: Positive | Timing,
     *,
     dtype: Dtype = "float32",
-    ceilings: Ceilings | None = None,
+    ceilings: MachineCeilings | None = None,
 ) -> Utilization:
     """What `steptime.utilization` says of a step of `flop` FLOP and of `seconds`, a
     number or a Timing (its median).
@@ -149,7 +149,7 @@ def wait_lines(work: Callable[[], object]) -> Table:
     return Table(lines.rows, lines.headings)
 
 
-def on_this_machine(ceilings: Ceilings | None = None) -> dict[str, Any]:
+def on_this_machine(ceilings: MachineCeilings | None = None) -> dict[str, Any]:
     """What steptime's functions ask of a machine. Ceilings are measured with the
     threads that torch uses by then.
     """
@@ -160,7 +160,7 @@ def on_this_machine(ceilings: Ceilings | None = None) -> dict[str, Any]:
     return {"ceilings": rates, "device": machine().device, "watch": watch_others}
 
 
-def _rates(ceilings: Ceilings) -> steptime.Ceilings:
+def _rates(ceilings: MachineCeilings) -> steptime.Ceilings:
     """Labkit's ceilings as steptime's."""
     return steptime.Ceilings(
         device=ceilings.device,

@@ -9,7 +9,7 @@ from gpufacts import UnknownDevice
 from labkit.core import results
 from labkit.core.errors import BadArgument
 from labkit.measure import catalog, host, probe
-from labkit.measure.ceilings import Ceilings
+from labkit.measure.ceilings import MachineCeilings
 from labkit.measure.machine import Gpu, Machine
 from labkit.measure.probe import Ceiling, Probe, ProbeSizes, SelfCheck
 from steptime import EachOperator
@@ -285,7 +285,7 @@ def example(**changes):
         "conditions": {},
         "when": "2026",
     }
-    return Ceilings(**{**fields, **changes})
+    return MachineCeilings(**{**fields, **changes})
 
 
 def test_limits_by_name_and_by_torch_dtype():

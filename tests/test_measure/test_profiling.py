@@ -11,7 +11,7 @@ from torch._dynamo.utils import counters
 import labkit as lab
 from labkit.measure import profiling
 from labkit.measure.bench import Timing
-from labkit.measure.ceilings import Ceilings
+from labkit.measure.ceilings import MachineCeilings
 from labkit.measure.contention import Contention
 from labkit.measure.machine import machine
 from labkit.measure.probe import Ceiling
@@ -20,7 +20,7 @@ from tests import planted_ceilings
 
 COPY = Ceiling(2e9, 1.9e9, 2.1e9, "B/s", "1 to 1", 1, 5)
 MATMUL = Ceiling(50e12, 45e12, 55e12, "FLOP/s", "8 × 8", 8, 5)
-MEASURED = Ceilings(
+MEASURED = MachineCeilings(
     "NVIDIA Fake 9000",
     None,
     COPY,

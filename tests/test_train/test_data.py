@@ -49,9 +49,7 @@ def test_digits_are_scikit_learns():
 @pytest.mark.complete
 def test_the_script_writes_the_same_bytes_again():
     pytest.importorskip("sklearn")
-    code = (
-        "import sys; from data.make import digits; sys.stdout.buffer.write(digits.build())"
-    )
+    code = "import sys; from data.make import digits; sys.stdout.buffer.write(digits.build())"
     again = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
