@@ -6,34 +6,64 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kerneltrace.compiler import (
-        compile_cuda as compile_cuda,
-        compile_numba as compile_numba,
+    from kerneltrace import errors as errors, tiles as tiles
+    from kerneltrace.compiler.compiled import (
+        Compiled as Compiled,
+        KernelResources as KernelResources,
     )
+    from kerneltrace.compiler.cplusplus import compile_cuda as compile_cuda
+    from kerneltrace.compiler.from_numba import compile_numba as compile_numba
+    from kerneltrace.judge.counts import Branches as Branches, Counts as Counts
     from kerneltrace.judge.estimate import Estimate as Estimate
     from kerneltrace.judge.findings import Finding as Finding
     from kerneltrace.judge.kernel_trace import Request as Request, Trace as Trace
-    from kerneltrace.judge.occupancy import occupancy as occupancy
+    from kerneltrace.judge.occupancy import (
+        Occupancy as Occupancy,
+        occupancy as occupancy,
+    )
+    from kerneltrace.judge.review import Remark as Remark, Review as Review
+    from kerneltrace.machine.events import (
+        BANK_BYTES as BANK_BYTES,
+        BANKS as BANKS,
+        LINE_BYTES as LINE_BYTES,
+        SECTOR_BYTES as SECTOR_BYTES,
+    )
+    from kerneltrace.machine.grid import WARP as WARP
     from kerneltrace.source.kernel_scope import python_function as python_function
-    from kerneltrace.stepper import Stepper as Stepper
+    from kerneltrace.stepper import ThreadStepper as ThreadStepper
     from kerneltrace.tracing import trace as trace
 
 _HOME_OF = {
+    "BANKS": "machine.events",
+    "BANK_BYTES": "machine.events",
+    "Branches": "judge.counts",
+    "Compiled": "compiler.compiled",
+    "Counts": "judge.counts",
     "Estimate": "judge.estimate",
     "Finding": "judge.findings",
+    "KernelResources": "compiler.compiled",
+    "LINE_BYTES": "machine.events",
+    "Occupancy": "judge.occupancy",
+    "Remark": "judge.review",
     "Request": "judge.kernel_trace",
-    "Stepper": "stepper",
+    "Review": "judge.review",
+    "SECTOR_BYTES": "machine.events",
+    "ThreadStepper": "stepper",
     "Trace": "judge.kernel_trace",
-    "compile_cuda": "compiler",
-    "compile_numba": "compiler",
+    "WARP": "machine.grid",
+    "compile_cuda": "compiler.cplusplus",
+    "compile_numba": "compiler.from_numba",
     "occupancy": "judge.occupancy",
     "python_function": "source.kernel_scope",
     "trace": "tracing",
 }
-__all__ = sorted(_HOME_OF)
+_MODULES = ("errors", "tiles")
+__all__ = sorted([*_HOME_OF, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"kerneltrace.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'kerneltrace' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"kerneltrace.{_HOME_OF[name]}"), name)

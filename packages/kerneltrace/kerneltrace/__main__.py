@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpufacts import find
+from kerneltrace._tables import Table
 from kerneltrace.command_line import arguments_of, extents, load_kernel, parser
-from kerneltrace.errors import KernelError, KernelTraceError
+from kerneltrace.errors import CompileError, TraceTooLarge
 from kerneltrace.judge.estimate import capability, rates
 from kerneltrace.judge.occupancy import occupancy
-from kerneltrace.log.grid import MAX_BLOCK, MAX_GRID, as_dim3
-from kerneltrace.tables import Table
+from kerneltrace.machine.grid import MAX_BLOCK, MAX_GRID, as_dim3
 from kerneltrace.tracing import trace
 
 
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(_wrapped(traced.table()))
         if estimate_options:
             print(f"\n{_wrapped(traced.estimate(**estimate_options).table())}")
-    except KernelTraceError as error:
+    except (TypeError, ValueError, CompileError, TraceTooLarge) as error:
         print(error, file=sys.stderr)
         return status or 2
     return status
@@ -62,7 +62,7 @@ def _estimate_asked(
     """
     if options.device is None:
         if options.full_grid is not None or options.registers is not None:
-            raise KernelError(
+            raise ValueError(
                 "Expected --device beside --full-grid and --registers, got none. Name a"
                 " GPU."
             )

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.arguments import brief_repr, cut, nearest
-from kerneltrace.errors import KernelError
+from kerneltrace._text import brief_repr, cut, nearest
 
 _INTEGERS = tuple(
     f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
@@ -113,10 +112,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def extents(option: str, text: str) -> tuple[int, ...]:
-    """Blocks or threads, given as 4 or 4,2; KernelError for anything else."""
+    """Blocks or threads, given as 4 or 4,2; ValueError for anything else."""
     parts = text.replace("x", ",").split(",")
-    if not all(part.strip().isdecimal() for part in parts) or len(text) > 100:
-        raise KernelError(
+    if not all(part.strip().isdecimal() for part in parts):
+        raise ValueError(
             f"Expected {option} to be whole numbers such as 4 or 16,16, got"
             f" {brief_repr(text)}."
         )
@@ -124,7 +123,7 @@ def extents(option: str, text: str) -> tuple[int, ...]:
 
 
 def load_kernel(request: str) -> Any:
-    """The kernel that FILE.py::KERNEL names, from its file, which is run; KernelError
+    """The kernel that FILE.py::KERNEL names, from its file, which is run; ValueError
     says what is missing.
 
     Of a file of CUDA C++ the path.
@@ -132,7 +131,7 @@ def load_kernel(request: str) -> Any:
     file, colons, name = request.rpartition("::")
     path = Path(file if colons else name)
     if not path.is_file():
-        raise KernelError(
+        raise ValueError(
             f"Expected a Python file and a kernel as FILE.py::KERNEL, got {request!r}:"
             f" no file {path}."
         )
@@ -146,7 +145,7 @@ def load_kernel(request: str) -> Any:
     if colons and name in kernels:
         return kernels[name]
     if not kernels:
-        raise KernelError(
+        raise ValueError(
             f"{path} defines no function. Define a kernel in it: `@cuda.jit`, then"
             " `def`."
         )
@@ -154,9 +153,7 @@ def load_kernel(request: str) -> Any:
     listed = ", ".join(near)
     if len(kernels) > len(near):
         listed += f" and {len(kernels) - len(near)} more"
-    raise KernelError(
-        f"Expected FILE.py::KERNEL, got {request!r}. {path} has {listed}."
-    )
+    raise ValueError(f"Expected FILE.py::KERNEL, got {request!r}. {path} has {listed}.")
 
 
 def _is_kernel(value: Any, path: Path) -> bool:
@@ -167,12 +164,12 @@ def _is_kernel(value: Any, path: Path) -> bool:
 
 
 def _module(path: Path) -> types.ModuleType:
-    """A file's module, with the names that it defines; KernelError where running it
+    """A file's module, with the names that it defines; ValueError where running it
     fails.
     """
     spec = importlib.util.spec_from_file_location(_MODULE, path.resolve())
     if spec is None or spec.loader is None:
-        raise KernelError(f"Expected a Python file whose name ends in .py, got {path}.")
+        raise ValueError(f"Expected a Python file whose name ends in .py, got {path}.")
     module = importlib.util.module_from_spec(spec)
     # as for a script, so that it finds the files beside it
     sys.path.insert(0, str(path.resolve().parent))
@@ -181,7 +178,7 @@ def _module(path: Path) -> types.ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         words = cut(f"{type(error).__name__}: {error}", 300)
-        raise KernelError(
+        raise ValueError(
             f"{path} could not be run: {words}. Make `python {path}` work, with what it"
             ' does itself under `if __name__ == "__main__":`.'
         ) from None
@@ -189,7 +186,7 @@ def _module(path: Path) -> types.ModuleType:
 
 
 def arguments_of(texts: Sequence[str], seed: int) -> list[Any]:
-    """The arguments that the texts after --arg stand for; KernelError for one that
+    """The arguments that the texts after --arg stand for; ValueError for one that
     stands for none.
     """
     draw = np.random.default_rng(abs(seed))
@@ -211,7 +208,7 @@ def _argument(text: str, draw: np.random.Generator) -> Any:
     if fill == "scalar":
         return _scalar(text, kind, _number(rest))
     sizes = rest.split("x")
-    if not all(size.isdecimal() for size in sizes) or len(rest) > 100:
+    if not all(size.isdecimal() for size in sizes):
         raise _refused(text, f"{brief_repr(rest)} is no shape such as 1024 or 64x32.")
     return _array(text, fill, kind, tuple(map(int, sizes)), draw)
 
@@ -276,7 +273,7 @@ def _array(
 def _from_file(path: Path) -> Any:
     size = path.stat().st_size if path.is_file() else 0
     if size > _MOST_BYTES:
-        raise KernelError(
+        raise ValueError(
             f"Expected a file of at most 1 GiB, got {path} of {size:,} B. Save a part"
             " of the array."
         )
@@ -288,18 +285,18 @@ def _from_file(path: Path) -> Any:
         words = "it holds something else"
         if isinstance(error, OSError) and error.strerror:
             words = error.strerror
-        raise KernelError(
+        raise ValueError(
             f"Expected an array of numbers that numpy.save wrote in {path}: {words}."
         ) from None
     if not isinstance(array, np.ndarray):
-        raise KernelError(
+        raise ValueError(
             f"Expected one array in {path}, got several. Write each with numpy.save."
         )
     return array
 
 
-def _refused(text: str, more: str = "") -> KernelError:
+def _refused(text: str, more: str = "") -> ValueError:
     advice = f"{more} {_FORMS}".strip()
-    return KernelError(
+    return ValueError(
         f"Expected an argument of a kernel, got {brief_repr(text)}. {advice}"
     )

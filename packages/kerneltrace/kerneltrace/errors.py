@@ -1,39 +1,39 @@
-"""The errors of kerneltrace: each says what was expected, what came, and what to do
-next.
+"""The errors that kerneltrace raises. All but these are ValueErrors and TypeErrors.
+
+ValueError
+    KernelError      a kernel that can't be traced, or doesn't take its arguments
+    UnknownDevice    gpufacts has no such GPU, or lacks the rates that are needed
+MemoryError
+    TraceTooLarge    a trace that would need more memory than its budget
+RuntimeError
+    CompileError     a compiler rejected its input, in its own words
+        MissingCompiler  its library isn't installed: the command that installs it
 """
 
 from __future__ import annotations
 
-from gpufacts import UnknownDevice as UnknownDevice
+from gpufacts import UnknownDevice
+
+__all__ = [
+    "CompileError",
+    "KernelError",
+    "MissingCompiler",
+    "TraceTooLarge",
+    "UnknownDevice",
+]
 
 
-class KernelTraceError(Exception):
-    """Base of every error that kerneltrace raises on purpose."""
+class KernelError(ValueError):
+    """What the kernel uses or is passed, and the nearest that is supported."""
 
 
-class BadArgument(KernelTraceError, ValueError):
-    """A value that a function can't take; the message says what it expects and what it
-    got.
-    """
+class TraceTooLarge(MemoryError):
+    """How much the trace would need, and how to trace less."""
 
 
-class KernelError(KernelTraceError, ValueError):
-    """A kernel or a launch that can't be traced: what it uses, and the nearest that is
-    supported.
-    """
-
-
-class TraceTooLarge(KernelTraceError, MemoryError):
-    """A trace that would need more memory than its budget."""
-
-
-class CompileError(KernelTraceError):
-    """A compiler is missing or rejected its input; the message has its own words, the
-    line, and what to do.
-    """
+class CompileError(RuntimeError):
+    """The compiler's message, the line, and what to do."""
 
 
 class MissingCompiler(CompileError):
-    """A compiler's library is not installed; the message is the command that installs
-    it.
-    """
+    """The command that installs the compiler."""

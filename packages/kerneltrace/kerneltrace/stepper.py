@@ -8,17 +8,17 @@ import functools
 import html
 from typing import Any
 
-from kerneltrace.arguments import cut, whole
-from kerneltrace.errors import KernelError
-from kerneltrace.log.traced_memory import Array
+from kerneltrace._arguments import whole
+from kerneltrace._tables import Table
+from kerneltrace._text import cut
+from kerneltrace.machine.traced_memory import Array
 from kerneltrace.run.stepping import MOST_THREADS, ONE_BY_ONE, ORDERS, SteppedRun, steps
-from kerneltrace.tables import Table, plain
 
 # steps that stand below each other, live and in the table of all steps
 _ROWS = 12
 _MOST_KEPT = 40
 _WIDE = 12  # elements; longer arrays have no column
-# Okabe and Ito's colours (2008), one for each thread, which colour-blind readers can
+# Okabe and Ito's colors (2008), one for each thread, which color-blind readers can
 # tell apart.
 _COLORS = (
     "#0072B2",
@@ -38,19 +38,19 @@ _STYLE = (
 )
 
 
-class Stepper:
+class ThreadStepper:
     """One block of 1 to 8 threads of a kernel, run on copies of the arguments: play it,
     or go step by step.
 
     A step is one access to memory by one thread. `order` and a button for each thread
     say whose turn it is; `slider` is the number of steps done, of those in `steps`.
-    Needs ipywidgets. Raises KernelError for what `trace` can't run.
+    Needs ipywidgets. Refuses what `trace` refuses.
     """
 
     def __init__(self, kernel: Any, threads: int, *args: Any) -> None:
         import ipywidgets as widgets
 
-        threads = whole("threads", threads, KernelError, least=1, most=MOST_THREADS)
+        threads = whole("threads", threads, least=1, most=MOST_THREADS)
         self._run = functools.partial(steps, kernel, threads, args)
         self.order = widgets.Dropdown(
             options=ORDERS,
@@ -139,7 +139,7 @@ class Stepper:
     def say(self, sentence: str) -> None:
         """Put a sentence below the steps."""
         self.sentence = sentence
-        self._caption.value = html.escape(plain(sentence))
+        self._caption.value = html.escape(sentence)
 
     def _html(self, number: int, shown: Table) -> str:
         """The source, with the lines that come next, beside the steps."""

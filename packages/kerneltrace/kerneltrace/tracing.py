@@ -14,9 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kerneltrace.arguments import brief_repr, text, whole
-from kerneltrace.compiler import Compiled, compile_cuda
-from kerneltrace.errors import KernelError, TraceTooLarge
+from kerneltrace._arguments import text, whole
+from kerneltrace._text import brief_repr
+from kerneltrace.compiler.compiled import Compiled
+from kerneltrace.compiler.cplusplus import compile_cuda
+from kerneltrace.errors import TraceTooLarge
 from kerneltrace.judge.findings import (
     Finding,
     find_differences,
@@ -24,9 +26,9 @@ from kerneltrace.judge.findings import (
     order_matters,
 )
 from kerneltrace.judge.kernel_trace import Trace
-from kerneltrace.log.event_log import BYTES_PER_EVENT, too_large
-from kerneltrace.log.execution import Execution, LaunchSettings
-from kerneltrace.log.grid import MAX_BLOCK, MAX_GRID, as_dim3
+from kerneltrace.machine.event_log import BYTES_PER_EVENT, too_large
+from kerneltrace.machine.execution import Execution, LaunchSettings
+from kerneltrace.machine.grid import MAX_BLOCK, MAX_GRID, as_dim3
 from kerneltrace.ptx.launch import Kernel
 from kerneltrace.ptx.triton import compile_triton, is_triton
 from kerneltrace.run.launch import execute, prepared
@@ -72,12 +74,13 @@ def trace(
     the type that numba.cuda gives it, and counts as FLOP or as an integer operation by
     that type; numba's simulator has no types, and there nothing is counted. Mistakes in
     the kernel are its `findings`, and what may be meant is in its `notes`. Raises
-    KernelError for a launch or a kernel that can't be traced or that numba can't
-    compile, in numba's words, CompileError for C++ that NVRTC rejects, MissingCompiler
-    without NVRTC, and TraceTooLarge when the log outgrows its budget.
+    KernelError for a kernel that can't be traced, that doesn't take `args`, or that
+    numba can't compile, in numba's words, CompileError for C++ that NVRTC rejects,
+    MissingCompiler without NVRTC, TraceTooLarge when the log outgrows its budget, and
+    TypeError or ValueError for any other argument.
     """
     compiled = _compiled(
-        kernel, args, block, text("name", name, KernelError), options, constants or {}
+        kernel, args, block, text("name", name), options, constants or {}
     )
     fn = compiled.signature() if compiled else python_function(kernel)
     settings = _settings(fn, grid, block, shared_bytes, memory_bytes, max_steps)
@@ -86,7 +89,7 @@ def trace(
             settings, shared_bytes=max(settings.shared_bytes, compiled.shared_bytes)
         )
         args = tuple(map(_bits, args))
-    schedules = whole("schedules", schedules, KernelError, least=1, most=10_000)
+    schedules = whole("schedules", schedules, least=1, most=10_000)
     return _traced(settings, launch_arguments(fn, args), compiled, schedules)
 
 
@@ -99,27 +102,29 @@ def _traced(
     run = functools.partial(compiled.run if compiled else execute, settings)
     before = arguments.copy()  # the first run overwrites what the others start from
     execution = None
-    found: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     threads = math.prod(settings.grid) * settings.block_size
     if threads >= 2 * FEW and not compiled:
-        execution, found = _in_lockstep(settings, arguments, before)
+        execution, findings = _in_lockstep(settings, arguments, before)
     if execution is None:
         execution = run(arguments)
-        found = find_mistakes(execution, lambda watch: run(before.copy(), watch=watch))
-    has_undefined = any(finding.kind == "undefined" for finding in found)
+        findings = find_mistakes(
+            execution, lambda watch: run(before.copy(), watch=watch)
+        )
+    has_undefined = any(finding.kind == "undefined" for finding in findings)
     if has_undefined and not _undefined_values_count(
         compiled.run if compiled else execute, settings, arguments, before
     ):
-        found = tuple(map(_harmless_if_undefined, found))
-    schedules = schedules if order_matters(execution, found) else 1
+        findings = tuple(map(_harmless_if_undefined, findings))
+    schedules = schedules if order_matters(execution, findings) else 1
     for number in range(1, schedules):
-        found += _found_in_another_order(run, arguments, before, number)
+        findings += _found_in_another_order(run, arguments, before, number)
     for copy_back in arguments.copies_back:
         copy_back()
-    findings: dict[tuple[str, int, str], Finding] = {}
-    for finding in found:
-        findings.setdefault((finding.kind, finding.line, finding.array), finding)
-    return Trace(execution, tuple(findings.values()), schedules)
+    by_place: dict[tuple[str, int, str], Finding] = {}
+    for finding in findings:
+        by_place.setdefault((finding.kind, finding.line, finding.array), finding)
+    return Trace(execution, tuple(by_place.values()), schedules)
 
 
 def _harmless_if_undefined(finding: Finding) -> Finding:
@@ -136,7 +141,7 @@ def _compiled(
 ) -> Kernel | None:
     """A kernel that runs as PTX; None for one that runs as Python."""
     if not isinstance(constants, Mapping):
-        raise KernelError(
+        raise TypeError(
             f"Expected constants to be a dict, got {brief_repr(constants)}. Write"
             " constants={'BLOCK': 64}."
         )
@@ -154,7 +159,7 @@ def _compiled(
         try:
             kernel = Path(kernel).read_text(encoding="utf-8")
         except OSError as error:
-            raise KernelError(
+            raise ValueError(
                 f"The file of the kernel can't be read: {error}."
             ) from error
     is_source = isinstance(kernel, str) and "__global__" in kernel
@@ -189,16 +194,15 @@ def _settings(
     shared_bytes = whole(
         "shared_bytes",
         shared_bytes,
-        KernelError,
         least=0,
         most=2**30,
         advice="It is in bytes.",
     )
     memory_bytes = whole(
-        "memory_bytes", memory_bytes, KernelError, least=10**5, advice="It is in bytes."
+        "memory_bytes", memory_bytes, least=10**5, advice="It is in bytes."
     )
     max_events = memory_bytes // BYTES_PER_EVENT
-    max_steps = whole("max_steps", max_steps, KernelError, least=1)
+    max_steps = whole("max_steps", max_steps, least=1)
     threads = math.prod(full_grid) * math.prod(full_block)
     if threads > max_events:
         raise too_large(f"{threads:,} threads need", max_events)

@@ -34,13 +34,13 @@ def main() -> int:
         rows = list(csv.DictReader(file))
     for row in rows:
         if not row["held_out"] or "--all" in sys.argv:
-            done = launches[row["kernel"]].estimate(row["device"])
-            times_s = (done.seconds, *done.interval_s)
+            estimate = launches[row["kernel"]].estimate(row["device"])
+            times_s = (estimate.seconds, *estimate.interval_s)
             row |= {
                 f"{name}_ms": f"{1e3 * s:.4g}"
                 for name, s in zip(COLUMNS, times_s, strict=True)
             }
-            row["limit"] = done.limit
+            row["limit"] = estimate.limit
     with TABLE.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()

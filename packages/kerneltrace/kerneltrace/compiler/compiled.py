@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from kerneltrace.arguments import text
-from kerneltrace.errors import BadArgument, CompileError
-from kerneltrace.tables import ShownAsTable, Table
+from kerneltrace._arguments import text
+from kerneltrace._tables import ShownAsTable, Table
+from kerneltrace.errors import CompileError
 
 _MAX_BLOCK = 1024  # threads, on every GPU since compute capability 2.0
 # a block: the object file counts what the system reserves from capability 9.0 on
@@ -66,9 +66,9 @@ class Compiled(ShownAsTable):
 
     @property
     def only(self) -> KernelResources:
-        """The resources of the only kernel; BadArgument where there are several."""
+        """The resources of the only kernel; ValueError where there are several."""
         if len(self.kernels) != 1:
-            raise BadArgument(
+            raise ValueError(
                 f"Expected one kernel, got {len(self.kernels)}:"
                 f" {', '.join(self.kernels)}. Name one: result.kernels[name]."
             )
@@ -76,7 +76,7 @@ class Compiled(ShownAsTable):
 
     @property
     def registers(self) -> int:
-        """Registers a thread of the only kernel; BadArgument where
+        """Registers a thread of the only kernel; ValueError where
         there are several.
         """
         return self.only.registers
@@ -91,7 +91,7 @@ class Compiled(ShownAsTable):
         register cap shows in `kernels`, not here. Source: PTX ISA, "Instruction
         Statements".
         """
-        pattern = text("pattern", pattern, BadArgument)
+        pattern = text("pattern", pattern)
         opcodes = [code for code in _opcodes(self.ptx) if fnmatchcase(code, pattern)]
         counts = Counter(opcodes)
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

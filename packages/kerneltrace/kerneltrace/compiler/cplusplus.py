@@ -8,10 +8,11 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from kerneltrace.arguments import brief_repr, text
+from kerneltrace._arguments import text
+from kerneltrace._text import brief_repr
 from kerneltrace.compiler.compiled import Compiled, compiled
 from kerneltrace.compiler.toolchain import bindings, header_folders, target
-from kerneltrace.errors import BadArgument, CompileError
+from kerneltrace.errors import CompileError
 
 _FILE = "kernel.cu"
 _ERROR = re.compile(rf"{re.escape(_FILE)}\((\d+)\): (?:catastrophic )?error\S*:? (.*)")
@@ -53,18 +54,16 @@ def compile_cuda(
     the compiler's message and line, MissingCompiler without NVRTC. Source: NVRTC
     documentation, "Supported Compile Options".
     """
-    source = text(
-        "source", source, BadArgument, advice="Read a file with Path(...).read_text()."
-    )
+    source = text("source", source, advice="Read a file with Path(...).read_text().")
     if not source.strip():
-        raise BadArgument(
+        raise ValueError(
             "Expected the text of a CUDA C++ file, got none. Read it with"
             " Path(...).read_text()."
         )
-    if not issubclass(type(options), list | tuple) or not all(
-        issubclass(type(option), str) for option in options
+    if not isinstance(options, list | tuple) or not all(
+        isinstance(option, str) for option in options
     ):
-        raise BadArgument(
+        raise TypeError(
             f"Expected options to be a list of text, got {brief_repr(options)}. Write"
             " options=['--use_fast_math']."
         )

@@ -8,10 +8,11 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from kerneltrace.arguments import brief_repr, flag, whole
+from kerneltrace._arguments import flag, whole
+from kerneltrace._text import brief_repr
 from kerneltrace.compiler.compiled import Compiled, compiled
 from kerneltrace.compiler.toolchain import is_missing, link, missing, target
-from kerneltrace.errors import BadArgument, CompileError
+from kerneltrace.errors import CompileError
 from kerneltrace.source.front_end import is_simulator, pretended_device
 
 # options of @cuda.jit that change the code of a launch
@@ -39,8 +40,8 @@ def compile_numba(
     """
     function, jit_options = _function(kernel)
     if max_registers is not None:
-        max_registers = whole("max_registers", max_registers, BadArgument, least=1)
-    fastmath = flag("fastmath", fastmath, BadArgument)
+        max_registers = whole("max_registers", max_registers, least=1)
+    fastmath = flag("fastmath", fastmath)
     capability, why = target(compute_capability)
     options = {name: jit_options[name] for name in _KEPT if jit_options.get(name)}
     options["lineinfo"] = True
@@ -92,7 +93,7 @@ def _compile_to_ltoir(
     # older versions know fewer options
     parameters = inspect.signature(cuda.compile).parameters
     options = {name: value for name, value in options.items() if name in parameters}
-    # As for a launch: numba's own calling convention, and code that is optimised when
+    # As for a launch: numba's own calling convention, and code that is optimized when
     # it is linked.
     target_options = {
         "device": False,
@@ -126,13 +127,13 @@ def _function(kernel: Any) -> tuple[Any, dict[str, Any]]:
     # compiled, simulated, plain
     function = getattr(kernel, "py_func", None) or getattr(kernel, "fn", None) or kernel
     if not inspect.isfunction(function):
-        raise BadArgument(
+        raise TypeError(
             "Expected a @cuda.jit kernel or a Python function, got"
             f" {brief_repr(kernel)}. Pass it without [...]."
         )
     options = dict(getattr(kernel, "targetoptions", {}) or {})
     if options.get("device") or getattr(kernel, "_device", False):
-        raise BadArgument(
+        raise ValueError(
             f"Expected a kernel, got the device function {function.__name__}: compile"
             " the kernel that calls it."
         )
@@ -140,12 +141,12 @@ def _function(kernel: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _types(signature: Any, function: Any) -> tuple[Any, ...]:
-    """Numba's types for a signature of types or example arguments; BadArgument if they
-    don't fit the function.
+    """Numba's types for a signature of types or example arguments; TypeError or
+    ValueError if they don't fit the function.
     """
     arguments = getattr(signature, "args", signature)
     if not isinstance(arguments, tuple | list):
-        raise BadArgument(
+        raise TypeError(
             "Expected the signature as a tuple of numba types or of arguments, got"
             f" {brief_repr(signature)}. Write (numba.float32[::1], numba.int32), or"
             " (array, n)."
@@ -153,7 +154,7 @@ def _types(signature: Any, function: Any) -> tuple[Any, ...]:
     count = function.__code__.co_argcount
     if len(arguments) != count:
         names = ", ".join(function.__code__.co_varnames[:count])
-        raise BadArgument(
+        raise ValueError(
             f"Expected {count} types for {function.__name__}({names}), got"
             f" {len(arguments)}."
         )
@@ -167,7 +168,7 @@ def _type(value: Any) -> Any:
     try:
         return numba.typeof(value)
     except ValueError as error:
-        raise BadArgument(
+        raise TypeError(
             "Expected numba types, arrays or numbers in the signature, got"
             f" {brief_repr(value)}: numba has no type for it."
         ) from error

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kerneltrace.arguments import whole_pair
-from kerneltrace.errors import BadArgument, CompileError, MissingCompiler
+from kerneltrace._arguments import as_capability
+from kerneltrace.errors import CompileError, MissingCompiler
 from kerneltrace.source.front_end import DEFAULT_CAPABILITY, is_simulator
 
 # one of each folder that is needed
@@ -29,10 +29,7 @@ def target(compute_capability: tuple[int, int] | None) -> tuple[tuple[int, int],
     GPU, or the default.
     """
     if compute_capability is not None:
-        capability = whole_pair(
-            "compute_capability", compute_capability, BadArgument, example="(8, 0)"
-        )
-        return capability, "as asked"
+        return as_capability(compute_capability), "as asked"
     own = gpu_capability()
     if own:
         return own, "this machine's GPU"
@@ -163,7 +160,7 @@ def link(
     """Link NVVM's link-time code with nvJitLink; returns PTX, the assembler's log, and
     machine code.
 
-    `architecture` is such as "sm_80". Linking at this level optimises and assembles the
+    `architecture` is such as "sm_80". Linking at this level optimizes and assembles the
     whole program at once, as numba does at a launch; from PTX, nvJitLink would assemble
     each part as callable from others, which takes more registers.
     """

@@ -14,10 +14,10 @@ import re
 import numpy as np
 
 from kerneltrace.judge.counts import Requests
-from kerneltrace.log.events import SECTOR_BYTES, Events, largest
-from kerneltrace.log.execution import Execution
-from kerneltrace.log.program import Site
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.events import SECTOR_BYTES, Events, largest
+from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.program import Site
+from kerneltrace.machine.traced_memory import Array
 
 INTEGER_CLOCKS = 1.0
 FLOAT_CLOCKS = 3.0
@@ -40,7 +40,7 @@ LOOP_CLOCKS = 13.6
 shared atomics" (RTX A6000).
 """
 SPAN_BYTES = 512
-"""Neighbouring memory of one L2 slice. Fitted to "histogram of bytes, global atomics"
+"""Neighboring memory of one L2 slice. Fitted to "histogram of bytes, global atomics"
 on an H100 (between 256 and 512 would fit best) and to the last lines of "histogram of
 zeros, shared atomics".
 """

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltrace.log.event_log import SITES
-from kerneltrace.log.events import (
+from kerneltrace._tables import Shown
+from kerneltrace.machine.event_log import SITES
+from kerneltrace.machine.events import (
     BANK_BYTES,
     BANKS,
     LINE_BYTES,
@@ -21,10 +22,9 @@ from kerneltrace.log.events import (
     in_order,
     starts,
 )
-from kerneltrace.log.grid import WARP
-from kerneltrace.log.program import Operations, Program
-from kerneltrace.log.traced_memory import Array
-from kerneltrace.tables import Shown
+from kerneltrace.machine.grid import WARP
+from kerneltrace.machine.program import Operations, Program
+from kerneltrace.machine.traced_memory import Array
 
 HEADINGS = (
     "reads",
@@ -65,7 +65,7 @@ class Counts(Shown):
     wavefronts: int
     """Passes that shared memory needs: one a request (two for 8-byte accesses, four for
     16-byte ones) without bank conflicts. A GPU may need fewer for such wide accesses
-    where neighbouring lanes read the same address. Atomics of several lanes on one word
+    where neighboring lanes read the same address. Atomics of several lanes on one word
     take a pass each.
     """
     ways: int

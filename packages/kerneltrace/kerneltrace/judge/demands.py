@@ -20,9 +20,9 @@ from kerneltrace.judge.footprints import (
     sectors_of,
     stored_in_part,
 )
-from kerneltrace.log.address_space import DYNAMIC_SHARED
-from kerneltrace.log.event_log import SITES
-from kerneltrace.log.events import (
+from kerneltrace.machine.address_space import DYNAMIC_SHARED
+from kerneltrace.machine.event_log import SITES
+from kerneltrace.machine.events import (
     LINE_BYTES,
     SECTOR_BYTES,
     Access,
@@ -31,9 +31,9 @@ from kerneltrace.log.events import (
     largest,
     starts,
 )
-from kerneltrace.log.execution import Execution
-from kerneltrace.log.grid import WARP, Dim3
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.grid import WARP, Dim3
+from kerneltrace.machine.traced_memory import Array
 
 FIRST_TOUCH = 2.5
 """Clocks of the load and store units for a line that a warp loads for the first time;
@@ -94,7 +94,7 @@ class Demands:
     """
     weights: Array
     """The part that each is of an instruction of a block, since a compiler merges loads
-    of neighbouring words.
+    of neighboring words.
     """
     is_shared: Array
     shuffles: float
@@ -294,7 +294,7 @@ def _weights(
     A block makes each so many `times`. Loads from shared memory are parts of an
     instruction where a compiler merges them.
 
-    Between two barriers it loads the same words once, and neighbouring words of up to
+    Between two barriers it loads the same words once, and neighboring words of up to
     16 bytes, which begin at a multiple of that, together. (LLVM's load/store vectorizer
     does; it shows in the machine code of published kernels.) It merges none from
     dynamic shared memory, whose rows may begin anywhere.

@@ -14,11 +14,11 @@ import numpy as np
 from kerneltrace.judge.counts import Requests
 from kerneltrace.judge.demands import Demands
 from kerneltrace.judge.waste import Waste, waste_at
-from kerneltrace.log.events import in_order, starts
-from kerneltrace.log.execution import Execution
-from kerneltrace.log.grid import WARP
-from kerneltrace.log.program import Site
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.events import in_order, starts
+from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.grid import WARP
+from kerneltrace.machine.program import Site
+from kerneltrace.machine.traced_memory import Array
 
 
 def as_executed(run: Execution, requests: Requests, asks: Demands) -> Demands:

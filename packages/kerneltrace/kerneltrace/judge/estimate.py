@@ -1,5 +1,5 @@
-"""Calculate the time that a traced kernel would take on a GPU of the catalogue: by
-parts, and what limits it.
+"""Calculate the time that a traced kernel would take on a GPU, by parts, and what
+limits it.
 
 The blocks that an SM holds together are customers in a closed queueing network: each
 needs its SM and its share of memory, and waits for latencies in between; other blocks
@@ -19,17 +19,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gpufacts import Device, find
+from kerneltrace._tables import ShownAsTable, Table
+from kerneltrace._units import format_seconds
 from kerneltrace.errors import UnknownDevice
-from kerneltrace.judge.occupancy import MAX_REGISTERS, WARP, Limits, limits, occupancy
-from kerneltrace.tables import ShownAsTable, Table
-from kerneltrace.units import format_seconds
-
-if TYPE_CHECKING:
-    from kerneltrace.judge.demands import Demands
-    from kerneltrace.log.grid import Dim3
+from kerneltrace.judge.demands import Demands
+from kerneltrace.judge.occupancy import MAX_REGISTERS, Limits, limits, occupancy
+from kerneltrace.machine.grid import WARP, Dim3
 
 L1_CLOCKS = 40
 L2_CLOCKS = 295
@@ -174,7 +171,7 @@ def estimate(
     """
     chip = find(device)
     sm = rates(chip)
-    assumed = _assumed(asks, grid, registers)
+    assumed = _assumed(asks, chip, grid, registers)
     if registers is None:
         registers = _registers(asks)
     needs = {"registers": registers, "shared_bytes": asks.shared_bytes}
@@ -225,9 +222,13 @@ def _registers(asks: Demands) -> int:
     return min(REGISTERS + ARRAY_REGISTERS + asks.local_bytes // 4, MAX_REGISTERS)
 
 
-def _assumed(asks: Demands, grid: Dim3, registers: int | None) -> tuple[str, ...]:
+def _assumed(
+    asks: Demands, chip: Device, grid: Dim3, registers: int | None
+) -> tuple[str, ...]:
     """What the trace, and the caller, left open, in sentences."""
     sentences = [_UNKNOWN]
+    if chip.assumed:
+        sentences.insert(0, chip.assumed)
     if registers is None:
         sentences.append(
             f"{_registers(asks)} registers a thread are assumed; pass registers if the"
@@ -317,9 +318,7 @@ def _side_by_side(services: Mapping[str, float], warps: int) -> dict[str, float]
 
 
 def rates(chip: Device) -> Limits:
-    """The rates of a device's SMs; UnknownDevice where the catalogue
-    lacks something.
-    """
+    """The rates of a device's SMs; UnknownDevice where gpufacts lacks something."""
     facts = {
         "compute_capability": chip.compute_capability,
         "sms": chip.sms,
@@ -344,7 +343,7 @@ def tensor_clocks(flop: float, dtype: str, chip: Device) -> float:
     """The least clocks of an SM for `flop` of matrix instructions (mma) on a dtype: the
     data sheet's dense rate.
 
-    UnknownDevice where the catalogue has no such rate.
+    UnknownDevice where gpufacts has no such rate.
     """
     rate = chip.tensor_flop_per_s.get(dtype)
     if not (rate and chip.sms and chip.boost_hz):

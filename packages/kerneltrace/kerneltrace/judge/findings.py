@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from kerneltrace._tables import Shown
 from kerneltrace.judge.races import Race, elements_read, races, unset_reads, unwritten
-from kerneltrace.log.address_space import Region
-from kerneltrace.log.event_log import EventLog
-from kerneltrace.log.execution import Execution
-from kerneltrace.log.traced_memory import Array, Load, Store
-from kerneltrace.tables import Shown
+from kerneltrace.machine.address_space import Region
+from kerneltrace.machine.event_log import EventLog
+from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.traced_memory import Array, Load, Store
 
 TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-9}
 """Relative differences that a changed order may make in sums of thousands of floats, by
@@ -74,7 +74,7 @@ def find_mistakes(
 
 def _met(run: Execution) -> Iterator[Finding]:
     """The mistakes met while the kernel ran, in that order."""
-    for (kind, line, array), (count, words, thread) in run.diagnostics.found.items():
+    for (kind, line, array), (count, words, thread) in run.diagnostics.mistakes.items():
         yield Finding(kind, line, words, count, thread, array, kind != "printed")
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltrace.judge.counts import Requests
-from kerneltrace.log.events import SECTOR_BYTES, Access, Events
-from kerneltrace.log.grid import Dim3
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.events import SECTOR_BYTES, Access, Events
+from kerneltrace.machine.grid import Dim3
+from kerneltrace.machine.traced_memory import Array
 
 PIECE_BYTES = 1024
 """Of memory that is touched together, from which on its DRAM pages are used well: a
@@ -27,20 +27,20 @@ class Footprint:
     """The distinct sectors of one array that a block loads or stores, in bytes, and how
     many of them are its own.
 
-    `own` has a share for each axis of the grid: 0 where a block's neighbour along that
+    `own` has a share for each axis of the grid: 0 where a block's neighbor along that
     axis touches the same sectors, 1 where it touches others (or where the traced grid
-    has no neighbour, so that nothing is known).
+    has no neighbor, so that nothing is known).
     """
 
     n_bytes: float
     own: tuple[float, float, float]
     is_load: bool
     alone: float = 0.0
-    """Bytes that a block moves whatever its neighbours touch: sectors of which it
+    """Bytes that a block moves whatever its neighbors touch: sectors of which it
     stores only a part.
     """
     scattered: bool = False
-    """Whether it lies in pieces below PIECE_BYTES, to which the block's neighbours
+    """Whether it lies in pieces below PIECE_BYTES, to which the block's neighbors
     along x, which run with it, add none.
     """
 

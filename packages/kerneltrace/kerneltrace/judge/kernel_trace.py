@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from gpufacts import Device
-from kerneltrace.arguments import brief_repr, flag, nearest, positive, text, whole
-from kerneltrace.errors import BadArgument, KernelError
+from kerneltrace._arguments import flag, positive, text, whole
+from kerneltrace._tables import ShownAsTable, Table
+from kerneltrace._text import brief_repr, nearest
 from kerneltrace.judge.counts import (
     HEADINGS,
     Branches,
@@ -30,14 +31,13 @@ from kerneltrace.judge.demands import Demands, demands
 from kerneltrace.judge.estimate import Estimate, estimate
 from kerneltrace.judge.findings import Finding
 from kerneltrace.judge.review import Review, review
-from kerneltrace.log.address_space import Region
-from kerneltrace.log.event_log import SITES
-from kerneltrace.log.events import KINDS, Events
-from kerneltrace.log.execution import Execution
-from kerneltrace.log.grid import MAX_GRID, WARP, as_dim3
-from kerneltrace.log.program import Operations
-from kerneltrace.log.traced_memory import Array
-from kerneltrace.tables import ShownAsTable, Table
+from kerneltrace.machine.address_space import Region
+from kerneltrace.machine.event_log import SITES
+from kerneltrace.machine.events import KINDS, Events
+from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.grid import MAX_GRID, WARP, as_dim3
+from kerneltrace.machine.program import Operations
+from kerneltrace.machine.traced_memory import Array
 
 LIMITS = "Counts, not times: no cache is simulated"
 
@@ -119,7 +119,7 @@ class Trace(ShownAsTable):
         self, array: str = "", line: int = 0, space: str = "", kind: str = ""
     ) -> Array:
         for name, value in (("array", array), ("space", space), ("kind", kind)):
-            text(name, value, KernelError)
+            text(name, value)
         _check_name("kind", kind or "load", KINDS)
         mask = self._sites(kind, line=line)[self._requests.site]
         if array:
@@ -143,7 +143,7 @@ class Trace(ShownAsTable):
         Lines of its device functions don't count: these may be in another cell or file.
         """
         sites = self._run.sites
-        line = whole("line", line, KernelError, least=0)
+        line = whole("line", line, least=0)
         mask = np.array(["" in kinds or site.kind in kinds for site in sites])
         if line:
             place = (self.kernel, line)
@@ -220,8 +220,7 @@ class Trace(ShownAsTable):
         registers: int | None = None,
         warm: bool = False,
     ) -> Estimate:
-        """Calculate how long this kernel would take on a GPU of the catalogue, by its
-        name there or its driver's.
+        """Calculate how long this kernel would take on a GPU that gpufacts knows.
 
         Full sizes can't be traced: trace a few blocks, two or more along each axis of
         the grid, and pass the `grid` of the full launch. Its blocks are taken to do
@@ -229,10 +228,10 @@ class Trace(ShownAsTable):
         loops that go through global memory: 64 for 4,096 turns of which 64 were traced.
         `registers` a thread are what a compiler reports. `warm` says that the launch
         before left in the L2 cache what fits there. Raises UnknownDevice for a device
-        that the catalogue lacks, or its rates.
+        that gpufacts lacks, or its rates.
         """
         asks, registers = self._asks(longer, registers)
-        warm = flag("warm", warm, BadArgument)
+        warm = flag("warm", warm)
         dims = self.grid if grid is None else as_dim3("grid", grid, MAX_GRID)
         return estimate(asks, device, grid=dims, registers=registers, warm=warm)
 
@@ -261,9 +260,9 @@ class Trace(ShownAsTable):
         )
 
     def _asks(self, longer: float, registers: int | None) -> tuple[Demands, int | None]:
-        longer = positive("longer", longer, BadArgument)
+        longer = positive("longer", longer)
         if registers is not None:
-            registers = whole("registers", registers, BadArgument, least=1)
+            registers = whole("registers", registers, least=1)
         if longer not in self._demands:
             self._demands[longer] = demands(
                 self._run, self._requests, self._request_arrays, longer
@@ -281,17 +280,17 @@ class Trace(ShownAsTable):
         number: int = 0,
         warp: int = 0,
     ) -> Request:
-        """The `number`-th request of a warp to an array or of a line; KernelError where
+        """The `number`-th request of a warp to an array or of a line; ValueError where
         it made no such request.
         """
         requests = self._requests
-        number = whole("number", number, KernelError, least=0)
-        warp = whole("warp", warp, KernelError, least=0)
+        number = whole("number", number, least=0)
+        warp = whole("warp", warp, least=0)
         candidates = np.flatnonzero(
             self._mask(array, line, "", kind) & (requests.warp == warp)
         )
         if number >= len(candidates):
-            raise KernelError(
+            raise ValueError(
                 f"Warp {warp:,} made {len(candidates):,} such requests, there is no"
                 f" number {number:,}. Warps count from 0 to {self.warps - 1:,}, arrays"
                 f" are {', '.join(self.arrays)}."
@@ -347,7 +346,7 @@ class Trace(ShownAsTable):
         """
         events = self._run.others
         sites = self._run.sites
-        warp = whole("warp", warp, KernelError, least=0, most=self.warps - 1)
+        warp = whole("warp", warp, least=0, most=self.warps - 1)
         at_branch = self._sites("branch")[events.site]
         events = events.only(at_branch & (events.warp == warp))
         keys, row = np.unique(events.key, return_inverse=True)
@@ -406,8 +405,8 @@ class Trace(ShownAsTable):
 
 
 def _check_name(what: str, name: str, names: Collection[str]) -> None:
-    if text(what, name, KernelError) not in names:
-        raise KernelError(
+    if text(what, name) not in names:
+        raise ValueError(
             f"There is no {what} {brief_repr(name)} in this trace. The nearest:"
             f" {', '.join(nearest(name, names))}."
         )

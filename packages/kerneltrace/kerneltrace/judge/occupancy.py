@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kerneltrace.arguments import brief_repr, is_whole, whole, whole_pair
-from kerneltrace.errors import BadArgument
-from kerneltrace.tables import Shown
+from kerneltrace._arguments import as_capability, whole
+from kerneltrace._tables import Shown
+from kerneltrace._text import brief_repr
+from kerneltrace.machine.grid import WARP
 
 CAPABILITIES = Path(__file__).parents[1] / "data" / "compute_capabilities.csv"
-WARP = 32  # threads
 MAX_BLOCK = 1024  # threads
 MAX_REGISTERS = 255  # a thread
 _DEFAULT_SHARED_BYTES = 48 * 1024  # a block; more needs an opt-in at the launch
@@ -111,15 +111,13 @@ def _limits_of_row(row: Mapping[str, str]) -> tuple[tuple[int, int], Limits]:
 
 
 def limits(compute_capability: tuple[int, int]) -> Limits:
-    """The limits of one compute capability such as (8, 0); BadArgument with the known
+    """The limits of one compute capability such as (8, 0); ValueError with the known
     ones for another.
     """
-    pair = whole_pair(
-        "compute_capability", compute_capability, BadArgument, example="(8, 0)"
-    )
+    pair = as_capability(compute_capability)
     table = capabilities()
     if pair not in table:
-        raise BadArgument(
+        raise ValueError(
             f"Expected a compute capability out of {', '.join(map(str, table))}; got"
             f" {pair}."
         )
@@ -137,16 +135,16 @@ def occupancy(
     SM holds at the same time.
 
     `registers` a thread, `shared_bytes` a block, static and dynamic together.
-    BadArgument for what can't be launched: over 1,024 threads, 255 registers a thread,
+    ValueError for what can't be launched: over 1,024 threads, 255 registers a thread,
     the registers of an SM, or the shared memory of a block. Source: cuda_occupancy.h of
     CUDA 13.0, with shared memory carved out at its largest and one barrier a block;
     CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
     """
     sm = limits(compute_capability)
     threads = _threads(block)
-    registers = whole("registers", registers, BadArgument, least=1)
+    registers = whole("registers", registers, least=1)
     shared_bytes = whole(
-        "shared_bytes", shared_bytes, BadArgument, least=0, advice="It is in bytes."
+        "shared_bytes", shared_bytes, least=0, advice="It is in bytes."
     )
     _check(threads, registers, shared_bytes, sm)
     warps = math.ceil(threads / WARP)
@@ -155,7 +153,7 @@ def occupancy(
     # counts warps in groups of four.
     needed = registers_a_warp * _round_up(warps, sm.sub_partitions)
     if needed > sm.registers_per_sm:
-        raise BadArgument(
+        raise ValueError(
             f"A block of {threads} threads with {registers} registers each takes"
             f" {needed:,} registers, and an SM has {sm.registers_per_sm:,}: the launch"
             " fails. Use fewer threads, or compile with a register cap."
@@ -180,38 +178,31 @@ def occupancy(
 
 
 def _threads(block: Any) -> int:
-    if not issubclass(type(block), tuple | list):
-        if not is_whole(block) or int(block) < 1:
-            raise BadArgument(
-                "Expected block to be a whole number of at least 1 or a list, got"
-                f" {brief_repr(block)}."
-            )
-        return int(block)
-    extents = list(block)
-    if not 1 <= len(extents) <= 3:
-        raise BadArgument(
+    if not isinstance(block, tuple | list):
+        return whole("block", block, least=1)
+    if not 1 <= len(block) <= 3:
+        raise ValueError(
             f"Expected a block of one to three extents, got {brief_repr(block)}."
         )
     return math.prod(
-        whole(f"block[{i}]", extent, BadArgument, least=1)
-        for i, extent in enumerate(extents)
+        whole(f"block[{i}]", extent, least=1) for i, extent in enumerate(block)
     )
 
 
 def _check(threads: int, registers: int, shared_bytes: int, sm: Limits) -> None:
-    """Raise BadArgument for what can't be launched even on an idle SM."""
+    """Raise ValueError for what can't be launched even on an idle SM."""
     if threads > MAX_BLOCK:
-        raise BadArgument(
+        raise ValueError(
             f"Expected a block of at most {MAX_BLOCK:,} threads, got {threads:,}."
             " Launch more blocks."
         )
     if registers > MAX_REGISTERS:
-        raise BadArgument(
+        raise ValueError(
             f"Expected at most {MAX_REGISTERS} registers a thread, got {registers}: no"
             " compiler gives more."
         )
     if shared_bytes > sm.shared_bytes_per_block:
-        raise BadArgument(
+        raise ValueError(
             f"Expected at most {sm.shared_bytes_per_block:,} B of shared memory a block"
             f" ({_DEFAULT_SHARED_BYTES:,} B unless the launch opts in), got"
             f" {shared_bytes:,} B. Use a smaller tile."

@@ -9,9 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
-from kerneltrace.log.events import Events
-from kerneltrace.log.program import Site
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.events import Events
+from kerneltrace.machine.program import Site
+from kerneltrace.machine.traced_memory import Array
 
 NEVER = np.iinfo("i8").max
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from kerneltrace.judge.ordering import Ordering
-from kerneltrace.log.address_space import Region
-from kerneltrace.log.events import Events, in_order, starts
-from kerneltrace.log.program import Site
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.address_space import Region
+from kerneltrace.machine.events import Events, in_order, starts
+from kerneltrace.machine.program import Site
+from kerneltrace.machine.traced_memory import Array
 
 MAX_EXAMPLES = 2000
 """Addresses in conflict that are examined one by one for the lines of a race; all of

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpufacts import Device, find
-from kerneltrace.arguments import brief_repr, text
-from kerneltrace.errors import BadArgument
+from kerneltrace._arguments import text
+from kerneltrace._tables import Shown, ShownAsTable, Table
+from kerneltrace._text import brief_repr
+from kerneltrace._units import format_seconds
 from kerneltrace.judge.counts import Requests
 from kerneltrace.judge.demands import Demands
 from kerneltrace.judge.divergence import as_executed, divergence
@@ -38,12 +40,10 @@ from kerneltrace.judge.waste import (
     float64_by_accident,
     needless_barriers,
 )
-from kerneltrace.log.execution import Execution
-from kerneltrace.log.grid import MAX_GRID, Dim3
-from kerneltrace.log.program import Site
-from kerneltrace.log.traced_memory import Array
-from kerneltrace.tables import Shown, ShownAsTable, Table
-from kerneltrace.units import format_seconds
+from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.grid import MAX_GRID, Dim3
+from kerneltrace.machine.program import Site
+from kerneltrace.machine.traced_memory import Array
 
 WORTH = 0.05
 """The share of the estimate from which on remarks of one kind are worth making."""
@@ -106,11 +106,13 @@ class Review(ShownAsTable):
     estimate: Estimate
     grid: Dim3
     mistakes: bool = False
+    device_assumed: str = ""
+    """Why that GPU stands for a short name such as "H100"."""
 
     def of(self, kind: str) -> tuple[Remark, ...]:
-        """The remarks of one kind, a key of METRICS; BadArgument for another."""
-        if text("kind", kind, BadArgument) not in METRICS:
-            raise BadArgument(
+        """The remarks of one kind, a key of METRICS; ValueError for another."""
+        if text("kind", kind) not in METRICS:
+            raise ValueError(
                 f"Expected a kind out of {', '.join(METRICS)}; got {brief_repr(kind)}."
             )
         return tuple(remark for remark in self.remarks if remark.kind == kind)
@@ -150,7 +152,7 @@ class Review(ShownAsTable):
         seconds = format_seconds(self.estimate.seconds)
         grid = tuple(self.grid)
         title = f"{kernel} on {device}: {seconds} calculated for a grid of {grid}"
-        notes = []
+        notes = [self.device_assumed] if self.device_assumed else []
         if self.mistakes:
             notes.append("The trace found mistakes, which it prints: mend them first.")
         if not rows:
@@ -201,9 +203,8 @@ def review(
         for waste in wastes
     ]
     remarks = _remarks(wastes, costs_s, now.seconds)
-    return Review(
-        tuple(sorted(remarks, key=lambda remark: -remark.cost_ms)), now, grid, mistakes
-    )
+    by_cost = tuple(sorted(remarks, key=lambda remark: -remark.cost_ms))
+    return Review(by_cost, now, grid, mistakes, chip.assumed)
 
 
 def _remarks(

@@ -16,8 +16,8 @@ from kerneltrace.judge.counts import Requests
 from kerneltrace.judge.demands import PART_BYTES, WIDEST, Demands
 from kerneltrace.judge.estimate import L2_CLOCKS, SHARED_CLOCKS
 from kerneltrace.judge.races import races
-from kerneltrace.log.event_log import SITES
-from kerneltrace.log.events import (
+from kerneltrace.machine.event_log import SITES
+from kerneltrace.machine.events import (
     LINE_BYTES,
     SECTOR_BYTES,
     Access,
@@ -25,10 +25,10 @@ from kerneltrace.log.events import (
     in_order,
     starts,
 )
-from kerneltrace.log.execution import Execution
-from kerneltrace.log.grid import WARP
-from kerneltrace.log.program import Site
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.grid import WARP
+from kerneltrace.machine.program import Site
+from kerneltrace.machine.traced_memory import Array
 
 SCATTERED = 1.5
 """Sectors by those that would do, above which a request is uncoalesced."""
@@ -37,7 +37,7 @@ USED = 0.7
 of a record.
 """
 REGULAR = 3
-"""Distances between neighbouring addresses, above which they are scattered: more than a
+"""Distances between neighboring addresses, above which they are scattered: more than a
 matrix's rows have.
 """
 
@@ -160,14 +160,14 @@ class MemoryWaste:
             if is_vector:
                 kind = "narrow loads"
                 advice = (
-                    f"each thread reads neighbours, which one vector of {stride} bytes"
+                    f"each thread reads neighbors, which one vector of {stride} bytes"
                     " would bring."
                 )
             else:
                 kind = "uncoalesced"
                 where = f"{stride} bytes apart" if stride else "scattered"
                 advice = (
-                    f"neighbouring lanes are {where}. Let them take neighbouring"
+                    f"neighboring lanes are {where}. Let them take neighboring"
                     " elements."
                 )
             yield waste_at(
@@ -257,7 +257,7 @@ class MemoryWaste:
         return min(n_bytes / (SECTOR_BYTES * sectors), 1.0)
 
     def _apart(self, mask: Array) -> Array:
-        """The distances in bytes between neighbouring lanes of the first request."""
+        """The distances in bytes between neighboring lanes of the first request."""
         first = int(np.flatnonzero(mask)[0])
         begin = self._requests.first[first]
         end = begin + self._requests.lanes[first]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.errors import KernelError
-from kerneltrace.log.traced_memory import (
+from kerneltrace.machine.traced_memory import (
     Add,
     Array,
     Load,

@@ -29,7 +29,7 @@ class Diagnostics:
     line_of: Callable[[int], int]
     """The source line of a key."""
     current_thread: Callable[[], int]
-    found: dict[tuple[str, int, str], list[Any]] = field(default_factory=dict)
+    mistakes: dict[tuple[str, int, str], list[Any]] = field(default_factory=dict)
     """By kind, line and array: how often, the words and the thread of the first."""
 
     def add(
@@ -45,12 +45,12 @@ class Diagnostics:
         array are kept.
         """
         thread = self.current_thread() if thread is None else thread
-        self.found.setdefault((kind, line, array), [0, words, thread])[0] += 1
+        self.mistakes.setdefault((kind, line, array), [0, words, thread])[0] += 1
 
     @property
     def ended(self) -> bool:
         """Whether the run ended before all threads had returned."""
-        return any(kind in ENDINGS for kind, *_ in self.found)
+        return any(kind in ENDINGS for kind, *_ in self.mistakes)
 
     def out_of_bounds(self, traced: Any, index: Any, key: int, *, writing: bool) -> Any:
         """Report an access out of bounds, which is not performed; a read gives NaN, or

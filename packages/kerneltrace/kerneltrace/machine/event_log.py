@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from kerneltrace._units import format_bytes
 from kerneltrace.errors import TraceTooLarge
-from kerneltrace.units import format_bytes
 
 Array = np.ndarray[Any, Any]
 SITES = 1 << 12  # a power of 2, so that a key is a context plus a site

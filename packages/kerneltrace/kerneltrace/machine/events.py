@@ -12,11 +12,11 @@ from enum import IntEnum
 
 import numpy as np
 
-from kerneltrace.log.address_space import CONSTANT, GLOBAL, SHARED_END, Region
-from kerneltrace.log.event_log import SITES, EventLog
-from kerneltrace.log.grid import WARP
-from kerneltrace.log.program import Site
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.address_space import CONSTANT, GLOBAL, SHARED_END, Region
+from kerneltrace.machine.event_log import SITES, EventLog
+from kerneltrace.machine.grid import WARP
+from kerneltrace.machine.program import Site
+from kerneltrace.machine.traced_memory import Array
 
 
 class Access(IntEnum):

@@ -11,12 +11,12 @@ from functools import cached_property
 
 import numpy as np
 
-from kerneltrace.log.address_space import AddressSpace, Region, SharedLayout
-from kerneltrace.log.diagnostics import Diagnostics
-from kerneltrace.log.event_log import EventLog
-from kerneltrace.log.events import Access, Events
-from kerneltrace.log.grid import Dim3, place, place_name
-from kerneltrace.log.program import Program, Site
+from kerneltrace.machine.address_space import AddressSpace, Region, SharedLayout
+from kerneltrace.machine.diagnostics import Diagnostics
+from kerneltrace.machine.event_log import EventLog
+from kerneltrace.machine.events import Access, Events
+from kerneltrace.machine.grid import Dim3, place, place_name
+from kerneltrace.machine.program import Program, Site
 
 
 @dataclass(frozen=True)

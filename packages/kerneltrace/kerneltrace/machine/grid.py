@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from typing import Any, NamedTuple
 
-from kerneltrace.arguments import brief_repr, is_whole
-from kerneltrace.errors import KernelError
+from kerneltrace._text import brief_repr
 
 WARP = 32
 """Threads."""
@@ -48,11 +48,15 @@ MAX_GRID = Dim3(2**31 - 1, 65535, 65535)
 
 def as_dim3(name: str, value: Any, largest: Dim3) -> Dim3:
     """A grid or block, given as an integer or a tuple of up to three, as a Dim3;
-    KernelError for anything else.
+    TypeError or ValueError for anything else.
     """
     parts = tuple(value) if isinstance(value, tuple | list) else (value,)
-    if not 1 <= len(parts) <= 3 or not all(is_whole(part) for part in parts):
-        raise KernelError(
+    are_whole = all(
+        isinstance(part, Integral) and not isinstance(part, bool) for part in parts
+    )
+    if not are_whole or not 1 <= len(parts) <= 3:
+        error = ValueError if are_whole else TypeError
+        raise error(
             f"Expected {name} to be a whole number or a tuple of up to three, got"
             f" {brief_repr(value)}."
         )
@@ -65,12 +69,12 @@ def as_dim3(name: str, value: Any, largest: Dim3) -> Dim3:
                     " Nothing would run; is the number of blocks rounded down? Use"
                     " -(-n // block)."
                 )
-            raise KernelError(
+            raise ValueError(
                 f"Expected {name}.{axis} to be 1 to {limit:,}, got {part:,}.{hint}"
             )
     if name == "block" and math.prod(full) > MAX_THREADS:
         sizes = " x ".join(str(part) for part in full if part > 1)
-        raise KernelError(
+        raise ValueError(
             f"A block has at most {MAX_THREADS:,} threads; {sizes} are"
             f" {math.prod(full):,}. Use a smaller block and more blocks."
         )

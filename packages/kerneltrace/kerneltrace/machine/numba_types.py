@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.errors import KernelError
-from kerneltrace.log.traced_memory import TracedTuple, wrapped
+from kerneltrace.machine.traced_memory import TracedTuple, wrapped
 
 # Functions of `math` that NumPy calls differently.
 _NUMPY_NAMES = {

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kerneltrace.errors import KernelError
-from kerneltrace.log.event_log import SITES, EventLog
-from kerneltrace.log.grid import WARP
-from kerneltrace.log.needs import Waits
+from kerneltrace.machine.event_log import SITES, EventLog
+from kerneltrace.machine.grid import WARP
+from kerneltrace.machine.needs import Waits
 
 
 class Operations(NamedTuple):

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.errors import KernelError
-from kerneltrace.log.event_log import SITES
-from kerneltrace.log.grid import WARP, Dim3
-from kerneltrace.log.numba_types import as_dtype, stand_in
-from kerneltrace.log.traced_memory import Record, TracedArray, TracedTuple, wrapped
+from kerneltrace.machine.event_log import SITES
+from kerneltrace.machine.grid import WARP, Dim3
+from kerneltrace.machine.numba_types import as_dtype, stand_in
+from kerneltrace.machine.traced_memory import Record, TracedArray, TracedTuple, wrapped
 
 FULL = 0xFFFFFFFF
 SWAPS = 8

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.traced_memory import Array
 from kerneltrace.ptx.arithmetic import FUNCTIONS, function_of
 from kerneltrace.ptx.decode import Decoder, Source, Step, words_of
 from kerneltrace.ptx.text import Instruction

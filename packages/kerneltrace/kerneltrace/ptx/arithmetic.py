@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.log.grid import WARP
-from kerneltrace.log.program import Operations
+from kerneltrace.machine.grid import WARP
+from kerneltrace.machine.program import Operations
 from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.values import TYPES, closed, opened, saturated, towards
 

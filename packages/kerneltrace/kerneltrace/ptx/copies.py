@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.traced_memory import Array
 from kerneltrace.ptx.accesses import Accesses
 from kerneltrace.ptx.decode import Decoder, Step
 from kerneltrace.ptx.running import Ended
@@ -211,7 +211,7 @@ class Copies:
             if place not in self._barriers:
                 words = (
                     f"{{}} comes to {instruction.opcode} on a barrier that nobody has"
-                    " initialised. The trace ends here."
+                    " initialized. The trace ends here."
                 )
                 t.report("unset", instruction.line, words, t.numbers[i])
                 raise Ended

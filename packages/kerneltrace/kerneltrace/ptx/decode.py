@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.errors import KernelError
-from kerneltrace.log.event_log import SITES
-from kerneltrace.log.execution import Execution
-from kerneltrace.log.program import Operations, Site
+from kerneltrace.machine.event_log import SITES
+from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.program import Operations, Site
 from kerneltrace.ptx.arithmetic import FUNCTIONS, function_of
 from kerneltrace.ptx.flow import waits_of_loads
 from kerneltrace.ptx.memory import Memory

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from kerneltrace.log.needs import Needs, Waits, chained
+from kerneltrace.machine.needs import Needs, Waits, chained
 from kerneltrace.ptx.text import Function, Instruction
 
 EXIT = -1

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.arguments import brief_repr
+from kerneltrace._text import brief_repr
 from kerneltrace.errors import KernelError
-from kerneltrace.log.address_space import AddressSpace, SharedLayout
-from kerneltrace.log.diagnostics import Diagnostics
-from kerneltrace.log.event_log import SITES, EventLog
-from kerneltrace.log.execution import Execution, LaunchSettings
-from kerneltrace.log.program import Program
-from kerneltrace.log.traced_memory import TracedArray
+from kerneltrace.machine.address_space import AddressSpace, SharedLayout
+from kerneltrace.machine.diagnostics import Diagnostics
+from kerneltrace.machine.event_log import SITES, EventLog
+from kerneltrace.machine.execution import Execution, LaunchSettings
+from kerneltrace.machine.program import Program
+from kerneltrace.machine.traced_memory import TracedArray
 from kerneltrace.ptx.decode import Decoder
-from kerneltrace.ptx.machine import Machine
+from kerneltrace.ptx.interpreter import Interpreter
 from kerneltrace.ptx.memory import Memory, plain_name
 from kerneltrace.ptx.text import Function, inlined, read_ptx
 
@@ -166,7 +166,7 @@ class Kernel:
         decoder = Decoder(
             execution, memory, self._function, parameters, pointers, self.source
         )
-        Machine(decoder, stores_once=self._hidden > 0).run(
+        Interpreter(decoder, stores_once=self._hidden > 0).run(
             order and (lambda numbers: np.array(order(numbers.tolist()), int))
         )
         memory.finish()

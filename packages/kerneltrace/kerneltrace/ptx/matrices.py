@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.log.grid import WARP
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.grid import WARP
+from kerneltrace.machine.traced_memory import Array
 from kerneltrace.ptx.accesses import Accesses
 from kerneltrace.ptx.decode import Decoder, Step, words_of
 from kerneltrace.ptx.text import Instruction
@@ -28,7 +28,7 @@ from kerneltrace.ptx.warps import whole_warps
 _ELEMENTS = ELEMENTS | {kind: TYPES[kind] for kind in ("f32", "s32")}
 _PIECE = 16
 """Bytes that a lane loads or stores at once in wmma, where that many of its elements
-are neighbours.
+are neighbors.
 """
 
 
@@ -53,8 +53,8 @@ class Matrices:
             return None
         shape = shapes[0]
         if name == "mma":
-            known = "m8n8k" if "f64" in kinds else "m16n8k"
-            if len(kinds) != 4 or parts[2] != shape or not shape.startswith(known):
+            two_sizes = "m8n8k" if "f64" in kinds else "m16n8k"
+            if len(kinds) != 4 or parts[2] != shape or not shape.startswith(two_sizes):
                 return None
         fragment = Fragments(instruction, shape)
         if "mma" in (name, parts[0]):
@@ -63,7 +63,7 @@ class Matrices:
 
     def _load_rows(self, instruction: Instruction) -> Step:
         """8 x 8 matrices of 16 bits: each lane gives the address of a row, and gets two
-        neighbours of each matrix.
+        neighbors of each matrix.
         """
         writes = self._decoder.results(instruction.operands[0])
         site = self._decoder.site("load", instruction)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kerneltrace.errors import KernelError
-from kerneltrace.log.address_space import (
+from kerneltrace.machine.address_space import (
     ALIGNMENT,
     CONSTANT,
     DYNAMIC_SHARED,
@@ -20,8 +20,8 @@ from kerneltrace.log.address_space import (
     Region,
     owner_bounds,
 )
-from kerneltrace.log.execution import Execution
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.traced_memory import Array
 from kerneltrace.ptx.text import Variable
 from kerneltrace.ptx.threads import Threads
 
@@ -32,7 +32,7 @@ UNWRITTEN = 0xCD
 
 
 @dataclass(frozen=True)
-class Span:
+class AddressRange:
     """The addresses of one array or variable."""
 
     name: str
@@ -48,7 +48,7 @@ class Memory:
 
     def __init__(self, execution: Execution, variables: tuple[Variable, ...]) -> None:
         self.execution = execution
-        self.spans: dict[str, Span] = {}
+        self.spans: dict[str, AddressRange] = {}
         """Arrays and variables by name."""
         # the first byte of its array -> its address, its bytes
         self._owners: dict[int, tuple[int, Array]] = {}
@@ -83,7 +83,7 @@ class Memory:
 
     def _place_array(self, region: Region) -> None:
         low, high = region.span
-        self.spans[region.name] = Span(region.name, low, high, region)
+        self.spans[region.name] = AddressRange(region.name, low, high, region)
         first, end = owner_bounds(region.array)
         start = region.base - region.array.__array_interface__["data"][0] + first
         if end > first:
@@ -130,7 +130,7 @@ class Memory:
             layout.static_bytes += variable.n_bytes
         elif variable.space != "local":
             self.execution.memory.regions.append(region)
-        self.spans[variable.name] = Span(name, low, low + n_bytes, region)
+        self.spans[variable.name] = AddressRange(name, low, low + n_bytes, region)
 
     def know_items(self, sizes: dict[str, int]) -> None:
         """Take the sizes in bytes of the elements of the module's variables, which PTX
@@ -241,7 +241,7 @@ class Memory:
         if not spans:
             return f"address {address:#x}, but the kernel has no array.", ""
 
-        def distance(span: Span) -> int:
+        def distance(span: AddressRange) -> int:
             return max(span.low - address, address - span.high + 1)
 
         nearest = min(spans, key=distance)

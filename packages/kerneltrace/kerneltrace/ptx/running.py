@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.log.execution import Execution
-from kerneltrace.log.program import issues
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.program import issues
+from kerneltrace.machine.traced_memory import Array
 from kerneltrace.ptx.decode import Result, Source, Step
 from kerneltrace.ptx.flow import EXIT, Block
 from kerneltrace.ptx.threads import Threads

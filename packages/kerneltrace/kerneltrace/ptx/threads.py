@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.log.event_log import SITES, too_large
-from kerneltrace.log.execution import Execution
-from kerneltrace.log.grid import WARP, place
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.event_log import SITES, too_large
+from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.grid import WARP, place
+from kerneltrace.machine.traced_memory import Array
 
 Order = Callable[[Array], Array]
 """Puts the numbers of threads in the order in which they change memory by atomics."""
@@ -192,7 +192,7 @@ class Threads:
         number = self.first + int(thread)
         words = words.replace("{}", self.execution.settings.where(number), 1)
         self.diagnostics.add(kind, line, words, array=array, thread=number)
-        self.diagnostics.found[kind, line, array][0] += times - 1
+        self.diagnostics.mistakes[kind, line, array][0] += times - 1
 
 
 def _kept_by_gpu(

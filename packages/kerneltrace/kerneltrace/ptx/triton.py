@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.arguments import brief_repr
+from kerneltrace._text import brief_repr
 from kerneltrace.errors import KernelError
-from kerneltrace.log.grid import WARP
+from kerneltrace.machine.grid import WARP
 from kerneltrace.ptx.launch import Kernel
 
 _CAPABILITY = 80

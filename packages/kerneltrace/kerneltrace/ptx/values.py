@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.traced_memory import Array
 
 TYPES: dict[str, np.dtype[Any]] = {
     "pred": np.dtype("?"),

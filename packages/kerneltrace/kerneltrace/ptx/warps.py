@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kerneltrace.log.diagnostics import ABSENT_LANE, NOT_MET, OUTSIDER
-from kerneltrace.log.grid import WARP
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.diagnostics import ABSENT_LANE, NOT_MET, OUTSIDER
+from kerneltrace.machine.grid import WARP
+from kerneltrace.machine.traced_memory import Array
 from kerneltrace.ptx.accesses import UFUNCS
 from kerneltrace.ptx.decode import Decoder, Result, Source, Step
 from kerneltrace.ptx.running import Ended

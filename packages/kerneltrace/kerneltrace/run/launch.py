@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.log.address_space import AddressSpace, SharedLayout
-from kerneltrace.log.diagnostics import Diagnostics
-from kerneltrace.log.event_log import SITES, EventLog
-from kerneltrace.log.execution import Execution, LaunchSettings
-from kerneltrace.log.program import Program
+from kerneltrace.machine.address_space import AddressSpace, SharedLayout
+from kerneltrace.machine.diagnostics import Diagnostics
+from kerneltrace.machine.event_log import SITES, EventLog
+from kerneltrace.machine.execution import Execution, LaunchSettings
+from kerneltrace.machine.program import Program
 from kerneltrace.run.launch_arguments import LaunchArguments
 from kerneltrace.run.thread_block import Order, Stopped, ThreadBlock
 from kerneltrace.source.instrument import instrumented

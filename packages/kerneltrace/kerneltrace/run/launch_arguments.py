@@ -8,14 +8,15 @@ import inspect
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from kerneltrace.arguments import brief_repr, is_whole
+from kerneltrace._text import brief_repr
 from kerneltrace.errors import KernelError
-from kerneltrace.log.address_space import owner_bounds
-from kerneltrace.log.traced_memory import Array, TracedTuple
+from kerneltrace.machine.address_space import owner_bounds
+from kerneltrace.machine.traced_memory import Array, TracedTuple
 
 
 @dataclass(frozen=True)
@@ -118,11 +119,7 @@ def _type(name: str, value: Any, arg: Any) -> Any:
 def _value(name: str, arg: Any, back: list[Callable[[], object]]) -> Any:
     if isinstance(arg, bool | np.bool_):
         return bool(arg)
-    if (
-        not getattr(arg, "shape", ())
-        and not isinstance(arg, np.ndarray)
-        and is_whole(arg)
-    ):
+    if isinstance(arg, Integral):
         return int(arg)
     if isinstance(arg, np.floating | np.complexfloating | complex | np.void):
         return arg

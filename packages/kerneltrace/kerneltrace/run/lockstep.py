@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.log.address_space import SharedMemory
-from kerneltrace.log.event_log import SITES
-from kerneltrace.log.execution import Execution
-from kerneltrace.log.grid import WARP, place
-from kerneltrace.log.numba_types import as_dtype, stand_in
-from kerneltrace.log.traced_memory import Array, TracedArray
-from kerneltrace.log.traced_thread import TracedThread
+from kerneltrace.machine.address_space import SharedMemory
+from kerneltrace.machine.event_log import SITES
+from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.grid import WARP, place
+from kerneltrace.machine.numba_types import as_dtype, stand_in
+from kerneltrace.machine.traced_memory import Array, TracedArray
+from kerneltrace.machine.traced_thread import TracedThread
 from kerneltrace.run.lockstep_log import LaneLog
 from kerneltrace.run.lockstep_memory import LaneArray
 from kerneltrace.source.lockstep_source import LaneRange, NotInLockstep, of_lanes

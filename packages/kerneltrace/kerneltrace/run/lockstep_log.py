@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.log.event_log import EventLog, too_large
-from kerneltrace.log.execution import LaunchSettings
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.event_log import EventLog, too_large
+from kerneltrace.machine.execution import LaunchSettings
+from kerneltrace.machine.traced_memory import Array
 
 
 class LaneLog:

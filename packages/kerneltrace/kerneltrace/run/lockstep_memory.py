@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.log.traced_memory import Array, TracedArray, TracedTuple, flat_view
+from kerneltrace.machine.traced_memory import Array, TracedArray, TracedTuple, flat_view
 from kerneltrace.source.lockstep_source import NotInLockstep
 
 

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kerneltrace.log.address_space import Region
-from kerneltrace.log.diagnostics import ENDINGS
-from kerneltrace.log.event_log import SITES, EventLog
-from kerneltrace.log.execution import Execution, LaunchSettings
-from kerneltrace.log.grid import Dim3
-from kerneltrace.log.traced_memory import Array
-from kerneltrace.log.traced_thread import TracedThread
+from kerneltrace.machine.address_space import Region
+from kerneltrace.machine.diagnostics import ENDINGS
+from kerneltrace.machine.event_log import SITES, EventLog
+from kerneltrace.machine.execution import Execution, LaunchSettings
+from kerneltrace.machine.grid import Dim3
+from kerneltrace.machine.traced_memory import Array
+from kerneltrace.machine.traced_thread import TracedThread
 from kerneltrace.run.launch import execute
 from kerneltrace.run.launch_arguments import launch_arguments
 from kerneltrace.run.thread_block import Stopped
@@ -136,7 +136,7 @@ def steps(
     """Run one block of `threads` threads on copies of the arguments, access by access.
 
     The first turns go to the threads that `chosen` names, as far as they can go on; the
-    others by `order`, one of ORDERS. Raises KernelError as `trace` does.
+    others by `order`, one of ORDERS. Refuses what `trace` refuses.
     """
     fn = python_function(kernel)
     settings = LaunchSettings(
@@ -152,7 +152,7 @@ def steps(
     )
     ended = " ".join(
         words
-        for (kind, *_), (_, words, _) in run.diagnostics.found.items()
+        for (kind, *_), (_, words, _) in run.diagnostics.mistakes.items()
         if kind in ENDINGS
     )
     if len(turns.made) == MOST_STEPS:

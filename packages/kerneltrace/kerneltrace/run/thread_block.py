@@ -12,13 +12,13 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from kerneltrace.errors import KernelTraceError
-from kerneltrace.log.address_space import SharedMemory
-from kerneltrace.log.diagnostics import NOT_MET, OUTSIDER
-from kerneltrace.log.event_log import SITES, EndlessLoop
-from kerneltrace.log.execution import Execution
-from kerneltrace.log.grid import WARP, place
-from kerneltrace.log.traced_thread import ANY_LANES, TracedThread
+from kerneltrace.errors import KernelError, TraceTooLarge
+from kerneltrace.machine.address_space import SharedMemory
+from kerneltrace.machine.diagnostics import NOT_MET, OUTSIDER
+from kerneltrace.machine.event_log import SITES, EndlessLoop
+from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.grid import WARP, place
+from kerneltrace.machine.traced_thread import ANY_LANES, TracedThread
 
 Order = Callable[[Sequence[Any]], list[Any]]
 """Puts blocks or threads in the order in which they run."""
@@ -98,7 +98,7 @@ class ThreadBlock:
             for thread in ready:
                 starts(len(words))
                 thread.key = turn(thread)
-        except KernelTraceError:
+        except (KernelError, TraceTooLarge):
             raise
         except Exception as error:
             self._failed(thread, error)

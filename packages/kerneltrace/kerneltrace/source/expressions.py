@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.errors import KernelError
-from kerneltrace.log.numba_types import stand_in
-from kerneltrace.log.program import Operations, Program
-from kerneltrace.log.traced_thread import BITS, KEYED, WAITING
+from kerneltrace.machine.numba_types import stand_in
+from kerneltrace.machine.program import Operations, Program
+from kerneltrace.machine.traced_thread import BITS, KEYED, WAITING
 from kerneltrace.source.kernel_scope import MISSING, KernelScope, refusal
 from kerneltrace.source.typed_source import RING, Arithmetic, Typed, conditional
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.errors import KernelError
-from kerneltrace.log.numba_types import arithmetic_helpers, stand_in
-from kerneltrace.log.program import Program
-from kerneltrace.log.traced_memory import TracedTuple
+from kerneltrace.machine.numba_types import arithmetic_helpers, stand_in
+from kerneltrace.machine.program import Program
+from kerneltrace.machine.traced_memory import TracedTuple
 from kerneltrace.source.expressions import PREFIX
 from kerneltrace.source.kernel_scope import KernelScope, refuse
 from kerneltrace.source.lockstep_source import (

@@ -12,9 +12,9 @@ import sys
 import types
 from typing import Any
 
-from kerneltrace.arguments import brief_repr, nearest
+from kerneltrace._text import brief_repr, nearest
 from kerneltrace.errors import KernelError
-from kerneltrace.log.traced_thread import KEYED, PLAIN, VALUES
+from kerneltrace.machine.traced_thread import KEYED, PLAIN, VALUES
 
 MISSING = object()
 """What `resolve` gives for a name that is not from the surroundings: None may be a
@@ -23,7 +23,7 @@ value.
 
 
 def python_function(kernel: Any) -> types.FunctionType:
-    """The Python function behind a kernel: compiled, simulated, or plain. KernelError
+    """The Python function behind a kernel: compiled, simulated, or plain. TypeError
     where there is none.
     """
     for inner in (
@@ -33,7 +33,7 @@ def python_function(kernel: Any) -> types.FunctionType:
     ):
         if isinstance(inner, types.FunctionType):
             return inner
-    raise KernelError(
+    raise TypeError(
         "Expected a kernel, a function written against numba's `cuda`, with or without"
         f" @cuda.jit, or CUDA C++ as text; got {brief_repr(kernel)}."
     )

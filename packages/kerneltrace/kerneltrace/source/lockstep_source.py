@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.log.numba_types import IntegerType, stand_in
-from kerneltrace.log.program import Operations, issues
-from kerneltrace.log.traced_thread import KEYED
+from kerneltrace.machine.numba_types import IntegerType, stand_in
+from kerneltrace.machine.program import Operations, issues
+from kerneltrace.machine.traced_thread import KEYED
 from kerneltrace.source.expressions import call, load, method
 from kerneltrace.source.rewriter import Rewriter, let
 

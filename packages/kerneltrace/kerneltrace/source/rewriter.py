@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from kerneltrace.log.program import Operations
+from kerneltrace.machine.program import Operations
 from kerneltrace.source.expressions import (
     PREFIX,
     ExpressionRewriter,

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.log.program import Operations
+from kerneltrace.machine.program import Operations
 from kerneltrace.source.front_end import annotation, is_simulator, reason
 from kerneltrace.source.kernel_scope import MISSING, KernelScope, refusal
 

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterable
 
-from kerneltrace.log.needs import Needs, chained
+from kerneltrace.machine.needs import Needs, chained
 
 
 def mark_waits(tree: ast.FunctionDef) -> None:

@@ -21,6 +21,20 @@ from kerneltrace.tiles.tile_trace import (
     TileTrace as TileTrace,
     trace as trace,
 )
+from kerneltrace.tiles.traffic import TENSOR_SHARE as TENSOR_SHARE, Traffic as Traffic
+
+__all__ = [
+    "TENSOR_SHARE",
+    "TileCode",
+    "TileCounts",
+    "TileTrace",
+    "Traffic",
+    "compile",
+    "occupancy",
+    "tl",
+    "trace",
+    "triton",
+]
 
 
 def __getattr__(name: str) -> Any:

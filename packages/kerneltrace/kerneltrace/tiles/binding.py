@@ -13,7 +13,8 @@ import types
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from kerneltrace.arguments import as_number
+import numpy as np
+
 from kerneltrace.errors import KernelError
 from kerneltrace.tiles import transfers as transfers  # it enters its functions
 from kerneltrace.tiles.language import Constexpr, Language
@@ -169,7 +170,7 @@ def _refuse_syntax(function: Any) -> None:
 
 
 def _refuse_number(name: str, value: Any, line: int) -> None:
-    if as_number(value) is not None:
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
         raise Refused(
             f"{name} is a number of the module: write {name} ="
             f" tl.constexpr({value}), or pass it.",

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from gpufacts import Device, find
+from kerneltrace._tables import ShownAsTable, Table
 from kerneltrace.compiler.compiled import compiled
-from kerneltrace.errors import CompileError, KernelError, MissingCompiler
+from kerneltrace.errors import CompileError, MissingCompiler
 from kerneltrace.judge.estimate import capability as capability_of
 from kerneltrace.judge.occupancy import Occupancy
 from kerneltrace.ptx.triton import is_triton, triton_code
-from kerneltrace.tables import ShownAsTable, Table
 from kerneltrace.tiles.binding import python_of
 from kerneltrace.tiles.traffic import room
 
@@ -99,7 +99,7 @@ def compile(  # noqa: A001 - the name that the package shows
     compile.
     """
     if capability not in CAPABILITIES:
-        raise KernelError(
+        raise ValueError(
             f"Expected capability to be one of {', '.join(map(str, CAPABILITIES))}, got"
             f" {capability!r}."
         )
@@ -110,7 +110,7 @@ def compile(  # noqa: A001 - the name that the package shows
     while not hasattr(kernel, "arg_names") and hasattr(kernel, "fn"):
         kernel = kernel.fn
     if not is_triton(kernel):
-        raise KernelError(
+        raise TypeError(
             "Expected a function under @triton.jit of Triton itself: import triton from"
             " there."
         )
@@ -172,7 +172,7 @@ def occupancy(code: TileCode, device: str | Device) -> Occupancy:
     """How many programs of a compiled kernel an SM of that GPU holds at a time."""
     chip = find(device)
     if capability_of(chip)[0] != code.capability // 10:
-        raise KernelError(
+        raise ValueError(
             f"{chip.name} has compute capability {chip.compute_capability}: compile"
             " for it."
         )

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kerneltrace.arguments import as_number, brief_repr
+from kerneltrace._text import brief_repr
 from kerneltrace.errors import KernelError
-from kerneltrace.log.grid import Dim3, place, place_name
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.grid import Dim3, place, place_name
+from kerneltrace.machine.traced_memory import Array
 from kerneltrace.ptx.values import narrowed, widened
 from kerneltrace.tiles.binding import Names
 from kerneltrace.tiles.language import Language
@@ -129,7 +129,7 @@ def _as_array(name: str, source: Any, kind: str) -> Array:
     return array
 
 
-class Run:
+class TileRun:
     """One launch: the arrays, the place in the grid, the accesses of its programs, and
     the mistakes met.
 
@@ -146,7 +146,7 @@ class Run:
         self.rows: list[Access] = []
         self.places: list[Array] = []
         self.names = Names(self.tl)
-        self.found: dict[tuple[str, int, str], list[Any]] = {}
+        self.mistakes: dict[tuple[str, int, str], list[Any]] = {}
         self.flop = self.special = self.decisions = self.widest = self.staged = 0
         self.dot_flop: Counter[str] = Counter()
         self.program = 0
@@ -209,7 +209,7 @@ class Run:
 
     def mistake(self, kind: str, words: str, line: int, array: str = "") -> None:
         """Note a mistake: the first of its kind in its line has the words."""
-        self.found.setdefault((kind, line, array), [0, words, self.program])[0] += 1
+        self.mistakes.setdefault((kind, line, array), [0, words, self.program])[0] += 1
 
     def decided(self) -> None:
         """Count a decision of Python by a number of the kernel."""
@@ -378,7 +378,7 @@ class Run:
 
 
 def arguments(
-    run: Run, function: Any, args: tuple[Any, ...], named: dict[str, Any]
+    run: TileRun, function: Any, args: tuple[Any, ...], named: dict[str, Any]
 ) -> dict[str, Any]:
     """The kernel's arguments as its programs see them: pointers, numbers as tiles,
     constants as they are.
@@ -403,8 +403,8 @@ def arguments(
             run.arrays.append(array)
             arguments[name] = Tile(run.tl, array.base, pointer_to(array.dtype))
         else:
-            number = value if isinstance(value, bool) else as_number(value)
-            if number is None:
+            number = value.item() if isinstance(value, np.generic) else value
+            if not isinstance(number, bool | int | float):
                 raise KernelError(
                     f"A kernel takes arrays, numbers and tl.constexpr; {name} is"
                     f" {brief_repr(value)}."
@@ -413,7 +413,7 @@ def arguments(
     return arguments
 
 
-def _constant_argument(run: Run, value: Any) -> Any:
+def _constant_argument(run: TileRun, value: Any) -> Any:
     """A tl.constexpr; one of Triton's types, such as tl.float32, as that of the run."""
     value = getattr(value, "value", value)
     if type(value).__module__.startswith("triton.language"):

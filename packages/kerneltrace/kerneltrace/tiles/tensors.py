@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.traced_memory import Array
 from kerneltrace.ptx.values import narrowed, widened
 
 

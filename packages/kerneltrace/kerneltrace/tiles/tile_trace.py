@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 
 from gpufacts import Device, find
-from kerneltrace.arguments import brief_repr, nearest, positive, whole
-from kerneltrace.errors import BadArgument, KernelError
+from kerneltrace._arguments import positive, whole
+from kerneltrace._tables import Shown, ShownAsTable, Table
+from kerneltrace._text import brief_repr, nearest
+from kerneltrace._units import format_bytes
 from kerneltrace.judge.estimate import Estimate, rates
 from kerneltrace.judge.findings import Finding
 from kerneltrace.judge.occupancy import Occupancy
-from kerneltrace.log.events import SECTOR_BYTES
-from kerneltrace.log.grid import MAX_GRID, WARP, as_dim3
-from kerneltrace.log.traced_memory import Array
-from kerneltrace.tables import Shown, ShownAsTable, Table
+from kerneltrace.machine.events import SECTOR_BYTES
+from kerneltrace.machine.grid import MAX_GRID, WARP, as_dim3
+from kerneltrace.machine.traced_memory import Array
 from kerneltrace.tiles.binding import python_of
 from kerneltrace.tiles.compiling import TileCode, occupancy
-from kerneltrace.tiles.running import KINDS, Access, Run, TileArray, arguments
+from kerneltrace.tiles.running import KINDS, Access, TileArray, TileRun, arguments
 from kerneltrace.tiles.traffic import Traffic, assumed, moved, time
-from kerneltrace.units import format_bytes
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,7 +61,7 @@ class TileTrace(ShownAsTable):
     """What the programs of a launch asked for, and the mistakes found."""
 
     def __init__(
-        self, run: Run, ran: int, completed: bool, options: tuple[int, int]
+        self, run: TileRun, ran: int, completed: bool, options: tuple[int, int]
     ) -> None:
         self._run = run
         self.grid = run.grid
@@ -73,7 +73,7 @@ class TileTrace(ShownAsTable):
         written = {array.name for array in run.arrays if array.seen - {"load"}}
         self.findings = tuple(
             Finding(kind, line, words, n, program, array)
-            for (kind, line, array), (n, words, program) in run.found.items()
+            for (kind, line, array), (n, words, program) in run.mistakes.items()
             # an array that is only read may be NaN
             if kind != "unset" or array in written
         )
@@ -194,8 +194,7 @@ class TileTrace(ShownAsTable):
         return fit.blocks_per_sm * (chip.sms or 0)
 
     def traffic(self, device: str | Device, code: TileCode | None = None) -> Traffic:
-        """Bytes through L2 and DRAM on a GPU of the catalogue, in the order in which
-        its programs start.
+        """Bytes through L2 and DRAM on a GPU, in the order in which its programs start.
 
         As many programs run at a time as fit, by `code` or by what is assumed without
         it.
@@ -210,8 +209,9 @@ class TileTrace(ShownAsTable):
             }
             for column in bytes_moved.T
         ]
+        asked, read, written = by_array
         at_a_time = min(self._at_a_time(fit, chip), self.programs)
-        return Traffic(chip.name, at_a_time, *by_array)
+        return Traffic(chip.name, at_a_time, asked, read, written, chip.assumed)
 
     def estimate(
         self,
@@ -221,8 +221,8 @@ class TileTrace(ShownAsTable):
         longer: float = 1.0,
         code: TileCode | None = None,
     ) -> Estimate:
-        """Calculate the time on a GPU of the catalogue: of DRAM, L2, tensor cores and
-        other arithmetic the longest.
+        """Calculate the time on a GPU: the longest of DRAM, L2, tensor cores and other
+        arithmetic.
 
         With a `grid` its programs are taken to do what those that ran did on average,
         and `programs` of trace lets few of a large grid run. `longer` is how many times
@@ -235,7 +235,7 @@ class TileTrace(ShownAsTable):
         if grid is not None:
             programs = math.prod(as_dim3("grid", grid, MAX_GRID))
         per_traced = programs / self.traced
-        turns = per_traced * positive("longer", longer, BadArgument)
+        turns = per_traced * positive("longer", longer)
         # What a program comes to more than once is in a loop.
         _, place, times = np.unique(
             self._rows[:, :2], axis=0, return_inverse=True, return_counts=True
@@ -265,7 +265,7 @@ class TileTrace(ShownAsTable):
                 yield Finding("unwritten", 0, words, array=name, mistake=False)
 
     def _spread(self) -> Iterator[Finding]:
-        """Accesses of which at least half of each sector goes unused: neighbours in a
+        """Accesses of which at least half of each sector goes unused: neighbors in a
         tile aren't in memory.
         """
         for line, kind, number in np.unique(self._rows[:, 1:], axis=0).tolist():
@@ -344,23 +344,23 @@ def trace(
     if configurations:
         named = {**configurations[0].kwargs, **named}
     if not inspect.isfunction(function):
-        raise KernelError(
+        raise TypeError(
             f"Expected a function under @triton.jit, got {brief_repr(kernel)}."
         )
     if callable(grid):
         grid = grid(named)
-    run = Run(function, as_dim3("grid", grid, MAX_GRID))
+    run = TileRun(function, as_dim3("grid", grid, MAX_GRID))
     ran = run.programs
     if programs is not None:
-        ran = min(whole("programs", programs, KernelError, least=1), ran)
+        ran = min(whole("programs", programs, least=1), ran)
     completed = run.all(function, arguments(run, function, args, named), ran)
     return TileTrace(run, ran, completed, (num_warps, num_stages))
 
 
 def _index(parameter: str, name: str, known: tuple[str, ...]) -> int:
-    """The number of a name among those that are known, or KernelError."""
+    """The number of a name among those that are known, or ValueError."""
     if name not in known:
-        raise KernelError(
+        raise ValueError(
             f"There is no {parameter} {brief_repr(name)}; known are"
             f" {', '.join(nearest(name, known))}."
         )

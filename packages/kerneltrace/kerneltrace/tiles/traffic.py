@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpufacts import Device
+from kerneltrace._tables import ShownAsTable, Table
+from kerneltrace._units import format_bytes
 from kerneltrace.errors import UnknownDevice
 from kerneltrace.judge.estimate import (
     LAUNCH_S,
@@ -19,11 +21,10 @@ from kerneltrace.judge.estimate import (
     capability,
     rates,
 )
-from kerneltrace.judge.occupancy import MAX_REGISTERS, WARP, Occupancy, occupancy
-from kerneltrace.log.events import SECTOR_BYTES
-from kerneltrace.log.traced_memory import Array
-from kerneltrace.tables import ShownAsTable, Table
-from kerneltrace.units import format_bytes
+from kerneltrace.judge.occupancy import MAX_REGISTERS, Occupancy, occupancy
+from kerneltrace.machine.events import SECTOR_BYTES
+from kerneltrace.machine.grid import WARP
+from kerneltrace.machine.traced_memory import Array
 
 _SM_REGISTERS = 65_536
 _OTHER_REGISTERS = 40
@@ -64,6 +65,8 @@ class Traffic(ShownAsTable):
     l2_bytes: Mapping[str, int]
     dram_read_bytes: Mapping[str, int]
     dram_write_bytes: Mapping[str, int]
+    device_assumed: str = ""
+    """Why that GPU stands for a short name such as "H100"."""
 
     def table(self) -> Table:
         """A row for each array."""
@@ -80,7 +83,8 @@ class Traffic(ShownAsTable):
             "An L2 cache that evicts what was used longest ago (LRU), in sectors of 32"
             " bytes; empty at first."
         )
-        return Table(rows, ("array", "L2", "DRAM reads", "DRAM writes"), title, (note,))
+        notes = (self.device_assumed, note) if self.device_assumed else (note,)
+        return Table(rows, ("array", "L2", "DRAM reads", "DRAM writes"), title, notes)
 
 
 def room(device: Device, warps: int, registers: int, shared_bytes: int) -> Occupancy:
@@ -204,6 +208,8 @@ def time(
     in_turns = (parts["tensor cores"] + parts["arithmetic"]) / at_once
     if in_turns > max(parts.values()):
         notes = (*notes, _IN_TURNS)
+    if device.assumed:
+        notes = (device.assumed, *notes)
     warps = programs * fit.warps_per_sm / fit.blocks_per_sm
     filled = min(fit.fraction, warps / (sms * fit.max_warps_per_sm))
     untested: tuple[str, ...] = ()

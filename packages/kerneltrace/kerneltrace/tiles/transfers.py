@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.log.traced_memory import Array
+from kerneltrace.machine.traced_memory import Array
 from kerneltrace.tiles.language import FUNCTIONS, Language, as_function, broadcast
 from kerneltrace.tiles.tensors import INT1, Refused, Tile, constant, kind_of
 

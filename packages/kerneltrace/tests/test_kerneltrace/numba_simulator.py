@@ -127,9 +127,9 @@ def arrays_in(value):
 def simulated(names):
     """The arrays of each launch of these names after it ran on the simulator."""
     left = {}
-    known = launches()
+    by_name = launches()
     for name in names:
-        kernel, grid, block, make, shared_bytes = known[name]
+        kernel, grid, block, make, shared_bytes = by_name[name]
         args = make()
         jitted = kernel if hasattr(kernel, "fn") else cuda.jit(kernel)
         with np.errstate(all="ignore"):
@@ -147,9 +147,9 @@ def traced_in_the_simulator():
     device = tuple(
         cuda.to_device(arg) if isinstance(arg, np.ndarray) else arg for arg in make()
     )
-    done = trace(kernel, grid, block, *host)
-    assert done.findings == (), done.findings
-    assert "operations are not counted" in str(done)
+    traced = trace(kernel, grid, block, *host)
+    assert traced.findings == (), traced.findings
+    assert "operations are not counted" in str(traced)
     trace(kernel, grid, block, *device)
     np.testing.assert_array_equal(device[2].copy_to_host(), host[2])
 

@@ -1,4 +1,4 @@
-"""Where the tests find files: the project's folder, its README, published numbers, and
+"""Where the tests find files: the project's folder, its pages, published numbers, and
 which cases of a long table every run takes.
 """
 
@@ -10,9 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[2]  # with the README, the package and published times
 
 
-def readme():
-    """The text of kerneltrace's README, in one line."""
-    return " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+def validation():
+    """The text of docs/validation.md, in one line."""
+    return " ".join((ROOT / "docs/validation.md").read_text(encoding="utf-8").split())
 
 
 def published(name):

@@ -184,11 +184,11 @@ class Launch(NamedTuple):
     def traced(self):
         """The trace of the launch."""
         arrays = (array.copy() for array in self.arrays)
-        done = trace(
+        traced = trace(
             self.kernel, self.grid, self.block, *arrays, shared_bytes=self.shared_bytes
         )
-        assert self.races != done.ok, done
-        return done
+        assert self.races != traced.ok, traced
+        return traced
 
     def estimate(self, device, done=None):
         """The estimate for a device, from a trace if there is one already."""

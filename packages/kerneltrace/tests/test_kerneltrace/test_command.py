@@ -3,6 +3,7 @@ status, errors in words.
 """
 
 import os
+import re
 import subprocess
 import sys
 
@@ -11,7 +12,6 @@ import pytest
 
 from kerneltrace.__main__ import main
 from kerneltrace.command_line import arguments_of, load_kernel
-from kerneltrace.errors import KernelError
 from test_kerneltrace.places import ROOT
 
 KERNELS = """
@@ -119,6 +119,12 @@ def test_a_named_gpu_adds_an_estimate_of_the_full_launch(file, capsys):
     assert times[0] != times[1]
 
 
+def test_a_short_name_of_a_gpu_says_what_it_is_taken_for(file, capsys):
+    launch = ["--grid=1", "--block=16,4", "--arg=int32:4x16", "--device=H100"]
+    assert main([f"{file}::plain", *launch]) == 0
+    assert "'H100' is taken as H100 SXM5 80GB" in capsys.readouterr().out
+
+
 def test_two_dimensions_a_plain_function_and_dynamic_shared_memory(file, capsys):
     assert (
         main(
@@ -156,7 +162,7 @@ def test_arguments_are_what_their_texts_say(tmp_path):
         [*texts, "scalar:float32:2.5", str(tmp_path / "data.npy"), "complex64:2"],
         seed=3,
     )
-    shapes = [(str(one.dtype), one.shape) for one in arguments[:5]]
+    shapes = [(str(each.dtype), each.shape) for each in arguments[:5]]
     assert shapes == [
         ("float32", (8,)),
         ("int64", (2, 3)),
@@ -167,13 +173,13 @@ def test_arguments_are_what_their_texts_say(tmp_path):
     assert ((arguments[0] >= 0) & (arguments[0] < 1)).all()
     assert len(set(arguments[0].tolist())) == 8
     assert ((arguments[1] >= 0) & (arguments[1] < 100)).all()
-    assert [one.tolist() for one in arguments[2:5]] == [
+    assert [each.tolist() for each in arguments[2:5]] == [
         [0] * 4,
         [True] * 2,
         [[0, 1], [2, 3]],
     ]
     assert arguments[5:8] == [7, -2.5, True]
-    assert [type(one) for one in arguments[5:9]] == [int, float, bool, np.float32]
+    assert [type(each) for each in arguments[5:9]] == [int, float, bool, np.float32]
     assert arguments[9].tolist() == [0, 1, 2, 3, 4]
     again = arguments_of(["float32:8"], seed=3)[0]
     assert (again == arguments[0]).all()
@@ -197,33 +203,30 @@ def test_arguments_are_what_their_texts_say(tmp_path):
             "float32:2000000000",
             "no memory for an array of that shape. The most is 1 GiB",
         ),
-        ("float32:" + "9" * 5000, "is no shape such as 1024"),
     ],
 )
 def test_an_argument_that_stands_for_none_is_refused_in_words(text, words):
-    with pytest.raises(KernelError) as caught:
+    with pytest.raises(ValueError, match=re.escape(words)):
         arguments_of([text], seed=0)
-    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["scalar:float32:inf", "scalar:int8:-128"])
 def test_a_number_that_its_type_has_is_taken(text):
-    (found,) = arguments_of([text], seed=0)
-    assert str(float(found)) == str(float(text.rpartition(":")[2]))
+    (actual,) = arguments_of([text], seed=0)
+    assert str(float(actual)) == str(float(text.rpartition(":")[2]))
 
 
 @pytest.mark.parametrize("content", [b"junk", b"\x93NUMPY\x01\x00"])
 def test_a_file_of_another_kind_is_refused_without_advice_to_load_it(tmp_path, content):
     (tmp_path / "junk.npy").write_bytes(content)
-    with pytest.raises(KernelError) as caught:
+    with pytest.raises(ValueError, match=r"junk\.npy: it holds something else\.$"):
         arguments_of([str(tmp_path / "junk.npy")], seed=0)
-    assert str(caught.value).endswith("junk.npy: it holds something else.")
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path):
     with (tmp_path / "large.npy").open("wb") as file:
         file.truncate((1 << 30) + 1)  # without a block on the disk
-    with pytest.raises(KernelError, match="Expected a file of at most 1 GiB"):
+    with pytest.raises(ValueError, match="Expected a file of at most 1 GiB"):
         arguments_of([str(tmp_path / "large.npy")], seed=0)
 
 
@@ -255,9 +258,8 @@ def test_a_kernel_that_is_not_there_is_refused_in_words(file, kernel, words, cap
 )
 def test_a_file_that_cannot_be_run_is_one_sentence(tmp_path, source, words):
     (tmp_path / "broken.py").write_text(source)
-    with pytest.raises(KernelError) as caught:
+    with pytest.raises(ValueError, match=re.escape(words)):
         load_kernel(f"{tmp_path / 'broken.py'}::k")
-    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -278,8 +280,8 @@ def test_a_file_that_cannot_be_run_is_one_sentence(tmp_path, source, words):
 def test_a_launch_that_cannot_be_is_refused_in_words_before_anything_runs(
     file, option, value, words, capsys
 ):
-    given = {"--grid": "1", "--block": "32", "--device": "T4"} | {option: value}
-    launch = [part for pair in given.items() for part in pair]
+    passed = {"--grid": "1", "--block": "32", "--device": "T4"} | {option: value}
+    launch = [part for pair in passed.items() for part in pair]
     assert (
         main(
             [
@@ -383,12 +385,12 @@ def test_the_command_finds_the_files_beside_the_kernels_own(tmp_path):
         "--block=32",
     ]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, "--arg=float32:32"],
         capture_output=True,
         text=True,
         env=environment,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "times: 1 block of 32 threads" in done.stdout
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert "times: 1 block of 32 threads" in completed.stdout

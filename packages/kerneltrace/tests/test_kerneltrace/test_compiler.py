@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from numba import cuda, float32, int32
 
-from kerneltrace.compiler import compile_cuda, compile_numba, compiled, toolchain
-from kerneltrace.errors import CompileError, KernelTraceError, MissingCompiler
+from kerneltrace import compile_cuda, compile_numba
+from kerneltrace.compiler import compiled, toolchain
+from kerneltrace.errors import CompileError, MissingCompiler
 from test_kerneltrace.places import ROOT
 from test_kerneltrace.textbook import ENTRIES
 from test_kerneltrace.tracing import not_on_macos
@@ -183,10 +184,10 @@ def test_the_resources_are_those_that_ptxas_reports(language, capability, tmp_pa
         "-o",
         tmp_path / "kernel.cubin",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    completed = subprocess.run(command, capture_output=True, text=True, check=True)
     each = re.findall(
         r"(\d+) bytes spill stores.*?Used (\d+) registers([^\n]*)",
-        done.stderr,
+        completed.stderr,
         re.DOTALL,
     )
     smem = [re.search(r"(\d+) bytes smem", rest) for _, _, rest in each]
@@ -195,8 +196,8 @@ def test_the_resources_are_those_that_ptxas_reports(language, capability, tmp_pa
         for (spilt, used, _), m in zip(each, smem, strict=True)
     ]
     ours = [
-        (one.registers, one.spill_store_bytes, one.shared_bytes)
-        for one in made.kernels.values()
+        (item.registers, item.spill_store_bytes, item.shared_bytes)
+        for item in made.kernels.values()
     ]
     assert sorted(ours) == sorted(theirs)
 
@@ -237,7 +238,7 @@ def test_a_rejected_source_is_explained(arguments, words):
     ],
 )
 def test_a_clumsy_call_is_explained(arguments, words):
-    with pytest.raises(KernelTraceError, match=words):
+    with pytest.raises(TypeError, match=words):
         compile_cuda(**{"source": SOURCE} | arguments)
 
 
@@ -264,13 +265,13 @@ def broken(a):
     ],
 )
 def test_a_numba_kernel_that_cannot_be_compiled_is_explained(kernel, signature, words):
-    with pytest.raises(KernelTraceError, match=words):
+    with pytest.raises((CompileError, TypeError, ValueError), match=words):
         compile_numba(kernel, signature)
 
 
 def test_two_kernels_have_no_single_register_count():
     with pytest.raises(
-        KernelTraceError, match=r"Expected one kernel, got 2: .*result.kernels"
+        ValueError, match=r"Expected one kernel, got 2: .*result.kernels"
     ):
         _ = compile_cuda(SOURCE).registers
 
@@ -292,7 +293,7 @@ def test_a_missing_compiler_names_the_command(monkeypatch):
 
 SIMULATED = """
 from test_kerneltrace.test_compiler import scaled, float32, int32
-from kerneltrace.compiler import compile_numba
+from kerneltrace import compile_numba
 from kerneltrace.errors import CompileError
 try:
     compile_numba(scaled(3.0), (float32[::1], int32))
@@ -304,7 +305,7 @@ except CompileError as error:
 def test_the_simulator_has_no_compiler_and_says_how_to_get_one():
     environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1"}
     command = [sys.executable, "-c", SIMULATED]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True
+    completed = subprocess.run(
+        command, cwd=ROOT / "tests", env=environment, capture_output=True, text=True
     )
-    assert "Restart with NUMBA_ENABLE_CUDASIM=0" in done.stdout, done.stderr
+    assert "Restart with NUMBA_ENABLE_CUDASIM=0" in completed.stdout, completed.stderr

@@ -9,7 +9,7 @@ import pytest
 from gpufacts import find
 from kerneltrace.judge.estimate import CLASSES, INTERVALS, TESTED_CAPABILITIES, TESTED_S
 from kerneltrace_published.kernel_times import SHARE, intervals
-from test_kerneltrace.places import published, readme
+from test_kerneltrace.places import published, validation
 from test_kerneltrace.published_kernels import LAUNCHES
 
 pytestmark = pytest.mark.slow  # traces large kernels
@@ -29,16 +29,16 @@ def within(rows):
     bounds = [
         (INTERVALS[CLASSES.get(row["limit"], "arithmetic")], ratio(row)) for row in rows
     ]
-    return statistics.mean(low <= found <= high for (low, high), found in bounds)
+    return statistics.mean(low <= actual <= high for (low, high), actual in bounds)
 
 
 @pytest.mark.parametrize("kernel", sorted({row["kernel"] for row in ROWS}))
 def test_the_table_holds_what_is_calculated(kernel):
     launch = LAUNCHES[kernel]
-    done = launch.traced()
+    traced = launch.traced()
     for row in ROWS:
         if row["kernel"] == kernel:
-            estimate = launch.estimate(row["device"], done)
+            estimate = launch.estimate(row["device"], traced)
             assert 1e3 * estimate.seconds == pytest.approx(
                 float(row["calculated_ms"]), rel=1e-3
             )
@@ -76,11 +76,11 @@ def test_half_of_the_times_are_within_a_quarter_and_nine_in_ten_within_a_factor_
     assert math.exp(errors[-1]) <= 4
 
 
-def test_the_readme_says_what_the_rows_that_are_held_out_give():
+def test_the_pages_say_what_the_rows_that_are_held_out_give():
     errors = sorted(max(ratio(row), 1 / ratio(row)) for row in HELD)
     half = statistics.median(errors) - 1
     most = errors[math.ceil(0.9 * len(errors)) - 1] - 1
-    said = readme()
+    said = validation()
     for words in (
         f"{len(ROWS)} times that others published", f"of which {len(HELD)} were held out",
         f"half are within {100 * half:.0f} % and nine in ten within {100 * most:.0f} %",
@@ -106,10 +106,10 @@ def test_what_counts_as_tested_is_what_the_rows_cover():
 
 def groups(rows):
     """Rows by source, device and kind."""
-    found = {}
+    actual = {}
     for row in rows:
-        found.setdefault((row["who"], row["device"], row["kind"]), []).append(row)
-    return found
+        actual.setdefault((row["who"], row["device"], row["kind"]), []).append(row)
+    return actual
 
 
 def agreement(rows):
@@ -141,18 +141,20 @@ is not the published one.
 
 
 def test_the_kernels_of_each_group_come_in_the_published_order():
-    found = {key: agreement(rows) for key, rows in groups(ROWS).items()}
-    assert len(found) == 46
+    actual = {key: agreement(rows) for key, rows in groups(ROWS).items()}
+    assert len(actual) == 46
     # a single row each
-    assert [key[0] for key, tau in found.items() if tau is None] == 2 * [
+    assert [key[0] for key, tau in actual.items() if tau is None] == 2 * [
         "ml-engineering"
     ]
     low = {
         key: round(tau, 2)
-        for key, tau in found.items()
+        for key, tau in actual.items()
         if tau is not None and tau < 0.9
     }
     assert low == OUT_OF_ORDER
+    ordered = len(actual) - 2
+    assert f"{len(low)} of {ordered} groups" in validation()
 
 
 def steps(rows):
@@ -201,13 +203,14 @@ a block, and 13 others went. The last seven are of cards that were held out afte
 
 
 def test_each_step_gains_what_it_gains_in_its_source():
-    found = {}
+    actual = {}
     for device, slow, fast in steps(ROWS):
-        found[device, fast["kernel"]] = ratio(fast) / ratio(slow)
+        actual[device, fast["kernel"]] = ratio(fast) / ratio(slow)
     missed = {
         key: round(gain, 2)
-        for key, gain in found.items()
+        for key, gain in actual.items()
         if not 1 / 1.25 <= gain <= 1.25
     }
-    assert len(found) == 100
+    assert len(actual) == 100
     assert missed == MISSED_GAINS
+    assert f"{len(missed)} of {len(actual)} steps" in validation()

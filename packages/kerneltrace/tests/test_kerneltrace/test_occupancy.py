@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kerneltrace.errors import BadArgument
 from kerneltrace.judge.occupancy import capabilities, limits, occupancy
 
 HEADER = next(Path("/usr/local").glob("cuda*/include/cuda_occupancy.h"), None)
@@ -23,9 +22,9 @@ HEADER = next(Path("/usr/local").glob("cuda*/include/cuda_occupancy.h"), None)
     [(256, 32, 8, 100), (128, 37, 12, 75), (320, 37, 4, 63)],
 )
 def test_the_examples_of_the_best_practices_guide(block, registers, blocks, percent):
-    found = occupancy(block, registers=registers, compute_capability=(7, 0))
-    assert found.blocks_per_sm == blocks
-    assert int(100 * found.fraction + 0.5) == percent
+    room = occupancy(block, registers=registers, compute_capability=(7, 0))
+    assert room.blocks_per_sm == blocks
+    assert int(100 * room.fraction + 0.5) == percent
 
 
 # NVIDIA's tuning guides, "Occupancy": warps an SM, blocks an SM, shared memory an SM
@@ -80,9 +79,9 @@ def test_the_reserved_kibibyte_and_the_portions_count():
 
 
 def test_a_block_is_a_number_or_extents_and_the_answer_reads():
-    found = occupancy((16, 16), registers=40, compute_capability=(9, 0))
-    assert found == occupancy(256, registers=40, compute_capability=[9, 0])
-    assert str(found).startswith(
+    room = occupancy((16, 16), registers=40, compute_capability=(9, 0))
+    assert room == occupancy(256, registers=40, compute_capability=[9, 0])
+    assert str(room).startswith(
         "75% occupancy: 6 blocks, 48 of 64 warps an SM (compute capability 9.0)."
         " Limited by "
     )
@@ -106,7 +105,7 @@ def test_a_block_is_a_number_or_extents_and_the_answer_reads():
     ],
 )
 def test_what_no_gpu_can_launch_is_one_clear_error(arguments, words):
-    with pytest.raises(BadArgument, match=words):
+    with pytest.raises(ValueError, match=words):
         occupancy(
             **{"block": 256, "registers": 32, "compute_capability": (8, 0)} | arguments
         )
@@ -178,14 +177,14 @@ def test_hundreds_of_random_cases_equal_cudas_own_header(tmp_path):
             sm.reserved_shared_bytes_per_block,
         )
         lines.append(" ".join(map(str, (*cc, sm.max_warps_per_sm, *shared, *rest))))
-    done = subprocess.run(
+    completed = subprocess.run(
         [tmp_path / "driver"],
         input="\n".join(lines),
         capture_output=True,
         text=True,
         check=True,
     )
-    theirs = [int(line) for line in done.stdout.split()]
+    theirs = [int(line) for line in completed.stdout.split()]
     assert theirs == [ours(*case) for case in cases]
     assert 0 in theirs
     assert max(theirs) > 16
@@ -194,9 +193,9 @@ def test_hundreds_of_random_cases_equal_cudas_own_header(tmp_path):
 def ours(cc, block, registers, shared_bytes):
     """Blocks an SM, 0 for a launch that fails."""
     try:
-        found = occupancy(
+        room = occupancy(
             block, registers=registers, shared_bytes=shared_bytes, compute_capability=cc
         )
-    except BadArgument as error:
+    except ValueError as error:
         return 0 if "the launch fails" in str(error) else None
-    return found.blocks_per_sm
+    return room.blocks_per_sm

@@ -7,8 +7,7 @@ import importlib
 import numpy as np
 import pytest
 
-from kerneltrace import trace
-from kerneltrace.compiler import compile_cuda
+from kerneltrace import compile_cuda, trace
 from test_kerneltrace.tracing import not_on_macos
 
 pytestmark = [pytest.mark.slow, not_on_macos]  # compiles kernels
@@ -46,15 +45,15 @@ def traced(case, source):
 @pytest.mark.parametrize("name", CASES)
 def test_a_correct_kernel_computes_what_it_should_and_has_no_mistake(name):
     case = CASES[name]
-    done, args = traced(case, case.source)
-    assert done.findings == (), done
+    outcome, args = traced(case, case.source)
+    assert outcome.findings == (), outcome
     for number, wanted in case.want.items():
         np.testing.assert_allclose(args[number], wanted, rtol=case.rtol, atol=1e-6)
     for key, want in case.counts.items():
         array, _, kind = key.rpartition(" ")
-        found = done.count(array, kind=kind)
+        actual = outcome.count(array, kind=kind)
         for what in ("requests", "sectors", "wavefronts", "ways", "collisions"):
-            assert getattr(want, what) in (0, getattr(found, what)), (key, what)
+            assert getattr(want, what) in (0, getattr(actual, what)), (key, what)
 
 
 @pytest.mark.parametrize(("name", "number"), FLAWS)
@@ -66,8 +65,8 @@ def test_a_planted_mistake_is_found_in_its_line(name, number):
     lines = [
         line for line, text in enumerate(source.splitlines(), 1) if flaw.at in text
     ]
-    found = traced(case, source)[0].findings
+    findings = traced(case, source)[0].findings
     assert any(
-        one.kind == flaw.kind and one.line in lines and flaw.words in one.words
-        for one in found
-    ), found
+        each.kind == flaw.kind and each.line in lines and flaw.words in each.words
+        for each in findings
+    ), findings

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from kerneltrace import trace
-from kerneltrace.compiler import compile_cuda
+from kerneltrace import compile_cuda, trace
 from test_kerneltrace.tracing import not_on_macos
 
 pytestmark = [pytest.mark.slow, not_on_macos]  # compiles kernels
@@ -30,9 +29,9 @@ def run(body, x=X, options=()):
     source = FRAME.format(T=kind, body=body)
     y = np.zeros_like(x)
     built = compile_cuda(source, compute_capability=(8, 0), options=options)
-    done = trace(built, 3, 16, given := x.copy(), y, len(x))
-    assert done.ok, done
-    np.testing.assert_array_equal(given, x)
+    traced = trace(built, 3, 16, passed := x.copy(), y, len(x))
+    assert traced.ok, traced
+    np.testing.assert_array_equal(passed, x)
     return y
 
 

@@ -7,8 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from kerneltrace import trace
-from kerneltrace.compiler import compile_numba
+from kerneltrace import compile_numba, trace
 from test_kerneltrace.textbook import ENTRIES
 from test_kerneltrace.tracing import not_on_macos
 
@@ -59,8 +58,8 @@ BY_NAME = {entry.name: entry for entry in ENTRIES}
 
 
 def counts(done, name, kind):
-    found = dataclasses.asdict(done.count(name, kind=kind))
-    return found | {"findings": [finding.kind for finding in done.findings]}
+    actual = dataclasses.asdict(done.count(name, kind=kind))
+    return actual | {"findings": [finding.kind for finding in done.findings]}
 
 
 @pytest.mark.parametrize("name", IN_CPLUSPLUS)

@@ -53,19 +53,19 @@ def random(*shape):
 def test_a_number_that_is_1_is_a_constant_as_at_a_launch():
     x = random(16, 64)
     out = np.zeros((16, 64), np.float32)
-    done = trace(gather, 1, 64, x, out, 64, 1, constants={"rows": 16, "columns": 64})
+    traced = trace(gather, 1, 64, x, out, 64, 1, constants={"rows": 16, "columns": 64})
     np.testing.assert_array_equal(out, x)
-    assert done.ok, done
+    assert traced.ok, traced
     # Triton knows that columns are neighbours, and loads four at a time; of a stride of
     # 2 it can't.
-    assert done.count("x", kind="load").reads == 256
+    assert traced.count("x", kind="load").reads == 256
     apart = random(16, 128)
     out = np.zeros((16, 64), np.float32)
-    done = trace(
+    traced = trace(
         gather, 1, 64, apart, out, 128, 2, constants={"rows": 16, "columns": 64}
     )
     np.testing.assert_array_equal(out, apart[:, ::2])
-    assert done.count("x", kind="load").reads == 1024
+    assert traced.count("x", kind="load").reads == 1024
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_a_matrix_product_on_tensor_cores(dtype, tolerance):
     a = random(128, 64).astype(dtype)
     b = random(64, 128).astype(dtype)
     c = np.zeros((128, 128), np.float32)
-    done = trace(
+    traced = trace(
         matmul, (2, 2), 128, a, b, c, 128, 64, constants={"tile": 64, "depth": 32}
     )
     np.testing.assert_allclose(c, a.astype(float) @ b.astype(float), rtol=tolerance)
-    assert done.ok, done
-    assert done.flop >= 2 * 128 * 128 * 64
+    assert traced.ok, traced
+    assert traced.flop >= 2 * 128 * 128 * 64
 
 
 def test_wrong_launches_are_refused_in_words():

@@ -12,14 +12,16 @@ pytestmark = [pytest.mark.slow, not_on_macos]  # compiles kernels
 
 
 def named(kernels):
-    return [pytest.param(one, id=f"{one.kind} {one.name}".strip()) for one in kernels]
+    return [
+        pytest.param(each, id=f"{each.kind} {each.name}".strip()) for each in kernels
+    ]
 
 
 @pytest.mark.parametrize("planted", named(wasteful.WASTEFUL))
 def test_a_waste_is_remarked_in_its_line(planted):
-    done = trace(planted.kernel, planted.grid, planted.block, *planted.args())
-    assert done.ok
-    remarks = done.review(**{"device": "A100 SXM4 80GB", **dict(planted.options)}).of(
+    traced = trace(planted.kernel, planted.grid, planted.block, *planted.args())
+    assert traced.ok
+    remarks = traced.review(**{"device": "A100 SXM4 80GB", **dict(planted.options)}).of(
         planted.kind
     )
     assert {remark.line for remark in remarks} & set(planted.lines())
@@ -27,7 +29,7 @@ def test_a_waste_is_remarked_in_its_line(planted):
 
 @pytest.mark.parametrize("planted", named(good.GOOD))
 def test_there_is_nothing_to_remark_on_a_good_kernel(planted):
-    done = trace(planted.kernel, planted.grid, planted.block, *planted.args())
-    assert done.ok
+    traced = trace(planted.kernel, planted.grid, planted.block, *planted.args())
+    assert traced.ok
     for device in ("T4", "A100 SXM4 80GB", "H100 SXM5 80GB"):
-        assert done.review(device, **dict(planted.options)).remarks == ()
+        assert traced.review(device, **dict(planted.options)).remarks == ()

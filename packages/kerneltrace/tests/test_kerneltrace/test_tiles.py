@@ -16,9 +16,9 @@ import pytest
 
 from kerneltrace import tiles
 from kerneltrace.errors import KernelError
-from kerneltrace.tiles.traffic import SPAN, TENSOR_SHARE
+from kerneltrace.tiles.traffic import SPAN
 from test_kerneltrace import published_tiles
-from test_kerneltrace.places import ROOT, published, readme
+from test_kerneltrace.places import ROOT, validation
 from test_kerneltrace.tile_kernels import add, launches, random
 from test_kerneltrace.tile_mistakes import PLANTED, launch_of, line_of
 
@@ -60,7 +60,10 @@ def interpreted(tmp_path_factory):
     path = tmp_path_factory.mktemp("interpreted") / "results.npz"
     command = [sys.executable, "-m", "test_kerneltrace.tile_kernels", str(path)]
     subprocess.run(
-        command, env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=ROOT, check=True
+        command,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        cwd=ROOT / "tests",
+        check=True,
     )
     return np.load(path)
 
@@ -84,11 +87,13 @@ def test_a_planted_mistake_is_found_in_its_line(name):
     kernel, grid, args, constants = launch_of(name)
     trace = tiles.trace(kernel, grid, *args, **constants)
     _, kind, words, *_ = PLANTED[name]
-    found = [
-        one for one in trace.findings if one.kind == kind and one.line == line_of(name)
+    findings = [
+        each
+        for each in trace.findings
+        if each.kind == kind and each.line == line_of(name)
     ]
-    assert found, trace
-    assert re.search(words, found[0].words), found[0]
+    assert findings, trace
+    assert re.search(words, findings[0].words), findings[0]
 
 
 WARNED = {"and_of_masks"}  # Triton compiles it with a warning that it won't for long
@@ -143,9 +148,9 @@ def rows_by_cost():
 
 @pytest.mark.parametrize("row", list(rows_by_cost()))
 def test_the_table_of_published_times_holds_what_is_calculated(row):
-    done = published_tiles.estimated(row)
-    assert 1e3 * done.seconds == pytest.approx(row["calculated_ms"], rel=1e-3)
-    low, high = done.interval_s
+    estimate = published_tiles.estimated(row)
+    assert 1e3 * estimate.seconds == pytest.approx(row["calculated_ms"], rel=1e-3)
+    low, high = estimate.interval_s
     assert low <= published_tiles.published_s(row) <= high
 
 
@@ -160,8 +165,8 @@ def test_the_span_of_an_estimate_is_that_of_the_published_times():
     assert high - 0.01 < max(shares) <= high
 
 
-def test_the_readme_says_how_many_kernels_and_how_far_published_times_are_off():
-    said = readme()
+def test_the_pages_say_how_many_kernels_and_how_far_published_times_are_off():
+    said = validation()
     shares = [
         1e3 * published_tiles.published_s(row) / row["calculated_ms"]
         for row in published_tiles.rows()
@@ -173,11 +178,9 @@ def test_the_readme_says_how_many_kernels_and_how_far_published_times_are_off():
     assert f"with a median of {statistics.median(shares):.2f}" in said
 
 
-def test_the_example_of_the_readme_shows_its_mistake(tmp_path):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(
-        r"(?ms)^## Triton, tile by tile$.*?^```python\n(.*?)^```$", text
-    )
+def test_the_example_of_the_page_shows_its_mistake(tmp_path):
+    text = (ROOT / "docs/tiles.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"(?ms)^```python\n(.*?)^```$", text)
     (tmp_path / "example.py").write_text(code, encoding="utf-8")
     run = subprocess.run(
         [sys.executable, tmp_path / "example.py"],
@@ -187,16 +190,3 @@ def test_the_example_of_the_readme_shows_its_mistake(tmp_path):
     )
     assert "[undefined] line 13: program 0 stores to out" in run.stdout
     assert "softmax on A100 SXM4 80GB: " in run.stdout
-
-
-def test_the_share_of_the_tensor_cores_is_what_torch_reaches():
-    rows = published("matmul_efficiency")
-    reached = [
-        float(row["achieved_tflops"]) / float(row["peak_tflops"])
-        for row in rows
-        if row["gpu"].startswith("NVIDIA")
-        and row["dtype"] == "bf16"
-        and row["library"].startswith("torch.matmul")
-    ]
-    assert len(reached) == 7
-    assert statistics.median(reached) == pytest.approx(TENSOR_SHARE, abs=0.005)

@@ -77,9 +77,9 @@ def test_constant_arrays():
         out[i] = w[0] * x[i] + w[1] * x[i + 1] + WEIGHTS[2] * x[i + 2]
 
     x = np.arange(10.0) ** 2
-    done = run(k, 1, 8, out := np.zeros(8), x)
+    traced = run(k, 1, 8, out := np.zeros(8), x)
     np.testing.assert_allclose(out, np.convolve(x, WEIGHTS, "valid"))
-    assert done.count(space="constant").requests == 3
+    assert traced.count(space="constant").requests == 3
 
 
 def test_views_slices_and_strides():
@@ -90,7 +90,7 @@ def test_views_slices_and_strides():
         y[i] = row[0] + part[1] + m[i][::-1][0] + m.T[1, i] + len(part) + m.shape[1]
 
     m = np.arange(32).reshape(4, 8)
-    for given in (
+    for passed in (
         m,
         np.asfortranarray(m),
         np.arange(64).reshape(4, 16)[:, ::2],
@@ -98,10 +98,12 @@ def test_views_slices_and_strides():
         m[:, ::-1],
     ):
         y = np.zeros(4, np.int64)
-        run(k, 1, 4, given, y)
+        run(k, 1, 4, passed, y)
         assert (
             y.tolist()
-            == (given[:, 0] + given[:, 2] + given[:, -1] + given[:, 1] + 2 + 8).tolist()
+            == (
+                passed[:, 0] + passed[:, 2] + passed[:, -1] + passed[:, 1] + 2 + 8
+            ).tolist()
         )
 
 

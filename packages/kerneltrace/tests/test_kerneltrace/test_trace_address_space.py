@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kerneltrace.log.address_space import Region
+from kerneltrace.machine.address_space import Region
 
 CUBE = np.zeros((3, 4, 5), np.float32)
 LAYOUTS = {

@@ -28,18 +28,18 @@ def contended(x, one, few, y):
 
 def test_atomics_of_lanes_at_one_address_are_done_one_after_another():
     """Two blocks of two warps: 4 requests of 32 lanes for each atomic."""
-    done = trace(
+    traced = trace(
         contended,
         2,
         64,
         np.ones(64, np.float32),
         *(np.zeros(n, np.float32) for n in (1, 4, 128)),
     )
-    assert done.ok
-    one = done.count("one")
-    few = done.count("few")
-    shared = done.count("s", kind="atomic")
-    assert (one.requests, one.rounds, one.collisions, one.hottest) == (
+    assert traced.ok
+    each = traced.count("one")
+    few = traced.count("few")
+    shared = traced.count("s", kind="atomic")
+    assert (each.requests, each.rounds, each.collisions, each.hottest) == (
         4,
         4 * 32,
         4 * 31,
@@ -59,8 +59,8 @@ def test_atomics_of_lanes_at_one_address_are_done_one_after_another():
     )
     # of one block
     assert (shared.collisions, shared.hottest) == (4 * 31 + 4 * 30, 64 + 32)
-    assert (one.efficiency, few.efficiency) == (1 / 8, 1 / 2)
-    assert done.count("x").rounds == done.count("x").requests == 16
+    assert (each.efficiency, few.efficiency) == (1 / 8, 1 / 2)
+    assert traced.count("x").rounds == traced.count("x").requests == 16
 
 
 def test_an_atomic_moves_its_sectors_both_ways_as_plain_code_does():

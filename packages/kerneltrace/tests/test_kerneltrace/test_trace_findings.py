@@ -88,7 +88,7 @@ def test_outside_is_found_in_every_memory_and_ends_nothing(array):
         part[2] = 1
         y[0] = 1
 
-    done = trace(
+    traced = trace(
         locals()[f"k_{array}"],
         1,
         1,
@@ -96,13 +96,13 @@ def test_outside_is_found_in_every_memory_and_ends_nothing(array):
         np.zeros((4, 4)),
         np.zeros(3, [("a", np.float32)]),
     )
-    assert done.findings[0].kind == "outside"
-    assert {finding.kind for finding in done.findings} <= {
+    assert traced.findings[0].kind == "outside"
+    assert {finding.kind for finding in traced.findings} <= {
         "outside",
         "unwritten",
         "untouched",
     }
-    assert done.findings[0].line > 0
+    assert traced.findings[0].line > 0
 
 
 # -- the result depends on the order

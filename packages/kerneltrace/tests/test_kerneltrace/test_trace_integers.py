@@ -199,14 +199,16 @@ def compare(source, name, pair):
     out = np.zeros(len(xs), result)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        done = trace(kernel, 1, len(xs), out, xs, ys)
-    assert {finding.kind for finding in done.findings} <= {"division"}, done.findings
+        traced = trace(kernel, 1, len(xs), out, xs, ys)
+    assert {finding.kind for finding in traced.findings} <= {"division"}, (
+        traced.findings
+    )
     want = np.array([run(int(x), int(y)) for x, y in zip(xs, ys, strict=True)], result)
     wrong = np.flatnonzero((out != want) & ~(np.isnan(out) & np.isnan(want)))
-    told = [(int(xs[i]), int(ys[i]), out[i], want[i]) for i in wrong[:3]]
+    examples = [(int(xs[i]), int(ys[i]), out[i], want[i]) for i in wrong[:3]]
     assert not len(wrong), (
         f"{source} gives for {len(wrong)} of {len(xs)} pairs (a, b, traced, numba):"
-        f" {told}"
+        f" {examples}"
     )
 
 

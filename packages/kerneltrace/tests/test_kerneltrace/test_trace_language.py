@@ -52,9 +52,9 @@ def test_conditions_are_evaluated_once_and_only_as_far_as_needed():
             out[i] = 2
 
     out = np.zeros(4, np.int64)
-    done = run(k, 1, 4, np.array([-1, 1]), out)
+    traced = run(k, 1, 4, np.array([-1, 1]), out)
     assert out.tolist() == [2, 1, 2, 2]
-    assert done.count("x").reads == 2 + 3
+    assert traced.count("x").reads == 2 + 3
 
 
 def test_a_loop_over_an_array_is_asked_to_count():

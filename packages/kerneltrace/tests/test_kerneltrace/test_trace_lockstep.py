@@ -34,21 +34,21 @@ def both(kernel, grid, block, make):
     """A trace in lockstep, None where that is not possible, and one by turns, each with
     the arrays it leaves.
     """
-    done = []
+    traced = []
 
     def noted(*given):
-        done.append(in_lockstep(*given)[0])
-        return done[-1], ()
+        traced.append(in_lockstep(*given)[0])
+        return traced[-1], ()
 
     in_lockstep = tracing._in_lockstep
-    found = []
+    actual = []
     for few, way in ((0, noted), (10**9, in_lockstep)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tracing, "FEW", few)
             patch.setattr(tracing, "_in_lockstep", way)
             args = make()
-            found.append((trace(kernel, grid, block, *args), arrays_in(args)))
-    return done[0] is not None, *found
+            actual.append((trace(kernel, grid, block, *args), arrays_in(args)))
+    return traced[0] is not None, *actual
 
 
 @functools.cache

@@ -113,11 +113,11 @@ def traced(case, **options):
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_planted_mistake_is_found_at_the_defaults(name):
-    done = traced(MISTAKES[name])
-    assert MISTAKES[name].kinds <= {finding.kind for finding in done.findings}, str(
-        done
+    outcome = traced(MISTAKES[name])
+    assert MISTAKES[name].kinds <= {finding.kind for finding in outcome.findings}, str(
+        outcome
     )
-    assert not done.ok
+    assert not outcome.ok
 
 
 NOTES = {
@@ -130,9 +130,9 @@ NOTES = {
 
 @pytest.mark.parametrize("name", CORRECT)
 def test_nothing_is_found_in_a_correct_kernel(name):
-    done = traced(CORRECT[name])
-    assert done.findings == ()
-    assert [note.kind for note in done.notes] == NOTES.get(name, [])
+    outcome = traced(CORRECT[name])
+    assert outcome.findings == ()
+    assert [note.kind for note in outcome.notes] == NOTES.get(name, [])
     assert traced(CORRECT[name], schedules=4).findings == ()
 
 

@@ -52,7 +52,7 @@ def fill(x):
     ],
 )
 def test_shapes_of_launches(grid, block, words):
-    with pytest.raises(KernelError) as info:
+    with pytest.raises((TypeError, ValueError)) as info:
         trace(fill, grid, block, np.zeros(4))
     assert words in str(info.value)
 
@@ -98,7 +98,7 @@ def test_a_tensor_that_numpy_has_no_type_for():
     ],
 )
 def test_options(option, value):
-    with pytest.raises(KernelError, match=option):
+    with pytest.raises((TypeError, ValueError), match=option):
         trace(fill, 1, 1, np.zeros(4), **{option: value})
 
 
@@ -155,7 +155,7 @@ def test_dynamic_shared_memory_without_bytes():
 
 def test_a_grid_that_no_trace_can_hold():
     """Refused before a list of its blocks fills the memory."""
-    with pytest.raises((KernelError, TraceTooLarge)):
+    with pytest.raises((ValueError, TraceTooLarge)):
         trace(fill, (100_000, 60_000, 60_000), 1, np.zeros(4))
 
 
@@ -174,24 +174,23 @@ def test_an_unknown_name_is_told_in_words():
 
 
 def test_counts_of_what_is_not_there():
-    done = trace(fill, 1, 4, np.zeros(4))
+    traced = trace(fill, 1, 4, np.zeros(4))
     for call, words in (
         (
-            lambda: done.count("y"),
+            lambda: traced.count("y"),
             "There is no array 'y' in this trace. The nearest: x",
         ),
-        (lambda: done.count(kind="read"), "There is no kind 'read'"),
-        (lambda: done.count(space="local"), "There is no space 'local'"),
-        (lambda: done.busiest("z"), "There is no array 'z'"),
+        (lambda: traced.count(kind="read"), "There is no kind 'read'"),
+        (lambda: traced.count(space="local"), "There is no space 'local'"),
+        (lambda: traced.busiest("z"), "There is no array 'z'"),
         (
-            lambda: done.request("x", number=7),
+            lambda: traced.request("x", number=7),
             "Warp 0 made 1 such requests, there is no number 7",
         ),
-        (lambda: done.request("x", warp=7), "Warp 7 made 0 such requests"),
+        (lambda: traced.request("x", warp=7), "Warp 7 made 0 such requests"),
     ):
-        with pytest.raises(KernelError) as info:
+        with pytest.raises(ValueError, match=words):
             call()
-        assert words in str(info.value)
 
 
 @pytest.mark.parametrize("number", [-(2**63) - 1, (1, 2**64)])

@@ -30,22 +30,24 @@ def counted(done, array, kind):
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_counts_are_those_derived_by_hand_and_their_sums_agree(entry):
-    done = traced(entry)
+    outcome = traced(entry)
     got = {
-        f"{array} {kind}": counted(done, array, kind)
-        for array in done.arrays
+        f"{array} {kind}": counted(outcome, array, kind)
+        for array in outcome.arrays
         for kind in ("load", "store", "atomic")
     }
     assert {key: want for key, want in got.items() if want.requests} == entry.want
-    branches = done.branches()
+    branches = outcome.branches()
     assert (branches.total, branches.divergent) == entry.branches
-    assert done.flop == entry.flop
-    of_global = done.count(space="global")
-    assert of_global.reads / done.threads == pytest.approx(entry.reads_per_thread)
-    assert of_global.writes / done.threads == pytest.approx(entry.writes_per_thread)
-    assert done.findings == ()
-    assert not [array for array in done.arrays if done.count(array).efficiency > 1]
-    sums_agree(done, entry)
+    assert outcome.flop == entry.flop
+    of_global = outcome.count(space="global")
+    assert of_global.reads / outcome.threads == pytest.approx(entry.reads_per_thread)
+    assert of_global.writes / outcome.threads == pytest.approx(entry.writes_per_thread)
+    assert outcome.findings == ()
+    assert not [
+        array for array in outcome.arrays if outcome.count(array).efficiency > 1
+    ]
+    sums_agree(outcome, entry)
 
 
 def sums_agree(done, entry):
@@ -127,8 +129,8 @@ def test_a_tile_takes_the_shared_memory_its_shape_needs():
 
 
 def test_a_request_shows_its_lanes_and_addresses():
-    done = traced(entry_named("stride 2"))
-    request = done.request("x", warp=1, kind="load")
+    outcome = traced(entry_named("stride 2"))
+    request = outcome.request("x", warp=1, kind="load")
     assert request.lanes.tolist() == list(range(32))
     assert ((request.addresses - request.base) // 4).tolist() == list(range(64, 128, 2))
     assert (request.size, request.array, request.space) == (4, "x", "global")
@@ -141,21 +143,21 @@ def test_paths_are_what_each_lane_did_at_each_branch():
 
 
 def test_integer_work_is_not_counted_as_floating_point():
-    done = traced(entry_named("reverse order"))
-    assert (done.flop, done.integer_operations) == (0, 2 * 256)
+    outcome = traced(entry_named("reverse order"))
+    assert (outcome.flop, outcome.integer_operations) == (0, 2 * 256)
     assert np.isnan(traced(entry_named("shared broadcast")).count("s").efficiency)
 
 
 @pytest.mark.parametrize("entry", sharing.ENTRIES, ids=lambda entry: entry.name)
 def test_nothing_is_found_in_any_order_of_threads(entry):
-    done = trace(
+    traced = trace(
         entry.kernel,
         entry.grid,
         entry.block,
         *entry.args(lambda array: array),
         schedules=3,
     )
-    assert done.findings == ()
+    assert traced.findings == ()
 
 
 # -- what belongs to which array and line
@@ -173,8 +175,8 @@ def add(x, y, out):
 
 def test_views_of_tensors_lie_where_they_lie():
     torch = pytest.importorskip("torch")
-    done = trace(copy, 1, 32, torch.arange(33.0)[1:], torch.zeros(32))
-    assert done.count("x").sectors == 5
+    traced = trace(copy, 1, 32, torch.arange(33.0)[1:], torch.zeros(32))
+    assert traced.count("x").sectors == 5
 
 
 def test_lines_of_two_cells_are_told_apart():
@@ -185,8 +187,10 @@ def test_lines_of_two_cells_are_told_apart():
         "def k(x, y):\n    z = x[cuda.grid(1)]\n    y[cuda.grid(1)] = device(x,"
         " cuda.grid(1)) + z\n"
     )
-    done = trace(made_in_a_cell(source, device=device), 1, 32, np.ones(32), np.ones(32))
-    assert done.count(line=2).requests == 1
+    traced = trace(
+        made_in_a_cell(source, device=device), 1, 32, np.ones(32), np.ones(32)
+    )
+    assert traced.count(line=2).requests == 1
 
 
 def test_halves_of_a_warp_are_its_own_in_blocks_of_any_size():
@@ -201,5 +205,5 @@ def test_halves_of_a_warp_are_its_own_in_blocks_of_any_size():
         s[t // 32 * 32 + (lane if lane < 16 else 16 + (lane + 8) % 16)] = 1
         y[cuda.grid(1)] = 1
 
-    done = trace(k, 2, 40, np.zeros(80))
-    assert (done.count("s").wavefronts, done.count("s").ways) == (2 * (2 + 1), 1)
+    traced = trace(k, 2, 40, np.zeros(80))
+    assert (traced.count("s").wavefronts, traced.count("s").ways) == (2 * (2 + 1), 1)

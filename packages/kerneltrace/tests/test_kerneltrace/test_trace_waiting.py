@@ -121,9 +121,9 @@ def test_what_was_done_before_a_kernel_stopped_is_still_counted():
         k, 1, 4, np.array([1, 2, 0, 4]), np.zeros(4, np.int64), kind="raised"
     )
     assert finding.words.startswith("thread 2 raised AssertionError")
-    done = trace(k, 1, 4, np.array([1, 2, 0, 4]), np.zeros(4, np.int64))
-    assert done.count("y").writes == 5
-    assert "raised" in str(done)
+    traced = trace(k, 1, 4, np.array([1, 2, 0, 4]), np.zeros(4, np.int64))
+    assert traced.count("y").writes == 5
+    assert "raised" in str(traced)
 
 
 def counting_for(x):
@@ -162,8 +162,8 @@ def sum_of_eight(x, y, mask):
 @pytest.mark.parametrize("kind", [np.float32, np.int64])
 def test_an_undefined_value_that_nobody_uses_is_a_note(kind):
     y = np.zeros(1, kind)
-    done = trace(sum_of_eight, 1, 32, np.arange(32, dtype=kind), y, 0xFF)
-    assert (done.ok, y[0], [note.kind for note in done.notes]) == (
+    traced = trace(sum_of_eight, 1, 32, np.arange(32, dtype=kind), y, 0xFF)
+    assert (traced.ok, y[0], [note.kind for note in traced.notes]) == (
         True,
         28,
         ["undefined"],
@@ -186,13 +186,13 @@ def test_an_undefined_value_that_is_used_is_a_mistake():
 
 
 def test_a_mask_that_names_lanes_which_do_not_come():
-    done = trace(sum_of_eight, 1, 32, np.ones(32), np.zeros(1), FULL)
-    assert [finding.kind for finding in done.findings] == ["lane"]
+    traced = trace(sum_of_eight, 1, 32, np.ones(32), np.zeros(1), FULL)
+    assert [finding.kind for finding in traced.findings] == ["lane"]
     assert (
         "the mask 0xffffffff names 24 lanes that don't come here (the first: lane 8)"
-        in done.findings[0].words
+        in traced.findings[0].words
     )
-    assert "Name those that do: 0xff." in done.findings[0].words
+    assert "Name those that do: 0xff." in traced.findings[0].words
 
 
 def test_a_mask_may_name_lanes_that_have_returned():

@@ -376,7 +376,7 @@ def interpreted(path):
     """Write what Triton's interpreter leaves in the results of each launch."""
     import torch
 
-    found = {}
+    actual = {}
     for name, make in launches().items():
         launch = make()
         # torch has no arrays whose columns come first but as views
@@ -391,10 +391,10 @@ def interpreted(path):
             for arg in launch.args
         ]
         launch.kernel[launch.grid](*args, **launch.constants)
-        found |= {
+        actual |= {
             f"{name}/{position}": args[position].numpy() for position in launch.expected
         }
-    np.savez(path, **found)
+    np.savez(path, **actual)
 
 
 if __name__ == "__main__":

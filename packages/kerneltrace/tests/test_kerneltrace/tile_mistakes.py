@@ -42,7 +42,7 @@ def launch_of(name):
         "unset": lambda: np.full(N, np.nan, np.float32),
         "apart": lambda: np.zeros((N, 2), np.float32)[:, 0],
     }
-    args = tuple(new[one]() if isinstance(one, str) else one for one in arguments)
+    args = tuple(new[each]() if isinstance(each, str) else each for each in arguments)
     return kernel, grid, args, constants
 
 

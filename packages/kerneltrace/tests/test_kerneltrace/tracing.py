@@ -18,9 +18,9 @@ not_on_macos = pytest.mark.skipif(
 
 def run(kernel, blocks, threads, *args, **options):
     """The trace of a kernel in which no mistake may be found."""
-    done = trace(kernel, blocks, threads, *args, **options)
-    assert done.findings == (), [str(finding) for finding in done.findings]
-    return done
+    traced = trace(kernel, blocks, threads, *args, **options)
+    assert traced.findings == (), [str(finding) for finding in traced.findings]
+    return traced
 
 
 def filled(kernel, blocks, threads, n, *args, dtype=np.int64, **options):

@@ -61,10 +61,12 @@ class Cases:
         **more: Any,
     ) -> None:
         assert name not in self.found, name
-        known = {
+        by_name = {
             key: more.pop(key) for key in ("counts", "flaws", "rtol") if key in more
         }
-        self.found[name] = Case(source, grid, block, args, want, options=more, **known)
+        self.found[name] = Case(
+            source, grid, block, args, want, options=more, **by_name
+        )
 
 
 def random(*shape: int, dtype: Any = np.float32) -> Any:

@@ -207,9 +207,9 @@ for name, element, shape in (
         else (4 * random(*s)).astype("f2").astype(made)
         for s in ((m, k), (k, n))
     )
-    given = [a, b]
+    passed = [a, b]
     if "bfloat" in element:
-        given = [(bf16(x).view(np.uint32) >> 16).astype(np.uint16) for x in (a, b)]
+        passed = [(bf16(x).view(np.uint32) >> 16).astype(np.uint16) for x in (a, b)]
         a = bf16(a)
         b = bf16(b)
     stored = {"wmma::precision::tf32": "float"}.get(element, element)
@@ -235,7 +235,7 @@ __global__ void k(const {stored}* a, const {stored}* b, {total}* d) {{
 }}""",
         1,
         32,
-        *given,
+        *passed,
         zeros(n, m, dtype=full),
         rtol=1e-2 if full is np.float16 else 1e-4,
         want={2: (a.astype("f8") @ b.astype("f8") + 1).T},

@@ -126,11 +126,11 @@ def a_flag_that_every_reader_waits_for(data, flag, y):
 def the_guides_loop_around_compare_and_swap(x, total):
     v = x[cuda.grid(1)]
     old = total[0]
-    done = False
-    while not done:
+    traced = False
+    while not traced:
         assumed = old
         old = cuda.atomic.cas(total, 0, assumed, assumed + v)
-        done = assumed == old
+        traced = assumed == old
 
 
 @CASES("", 2, 64, floats(128), zeros(128), whole(1))

@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from kerneltrace.errors import KernelError
-from kerneltrace.log.program import Operations
+from kerneltrace.machine.program import Operations
 from kerneltrace.ptx.accesses import Accesses
 from kerneltrace.ptx.arithmetic import operations_of
 from kerneltrace.ptx.copies import Copies
@@ -62,7 +62,7 @@ _ADVICE = {
 """What to do instead of what is not run, by how it begins."""
 
 
-class Machine:
+class Interpreter:
     """A kernel, ready to run on the memory of a launch."""
 
     def __init__(self, decoder: Decoder, *, stores_once: bool) -> None:

@@ -1,36 +1,13 @@
-"""How a terminal and a notebook show results: values by their words instead of their
-fields, and tables of text.
-"""
+"""Show results as tables of text, in a terminal and in a notebook."""
 
 from __future__ import annotations
 
 import html
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kerneltrace.arguments import cut
-
 # MathJax looks for no formulas inside of elements of these classes: $ is a price here.
-LITERAL = "tex2jax_ignore mathjax_ignore"
-_HIDDEN = {"Cf": "", "Cc": "�", "Cs": "�"}
-
-
-def plain(text: str, longest: int = 20_000) -> str:
-    """Text that any page can show: cut, and without characters that nobody sees or that
-    turn others around.
-    """
-    shown = cut(str(text)[: longest + 1], longest).replace("\t", " ")
-    return "".join(
-        c if c == "\n" else _HIDDEN.get(unicodedata.category(c), c) for c in shown
-    )
-
-
-def as_html(text: str) -> str:
-    """Text for HTML that shows it as it is; the element around it needs the class
-    `LITERAL`.
-    """
-    return html.escape(plain(text))
+_LITERAL = "tex2jax_ignore mathjax_ignore"
 
 
 class Shown:
@@ -39,7 +16,7 @@ class Shown:
     """
 
     def __repr__(self) -> str:
-        return plain(str(self), longest=10**6)
+        return str(self)
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,7 +29,6 @@ class Table(Shown):
     headings: tuple[str, ...] = ()
     title: str = ""
     notes: tuple[str, ...] = ()
-    _cell = staticmethod(as_html)
 
     def __str__(self) -> str:
         lines = [self.headings, *self.rows] if self.headings else list(self.rows)
@@ -68,20 +44,21 @@ class Table(Shown):
     def _repr_html_(self) -> str:
         title = head = ""
         if self.title:
-            shown = as_html(self.title)
+            shown = html.escape(self.title)
             title = f"<caption style='text-align:left'><b>{shown}</b></caption>"
         if self.headings:
-            head = f"<thead>{self._line(self.headings, 'th')}</thead>"
-        body = "".join(self._line(row, "td") for row in self.rows)
-        table = f"<table class='{LITERAL}'>{title}{head}<tbody>{body}</tbody></table>"
-        begin = f"<p class='{LITERAL}' style='max-width:48em;margin:0.2em 0'>"
-        notes = "".join(f"{begin}{self._cell(note)}</p>" for note in self.notes)
+            head = f"<thead>{_html_line(self.headings, 'th')}</thead>"
+        body = "".join(_html_line(row, "td") for row in self.rows)
+        table = f"<table class='{_LITERAL}'>{title}{head}<tbody>{body}</tbody></table>"
+        begin = f"<p class='{_LITERAL}' style='max-width:48em;margin:0.2em 0'>"
+        notes = "".join(f"{begin}{html.escape(note)}</p>" for note in self.notes)
         return table + notes
 
-    def _line(self, cells: Iterable[str], tag: str) -> str:
-        begin = f"<{tag} style='text-align:left'>"
-        shown = [f"{begin}{self._cell(cell)}</{tag}>" for cell in cells]
-        return f"<tr>{''.join(shown)}</tr>"
+
+def _html_line(cells: Iterable[str], tag: str) -> str:
+    begin = f"<{tag} style='text-align:left'>"
+    shown = [f"{begin}{html.escape(cell)}</{tag}>" for cell in cells]
+    return f"<tr>{''.join(shown)}</tr>"
 
 
 class ShownAsTable(Shown):
