@@ -40,7 +40,7 @@ def cross_entropy(answer: object) -> str:
     ):
         logits = (scale * draw.standard_normal((rows, classes))).astype(np.float32)
         labels = draw.integers(0, classes, rows)
-        given = (
+        case = (
             f"{rows} row{'s' * (rows != 1)} of {classes} logits up to about {scale:g},"
             " with"
         )
@@ -50,70 +50,68 @@ def cross_entropy(answer: object) -> str:
             )
         )
         mine = logits.copy()
-        _judge_loss(call(fn, mine, labels.copy(), np), expected, f"{given} NumPy")
+        _judge_loss(call(fn, mine, labels.copy(), np), expected, f"{case} NumPy")
         if not np.array_equal(mine, logits):
             raise NotYet(
-                f"For {given} NumPy: right, but it has changed the caller's logits (-="
+                f"For {case} NumPy: right, but it has changed the caller's logits (-="
                 " and out= work in place). Make a new array."
             )
-        _judge_on_stand_in(fn, logits, labels, expected, f"{given} a stand-in for CuPy")
+        _judge_on_stand_in(fn, logits, labels, expected, f"{case} a stand-in for CuPy")
         if (cupy := cupy_here()) is not None:
-            found = call(fn, cupy.asarray(logits), cupy.asarray(labels), cupy)
-            if not isinstance(found, cupy.ndarray):
+            loss = call(fn, cupy.asarray(logits), cupy.asarray(labels), cupy)
+            if not isinstance(loss, cupy.ndarray):
                 raise NotYet(
-                    f"On the GPU it returned {type(found).__name__}: leave the result"
+                    f"On the GPU it returned {type(loss).__name__}: leave the result"
                     " there."
                 )
-            _judge_loss(found.get(), expected, f"{given} CuPy")
+            _judge_loss(loss.get(), expected, f"{case} CuPy")
     return (
         "Right for 1 to 129 rows, without overflow for large logits; it makes its"
         " arrays with xp and stays there."
     )
 
 
-def _judge_loss(found: Any, expected: float, given: str) -> None:
-    if np.size(found) == 1 and not math.isfinite(
-        number := np.asarray(found, float).item()
+def _judge_loss(loss: Any, expected: float, case: str) -> None:
+    if np.size(loss) == 1 and not math.isfinite(
+        number := np.asarray(loss, float).item()
     ):
         raise NotYet(
-            f"For {given}: {number}. exp overflows or log(0) comes up: subtract each"
+            f"For {case}: {number}. exp overflows or log(0) comes up: subtract each"
             " row's largest, and take the log of the sum only."
         )
-    value = as_number(found, "(no unit)", given)
+    value = as_number(loss, "(no unit)", case)
     if not math.isclose(value, expected, rel_tol=1e-4, abs_tol=1e-6):
         raise NotYet(
-            f"For {given}: {value:.5g}, expected {expected:.5g}. It is the mean over"
+            f"For {case}: {value:.5g}, expected {expected:.5g}. It is the mean over"
             " the rows of log(sum(exp(logits))) minus the logit at the label."
         )
 
 
 def _judge_on_stand_in(
-    fn: Any, logits: Any, labels: Any, expected: float, given: str
+    fn: Any, logits: Any, labels: Any, expected: float, case: str
 ) -> None:
     xp = StandInModule()
-    found = call(fn, xp.wrap(logits.copy()), xp.wrap(labels.copy()), xp)
+    loss = call(fn, xp.wrap(logits.copy()), xp.wrap(labels.copy()), xp)
     if xp.fetches:
         raise NotYet(
-            f"For {given}: it fetched numbers from the GPU {xp.fetches}"
+            f"For {case}: it fetched numbers from the GPU {xp.fetches}"
             f" time{'s' * (xp.fetches != 1)} (float(), .item(), .get(), if). Each makes"
             " the CPU wait. Compute with xp's arrays alone."
         )
-    if not isinstance(found, StandInArray):
-        raise NotYet(
-            f"For {given}: expected an array of xp's, got {brief_repr(found)}."
-        )
+    if not isinstance(loss, StandInArray):
+        raise NotYet(f"For {case}: expected an array of xp's, got {brief_repr(loss)}.")
     if xp.copies:  # CuPy takes them, and copies them in each call
         raise NotYet(
-            f"For {given}: it indexes with a range or a list. Those are in main memory,"
+            f"For {case}: it indexes with a range or a list. Those are in main memory,"
             " and each call sends them to the GPU. Make the indices there, with"
             " xp.arange."
         )
     if xp.launches > MOST_LAUNCHES:
         raise NotYet(
-            f"For {given}: {xp.launches} operations, each of them a kernel launch on a"
+            f"For {case}: {xp.launches} operations, each of them a kernel launch on a"
             " GPU. A loop over the rows? Use axis=1 and an array of indices."
         )
-    _judge_loss(found.get(), expected, given)
+    _judge_loss(loss.get(), expected, case)
 
 
 def distance(answer: object) -> str:
@@ -131,15 +129,15 @@ def distance(answer: object) -> str:
     for n in (1, 5, 0, 700, 1023):
         x, y = draw.standard_normal((2, n))
         expected = float(np.sqrt(((x - y) ** 2).sum()))
-        found = parts.post(total := parts.tree(x, y))
-        if not math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-12):
+        got = parts.post(total := parts.tree(x, y))
+        if not math.isclose(got, expected, rel_tol=1e-9, abs_tol=1e-12):
             hint = (
-                _ROUNDED * math.isclose(found, expected, rel_tol=1e-5)
+                _ROUNDED * math.isclose(got, expected, rel_tol=1e-5)
                 or parts.advice()
                 or _distance_hint(parts, x, y, total, expected)
             )
             raise NotYet(
-                f"For {n} pair{'s' * (n != 1)} of numbers: {found:.10g}, expected"
+                f"For {n} pair{'s' * (n != 1)} of numbers: {got:.10g}, expected"
                 f" {expected:.10g}. {hint}"
             )
     return (
@@ -150,7 +148,7 @@ def distance(answer: object) -> str:
 def _distance_hint(
     parts: Reduction, x: Any, y: Any, total: float, expected: float
 ) -> str:
-    if math.isnan(found := parts.post(total)):
+    if math.isnan(got := parts.post(total)):
         negative = " A sum of squares is never negative." * (total < 0)
         return (
             f"post gets {total:.6g} and makes NaN of it, which is no number.{negative}"
@@ -163,12 +161,12 @@ def _distance_hint(
             " and b can both be results of many pairs already, so what is done to one"
             " pair belongs into map. And every thread starts at identity."
         )
-    if math.isclose(found, float(np.abs(x - y).sum()), rel_tol=1e-5):
+    if math.isclose(got, float(np.abs(x - y).sum()), rel_tol=1e-5):
         return (
             "That is the sum of the distances of the single pairs: the root comes once,"
             " at the end."
         )
-    if math.isclose(found, expected**2, rel_tol=1e-5):
+    if math.isclose(got, expected**2, rel_tol=1e-5):
         return "That is its square."
     return (
         "map makes a number of one pair, reduce makes one of two, post comes once,"
@@ -181,13 +179,13 @@ def rectified(answer: object) -> str:
     address.
     """
     fn = function(answer)
-    for given, array in _arrays(np.random.default_rng(507)).items():
+    for case, array in _arrays(np.random.default_rng(507)).items():
         before = array.copy()
         # what every array library has in common, and nothing else
         dlpack = SimpleNamespace(
             __dlpack__=array.__dlpack__, __dlpack_device__=array.__dlpack_device__
         )
-        passed = dlpack if "another library" in given else array
+        passed = dlpack if "another library" in case else array
         with (
             mock.patch.object(np, "from_dlpack", _refuse)
             if passed is dlpack
@@ -196,21 +194,21 @@ def rectified(answer: object) -> str:
             tensor = call(fn, passed)
         if not isinstance(tensor, torch.Tensor):
             raise NotYet(
-                f"For {given}: expected a torch tensor, got {brief_repr(tensor)}."
+                f"For {case}: expected a torch tensor, got {brief_repr(tensor)}."
             )
         if tensor.data_ptr() != array.__array_interface__["data"][0]:
             raise NotYet(
-                f"For {given}: the tensor lies at another address, so something was"
+                f"For {case}: the tensor lies at another address, so something was"
                 " copied."
             )
         if not np.array_equal(tensor.numpy(), np.maximum(before, 0)):
             raise NotYet(
-                f"For {given}: the tensor isn't the array with its negative numbers set"
+                f"For {case}: the tensor isn't the array with its negative numbers set"
                 " to 0."
             )
         if not np.array_equal(array, np.maximum(before, 0)):
             raise NotYet(
-                f"For {given}: the tensor is right, but the array that was passed has"
+                f"For {case}: the tensor is right, but the array that was passed has"
                 " not changed."
             )
     return (

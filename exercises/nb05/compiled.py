@@ -13,7 +13,7 @@ import numpy as np
 
 from exercises.nb05.cupy_stand_in import cupy_here
 from kerneltrace import Compiled, KernelResources, compile_cuda, occupancy, trace
-from kerneltrace.errors import CompileError, KernelError
+from kerneltrace.errors import CompileError, KernelError, MissingCompiler
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, Todo, close, over_cases
 
@@ -66,7 +66,7 @@ def _built(answer: object) -> Compiled:
         raise NotYet(f"Expected the CUDA C++ source as text, got {brief_repr(answer)}.")
     try:
         return compile_cuda(answer, compute_capability=CAPABILITY)
-    except CompileError as error:
+    except (CompileError, MissingCompiler) as error:
         raise NotYet(str(error)) from error
 
 
@@ -93,21 +93,21 @@ def _judge_gelu(answer: str, built: Compiled) -> None:
     y = np.full(_N, _UNWRITTEN, np.uint32).view(np.float32)
     expected = _gelu(x)
     before = x.copy()
-    given = f"No doubles, but with n = {_N} and three blocks of 16 threads"
+    preface = f"No doubles, but with n = {_N} and three blocks of 16 threads"
     try:
-        done = trace(built, 3, 16, x, y, _N, name="gelu", max_steps=1000)
+        launch_trace = trace(built, 3, 16, x, y, _N, name="gelu", max_steps=1000)
     except KernelError as wrong:
         raise NotYet(f"{wrong} Arithmetic and tanhf are enough.") from wrong
-    for finding in done.findings:
+    for finding in launch_trace.findings:
         if finding.kind == "outside" and (
             place := re.search(r"(\S+\[\S+\]), but", finding.words)
         ):
             raise NotYet(
-                f"{given} a thread goes to {place[1]}, which is not there: keep `if (i"
-                " < n)`."
+                f"{preface} a thread goes to {place[1]}, which is not there: keep"
+                " `if (i < n)`."
             )
         if finding.kind == "endless":
-            raise NotYet(f"{given} a loop does not end.")
+            raise NotYet(f"{preface} a loop does not end.")
     if not np.array_equal(x, before):
         raise NotYet(
             "No doubles, but it writes to x: keep the parameters in the order x, y, n."
@@ -115,8 +115,8 @@ def _judge_gelu(answer: str, built: Compiled) -> None:
     for i in range(_N):
         if y.view(np.uint32)[i] == _UNWRITTEN:
             raise NotYet(
-                f"{given} nothing is written to y[{i}]: keep i as it was, of blockIdx,"
-                " blockDim, threadIdx."
+                f"{preface} nothing is written to y[{i}]: keep i as it was, of"
+                " blockIdx, blockDim, threadIdx."
             )
         if not np.isclose(y[i], expected[i], rtol=_RTOL, atol=_ATOL):
             values = (
@@ -124,7 +124,7 @@ def _judge_gelu(answer: str, built: Compiled) -> None:
                 f" {expected[i]:.8g}"
             )
             raise NotYet(
-                f"{given}: {values}. Compare with the formula above.{_advice(answer)}"
+                f"{preface}: {values}. Compare with the formula above.{_advice(answer)}"
             )
 
 
@@ -137,12 +137,12 @@ def _run_gelu(source: Any) -> None:
     if (cupy := cupy_here()) is None:
         return
     x = np.random.default_rng(505).standard_normal(1023).astype(np.float32)
-    given = cupy.asarray(x)
-    found = cupy.full(1024, np.nan, dtype=np.float32)
-    cupy.RawKernel(source, "gelu")((4,), (256,), (given, found, np.int32(1023)))
+    inputs = cupy.asarray(x)
+    outputs = cupy.full(1024, np.nan, dtype=np.float32)
+    cupy.RawKernel(source, "gelu")((4,), (256,), (inputs, outputs, np.int32(1023)))
     if not np.allclose(
-        found.get()[:1023], _gelu(x), rtol=_RTOL, atol=_ATOL
-    ) or not np.isnan(float(found[1023])):
+        outputs.get()[:1023], _gelu(x), rtol=_RTOL, atol=_ATOL
+    ) or not np.isnan(float(outputs[1023])):
         raise NotYet("No doubles, but on the GPU its results are not those of gelu.")
 
 
@@ -213,39 +213,39 @@ def _sets_of_builds() -> dict[str, tuple[dict[int, KernelResources], int]]:
     return sets
 
 
-def _fraction(one: KernelResources, block: int) -> float:
+def _fraction(resources: KernelResources, block: int) -> float:
     return occupancy(
         block,
-        registers=one.registers,
-        shared_bytes=one.shared_bytes,
+        registers=resources.registers,
+        shared_bytes=resources.shared_bytes,
         compute_capability=CAPABILITY,
     ).fraction
 
 
 def _best(builds: dict[int, KernelResources], block: int) -> int:
     whole = {
-        cap: one
-        for cap, one in builds.items()
-        if one.spill_store_bytes + one.spill_load_bytes == 0
+        cap: resources
+        for cap, resources in builds.items()
+        if resources.spill_store_bytes + resources.spill_load_bytes == 0
     }
     return max(whole, key=lambda cap: (_fraction(whole[cap], block), cap))
 
 
-def _cap_hint(found: float, builds: dict[int, KernelResources], block: int) -> str:
-    if found not in builds:
+def _cap_hint(cap: float, builds: dict[int, KernelResources], block: int) -> str:
+    if cap not in builds:
         return f"It is none of the caps {sorted(builds)}."
     expected = _best(builds, block)
-    mine = builds[int(found)]
+    mine = builds[int(cap)]
     best = builds[expected]
     if spills := mine.spill_store_bytes + mine.spill_load_bytes:
         return (
-            f"With {found:g} a thread stores and loads {spills} B of registers' values:"
+            f"With {cap:g} a thread stores and loads {spills} B of registers' values:"
             " it spills."
         )
     filled = _fraction(mine, block)
     possible = _fraction(best, block)
     return (
-        f"With {found:g} an SM is filled to {filled:.0%}, with {expected} to"
+        f"With {cap:g} an SM is filled to {filled:.0%}, with {expected} to"
         f" {possible:.0%}, by registers and shared memory. Of equally good caps take"
         " the largest, which leaves the compiler the most room."
     )

@@ -51,10 +51,10 @@ class StandInArray(NDArrayOperatorsMixin):
             raise AttributeError(name)
         if name in ("item", "tolist"):
             return getattr(self.get(), name)
-        found = getattr(self._values, name)
-        if callable(found):
-            return lambda *args, **kwargs: self._module.run(found, args, kwargs)
-        return self._module.wrap(found)
+        attribute = getattr(self._values, name)
+        if callable(attribute):
+            return lambda *args, **kwargs: self._module.run(attribute, args, kwargs)
+        return self._module.wrap(attribute)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -83,14 +83,14 @@ class StandInModule:
         self.launches = self.fetches = self.copies = 0
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(np, name)
-        if isinstance(found, type | ModuleType) or not callable(found):
-            return found
+        attribute = getattr(np, name)
+        if isinstance(attribute, type | ModuleType) or not callable(attribute):
+            return attribute
         if name in _ARRAYS_ARE_MADE_BY:
             return lambda values, *args, **kwargs: self.wrap(
-                found(getattr(values, "_values", values), *args, **kwargs)
+                attribute(getattr(values, "_values", values), *args, **kwargs)
             )
-        return lambda *args, **kwargs: self.run(found, args, kwargs)
+        return lambda *args, **kwargs: self.run(attribute, args, kwargs)
 
     def run(self, function: Any, args: Any, kwargs: Any = None) -> Any:
         """Call a function of NumPy on what the arrays hold, as one kernel."""
@@ -101,7 +101,7 @@ class StandInModule:
     def wrap(self, value: Any) -> Any:
         """A result as an array on the GPU, if it is an array or a number of NumPy's."""
         if isinstance(value, tuple):
-            return tuple(self.wrap(one) for one in value)
+            return tuple(self.wrap(part) for part in value)
         return (
             StandInArray(value, self)
             if isinstance(value, np.ndarray | np.generic)
@@ -121,7 +121,7 @@ def _unwrap(value: Any) -> Any:
             " array with xp"
         )
     if isinstance(value, list | tuple):
-        return type(value)(_unwrap(one) for one in value)
+        return type(value)(_unwrap(part) for part in value)
     return value
 
 

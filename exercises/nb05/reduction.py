@@ -58,8 +58,8 @@ class Reduction:
             made_of = "; ".join(
                 f"{name} is made of {values}" for name, values in _MADE_OF.items()
             )
-            said = str(error).split(" Correct that line")[0]
-            raise NotYet(f"{said} {self.advice() or f'Here {made_of}.'}") from error
+            message = str(error).split(" Correct that line")[0]
+            raise NotYet(f"{message} {self.advice() or f'Here {made_of}.'}") from error
         self._identity = float(self._run("identity", n=1)[0])
 
     def tree(self, x: Any, y: Any) -> float:
@@ -110,7 +110,7 @@ class Reduction:
         if not n:
             return out
         try:
-            done = trace(
+            launch_trace = trace(
                 self._built,
                 1,
                 n,
@@ -124,7 +124,7 @@ class Reduction:
                 f"{part} `{self._parts[part]}` can't be worked out without a GPU:"
                 f" {error}"
             ) from error
-        if any(finding.kind == "endless" for finding in done.findings):
+        if any(finding.kind == "endless" for finding in launch_trace.findings):
             raise NotYet(f"{part} `{self._parts[part]}` has a loop that does not end.")
         if (out.view(np.uint64) == _UNWRITTEN).any():
             raise NotYet(

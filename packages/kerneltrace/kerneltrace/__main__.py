@@ -15,7 +15,7 @@ from typing import Any
 from gpufacts import find
 from kerneltrace._tables import Table
 from kerneltrace.command_line import arguments_of, extents, load_kernel, parser
-from kerneltrace.errors import CompileError, TraceTooLarge
+from kerneltrace.errors import MissingCompiler
 from kerneltrace.judge.estimate import capability, rates
 from kerneltrace.judge.occupancy import occupancy
 from kerneltrace.machine.grid import MAX_BLOCK, MAX_GRID, as_dim3
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(_wrapped(traced.table()))
         if estimate_options:
             print(f"\n{_wrapped(traced.estimate(**estimate_options).table())}")
-    except (TypeError, ValueError, CompileError, TraceTooLarge) as error:
+    except (TypeError, ValueError, MissingCompiler) as error:
         print(error, file=sys.stderr)
         return status or 2
     return status

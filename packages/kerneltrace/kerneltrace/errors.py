@@ -2,12 +2,11 @@
 
 ValueError
     KernelError      a kernel that can't be traced, or doesn't take its arguments
+    TraceTooLarge    a launch whose trace would need more memory than its budget
+    CompileError     a source that a compiler rejects, in its own words
     UnknownDevice    gpufacts has no such GPU, or lacks the rates that are needed
-MemoryError
-    TraceTooLarge    a trace that would need more memory than its budget
 RuntimeError
-    CompileError     a compiler rejected its input, in its own words
-        MissingCompiler  its library isn't installed: the command that installs it
+    MissingCompiler  a compiler isn't installed: the command that installs it
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ class KernelError(ValueError):
     """What the kernel uses or is passed, and the nearest that is supported."""
 
 
-class TraceTooLarge(MemoryError):
+class TraceTooLarge(ValueError):
     """How much the trace would need, and how to trace less."""
 
 
-class CompileError(RuntimeError):
+class CompileError(ValueError):
     """The compiler's message, the line, and what to do."""
 
 
-class MissingCompiler(CompileError):
+class MissingCompiler(RuntimeError):
     """The command that installs the compiler."""
