@@ -6,7 +6,8 @@
 # %% 07.1
 def busy_share(kernels, start_s, end_s):
     """Share of the time from start_s to end_s in which at least one kernel runs, 0 to 1."""
-    busy_s, covered_s = 0.0, start_s
+    busy_s = 0.0
+    covered_s = start_s
     for first_s, last_s in sorted(kernels):
         # what another kernel covers already, and what lies outside the window, adds nothing
         busy_s += max(min(last_s, end_s) - max(first_s, covered_s), 0.0)
@@ -26,7 +27,9 @@ def mean_loss(job, steps):
 # %% 07.5
 def gains(load_s, step_s, factor, workers):
     """How many times faster each fix makes a loop that takes load_s + step_s per batch."""
-    before_s, faster_s, loaded_s = load_s + step_s, step_s / factor, load_s / workers
+    before_s = load_s + step_s
+    faster_s = step_s / factor
+    loaded_s = load_s / workers
     return {
         "faster device": before_s / (load_s + faster_s),
         "workers": before_s / max(loaded_s, step_s),  # at the same time: the longer one counts
