@@ -12,6 +12,7 @@ usage: python -m benchmarks.bottlenecks [BUDGET_S] [WORDS]    seconds for each l
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -28,8 +29,10 @@ from typing import Any
 from torch.multiprocessing.spawn import spawn
 
 import labkit as lab
-from test_steptime.loops_communication import EXCHANGES, exchange
-from test_steptime.planted_loops import BALANCED, STEPS, RealTime, mixture
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "steptime" / "tests"))
+communication = importlib.import_module("test_steptime.loops_communication")
+planted_loops = importlib.import_module("test_steptime.planted_loops")
 
 Loop = tuple[str, Callable[[], tuple[Any, Any]], str | None, str]
 
@@ -38,14 +41,15 @@ def loops() -> Iterator[Loop]:
     """Name, maker, limit (None where nothing dominates) and the function to be named,
     of each loop.
     """
-    real = RealTime()
+    real = planted_loops.RealTime()
     yield from (
         (loop.name, partial(loop.build, real), loop.limit, loop.cause)
-        for loop in STEPS
+        for loop in planted_loops.STEPS
         if loop.real
     )
-    for kinds in BALANCED:
-        yield f"balanced: {', '.join(kinds)}", partial(mixture, real, *kinds), None, ""
+    for kinds in planted_loops.BALANCED:
+        make = partial(planted_loops.mixture, real, *kinds)
+        yield f"balanced: {', '.join(kinds)}", make, None, ""
 
 
 def judged(loop: Loop, budget_s: float) -> tuple[str, float]:
@@ -58,22 +62,22 @@ def judged(loop: Loop, budget_s: float) -> tuple[str, float]:
     name, make, limit, place = loop
     step, batches = make()
     start = time.perf_counter()
-    found = lab.profiling.find_bottleneck(step, batches, budget_s=budget_s)
+    bottleneck = lab.profiling.find_bottleneck(step, batches, budget_s=budget_s)
     took_s = time.perf_counter() - start
-    right = found.dominant == limit and found.line.startswith(place)
+    right = bottleneck.dominant == limit and bottleneck.line.startswith(place)
     if right:
         word = "right"
-    elif found.doubt:
+    elif bottleneck.doubt:
         word = "in doubt"
     else:
         word = "WRONG"
     shares = ", ".join(
-        f"{limit} {share:.0%}" for limit, share in found.shares.items() if share > 0.02
+        f"{limit} {share:.0%}"
+        for limit, share in bottleneck.shares.items()
+        if share > 0.02
     )
-    print(
-        f"{word}  {name}: {shares}{'; in doubt' * bool(found.doubt)}; {took_s:.1f} s",
-        flush=True,
-    )
+    doubt = "; in doubt" * bool(bottleneck.doubt)
+    print(f"{word}  {name}: {shares}{doubt}; {took_s:.1f} s", flush=True)
     return word, took_s
 
 
@@ -105,20 +109,21 @@ def exchange_judged(planted: str) -> tuple[str, float]:
     """The same for two ranks whose step is almost nothing but communication."""
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        spawn(exchange, (f"{folder}/meeting", f"{folder}/limit", planted), nprocs=2)
-        found = [
+        arguments = f"{folder}/meeting", f"{folder}/limit", planted
+        spawn(communication.exchange, arguments, nprocs=2)
+        limits = [
             json.loads(Path(f"{folder}/limit-{rank}").read_text()) for rank in range(2)
         ]
     took_s = time.perf_counter() - start
-    busy = any(one["busy"] for one in found)
-    right = all(one["dominant"] == "communication" for one in found)
+    busy = any(limit["busy"] for limit in limits)
+    right = all(limit["dominant"] == "communication" for limit in limits)
     if right:
         word = "right"
     elif busy:
         word = "in doubt"
     else:
         word = "WRONG"
-    shares = ", ".join(f"{one['shares']['communication']:.0%}" for one in found)
+    shares = ", ".join(f"{limit['shares']['communication']:.0%}" for limit in limits)
     print(
         f"{word}  {planted} of two ranks: communication {shares}{'; busy' * busy};"
         f" {took_s:.1f} s",
@@ -133,16 +138,18 @@ def main() -> int:
     lab.measure_ceilings()
     chosen = [loop for loop in loops() if all(word in loop[0] for word in sys.argv[2:])]
     exchanges = [
-        name for name in EXCHANGES if all(word in name for word in sys.argv[2:])
+        name
+        for name in communication.EXCHANGES
+        if all(word in name for word in sys.argv[2:])
     ]
     missed = 0
     for n in (0, 2):
         with busy(n):
-            found = [judged(loop, budget_s) for loop in chosen] + [
+            results = [judged(loop, budget_s) for loop in chosen] + [
                 exchange_judged(name) for name in exchanges
             ]
-        counted = Counter(word for word, _ in found)
-        longest_s = max(took_s for _, took_s in found)
+        counted = Counter(word for word, _ in results)
+        longest_s = max(took_s for _, took_s in results)
         words = ", ".join(f"{count} {word}" for word, count in counted.items())
         missed += counted["WRONG"] + (counted["in doubt"] if n == 0 else 0)
         print(f"Beside {n} busy loops: {words}; at most {longest_s:.1f} s each\n")

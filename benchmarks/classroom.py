@@ -125,7 +125,12 @@ def attend(kernels: int, *, shared: bool, profile: str = PROFILES[0]) -> Class:
         ]
         start_s = time.monotonic()
         waited_s, peak_bytes = asyncio.run(
-            _all([{**turns, **one, "LABKIT_PROFILE": profile} for one in own])
+            _all(
+                [
+                    {**turns, **environment, "LABKIT_PROFILE": profile}
+                    for environment in own
+                ]
+            )
         )
         took_s = time.monotonic() - start_s
         lines = lines_of(home / "results.jsonl" for home in dict.fromkeys(homes))
@@ -143,11 +148,11 @@ async def _all(
 ) -> tuple[list[float | None], int]:
     """Each kernel's wait for turns, and the most memory that all had together."""
     watching = asyncio.create_task(peak_bytes())
-    said = await asyncio.gather(
+    outputs = await asyncio.gather(
         *(execute(NOTEBOOK, each, FIRST_CELL, _LAST_CELL) for each in environments)
     )
     watching.cancel()
-    return [None if text is None else float(text) for text in said], await watching
+    return [None if text is None else float(text) for text in outputs], await watching
 
 
 async def execute(
@@ -209,7 +214,7 @@ class Judged:
 
     @property
     def _all(self) -> list[tuple[float, bool]]:
-        return [one for each in self.shares.values() for one in each]
+        return [share for shares in self.shares.values() for share in shares]
 
     @property
     def close(self) -> float:
@@ -250,9 +255,9 @@ def calm(runs: Sequence[Class]) -> dict[str, float]:
     """The median of each reading over runs of one kernel alone; readings that are
     marked count where all are.
     """
-    found = [m for run in runs for m in run.readings()]
+    readings = [m for run in runs for m in run.readings()]
     values: dict[str, list[tuple[bool, float]]] = {}
-    for m in found:
+    for m in readings:
         values.setdefault(m.key, []).append((bool(m.busy), m.value))
     return {
         key: statistics.median(
@@ -297,13 +302,13 @@ def rows(
             )
     for profile, kernels in itertools.product(profiles, classes):
         shared = kernels <= _SHARE
-        one = attend(kernels, shared=shared, profile=profile)
-        judged = judge(one.readings(), alone[profile])
+        group = attend(kernels, shared=shared, profile=profile)
+        judged = judge(group.readings(), alone[profile])
         name = (
             f"{profile}, {kernels} kernels,"
             f" {'shared folders' if shared else 'folders of their own'}"
         )
-        print(f"{name}: {_words(one)}; {judged}", file=sys.stderr, flush=True)
+        print(f"{name}: {_words(group)}; {judged}", file=sys.stderr, flush=True)
         yield f"{name}: readings marked", MARKED, judged.marked, "of them"
         yield (
             f"{name}: readings over 20 % off and not marked",
@@ -311,19 +316,19 @@ def rows(
             judged.wrong,
             "readings",
         )
-        yield f"{name}: dead or with an error", 0, one.failed, "kernels"
-        yield f"{name}: results lost", 0, one.lost, "lines"
-        yield f"{name}: memory", 24, one.peak_bytes / GIB, "GiB"
+        yield f"{name}: dead or with an error", 0, group.failed, "kernels"
+        yield f"{name}: results lost", 0, group.lost, "lines"
+        yield f"{name}: memory", 24, group.peak_bytes / GIB, "GiB"
 
 
-def _words(one: Class) -> str:
-    waits = [wait for wait in one.waited_s if wait is not None]
+def _words(run: Class) -> str:
+    waits = [wait for wait in run.waited_s if wait is not None]
     middle = format_seconds(statistics.median(waits or [0.0]))
     most = format_seconds(max(waits, default=0.0))
     return (
-        f"{len(waits)} of {len(one.waited_s)} kernels finished in"
-        f" {format_seconds(one.took_s)}; waited for turns {middle} (median), at most"
-        f" {most}; {len(one.appended)} lines appended; {one.peak_bytes / GIB:.1f} GiB"
+        f"{len(waits)} of {len(run.waited_s)} kernels finished in"
+        f" {format_seconds(run.took_s)}; waited for turns {middle} (median), at most"
+        f" {most}; {len(run.appended)} lines appended; {run.peak_bytes / GIB:.1f} GiB"
     )
 
 

@@ -117,7 +117,7 @@ def counted() -> list[dict[str, float]]:
         "--launch",
     ]
     environment = {**os.environ, "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         capture_output=True,
         text=True,
@@ -126,14 +126,14 @@ def counted() -> list[dict[str, float]]:
         cwd=REPOSITORY,
     )
     try:
-        _units, *rows = csv_rows(f"{done.stdout}\n{done.stderr}")
+        _units, *rows = csv_rows(f"{completed.stdout}\n{completed.stderr}")
     except DataError as error:
-        sys.exit(f"ncu could not read the counters. {error}\n{done.stderr[-2000:]}")
-    if done.returncode:
         sys.exit(
-            "ncu ended with status"
-            f" {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+            f"ncu could not read the counters. {error}\n{completed.stderr[-2000:]}"
         )
+    if completed.returncode:
+        output = f"{completed.stdout[-2000:]}\n{completed.stderr[-2000:]}"
+        sys.exit(f"ncu ended with status {completed.returncode}:\n{output}")
     return [{name: float(row[name].replace(",", "")) for name in names} for row in rows]
 
 
@@ -184,11 +184,11 @@ def compare(entry: Entry, values: dict[str, float]) -> list[Measurement]:
     """
     here = machine()
     trace = traced(entry)
-    found = []
+    measurements = []
     for (what, unit), (counter, space, kind) in COUNTERS.items():
         predicted = getattr(trace.count(space=space, kind=kind), unit)
         if predicted or values[counter]:
-            found.append(
+            measurements.append(
                 Measurement(
                     "04.0",
                     f"{entry.name}: {unit} of {what}",
@@ -201,7 +201,7 @@ def compare(entry: Entry, values: dict[str, float]) -> list[Measurement]:
                     versions=here.versions,
                 )
             )
-    return found
+    return measurements
 
 
 def main() -> None:
@@ -217,18 +217,18 @@ def main() -> None:
             f"ncu saw {len(counters)} launches, expected {len(ENTRIES)}: nothing was"
             " written."
         )
-    found = [
+    measurements = [
         m
         for entry, values in zip(ENTRIES, counters, strict=True)
         for m in compare(entry, values)
     ]
-    differ = [m for m in found if not np.isclose(m.value, m.predicted or 0.0)]
+    differ = [m for m in measurements if not np.isclose(m.value, m.predicted or 0.0)]
     path = RECORDED / f"{machine().slug}-counters.jsonl"
-    path.write_text("".join(results.to_line(m) + "\n" for m in found), encoding="utf-8")
+    lines = "".join(results.to_line(m) + "\n" for m in measurements)
+    path.write_text(lines, encoding="utf-8")
     rows = tuple((m.what, f"{m.value:,.0f}", f"{m.predicted:,.0f}") for m in differ)
-    note = (
-        f"{len(found) - len(differ)} of {len(found)} counters agree; all are in {path}"
-    )
+    agree = len(measurements) - len(differ)
+    note = f"{agree} of {len(measurements)} counters agree; all are in {path}"
     print(
         Table(
             rows,

@@ -16,9 +16,9 @@ import numpy as np
 
 import labkit as lab
 from exercises.nb04 import numba_kernels as fast
-from kerneltrace.judge.estimate import Estimate
+from gpufacts import UnknownDevice
+from kerneltrace import Estimate
 from labkit.core.display import Table
-from labkit.core.errors import UnknownDevice
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import Timing, time_call
 from labkit.measure.machine import machine

@@ -35,11 +35,11 @@ BATCH = 1024
 SCRIPT_IMAGES = 512
 
 
-def _check(found: Tensor, wanted: Tensor, rel: float) -> None:
+def _check(got: Tensor, wanted: Tensor, rel: float) -> None:
     """A kernel that is fast and wrong is not fast: AssertionError unless the norm of
     the difference is within `rel`.
     """
-    error = float((found.double() - wanted.double()).norm() / wanted.double().norm())
+    error = float((got.double() - wanted.double()).norm() / wanted.double().norm())
     assert error <= rel, f"relative error {error:.2g}, at most {rel:.2g} expected"
 
 
@@ -201,9 +201,9 @@ def cnn_block() -> Iterator[Share]:
         with torch.no_grad():
             _check(fused(), eager(), 1e-4)
             yield from _speedups("forward", eager, fused)
-        for found, wanted in zip(trained(fused)(), trained(eager)(), strict=True):
+        for got, wanted in zip(trained(fused)(), trained(eager)(), strict=True):
             # a tie that rounding decides sends a gradient to the neighbouring cell
-            _check(found, wanted, 1e-3)
+            _check(got, wanted, 1e-3)
         yield from _speedups("forward and backward", trained(eager), trained(fused))
 
 
@@ -271,13 +271,13 @@ def planted_script() -> Iterator[Share]:
     """
     pixels, labels = lab.data.digits(size=32, channels=3)
     images = (pixels[:SCRIPT_IMAGES] * 255).round().to(torch.uint8).numpy()
-    given = images, labels[:SCRIPT_IMAGES].numpy(), "cuda"
+    inputs = images, labels[:SCRIPT_IMAGES].numpy(), "cuda"
     taken = {}
     for name, faults in (("as found", tuple(slow_script.FAULTS)), ("mended", ())):
-        slow_script.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)
+        slow_script.train(lab.models.SimpleCNN().cuda(), *inputs, faults=faults)
 
         def run(faults: tuple[str, ...] = faults) -> None:
-            slow_script.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)
+            slow_script.train(lab.models.SimpleCNN().cuda(), *inputs, faults=faults)
 
         taken[name] = lab.time_call(
             run, label=name, sync=torch.cuda.synchronize, budget_s=2, min_runs=2
@@ -306,20 +306,20 @@ def rows(words: str = "") -> list[tuple[str, ...]]:
     """The table's rows. A group that fails gives a row that says so, and the others go
     on.
     """
-    found: list[tuple[str, ...]] = []
+    lines: list[tuple[str, ...]] = []
     for group in GROUPS:
         if words not in group.__name__:
             continue
         try:
-            found += [share.row() for share in group()]
+            lines += [share.row() for share in group()]
         except Exception as error:
             # a device is lent for minutes: one failure must not cost the other figures
-            found.append(
+            lines.append(
                 (group.__name__, "", "", "FAILED", f"{type(error).__name__}: {error}")
             )
         torch.cuda.empty_cache()
         print(f"{group.__name__} measured", file=sys.stderr)
-    return found
+    return lines
 
 
 def main(words: str) -> None:

@@ -97,7 +97,7 @@ def _check_same(
         eager_step()
     for _ in range(CHECKED_STEPS):
         replay()
-    for one, other in zip(eager.parameters(), recorded.parameters(), strict=True):
-        assert torch.allclose(one, other, rtol=1e-3, atol=1e-5), (
+    for weight, other in zip(eager.parameters(), recorded.parameters(), strict=True):
+        assert torch.allclose(weight, other, rtol=1e-3, atol=1e-5), (
             "the CUDA graph trains to other weights"
         )

@@ -34,10 +34,10 @@ from trainplan.cluster import (
     Layout,
     Transformer,
     best_layout,
+    even_batch,
+    published_steps,
     step,
 )
-from trainplan.cluster.evidence import inputs, rows as published_rows
-from trainplan.cluster.search import even_batch
 
 NEAR = 5.0  # percent of the best that a choice may be slower
 _JUDGED = (
@@ -78,16 +78,15 @@ def sweeps() -> Iterator[Sweep]:
     """The published sweeps. Of Qi et al.'s schedules ZB-1p is ZB-H1, and ZB-2p, the
     fastest, none known here.
     """
-    found: dict[tuple[str, Transformer, Cluster, int], dict[Layout, float]] = (
+    speeds_by_key: dict[tuple[str, Transformer, Cluster, int], dict[Layout, float]] = (
         defaultdict(dict)
     )
     for name in _LIBRARY:
-        for row, (model, cluster, layout, batch) in zip(
-            published_rows(name), inputs(name), strict=True
-        ):
-            found[name, model, cluster, batch][layout] = float(row["published"])
-    for key, speeds in found.items():
-        name, model, cluster, batch = key
+        for run in published_steps(name).rows:
+            key = (name, run.by.model, run.by.cluster, run.by.batch)
+            speeds_by_key[key][run.by.layout] = run.published
+    for key, speeds in speeds_by_key.items():
+        name, model, _, batch = key
         others = {}
         if name == "zero bubble":
             plain = next(layout for layout in speeds if layout.interleave == 1)
@@ -116,28 +115,27 @@ def among_its_own(sweep: Sweep) -> float | None:
     made = [
         step(sweep.model, sweep.cluster, layout, sweep.batch) for layout in sweep.speeds
     ]
-    fits = [one for one in made if one.fits] or made
-    return 100 * (
-        1 - sweep.speeds[min(fits, key=lambda one: one.seconds).layout] / sweep.best
-    )
+    fits = [estimate for estimate in made if estimate.fits] or made
+    choice = min(fits, key=lambda estimate: estimate.seconds).layout
+    return 100 * (1 - sweep.speeds[choice] / sweep.best)
 
 
 def among_all(sweep: Sweep) -> tuple[Layout, float | None, float]:
     """The choice of all; the same percent where the sweep has it, else None; and the
     model's percent.
     """
-    known = next(iter(sweep.speeds))
+    first = next(iter(sweep.speeds))
     library = _LIBRARY[sweep.name]
     software = (
         SOFTWARE["nanotron"]
         if library == "nanotron"
-        else dataclasses.replace(known.software, library=library)
+        else dataclasses.replace(first.software, library=library)
     )
-    found = best_layout(
+    best = best_layout(
         sweep.model,
         sweep.cluster,
         sweep.batch,
-        dtype=known.dtype,
+        dtype=first.dtype,
         software=software,
         runners_up=0,
     )
@@ -145,7 +143,7 @@ def among_all(sweep: Sweep) -> tuple[Layout, float | None, float]:
         layout: tuple(getattr(layout, field) for field in _JUDGED)
         for layout in sweep.speeds
     }
-    own = tuple(getattr(found.layout, field) for field in _JUDGED)
+    own = tuple(getattr(best.layout, field) for field in _JUDGED)
     same = next(
         (sweep.speeds[layout] for layout, judged in fields.items() if judged == own),
         None,
@@ -157,9 +155,9 @@ def among_all(sweep: Sweep) -> tuple[Layout, float | None, float]:
         dataclasses.replace(fastest, software=software),
         sweep.batch,
     )
-    by_model = 100 * (1 - found.step.seconds / theirs.seconds)
+    by_model = 100 * (1 - best.step.seconds / theirs.seconds)
     return (
-        found.layout,
+        best.layout,
         None if same is None else 100 * (1 - same / sweep.best),
         by_model,
     )
@@ -188,7 +186,7 @@ def searches() -> Iterator[tuple[str, float]]:
         gated=True,
         name="1T with experts",
     )
-    long, both = (dataclasses.replace(one, seq=131_072) for one in (dense, sparse))
+    long, both = (dataclasses.replace(shape, seq=131_072) for shape in (dense, sparse))
     for library in ("torchtitan", "Megatron-Core", "torch"):
         for what, model in (
             ("dense", dense),
@@ -209,15 +207,14 @@ def figures() -> Iterator[tuple[str, float, float, str]]:
     """Name, target, value and unit of each figure, of which less is better."""
     for name, seconds in searches():
         yield f"best layout of 1T parameters on 4,096 GPUs, {name}", 2, seconds, "s"
-    found = list(regrets())
+    per_sweep = list(regrets())
+    among_own = [own for _, own, *_ in per_sweep if own is not None]
+    among_published = [free for *_, free, _ in per_sweep if free is not None]
     for name, some in (
-        ("of its own layouts", [own for _, own, *_ in found if own is not None]),
-        (
-            "of all, where published",
-            [free for *_, free, _ in found if free is not None],
-        ),
+        ("of its own layouts", among_own),
+        ("of all, where published", among_published),
     ):
-        missed = sum(one > NEAR for one in some)
+        missed = sum(regret > NEAR for regret in some)
         yield (
             f"sweeps of {len(some)} whose best the choice {name} misses by {NEAR:g} %",
             40,

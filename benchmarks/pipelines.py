@@ -55,8 +55,9 @@ def shares() -> tuple[float, float]:
         for number in range(1 + ROUNDS):
             order = list(ways)[:: 1 - 2 * (number % 2)]
             rounds.append({name: _seconds(ways[name](), step) for name in order})
-    ceiling = _median(one["ceiling"] / one["mine"] for one in rounds[1:])
-    return ceiling, _median(one["naive"] / one["mine"] for one in rounds[1:])
+    ceiling = _median(seconds["ceiling"] / seconds["mine"] for seconds in rounds[1:])
+    naive_share = _median(seconds["naive"] / seconds["mine"] for seconds in rounds[1:])
+    return ceiling, naive_share
 
 
 def _solution() -> Callable[..., Callable[[], Batches]]:
@@ -96,8 +97,8 @@ def _seconds(
 
 
 def _median(ratios: Iterator[float]) -> float:
-    found = sorted(ratios)
-    return found[len(found) // 2]
+    ordered = sorted(ratios)
+    return ordered[len(ordered) // 2]
 
 
 if __name__ == "__main__":

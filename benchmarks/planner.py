@@ -26,9 +26,7 @@ from collections.abc import Iterator, Sequence
 
 from labkit.core.display import Table
 from labkit.measure.published import table
-from trainplan.cluster.step_prediction import Step
-from trainplan.cluster.validation import COMPARISONS, published_steps
-from trainplan.facts.agreement import Compared
+from trainplan.cluster import COMPARISONS, Compared, Step, published_steps
 
 # mlsysim's names of devices. Its GB200 is a whole rack, a 72nd of which has its B200's
 # peaks.
@@ -51,8 +49,8 @@ def rows() -> Iterator[tuple[str, float, float, str]]:
     """Name, target (the other's error), value (the planner's) and unit
     of each figure.
     """
-    for other, found in _others():
-        for name, runs, ours, theirs in summary(found):
+    for other, errors in _others():
+        for name, runs, ours, theirs in summary(errors):
             for which, own, target in zip(
                 ("median", "90th percentile"), ours, theirs, strict=True
             ):
@@ -105,14 +103,14 @@ def _has_mlsysim() -> bool:
 def calculon() -> Errors:
     """Errors on the runs of the table "selective recomputation"."""
     name = "selective recomputation"
-    said = {
+    published = {
         f"{row['model']}, recompute {row['recompute']}": row
         for row in table("calculon_predictions")
     }
     runs = published_steps(name).rows
     return {
         name: [
-            (run.error, _error(run, float(said[run.label]["iteration_s"])))
+            (run.error, _error(run, float(published[run.label]["iteration_s"])))
             for run in runs
         ]
     }
@@ -129,7 +127,7 @@ def mlsysim(shares: Sequence[float] = SHARES) -> Errors:
     """Errors on the runs that mlsysim can express, each table with the best of `shares`
     of the peak.
     """
-    found = {}
+    by_comparison = {}
     for name in COMPARISONS:
         agreement = published_steps(name)
         runs = [run for run in agreement.rows if expressible(run.by)]
@@ -139,10 +137,10 @@ def mlsysim(shares: Sequence[float] = SHARES) -> Errors:
                 for share in shares
             ]
             best = min(tried, key=lambda errors: _median_and_p90(errors)[0])
-            found[name] = [
+            by_comparison[name] = [
                 (run.error, error) for run, error in zip(runs, best, strict=True)
             ]
-    return found
+    return by_comparison
 
 
 def expressible(made: Step) -> bool:
@@ -221,8 +219,8 @@ def main() -> None:
             str(runs),
             *(f"{value:.1f} %" for value in (ours[0], theirs[0], ours[1], theirs[1])),
         )
-        for other, found in others.items()
-        for name, runs, ours, theirs in summary(found)
+        for other, errors in others.items()
+        for name, runs, ours, theirs in summary(errors)
     ]
     heads = (
         "other",

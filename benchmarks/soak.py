@@ -6,6 +6,7 @@ in theirs; exits with 1 if a process, a port or a file of shared memory is left
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -19,18 +20,24 @@ from pathlib import Path
 from typing import Any
 
 import labkit as lab
-from labkit.core.errors import RankFailed
-from test_ranks.ranks_faults import (
-    FAULTS,
-    LEAVE,
-    MARK,
-    launch_fault,
-    reports_forever,
-    works,
-)
-from test_ranks.ranks_left import left, marked, processes_of, running, strays
+from ranks.errors import RankFailed
 
-KERNEL = """
+# the faults stand beside the tests of ranks
+TESTS = str(Path(__file__).parents[1] / "packages" / "ranks" / "tests")
+sys.path.insert(0, TESTS)
+faults = importlib.import_module("test_ranks.ranks_faults")
+remains = importlib.import_module("test_ranks.ranks_left")
+
+WORKS = f"""
+import sys
+sys.path.insert(0, {TESTS!r})
+import labkit as lab
+from test_ranks.ranks_faults import works
+lab.launch(works, 2)
+"""
+KERNEL = f"""
+import sys
+sys.path.insert(0, {TESTS!r})
 import labkit as lab
 from test_ranks.ranks_faults import reports_forever
 show = lambda r: print(int(r.metrics["pid"]), flush=True)
@@ -44,13 +51,13 @@ def main(times: int, wanted: str = "") -> int:
     """
     # a shell that starts it behind takes it away
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    lab.launch(works, 2)
-    before = left()
+    lab.launch(faults.works, 2)
+    before = remains.left()
     wrong = 0
     planned: dict[str, Callable[[], bool]] = {
-        fault.__name__: partial(plant, fault) for fault in FAULTS
+        fault.__name__: partial(plant, fault) for fault in faults.FAULTS
     }
-    planned |= {leaves.__name__: partial(leave, leaves) for leaves in LEAVE}
+    planned |= {leaves.__name__: partial(leave, leaves) for leaves in faults.LEAVE}
     planned |= {
         "stop": stop,
         "two_kernels": two_kernels,
@@ -67,11 +74,11 @@ def main(times: int, wanted: str = "") -> int:
         for _ in range(times):
             failed += not run()
         each_s = (time.monotonic() - start_s) / times
-        found = [*strays(before), *marked(MARK)]
-        wrong += failed + len(found)
+        stays = [*remains.strays(before), *remains.marked(faults.MARK)]
+        wrong += failed + len(stays)
         sys.stdout.write(
             f"{name:24} {times} times, {each_s:5.2f} s each, {failed} unexplained,"
-            f" left: {found or 'nothing'}\n"
+            f" left: {stays or 'nothing'}\n"
         )
         sys.stdout.flush()
     return wrong
@@ -79,9 +86,9 @@ def main(times: int, wanted: str = "") -> int:
 
 def plant(fault: Callable[[], Any]) -> bool:
     """One fault; whether its message says what it should."""
-    words = FAULTS[fault]
+    words = faults.FAULTS[fault]
     try:
-        launch_fault(fault)
+        faults.launch_fault(fault)
     except RankFailed as error:
         return words is not None and all(word in str(error) for word in words)
     return words is None
@@ -92,7 +99,7 @@ def leave(leaves: Callable[[], Any]) -> bool:
     have ended.
     """
     results = list(lab.launch(leaves, 2))
-    ended = not any(running(pid) for _, *pids in results for pid in pids)
+    ended = not any(remains.running(pid) for _, *pids in results for pid in pids)
     return ended and [rank for rank, *_ in results] == [0, 1]
 
 
@@ -106,7 +113,7 @@ def stop() -> bool:
             threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     try:
-        lab.launch(reports_forever, 2, on_report=once)
+        lab.launch(faults.reports_forever, 2, on_report=once)
     except KeyboardInterrupt:
         return time.monotonic() - at_s[0] < 3.05
     return False
@@ -114,11 +121,7 @@ def stop() -> bool:
 
 def two_kernels() -> bool:
     """Two launches from two processes at once."""
-    code = (
-        "import labkit as lab\nfrom test_ranks.ranks_faults import"
-        " works\nlab.launch(works, 2)"
-    )
-    both = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    both = [subprocess.Popen([sys.executable, "-c", WORKS]) for _ in range(2)]
     return [process.wait() for process in both] == [0, 0]
 
 
@@ -138,12 +141,14 @@ def kernel_killed() -> bool:
         seen: set[int] = set()
         while len(seen) < 2:
             seen.add(int(process.stdout.readline()))
-        family = processes_of(process.pid)
+        family = remains.processes_of(process.pid)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         end_s = time.monotonic() + 30
         while time.monotonic() < end_s:
-            if not any(map(running, family)) and not list(Path(folder).glob("pymp-*")):
+            if not any(map(remains.running, family)) and not list(
+                Path(folder).glob("pymp-*")
+            ):
                 return True
             time.sleep(0.05)
     return False
@@ -162,22 +167,17 @@ def killed_early(after_s: float) -> bool:
             [sys.executable, "-c", KERNEL], stdout=subprocess.DEVNULL, **more
         )
         time.sleep(after_s)
-        family = processes_of(process.pid)
+        family = remains.processes_of(process.pid)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         end_s = time.monotonic() + 60
-        while any(map(running, family)) and time.monotonic() < end_s:
+        while any(map(remains.running, family)) and time.monotonic() < end_s:
             time.sleep(0.05)
-        code = (
-            "import labkit as lab\nfrom test_ranks.ranks_faults import"
-            " works\nlab.launch(works, 2)"
-        )
-        again = subprocess.run(
-            [sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False, **more
-        )
+        command = [sys.executable, "-c", WORKS]
+        again = subprocess.run(command, stdout=subprocess.DEVNULL, check=False, **more)
         return (
             again.returncode == 0
-            and not any(map(running, family))
+            and not any(map(remains.running, family))
             and not list(Path(folder).glob("pymp-*"))
         )
 

@@ -39,7 +39,7 @@ def cases() -> tuple[list[Case], list[Case]]:
     """
     right = [make() for make in launches().values()]
     return [launch_of(name) for name in PLANTED], [
-        (one.kernel, one.grid, one.args, one.constants) for one in right
+        (launch.kernel, launch.grid, launch.args, launch.constants) for launch in right
     ]
 
 
@@ -80,11 +80,11 @@ def theirs(
         return torch.from_numpy(arg if arg.strides[-1] > 0 else arg.copy())
 
     tensors = [as_tensor(arg) for arg in args]
-    said = io.StringIO()
+    output = io.StringIO()
     signal.signal(signal.SIGALRM, stop)
     signal.alarm(LONGEST_S)
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             viz.clear()
             viz.trace("sanitizer")(kernel)[grid](*tensors, **constants)
     except TimeoutError:
@@ -93,7 +93,7 @@ def theirs(
         return True
     finally:
         signal.alarm(0)
-    return "out-of-bound" in said.getvalue().lower()
+    return "out-of-bound" in output.getvalue().lower()
 
 
 def main() -> int:
@@ -101,14 +101,14 @@ def main() -> int:
     a correct kernel.
     """
     short = False
-    for name, found in (
+    for name, result in (
         ("tiles.trace", counted(ours)),
         ("triton-viz", _of_triton_viz()),
     ):
-        if isinstance(found, str):
-            print(f"{name}: {found}")
+        if isinstance(result, str):
+            print(f"{name}: {result}")
         else:
-            planted, wrong, seconds = found
+            planted, wrong, seconds = result
             short |= name == "tiles.trace" and (planted < len(PLANTED) or wrong > 0)
             print(
                 f"{name}: {planted} of {len(PLANTED)} mistakes, {wrong} false alarms,"

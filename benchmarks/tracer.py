@@ -173,11 +173,11 @@ def _sparse(blocks: int) -> Launch:
 
 def seconds(launch: Callable[[Launch], object]) -> list[float]:
     """The time of one launch of each kernel, after a warm-up: the least of three."""
-    found = []
+    times = []
     for small, full in launches().values():
         launch(small)
-        found.append(min(_timed(launch, full) for _ in range(3)))
-    return found
+        times.append(min(_timed(launch, full) for _ in range(3)))
+    return times
 
 
 def _timed(launch: Callable[[Launch], object], which: Launch) -> float:
@@ -191,9 +191,9 @@ def traced(launch: Launch) -> Any:
     from kerneltrace import trace
 
     kernel, grid, block, args = launch
-    done = trace(kernel, grid, block, *args)
-    str(done)
-    return done
+    result = trace(kernel, grid, block, *args)
+    str(result)
+    return result
 
 
 def simulated(launch: Launch) -> None:
@@ -218,8 +218,7 @@ def shares() -> dict[str, float]:
 
 def compiled_shares() -> dict[str, float]:
     """Time of a trace of a kernel that numba compiled, in that of its Python source."""
-    from kerneltrace import trace
-    from kerneltrace.compiler import compile_numba
+    from kerneltrace import compile_numba, trace
 
     def compiled(launch: Launch) -> Any:
         kernel, grid, block, args = launch

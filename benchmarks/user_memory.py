@@ -46,19 +46,19 @@ def kernel(path: Path) -> tuple[int, int]:
     RuntimeError where it failed.
     """
     with tempfile.TemporaryDirectory(prefix="labkit-memory-") as folder:
-        said, most = asyncio.run(
+        output, most = asyncio.run(
             _watched(path, {"LABKIT_HOME": folder, "LABKIT_PROFILE": "ci"})
         )
-    if said is None:
+    if output is None:
         raise RuntimeError(f"{path.name} did not run to its end.")
-    return int(said), max(most, int(said))
+    return int(output), max(most, int(output))
 
 
 async def _watched(path: Path, environment: dict[str, str]) -> tuple[str | None, int]:
     watching = asyncio.create_task(peak_bytes(0.2))
-    said = await execute(path, environment, "pass", _LAST_CELL)
+    output = await execute(path, environment, "pass", _LAST_CELL)
     watching.cancel()
-    return said, await watching
+    return output, await watching
 
 
 def server() -> int:

@@ -64,9 +64,8 @@ def _signature(
     if what not in ("function", "method") or signature is None:
         return signature, returns
     try:
-        found = str(inspect.signature(obj).return_annotation).strip("'\"")
+        annotation = str(inspect.signature(obj).return_annotation).strip("'\"")
     except (TypeError, ValueError):
         return signature, returns
-    return signature, (
-        found if re.fullmatch(r"[A-Z]\w+|bool|int|float|str|bytes", found) else None
-    )
+    is_one_name = re.fullmatch(r"[A-Z]\w+|bool|int|float|str|bytes", annotation)
+    return signature, annotation if is_one_name else None

@@ -89,7 +89,7 @@ def _notebook(path: Path, executed: Path, pictures: Path, pdf: bool) -> dict[str
     # Nobody needs the builder's folders.
     text = text.replace(str(executed), "build/book/executed").replace(f"{ROOT}/", "")
     notebook: dict[str, Any] = json.loads(text)
-    told = notebook["metadata"].pop("book", None)
+    about_run = notebook["metadata"].pop("book", None)
     cells: list[dict[str, Any]] = []
     hinted: set[str] = set()
     for cell in notebook["cells"]:
@@ -106,38 +106,38 @@ def _notebook(path: Path, executed: Path, pictures: Path, pdf: bool) -> dict[str
                     )
                 }
         cells.append(cell)
-        found = (
+        match = (
             _CHECK.search("".join(cell["source"]))
             if cell["cell_type"] == "code"
             else None
         )
-        if found and found[1] not in hinted:
-            hinted.add(found[1])
-            cells.append(_markdown(f"hints-{found[1]}", "\n\n".join(_hints(found[1]))))
+        if match and match[1] not in hinted:
+            hinted.add(match[1])
+            cells.append(_markdown(f"hints-{match[1]}", "\n\n".join(_hints(match[1]))))
     cells.insert(
         1,
         _markdown(
             "about",
-            _about(told) + f' <a href="../pdf/{path.stem}.pdf">As a PDF</a>' * pdf,
+            _about(about_run) + f' <a href="../pdf/{path.stem}.pdf">As a PDF</a>' * pdf,
         ),
     )
     return notebook | {"cells": cells}
 
 
-def _about(told: dict[str, Any] | None) -> str:
+def _about(about_run: dict[str, Any] | None) -> str:
     """The line about a notebook's run, from what book/run.py wrote into
     its metadata.
     """
-    if told is None:
+    if about_run is None:
         return (
             "*This notebook was not run for this copy of the book: its outputs are"
             " missing.*"
         )
     about = (
         "Run on {machine}, profile {profile}, {day}, in {seconds} s. Your numbers will"
-        " differ.".format(**told)
+        " differ.".format(**about_run)
     )
-    if cells := told.get("disturbed"):
+    if cells := about_run.get("disturbed"):
         about += (
             f" Other programs took time from {cells} of its cells, in a second run as"
             " well. Their outputs say so: their rates are too low and their times too"
@@ -169,8 +169,8 @@ def _with_files(text: str, folder: Path) -> str:
     when they are seen.
     """
 
-    def stored(found: re.Match[str]) -> str:
-        png = base64.b64decode(found[1])
+    def stored(match: re.Match[str]) -> str:
+        png = base64.b64decode(match[1])
         name = f"pictures/{hashlib.sha256(png).hexdigest()[:16]}.png"
         (folder / name).write_bytes(png)
         return f'loading="lazy" src="../_static/{name}"'
@@ -189,8 +189,8 @@ def _relinked(text: str, origin: str, page: str) -> str:
     )
     up = "../" * page.count("/")
 
-    def mended(found: re.Match[str]) -> str:
-        image, label, target = found.groups()
+    def mended(match: re.Match[str]) -> str:
+        image, label, target = match.groups()
         file, _, anchor = target.partition("#")
         full = os.path.normpath(Path(origin).parent / file).replace(os.sep, "/")
         if full in pages or (
@@ -276,13 +276,13 @@ def _index(source: Path) -> str:
     )
 
     def section(heading: str) -> str:
-        found = re.search(_SECTION.format(re.escape(heading)), readme)
-        if found is None:
+        match = re.search(_SECTION.format(re.escape(heading)), readme)
+        if match is None:
             raise ValueError(
                 f"README.md has no section {heading!r}, which book/index.md shows: name"
                 " the new one there."
             )
-        return found[0].strip()
+        return match[0].strip()
 
     text = INDEX.read_text(encoding="utf-8").replace("SETUP", section("Two commands"))
     text = text.replace("TRACKS", section("Notebooks")).replace(
@@ -298,10 +298,10 @@ def _cover(source: Path) -> str:
         for output in cell.get("outputs", []):
             text = "".join(output.get("data", {}).get("text/html", ""))
             if "lab.SpeedBoard" in "".join(cell["source"]) and (
-                found := _FIGURE.search(text)
+                match := _FIGURE.search(text)
             ):
                 return (
-                    found[0].replace("../_static", "_static")
+                    match[0].replace("../_static", "_static")
                     + f"\n\n*A board of notebook {_COVER}.*"
                 )
     return ""

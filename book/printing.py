@@ -38,15 +38,14 @@ def pdfs(site: Path, tell: Callable[[str], None]) -> None:
             page.resolve().as_uri(),
         ]
         try:
-            done = subprocess.run(
+            completed = subprocess.run(
                 command, capture_output=True, text=True, timeout=_LONGEST_S
             )
         except subprocess.TimeoutExpired as error:
             raise LabError(
                 f"Chromium did not print {page.name} within {_LONGEST_S} s: try again."
             ) from error
-        if done.returncode != 0 or not target.is_file():
-            raise LabError(
-                f"Chromium could not print {page.name}: {done.stderr.strip()[-300:]}"
-            )
+        if completed.returncode != 0 or not target.is_file():
+            last_words = completed.stderr.strip()[-300:]
+            raise LabError(f"Chromium could not print {page.name}: {last_words}")
         tell(f"{target}: {target.stat().st_size / 1e6:.1f} MB")

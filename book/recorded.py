@@ -30,30 +30,26 @@ def page(folder: Path = RECORDED) -> str:
         for path in sorted(folder.glob("*.jsonl"))
         for entry in results.read(path)[0]
     ]
-    full = [
-        one for one in numbers if isinstance(one, Measurement) and one.profile == "full"
-    ]
-    machines = sorted({one.machine for one in full})
+    full = [m for m in numbers if isinstance(m, Measurement) and m.profile == "full"]
+    machines = sorted({m.machine for m in full})
     parts = ["# Recorded runs", _ABOUT]
     titles = {path.name[:2]: path for path in notebook_files.paths()}
-    for number in sorted({one.section[:2] for one in full} & set(titles)):
+    for number in sorted({m.section[:2] for m in full} & set(titles)):
         title = "".join(
             notebook_files.read(titles[number])["cells"][0]["source"]
         ).splitlines()[0]
         parts += [
             f"#{title}",
-            _table([one for one in full if one.section[:2] == number], machines),
+            _table([m for m in full if m.section[:2] == number], machines),
         ]
     return "\n\n".join(parts) + "\n"
 
 
 def _table(numbers: Iterable[Measurement], machines: list[str]) -> str:
     rows: dict[tuple[str, ...], dict[str, str]] = {}
-    for one in numbers:
-        work = ", ".join(filter(None, (one.size, one.dtype)))
-        rows.setdefault((one.section, one.what, work, one.unit), {})[one.machine] = (
-            _shown(one)
-        )
+    for m in numbers:
+        work = ", ".join(filter(None, (m.size, m.dtype)))
+        rows.setdefault((m.section, m.what, work, m.unit), {})[m.machine] = _shown(m)
     lines = [
         ["Section", "What", "Size and format", *machines],
         ["---"] * (3 + len(machines)),
@@ -65,16 +61,16 @@ def _table(numbers: Iterable[Measurement], machines: list[str]) -> str:
     return "\n".join(f"| {' | '.join(map(plain, cells))} |" for cells in lines)
 
 
-def _shown(one: Measurement) -> str:
-    said = [
+def _shown(m: Measurement) -> str:
+    notes = [
         word
         for word in (
-            "" if one.origin == "measured" else one.origin,
-            one.busy and "machine busy",
+            "" if m.origin == "measured" else m.origin,
+            m.busy and "machine busy",
         )
         if word
     ]
-    return one.amount + (f" ({', '.join(said)})" if said else "")
+    return m.amount + (f" ({', '.join(notes)})" if notes else "")
 
 
 def plain(text: str) -> str:

@@ -4,7 +4,6 @@ packages beside it.
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import textwrap
@@ -25,7 +24,7 @@ def pages() -> Iterator[tuple[str, str]]:
         if isinstance(room, ModuleType)
     }
     names = [name for name in labkit.__all__ if name not in rooms]
-    told: set[str] = set()
+    classes: set[str] = set()
     about = (
         "What notebooks write as `lab.name`, the rooms that they write as"
         " `lab.room.name`, and the packages beside labkit."
@@ -40,12 +39,12 @@ def pages() -> Iterator[tuple[str, str]]:
     yield (
         "names",
         f"# Functions and classes\n\n{about}\n\n"
-        + _rst(_documented(labkit, names, told)),
+        + _rst(_documented(labkit, names, classes)),
     )
     for name, room in rooms.items():
-        yield name, _page(f"lab.{name}", room, told)
+        yield name, _page(f"lab.{name}", room, classes)
     for name in INSTRUMENTS:
-        yield name, _page(name, importlib.import_module(name), told)
+        yield name, _page(name, importlib.import_module(name), classes)
 
 
 def toctree(caption: str, names: Iterable[str]) -> str:
@@ -57,48 +56,34 @@ def toctree(caption: str, names: Iterable[str]) -> str:
 
 
 def offered(module: ModuleType) -> list[str]:
-    """The names that a module offers, sorted.
-
-    Those are the names in its `__all__`, those that it imports under their own name,
-    and, without an `__all__`, its functions and classes.
+    """The names that a module offers, sorted: those in its `__all__`, without one its
+    functions and classes, and no modules.
     """
-    imports = [
-        node
-        for node in ast.walk(ast.parse(inspect.getsource(module)))
-        if isinstance(node, ast.ImportFrom)
-    ]
-    names = {
-        alias.name
-        for node in imports
-        for alias in node.names
-        if alias.asname == alias.name
-    }
     own = [
         name
         for name, value in vars(module).items()
         if getattr(value, "__module__", "") == module.__name__
+        and not name.startswith("_")
     ]
-    names |= set(
-        vars(module).get("__all__", [name for name in own if not name.startswith("_")])
-    )
+    names = vars(module).get("__all__", own)
     return sorted(
         (name for name in names if not isinstance(getattr(module, name), ModuleType)),
         key=str.lower,
     )
 
 
-def _page(title: str, module: ModuleType, told: set[str]) -> str:
+def _page(title: str, module: ModuleType, classes: set[str]) -> str:
     head = f".. automodule:: {module.__name__}\n\n"
-    return f"# {title}\n\n" + _rst(head + _documented(module, offered(module), told))
+    return f"# {title}\n\n" + _rst(head + _documented(module, offered(module), classes))
 
 
 def _rst(text: str) -> str:
     return f"```{{eval-rst}}\n{text}\n```\n"
 
 
-def _documented(module: ModuleType, names: Iterable[str], told: set[str]) -> str:
-    """Directives for names of a module. A class whose name is in `told` is no target of
-    links; the others are added.
+def _documented(module: ModuleType, names: Iterable[str], classes: set[str]) -> str:
+    """Directives for names of a module. A class whose name is in `classes` is no target
+    of links; the others are added.
     """
     parts = [f".. py:currentmodule:: {module.__name__}"]
     for name in names:
@@ -106,9 +91,9 @@ def _documented(module: ModuleType, names: Iterable[str], told: set[str]) -> str
         if isinstance(value, type):
             parts.append(
                 f".. autoclass:: {name}\n   :members:"
-                + "\n   :no-index:" * (name in told)
+                + "\n   :no-index:" * (name in classes)
             )
-            told.add(name)
+            classes.add(name)
         elif inspect.isroutine(value):
             parts.append(f".. autofunction:: {name}")
         elif hasattr(value, "__signature__"):
@@ -124,8 +109,8 @@ def _arguments(value: Callable[..., object]) -> inspect.Signature:
     """A signature without types, as it is for functions."""
     own = inspect.signature(value)
     bare = [
-        one.replace(annotation=inspect.Parameter.empty)
-        for one in own.parameters.values()
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in own.parameters.values()
     ]
     return own.replace(parameters=bare, return_annotation=inspect.Signature.empty)
 

@@ -73,12 +73,12 @@ def _run(path: Path, folder: Path) -> str:
         if cell.cell_type == "code":
             cell.outputs = list(_shown(cell.outputs))
     (folder / path.name).write_text(nbformat.writes(notebook), encoding="utf-8")
-    told = (
+    remark = (
         f", disturbed by other programs in {disturbed(notebook)} cells"
         if disturbed(notebook)
         else ""
     )
-    return f"{path.name} took {format_seconds(seconds)}{told}"
+    return f"{path.name} took {format_seconds(seconds)}{remark}"
 
 
 def _ran(path: Path, folder: Path) -> Any:
@@ -148,5 +148,5 @@ def _kept_key(path: Path) -> str:
     """The key under which a notebook was run; empty where it was not."""
     if not path.exists():
         return ""
-    found = json.loads(path.read_text(encoding="utf-8"))["metadata"].get("book", {})
-    return plain(str(found.get("key", "")))
+    about_run = json.loads(path.read_text(encoding="utf-8"))["metadata"].get("book", {})
+    return plain(str(about_run.get("key", "")))

@@ -81,8 +81,8 @@ def _edit(
 def _map(app: Sphinx, error: Exception | None) -> None:
     """Write sitemap.xml, whose addresses must be whole, if the book has one."""
     if error is None and (base := app.config.html_baseurl):
-        found = sorted(app.env.found_docs)
-        rows = "\n".join(f"<url><loc>{base}{page}.html</loc></url>" for page in found)
+        pages = sorted(app.env.found_docs)
+        rows = "\n".join(f"<url><loc>{base}{page}.html</loc></url>" for page in pages)
         head = (
             '<?xml version="1.0" encoding="UTF-8"?>\n<urlset'
             ' xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'

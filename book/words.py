@@ -71,9 +71,9 @@ def _link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         )
         return _reference(match[0], uri) if uri else None
 
-    for replace, found in ((to_notebook, _NOTEBOOK), (to_word, pattern)):
+    for replace, expression in ((to_notebook, _NOTEBOOK), (to_word, pattern)):
         for text in [node for node in doctree.findall(nodes.Text) if not _inside(node)]:
-            pieces = list(_pieces(str(text), found, replace))
+            pieces = list(_pieces(str(text), expression, replace))
             if len(pieces) > 1 or not isinstance(pieces[0], nodes.Text):
                 text.parent.replace(text, pieces)
     _add_keywords(doctree, [word for word in words if word.term in linked])
@@ -127,9 +127,9 @@ def _pieces(text: str, pattern: re.Pattern[str], replace: Link) -> Iterator[node
 def _reference(
     text: str, uri: str, *, title: str = "", css: str = ""
 ) -> nodes.reference:
-    found = nodes.reference(
+    reference = nodes.reference(
         "", text, internal=True, refuri=uri, classes=[css] if css else []
     )
     if title:
-        found["reftitle"] = title
-    return found
+        reference["reftitle"] = title
+    return reference

@@ -38,7 +38,7 @@ def texts(notebook: str, wrong: Wrong) -> Iterator[tuple[str, int, str]]:
     )
     tree = ast.parse(source)
     made = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    known = set(dir(builtins)) | set(_imported(tree)) | {"tf"}
+    defined_names = set(dir(builtins)) | set(_imported(tree)) | {"tf"}
     listed = next(
         node.value
         for node in tree.body
@@ -52,7 +52,9 @@ def texts(notebook: str, wrong: Wrong) -> Iterator[tuple[str, int, str]]:
         # a list that is calculated has no code to show
         for i, case in enumerate(getattr(cases, "elts", [])):
             assert isinstance(case, ast.Tuple)
-            code = _code(source, case.elts[0], made, known, name, wrong[number][i][0])
+            code = _code(
+                source, case.elts[0], made, defined_names, name, wrong[number][i][0]
+            )
             if (
                 code
                 and not own & set(re.findall(r"def (\w+)\(", code)) - {name}
@@ -116,7 +118,7 @@ def _code(
     source: str,
     answer: ast.expr,
     made: Functions,
-    known: set[str],
+    defined_names: set[str],
     name: str,
     value: object,
 ) -> str | None:
@@ -138,9 +140,13 @@ def _code(
         return f"{name} = {literal}".replace("\n", "\n" + " " * len(f"{name} = "))
     else:
         made_by = ast.unparse(answer)
-        return f"{name} = {made_by}" if _free(made_by) <= known else None
-    while missing := sorted(_free(code) - known):
-        helpers = [made[one] for one in missing if one in made and _is_plain(made[one])]
+        return f"{name} = {made_by}" if _free(made_by) <= defined_names else None
+    while missing := sorted(_free(code) - defined_names):
+        helpers = [
+            made[missing_name]
+            for missing_name in missing
+            if missing_name in made and _is_plain(made[missing_name])
+        ]
         if len(helpers) < len(missing):
             return None
         code = "\n\n".join(

@@ -59,8 +59,8 @@ class Card:
         """What is said to each option."""
         heads = {True: "Right.", False: "No: this code doesn't do that."}
         return tuple(
-            f"{heads[one == self.misconception]} {one.explanation}"
-            for one in self.faults
+            f"{heads[fault == self.misconception]} {fault.explanation}"
+            for fault in self.faults
         )
 
     @property
@@ -93,21 +93,21 @@ def cards(notebook: str, seed: int = 0) -> list[Card]:
     None where this copy of the workbook has no wrong answers. Raises BadArgument for a
     notebook that doesn't exist.
     """
-    known = notebooks()
-    found = []
-    if not known:
+    numbers = notebooks()
+    deck = []
+    if not numbers:
         return []
-    if notebook not in known:
+    if notebook not in numbers:
         raise BadArgument(
             f"There is no notebook {notebook!r}; did you mean"
-            f" {', '.join(nearest(notebook, known))}?"
+            f" {', '.join(nearest(notebook, numbers))}?"
         )
     for number, place, code in _texts(notebook):
         if wrong := _listed().get((number, mark(code))):
             answer, words, name = _wrong(notebook)[number][place]
-            faults = [misconceptions()[one] for one in (name, *wrong)]
+            faults = [misconceptions()[fault] for fault in (name, *wrong)]
             random.Random(f"{seed} {number} {place}").shuffle(faults)
-            found.append(
+            deck.append(
                 Card(
                     number,
                     place,
@@ -118,10 +118,10 @@ def cards(notebook: str, seed: int = 0) -> list[Card]:
                     words,
                 )
             )
-    random.Random(f"{seed} {notebook}").shuffle(found)
+    random.Random(f"{seed} {notebook}").shuffle(deck)
     turns: dict[str, int] = collections.Counter()
     order = []
-    for card in found:
+    for card in deck:
         order.append((turns[card.misconception.name], card))
         turns[card.misconception.name] += 1
     return [card for _, card in sorted(order, key=lambda turn: turn[0])]
@@ -148,12 +148,12 @@ def _texts(notebook: str) -> Sequence[tuple[str, int, str]]:
     nothing that games the check.
     """
     wrong = _wrong(notebook)
-    found = answer_text.texts(notebook, wrong)
-    return [
-        one
-        for one in found
-        if misconceptions()[wrong[one[0]][one[1]][2]].kind == "misconception"
-    ]
+    texts = []
+    for number, place, code in answer_text.texts(notebook, wrong):
+        name = wrong[number][place][2]
+        if misconceptions()[name].kind == "misconception":
+            texts.append((number, place, code))
+    return texts
 
 
 def _wrong(notebook: str) -> Wrong:

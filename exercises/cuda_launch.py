@@ -63,9 +63,10 @@ def check_devices(**tensors: Tensor) -> None:
             )
     places = {name: tensor.device for name, tensor in tensors.items()}
     if len(set(places.values())) > 1:
-        found = ", ".join(f"{name} on {device}" for name, device in places.items())
+        devices = ", ".join(f"{name} on {device}" for name, device in places.items())
         raise LabError(
-            f"Expected all tensors on one GPU, got {found}. Move them with .to(device)."
+            f"Expected all tensors on one GPU, got {devices}. Move them with"
+            " .to(device)."
         )
 
 

@@ -57,10 +57,10 @@ def misconceptions() -> dict[str, Misconception]:
         for a, b in ((name, other), (other, name))
     }
     pairs |= {(name, other) for name in listed for other in anywhere}
-    found = {}
+    by_name = {}
     for row in rows:
         overlaps = frozenset(
             b for a, b in pairs if a == row["name"] and b not in (a, "*")
         )
-        found[row["name"]] = Misconception(**{**row, "overlaps": overlaps})  # type: ignore[arg-type]
-    return found
+        by_name[row["name"]] = Misconception(**{**row, "overlaps": overlaps})  # type: ignore[arg-type]
+    return by_name

@@ -77,13 +77,13 @@ def names_of(source: str) -> tuple[set[str], set[str]]:
         symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced()
     }
     inside = table.get_children()
-    for one in inside:
+    for scope in inside:
         used |= {
             symbol.get_name()
-            for symbol in one.get_symbols()
+            for symbol in scope.get_symbols()
             if symbol.is_global() and symbol.is_referenced()
         }
-        inside += one.get_children()
+        inside += scope.get_children()
     return used, {
         symbol.get_name()
         for symbol in table.get_symbols()

@@ -42,13 +42,13 @@ def rows_read(
     batches: list[list[int]] = []
 
     def note(_: Any, inputs: tuple[Any, ...]) -> None:
-        given = inputs[0]
+        batch = inputs[0]
         # inside torch.func.vmap or grad
-        while functorch.is_functorch_wrapped_tensor(given):
-            given = functorch.get_unwrapped(given)
+        while functorch.is_functorch_wrapped_tensor(batch):
+            batch = functorch.get_unwrapped(batch)
         if torch.is_grad_enabled() or not learning:
             batches.append(
-                (given.reshape(-1, 1, x.shape[1]) == x[None])
+                (batch.reshape(-1, 1, x.shape[1]) == x[None])
                 .all(2)
                 .nonzero()[:, 1]
                 .tolist()
@@ -72,11 +72,11 @@ def on_ranks(
     NotYet says where the answer failed or hung.
     """
     for n in ranks:
-        found = _launched(
+        results = _launched(
             n, _observe_cases, answer, observe, tuple(cases), time_ns() % 2**31
         )
         for i, case in enumerate(cases):
-            yield case, [found[rank][i] for rank in range(n)]
+            yield case, [results[rank][i] for rank in range(n)]
 
 
 def _observe_cases(
@@ -89,11 +89,11 @@ def _observe_cases(
     dist.init_process_group("gloo")
     _close_store()
     dist.all_reduce = functools.partial(_all_reduce, dist.all_reduce)
-    found = []
+    results = []
     for case in cases:
-        found.append(observe(answer, case, seed + case))
+        results.append(observe(answer, case, seed + case))
         dist.barrier()  # no message of this case may be taken for one of the next
-    return found
+    return results
 
 
 def _all_reduce(

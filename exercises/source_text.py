@@ -35,14 +35,14 @@ def with_imports(work: FunctionType, *, advice: str) -> tuple[str, str]:
         raise BadMeasurement(
             f"Python doesn't know the source of {work.__name__}. {advice}"
         ) from error
-    known = work.__globals__
+    namespace = work.__globals__
     used = {*_globals_of(work.__code__), *_names_of_the_header(source)}
     outside = sorted(
         name
         for name in used
-        if not hasattr(builtins, name) and known.get(name) is not work
+        if not hasattr(builtins, name) and namespace.get(name) is not work
     )
-    imports = {name: _import_of(name, known.get(name)) for name in outside}
+    imports = {name: _import_of(name, namespace.get(name)) for name in outside}
     foreign = sorted(
         {name for name, line in imports.items() if not line}
         | set(work.__code__.co_freevars)

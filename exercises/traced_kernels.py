@@ -62,7 +62,9 @@ def kernel(answer: object, parameters: str) -> Any:
     function(fn)
     # not the x of threadIdx.x
     read = [
-        one.argval for one in dis.get_instructions(fn) if one.opname == "LOAD_GLOBAL"
+        instruction.argval
+        for instruction in dis.get_instructions(fn)
+        if instruction.opname == "LOAD_GLOBAL"
     ]
     arrays = [name for name in read if isinstance(fn.__globals__.get(name), np.ndarray)]
     if arrays:
@@ -92,12 +94,14 @@ def correct(
             " without device=True."
         )
     traces = [_traced(fn, case, names) for case in cases]
-    for done in () if atomics else traces:
+    for launch_trace in () if atomics else traces:
         why = (
             "No two threads change one element: a plain read and write will do, and"
             " keeps nobody waiting."
         )
-        within(done, "atomics", done.count(kind="atomic").writes, 0, why)
+        within(
+            launch_trace, "atomics", launch_trace.count(kind="atomic").writes, 0, why
+        )
     _on_gpu(fn, cases, names)
     return traces
 
@@ -107,24 +111,24 @@ def _traced(fn: Any, case: Case, names: Sequence[str]) -> Trace:
         arg.copy() if isinstance(arg, np.ndarray) else arg for arg in case.args
     )
     try:
-        done = trace(fn, case.grid, case.block, *args)
+        launch_trace = trace(fn, case.grid, case.block, *args)
     except TraceTooLarge as error:
         raise NotYet(
             f"With {case.given} it does far more than it has to. Does a loop never end?"
         ) from error
     except KernelError as error:
         raise NotYet(f"With {case.given}: {error}") from error
-    notes = [note for note in done.notes if note.kind != "undefined"]
+    notes = [note for note in launch_trace.notes if note.kind != "undefined"]
     # What nobody writes or touches shows in the comparison with what is expected.
     if serious := [
-        one
-        for one in (*done.findings, *notes)
-        if one.kind not in ("unwritten", "untouched")
+        finding
+        for finding in (*launch_trace.findings, *notes)
+        if finding.kind not in ("unwritten", "untouched")
     ]:
         more = f" (And {len(serious) - 1} more.)" if len(serious) > 1 else ""
         raise NotYet(f"With {case.given}: {serious[0]}{more}")
     compare(dict(zip(names, args, strict=True)), case, "")
-    return done
+    return launch_trace
 
 
 def compare(
@@ -133,9 +137,9 @@ def compare(
     """NotYet for the first element that is off by more than `within` times the largest
     expected one.
     """
-    for name, given in zip(results, case.args, strict=True):
+    for name, argument in zip(results, case.args, strict=True):
         got = np.asarray(results[name])
-        expected = np.asarray(case.expected.get(name, given))
+        expected = np.asarray(case.expected.get(name, argument))
         scale = (
             float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
             if expected.dtype.kind in "fc"
@@ -203,8 +207,8 @@ def times(done: Trace, size: str, grid: Any, longer: float = 1.0) -> str:
         for remark in done.review(GPUS[0]).of(kind)
     )
     still = "".join(
-        f" A review remarks line {one.line}, `{one.source}`: {one.sentence}"
-        for one in wastes
+        f" A review remarks line {remark.line}, `{remark.source}`: {remark.sentence}"
+        for remark in wastes
     )
     return (
         f" Calculated for {size}, right within about a factor of 2:"

@@ -126,22 +126,22 @@ class Left:
             raise NotYet(f"the loss returned is {self.loss}; {right}. {loss}".rstrip())
 
     def _gradient_hint(
-        self, found: Tensor, scaled: Mapping[float, str], otherwise: str
+        self, gradient: Tensor, scaled: Mapping[float, str], otherwise: str
     ) -> str:
         right = self.right_gradient
-        if bool(found.isnan().any()):
+        if bool(gradient.isnan().any()):
             return (
                 "a gradient is NaN. The mean over no images is 0 / 0: sum over the"
                 " share instead."
             )
         # summed over ranks, it is there n times
-        if any(near(found - times * _LEFT, right) for times in (1, *scaled)):
+        if any(near(gradient - times * _LEFT, right) for times in (1, *scaled)):
             return (
                 "the gradients of an earlier step are still in it: set them to zero"
                 " first."
             )
-        factor = float(found @ right / (right @ right))
-        if near(found, factor * right):
+        factor = float(gradient @ right / (right @ right))
+        if near(gradient, factor * right):
             why = mistake(factor, scaled, "wrongly scaled")
             return (
                 f"the gradients are {factor:.4g} times those of the whole batch: {why}."

@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from kerneltrace.errors import MissingCompiler
 from labkit.core import results
 from labkit.core.display import ShownAsTable, Table
-from labkit.core.errors import MissingCompiler
 from labkit.core.units import GIB, format_bytes
 from labkit.measure import host, turns
-from labkit.measure.host import usable_cores
+from labkit.measure.host import memory_bytes, usable_cores
 from labkit.measure.machine import machine
-from ranks.system import memory_bytes
 
 State = Literal["ok", "missing", "problem"]
 
@@ -99,9 +98,9 @@ def examine(checks: Sequence[Check] | None = None) -> Diagnosis:
     """Run the checks, all of CHECKS if none are given. Takes seconds, since it imports
     torch, numba and CuPy.
     """
-    done = [(check, check.run()) for check in (CHECKS if checks is None else checks)]
-    works = all(row.state == "ok" for check, row in done if check.needed)
-    return Diagnosis(tuple(row for _, row in done), works)
+    pairs = [(check, check.run()) for check in (CHECKS if checks is None else checks)]
+    works = all(row.state == "ok" for check, row in pairs if check.needed)
+    return Diagnosis(tuple(row for _, row in pairs), works)
 
 
 def python(name: str) -> Row:
@@ -153,12 +152,12 @@ def driver(name: str) -> Row:
             )
         return Row(name, "ok", f"NVIDIA {version}")
     command = [smi, "--query-gpu=driver_version", "--format=csv,noheader"]
-    done = subprocess.run(
+    completed = subprocess.run(
         command, capture_output=True, text=True, timeout=30, check=False
     )
-    lines = done.stdout.split("\n")
-    if done.returncode or not lines[0].strip():
-        answer = " ".join((done.stdout + done.stderr).split())[:100]
+    lines = completed.stdout.split("\n")
+    if completed.returncode or not lines[0].strip():
+        answer = " ".join((completed.stdout + completed.stderr).split())[:100]
         return Row(
             name,
             "problem",
@@ -258,7 +257,7 @@ def gpu_compilers(name: str) -> Row:
     """NVRTC and NVVM compile a kernel each, which needs no GPU."""
     import numpy as np
 
-    from kerneltrace.compiler import compile_cuda, compile_numba
+    from kerneltrace import compile_cuda, compile_numba
 
     try:
         compile_cuda('extern "C" __global__ void f(float* a) { a[0] = 1; }')

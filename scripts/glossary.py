@@ -54,10 +54,10 @@ class Word:
 
 def glossary(path: Path = GLOSSARY) -> list[Word]:
     """The glossary's words, sorted."""
-    found = _ENTRY.finditer(path.read_text(encoding="utf-8"))
+    matches = _ENTRY.finditer(path.read_text(encoding="utf-8"))
     words = [
         Word(m["term"], _listed(m["also"]), _listed(m["only"]), m["meaning"])
-        for m in found
+        for m in matches
     ]
     return sorted(words, key=lambda word: word.term.lower())
 

@@ -29,18 +29,18 @@ def replies(notebook: str) -> list[tuple[str, str, str]]:
     each.
     """
     wrong = importlib.import_module(f"exercises.nb{notebook}.wrong_answers").WRONG
-    known = misconceptions()
+    bank = misconceptions()
     check = importlib.import_module(f"exercises.nb{notebook}.check")
     if hasattr(check, "measure_ceilings"):
         vars(check)["measure_ceilings"] = _ceilings
-    found = []
+    rows = []
     for number, answers in wrong.items():
         for answer, words, name in answers:
             # such ranks hang until a time limit stops them
-            if name in known and "wait for each other" not in words:
+            if name in bank and "wait for each other" not in words:
                 outcome = judged(number, answer)
-                found.append((number, name, cut(outcome.message, LONGEST)))
-    return list(dict.fromkeys(found))
+                rows.append((number, name, cut(outcome.message, LONGEST)))
+    return list(dict.fromkeys(rows))
 
 
 def _ceilings(**_: Any) -> SimpleNamespace:

@@ -100,10 +100,10 @@ def set_address(url: str) -> None:
     """Write the repository's public address into pyproject.toml; ValueError for one
     that isn't on GitHub.
     """
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"(?:https://github\.com/|git@github\.com:)([\w.-]+/[\w.-]+?)(?:\.git)?/?", url
     )
-    if not found:
+    if not match:
         raise ValueError(
             f"Expected an address like https://github.com/owner/name, got {url!r}."
         )
@@ -112,7 +112,7 @@ def set_address(url: str) -> None:
         "",
         PYPROJECT.read_text(encoding="utf-8"),
     )
-    section = f'\n[project.urls]\nRepository = "https://github.com/{found[1]}"\n'
+    section = f'\n[project.urls]\nRepository = "https://github.com/{match[1]}"\n'
     PYPROJECT.write_text(
         text.replace("\n[tool.", section + "\n[tool.", 1), encoding="utf-8"
     )
@@ -134,11 +134,11 @@ def skip(name: str) -> str:
     """
     rows = {row["file"]: row["skip"] for row in read_table(COURSE, TableRow, DataError)}
     numbers = rows.get(name, "").replace(";", " and")
-    said = (
+    sentence = (
         f" Know this already? Run the setup cell and the imports, and pass {numbers}"
         " without a hint."
     )
-    return said if numbers else ""
+    return sentence if numbers else ""
 
 
 def minutes(notebook: dict[str, Any], number: str) -> int:
@@ -160,8 +160,8 @@ def section_minutes(path: Path) -> dict[str, int]:
     sections: dict[str, list[dict[str, Any]]] = {}
     cells = sections[""] = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        if found := re.match(r"## (\d) ", "".join(cell["source"])):
-            cells = sections[found[1]] = []
+        if heading := re.match(r"## (\d) ", "".join(cell["source"])):
+            cells = sections[heading[1]] = []
         cells.append(cell)
     return {
         name: math.ceil(_reading_minutes(cells, path.name[:2]))
@@ -264,13 +264,13 @@ def readme(text: str, url: str) -> str:
         )
     text = re.sub(
         r"(?s)(<!-- tracks -->\n).*?(<!-- /tracks -->)",
-        lambda found: found[1] + tracks() + found[2],
+        lambda match: match[1] + tracks() + match[2],
         text,
     )
     inside = f"\n{links('notebooks/00_start_here.ipynb', url)}\n" if url else "\n"
     return re.sub(
         r"(?s)(<!-- links -->).*?(<!-- /links -->)",
-        lambda found: found[1] + inside + found[2],
+        lambda match: match[1] + inside + match[2],
         text,
     )
 
@@ -354,11 +354,11 @@ def store(notebook: dict[str, Any]) -> None:
     """Run a notebook and put the outputs of its cells tagged keep_output into it; the
     others stay as they are.
     """
-    for cell, done in zip(notebook["cells"], _run(notebook)["cells"], strict=True):
+    for cell, run_cell in zip(notebook["cells"], _run(notebook)["cells"], strict=True):
         if "keep_output" in _tags(cell):
             cell |= {
-                "outputs": done["outputs"],
-                "execution_count": done["execution_count"],
+                "outputs": run_cell["outputs"],
+                "execution_count": run_cell["execution_count"],
             }
 
 
@@ -375,14 +375,14 @@ def pictures() -> None:
         notebook = json.loads(path.read_text(encoding="utf-8"))
         run = _run(notebook_files.solved(notebook, exercise_files.solutions(number)))
         (cell,) = (cell for cell in run["cells"] if cell["id"] == cell_id)
-        found = [
+        pngs = [
             output["data"]["image/png"]
             for output in cell["outputs"]
             if "image/png" in output.get("data", {})
         ]
         images = [
             Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")
-            for data in found
+            for data in pngs
         ]
         width = max(image.width for image in images)
         height = sum(image.height for image in images)

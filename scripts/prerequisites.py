@@ -34,11 +34,11 @@ _CLOSING = 9  # the section of what stands after the numbered ones
 @functools.cache
 def taught() -> dict[str, dict[str, int]]:
     """Number of a notebook -> word or skill -> the first section that explains it."""
-    found: dict[str, dict[str, int]] = defaultdict(dict)
+    first_sections: dict[str, dict[str, int]] = defaultdict(dict)
     for section, names, _ in _rows():
         for name in names:
-            found[section[:2]].setdefault(name, int(section[3:]))
-    return found
+            first_sections[section[:2]].setdefault(name, int(section[3:]))
+    return first_sections
 
 
 @functools.cache
@@ -68,7 +68,7 @@ def used(number: str) -> dict[str, int]:
     (path,) = (path for path in notebook_files.paths() if path.name[:2] == number)
     listed = set().union(*taught().values())
     words = [word for word in of_page(number) if word.term in listed]
-    found = dict[str, int]()
+    first_sections = dict[str, int]()
     section = 0
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"][1:]:
         text = _SILENT.sub("", "".join(cell["source"]))
@@ -79,9 +79,9 @@ def used(number: str) -> dict[str, int]:
         if heading := re.search(r"^## (\d?)", text, re.MULTILINE):
             section = int(heading[1] or _CLOSING)
         for word in words:
-            if word.term not in found and _pattern(word).search(text):
-                found[word.term] = section
-    return found
+            if word.term not in first_sections and _pattern(word).search(text):
+                first_sections[word.term] = section
+    return first_sections
 
 
 @functools.cache
@@ -120,7 +120,8 @@ def builds_on(number: str) -> tuple[str, ...]:
                     key=lambda other: (len(closure(chosen | {other})), -int(other)),
                 )
             )
-    return tuple(sorted(one for one in chosen if one not in closure(chosen - {one})))
+    direct = [n for n in chosen if n not in closure(chosen - {n})]
+    return tuple(sorted(direct))
 
 
 def closure(numbers: Iterable[str]) -> set[str]:
@@ -130,9 +131,9 @@ def closure(numbers: Iterable[str]) -> set[str]:
         {FIRST}
         | numbers
         | {
-            one
+            notebook
             for number in numbers
-            for one in closure(builds_on(number))
+            for notebook in closure(builds_on(number))
             if number != FIRST
         }
     )

@@ -41,10 +41,10 @@ def path_of(name: str) -> str | None:
         header = Path(sysconfig.get_path("include"), HEADERS)
         return str(header) if header.exists() else None
     names = PACKAGES[name][0]
-    found = list(filter(None, map(shutil.which, names)))
-    return (
-        found[0] if found and (name == "chromium" or len(found) == len(names)) else None
-    )
+    paths = list(filter(None, map(shutil.which, names)))
+    # one of chromium's names is enough
+    is_there = name == "chromium" or len(paths) == len(names)
+    return paths[0] if paths and is_there else None
 
 
 def install() -> None:
@@ -88,9 +88,9 @@ def hide(folder: Path) -> None:
     for place in map(Path, os.environ["PATH"].split(os.pathsep)):
         for program in place.iterdir() if place.is_dir() else ():
             link = folder / program.name
-            known = program.name in hidden or COMPILER.fullmatch(program.name)
+            unwanted = program.name in hidden or COMPILER.fullmatch(program.name)
             if (
-                not known
+                not unwanted
                 and not program.name.startswith(("python", "pip"))
                 and not link.is_symlink()
             ):

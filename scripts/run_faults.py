@@ -134,8 +134,8 @@ def _entry(line: str) -> Entry:
         )
     if personal_data := ", ".join(personal(line)):
         raise ValueError(
-            f"it holds {personal_data}. Make the file by python -m scripts.sent_run pack, which"
-            " leaves it out."
+            f"it holds {personal_data}. Make the file by python -m scripts.sent_run"
+            " pack, which leaves it out."
         )
     return entry
 

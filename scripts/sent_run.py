@@ -55,12 +55,13 @@ def packed(path: Path) -> tuple[str, list[str]]:
             out["are guesses or answers"] += 1
         elif isinstance(entry, Measurement) and entry.busy:
             out["were measured on a busy machine"] += 1
-        elif found := next(
-            personal(to_send := results.to_line(_anonymous(entry)), own=True), ""
-        ):
-            out[f"hold {found}"] += 1
         else:
-            kept.append(to_send)
+            to_send = results.to_line(_anonymous(entry))
+            personal_data = next(personal(to_send, own=True), "")
+            if personal_data:
+                out[f"hold {personal_data}"] += 1
+            else:
+                kept.append(to_send)
     return "".join(f"{line}\n" for line in kept), [
         f"Left out: lines that {why}: {n}." for why, n in out.items()
     ]
@@ -84,12 +85,12 @@ def compared(run: Run) -> tuple[int, int]:
     beside one of another machine.
     """
     sized = [m for m in run.entries if isinstance(m, Measurement) and m.size]
-    found = [
+    groups = [
         beside(m.key, Work(m.unit, m.size, m.dtype, m.items, m.profile))[0]
         for m in sized
     ]
     return len(sized), sum(
-        any(other.machine != run.machine for other in others) for others in found
+        any(other.machine != run.machine for other in others) for others in groups
     )
 
 
@@ -179,12 +180,12 @@ def main(words: Sequence[str]) -> int:
         action="store_true",
         help="replace the run of this machine that is there",
     )
-    given: Any = parser.parse_args(words)
-    if given.command == "pack":
-        return pack(given.file, given.to, given.device)
-    if given.command == "check":
-        return tell(read(given.file, given.device))
-    return take(given.file, given.device, replace=given.replace)
+    options: Any = parser.parse_args(words)
+    if options.command == "pack":
+        return pack(options.file, options.to, options.device)
+    if options.command == "check":
+        return tell(read(options.file, options.device))
+    return take(options.file, options.device, replace=options.replace)
 
 
 if __name__ == "__main__":

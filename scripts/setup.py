@@ -148,7 +148,7 @@ def driver_cuda() -> tuple[int, int] | None:
     smi = shutil.which("nvidia-smi")
     if smi:
         try:
-            done = subprocess.run(
+            completed = subprocess.run(
                 [smi],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -157,7 +157,7 @@ def driver_cuda() -> tuple[int, int] | None:
             )
         except (OSError, subprocess.SubprocessError):
             return None
-        return cuda_of_smi(done.stdout.decode(errors="replace"))
+        return cuda_of_smi(completed.stdout.decode(errors="replace"))
     try:
         code = ctypes.c_int(0)
         failed = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(code))
@@ -172,7 +172,7 @@ def oldest_capability() -> tuple[int, int] | None:
     """
     command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -181,10 +181,12 @@ def oldest_capability() -> tuple[int, int] | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.findall(
-        r"^(\d+)\.(\d+)\s*$", done.stdout.decode(errors="replace"), re.MULTILINE
+    capabilities = re.findall(
+        r"^(\d+)\.(\d+)\s*$", completed.stdout.decode(errors="replace"), re.MULTILINE
     )
-    return min(((int(major), int(minor)) for major, minor in found), default=None)
+    return min(
+        ((int(major), int(minor)) for major, minor in capabilities), default=None
+    )
 
 
 def choose(
@@ -378,19 +380,19 @@ def make_venv(venv: Path) -> None:
     ):
         raise SetupFailed(NO_VENV)
     command = [sys.executable, "-m", "venv", "--clear", str(venv)]
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         close_fds=False,
         check=False,
     )
-    output = done.stdout.decode(errors="replace")
-    if not done.returncode:
+    output = completed.stdout.decode(errors="replace")
+    if not completed.returncode:
         return
-    said = " ".join(output.split())[-200:] or "nothing"
+    words = " ".join(output.split())[-200:] or "nothing"
     generic = (
-        f'.venv can\'t be made, Python says "{said}"; mend that, then run the same'
+        f'.venv can\'t be made, Python says "{words}"; mend that, then run the same'
         " command."
     )
     raise SetupFailed(known(output) or generic)
@@ -403,13 +405,13 @@ def settle(choice: Choice, python: Path) -> Choice:
     if choice.extra != "cuda12" or platform.system() != "Linux":
         return choice
     command = [str(python), "-m", "pip", "index", "versions", "torch"]
-    done = subprocess.run(
+    completed = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
     )
     pinned = pinned_torch((ROOT / "constraints.txt").read_text())
     return (
         choice
-        if has_cuda12_torch(done.stdout.decode(errors="replace"), pinned)
+        if has_cuda12_torch(completed.stdout.decode(errors="replace"), pinned)
         else without_cuda12_torch(choice)
     )
 
@@ -482,10 +484,10 @@ def wanted(old: Stamp | None, choice: Choice, *, switch: bool) -> Stamp:
 def is_done(venv: Path, choice: Choice, *, switch: bool) -> bool:
     """Whether `venv` is what is asked for; says so."""
     old = read_stamp(venv)
-    done = old is not None and old == wanted(old, choice, switch=switch)
-    if done and old:
+    up_to_date = old is not None and old == wanted(old, choice, switch=switch)
+    if up_to_date and old:
         say(f".venv is up to date (Python {old.python}).")
-    return done
+    return up_to_date
 
 
 def install(venv: Path, choice: Choice, *, switch: bool) -> None:

@@ -33,11 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the deck."""
-    found = notes()
+    entries = notes()
     with writing(arguments.output):
-        write(arguments.output, found)
+        write(arguments.output, entries)
     print(
-        f"{arguments.output} has {len(found)} notes. Open it with Anki (File, Import)."
+        f"{arguments.output} has {len(entries)} notes. Open it with Anki"
+        " (File, Import)."
     )
     return 0
 
@@ -46,32 +47,32 @@ def notes() -> list[tuple[str, str, str, str]]:
     """(stable name, question, answer, notebook) of each note, questions and answers as
     HTML.
     """
-    taught = [one for one in misconceptions().values() if one.kind == "misconception"]
+    taught = [m for m in misconceptions().values() if m.kind == "misconception"]
+    can_be_true = [m.name for m in taught if not m.true.startswith(_ANSWERS)]
+    true = can_be_true[: len(taught) // 2]
     cards = [card for notebook in bank.notebooks() for card in bank.cards(notebook)]
-    true = [one.name for one in taught if not one.true.startswith(_ANSWERS)][
-        : len(taught) // 2
-    ]
-    return [_of_misconception(one, one.name in true) for one in taught] + [
-        _of_card(card) for card in cards
-    ]
+    entries = [_of_misconception(m, m.name in true) for m in taught]
+    return entries + [_of_card(card) for card in cards]
 
 
-def _of_misconception(one: Misconception, is_true: bool) -> tuple[str, str, str, str]:
-    source = f"<p><a href='{escape(one.source)}'>Source</a></p>" if one.source else ""
-    question = (
-        "<p>True or not, and"
-        f" why?</p><p>{escape(one.true if is_true else one.believed)}</p>"
-    )
-    told = (
-        f"True. The opposite is often believed: {one.believed}"
-        if is_true
-        else f"Not true. {one.true}"
-    )
+def _of_misconception(
+    misconception: Misconception, is_true: bool
+) -> tuple[str, str, str, str]:
+    source = ""
+    if misconception.source:
+        source = f"<p><a href='{escape(misconception.source)}'>Source</a></p>"
+    if is_true:
+        claim = misconception.true
+        answer = f"True. The opposite is often believed: {misconception.believed}"
+    else:
+        claim = misconception.believed
+        answer = f"Not true. {misconception.true}"
+    question = f"<p>True or not, and why?</p><p>{escape(claim)}</p>"
     return (
-        f"misconception {one.name}",
+        f"misconception {misconception.name}",
         question,
-        f"<p>{escape(told)}</p>{source}",
-        one.notebook,
+        f"<p>{escape(answer)}</p>{source}",
+        misconception.notebook,
     )
 
 

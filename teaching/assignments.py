@@ -112,10 +112,10 @@ def assignment(number: str, points: Sequence[str] = ()) -> Assignment:
     questions = {
         i: Question(n, _answer(n, sources), worth[n]) for i, n in stubs.items()
     }
-    told = "; ".join(q.worth for q in questions.values())
+    worth_text = "; ".join(q.worth for q in questions.values())
     title = paths.headings(number)[""]
     words = INTRODUCTION.format(
-        title=title, points=told, number=number, first=min(stubs.values())
+        title=title, points=worth_text, number=number, first=min(stubs.values())
     )
     made: list[tuple[dict[str, Any], Question | None]] = [
         (text_or_code("markdown", words, "introduction"), None)
@@ -146,8 +146,8 @@ def _worth(points: Sequence[str], numbers: Sequence[str]) -> dict[str, float]:
     """Number -> points, of words such as "03.1=2"; of all exercises, one each, without
     any.
     """
-    found: dict[str, float] = {}
-    for number, mark, worth in (one.partition("=") for one in points or numbers):
+    points_by_number: dict[str, float] = {}
+    for number, mark, worth in (point.partition("=") for point in points or numbers):
         if (
             number not in numbers
             or re.fullmatch(r"=\d+(\.\d+)?|", mark + worth) is None
@@ -156,8 +156,8 @@ def _worth(points: Sequence[str], numbers: Sequence[str]) -> dict[str, float]:
                 f"Expected exercises out of {', '.join(numbers)}, each alone or as"
                 f" NN.S=1, got {points}."
             )
-        found[number] = float(worth or 1)
-    return found
+        points_by_number[number] = float(worth or 1)
+    return points_by_number
 
 
 def _imports(sources: list[str]) -> str:
@@ -232,22 +232,22 @@ def _needed(
     todo: list[tuple[str, int]] = []
     for i, number in stubs.items():
         answer = f"{sources[i]}\n{solutions[number]}\n{_answer(number, sources)}"
-        told = "".join(sources[above] for above in (*_text_above(cells, sources, i), i))
+        task = "".join(sources[above] for above in (*_text_above(cells, sources, i), i))
         todo += [
             (name, i)
             for name in _names(answer)[0]
-            | (defined & set(re.findall(r"`(\w+)`", told)))
+            | (defined & set(re.findall(r"`(\w+)`", task)))
         ]
     seen = set(stubs)
     while todo:
         name, before = todo.pop()
-        found = next(
+        setter = next(
             (i for i in reversed(set_by) if i < before and name in set_by[i]), None
         )
-        if found is not None and found not in seen:
-            seen.add(found)
-            yield found
-            todo += [(inner, found) for inner in _names(code[found])[0]]
+        if setter is not None and setter not in seen:
+            seen.add(setter)
+            yield setter
+            todo += [(inner, setter) for inner in _names(code[setter])[0]]
 
 
 def _python(source: str) -> str:

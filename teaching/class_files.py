@@ -54,12 +54,12 @@ class Reader:
         """The last guess or measurement of each quantity and unit; no late guess, and
         nothing of a busy machine.
         """
-        found = (
+        entries = (
             e
             for e in self.entries
             if isinstance(e, kind) and (e.value == 0 or LEAST < abs(e.value) < MOST)
         )
-        last = {(e.section, e.what, e.unit): e for e in found}
+        last = {(e.section, e.what, e.unit): e for e in entries}
         return {
             k: e
             for k, e in last.items()
@@ -82,7 +82,7 @@ def read_class(
     )
     lines: dict[Path, list[bytes]] = {}
     owners: dict[Path, tuple[str, int]] = {}
-    found: list[Reader] = []
+    readers: list[Reader] = []
     aside: list[str] = []
     spent = 0
     for number, file in enumerate(
@@ -123,10 +123,10 @@ def read_class(
         if entries:
             alone = sum(other.stem == file.stem for other in lines) == 1
             name = shown(file.stem if alone else f"{file.parent.name}/{file.stem}")[:60]
-            found.append(
-                Reader(name if names else f"p{len(found) + 1}", file, tuple(entries))
+            readers.append(
+                Reader(name if names else f"p{len(readers) + 1}", file, tuple(entries))
             )
-    return found, aside
+    return readers, aside
 
 
 def shown(text: object) -> str:
@@ -167,15 +167,15 @@ def _entries(lines: Sequence[bytes]) -> tuple[list[Entry], str]:
     for number, line in enumerate(lines, 1):
         try:
             entry = _fitting(line)
-            known = machines | (
+            all_machines = machines | (
                 {entry.machine} if isinstance(entry, Measurement | Verdict) else set()
             )
-            if len(kept) >= _MOST_ENTRIES or len(known) > _MOST_MACHINES:
+            if len(kept) >= _MOST_ENTRIES or len(all_machines) > _MOST_MACHINES:
                 raise ValueError(
                     f"a reader has at most {_MOST_ENTRIES:,} entries, of"
                     f" {_MOST_MACHINES} machines"
                 )
-            machines = known
+            machines = all_machines
         except ValueError as error:
             refused += 1
             if not first:

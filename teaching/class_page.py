@@ -72,10 +72,10 @@ def behind(message: str, known: Iterable[tuple[str, str]]) -> str:
     """The misconception whose message is most like this one, with the same factors in
     it; "" where none is, or two.
     """
-    said, factors = _words(message)
+    own_words, factors = _words(message)
     others = [(name, *_words(text)) for name, text in known]
     alike = [
-        (len(said & words) / len(said | words), name)
+        (len(own_words & words) / len(own_words | words), name)
         for name, words, own in others
         if own == factors
     ]
@@ -97,19 +97,19 @@ def exercises(readers: Sequence[Reader]) -> list[dict[str, Any]]:
     """For each exercise that somebody tried: who passed, what those who fail hit; first
     where most are at work.
     """
-    found: dict[str, list[Standing]] = {}
+    by_number: dict[str, list[Standing]] = {}
     for number, standing in (
         pair for reader in readers for pair in standings(reader.entries).items()
     ):
-        found.setdefault(number, []).append(standing)
+        by_number.setdefault(number, []).append(standing)
     bank = misconceptions()
     rows = []
-    for number, each in found.items():
-        passed = [one for one in each if one.state == "passed"]
+    for number, each in by_number.items():
+        passed = [standing for standing in each if standing.state == "passed"]
         last = [
-            [s.message for s in one.steps if s.state == "not yet"][-1]
-            for one in each
-            if one.state == "not yet"
+            [s.message for s in standing.steps if s.state == "not yet"][-1]
+            for standing in each
+            if standing.state == "not yet"
         ]
         hit = Counter(behind(message, replies(number)) for message in last)
         rows.append(
@@ -119,10 +119,10 @@ def exercises(readers: Sequence[Reader]) -> list[dict[str, Any]]:
                 "passed": len(passed),
                 "failing": len(last),
                 "open": len(each) - len(passed) - len(last),
-                "unaided": sum(one.unaided for one in passed),
-                "solution": sum(one.solution for one in each),
-                "tried": middle([one.attempts for one in each]),
-                "hints": middle([one.hints for one in each]),
+                "unaided": sum(standing.unaided for standing in passed),
+                "solution": sum(standing.solution for standing in each),
+                "tried": middle([standing.attempts for standing in each]),
+                "hints": middle([standing.hints for standing in each]),
                 "hit": [
                     (n, bank[name]) for name, n in hit.most_common() if name in bank
                 ],
@@ -154,15 +154,15 @@ def guessed(readers: Sequence[Reader]) -> Iterator[dict[str, Any]]:
     ]
     pairs = [(guess, m) for guess, m in pairs if LEAST < guess / m.value < MOST]
     common = Counter(f"{m.machine}, {m.profile}" for _, m in pairs).most_common(_GROUPS)
-    found: dict[str, dict[str, list[float]]] = {}
+    by_key: dict[str, dict[str, list[float]]] = {}
     for guess, m in pairs:
         name = (
             own
             if (own := f"{m.machine}, {m.profile}") in dict(common)
             else "all others"
         )
-        found.setdefault(m.key, {}).setdefault(name, []).append(guess / m.value)
-    for key, groups in sorted(found.items()):
+        by_key.setdefault(m.key, {}).setdefault(name, []).append(guess / m.value)
+    for key, groups in sorted(by_key.items()):
         yield {
             "notebook": key[:2],
             "key": key,
@@ -211,13 +211,13 @@ def minutes(readers: Sequence[Reader]) -> list[tuple[str, str]]:
     for path in paths.chosen(sorted({section[:2] for section in spent})):
         for section, formula in section_minutes(path).items():
             taken = spent.get(f"{path.name[:2]}.{section}", [])
-            told = (
+            words = (
                 f"{middle(taken)}, {len(taken)} readers"
                 if taken
                 else f"{formula} by the formula"
             )
             rows.append(
-                (f"{path.name[:2]}.{paths.headings(path.name[:2])[section]}", told)
+                (f"{path.name[:2]}.{paths.headings(path.name[:2])[section]}", words)
             )
     return rows
 
@@ -226,7 +226,7 @@ def machines(readers: Sequence[Reader]) -> Iterator[dict[str, Any]]:
     """For each number that two or more measured, of the same work: its size on each
     machine.
     """
-    found: dict[tuple[str, str, Work], dict[str, list[Measurement]]] = {}
+    by_work: dict[tuple[str, str, Work], dict[str, list[Measurement]]] = {}
     for m in (
         m
         for reader in readers
@@ -235,14 +235,14 @@ def machines(readers: Sequence[Reader]) -> Iterator[dict[str, Any]]:
     ):
         work = Work(m.unit, m.size, m.dtype, m.items, m.profile)
         if not difference(m, work):
-            found.setdefault((m.section, m.what, work), {}).setdefault(
+            by_work.setdefault((m.section, m.what, work), {}).setdefault(
                 m.machine, []
             ).append(m)
     for (section, what, work), by in sorted(
-        found.items(), key=lambda item: item[0][:2]
+        by_work.items(), key=lambda item: item[0][:2]
     ):
         if sum(map(len, by.values())) > 1:
-            told = ", ".join(
+            title = ", ".join(
                 filter(
                     None,
                     (
@@ -257,7 +257,7 @@ def machines(readers: Sequence[Reader]) -> Iterator[dict[str, Any]]:
                 (machine, len(same), *_spread(same, work.unit))
                 for machine, same in sorted(by.items())
             ]
-            yield {"notebook": section[:2], "title": told, "rows": rows}
+            yield {"notebook": section[:2], "title": title, "rows": rows}
 
 
 def _spread(same: Sequence[Measurement], unit: str) -> tuple[str, str]:
@@ -265,11 +265,11 @@ def _spread(same: Sequence[Measurement], unit: str) -> tuple[str, str]:
     samples, or what came with it.
     """
     values = [m.value for m in same]
-    told = format_quantity(statistics.median(values), unit)
+    median = format_quantity(statistics.median(values), unit)
     if len(same) == 1 and unit == "x":
-        return told, same[0].amount if same[0].high is not None else "unknown"
+        return median, same[0].amount if same[0].high is not None else "unknown"
     samples = values if len(same) > 1 else same[0].samples
-    return told, (
+    return median, (
         " to ".join(format_quantity(end, unit) for end in interval(samples))
         if samples
         else "unknown"
@@ -280,7 +280,7 @@ def claims(readers: Sequence[Reader]) -> tuple[list[str], list[list[str]]]:
     """The machines that judged most claims; a row for each claim with its verdicts, and
     how many gave each.
     """
-    found: dict[str, dict[str, Counter[str]]] = {}
+    verdicts: dict[str, dict[str, Counter[str]]] = {}
     for reader in readers:
         last = {
             (v.claim, v.machine, v.section): v.verdict
@@ -289,15 +289,17 @@ def claims(readers: Sequence[Reader]) -> tuple[list[str], list[list[str]]]:
         }
         for (claim, machine, _), verdict in last.items():
             if verdict != "not measured":
-                found.setdefault(claim, {}).setdefault(machine, Counter())[verdict] += 1
-    judged = Counter(machine for by in found.values() for machine in by)
+                verdicts.setdefault(claim, {}).setdefault(machine, Counter())[
+                    verdict
+                ] += 1
+    judged = Counter(machine for by in verdicts.values() for machine in by)
     columns = sorted(machine for machine, _ in judged.most_common(_MACHINES))
     return columns, [
         [
             f"{claim} {journal.claims()[claim]}",
             *(_counted(by.get(machine, Counter())) for machine in columns),
         ]
-        for claim, by in sorted(found.items())
+        for claim, by in sorted(verdicts.items())
     ]
 
 

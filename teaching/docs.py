@@ -62,12 +62,12 @@ def filled(text: str) -> str:
         "semester": semester_table,
     }
 
-    def made(found: re.Match[str]) -> str:
-        if found[2] not in makers:
+    def made(match: re.Match[str]) -> str:
+        if match[2] not in makers:
             raise LabError(
-                f"Expected one of the marks {', '.join(makers)}, got {found[2]!r}."
+                f"Expected one of the marks {', '.join(makers)}, got {match[2]!r}."
             )
-        return f"{found[1]}{makers[found[2]](found[3])}\n{found[4]}"
+        return f"{match[1]}{makers[match[2]](match[3])}\n{match[4]}"
 
     return _MARK.sub(made, text)
 
@@ -91,9 +91,9 @@ def stuck_list(number: str) -> str:
     each; else the first hints.
     """
     bank = {
-        name: one
-        for name, one in misconceptions().items()
-        if one.kind == "misconception"
+        name: misconception
+        for name, misconception in misconceptions().items()
+        if misconception.kind == "misconception"
     }
     source = (ROOT / "exercises" / f"nb{number}" / "wrong_answers.py").read_text(
         encoding="utf-8"
@@ -106,10 +106,8 @@ def stuck_list(number: str) -> str:
         for name, _ in behind.most_common(5)
     ]
     if not rows:
-        exercises = [one for one in exercise_files.numbers() if one.startswith(number)]
-        rows = [
-            f"- *{one}:* {exercise_files.exercise(one).hints[0]}" for one in exercises
-        ]
+        exercises = [n for n in exercise_files.numbers() if n.startswith(number)]
+        rows = [f"- *{n}:* {exercise_files.exercise(n).hints[0]}" for n in exercises]
     return "\n".join([f"**Where learners get stuck.** {COUNTED}", "", *rows])
 
 
@@ -117,8 +115,8 @@ def stuck_list(number: str) -> str:
 def afterwards() -> dict[str, str]:
     """Notebook -> what labs.md says to discuss afterwards."""
     text = (FOLDER / "labs.md").read_text(encoding="utf-8")
-    found = re.findall(r"(?ms)^## (\d\d) .*?^\*\*Afterwards\.\*\* (.+?)\n\n", text)
-    return {number: " ".join(words.split()) for number, words in found}
+    sections = re.findall(r"(?ms)^## (\d\d) .*?^\*\*Afterwards\.\*\* (.+?)\n\n", text)
+    return {number: " ".join(words.split()) for number, words in sections}
 
 
 def rows_of(name: str) -> list[dict[str, str]]:

@@ -93,7 +93,8 @@ def forms(
         for i, number in enumerate(numbers)
     ]
     strata = [
-        [item for item in items() if (item.notebook, item.kind) == one] for one in turns
+        [item for item in items() if (item.notebook, item.kind) == stratum]
+        for stratum in turns
     ]
     pairs = [draw.sample(group, 2) for group in strata if len(group) > 1][:count]
     if len(pairs) < count or count < 1:
@@ -131,9 +132,9 @@ def write(folder: Path, title: str, questions: Sequence[Question]) -> None:
         with zipfile.ZipFile(folder / "qti.zip", "w") as package:
             for name in ("imsmanifest.xml", "assessment.xml"):
                 package.writestr(name, fill(name))
-            for one in questions:
+            for question in questions:
                 package.writestr(
-                    f"items/{one.item.name}.xml", fill("item.xml", one=one)
+                    f"items/{question.item.name}.xml", fill("item.xml", one=question)
                 )
 
 

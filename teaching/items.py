@@ -47,18 +47,18 @@ class Item:
 @functools.cache
 def items() -> tuple[Item, ...]:
     """All items, by notebook, in the order of the files."""
-    found = []
+    all_items = []
     for path in sorted(FOLDER.glob("*.toml")):
         for row in tomllib.loads(path.read_text(encoding="utf-8"))["item"]:
             options = tuple(map(tuple, row["options"]))
             code = row.get("code", "").strip()
             name = f"nb{path.stem}-{row['name']}"
-            found.append(
+            all_items.append(
                 Item(
                     path.stem, **row | {"name": name, "options": options, "code": code}
                 )
             )
-    return tuple(found)
+    return tuple(all_items)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +90,10 @@ def answers(paths: Sequence[Path]) -> list[list[Answers]]:
             )
         forms.append(
             [
-                {n: one.unaided for n, one in standings(reader.entries).items()}
+                {
+                    n: standing.unaided
+                    for n, standing in standings(reader.entries).items()
+                }
                 for reader in readers
             ]
         )
@@ -145,15 +148,15 @@ def table(forms: Iterable[Sequence[Answers]]) -> Table:
         key=lambda pair: (statistics.mean(right for right, _ in pair[1]), pair[0]),
     ):
         try:
-            told = f"{statistics.correlation(*zip(*both, strict=True)):.2f}"
+            correlation = f"{statistics.correlation(*zip(*both, strict=True)):.2f}"
         except statistics.StatisticsError:  # one student, or all alike
-            told = "unknown"
+            correlation = "unknown"
         rows.append(
             (
                 name,
                 str(len(both)),
                 f"{statistics.mean(right for right, _ in both):.0%}",
-                told,
+                correlation,
             )
         )
     notes = (

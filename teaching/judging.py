@@ -77,8 +77,8 @@ class _Plain(pickle.Unpickler):
             return torch.as_tensor(named[1])
         _, place, name, is_open = named
 
-        def answer(*given: object) -> Any:
-            return self._ask("call", place, given)
+        def answer(*arguments: object) -> Any:
+            return self._ask("call", place, arguments)
 
         answer.__name__ = str(name)
         return ... if is_open else answer
@@ -127,7 +127,9 @@ def _child(
         home.mkdir()
         # for answers those that the checks calculate with
         ceilings = (measure_ceilings(threads=n) for n in (None, 1))
-        lines = "".join(json.dumps(dataclasses.asdict(one)) + "\n" for one in ceilings)
+        lines = "".join(
+            json.dumps(dataclasses.asdict(ceiling)) + "\n" for ceiling in ceilings
+        )
         (home / "ceilings.jsonl").write_text(lines, encoding="utf-8")
         own, theirs = Pipe()
         env = os.environ | {
@@ -167,7 +169,7 @@ def verdicts(
     """
     start()  # as a notebook's first cell: it may choose the number of threads
     salt = secrets.token_hex(8)
-    found = dict[str, Outcome]()
+    outcomes = dict[str, Outcome]()
     for together in (False, True):
         group = {
             number: code
@@ -176,11 +178,11 @@ def verdicts(
         }
         if group:
             with _child(cells, group, together=together) as ask:
-                found |= {
+                outcomes |= {
                     number: _verdict(ask, number, salt, together=together)
                     for number in group
                 }
-    return {number: found[number] for number in expressions}
+    return {number: outcomes[number] for number in expressions}
 
 
 def _verdict(
@@ -207,12 +209,12 @@ def graded(notebook: Any, resources: Any) -> tuple[Any, Any]:
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     own = [cell for cell in cells if cell.metadata.get("nbgrader", {}).get("grade")]
     asked = [_ASKED.findall(cell.source)[0] for cell in own]
-    found = verdicts([cell.source for cell in cells if cell not in own], dict(asked))
+    outcomes = verdicts([cell.source for cell in cells if cell not in own], dict(asked))
     for cell, (number, _) in zip(own, asked, strict=True):
-        words = str(found[number])
+        words = str(outcomes[number])
         failed = new_output("error", ename="NotYet", evalue=words, traceback=[words])
         cell.outputs = [
-            new_output("stream", text=f"{words}\n") if found[number] else failed
+            new_output("stream", text=f"{words}\n") if outcomes[number] else failed
         ]
     return notebook, resources
 

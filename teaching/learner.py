@@ -80,31 +80,31 @@ def restored(exercises: Iterable[str]) -> Iterator[None]:
     from labkit.lesson import checks, exercise_files, process_state
 
     own = [
-        one
-        for one in gc.get_objects()
-        if isinstance(one, FunctionType | type) and _is_ours(one)
+        obj
+        for obj in gc.get_objects()
+        if isinstance(obj, FunctionType | type) and _is_ours(obj)
     ]
     code = [
-        (one, one.__code__, one.__defaults__)
-        for one in own
-        if isinstance(one, FunctionType)
+        (function, function.__code__, function.__defaults__)
+        for function in own
+        if isinstance(function, FunctionType)
     ]
-    found = {number: exercise_files.exercise(number) for number in exercises}
+    by_number = {number: exercise_files.exercise(number) for number in exercises}
     modules = dict(sys.modules)
     owners = [builtins, *modules.values(), *own]
     # a second one, which no cell's import reaches
     kept = runpy.run_path(process_state.__file__)["KeptFunctions"]
-    with kept([one for one in owners if isinstance(one, ModuleType | type)]):
+    with kept([owner for owner in owners if isinstance(owner, ModuleType | type)]):
         yield
     sys.modules.update(modules)
     for function, body, defaults in code:
         function.__code__ = body
         function.__defaults__ = defaults
-    vars(checks)["exercise"] = found.__getitem__
+    vars(checks)["exercise"] = by_number.__getitem__
 
 
-def _is_ours(one: Any) -> bool:
-    return str(one.__module__).split(".")[0] in _OURS
+def _is_ours(obj: Any) -> bool:
+    return str(obj.__module__).split(".")[0] in _OURS
 
 
 def answers(
@@ -119,19 +119,23 @@ def answers(
     import labkit as lab
 
     def check(number: str, answer: object) -> lab.Outcome:
-        given[number] = answer
+        answer_of[number] = answer
         return lab.Outcome(number, "todo", "It is judged when the notebook has run.")
 
-    given: dict[str, Any] = {}
+    answer_of: dict[str, Any] = {}
     lab.check = check
     shell = InteractiveShell.instance(
         config=Config({"HistoryManager": {"hist_file": ":memory:"}})
     )
     for cell in cells:
         shell.run_cell(cell)
-    return lambda number: (
-        given[number] if number in given else eval(expressions[number], shell.user_ns)
-    )
+
+    def answer(number: str) -> Any:
+        if number in answer_of:
+            return answer_of[number]
+        return eval(expressions[number], shell.user_ns)
+
+    return answer
 
 
 def serve(channel: Connection) -> None:
@@ -153,15 +157,15 @@ def serve(channel: Connection) -> None:
         return outcome.state, outcome.message
 
     asked: dict[str, Callable[..., Any]] = {"answer": answer, "judge": judge}
-    asked["call"] = lambda place, given: functions[place](*given)
+    asked["call"] = lambda place, arguments: functions[place](*arguments)
     while True:
         try:
-            kind, *given = pickle.loads(channel.recv_bytes())
+            kind, *arguments = pickle.loads(channel.recv_bytes())
         except EOFError:
             return
         try:
             reply = io.BytesIO()
-            Packer(reply, functions).dump(("returned", asked[kind](*given)))
+            Packer(reply, functions).dump(("returned", asked[kind](*arguments)))
         except BaseException as error:
             reply = io.BytesIO(
                 pickle.dumps(("raised", type(error).__name__, str(error)[:300]))

@@ -55,20 +55,20 @@ def write(number: str, course: Path, points: Sequence[str] = ()) -> str:
     already.
     """
     require("nbgrader")
-    found = assignments.assignment(number, points)
-    source = course / "source" / found.name
+    assignment = assignments.assignment(number, points)
+    source = course / "source" / assignment.name
     if source.exists():
         raise LabError(f"{source} exists already. Delete it, or name another folder.")
     with writing(course):
         cells: list[dict[str, Any]] = []
-        for cell, question in found.cells:
+        for cell, question in assignment.cells:
             cells += [cell] if question is None else [cell, _graded(question)]
-        found.write(source, cells)
+        assignment.write(source, cells)
         if not (course / "nbgrader_config.py").exists():
             (course / "nbgrader_config.py").write_text(
                 filled("nbgrader_config.py"), encoding="utf-8"
             )
-    return found.name
+    return assignment.name
 
 
 def _graded(question: Question) -> dict[str, Any]:

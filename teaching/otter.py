@@ -58,7 +58,7 @@ def write(number: str, target: Path, points: Sequence[str] = ()) -> None:
     folder can't be written.
     """
     require("otter")
-    found = assignments.assignment(number, points)
+    assignment = assignments.assignment(number, points)
     with writing(target), tempfile.TemporaryDirectory() as made:
         handout.make_empty(target)
         cells = [
@@ -67,23 +67,23 @@ def write(number: str, target: Path, points: Sequence[str] = ()) -> None:
                 if question
                 else cell
             )
-            for cell, question in found.cells
+            for cell, question in assignment.cells
         ]
-        found.write(target / "student", cells)
+        assignment.write(target / "student", cells)
         work = Path(made) / "work"
         handout.write(work)
         for folder in ("tests", "teaching"):
             (work / folder).mkdir()
         for file in ("__init__", "hidden_check", "judging", "learner"):
             shutil.copy(ROOT / "teaching" / f"{file}.py", work / "teaching")
-        for question in found.questions:
+        for question in assignment.questions:
             test = filled("otter_test.py", question=question)
             (work / "tests" / f"{question.number}.py").write_text(
                 test, encoding="utf-8"
             )
         plugin = {
             "teaching.judging.OtterPlugin": {
-                question.number: question.answer for question in found.questions
+                question.number: question.answer for question in assignment.questions
             }
         }
         (work / "otter_config.json").write_text(
@@ -133,10 +133,10 @@ def _generate(work: Path, target: Path) -> None:
         "data",
         "teaching",
     ]
-    done = subprocess.run(
+    completed = subprocess.run(
         command, cwd=work, capture_output=True, text=True, check=False
     )
-    if done.returncode:
+    if completed.returncode:
         raise LabError(
-            f"otter generate failed: {done.stderr.strip().splitlines()[-1:]}"
+            f"otter generate failed: {completed.stderr.strip().splitlines()[-1:]}"
         )

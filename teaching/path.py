@@ -100,8 +100,8 @@ def headings(number: str) -> dict[str, str]:
         for c in notebook_files.read(path)["cells"]
         if c["cell_type"] == "markdown"
     )
-    found = (re.match(r"#(?: \d\d|# (\d)) .+", text) for text in texts)
-    return {match[1] or "": match[0].lstrip("# ") for match in found if match}
+    matches = (re.match(r"#(?: \d\d|# (\d)) .+", text) for text in texts)
+    return {match[1] or "": match[0].lstrip("# ") for match in matches if match}
 
 
 @functools.cache
@@ -185,9 +185,9 @@ def left_out(notebook: Notebook, length: int) -> tuple[list[str], list[str]]:
         if not is_left_out(cell, length):
             continue
         if cell["cell_type"] == "markdown" and (
-            found := _SECTION.match("".join(cell["source"]))
+            match := _SECTION.match("".join(cell["source"]))
         ):
-            sections.append(found[1])
+            sections.append(match[1])
         elif number := notebook_files.stub_of(cell):
             exercises.append(number)
     return sections, [number for number in exercises if number[3] not in sections]

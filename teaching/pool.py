@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the page, and print what was skipped; again and again with --every, until
     Ctrl-C.
     """
-    told: set[str] = set()
+    seen: set[str] = set()
     for turn in itertools.count():
         skipped = write_page(
             arguments.paths,
@@ -60,9 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
             names=arguments.names,
             every=arguments.every,
         )
-        for sentence in [one for one in skipped if one not in told]:
-            print(sentence, file=sys.stderr)
-        told.update(skipped)
+        for sentence in skipped:
+            if sentence not in seen:
+                print(sentence, file=sys.stderr)
+        seen.update(skipped)
         if not turn:
             print(
                 f"{arguments.output} is written. Open it in a browser; it needs no"
@@ -111,8 +112,8 @@ def as_page(
     shown: dict[str, Any] = {kind.__name__: kind(readers) for kind in kinds}
     for kind in (class_page.guessed, class_page.machines):
         parts = (
-            (one["notebook"], filled(f"{kind.__name__}.html", **one))
-            for one in kind(readers)
+            (part["notebook"], filled(f"{kind.__name__}.html", **part))
+            for part in kind(readers)
         )
         shown[kind.__name__] = list(within(parts))
     title = f"Results of {len(readers)} reader{'s' * (len(readers) != 1)}"

@@ -63,26 +63,26 @@ def write_page(path: Path) -> None:
     ]
     notebooks = []
     for number in outline.outlines():
-        found = journal.summary(number)
+        summary = journal.summary(number)
         headings = paths.headings(number)
-        if found.rows or found.verdicts:
+        if summary.rows or summary.verdicts:
             notebooks.append(
                 (
                     headings[""],
-                    found,
+                    summary,
                     _boards([m for m in measured if m.section[:2] == number], headings),
                 )
             )
-    said = [f"From {log.path}, {results.now()}.", *shown.notes[1:]]
-    given = {
-        "said": said,
+    sentences = [f"From {log.path}, {results.now()}.", *shown.notes[1:]]
+    fields = {
+        "said": sentences,
         "parts": parts,
         "claims": claims,
         "sources": sources,
         "notebooks": notebooks,
     }
     path.write_text(
-        filled("report.html", title=f"Speed of training on {here.name}", **given),
+        filled("report.html", title=f"Speed of training on {here.name}", **fields),
         encoding="utf-8",
     )
 

@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     prefix = (
         with_reveal(arguments.reveal, arguments.out) if arguments.reveal else _REVEAL
     )
-    done = {
+    cells_by_notebook = {
         number: executed(number, [s.figure for s in slides])
         for number in sorted({s.notebook for s in slides})
     }
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     file = arguments.out / f"{arguments.lecture}.slides.html"
     file.write_text(
         exported(
-            [cell for slide in slides for cell in cells_of(slide, done)],
+            [cell for slide in slides for cell in cells_of(slide, cells_by_notebook)],
             slides[0].title,
             prefix,
         )
@@ -150,11 +150,13 @@ def pictures(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The pictures among a cell's outputs: data as base64, and alt, width and height
     where they have any.
     """
-    found = [output for output in outputs if output.get("data", {}).get("image/png")]
+    with_image = [
+        output for output in outputs if output.get("data", {}).get("image/png")
+    ]
     return [
-        one["metadata"].get("image/png", {})
-        | {"data": one["data"]["image/png"].strip()}
-        for one in found
+        output["metadata"].get("image/png", {})
+        | {"data": output["data"]["image/png"].strip()}
+        for output in with_image
     ]
 
 

@@ -74,10 +74,10 @@ def row(kind: str, n: int) -> tuple[object, ...]:
         fpga.place(design(n), seed=seed, hard_multipliers="LUTs" not in kind)
         for seed in seeds
     ]
-    clocks = sorted(round(one.fmax_mhz, 1) for one in placed)
-    one = placed[0]
-    print(kind, n, one, clocks, file=sys.stderr)
-    counts = one.luts, one.flip_flops, one.multipliers, one.block_rams
+    clocks = sorted(round(placement.fmax_mhz, 1) for placement in placed)
+    first = placed[0]
+    print(kind, n, first, clocks, file=sys.stderr)
+    counts = first.luts, first.flip_flops, first.multipliers, first.block_rams
     return (
         kind,
         n,
@@ -104,7 +104,7 @@ def main(wanted: Sequence[str]) -> None:
             kept[at] = row(*at)
             with fpga.REPORTS.open("w", newline="", encoding="utf-8") as file:
                 csv.writer(file, lineterminator="\n").writerows(
-                    [COLUMNS, *(kept[one] for one in todo if one in kept)]
+                    [COLUMNS, *(kept[key] for key in todo if key in kept)]
                 )
 
 

@@ -58,9 +58,9 @@ def kernels() -> dict[str, Any]:
 def main() -> None:
     """Write the table."""
     rows = [
-        (one.name, one.capability, what, n, f"Triton {one.origin.split()[-1]}")
-        for one in codes()
-        for what, n in one.counts.items()
+        (code.name, code.capability, what, n, f"Triton {code.origin.split()[-1]}")
+        for code in codes()
+        for what, n in code.counts.items()
     ]
     by = compiled.cutile_version()
     rows += [

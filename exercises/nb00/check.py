@@ -101,7 +101,7 @@ def accuracy_by_digit(answer: object) -> str:
     return "Right for 10 to 1,023 images, with as few as one image of a digit."
 
 
-def _judge_accuracies(got: Any, right: list[float], given: str, *_: object) -> None:
+def _judge_accuracies(got: Any, right: list[float], case: str, *_: object) -> None:
     """Ten values of whatever holds them; at most eleven are taken, since an iterator
     may have no end.
     """
@@ -128,7 +128,7 @@ def _judge_accuracies(got: Any, right: list[float], given: str, *_: object) -> N
             expected,
             rel=1e-3,
             unit="%",
-            given=f"digit {digit} of {given}",
+            given=f"digit {digit} of {case}",
             hint=hint,
         )
 

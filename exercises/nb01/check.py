@@ -196,11 +196,11 @@ def _here() -> Device:
 def _judge_choice(
     job: str, name: object, judged: Sequence[Candidate], limit_s: float
 ) -> None:
-    known = {one.device.name: one for one in judged}
+    by_name = {candidate.device.name: candidate for candidate in judged}
     passing = {
-        one.device.name: one
-        for one in judged
-        if one.fits and (one.step_s or 0) <= limit_s
+        candidate.device.name: candidate
+        for candidate in judged
+        if candidate.fits and (candidate.step_s or 0) <= limit_s
     }
     if name is None:
         if passing:
@@ -211,18 +211,18 @@ def _judge_choice(
         return
     if isinstance(name, str) and name.strip().casefold() == "none":
         raise NotYet(f"{job}: write None without quotes.")
-    if not isinstance(name, str) or name not in known:
-        near = nearest(brief_repr(name), known, n=2)
+    if not isinstance(name, str) or name not in by_name:
+        near = nearest(brief_repr(name), by_name, n=2)
         raise NotYet(
             f"{job}: {brief_repr(name)} is not one of the seven; nearest:"
             f" {', '.join(near)}. None means no single device."
         )
-    one = known[name]
-    if not one.fits:
-        raise NotYet(f"{job}: {one}")
+    candidate = by_name[name]
+    if not candidate.fits:
+        raise NotYet(f"{job}: {candidate}")
     if name not in passing:
         slow = (
-            f"{format_seconds(one.step_s or 0)} a step, and the limit is"
+            f"{format_seconds(candidate.step_s or 0)} a step, and the limit is"
             f" {format_seconds(limit_s)}"
         )
         raise NotYet(f"{job}: {name} holds it but takes {slow}.")
@@ -231,7 +231,7 @@ def _judge_choice(
             f"{job}: {name} would do, but this machine holds it and is fast enough too,"
             " and you have it."
         )
-    power_w = one.device.tdp_w
+    power_w = candidate.device.tdp_w
     less = [
         n
         for n, other in passing.items()

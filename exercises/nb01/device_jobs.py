@@ -161,9 +161,9 @@ def shortlist(job: Job, among: Iterable[Device] | None = None) -> list[Candidate
     judged = [judge(device, job) for device in (devices() if among is None else among)]
     return sorted(
         judged,
-        key=lambda one: (
-            _WORST_LAST[one.fits],
-            one.step_s if one.step_s is not None else float("inf"),
+        key=lambda candidate: (
+            _WORST_LAST[candidate.fits],
+            candidate.step_s if candidate.step_s is not None else float("inf"),
         ),
     )
 
@@ -174,8 +174,13 @@ def shortlist_table(candidates: Iterable[Candidate]) -> Table:
     energy and reasons.
     """
     rows = [
-        (one.device.name, one.verdict, *one.amounts, "; ".join(one.why))
-        for one in candidates
+        (
+            candidate.device.name,
+            candidate.verdict,
+            *candidate.amounts,
+            "; ".join(candidate.why),
+        )
+        for candidate in candidates
     ]
     headings = (
         "device",

@@ -116,13 +116,16 @@ def reached(
         **HATCHED,
         "label": (
             "published: "
-            + "; ".join(sorted({one.source.split(" (")[0] for one in published}))
+            + "; ".join(sorted({result.source.split(" (")[0] for result in published}))
         ),
     }
     rows = [
         (label, rate / peak, peak, mine) for label, (rate, peak) in (here or {}).items()
     ]
-    rows += [(one.device, one.share, one.peak_flop_per_s, others) for one in published]
+    rows += [
+        (result.device, result.share, result.peak_flop_per_s, others)
+        for result in published
+    ]
     for y, (_, share, peak, style) in enumerate(rows):
         ax.barh(y, 100 * share, 0.7, **style)
         text_beside(ax, y, f"{share:.0%} of {format_si(peak, 'FLOP/s')}")
@@ -149,8 +152,8 @@ def _reached_in_words(
         for label, (rate, peak) in here.items()
     ]
     if published:
-        low = min(published, key=lambda one: one.share)
-        high = max(published, key=lambda one: one.share)
+        low = min(published, key=lambda result: result.share)
+        high = max(published, key=lambda result: result.share)
         words.append(
             f"best {published[0].dtype} matmuls that others published: from"
             f" {low.share:.0%} ({low.device}) to {high.share:.0%} ({high.device}) of"
@@ -177,20 +180,23 @@ def shortlist(
     candidate.
     """
     rows = _fair_selection(candidates, most)
-    for y, one in enumerate(rows):
-        if one.step_s is not None:
-            ax.barh(y, one.step_s, 0.7, **(HATCHED if one.fits else _REFUSED))
-        reason = f"{one.verdict}: {one.why[0].partition(', so ')[0]}"
+    for y, candidate in enumerate(rows):
+        if candidate.step_s is not None:
+            style = HATCHED if candidate.fits else _REFUSED
+            ax.barh(y, candidate.step_s, 0.7, **style)
+        reason = f"{candidate.verdict}: {candidate.why[0].partition(', so ')[0]}"
         text, color = (
-            (_COLUMNS.format(*one.amounts), "black") if one.fits else (reason, _GREY)
+            (_COLUMNS.format(*candidate.amounts), "black")
+            if candidate.fits
+            else (reason, _GREY)
         )
         text_beside(ax, y, text, color=color, **_ALIGNED)
     text_beside(
         ax, -1, _COLUMNS.format("time", "memory", "energy"), weight="bold", **_ALIGNED
     )
-    name_rows(ax, [one.device.name for one in rows])
-    for tick, one in zip(ax.get_yticklabels(), rows, strict=True):
-        tick.set_color("black" if one.fits else _GREY)
+    name_rows(ax, [candidate.device.name for candidate in rows])
+    for tick, candidate in zip(ax.get_yticklabels(), rows, strict=True):
+        tick.set_color("black" if candidate.fits else _GREY)
     ax.set_xlim(left=0)
     label_seconds(ax.xaxis, ticks=4)
     ax.set_xlabel("roofline time of a step, from dense peaks (calculated)")
@@ -206,7 +212,7 @@ def _fair_selection(candidates: Sequence[Candidate], most: int) -> list[Candidat
     over go on in this order.
     """
     groups = {
-        verdict: [one for one in candidates if one.fits is verdict]
+        verdict: [candidate for candidate in candidates if candidate.fits is verdict]
         for verdict in (True, None, False)
     }
     room = {True: most // 2, None: most // 4, False: most // 4}
@@ -217,7 +223,11 @@ def _fair_selection(candidates: Sequence[Candidate], most: int) -> list[Candidat
         extra = min(left, max(len(group) - room[verdict], 0))
         room[verdict] += extra
         left -= extra
-    return [one for verdict, group in groups.items() for one in group[: room[verdict]]]
+    return [
+        candidate
+        for verdict, group in groups.items()
+        for candidate in group[: room[verdict]]
+    ]
 
 
 def _shortlist_in_words(
@@ -226,7 +236,7 @@ def _shortlist_in_words(
     if not candidates:
         return "No device to judge."
     groups = {
-        verdict: [one for one in candidates if one.fits is verdict]
+        verdict: [candidate for candidate in candidates if candidate.fits is verdict]
         for verdict in (True, None, False)
     }
     words = [f"Of {len(candidates)} devices {len(groups[True])} are in"]
@@ -245,7 +255,7 @@ def _shortlist_in_words(
                 f" {example.why[0]}"
             )
     shown = "" if len(rows) == len(candidates) else f" {len(rows)} of them are shown."
-    starred = any("*" in one.why[0] for one in rows if not one.fits)
+    starred = any("*" in candidate.why[0] for candidate in rows if not candidate.fits)
     return (
         "; ".join(words)
         + "."
@@ -287,18 +297,22 @@ def jobs_by_device(ax: Axes, judged: Mapping[str, Sequence[Candidate]]) -> Figur
     """A step's roofline time of several jobs on the same devices, in the first job's
     order; open markers are out.
     """
-    names = [one.device.name for one in next(iter(judged.values()), ())]
+    first_job = next(iter(judged.values()), ())
+    names = [candidate.device.name for candidate in first_job]
     words = []
     for i, (job, candidates) in enumerate(judged.items()):
         style = {**series_style(i), "markersize": 9, "linestyle": ""}
         ax.plot([], [], label=job, **style)
-        for one in candidates:
-            if one.step_s is not None:
-                fill = "full" if one.fits else "none"
+        for candidate in candidates:
+            if candidate.step_s is not None:
+                fill = "full" if candidate.fits else "none"
                 ax.plot(
-                    one.step_s, names.index(one.device.name), fillstyle=fill, **style
+                    candidate.step_s,
+                    names.index(candidate.device.name),
+                    fillstyle=fill,
+                    **style,
                 )
-        inside = [one.device.name for one in candidates if one.fits]
+        inside = [candidate.device.name for candidate in candidates if candidate.fits]
         words.append(f"{job}: {', '.join(inside) if inside else 'no device'} in")
     name_rows(ax, names)
     ax.set_xscale("log")

@@ -84,7 +84,7 @@ class _Report:
         """The processors whose reported time is not that of their blurs, transfers
         included.
         """
-        found = []
+        processors = []
         for processor, runs in self.runs.items():
             true_s = [run.seconds + run.transfer_s for run in runs]
             if (
@@ -92,8 +92,8 @@ class _Report:
                 <= self.seconds[processor]
                 <= (1 + _TOLERANCE) * max(true_s)
             ):
-                found.append(processor)
-        return found
+                processors.append(processor)
+        return processors
 
     def readings_s(self, processor: str) -> list[float]:
         """True seconds of one blur in each reading: the mean of those between two looks
@@ -102,7 +102,7 @@ class _Report:
         together = defaultdict(list)
         for run in self.runs[processor]:
             together[run.reading].append(run.seconds)
-        return [statistics.mean(found) for found in together.values()]
+        return [statistics.mean(seconds) for seconds in together.values()]
 
     def in_the_middle(self, processor: str) -> bool:
         """Whether the reported time lies in the middle half of the readings, or near
@@ -214,7 +214,7 @@ def _different_work(fn: Benchmark, draw: random.Random) -> Iterator[str]:
     }
     if dtypes["cpu"] != dtypes["gpu"]:
         listed = ", ".join(
-            f"{found} on {_NAMES[processor]}" for processor, found in dtypes.items()
+            f"{dtype} on {_NAMES[processor]}" for processor, dtype in dtypes.items()
         )
         causes.append(f"not the same numbers on both ({listed})")
     elif dtypes["gpu"] != "float32":

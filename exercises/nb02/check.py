@@ -143,14 +143,14 @@ def _spread_range(readings_s: list[float]) -> tuple[float, float]:
 
 
 def _judge_spread(
-    got: object, right: tuple[float, float], given: str, *_: object
+    got: object, right: tuple[float, float], case: str, *_: object
 ) -> None:
-    value = as_number(got, "(no unit)", given)
+    value = as_number(got, "(no unit)", case)
     low, high = right
     if 0.99 * low <= value <= 1.01 * high:
         return
     if high == 0:
-        raise NotYet(f"For {given}: they have a spread of 0, got {value:.4g}.")
+        raise NotYet(f"For {case}: they have a spread of 0, got {value:.4g}.")
     if value > 3:
         hint = (
             "One stray reading moves it that far: the middle half of the readings"
@@ -167,7 +167,7 @@ def _judge_spread(
             " median, so that no unit is left."
         )
     raise NotYet(
-        f"For {given}: {value:.4g} is {value / low:.3g}x what we expect. {hint}"
+        f"For {case}: {value:.4g} is {value / low:.3g}x what we expect. {hint}"
     )
 
 

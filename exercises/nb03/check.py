@@ -36,20 +36,20 @@ def _judge_sharing(
     times the sectors are for those who take them in pairs.
     """
     in_pairs = any(n > blocks * threads for n, blocks, threads in launches)
-    for done, (n, _, block) in zip(traces, launches, strict=True):
-        most = -(-n // done.threads) + in_pairs
+    for trace, (n, _, block) in zip(traces, launches, strict=True):
+        most = -(-n // trace.threads) + in_pairs
         why = (
             f"Few threads do the work of many: with {n:,} elements, let all"
-            f" {done.threads} threads have their share."
+            f" {trace.threads} threads have their share."
         )
         within(
-            done,
+            trace,
             f"elements of {array} in one thread",
-            done.busiest(array, kind),
+            trace.busiest(array, kind),
             most,
             why,
         )
-        counts = done.count(array, kind=kind)
+        counts = trace.count(array, kind=kind)
         enough = 3 * max(
             -(-4 * max(counts.reads, counts.writes, n) // SECTOR_BYTES), counts.requests
         )
@@ -59,7 +59,7 @@ def _judge_sharing(
         )
         if not apart and block % WARP == 0:
             within(
-                done,
+                trace,
                 f"sectors of {SECTOR_BYTES} bytes of {array}",
                 counts.sectors,
                 enough,
@@ -77,12 +77,12 @@ def _cases(
     rng = np.random.default_rng(seed)
     cases = []
     for n, grid, block in launches:
-        given = (
+        label = (
             f"{n:,} element{'s' * (n != 1)} and {grid} block{'s' * (grid != 1)} of"
             f" {block}"
         )
         drawn = args(rng, n)
-        cases.append(Case(given, grid, block, drawn, expected(*drawn)))
+        cases.append(Case(label, grid, block, drawn, expected(*drawn)))
     return cases
 
 
@@ -199,19 +199,19 @@ def blur(answer: object) -> str:
         ((0, 4), (1, 1), (8, 8)),
     ):
         image = _floats(rng, *shape)
-        given = (
+        label = (
             f"{shape[0]} rows, {shape[1]} columns and a grid of {grid} blocks of"
             f" {block}"
         )
         cases.append(
             Case(
-                given, grid, block, (image, unwritten(*shape)), {"out": _blurred(image)}
+                label, grid, block, (image, unwritten(*shape)), {"out": _blurred(image)}
             )
         )
-    for done in correct(answer, "image, out", cases):
+    for trace in correct(answer, "image, out", cases):
         why = "Few threads do the work of many: let every thread have a pixel."
         within(
-            done, "pixels written by one thread", done.busiest("out", "store"), 1, why
+            trace, "pixels written by one thread", trace.busiest("out", "store"), 1, why
         )
     return "Right for wide, high and tiny images, including corners and edges."
 

@@ -65,21 +65,25 @@ def coalesced(answer: object) -> str:
     must read neighbours.
     """
     shapes = [(64, 96), (33, 70), (1, 1), (5, 129)]
-    done = _judged(answer, "x, bias, out", [_bias_case(*s) for s in shapes], "out")
+    trace = _judged(answer, "x, bias, out", [_bias_case(*s) for s in shapes], "out")
     rows, columns = shapes[0]
-    moved = done.count("x").sectors + done.count("out").sectors
+    moved = trace.count("x").sectors + trace.count("out").sectors
     why = (
         "Which of the two numbers of cuda.grid(2) counts up from lane to lane? It has"
         " to be the column."
     )
     within(
-        done, "sectors of x and out", moved, 2 * rows * columns * 4 // SECTOR_BYTES, why
+        trace,
+        "sectors of x and out",
+        moved,
+        2 * rows * columns * 4 // SECTOR_BYTES,
+        why,
     )
     right = (
         f"Right for four shapes, and each sector moves once: {moved:,} for {rows} x"
         f" {columns} numbers."
     )
-    return right + times(done, "6,400 x 9,600 numbers", (300, 1200))
+    return right + times(trace, "6,400 x 9,600 numbers", (300, 1200))
 
 
 def _bias_case(rows: int, columns: int) -> Case:
@@ -97,12 +101,12 @@ def _judged(answer: object, parameters: str, cases: Sequence[Case], out: str) ->
     several numbers of `out`.
     """
     traces = correct(answer, parameters, cases)
-    for done in traces:
+    for trace in traces:
         why = "Few threads do the work of many: let each of them write one number."
         within(
-            done,
+            trace,
             f"numbers of {out} written by one thread",
-            done.busiest(out, "store"),
+            trace.busiest(out, "store"),
             1,
             why,
         )
@@ -114,24 +118,24 @@ def transpose(answer: object) -> str:
     cases = [
         _transpose_case(*shape) for shape in ((64, 64), (40, 70), (1, 1), (33, 31))
     ]
-    done = _judged(answer, "a, out", cases, "out")
+    trace = _judged(answer, "a, out", cases, "out")
     why = (
         "Let neighbouring lanes read a row of a, and write a row of out: threadIdx.x"
         " counts along both."
     )
-    moved = done.count(space="global").sectors
-    within(done, "sectors of a and out", moved, 2 * 64 * 64 * 4 // SECTOR_BYTES, why)
-    shared = done.count(space="shared")
+    moved = trace.count(space="global").sectors
+    within(trace, "sectors of a and out", moved, 2 * 64 * 64 * 4 // SECTOR_BYTES, why)
+    shared = trace.count(space="shared")
     why = (
         "A column of the tile lies in one bank when its rows are 32 floats apart. How"
         " far apart could they be?"
     )
-    within(done, "rounds of shared memory", shared.wavefronts, shared.requests, why)
+    within(trace, "rounds of shared memory", shared.wavefronts, shared.requests, why)
     right = (
         "Right for four shapes; every byte moved was asked for, and no bank has to give"
         " two words at once."
     )
-    return right + times(done, "8,192 x 8,192 numbers", (256, 256))
+    return right + times(trace, "8,192 x 8,192 numbers", (256, 256))
 
 
 def _transpose_case(rows: int, columns: int) -> Case:
@@ -151,27 +155,27 @@ def total(answer: object) -> str:
     """
     # small ones first: most mistakes show there, and sooner
     cases = [_sum_case(n) for n in (1, 257, 1000, 2048)]
-    done = correct(answer, "x, total", cases, atomics=True)[-1]
-    atomics = done.count("total", kind="atomic").writes
+    trace = correct(answer, "x, total", cases, atomics=True)[-1]
+    atomics = trace.count("total", kind="atomic").writes
     blocks = 2048 // THREADS
     why = (
         "Let the threads of a block add up among themselves first, and one of them add"
         " that to total[0]."
     )
-    within(done, "atomic additions to total", atomics, blocks, why)
+    within(trace, "atomic additions to total", atomics, blocks, why)
     why = "Few threads do the work of many: let every thread read a number."
-    within(done, "numbers read by one thread", done.busiest("x"), 1, why)
+    within(trace, "numbers read by one thread", trace.busiest("x"), 1, why)
     shared = (
-        done.busiest(name)
-        for name in done.arrays
-        if done.count(name, space="shared").reads
+        trace.busiest(name)
+        for name in trace.arrays
+        if trace.count(name, space="shared").reads
     )
     why = (
         "Few threads do the work of many: let half of them add a number each, then half"
         " of those, and so on."
     )
     within(
-        done,
+        trace,
         "numbers of shared memory read by one thread",
         max(shared, default=0),
         LANES,
@@ -181,26 +185,26 @@ def total(answer: object) -> str:
         "Let neighbouring threads branch the same way, so that whole warps at once have"
         " nothing left to add."
     )
-    within(done, "divergent branches", done.branches().divergent, 128, why)
-    rounds = done.count(space="shared").rounds + done.shuffles
+    within(trace, "divergent branches", trace.branches().divergent, 128, why)
+    rounds = trace.count(space="shared").rounds + trace.shuffles
     why = (
         "Additions to one number, and numbers in one bank, are taken one after another."
     )
-    within(done, "rounds of shared memory and shuffles", rounds, ROUNDS * blocks, why)
+    within(trace, "rounds of shared memory and shuffles", rounds, ROUNDS * blocks, why)
     right = (
         f"Right for 1 to 2,048 numbers, with {atomics} atomic additions for {blocks}"
         f" blocks, {rounds:,} rounds of shared memory and shuffles, and"
-        f" {done.barriers:,} barriers."
+        f" {trace.barriers:,} barriers."
     )
-    return right + times(done, "2^28 numbers", 2**20)
+    return right + times(trace, "2^28 numbers", 2**20)
 
 
 def _sum_case(n: int) -> Case:
     x = np.random.default_rng(n).random(n, np.float32)
     before = np.full(1, 3, np.float32)
-    given = f"{n:,} number{'s' * (n > 1)} and total[0] = 3"
+    label = f"{n:,} number{'s' * (n > 1)} and total[0] = 3"
     return Case(
-        given,
+        label,
         -(-n // THREADS),
         THREADS,
         (x, before),
@@ -213,25 +217,25 @@ def matmul(answer: object) -> str:
     their tiles once.
     """
     sizes = [(32, 48, 32), (20, 37, 45), (1, 1, 1), (16, 5, 33), (3, 0, 4)]
-    done = _judged(answer, "a, b, c", [_matmul_case(*size) for size in sizes], "c")
+    trace = _judged(answer, "a, b, c", [_matmul_case(*size) for size in sizes], "c")
     rows, depth, columns = sizes[0]
-    inputs = done.count(space="global", kind="load")
-    c = done.count("c")
+    inputs = trace.count(space="global", kind="load")
+    c = trace.count("c")
     why = "Add up in a variable of the thread, a register, and write c once at the end."
-    within(done, "accesses to c", c.reads + c.writes, rows * columns, why)
+    within(trace, "accesses to c", c.reads + c.writes, rows * columns, why)
     most = 2 * rows * columns * depth // MATMUL_TILE
     why = (
         "A number that 16 threads of a block need is read by one of them, into shared"
         " memory, for all."
     )
-    within(done, "reads of a and b", inputs.reads, most, why)
-    busiest = max(done.busiest("a"), done.busiest("b"))
+    within(trace, "reads of a and b", inputs.reads, most, why)
+    busiest = max(trace.busiest("a"), trace.busiest("b"))
     why = (
         "Few threads do the work of many: let each thread load a number of each tile,"
         " or two of one."
     )
     within(
-        done,
+        trace,
         "numbers of a matrix read by one thread",
         busiest,
         2 * depth // MATMUL_TILE,
@@ -242,14 +246,16 @@ def matmul(answer: object) -> str:
         " counts along it."
     )
     within(
-        done, "sectors of a and b", inputs.sectors, 2 * most * 4 // SECTOR_BYTES, why
+        trace, "sectors of a and b", inputs.sectors, 2 * most * 4 // SECTOR_BYTES, why
     )
-    unremarked(done, "bank conflicts", "float64")
+    unremarked(trace, "bank conflicts", "float64")
     right = (
         f"Right for five sizes, with {inputs.reads:,} reads of a and b; one thread an"
         f" element needs {16 * most:,}."
     )
-    return right + times(done, "4,096 x 4,096 numbers", (256, 256), longer=4096 / depth)
+    return right + times(
+        trace, "4,096 x 4,096 numbers", (256, 256), longer=4096 / depth
+    )
 
 
 def _matmul_case(rows: int, depth: int, columns: int) -> Case:
@@ -258,9 +264,9 @@ def _matmul_case(rows: int, depth: int, columns: int) -> Case:
     b = draw.random((depth, columns), np.float32)
     grid = (-(-columns // MATMUL_TILE), -(-rows // MATMUL_TILE))
     expected = {"c": (a.astype(np.float64) @ b).astype(np.float32)}
-    given = f"a of {rows} x {depth} and b of {depth} x {columns}"
+    label = f"a of {rows} x {depth} and b of {depth} x {columns}"
     return Case(
-        given,
+        label,
         grid,
         (MATMUL_TILE, MATMUL_TILE),
         (a, b, unwritten(rows, columns)),

@@ -58,9 +58,9 @@ def divergence(ax: Axes, trace: Trace | Any, warp: int | Any = 0) -> FigureSpec:
     what is no trace and a warp that the launch does not have.
     """
     if not issubclass(type(trace), Trace):
-        told = brief_repr(trace)
+        shown = brief_repr(trace)
         raise KernelError(
-            f"Expected a trace, got {told}. Make one with lab.trace(kernel, grid,"
+            f"Expected a trace, got {shown}. Make one with lab.trace(kernel, grid,"
             " block, ...)."
         )
     if not is_whole(warp) or not 0 <= warp < trace.warps:
@@ -84,8 +84,8 @@ def divergence(ax: Axes, trace: Trace | Any, warp: int | Any = 0) -> FigureSpec:
         cells(ax, lane, row, 1, {"linewidth": 0.6, **style})
     for y, i in enumerate(drawn):
         again = y > 0 and labels[i] == labels[drawn[y - 1]]
-        told = f"    turn {turns[i]}" if again else cut(labels[i], 60)
-        words(ax, WARP + 0.6, y + 0.5, told, family="monospace")
+        label = f"    turn {turns[i]}" if again else cut(labels[i], 60)
+        words(ax, WARP + 0.6, y + 0.5, label, family="monospace")
         if _parts(lanes[i]):
             words(ax, -0.4, y + 0.5, "lanes part ▸", ha="right")
     for lane in (*range(0, WARP, 4), WARP - 1):

@@ -44,16 +44,15 @@ def time_on_gpu(
     on_gpu = bool(here.gpus) and cuda.is_available()  # torch and numba both see it
     board = SpeedBoard(section, title, size=size, dtype="float32", log=True)
     for row in launches:
-        known = {
+        calculated = {
             f"{e.device}, {e.limit} limits": e.seconds
             for e in (estimates.get(row),)
             if e
         }
-        (
-            board.expect(row, known)
-            if on_gpu
-            else board.absent(row, "a CUDA GPU that numba can use", calculated=known)
-        )
+        if on_gpu:
+            board.expect(row, calculated)
+        else:
+            board.absent(row, "a CUDA GPU that numba can use", calculated=calculated)
     if not on_gpu:
         return None
     return board.compare(ready(launches, here), sync=here.sync)
@@ -76,9 +75,9 @@ def ready(
         # numba's, on grids too small to fill the GPU: here they are a row like others
         warnings.simplefilter("ignore")
         for row, (kernel, grid, block, *arguments) in launches.items():
-            given = [
+            inputs = [
                 array(i, arg) if isinstance(arg, tuple) else arg
                 for i, arg in enumerate(arguments)
             ]
-            calls[row] = functools.partial(kernel[grid, block], *given)
+            calls[row] = functools.partial(kernel[grid, block], *inputs)
     return calls

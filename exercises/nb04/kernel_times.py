@@ -24,10 +24,10 @@ def published() -> tuple[Agreement[bool], ...]:
         took, calculated, low, high = (
             float(row[f"{name}_ms"]) / KILO for name in _TIMES
         )
-        one = Compared(
+        comparison = Compared(
             f"{row['kernel']} on {row['device']}", calculated, took, low <= took <= high
         )
-        rows[row["held_out"]].append(one)
+        rows[row["held_out"]].append(comparison)
     return Agreement("fitted to", "s", tuple(rows[""])), Agreement(
         "held out", "s", tuple(rows["yes"])
     )

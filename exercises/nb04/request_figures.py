@@ -78,9 +78,9 @@ def warp_lines(ax: Axes, request: Request | Any) -> FigureSpec:
         words(ax, byte, _HEADER, str(byte), ha="center")
     words(ax, LINE_BYTES + 6, _HEADER, "byte of the line")
     many = "; 4×: of four lanes" if shared else ""
-    told = "number: lane" if request.size > 1 else "lanes on the right"
+    meaning = "number: lane" if request.size > 1 else "lanes on the right"
     key = {
-        f"asked for ({told}{many})": ASKED,
+        f"asked for ({meaning}{many})": ASKED,
         "moved, not asked for": MOVED,
         "not moved": UNTOUCHED,
     }
@@ -129,9 +129,9 @@ def _draw_asked(ax: Axes, request: Request, lines: Array, rows: Array) -> bool:
                 color="white",
                 rotation=90 * (request.size == 2),
             )
-    for one, at in zip(lines, rows, strict=True):
-        inside = request.addresses // LINE_BYTES == one
-        if request.size == 1 or (times[line == one] > 1).any():
+    for line_number, at in zip(lines, rows, strict=True):
+        inside = request.addresses // LINE_BYTES == line_number
+        if request.size == 1 or (times[line == line_number] > 1).any():
             words(ax, LINE_BYTES + 3, at + 0.5, _ranges(request.lanes[inside]))
     return bool((times > 1).any())
 
@@ -166,8 +166,8 @@ def banks(ax: Axes, request: Request | Any) -> FigureSpec:
     part = request.lanes * wide // WARP
     word = (request.addresses // BANK_BYTES)[:, None] + np.arange(wide)
     pairs = np.unique(np.stack([np.repeat(part, wide), word.reshape(-1)]), axis=1)
-    given = np.zeros((wide, BANKS), int)
-    np.add.at(given, (pairs[0], pairs[1] % BANKS), 1)
+    counts = np.zeros((wide, BANKS), int)
+    np.add.at(counts, (pairs[0], pairs[1] % BANKS), 1)
     lines = np.unique(word // BANKS)
     rows = _draw_rows(ax, request, lines)
     cells(
@@ -177,7 +177,7 @@ def banks(ax: Axes, request: Request | Any) -> FigureSpec:
         BANK_BYTES,
         UNTOUCHED,
     )
-    crowded = (given[part[:, None], word % BANKS] > 1).any(axis=1)
+    crowded = (counts[part[:, None], word % BANKS] > 1).any(axis=1)
     starts, first, times = np.unique(word[:, 0], return_index=True, return_counts=True)
     y = rows[np.searchsorted(lines, starts // BANKS)]
     x = starts % BANKS * BANK_BYTES
@@ -200,25 +200,25 @@ def banks(ax: Axes, request: Request | Any) -> FigureSpec:
             ax, (bank + 0.5) * BANK_BYTES, _HEADER, str(bank), ha="center", fontsize=7
         )
     words(ax, LINE_BYTES + 3, _HEADER, "bank")
-    _draw_given(ax, rows[-1] + 1.5, given)
+    _draw_given(ax, rows[-1] + 1.5, counts)
     many = "; 4×: one word of four lanes" if (times > 1).any() else ""
     key = {
         f"asked for (number: lane{many})": ASKED,
         "in a bank that has to give more than one word": CONFLICT,
     }
-    sentence = _banks_in_words(request, given, len(np.unique(word)))
-    end = rows[-1] + 1.5 + len(given)
+    sentence = _banks_in_words(request, counts, len(np.unique(word)))
+    end = rows[-1] + 1.5 + len(counts)
     return finished(
         ax, sentence, _source_line(request), columns=LINE_BYTES, rows=end, key=key
     )
 
 
-def _draw_given(ax: Axes, top: float, given: Array) -> None:
+def _draw_given(ax: Axes, top: float, counts: Array) -> None:
     """Draw how many words each bank has to give, a row for each part of the warp, from
     `top` down.
     """
-    lanes = WARP // len(given)
-    for i, row in enumerate(given):
+    lanes = WARP // len(counts)
+    for i, row in enumerate(counts):
         y = top + i
         for bank, n in enumerate(row):
             weight = "bold" if n > 1 else "normal"
@@ -242,20 +242,20 @@ def _draw_given(ax: Axes, top: float, given: Array) -> None:
             {**CONFLICT, "zorder": 1},
         )
         label = (
-            "words" if len(given) == 1 else f"lanes {i * lanes}-{(i + 1) * lanes - 1}"
+            "words" if len(counts) == 1 else f"lanes {i * lanes}-{(i + 1) * lanes - 1}"
         )
         words(ax, _LEFT, y + 0.5, label)
         words(ax, LINE_BYTES + 3, y + 0.5, f"{_count(int(row.max()), 'round')}")
 
 
-def _banks_in_words(request: Request, given: Array, different: int) -> str:
+def _banks_in_words(request: Request, counts: Array, different: int) -> str:
     n = len(request.lanes)
-    used = int(given.any(axis=0).sum())
-    most = int(given.max())
+    used = int(counts.any(axis=0).sum())
+    most = int(counts.max())
     verdict = "no bank has to give more than one at a time: no conflict"
     if most > 1:
         verdict = f"a bank has to give up to {most} at a time: a {most}-way conflict"
-    parts = {1: "", 2: "half-warps", 4: "quarters of a warp"}[len(given)]
+    parts = {1: "", 2: "half-warps", 4: "quarters of a warp"}[len(counts)]
     tail = (
         f" {request.size}-byte accesses are served by {parts}, each for itself."
         if parts
@@ -271,7 +271,7 @@ def _banks_in_words(request: Request, given: Array, different: int) -> str:
         f"{_count(n, 'lane')} of the warp {'asks' if n == 1 else 'ask'} for"
         f" {_count(different, 'different word')} of {_name(request)} in"
         f" {_count(used, 'bank')}, and {verdict},"
-        f" {_count(int(given.max(axis=1).sum()), 'round')}.{tail}{same}"
+        f" {_count(int(counts.max(axis=1).sum()), 'round')}.{tail}{same}"
     )
 
 
@@ -370,12 +370,12 @@ def _draw_rows(ax: Axes, request: Request, lines: Array) -> Array:
                 linewidth=1.2,
                 linestyle=(0, (1, 4)),
             )
-            told = "" if gap == before else f" {_count(int(gap), 'line')} left out"
+            note = "" if gap == before else f" {_count(int(gap), 'line')} left out"
             words(
                 ax,
                 LINE_BYTES + 3,
                 y - _GAP / 2,
-                f"⋮{told}",
+                f"⋮{note}",
                 color="#555555",
                 fontsize=7,
             )
@@ -393,8 +393,8 @@ def _ranges(lanes: Sequence[int] | Array) -> str:
     """Lanes in words: "lanes 0-7, 16, 24-31"."""
     ordered = np.sort(np.asarray(lanes))
     pieces = np.split(ordered, np.flatnonzero(np.diff(ordered) != 1) + 1)
-    told = [str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in pieces]
-    return cut(f"lane{'s' * (len(ordered) > 1)} {', '.join(told)}", 40)
+    ranges = [str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in pieces]
+    return cut(f"lane{'s' * (len(ordered) > 1)} {', '.join(ranges)}", 40)
 
 
 def _count(n: int, noun: str) -> str:

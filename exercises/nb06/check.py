@@ -67,27 +67,27 @@ class _BlockCase:
         late = functional.max_pool2d(
             functional.conv2d(x, weight).relu() + bias[:, None, None], 2
         )
-        found = {
+        tensors = {
             "pooled": pooled,
             "choice": cell.byte(),
             "turned": turned,
             "late": late,
         }
-        return {name: tensor.numpy() for name, tensor in found.items()}
+        return {name: tensor.numpy() for name, tensor in tensors.items()}
 
     def gradients(self, grad_pooled: Array) -> dict[str, Array]:
         """Gradients by torch in float64, those of weight and bias image by image."""
         images = []
         for image, back in zip(self.x, grad_pooled, strict=True):
-            given = [
+            inputs = [
                 torch.from_numpy(a.astype(float)).requires_grad_()
                 for a in (image[None], self.weight, self.bias)
             ]
             pooled = functional.max_pool2d(
-                functional.conv2d(given[0], given[1], given[2]).relu(), 2
+                functional.conv2d(inputs[0], inputs[1], inputs[2]).relu(), 2
             )
             grad_x, *others = torch.autograd.grad(
-                pooled, given, torch.from_numpy(back[None].astype(float))
+                pooled, inputs, torch.from_numpy(back[None].astype(float))
             )
             images.append([part.numpy() for part in (grad_x[0], *others)])
         names = ("grad_x", "grad_weights", "grad_biases")
@@ -98,7 +98,7 @@ class _BlockCase:
 
 
 def _block(
-    given: str,
+    label: str,
     shape: tuple[int, ...],
     *,
     dtype: str = "float32",
@@ -115,13 +115,13 @@ def _block(
 
     x = numbers(images, channels, height, width)
     return _BlockCase(
-        given, x, numbers(outputs, channels, side, side), numbers(outputs), whole
+        label, x, numbers(outputs, channels, side, side), numbers(outputs), whole
     )
 
 
 def _blocks() -> Iterator[_BlockCase]:
-    for seed, (given, shape) in enumerate(_SHAPES.items()):
-        yield _block(given, shape, seed=seed)
+    for seed, (label, shape) in enumerate(_SHAPES.items()):
+        yield _block(label, shape, seed=seed)
     for dtype in ("float32", "float64"):
         yield _block(
             f"fractions in {dtype}",
@@ -172,11 +172,11 @@ def _watched(fn: Any, watched: _WatchedNumba) -> Callable[..., Any]:
         ):
             names[name] = _watched(called, watched)
     for part in ("prange", "get_thread_id", "get_num_threads"):
-        known = getattr(numba, part)
+        original = getattr(numba, part)
         names |= {
             name: getattr(watched, part)
             for name, value in fn.__globals__.items()
-            if value is known
+            if value is original
         }
     return FunctionType(
         fn.__code__,
@@ -289,7 +289,7 @@ def _judge_forward(fn: Any, block: _BlockCase) -> None:
         )
     _compare(where, "pooled", pooled, wanted["pooled"], why)
     if block.whole and (wrong := choice != wanted["choice"]).any():
-        found = choice[wrong][0]
+        chosen = choice[wrong][0]
         right = wanted["choice"][wrong][0]
         why = (
             "ReLU let nothing through there: that is 4."
@@ -300,7 +300,7 @@ def _judge_forward(fn: Any, block: _BlockCase) -> None:
             )
         )
         raise NotYet(
-            f"{where}: choice{_first(wrong)} is {found}, expected {right}. {why}"
+            f"{where}: choice{_first(wrong)} is {chosen}, expected {right}. {why}"
         )
 
 
@@ -404,11 +404,11 @@ def _compare(where: str, name: str, got: Array, wanted: Array, why: str) -> None
         why = (
             f"Close, but not to the precision of {got.dtype}: of which type is the sum?"
         )
-    found = float(got[wrong][0])
+    value = float(got[wrong][0])
     right = float(wanted[wrong][0])
-    digits = 6 if f"{found:.6g}" != f"{right:.6g}" else 12
+    digits = 6 if f"{value:.6g}" != f"{right:.6g}" else 12
     raise NotYet(
-        f"{where}: {name}{_first(wrong)} is {found:.{digits}g}, expected"
+        f"{where}: {name}{_first(wrong)} is {value:.{digits}g}, expected"
         f" {right:.{digits}g}. {why}"
     )
 

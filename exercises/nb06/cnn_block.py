@@ -199,13 +199,13 @@ def _grad_weight(
 def _constants(x: Tensor, weight: Tensor, padding: int) -> _Constants:
     for name, tensor in (("x", x), ("weight", weight)):
         if not isinstance(tensor, Tensor) or tensor.dim() != 4:
-            found = (
+            shape = (
                 tuple(tensor.shape)
                 if isinstance(tensor, Tensor)
                 else type(tensor).__name__
             )
             raise LabError(
-                f"Expected {name} to be a tensor of four dimensions, got {found}."
+                f"Expected {name} to be a tensor of four dimensions, got {shape}."
             )
     return _checked(tuple(x.shape), tuple(weight.shape), padding)
 

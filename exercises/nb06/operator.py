@@ -60,19 +60,19 @@ def _right_bytes(
     return separate, 4 * (x + weights + outputs + pooled) + pooled
 
 
-def _judge_bytes(got: Any, right: tuple[int, int], given: str, *case: int) -> None:
+def _judge_bytes(got: Any, right: tuple[int, int], case: str, *sizes: int) -> None:
     # an array or tensor of two is as good
     got = got.tolist() if hasattr(got, "tolist") else got
     if not isinstance(got, tuple | list) or len(got) != 2:
         raise NotYet(f"Expected two numbers, (separate, fused), got {brief_repr(got)}.")
-    *_, size, kernel = case
+    *_, size, kernel = sizes
     odd = (
         " Pooling leaves out an odd last row and column, but what is written was"
         " written." * ((size - kernel + 1) % 2)
     )
     for value, expected, words, hint in (
-        (got[0], right[0], f"separate, {given}", _SEPARATE + odd),
-        (got[1], right[1], f"fused, {given}", _FUSED + odd),
+        (got[0], right[0], f"separate, {case}", _SEPARATE + odd),
+        (got[1], right[1], f"fused, {case}", _FUSED + odd),
     ):
         number_close(value, expected, rel=1e-9, unit="bytes", given=words, hint=hint)
 
@@ -135,12 +135,11 @@ def _expected(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def _judge_shapes(answer: Any) -> None:
     for height, width in ((8, 8), (9, 7)):
-        given = _given(height, width)
-        wanted = _expected(*given)
-        got = call(answer, *(tensor.to("meta") for tensor in given))
-        where = (
-            f"fake, for x {tuple(given[0].shape)} and weight {tuple(given[1].shape)}"
-        )
+        arguments = _given(height, width)
+        wanted = _expected(*arguments)
+        got = call(answer, *(tensor.to("meta") for tensor in arguments))
+        x_shape, weight_shape = (tuple(tensor.shape) for tensor in arguments[:2])
+        where = f"fake, for x {x_shape} and weight {weight_shape}"
         if not isinstance(got, tuple) or len(got) != 2:
             raise NotYet(
                 f"{where}: expected two empty tensors, pooled and choice, got"
@@ -190,18 +189,18 @@ def _has_tensor(value: object) -> bool:
 def _judge_values(
     fn: Any, height: int, width: int, *, wants_x: bool, where: str = ""
 ) -> None:
-    given = _given(height, width)
+    arguments = _given(height, width)
     gradient = torch.linspace(
-        1, 2, _expected(*given).numel(), dtype=torch.float64
-    ).view_as(_expected(*given))
-    found, grads = _run(
-        lambda *inputs: fn(*inputs)[0], given, gradient, wants_x=wants_x
+        1, 2, _expected(*arguments).numel(), dtype=torch.float64
+    ).view_as(_expected(*arguments))
+    result, grads = _run(
+        lambda *inputs: fn(*inputs)[0], arguments, gradient, wants_x=wants_x
     )
-    right, wanted = _run(_expected, given, gradient, wants_x=wants_x)
+    right, wanted = _run(_expected, arguments, gradient, wants_x=wants_x)
     if not where:
         unneeded = "" if wants_x else ", whose gradient nobody needs"
-        where = f"With x {tuple(given[0].shape)}{unneeded}"
-    if not torch.allclose(found, right):
+        where = f"With x {tuple(arguments[0].shape)}{unneeded}"
+    if not torch.allclose(result, right):
         raise NotYet(
             f"{where}: the pooled values are not torch's. Does exercise 06.5 pass?"
         )
@@ -221,14 +220,14 @@ def _judge_values(
 
 
 def _run(
-    fn: Any, given: list[Tensor], gradient: Tensor, *, wants_x: bool
+    fn: Any, arguments: list[Tensor], gradient: Tensor, *, wants_x: bool
 ) -> tuple[Tensor, list[Tensor | None]]:
     """Result and gradients of x (where wanted), weight and bias; what goes wrong on the
     way is a NotYet.
     """
     inputs = [
         tensor.clone().requires_grad_(wants_x or i > 0)
-        for i, tensor in enumerate(given)
+        for i, tensor in enumerate(arguments)
     ]
     pooled = call(fn, *inputs)
     try:
@@ -241,9 +240,9 @@ def _run(
 
 
 def _judge_gradcheck(answer: Any) -> None:
-    given = [tensor.requires_grad_() for tensor in _given(7, 6)]
+    arguments = [tensor.requires_grad_() for tensor in _given(7, 6)]
     try:
-        torch.autograd.gradcheck(lambda *inputs: answer(*inputs)[0], given)
+        torch.autograd.gradcheck(lambda *inputs: answer(*inputs)[0], arguments)
     except Exception as error:
         # GradcheckError is a RuntimeError, but the reader's code may raise anything
         raise NotYet(

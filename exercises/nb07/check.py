@@ -81,7 +81,7 @@ def _share_hint(
     begin_s = min([start_s, *(a for a, _ in kernels)])
     last_s = max([end_s, *(b for _, b in kernels)])
     whole_s = _busy_share(kernels, begin_s, last_s) * (last_s - begin_s)
-    for found, words in (
+    for share, words in (
         (whole_s / window_s, "What lies outside the window doesn't count."),
         (
             sum(b - a for a, b in kernels) / window_s,
@@ -91,7 +91,7 @@ def _share_hint(
         (right * window_s, "That is in seconds: divide it by the window's length."),
         (1 - right, "That is the idle share; the busy share was asked for."),
     ):
-        if abs(value - found) <= 1e-9:
+        if abs(value - share) <= 1e-9:
             return words
     return (
         "From the window's start to its end, during which part was at least one kernel"
@@ -119,14 +119,14 @@ def mean_loss(answer: object) -> str:
             seed=draw.randrange(10**6),
         )
         as_given = job.device, job.prepare_s, job.step_s
-        given = (
+        case = (
             f"{steps} steps of {format_seconds(job.prepare_s)} on the host,"
             f" {format_seconds(job.step_s)} on the device"
         )
         returned = call(fn, job, steps)
         if isinstance(returned, DeviceLoss):
             raise NotYet(
-                f"For {given}: what it returns is still on the device. Return its"
+                f"For {case}: what it returns is still on the device. Return its"
                 " number, by `.item()`."
             )
         if (job.device, job.prepare_s, job.step_s) != as_given:
@@ -138,18 +138,16 @@ def mean_loss(answer: object) -> str:
         taken_s = job.seconds
         losses = job.losses
         if len(losses) != steps:
-            raise NotYet(f"For {given}: {len(losses)} steps were queued.")
+            raise NotYet(f"For {case}: {len(losses)} steps were queued.")
         hint = "Is it the mean of all losses?"
         right = math.fsum(losses) / steps
-        number_close(
-            returned, right, rel=1e-9, unit="(no unit)", given=given, hint=hint
-        )
-        _judge_seconds(job, taken_s, reads, steps, given)
+        number_close(returned, right, rel=1e-9, unit="(no unit)", given=case, hint=hint)
+        _judge_seconds(job, taken_s, reads, steps, case)
     return "Every loss counts, and the host waits only after the last step is queued."
 
 
 def _judge_seconds(
-    job: TrainingJob, taken_s: float, reads: int, steps: int, given: str
+    job: TrainingJob, taken_s: float, reads: int, steps: int, case: str
 ) -> None:
     """Whether host and device overlapped: the slower one sets the pace, and the other
     shows only once.
@@ -160,7 +158,7 @@ def _judge_seconds(
     if taken_s <= _SLACK * best_s:
         return
     took = (
-        f"For {given}: the loop took {format_seconds(taken_s)}, and"
+        f"For {case}: the loop took {format_seconds(taken_s)}, and"
         f" {format_seconds(best_s)} are enough."
     )
     if reads > 1 + steps // 10:
@@ -231,16 +229,16 @@ def _right_gains(
     }
 
 
-def _judge_gains(got: object, right: dict[str, float], given: str, *_: object) -> None:
-    found = mapping(got, _GAINS)
+def _judge_gains(got: object, right: dict[str, float], case: str, *_: object) -> None:
+    gains = mapping(got, _GAINS)
     for name, expected in right.items():
         hint = f"Here {_GAINS[name]}. Divide the time before by the time after."
         number_close(
-            found[name],
+            gains[name],
             expected,
             rel=1e-9,
             unit="x",
-            given=f"{name}, {given}",
+            given=f"{name}, {case}",
             hint=hint,
         )
 

@@ -95,7 +95,7 @@ def step_strip(ax: Axes, profile: StepProfile) -> FigureSpec:
     words = ", ".join(
         f"{part} {s / mean_s:.0%} ({format_seconds(s)})" for s, part in largest
     )
-    said = (
+    sentence = (
         f"A step takes {format_seconds(mean_s)}, the mean of {profile.steps}. Its"
         f" largest parts: {words}."
     )
@@ -103,13 +103,13 @@ def step_strip(ax: Axes, profile: StepProfile) -> FigureSpec:
         span.part == "gaps" and span.end_s - span.start_s < length_s * _NARROWEST
         for span in profile.spans
     ):
-        said += (
+        sentence += (
             " Gaps shorter than a pixel don't show in the rows; the bar of shares"
             " counts them."
         )
     handles = patches_of({part: look for part, look in _PARTS.items() if part in there})
     return FigureSpec(
-        said, height_in=2.0 + 0.55 * len(lanes), legend="right", handles=handles
+        sentence, height_in=2.0 + 0.55 * len(lanes), legend="right", handles=handles
     )
 
 
@@ -285,12 +285,12 @@ def _memory_in_words(timeline: MemoryTimeline, predicted_bytes: int) -> str:
         else timeline.peak_phase
     )
     peak = f"Most memory in the {where}" if timeline.phases else "Most memory"
-    said = f"{peak}: {format_bytes(timeline.peak_bytes)}, of which {held}."
+    sentence = f"{peak}: {format_bytes(timeline.peak_bytes)}, of which {held}."
     if not predicted_bytes:
-        return said
+        return sentence
     ratio = significant(timeline.peak_bytes / predicted_bytes)
     return (
-        f"{said} Predicted without temporary tensors (dashed):"
+        f"{sentence} Predicted without temporary tensors (dashed):"
         f" {format_bytes(predicted_bytes)}; measured {ratio}x of it."
     )
 

@@ -64,18 +64,17 @@ def train(
                 model, x, targets[rows], 1 if "one by one" in present else len(x)
             ):
                 total += (
-                    sum(one.item() for one in loss)
+                    sum(image_loss.item() for image_loss in loss)
                     if "reading back" in present
                     else loss.sum()
                 )
             optimizer.step()
             if "evaluation" in present or start + batch >= len(images):
                 with torch.no_grad():
-                    found = model(prepare(images) if pixels is None else pixels).argmax(
-                        1
-                    )
+                    logits = model(prepare(images) if pixels is None else pixels)
+                    predictions = logits.argmax(1)
                 # stays on the device until the end
-                accuracy = (found == targets).double().mean()
+                accuracy = (predictions == targets).double().mean()
     model.float()
     return {"loss": float(total) / len(images), "accuracy": float(accuracy)}
 

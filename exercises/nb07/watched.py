@@ -82,7 +82,7 @@ class _ScriptWatch(TorchDispatchMode):
         self._losses: dict[int, tuple[Tensor, int]] = {}
         self._pass_since_read = False
 
-    def loss(self, result: object, given: list[Any]) -> None:
+    def loss(self, result: object, arguments: list[Any]) -> None:
         """Note a number with a graph, and whether it holds on to a step
         that is over.
         """
@@ -90,7 +90,7 @@ class _ScriptWatch(TorchDispatchMode):
             return
         now = len(self.trained)
         first = min(
-            [now, *(self._losses[id(x)][1] for x in given if id(x) in self._losses)]
+            [now, *(self._losses[id(x)][1] for x in arguments if id(x) in self._losses)]
         )
         # reading the loss of the step that has just ended holds on to nothing
         self.kept |= now - first > 1
@@ -147,11 +147,11 @@ class _MethodWatch(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Run it, and count a copy or a list that becomes a tensor."""
-        given = (*args[1:], *(kwargs or {}).values())
+        arguments = (*args[1:], *(kwargs or {}).values())
         # The script's device is "cpu:0", so "cpu" means back to the host. A tensor's
         # own device has no number either.
         if getattr(func, "__name__", "") == "to" and any(
-            isinstance(arg, str) and arg == "cpu" for arg in given
+            isinstance(arg, str) and arg == "cpu" for arg in arguments
         ):
             self.seen.read()
         result = func(*args, **(kwargs or {}))
@@ -161,7 +161,7 @@ class _MethodWatch(TorchFunctionMode):
             result,
             [
                 *(args[0] if args and isinstance(args[0], list | tuple) else args[:1]),
-                *given,
+                *arguments,
             ],
         )
         return result
@@ -234,21 +234,21 @@ def fixed_script(answer: object) -> str:
     they leave.
     """
     fn = function(answer)
-    found: dict[str, str] = {}
+    faults: dict[str, str] = {}
     for epoch in _epochs(random.Random(2707)):
         seen, model, result = epoch.run(fn)
         _judge_work(seen, epoch)
         with _as_before():
             _judge_learning(model, result, epoch)
-        found = dict(_traces(seen, epoch)) | found
-        if seen.kept and not found:
+        faults = dict(_traces(seen, epoch)) | faults
+        if seen.kept and not faults:
             raise NotYet(
                 "The sum of the losses keeps the graph of every step in memory. Add"
                 " loss.detach() to it."
             )
-    if found:
-        left = remaining(list(found.values()), of=len(slow_script.FAULTS))
-        raise NotYet(f"It learns the same. {left}", faults_left=len(found))
+    if faults:
+        left = remaining(list(faults.values()), of=len(slow_script.FAULTS))
+        raise NotYet(f"It learns the same. {left}", faults_left=len(faults))
     return (
         "None of the six faults remains, and it learns the same: equal weights, loss"
         " and accuracy."
@@ -337,9 +337,9 @@ _WHY = {
 }
 
 
-def _distance(one: nn.Module, other: nn.Module) -> float:
+def _distance(model: nn.Module, other: nn.Module) -> float:
     """The largest difference between two models' weights."""
-    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    pairs = zip(model.parameters(), other.parameters(), strict=True)
     return max(
         float((a.detach().double().cpu() - b.detach().double()).abs().max())
         for a, b in pairs

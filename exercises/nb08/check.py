@@ -45,7 +45,7 @@ def throughput(answer: object) -> str:
         cases.append(
             (prepare_s, train_s, draw.randint(0, 32), cores, draw.randint(0, cores))
         )
-    given = (
+    template = (
         "{prepare_s:.3g} s to prepare, {train_s:.3g} s to train, {workers} workers,"
         " {cores} cores, {train_cores} of them for training"
     )
@@ -54,7 +54,7 @@ def throughput(answer: object) -> str:
         cases,
         _throughput,
         close("images/s", hint=_throughput_hint),
-        given=given,
+        given=template,
     )
     return (
         "Right without workers, with few, with more than cores, and where training"
@@ -285,8 +285,8 @@ def _shifts(
     windows = padded.unfold(2, shape[2], 1).unfold(3, shape[3], 1)
     # (N, places, places)
     same = (windows == moved[:, :, None, None]).all(5).all(4).all(1)
-    if not (found := same.flatten(1).any(1)).all():
-        wrong = int((~found).nonzero()[0, 0])
+    if not (matches := same.flatten(1).any(1)).all():
+        wrong = int((~matches).nonzero()[0, 0])
         raise NotYet(f"{where}: {_wrong_shift(images[wrong], moved[wrong])}")
     # a window is most - amount away from the corner
     at = same.flatten(1).float().argmax(1)
@@ -350,12 +350,12 @@ def _judge_shifts(moves: list[tuple[int, int]], most: int) -> None:
         )
     for name, share in along.items():
         if (share - 1 / amounts).abs().max() > 0.05:
-            found = ", ".join(
+            frequencies = ", ".join(
                 f"{i - most:+d}: {part:.0%}" for i, part in enumerate(share.tolist())
             )
             raise NotYet(
-                f"Amounts {name} are not equally frequent ({found}). Draw integers from"
-                " -most to most, both included."
+                f"Amounts {name} are not equally frequent ({frequencies}). Draw"
+                " integers from -most to most, both included."
             )
     alike = sum(map(operator.eq, moves, moves[1:])) / (len(moves) - 1)
     # 2,000 images: six standard deviations from 1, and more

@@ -273,8 +273,8 @@ def _share_of_ceiling(epoch: Epoch, judge: _Judge) -> float:
     step = _step()
     sync = machine().sync
     until_s = monotonic() + _PATIENCE_S
-    for done in itertools.count(1):
-        for name in sorted(best_s, reverse=bool(done % 2)):
+    for rounds in itertools.count(1):
+        for name in sorted(best_s, reverse=bool(rounds % 2)):
             sync()
             start_s = perf_counter()
             # the ceiling pays for the copies too
@@ -286,7 +286,7 @@ def _share_of_ceiling(epoch: Epoch, judge: _Judge) -> float:
             best_s[name] = min(best_s[name], seconds)
             if name == "pipeline":
                 delivered = sorted(
-                    [*delivered, (seconds, kept)], key=lambda one: one[0]
+                    [*delivered, (seconds, kept)], key=lambda pair: pair[0]
                 )[:2]
             if sum(len(labels) for _, labels in kept) != len(judge.labels):
                 raise NotYet(
@@ -294,7 +294,7 @@ def _share_of_ceiling(epoch: Epoch, judge: _Judge) -> float:
                 )
         share = best_s["ceiling"] / best_s["pipeline"]
         undecided = _HOPELESS_SHARE < share < _NEEDED_SHARE or share > _SUSPICIOUS_SHARE
-        if done >= _FEWEST_ROUNDS and not (undecided and monotonic() < until_s):
+        if rounds >= _FEWEST_ROUNDS and not (undecided and monotonic() < until_s):
             break
     for _, kept in delivered:  # what was fastest must be right as well, and new
         judge.epoch(kept)

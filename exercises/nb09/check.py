@@ -21,10 +21,10 @@ def decode(answer: object) -> str:
     """
     draw = random.Random(91)
     unusual = [(3, 4), (6, 9)]
-    known = (formats.float16, formats.bfloat16, formats.float8_e5m2, formats.float32)
+    usual = (formats.float16, formats.bfloat16, formats.float8_e5m2, formats.float32)
     cases = []
     for exponent_bits, fraction_bits in [
-        *((f.exponent_bits, f.fraction_bits) for f in known),
+        *((f.exponent_bits, f.fraction_bits) for f in usual),
         *unusual,
     ]:
         largest = 2**exponent_bits - 2  # one more stands for inf and NaN
@@ -59,9 +59,9 @@ def _value(sign: str, exponent: str, fraction: str) -> float:
 
 
 def _judge_value(
-    got: object, expected: float, given: str, sign: str, exponent: str, _: str
+    got: object, expected: float, case: str, sign: str, exponent: str, _: str
 ) -> None:
-    value = as_number(got, "(no unit)", given)
+    value = as_number(got, "(no unit)", case)
     if value == expected != 0 or (
         value == 0 == expected and math.copysign(1, value) == math.copysign(1, expected)
     ):
@@ -85,7 +85,7 @@ def _judge_value(
             "A normal number is 1 plus its fraction, times 2 to the power of the"
             " exponent minus the bias."
         )
-    raise NotYet(f"For {given}: {value:.9g}, expected {expected:.9g}. {hint}")
+    raise NotYet(f"For {case}: {value:.9g}, expected {expected:.9g}. {hint}")
 
 
 class _Adder:
@@ -133,35 +133,35 @@ def total(answer: object) -> str:
 def _judge_total(fn: Callable[..., Any], each: Format, numbers: list[float]) -> None:
     n = len(numbers)
     adder = _Adder(each, numbers)
-    given = f"{len(numbers)} numbers in {each}"
-    value = as_number(call(fn, list(numbers), adder), "(no unit)", given)
+    case = f"{len(numbers)} numbers in {each}"
+    value = as_number(call(fn, list(numbers), adder), "(no unit)", case)
     if n == 0:
         if value != 0:
             raise NotYet(f"The sum of no numbers is 0, got {value:g}.")
         return
     if adder.calls < n - 1:
         raise NotYet(
-            f"For {given}: add was called {adder.calls} times, and {n - 1} are needed:"
+            f"For {case}: add was called {adder.calls} times, and {n - 1} are needed:"
             " only add may add."
         )
     if adder.calls > n:
         raise NotYet(
-            f"For {given}: add was called {adder.calls} times; {n - 1} are enough, in"
+            f"For {case}: add was called {adder.calls} times; {n - 1} are enough, in"
             " any order."
         )
     if adder.foreign is not None:
         raise NotYet(
-            f"For {given}: add was given {adder.foreign!r}, which is neither a number"
+            f"For {case}: add was given {adder.foreign!r}, which is neither a number"
             " given nor a sum of it."
         )
     if value not in adder.known:
-        raise NotYet(f"For {given}: {value:g} is none of the sums that add gave.")
+        raise NotYet(f"For {case}: {value:g} is none of the sums that add gave.")
     exact = math.fsum(numbers)
     budget = (math.ceil(math.log2(n)) + 1) * each.epsilon / 2
     error = abs(value / exact - 1)
     if error > budget:
         raise NotYet(
-            f"For {given}: {value:g} instead of {exact:.6g}, off by {error:.2%}; a tree"
+            f"For {case}: {value:g} instead of {exact:.6g}, off by {error:.2%}; a tree"
             f" of additions stays within {budget:.2%}. Once a sum is large, small"
             " numbers no longer change it: add numbers of similar size."
         )

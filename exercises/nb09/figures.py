@@ -99,8 +99,8 @@ def gradients(
     `values` is an array or tensor; those that are 0, infinite or NaN are left out.
     Raises LabError where none is left.
     """
-    given = np.abs(as_array(values).astype(np.float64).ravel())
-    kept = given[np.isfinite(given) & (given > 0)]
+    magnitudes = np.abs(as_array(values).astype(np.float64).ravel())
+    kept = magnitudes[np.isfinite(magnitudes) & (magnitudes > 0)]
     shares = number_format.shares(kept)
     powers = np.maximum(np.floor(np.log2(kept)), _SMALLEST_POWER)
     stored = number_format.round(kept)
@@ -150,7 +150,7 @@ def gradients(
         for (fate, style), share in named
         if share > 0
     ]
-    zeros = int((given == 0).sum())
+    zeros = int((magnitudes == 0).sum())
     sentence = (
         f"{len(kept):,} numbers in {number_format}: {shares.flushed:.1%} are flushed to"
         f" zero, {shares.subnormal:.1%} subnormal, {shares.overflow:.1%} overflow;"

@@ -120,12 +120,14 @@ class Format(Shown):
         """
         # the input may hold a signalling NaN
         with np.errstate(invalid="ignore", under="ignore", over="ignore"):
-            given = np.asarray(x, dtype=np.float64)
+            numbers = np.asarray(x, dtype=np.float64)
             # subnormals share the smallest exponent
-            exponent = np.maximum(np.frexp(given)[1] - 1, 1 - self.bias)
-            last_place = np.where(np.isfinite(given), exponent - self.fraction_bits, 0)
+            exponent = np.maximum(np.frexp(numbers)[1] - 1, 1 - self.bias)
+            last_place = np.where(
+                np.isfinite(numbers), exponent - self.fraction_bits, 0
+            )
             # rint sends ties to even
-            near = np.ldexp(np.rint(np.ldexp(given, -last_place)), last_place)
+            near = np.ldexp(np.rint(np.ldexp(numbers, -last_place)), last_place)
             overflowed = np.copysign(math.inf if self.has_inf else math.nan, near)
             rounded = np.where(np.abs(near) > self.max, overflowed, near)
         return float(rounded) if rounded.ndim == 0 else rounded
@@ -202,14 +204,14 @@ class Format(Shown):
         Raises LabError where no number is left to count.
         """
         with np.errstate(invalid="ignore"):
-            given = np.abs(as_array(values).astype(np.float64).ravel())
-        given = given[np.isfinite(given) & (given > 0)]
-        if given.size == 0:
+            magnitudes = np.abs(as_array(values).astype(np.float64).ravel())
+        magnitudes = magnitudes[np.isfinite(magnitudes) & (magnitudes > 0)]
+        if magnitudes.size == 0:
             raise LabError(
                 "Expected at least one finite number other than 0, got none. Was"
                 " anything calculated?"
             )
-        stored = self.round(given)
+        stored = self.round(magnitudes)
         flushed = stored == 0
         overflow = ~np.isfinite(stored)
         subnormal = ~flushed & (stored < self.min_normal)

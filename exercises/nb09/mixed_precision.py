@@ -38,13 +38,13 @@ def scaled_step(answer: object) -> str:
         (_GROW_AFTER - 2, (scale, _GROW_AFTER - 1)),
         (_GROW_AFTER - 1, (2 * scale, 0)),
     ):
-        found = _step(fn, _Problem("SGD", 0.01), scale, good)
+        pair = _step(fn, _Problem("SGD", 0.01), scale, good)
         hint = (
             f"The scale doubles after {_GROW_AFTER} good steps in a row, and counting"
             " begins at 0 again."
         )
         _judge_returned(
-            found, expected, f"a good step with scale={scale:g}, good={good}", hint
+            pair, expected, f"a good step with scale={scale:g}, good={good}", hint
         )
     return (
         "Right: small gradients survive, the optimizer sees them unscaled, and a step"
@@ -114,19 +114,19 @@ def _step(
     """The (scale, good) that one step returns."""
     problem.stepped_with = []
     returned = call(fn, problem.loss(bad=bad), problem.optimizer, scale, good)
-    found = tuple(map(as_float, parts(returned, 2, "two numbers back, (scale, good)")))
-    if None in found:
+    pair = tuple(map(as_float, parts(returned, 2, "two numbers back, (scale, good)")))
+    if None in pair:
         raise NotYet(
             f"Expected two numbers back, (scale, good), got {brief_repr(returned)}."
         )
-    return found
+    return pair
 
 
 def _judge_returned(
-    found: object, expected: tuple[float, int], step: str, hint: str = ""
+    got: object, expected: tuple[float, int], step: str, hint: str = ""
 ) -> None:
-    if found != expected:
-        raise NotYet(f"After {step}: expected {expected}, got {found}. {hint}".rstrip())
+    if got != expected:
+        raise NotYet(f"After {step}: expected {expected}, got {got}. {hint}".rstrip())
 
 
 def _judge_good_steps(
@@ -136,7 +136,7 @@ def _judge_good_steps(
     reference = _Problem(make, slope)
     problem.weights[0].grad = torch.ones(5)  # left by somebody else
     for turn in range(3):
-        found = _step(fn, problem, scale, turn)
+        pair = _step(fn, problem, scale, turn)
         for weight in reference.weights:
             weight.grad = torch.full_like(weight, slope)
         reference.optimizer.step()
@@ -168,12 +168,12 @@ def _judge_good_steps(
                     " unscaled gradients."
                 )
         _judge_returned(
-            found, (scale, turn + 1), f"a good step with scale={scale:g}, good={turn}"
+            pair, (scale, turn + 1), f"a good step with scale={scale:g}, good={turn}"
         )
 
 
-def _judge_gradient(found: float, slope: float, scale: float, turn: int) -> None:
-    if abs(found / slope - 1) < _HALF:
+def _judge_gradient(gradient: float, slope: float, scale: float, turn: int) -> None:
+    if abs(gradient / slope - 1) < _HALF:
         return
     wrong = {
         0.0: (
@@ -193,13 +193,13 @@ def _judge_gradient(found: float, slope: float, scale: float, turn: int) -> None
         ),
     }
     hint = mistake(
-        found,
+        gradient,
         wrong,
         "Multiply the loss by scale, then divide each gradient by it, once.",
         rel=_HALF,
     )
     raise NotYet(
-        f"In step {turn + 1} the optimizer saw a gradient of {found:.3g}, expected"
+        f"In step {turn + 1} the optimizer saw a gradient of {gradient:.3g}, expected"
         f" {slope:.3g}. {hint}"
     )
 
@@ -210,7 +210,7 @@ def _judge_skipped(
     problem = _Problem(make, 1e-4)
     _step(fn, problem, 1024.0, 0)
     weights, state = problem.state()
-    found = _step(fn, problem, scale, good, bad=bad)
+    pair = _step(fn, problem, scale, good, bad=bad)
     now, state_now = problem.state()
     if problem.stepped_with:
         raise NotYet(
@@ -228,7 +228,7 @@ def _judge_skipped(
             " changed."
         )
     _judge_returned(
-        found, (scale / 2, 0), f"a gradient of {bad} with scale={scale:g}, good={good}"
+        pair, (scale / 2, 0), f"a gradient of {bad} with scale={scale:g}, good={good}"
     )
     _step(fn, problem, 1024.0, 0)
     if not problem.stepped_with or not all(
@@ -241,7 +241,9 @@ def _judge_skipped(
 
 
 def _equal(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
-    return all(torch.equal(one, other) for one, other in zip(some, others, strict=True))
+    return all(
+        torch.equal(tensor, other) for tensor, other in zip(some, others, strict=True)
+    )
 
 
 def master_step(answer: object) -> str:

@@ -95,9 +95,9 @@ class Scaled:
     def _top(self, largest: Tensor) -> Tensor:
         if not self.delayed:
             return largest
-        known = max(self.seen) if self.seen else largest
+        top = max(self.seen) if self.seen else largest
         self.seen.append(largest)
-        return known
+        return top
 
     def _rounded(self, x: Tensor, top: Tensor) -> Tensor:
         scale = (top / self.grid.largest).clamp(min=_EXACT)

@@ -89,16 +89,18 @@ def breaks(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Breaks:
     before = Counter(counters["graph_break"])
     try:
         with quiet():
-            found = dynamo.explain(fn)(*args, **kwargs)
+            explanation = dynamo.explain(fn)(*args, **kwargs)
     except Exception as error:
-        given = ", ".join(map(brief_repr, args))
+        arguments = ", ".join(map(brief_repr, args))
         raise GraphCompileError(
-            f"{getattr(fn, '__name__', 'The function')}({given}) raised"
+            f"{getattr(fn, '__name__', 'The function')}({arguments}) raised"
             f" {type(error).__name__}: {cut(str(error), 200)} Call it without tracing"
             " first, and fix it."
         ) from error
     translated = [
-        _translated(reason) for reason in found.break_reasons if reason.graph_break
+        _translated(reason)
+        for reason in explanation.break_reasons
+        if reason.graph_break
     ]
     counted = Counter(counters["graph_break"]) - before
     # A break before the first operator or after the last one ends no graph, so only the
@@ -108,7 +110,8 @@ def breaks(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Breaks:
     )
     silent = [Break(reason) for reason in extra.elements()]
     sizes = tuple(
-        sum(node.op.startswith("call_") for node in g.graph.nodes) for g in found.graphs
+        sum(node.op.startswith("call_") for node in g.graph.nodes)
+        for g in explanation.graphs
     )
     return Breaks(len(sizes), sizes, tuple(translated + silent))
 

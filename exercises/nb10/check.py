@@ -62,22 +62,22 @@ def _overhead(
 
 
 def _judge_overhead(
-    got: object, expected: tuple[float, float], given: str, small: int, *_: float
+    got: object, expected: tuple[float, float], case: str, small: int, *_: float
 ) -> None:
-    found_s, found = parts(got, 2, "two numbers, (overhead in s, elements)", given)
-    elements = as_number(found, "elements", given)
+    overhead_s, count = parts(got, 2, "two numbers, (overhead in s, elements)", case)
+    elements = as_number(count, "elements", case)
     if expected[1] == math.inf:
         number_close(
-            found_s,
+            overhead_s,
             expected[0],
             rel=1e-6,
             unit="s of overhead",
-            given=given,
+            given=case,
             hint="All of small_s, then.",
         )
         if elements != math.inf:
             raise NotYet(
-                f"For {given}: the work does not show at all, so elements is math.inf;"
+                f"For {case}: the work does not show at all, so elements is math.inf;"
                 f" got {elements:g}."
             )
         return
@@ -87,14 +87,14 @@ def _judge_overhead(
         else ""
     )
     number_close(
-        found_s, expected[0], rel=1e-4, unit="s of overhead", given=given, hint=hint
+        overhead_s, expected[0], rel=1e-4, unit="s of overhead", given=case, hint=hint
     )
     hint = (
         "How many elements take as long as the overhead? Divide it by the seconds per"
         " element."
     )
     number_close(
-        elements, expected[1], rel=1e-4, unit="elements", given=given, hint=hint
+        elements, expected[1], rel=1e-4, unit="elements", given=case, hint=hint
     )
 
 
@@ -178,10 +178,12 @@ def _judge_on_meta(fn: Callable[..., Any], *inputs: Any) -> None:
     wait: meta has none to give.
     """
     reads: list[str] = []
-    given = [part.to("meta") if isinstance(part, Tensor) else part for part in inputs]
+    meta_inputs = [
+        part.to("meta") if isinstance(part, Tensor) else part for part in inputs
+    ]
     try:
         with each_read(lambda: reads.append("numbers are taken out of a tensor.")):
-            fn(*given)
+            fn(*meta_inputs)
         if reads:
             raise NotYet(reads[0])
     except Exception as error:
@@ -192,19 +194,17 @@ def _judge_on_meta(fn: Callable[..., Any], *inputs: Any) -> None:
         ) from error
 
 
-def _compare(what: str, found: Tensor, wanted: Tensor) -> None:
-    if found.dtype != wanted.dtype:
-        raise NotYet(f"{what} should be {wanted.dtype}, as x is, got {found.dtype}.")
-    if found.shape != wanted.shape:
+def _compare(what: str, got: Tensor, wanted: Tensor) -> None:
+    if got.dtype != wanted.dtype:
+        raise NotYet(f"{what} should be {wanted.dtype}, as x is, got {got.dtype}.")
+    if got.shape != wanted.shape:
         raise NotYet(
-            f"{what} should have shape {tuple(wanted.shape)}, got {tuple(found.shape)}."
+            f"{what} should have shape {tuple(wanted.shape)}, got {tuple(got.shape)}."
         )
-    if found.isnan().any():
+    if got.isnan().any():
         raise NotYet(f"{what} has NaN in it. Is something divided by 0?")
-    if not torch.allclose(found, wanted, rtol=1e-4, atol=1e-5):
-        raise NotYet(
-            f"{what} is off by up to {(found - wanted).abs().max().item():.3g}."
-        )
+    if not torch.allclose(got, wanted, rtol=1e-4, atol=1e-5):
+        raise NotYet(f"{what} is off by up to {(got - wanted).abs().max().item():.3g}.")
 
 
 def clipped(answer: object) -> str:
@@ -269,23 +269,23 @@ def _judge_clipped(fn: Callable[..., Any], x: Tensor, most: float, where: str) -
         )
     if not torch.equal(copy, x):
         raise NotYet(f"{where}: x was changed in place. The caller still needs it.")
-    for name, found, wanted in zip(
+    for name, result, wanted in zip(
         ("centred", "norm"), got, _clipped(x, most), strict=True
     ):
-        _compare(f"{where}: {name}", found, wanted)
+        _compare(f"{where}: {name}", result, wanted)
 
 
 def _judge_one_graph(fn: Callable[..., Any], x: Tensor) -> None:
     try:
-        found = breaks(fn, x, _MOST)
+        report = breaks(fn, x, _MOST)
     except LabError as error:
         raise NotYet(
             f"It works, but the tracer fails on it: {cut(str(error), 300)}"
         ) from error
-    if found.graphs != 1 or found.breaks:
-        reasons = "; ".join(map(str, found.breaks)) or "the tracer gives no reason"
+    if report.graphs != 1 or report.breaks:
+        reasons = "; ".join(map(str, report.breaks)) or "the tracer gives no reason"
         raise NotYet(
-            f"The results are right, but the call is cut into {found.graphs} graphs:"
+            f"The results are right, but the call is cut into {report.graphs} graphs:"
             f" {reasons}."
         )
 
@@ -308,29 +308,29 @@ def break_even(answer: object) -> str:
 def _judge_steps(
     got: object,
     expected: float,
-    given: str,
+    case: str,
     compile_s: float,
     eager_s: float,
     compiled_s: float,
 ) -> None:
-    steps = as_number(got, "steps", given)
+    steps = as_number(got, "steps", case)
     if steps == expected:
         return
     if math.isinf(expected):
         raise NotYet(
-            f"For {given}: a step that is no faster never pays back what was spent:"
+            f"For {case}: a step that is no faster never pays back what was spent:"
             f" math.inf, got {steps:g}."
         )
     if not math.isfinite(steps):
         raise NotYet(
-            f"For {given}: expected {expected:,.0f} steps, got {steps}. Is there a cost"
+            f"For {case}: expected {expected:,.0f} steps, got {steps}. Is there a cost"
             " to pay back at all?"
         )
     if eager_s > compiled_s and math.isclose(
         steps, compile_s / (eager_s - compiled_s), rel_tol=1e-6
     ):
         raise NotYet(
-            f"For {given}: {steps:.6g} is right but no whole number: after which whole"
+            f"For {case}: {steps:.6g} is right but no whole number: after which whole"
             " step has it paid off?"
         )
     hint = (
@@ -340,7 +340,7 @@ def _judge_steps(
         else "Each step saves eager_s - compiled_s."
     )
     raise NotYet(
-        f"For {given}: expected {expected:,.0f} steps, got {steps:,.6g}. {hint}"
+        f"For {case}: expected {expected:,.0f} steps, got {steps:,.6g}. {hint}"
     )
 
 
@@ -382,10 +382,10 @@ def decide(answer: object) -> str:
     """
     for name, value in mapping(answer, _SCENARIOS).items():
         (wanted, steps), why = _DECISIONS[name]
-        compiled, found = parts(value, 2, f"a pair for {name}, (True or False, steps)")
-        if compiled is ... or found is ...:
+        compiled, claim = parts(value, 2, f"a pair for {name}, (True or False, steps)")
+        if compiled is ... or claim is ...:
             raise Todo(f"Still open: {name}.")
-        number = as_number(found, "steps", name)
+        number = as_number(claim, "steps", name)
         if number != steps and not abs(number - steps) <= 1:
             raise NotYet(
                 f"{name}: {number:g} is not the number of steps after which it pays"

@@ -108,19 +108,19 @@ def time_to_accuracy(
     scale predicts, with its interval.
     """
     get = {"seconds": "time_to", "steps": "steps_to", "epochs": "epochs_to"}[what]
-    found = {
+    times = {
         name: {batch: getattr(runs, get)(accuracy) for batch, runs in by.items()}
         for name, by in named.items()
     }
     finite = [
         v
-        for by in found.values()
+        for by in times.values()
         for r in by.values()
         for v in r.values
         if math.isfinite(v)
     ]
     top = 2 * max(finite, default=1.0)
-    for i, (name, by) in enumerate(found.items()):
+    for i, (name, by) in enumerate(times.items()):
         style = series_style(i)
         color = style["color"]
         shift = 1.03**i  # so that whiskers don't hide each other
@@ -147,7 +147,7 @@ def time_to_accuracy(
                     markeredgewidth=2,
                 )
     if any(
-        math.isinf(reached.median) for by in found.values() for reached in by.values()
+        math.isinf(reached.median) for by in times.values() for reached in by.values()
     ):
         ax.plot(
             [],
@@ -177,7 +177,7 @@ def time_to_accuracy(
     words = [
         f"{name}, batch {batch}: {reached.arrived} of {len(reached.values)} seeds, "
         f"median {amount(reached.median, reached.unit)}"
-        for name, by in found.items()
+        for name, by in times.items()
         for batch, reached in by.items()
     ]
     percent = f"{significant(100 * accuracy)} %"

@@ -112,13 +112,13 @@ def gradient_noise(
                 rows = torch.randint(len(images), (small,), generator=generator).to(
                     images.device
                 )
-                found = torch.autograd.grad(
+                gradients = torch.autograd.grad(
                     loss(model(images[rows]), labels[rows]),
                     wanted,
                     materialize_grads=True,
                 )
-                torch._foreach_add_(total, found)
-                squared = squared + _squared_norm(found) / parts
+                torch._foreach_add_(total, gradients)
+                squared = squared + _squared_norm(gradients) / parts
             norms.append(torch.stack([squared, _squared_norm(total) / parts**2]))
     return _estimate(torch.stack(norms).double().cpu(), small, small * parts, generator)
 

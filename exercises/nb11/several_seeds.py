@@ -153,7 +153,7 @@ class Runs(ShownAsTable):
         for any distribution.
         """
         mine, others = (runs.time_to(accuracy).values for runs in (self, other))
-        against = sum(not one < another for one in mine for another in others)
+        against = sum(not own < another for own in mine for another in others)
         n = len(mine)
         m = len(others)
         return sum(_inversion_counts(n, m)[: against + 1]) / math.comb(n + m, n)
@@ -220,7 +220,7 @@ def _interval(
     never / never may be any ratio: it counts as 0 for the low end, as inf for the high
     one, as 1 for the value.
     """
-    ratios = [other / one for other in others for one in mine]  # inf / inf is NaN
+    ratios = [other / own for other in others for own in mine]  # inf / inf is NaN
     lowest, middle, highest = (
         sorted(never if math.isnan(ratio) else ratio for ratio in ratios)
         for never in (0.0, 1.0, math.inf)

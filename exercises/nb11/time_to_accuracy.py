@@ -188,8 +188,8 @@ def _judge_untrained(fn: Callable[..., Any]) -> None:
         )
     _judge_own(*models)
     if any(
-        _alike(one, two)
-        for one, two in zip(*(list(_hidden(*pair)) for pair in made), strict=False)
+        _alike(first, second)
+        for first, second in zip(*(list(_hidden(*pair)) for pair in made), strict=False)
     ):
         raise NotYet(
             "Outside of the model, in a list, a closure or a global name, are numbers"
@@ -197,10 +197,10 @@ def _judge_untrained(fn: Callable[..., Any]) -> None:
             " belong to the model, and start from chance."
         )
     if (
-        known := max(accuracy(model, *_digits()) for model in models)
+        share := max(accuracy(model, *_digits()) for model in models)
     ) > _STARTS_AT_MOST:
         raise NotYet(
-            f"Before any training the model is right for {known:.0%} of the digits: it"
+            f"Before any training the model is right for {share:.0%} of the digits: it"
             " was trained before."
         )
 
@@ -209,8 +209,8 @@ def _judge_first_step(fn: Callable[..., Any]) -> None:
     """NotYet where a first step puts numbers in the place of weights that neither
     images nor chance decide.
     """
-    (begun, one), (_, two) = (_first_step(fn, seed) for seed in (1, 2))
-    for mine, other in zip(one, two, strict=False):
+    (begun, first), (_, second) = (_first_step(fn, seed) for seed in (1, 2))
+    for mine, other in zip(first, second, strict=False):
         new = mine.shape == other.shape and all(
             _likeness(mine, old) < _OTHER for old in begun if old.shape == mine.shape
         )
@@ -244,19 +244,19 @@ def _large(model: nn.Module) -> Iterator[Tensor]:
     return (part for part in matrices if part.numel() >= _ENOUGH_TO_TELL)
 
 
-def _likeness(one: Tensor, two: Tensor) -> float:
+def _likeness(first: Tensor, second: Tensor) -> float:
     """How well rows are found again in another matrix, in any order: median over rows
     of their best correlation.
     """
-    rows = (part.detach().double().flatten(1) for part in (one, two))
+    rows = (part.detach().double().flatten(1) for part in (first, second))
     centred = (part - part.mean(1, keepdim=True) for part in rows)
     unit_one, unit_two = (nn.functional.normalize(part) for part in centred)
     return float((unit_one @ unit_two.T).max(1).values.median())
 
 
-def _judge_own(one: nn.Module, two: nn.Module) -> None:
+def _judge_own(first: nn.Module, second: nn.Module) -> None:
     """NotYet where two seeds have the same weights in a layer, or nearly."""
-    pairs = zip(one.named_parameters(), two.parameters(), strict=False)
+    pairs = zip(first.named_parameters(), second.parameters(), strict=False)
     if same := [
         name
         for (name, mine), other in pairs
@@ -269,14 +269,14 @@ def _judge_own(one: nn.Module, two: nn.Module) -> None:
         )
 
 
-def _alike(one: Tensor, two: Tensor) -> bool:
+def _alike(first: Tensor, second: Tensor) -> bool:
     """The same numbers in some order, or, where there are enough to tell, more
     correlated than by chance.
     """
     # all zeros, or an identity: no knowledge
-    if one.shape != two.shape or len(one.unique()) <= 2:
+    if first.shape != second.shape or len(first.unique()) <= 2:
         return False
-    both = torch.stack([one.detach().ravel(), two.detach().ravel()]).double()
+    both = torch.stack([first.detach().ravel(), second.detach().ravel()]).double()
     ordered = both.sort().values
     if torch.allclose(ordered[0], ordered[1], rtol=1e-3, atol=0.0):
         return True
@@ -337,19 +337,19 @@ def _reached_from(value: Any) -> list[Any]:
     return []
 
 
-def _known(one: Tensor) -> bool:
+def _known(tensor: Tensor) -> bool:
     """Images, or a schedule: numbers that change little from one to the next, which
     weights don't.
     """
     next_to = torch.stack(
-        [one.detach().ravel()[:-1], one.detach().ravel()[1:]]
+        [tensor.detach().ravel()[:-1], tensor.detach().ravel()[1:]]
     ).double()
-    return one.shape[-2:] == (8, 8) or float(torch.corrcoef(next_to)[0, 1]) > _SMOOTH
+    return tensor.shape[-2:] == (8, 8) or float(torch.corrcoef(next_to)[0, 1]) > _SMOOTH
 
 
-def _own_class(one: object) -> list[object]:
+def _own_class(obj: object) -> list[object]:
     """The attributes and methods of a class that is no library's."""
-    library = type(one).__module__.partition(".")[0] in (
+    library = type(obj).__module__.partition(".")[0] in (
         "torch",
         "numpy",
         "builtins",
@@ -357,8 +357,8 @@ def _own_class(one: object) -> list[object]:
     )
     return (
         []
-        if library or isinstance(one, type | ModuleType)
-        else list(vars(type(one)).values())
+        if library or isinstance(obj, type | ModuleType)
+        else list(vars(type(obj)).values())
     )
 
 

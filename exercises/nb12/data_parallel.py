@@ -83,8 +83,9 @@ def _judge_steps(steps: Sequence[SharedStep], images: int) -> None:
             " works on its share only."
         )
     ranks = len(steps)
-    found = [step.left.gradient for step in steps]
-    if any(one is None or found[0] is None or not near(one, found[0]) for one in found):
+    gradients = [step.left.gradient for step in steps]
+    first = gradients[0]
+    if first is None or any(g is None or not near(g, first) for g in gradients):
         otherwise = (
             "the gradients differ from rank to rank. Which call sums the gradients of"
             " all ranks?"
@@ -257,10 +258,10 @@ def _judge_epochs(copies: Sequence[TrainedCopy], images: int) -> None:
                 f"in an epoch {read.total() - images} images are read twice. By which"
                 " ranks?"
             )
-    for one, other in itertools.combinations(range(_EPOCHS), 2):
-        if per_rank[0][one] == per_rank[0][other]:
+    for earlier, other in itertools.combinations(range(_EPOCHS), 2):
+        if per_rank[0][earlier] == per_rank[0][other]:
             raise NotYet(
-                f"rank 0 reads its images in the same order in epochs {one} and"
+                f"rank 0 reads its images in the same order in epochs {earlier} and"
                 f" {other}. A DistributedSampler shuffles again only after"
                 " sampler.set_epoch(epoch)."
             )
@@ -322,8 +323,8 @@ def _judge_weights(copies: Sequence[TrainedCopy]) -> None:
     )
 
 
-def _distance(one: Tensor, other: Tensor) -> float:
-    return float((one - other).norm() / other.norm())
+def _distance(value: Tensor, other: Tensor) -> float:
+    return float((value - other).norm() / other.norm())
 
 
 def _replay(

@@ -73,20 +73,20 @@ def backward_by_buckets(
             f"Expected a number for each layer, got {len(backward_s)} seconds,"
             f" {len(n_bytes)} bytes."
         )
-    found = launch(_backward, ranks, backward_s, n_bytes, bucket_bytes / MIB, steps)
-    taken, sent, zero_s = found[0]
-    return Backward(tuple(taken), _spans(found, sorted(sent), zero_s), len(sent))
+    launched = launch(_backward, ranks, backward_s, n_bytes, bucket_bytes / MIB, steps)
+    taken, sent, zero_s = launched[0]
+    return Backward(tuple(taken), _spans(launched, sorted(sent), zero_s), len(sent))
 
 
 def _spans(
-    found: Launched, sent: list[tuple[float, float]], zero_s: float
+    launched: Launched, sent: list[tuple[float, float]], zero_s: float
 ) -> tuple[Span, ...]:
     """The last backward pass of rank 0, from its start, which is at `zero_s` on the
     clock of the launch's spans.
     """
     layers = [
         span
-        for span in found.spans
+        for span in launched.spans
         if span.rank == 0 and span.kind == "B" and span.start_s >= zero_s
     ]
     passes = [

@@ -134,12 +134,12 @@ def _judge(calls: Sequence[Reduction]) -> None:
         )
 
 
-def _close(found: Sequence[float], expected: Sequence[float]) -> bool:
-    return len(found) == len(expected) and all(map(_same, found, expected))
+def _close(got: Sequence[float], expected: Sequence[float]) -> bool:
+    return len(got) == len(expected) and all(map(_same, got, expected))
 
 
-def _same(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+def _same(value: float, other: float) -> bool:
+    return math.isclose(value, other, rel_tol=1e-9, abs_tol=1e-9)
 
 
 def _wrong_sum(
@@ -147,41 +147,41 @@ def _wrong_sum(
 ) -> str:
     """What is wrong on the first rank with a wrong result."""
     wrong = right.index(False)
-    found = calls[wrong].result
+    result = calls[wrong].result
     own = calls[wrong].given
     if any(right):
         return (
             f"rank {right.index(True)} has the sum, but rank {wrong} doesn't. Every"
             " rank needs it."
         )
-    if len(found) != len(expected):
-        return f"rank {wrong} returned {len(found)} numbers."
-    if _close([len(calls) * value for value in found], expected):
+    if len(result) != len(expected):
+        return f"rank {wrong} returned {len(result)} numbers."
+    if _close([len(calls) * value for value in result], expected):
         return (
             "that is the average. All-reduce gives the sum here; divide afterwards if"
             " you want the mean."
         )
-    if _close(found, own):
+    if _close(result, own):
         return f"rank {wrong} returned what it was given."
     if all(
         math.isclose(*pair, rel_tol=1e-4, abs_tol=1e-4)
-        for pair in zip(found, expected, strict=True)
+        for pair in zip(result, expected, strict=True)
     ):
         return (
             "it is right to some digits only. Keep x's dtype, float64 here, on the way."
         )
     places = [
         i
-        for i, pair in enumerate(zip(found, expected, strict=True))
+        for i, pair in enumerate(zip(result, expected, strict=True))
         if not _same(*pair)
     ]
     where = (
         f"of rank {wrong}'s {len(expected)} numbers {len(places)} are wrong, the first"
         f" at place {places[0]}"
     )
-    if not any(found[i] for i in places):
+    if not any(result[i] for i in places):
         return f"{where}, where it has 0. Is a part never sent?"
-    if all(_same(found[i], own[i]) for i in places):
+    if all(_same(result[i], own[i]) for i in places):
         parts = (
             "the numbers left over because the length can't be divided evenly"
             if places[0] >= len(own) // 2

@@ -26,27 +26,28 @@ def merged(answer: object) -> str:
     apart, large, and no keys.
     """
     fn = function(answer)
-    for one, other, why in _pairs_of_parts():
+    for part, other, why in _pairs_of_parts():
         right = _attention(
-            torch.cat([one[0], other[0]], dim=-1), torch.cat([one[1], other[1]], dim=-2)
+            torch.cat([part[0], other[0]], dim=-1),
+            torch.cat([part[1], other[1]], dim=-2),
         )
-        given = [
-            x.requires_grad_() for scores in (one, other) for x in _attention(*scores)
+        leaves = [
+            x.requires_grad_() for scores in (part, other) for x in _attention(*scores)
         ]
-        before = [x.detach().clone() for x in given]
+        before = [x.detach().clone() for x in leaves]
         with about(f"two parts with {why}"):
-            found = parts(call(fn, *given), 2, "(out, lse)")
-            _judge_part("lse", found[1], right[1], _wrong_lse(*before))
-            _judge_part("out", found[0], right[0], _wrong_out(*before))
+            pair = parts(call(fn, *leaves), 2, "(out, lse)")
+            _judge_part("lse", pair[1], right[1], _wrong_lse(*before))
+            _judge_part("out", pair[0], right[0], _wrong_out(*before))
             if any(
                 not torch.equal(x, x_before)
-                for x, x_before in zip(given, before, strict=True)
+                for x, x_before in zip(leaves, before, strict=True)
             ):
                 raise NotYet(
                     "It has changed a tensor that it was given, which autograd still"
                     " needs."
                 )
-            _judge_gradients(found, given, before)
+            _judge_gradients(pair, leaves, before)
     return (
         "Equal to one softmax over all keys, gradients too, for scores up to 1000 and a"
         " second part without keys."
@@ -155,53 +156,49 @@ def _wrong_out(
 
 
 def _judge_part(
-    name: str, found: Any, right: Tensor, wrong: list[tuple[Tensor, str]]
+    name: str, got: Any, right: Tensor, wrong: list[tuple[Tensor, str]]
 ) -> None:
-    if not isinstance(found, Tensor):
-        raise NotYet(f"expected {name} to be a tensor, got {brief_repr(found)}.")
-    if found.shape != right.shape:
-        swapped = (
-            " Are out and lse in that order?" if found.dim() == right.dim() else ""
-        )
+    if not isinstance(got, Tensor):
+        raise NotYet(f"expected {name} to be a tensor, got {brief_repr(got)}.")
+    if got.shape != right.shape:
+        swapped = " Are out and lse in that order?" if got.dim() == right.dim() else ""
         raise NotYet(
             f"expected {name} of shape {tuple(right.shape)}, got"
-            f" {tuple(found.shape)}.{swapped}"
+            f" {tuple(got.shape)}.{swapped}"
         )
-    if not found.isfinite().all():
+    if not got.isfinite().all():
         raise NotYet(
             f"{name} has NaN or infinity. exp(lse) of 710 or more is infinite: take the"
             " exponential of differences only, such as lse_1 - lse; and infinity -"
             " infinity is NaN."
         )
-    if _near(found, right):
+    if _near(got, right):
         return
-    if _near(found, right, 1e-4):
+    if _near(got, right, 1e-4):
         raise NotYet(
             f"{name} is right to a few digits only. Is something rounded to float32, or"
             " an epsilon added?"
         )
-    off = f"it is off by up to {(found - right).abs().max().item():.3g}."
-    raise NotYet(
-        f"{name} is wrong:"
-        f" {next((words for value, words in wrong if _near(found, value)), off)}"
-    )
+    off = f"it is off by up to {(got - right).abs().max().item():.3g}."
+    why = next((words for value, words in wrong if _near(got, value)), off)
+    raise NotYet(f"{name} is wrong: {why}")
 
 
-def _near(one: Tensor, other: Tensor, rel: float = 1e-9) -> bool:
-    return one.shape == other.shape and torch.allclose(
-        one.double(), other.double(), rtol=rel, atol=rel
+def _near(got: Tensor, other: Tensor, rel: float = 1e-9) -> bool:
+    return got.shape == other.shape and torch.allclose(
+        got.double(), other.double(), rtol=rel, atol=rel
     )
 
 
 def _judge_gradients(
-    found: tuple[Any, ...], given: list[Tensor], before: list[Tensor]
+    pair: tuple[Any, ...], leaves: list[Tensor], before: list[Tensor]
 ) -> None:
     """Backward through the answer and through a right merge, compared."""
     out_1, lse_1, out_2, lse_2 = again = [x.requires_grad_() for x in before]
     lse = torch.logaddexp(lse_1, lse_2)
     right = out_1 * (lse_1 - lse).exp() + out_2 * (lse_2 - lse).exp(), lse
     results = []
-    for outputs, inputs in ((found, given), (right, again)):
+    for outputs, inputs in ((pair, leaves), (right, again)):
         total = sum(
             (x * torch.arange(1.0, 1 + x.numel()).view_as(x)).sum() for x in outputs
         )
@@ -239,13 +236,13 @@ def capacity(answer: object) -> str:
         chosen = [draw.randrange(experts) for _ in range(draw.randint(1, 40))]
         cases.append((chosen, experts, draw.choice((0.5, 1.0, 1.25, 1.5, 2.0))))
     for chosen, experts, factor in cases:
-        given = torch.tensor(chosen, dtype=torch.int64)
+        tensor = torch.tensor(chosen, dtype=torch.int64)
         with about(
             f"tokens that chose {brief_repr(chosen)} of {experts} experts, and a factor"
             f" of {factor:g}"
         ):
-            _judge_kept(call(fn, given, experts, factor), chosen, experts, factor)
-        if given.tolist() != chosen:
+            _judge_kept(call(fn, tensor, experts, factor), chosen, experts, factor)
+        if tensor.tolist() != chosen:
             raise NotYet("It has changed the tensor that it was given. Work on a copy.")
     return (
         "The first tokens of each expert, up to its capacity, for uneven choices and"
@@ -257,19 +254,19 @@ def _kept(chosen: list[int], most: int) -> list[bool]:
     return [chosen[:i].count(expert) < most for i, expert in enumerate(chosen)]
 
 
-def _judge_kept(found: Any, chosen: list[int], experts: int, factor: float) -> None:
+def _judge_kept(got: Any, chosen: list[int], experts: int, factor: float) -> None:
     if (
-        not isinstance(found, Tensor)
-        or found.dtype != torch.bool
-        or found.shape != (len(chosen),)
+        not isinstance(got, Tensor)
+        or got.dtype != torch.bool
+        or got.shape != (len(chosen),)
     ):
         what = (
-            f"{found.dtype} of shape {tuple(found.shape)}"
-            if isinstance(found, Tensor)
-            else brief_repr(found)
+            f"{got.dtype} of shape {tuple(got.shape)}"
+            if isinstance(got, Tensor)
+            else brief_repr(got)
         )
         raise NotYet(f"expected a tensor of {len(chosen)} booleans, got {what}.")
-    kept = found.tolist()
+    kept = got.tolist()
     exact = factor * len(chosen) / experts
     most = math.ceil(exact)
     if kept == _kept(chosen, most):

@@ -49,17 +49,18 @@ class Traffic(EachOperator):
 
     def _count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make the call, and count it if it is a collective."""
-        if (known := _KNOWN.get(func._schema.name)) is not None:
-            collective, full, times = known
-            given = [*args, *kwargs.values()]
+        if (entry := _KNOWN.get(func._schema.name)) is not None:
+            collective, full, times = entry
+            arguments = [*args, *kwargs.values()]
             n_bytes = sum(
                 x.nbytes
-                for x in tree_leaves(given[full])
+                for x in tree_leaves(arguments[full])
                 if isinstance(x, torch.Tensor)
             )
             self.calls.append(
                 CollectiveCall(
-                    collective, n_bytes * (1 if times is None else int(given[times]))
+                    collective,
+                    n_bytes * (1 if times is None else int(arguments[times])),
                 )
             )
         return func(*args, **kwargs)

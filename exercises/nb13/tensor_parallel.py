@@ -97,9 +97,9 @@ def operators(answer: object) -> str:
             fn = getattr(operator, way)
             if fn is getattr(torch.autograd.Function, way) or is_open(fn):
                 raise Todo(f"{name}.{way} has no body yet.")
-    for _, found in on_ranks(pair, _observe_operators, (0,), ranks=(2, 3)):
-        for rank in range(len(found)):
-            _judge_operators(rank, found)
+    for _, passes in on_ranks(pair, _observe_operators, (0,), ranks=(2, 3)):
+        for rank in range(len(passes)):
+            _judge_operators(rank, passes)
     return (
         "On two and on three ranks: each passes one way what the other adds up, and"
         " neither changes its input."
@@ -110,7 +110,7 @@ def _observe_operators(pair: Sequence[Any], _: int, seed: int) -> dict[str, Pass
     same, own = (
         torch.Generator().manual_seed(s) for s in (seed, seed + 1 + dist.get_rank())
     )
-    found = {}
+    passes = {}
     for name, operator, generator in zip(
         ("Copy", "Sum"), pair, (same, own), strict=True
     ):
@@ -118,7 +118,7 @@ def _observe_operators(pair: Sequence[Any], _: int, seed: int) -> dict[str, Pass
             torch.randn(_SHAPE, generator=draw, dtype=torch.float64)
             for draw in (generator, own)
         )
-        given = {"forward": x.clone(), "backward": gradient.clone()}
+        inputs = {"forward": x.clone(), "backward": gradient.clone()}
         y = operator.apply(x.requires_grad_())
         outcome = {"forward": _checked(y, f"{name}'s forward")}
         y.backward(gradient)
@@ -126,14 +126,14 @@ def _observe_operators(pair: Sequence[Any], _: int, seed: int) -> dict[str, Pass
         after = {"forward": x.detach(), "backward": gradient}
         of_ones = None
         # an operator that writes to its gradient would hang below
-        if torch.equal(gradient, given["backward"]):
+        if torch.equal(gradient, inputs["backward"]):
             # a sum hands all elements of its gradient one place in memory, which no
             # collective can write to
-            ones = x.detach().requires_grad_()
-            operator.apply(ones).sum().backward()
-            of_ones = _checked(ones.grad, f"{name}'s backward")
-        found[name] = Passes(given, after, outcome, of_ones)
-    return found
+            x_again = x.detach().requires_grad_()
+            operator.apply(x_again).sum().backward()
+            of_ones = _checked(x_again.grad, f"{name}'s backward")
+        passes[name] = Passes(inputs, after, outcome, of_ones)
+    return passes
 
 
 def _checked(value: Any, what: str) -> Tensor:
@@ -149,17 +149,19 @@ def _checked(value: Any, what: str) -> Tensor:
     return value.detach().clone()
 
 
-def _judge_operators(rank: int, found: Sequence[dict[str, Passes]]) -> None:
-    ranks = len(found)
-    where = f"On rank {rank} of {len(found)}:"
+def _judge_operators(rank: int, by_rank: Sequence[dict[str, Passes]]) -> None:
+    ranks = len(by_rank)
+    where = f"On rank {rank} of {len(by_rank)}:"
     for (name, way), (kind, words) in _PASSES.items():
-        own = found[rank][name].given[way]
-        total = torch.stack([one[name].given[way] for one in found]).sum(0)
+        own = by_rank[rank][name].given[way]
+        total = torch.stack([passes[name].given[way] for passes in by_rank]).sum(0)
         right, other = (own, total) if kind == "own" else (total, own)
         wrong = [(other, words), (total / ranks, _MEAN)]
-        _compare(f"{where} {name}'s {way}", found[rank][name].found[way], right, wrong)
+        _compare(
+            f"{where} {name}'s {way}", by_rank[rank][name].found[way], right, wrong
+        )
     for name, factor in (("Copy", ranks), ("Sum", 1)):
-        passes = found[rank][name]
+        passes = by_rank[rank][name]
         for way, what in (
             ("forward", "input"),
             ("backward", "gradient that it was given"),
@@ -181,18 +183,17 @@ def _judge_operators(rank: int, found: Sequence[dict[str, Passes]]) -> None:
 
 
 def _compare(
-    what: str, found: Tensor, right: Tensor, wrong: Sequence[tuple[Tensor, str]]
+    what: str, got: Tensor, right: Tensor, wrong: Sequence[tuple[Tensor, str]]
 ) -> None:
-    if _near(found, right):
+    if _near(got, right):
         return
-    off = f"is off by up to {(found - right).abs().max().item():.3g}."
-    raise NotYet(
-        f"{what} {next((words for value, words in wrong if _near(found, value)), off)}"
-    )
+    off = f"is off by up to {(got - right).abs().max().item():.3g}."
+    why = next((words for value, words in wrong if _near(got, value)), off)
+    raise NotYet(f"{what} {why}")
 
 
-def _near(one: Tensor, other: Tensor) -> bool:
-    return torch.allclose(one, other, rtol=1e-9, atol=1e-9)
+def _near(got: Tensor, other: Tensor) -> bool:
+    return torch.allclose(got, other, rtol=1e-9, atol=1e-9)
 
 
 _WIDTH = 24
@@ -360,7 +361,7 @@ def _observe_split(styles: dict[str, Any], _: int, seed: int) -> SplitRun:
         getattr(weight, "_local_tensor", weight).numel()
         for weight in block.parameters()
     )
-    same = all(_near(one, other) for one, other in zip(*results, strict=True))
+    same = all(_near(value, other) for value, other in zip(*results, strict=True))
     whole = sum(weight.numel() for weight in block.parameters())
     return SplitRun(
         same, here / whole, {name: n for name, n in traffic.counts.items() if n}

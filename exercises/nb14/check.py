@@ -127,29 +127,29 @@ def balance(answer: object) -> str:
 
 
 def _judge_balance(
-    got: object, best: list[int], given: str, times: list[float], ranks: int
+    got: object, best: list[int], case: str, times: list[float], ranks: int
 ) -> None:
     counts = whole_numbers(
-        got, "a list with a whole number of layers for each rank", given
+        got, "a list with a whole number of layers for each rank", case
     )
     if len(counts) != ranks:
         raise NotYet(
-            f"For {given}: {len(counts)} numbers, but each of the {ranks} ranks needs"
+            f"For {case}: {len(counts)} numbers, but each of the {ranks} ranks needs"
             f" one: {counts}."
         )
     if sum(counts) != len(times):
         raise NotYet(
-            f"For {given}: {counts} is {sum(counts)} layers. Each belongs to one stage."
+            f"For {case}: {counts} is {sum(counts)} layers. Each belongs to one stage."
         )
     if min(counts) < 1:
-        raise NotYet(f"For {given}: {counts} leaves a rank without a layer.")
+        raise NotYet(f"For {case}: {counts} leaves a rank without a layer.")
     stages = sums(times, [0, *itertools.accumulate(counts)])
     least = max(sums(times, best))
     mine = max(stages)
     if mine > least * (1 + 1e-9):
         fastest = [end - start for start, end in itertools.pairwise(best)]
         raise NotYet(
-            f"For {given}: {counts} has a slowest stage of {format_seconds(mine)}, on"
+            f"For {case}: {counts} has a slowest stage of {format_seconds(mine)}, on"
             f" rank {stages.index(mine)}; {fastest} has one of {format_seconds(least)}."
             " The slowest stage sets the pace of all."
         )

@@ -130,13 +130,13 @@ def _torch_action(
     """A step as torch writes it, stage, kind and micro-batch: "F3.1" of rank 0 of 4 is
     "4F3", in a V "7F3".
     """
-    if (found := _STEP.fullmatch(step)) is None:
+    if (match := _STEP.fullmatch(step)) is None:
         raise ScheduleError(
             f"Expected order to have steps such as 'F0', 'B0.1' or 'W2', got {step!r}."
         )
-    kind = found[1]
-    microbatch = found[2]
-    chunk = int(found[3] or 0)
+    kind = match[1]
+    microbatch = match[2]
+    chunk = int(match[3] or 0)
     place = ranks - 1 - rank if placement == "v" and chunk % 2 else rank
     return _Action.from_str(f"{chunk * ranks + place}{names[kind]}{microbatch}")
 
@@ -248,7 +248,7 @@ def stage_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
     """The spans that watched stages recorded: F, B and W with a
     micro-batch's number.
     """
-    return tuple(one for one in spans if one.kind in ("F", "B", "W") and one.label)
+    return tuple(span for span in spans if span.kind in ("F", "B", "W") and span.label)
 
 
 def idle_share(spans: Iterable[Span]) -> float:
@@ -263,7 +263,8 @@ def idle_share(spans: Iterable[Span]) -> float:
             "Expected spans of watched stages, got none. Pass the spans of a launch"
             " whose stages were watched."
         )
-    length_s = max(one.end_s for one in watched) - min(one.start_s for one in watched)
-    return 1 - sum(one.seconds for one in watched) / length_s / len(
-        {one.rank for one in watched}
-    )
+    start_s = min(span.start_s for span in watched)
+    end_s = max(span.end_s for span in watched)
+    ranks = len({span.rank for span in watched})
+    work_s = sum(span.seconds for span in watched)
+    return 1 - work_s / (end_s - start_s) / ranks

@@ -141,10 +141,10 @@ def published_errors() -> Agreement[str]:
     }
     rows = []
     for row in table("zero_bubble_throughput_small"):
-        found = profiles[tuple(row[name] for name in setting)]
+        of_setting = profiles[tuple(row[name] for name in setting)]
         schedule = row["schedule"]
         label = f"{row['model']}, {schedule}, {row['microbatches_m']} micro-batches"
-        predicted = found.samples_per_gpu_per_s(schedule)
+        predicted = of_setting.samples_per_gpu_per_s(schedule)
         rows.append(
             Compared(label, predicted, float(row["samples_per_gpu_per_s"]), by=schedule)
         )

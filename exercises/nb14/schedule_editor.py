@@ -71,21 +71,21 @@ class ScheduleEditor(Live):
         """
         super().redraw()
         self._longest_s = longest_s = max(self._longest_s, self.plan.makespan_s, 1e-30)
-        found = []
+        steps = []
         for span in (span for span in self.plan.spans if span.kind != "communication"):
             name = span.kind + span.label
             times = f"{format_seconds(span.start_s)} to {format_seconds(span.end_s)}"
-            told = f"rank {span.rank}: {name}, {times}"
-            found.append(
+            text = f"rank {span.rank}: {name}, {times}"
+            steps.append(
                 [
                     span.rank,
                     name,
                     span.start_s / longest_s,
                     span.seconds / longest_s,
-                    told,
+                    text,
                 ]
             )
-        self.blocks.steps = found
+        self.blocks.steps = steps
         self.blocks.said = self.sentence
 
     def _moved(self, _: object, asked: dict[str, Any], __: object) -> None:

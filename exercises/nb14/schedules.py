@@ -132,14 +132,14 @@ def folded(answer: object) -> str:
 
 
 def _given(answer: object) -> tuple[Any, float]:
-    given = mapping(answer, _KEYS)
-    transfer_s = as_number(given["transfer_s"], "s", "transfer_s")
+    fields = mapping(answer, _KEYS)
+    transfer_s = as_number(fields["transfer_s"], "s", "transfer_s")
     if not 0 <= transfer_s < math.inf:
         raise NotYet(
             "Expected the measured seconds of a transfer as transfer_s, got"
             f" {brief_repr(transfer_s)}."
         )
-    return given["order"], transfer_s
+    return fields["order"], transfer_s
 
 
 def _simulated(
@@ -160,28 +160,30 @@ def _simulated(
         mine = run(schedule)
     except ScheduleError as error:
         raise NotYet(str(error)) from error
-    found = mine.schedule
-    if found.ranks != ranks:
+    order = mine.schedule
+    if order.ranks != ranks:
         raise NotYet(
-            f"There are lists for {found.ranks} ranks, but {ranks} were asked for."
+            f"There are lists for {order.ranks} ranks, but {ranks} were asked for."
         )
-    if found.microbatches != microbatches:
+    if order.microbatches != microbatches:
         raise NotYet(
-            f"It handles {found.microbatches} micro-batches, but {microbatches} were"
+            f"It handles {order.microbatches} micro-batches, but {microbatches} were"
             " asked for."
         )
-    if found.chunks != chunks:
-        one = "one part of the model here: leave out the dot and the chunk after it."
-        two = (
-            "two chunks here, written as F0.0 and F0.1; there are steps of"
-            f" {found.chunks}."
+    if order.chunks != chunks:
+        one_chunk = (
+            "one part of the model here: leave out the dot and the chunk after it."
         )
-        raise NotYet(f"Each rank has {one if chunks == 1 else two}")
-    if found.split and not split:
+        two_chunks = (
+            "two chunks here, written as F0.0 and F0.1; there are steps of"
+            f" {order.chunks}."
+        )
+        raise NotYet(f"Each rank has {one_chunk if chunks == 1 else two_chunks}")
+    if order.split and not split:
         raise NotYet(
             "There is a W in it. Here a B is the whole backward; section 5 splits it."
         )
-    if split and not found.split:
+    if split and not order.split:
         raise NotYet(
             "There is no W in it, so each B is the whole backward and nothing fills the"
             " bubble."

@@ -66,15 +66,15 @@ def zero_bubble(
         _Builder(seconds, float(transfer_s), microbatches, limit, kept, *flags)
         for flags in itertools.product((True, False), repeat=3)
     ]
-    found = [(built.period_s, built.steps) for built in tries]
+    schedules = [(built.period_s, built.steps) for built in tries]
     whole = [i + w for i, w in zip(*seconds[1:], strict=True)]
     for schedule in (zb_h1(ranks, microbatches), zb_h2(ranks, microbatches)):
         played = simulate(
             schedule, seconds[0], whole, seconds[2], transfer_s, kept=kept
         )
         if max(played.peak_activations) <= limit:
-            found.append((played.period_s, schedule))
-    return min(found, key=lambda each: each[0])[1]
+            schedules.append((played.period_s, schedule))
+    return min(schedules, key=lambda each: each[0])[1]
 
 
 def _per_rank(name: str, value: Times, ranks: int) -> list[float]:
@@ -247,12 +247,12 @@ class _Builder:
         where idling would cost more.
         """
         weight_s = self.seconds[2][rank]
-        done = self.count[rank]
-        while done[2] < done[1] and self.free_s[rank] + weight_s <= until_s:
+        counts = self.count[rank]
+        while counts[2] < counts[1] and self.free_s[rank] + weight_s <= until_s:
             self._put(rank, WEIGHTS)
         gap_s = until_s - self.free_s[rank]
         if (
-            done[2] < done[1]
+            counts[2] < counts[1]
             and gap_s > 0
             and (self.greedy or gap_s > max(self.idle_s) - self.idle_s[rank])
         ):

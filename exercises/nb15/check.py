@@ -48,11 +48,11 @@ def two_level(answer: object) -> str:
         inside = Link(draw.uniform(1, 9) * 1e-6, draw.uniform(1, 9) * 1e11)
         between = Link(draw.uniform(1, 9) * 1e-5, draw.uniform(1, 9) * 1e10)
         cases.append((n_bytes, nodes, per_node, inside, between))
-    given = (
+    template = (
         "{n_bytes:.3g} B on {nodes:,} x {per_node} GPUs, links {inside} and {between}"
     )
     over_cases(
-        answer, cases, _two_level_s, close("s", hint=_two_level_hint), given=given
+        answer, cases, _two_level_s, close("s", hint=_two_level_hint), given=template
     )
     return (
         "Right for drawn links and sizes, for one node, for one GPU per node, and for a"

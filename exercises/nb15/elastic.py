@@ -61,9 +61,9 @@ def run(scripts: Scripts, timeout_s: float = 180.0) -> tuple[list[LoggedStep], f
             f"torchrun failed with exit status {torchrun.returncode}:"
             f" {last_words(output)}"
         )
-    found = re.findall(r"(?m)^step 0 (\d+) (\S+) (\d+) (\S+)$", output)
+    rows = re.findall(r"(?m)^step 0 (\d+) (\S+) (\d+) (\S+)$", output)
     steps = [
         LoggedStep(int(n), float(at) - start_s, int(step), float(loss))
-        for n, at, step, loss in found
+        for n, at, step, loss in rows
     ]
     return steps, took_s

@@ -120,7 +120,7 @@ def step_parts(ax: Axes, steps: Mapping[str, Step]) -> FigureSpec:
 
 def _largest(step: Step) -> str:
     rest = {part: s for part, s in step.parts.items() if part != "compute"}
-    part = max(rest, key=lambda one: rest[one])
+    part = max(rest, key=lambda name: rest[name])
     return (
         f"{step.parts['compute'] / step.seconds:.0%} of it compute, then {part}"
         f" {rest[part] / step.seconds:.0%}"
@@ -134,13 +134,16 @@ def restarts(ax: Axes, log: Annotated[Sequence[LoggedStep], Items(1)]) -> Figure
     """
     sentences = []
     idle_from_s = 0.0
-    for restart, group in itertools.groupby(log, key=lambda one: one.restart):
+    for restart, group in itertools.groupby(log, key=lambda entry: entry.restart):
         own = list(group)
         name = f"restart {restart}" if restart else "first start"
         ax.axvspan(idle_from_s, own[0].at_s, color=RECORDED, alpha=0.25, linewidth=0)
         style = series_style(restart) | {"marker": ""}
         ax.plot(
-            [one.at_s for one in own], [one.loss for one in own], label=name, **style
+            [entry.at_s for entry in own],
+            [entry.loss for entry in own],
+            label=name,
+            **style,
         )
         waited = f"after {format_seconds(own[0].at_s - idle_from_s)} without a step"
         sentences.append(f"{name}: steps {own[0].step} to {own[-1].step}, {waited}")

@@ -118,8 +118,8 @@ class Hosts:
             fn, self.folder, *args, nproc=nproc, nnodes=2, rendezvous=where
         )
         outputs = self._run(["bash", str(scripts.torchrun)], timeout_s)
-        found = dict(pair for output in outputs for pair in returned(output))
-        return [found.get(rank) for rank in range(2 * nproc)]
+        results = dict(pair for output in outputs for pair in returned(output))
+        return [results.get(rank) for rank in range(2 * nproc)]
 
     def _run(self, command: Sequence[str], timeout_s: float) -> tuple[str, ...]:
         """Run a command in both hosts at once; the output of each. Raises RankFailed as
@@ -130,23 +130,25 @@ class Hosts:
         ended: list[HostCommand] = []
         try:
             while len(ended) < len(commands) and time.monotonic() < deadline:
-                for one in commands:
-                    if one not in ended and one.process.poll() is not None:
-                        ended.append(one)
-                        if one.process.returncode:
-                            deadline = min(deadline, time.monotonic() + _GRACE_S)
+                running = [started for started in commands if started not in ended]
+                for started in running:
+                    if started.process.poll() is None:
+                        continue
+                    ended.append(started)
+                    if started.process.returncode:
+                        deadline = min(deadline, time.monotonic() + _GRACE_S)
                 time.sleep(_POLL_S)
         finally:
             self._stop()
-        if failed := [one for one in ended if one.process.returncode]:
+        if failed := [started for started in ended if started.process.returncode]:
             raise RankFailed(_why(failed))
-        if late := [one for one in commands if one not in ended]:
-            names = " and ".join(one.host for one in late)
+        if late := [started for started in commands if started not in ended]:
+            names = " and ".join(started.host for started in late)
             raise RankFailed(
                 f"{names} did not end within {timeout_s:g} s and was stopped. Last"
                 f" words: {last_words(late[0].text())}"
             )
-        return tuple(one.text() for one in commands)
+        return tuple(started.text() for started in commands)
 
     def _start(self, host: int, command: Sequence[str]) -> HostCommand:
         """Start a command in host 0 or 1."""
@@ -284,18 +286,18 @@ def _connect(namespaces: tuple[str, str], bits_per_s: int) -> None:
 
 def _tool(command: str) -> str:
     """Run one of iproute2's commands; its output. LabError quotes its error."""
-    done = subprocess.run(
+    completed = subprocess.run(
         command.split(), capture_output=True, text=True, check=False, timeout=20
     )
-    if done.returncode:
-        said = (
-            " ".join((done.stderr or done.stdout).split())
-            or f"exit status {done.returncode}"
+    if completed.returncode:
+        error = (
+            " ".join((completed.stderr or completed.stdout).split())
+            or f"exit status {completed.returncode}"
         )
         raise LabError(
-            f"This computer can't have two hosts: {command!r} failed: {cut(said, 200)}"
+            f"This computer can't have two hosts: {command!r} failed: {cut(error, 200)}"
         )
-    return done.stdout
+    return completed.stdout
 
 
 def end_all(namespace: str) -> None:
@@ -322,11 +324,11 @@ def _why(failed: Sequence[HostCommand]) -> str:
         failed,
         key=lambda command: bool(_OF_THE_PEER.search(last_words(command.text()))),
     )
-    told = [
+    parts = [
         f"{first.host} {_how(first)}",
         *(f"then {other.host} {_how(other)}" for other in others),
     ]
-    return "; ".join(told) + ". Nothing is left running in either host."
+    return "; ".join(parts) + ". Nothing is left running in either host."
 
 
 def _how(command: HostCommand) -> str:
@@ -341,10 +343,10 @@ def _how(command: HostCommand) -> str:
 
 def last_words(text: str) -> str:
     """The first error in an output, or else its last line."""
-    found = _ERROR.search(text)
+    match = _ERROR.search(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if found:
-        words = _NOISE.sub("", found[1])
+    if match:
+        words = _NOISE.sub("", match[1])
     elif lines:
         words = lines[-1]
     else:

@@ -154,7 +154,7 @@ def filled(name: str, gpus: bool, marks: Mapping[str, object]) -> str:
     """
     lines = (_JOBS / f"{name}.in").read_text(encoding="utf-8").splitlines(keepends=True)
     text = "".join(line for line in lines if gpus or "gpu" not in line)
-    return re.sub(r"@(\w+)@", lambda found: str(marks[found[1]]), text)
+    return re.sub(r"@(\w+)@", lambda match: str(marks[match[1]]), text)
 
 
 def _dns_name(fn: Callable[..., object]) -> str:

@@ -105,14 +105,14 @@ class SlurmCluster:
         """
 
         def reached() -> dict[str, str] | None:
-            found = self.job(number)
-            told = (
-                f"{found['JobState']} on {found['NodeList'] or 'no node'}, restarts:"
-                f" {found['Restarts']}"
+            job = self.job(number)
+            line = (
+                f"{job['JobState']} on {job['NodeList'] or 'no node'}, restarts:"
+                f" {job['Restarts']}"
             )
-            if not self.seen or not self.seen[-1].endswith(told):
-                self.seen.append(f"{time.monotonic() - self._start_s:.0f} s: {told}")
-            return found if found["JobState"] == state else None
+            if not self.seen or not self.seen[-1].endswith(line):
+                self.seen.append(f"{time.monotonic() - self._start_s:.0f} s: {line}")
+            return job if job["JobState"] == state else None
 
         return self.wait(reached, state)
 
@@ -126,8 +126,8 @@ class SlurmCluster:
         while time.monotonic() < deadline:
             # a daemon that has hardly begun doesn't answer yet
             with suppress(LabError):
-                if found := met():
-                    return found
+                if result := met():
+                    return result
             time.sleep(_POLL_S)
         log = "\n".join(
             run.text()

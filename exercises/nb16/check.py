@@ -4,6 +4,7 @@ is in search_budget.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -73,7 +74,8 @@ def _pairs(ratios: Sequence[float], draw: random.Random | None = None) -> Pair:
     draw = draw or random.Random(len(ratios))
     ratios = draw.sample(ratios, len(ratios))
     before = [draw.uniform(1, 10) for _ in ratios]
-    return before, [one * ratio for one, ratio in zip(before, ratios, strict=True)]
+    after = [seconds * ratio for seconds, ratio in zip(before, ratios, strict=True)]
+    return before, after
 
 
 def _by_chance(n: int, faster: int) -> float:
@@ -86,22 +88,22 @@ def _kept(below_s: Sequence[float], rung_s: Sequence[float]) -> bool:
 
 
 def _judge_kept(
-    got: Any, right: bool, given: str, below_s: Sequence[float], rung_s: Sequence[float]
+    got: Any, right: bool, case: str, below_s: Sequence[float], rung_s: Sequence[float]
 ) -> None:
     if getattr(got, "item", lambda: got)() not in (True, False):
-        raise NotYet(f"For {given}: expected True or False, got {brief_repr(got)}.")
+        raise NotYet(f"For {case}: expected True or False, got {brief_repr(got)}.")
     if bool(got) == right:
         return
     if not all(map(math.isfinite, rung_s)):
         raise NotYet(
-            f"For {given}: a rung with which a seed misses the accuracy can't stay,"
+            f"For {case}: a rung with which a seed misses the accuracy can't stay,"
             " however fast it is."
         )
     n = len(rung_s)
     faster = sum(rung < below for below, rung in zip(below_s, rung_s, strict=True))
     word = "stays" if right else "goes"
     raise NotYet(
-        f"For {given}: {faster} of {n} seeds are faster than the same seed without the"
+        f"For {case}: {faster} of {n} seeds are faster than the same seed without the"
         f" rung. Of the 2**{n} equally likely patterns of faster and slower,"
         f" {100 * _by_chance(n, faster):.1f} % have as many or more, so the rung"
         f" {word}."
@@ -162,14 +164,14 @@ def _fair(seconds: Mapping[Subset, float]) -> dict[str, float]:
 
 
 def _judge_fair(
-    got: object, right: dict[str, float], given: str, seconds: Mapping[Subset, float]
+    got: object, right: dict[str, float], case: str, seconds: Mapping[Subset, float]
 ) -> None:
-    found = mapping(got, dict.fromkeys(right, "its gain"))
+    gains = mapping(got, dict.fromkeys(right, "its gain"))
     every = frozenset(right)
     for name, gain in right.items():
         alone = seconds[frozenset()] / seconds[frozenset({name})]
         last = seconds[every - {name}] / seconds[every]
-        told = {
+        mistakes = {
             1 / gain: "That is its inverse: seconds before over seconds after.",
             alone: "That is its gain alone, on top of nothing.",
             last: "That is its gain on top of all others, the last in every order.",
@@ -178,10 +180,9 @@ def _judge_fair(
                 len(right)
             ): "That is the product over all orders: take the root.",
         }
-        where = f"{given}: technique {name!r}"
-        close("x", hint=lambda value, told=told: mistake(value, told, _MEAN))(
-            found[name], gain, where
-        )
+        where = f"{case}: technique {name!r}"
+        hint = functools.partial(mistake, wrong=mistakes, otherwise=_MEAN)
+        close("x", hint=hint)(gains[name], gain, where)
 
 
 def calibrated(answer: object) -> str:
@@ -215,7 +216,7 @@ def _calibrated(pairs: Guesses) -> tuple[float, float]:
 def _judge_calibrated(
     got: object,
     right: tuple[float, float],
-    given: str,
+    case: str,
     pairs: Sequence[tuple[float, float]],
 ) -> None:
     ratios = [measured / guess for guess, measured in pairs]
@@ -239,11 +240,11 @@ def _judge_calibrated(
     factor = (
         "Within a factor of 2 is from half the guess to twice the guess, both included."
     )
-    told = (
+    hints = (
         ("(no unit)", shares, factor),
         ("(no unit)", middles, "The median of the ratios measured / guess."),
     )
-    judge_pair(got, right, given, "(share, middle ratio)", told)
+    judge_pair(got, right, case, "(share, middle ratio)", hints)
 
 
 CHECKS = {"16.2": kept, "16.4": fair_gains, "16.5": search, "16.6": calibrated}

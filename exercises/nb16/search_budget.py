@@ -132,12 +132,12 @@ def _chosen(
     """
 
     @functools.wraps(fn)
-    def run(*given: Any) -> Any:
-        found = fn(*given)
+    def run(*arguments: Any) -> Any:
+        result = fn(*arguments)
         return (
-            list(itertools.islice(found, 1000))
-            if isinstance(found, Iterator)
-            else found
+            list(itertools.islice(result, 1000))
+            if isinstance(result, Iterator)
+            else result
         )
 
     return _known(call(run, list(names), tried, budget_s), names)
@@ -223,10 +223,10 @@ def _judge_real(fn: Callable[..., Any]) -> str:
         seed = draw.randrange(10**6)
         plain.append(seconds([], seed)[0])
         yours.append(seconds(chosen, seed))
-    found = ", ".join(sorted(chosen)) or "nothing"
+    choice = ", ".join(sorted(chosen)) or "nothing"
     if (arrived := sum(there for _, there in yours)) < len(yours) - 1:
         raise NotYet(
-            f"With {found}, only {arrived} of {len(yours)} fresh seeds reached the"
+            f"With {choice}, only {arrived} of {len(yours)} fresh seeds reached the"
             " accuracy on this machine."
         )
     gain = statistics.median(plain) / statistics.median(spent_s for spent_s, _ in yours)
@@ -238,9 +238,9 @@ def _judge_real(fn: Callable[..., Any]) -> str:
             )
         raise NotYet(
             f"Right in simulated scripts, but only {gain:.2f} times as fast here, with"
-            f" {found}."
+            f" {choice}."
         )
     return (
         f"Right in {_SCRIPTS} simulated scripts; here, from fresh seeds, {gain:.1f}"
-        f" times as fast with {found}."
+        f" times as fast with {choice}."
     )

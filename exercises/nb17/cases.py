@@ -77,8 +77,8 @@ class BrokenRun:
         costs, says what is wrong.
         """
         listed = cause if isinstance(cause, list | tuple | set) else [cause]
-        named = {one if isinstance(one, str) else brief_repr(one) for one in listed}
-        if unknown := [one for one in named if one not in CAUSES]:
+        named = {name if isinstance(name, str) else brief_repr(name) for name in listed}
+        if unknown := [name for name in named if name not in CAUSES]:
             raise NotYet(
                 f"There is no cause {brief_repr(unknown[0])}; did you mean"
                 f" {_nearest(unknown[0], CAUSES)}?"
@@ -98,8 +98,8 @@ class BrokenRun:
             # a list of all would be told all
             wrongly = sorted(named - {*self.causes})[: len(self.causes)]
             shows = [
-                f"The cause isn't {one!r}: that would show in {CAUSES[one]}."
-                for one in wrongly
+                f"The cause isn't {name!r}: that would show in {CAUSES[name]}."
+                for name in wrongly
             ]
             outcome = " ".join([*(shows or ["That isn't all of the cause."]), outcome])
         if wrong or named != {*self.causes}:
@@ -110,8 +110,8 @@ class BrokenRun:
         return f"The cause is right. {outcome}", minutes
 
 
-def _nearest(name: object, known: Iterable[str]) -> str:
-    return " or ".join(nearest(str(name), list(known)))
+def _nearest(name: object, names: Iterable[str]) -> str:
+    return " or ".join(nearest(str(name), list(names)))
 
 
 def choices(setting: str) -> str:
@@ -132,7 +132,7 @@ def _allows(setting: str, value: object) -> bool:
         number = as_float(value)
         whole = setting != "rows" or type(value) is int
         return number is not None and whole and values["from"] <= number <= values["to"]
-    return any(value == one and type(value) is type(one) for one in values)
+    return any(value == choice and type(value) is type(choice) for choice in values)
 
 
 def mended(job: Job, mend: object, most: int = 1) -> Job:
@@ -167,13 +167,11 @@ def broken(number: str, seed: int) -> BrokenRun:
     """
     draw = random.Random(f"case {number} {seed}")
     alarms = ("slow", "worse") if number == "17.6" else (ALARM_OF[number],)
-    return drawn(
-        {
-            draw.choice([cause for cause, alarm in VARIANTS if alarm == one]): one
-            for one in alarms
-        },
-        draw,
-    )
+    alarm_of_cause = {}
+    for alarm in alarms:
+        causes = [cause for cause, its_alarm in VARIANTS if its_alarm == alarm]
+        alarm_of_cause[draw.choice(causes)] = alarm
+    return drawn(alarm_of_cause, draw)
 
 
 def drawn(picked: dict[str, str], draw: random.Random) -> BrokenRun:
@@ -212,7 +210,7 @@ def drawn(picked: dict[str, str], draw: random.Random) -> BrokenRun:
 def _filled(value: Any, draw: random.Random) -> Any:
     """A value of variants.csv, with what it leaves open drawn."""
     if isinstance(value, list):
-        return tuple(_filled(one, draw) for one in value)
+        return tuple(_filled(part, draw) for part in value)
     if isinstance(value, dict):
         return draw.randrange(value["from"], value["to"])
     return draw.randrange(_COUNTS[value]) if value in _COUNTS else value

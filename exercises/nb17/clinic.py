@@ -119,10 +119,10 @@ def case(number: object, seed: object = 0) -> Case:
     NoCase where there is none.
     """
     if number not in list(ALARM_OF) or not (isinstance(seed, int) and seed >= 0):
-        given = f"{brief_repr(number)}, seed {brief_repr(seed)}"
+        request = f"{brief_repr(number)}, seed {brief_repr(seed)}"
         raise NoCase(
             f"Expected one of the cases {', '.join(ALARM_OF)} and a seed of 0 or more,"
-            f" got {given}."
+            f" got {request}."
         )
     return _opened(number, seed)
 
@@ -235,18 +235,18 @@ class Score(ShownAsTable):
         """The mean square of how sure minus right (1) or wrong (0), over all answers;
         always saying 0.5 gives 0.25.
         """
-        said = [
+        squares = [
             (sure - right) ** 2
             for case in self.cases
             for _, sure, right in case.answered.values()
         ]
-        return sum(said) / len(said) if said else None
+        return sum(squares) / len(squares) if squares else None
 
     def table(self) -> Table:
         """A row for each case, then the sum."""
         rows = []
         for c in self.cases:
-            said = ", ".join(
+            guesses = ", ".join(
                 f"{sure:.0%} {'right' if right else 'wrong'}"
                 for _, sure, right in c.answered.values()
             )
@@ -254,7 +254,7 @@ class Score(ShownAsTable):
                 (
                     f"{c.number}, seed {c.seed}",
                     _listed(c.asked),
-                    said,
+                    guesses,
                     str(c.minutes) if c.solved else "open",
                 )
             )

@@ -272,10 +272,10 @@ def _flight(broken: Any) -> Table:
 
 def _timeline(broken: Any) -> object:
     ranks = health.of(broken.launched)
-    done = health.steps(broken.launched)
+    steps = health.steps(broken.launched)
     now_s = 0.0
     spans: list[Span] = []
-    for step in range(max(0, done - 3), done):
+    for step in range(max(0, steps - 3), steps):
         ends_s = []
         for i, rank in enumerate(ranks):
             begins_s = now_s + rank.loader_s[step]

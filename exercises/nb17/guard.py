@@ -108,11 +108,10 @@ def check(agree: object) -> str:
         raise NotYet(
             "In the run that stands still, a rank still waits until its limit."
         )
-    if (done := health.steps(launched)) < _PART:
+    if (steps := health.steps(launched)) < _PART:
         raise NotYet(
-            f"In the run that stands still, it raises after {done} steps, where all"
+            f"In the run that stands still, it raises after {steps} steps, where all"
             " ranks call the same."
         )
-    return (
-        f"Every rank raises at once, after {done} steps: {health.of(launched)[0].error}"
-    )
+    error = health.of(launched)[0].error
+    return f"Every rank raises at once, after {steps} steps: {error}"

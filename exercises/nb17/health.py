@@ -63,11 +63,11 @@ def of(launched: Launched) -> Sequence[RankEvidence]:
 def losses(launched: Launched) -> list[float]:
     """By step: the mean loss of the images of all ranks."""
     ranks = of(launched)
-    done = min(len(rank.losses) for rank in ranks)
+    count = min(len(rank.losses) for rank in ranks)
     return [
         sum(r.losses[i] * r.images[i] for r in ranks)
         / max(1, sum(r.images[i] for r in ranks))
-        for i in range(done)
+        for i in range(count)
     ]
 
 
@@ -196,7 +196,7 @@ def _of_memory(ranks: Sequence[RankEvidence], fault: Fault) -> list[str]:
     calls = max(rank.memory.driver_calls for rank in ranks) / STEPS
     grown = [(sum(rank.used[10:15]) / 5, sum(rank.used[-5:]) / 5) for rank in ranks]
     if any(late > _GROWS * early for early, late in grown):
-        early, late = max(grown, key=lambda one: one[1])
+        early, late = max(grown, key=lambda pair: pair[1])
         return [
             f"The memory in use still grows, from {early / MIB:,.0f} to"
             f" {late / MIB:,.0f} MiB in {STEPS - 15} steps."

@@ -190,11 +190,11 @@ class _Rank:
     def train(self) -> None:
         """All steps, and the held-out loss after them."""
         job = self.job
-        found = self.found
+        evidence = self.found
         self._keep("model and optimizer", 300 * MIB)
         if job.start_weights == "rank 0":
             self._copy_weights()
-        found.first_weights = self._flat().tolist()
+        evidence.first_weights = self._flat().tolist()
         for step in range(STEPS):
             if job.copy_weights == "every step":
                 self._copy_weights()
@@ -205,9 +205,9 @@ class _Rank:
                         (step // _SIDE_EVERY + self.fault.side_first) % 3
                     ]
                 )
-        found.weights = self._flat().tolist()
+        evidence.weights = self._flat().tolist()
         with torch.no_grad():
-            found.held_out_loss = float(
+            evidence.held_out_loss = float(
                 cross_entropy(
                     self.model(self.images[-HELD_OUT:]), self.labels[-HELD_OUT:]
                 )
@@ -215,31 +215,31 @@ class _Rank:
 
     def _step(self, step: int) -> None:
         job = self.job
-        found = self.found
-        found.checksums.append(
+        evidence = self.found
+        evidence.checksums.append(
             hashlib.md5(self._flat().numpy().tobytes()).hexdigest()[:6]
         )
         x, y = self._batch(step)
         waited_s = max(
             0.0, settings.batch_s(job.loader_workers, self.decode_s) - self.step_s
         )
-        found.loader_s.append(waited_s)
+        evidence.loader_s.append(waited_s)
         if (self.here, step) == self.fault.lost_gpu:
             raise RuntimeError("CUDA error: unspecified launch failure")
-        (found.cpu_s if self.on_cpu else found.gpu_s).append(self.step_s)
-        (found.gpu_s if self.on_cpu else found.cpu_s).append(0.0)
+        (evidence.cpu_s if self.on_cpu else evidence.gpu_s).append(self.step_s)
+        (evidence.gpu_s if self.on_cpu else evidence.cpu_s).append(0.0)
         half = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(job.precision)
         with torch.autocast("cpu", half, enabled=half is not None):
             loss_sum = cross_entropy(self.model(x), y, reduction="sum")
         if not self.on_cpu:
             self._use_memory()
-        found.used.append(found.memory.used)
+        evidence.used.append(evidence.memory.used)
         self.model.zero_grad()
         loss_sum.backward()
-        found.activations.append(list(self.model.largest))
-        found.losses.append(float(loss_sum.detach()) / max(len(y), 1))
-        found.log.append(f"step {step:2} loss {found.losses[-1]:.3f}")
-        found.log += [self.warnings[step]] if step in self.warnings else []
+        evidence.activations.append(list(self.model.largest))
+        evidence.losses.append(float(loss_sum.detach()) / max(len(y), 1))
+        evidence.log.append(f"step {step:2} loss {evidence.losses[-1]:.3f}")
+        evidence.log += [self.warnings[step]] if step in self.warnings else []
         self._change_weights(len(y))
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
@@ -275,7 +275,7 @@ class _Rank:
         descent.
         """
         job = self.job
-        found = self.found
+        evidence = self.found
         own = {
             "images of this rank": max(images, 1),
             "rows": job.rows * RANKS // self.ranks,
@@ -284,7 +284,7 @@ class _Rank:
         skipped = self.fault.unreduced_layer if job.reduced == "as it is" else -1
         alone = [i // 2 == skipped for i in range(len(parameters))]
         gradients = [p.grad / own for p in parameters if p.grad is not None]
-        found.own_norms.append(
+        evidence.own_norms.append(
             float(torch.cat([g.flatten() for g in gradients]).norm())
         )
         count = torch.tensor([float(images)])
@@ -298,9 +298,9 @@ class _Rank:
                 count,
             ]
         )
-        found.comm_s.append(self.comm_s)
+        evidence.comm_s.append(self.comm_s)
         self._call(dist.all_reduce, self.group, flat)
-        found.sent_bytes += flat.nbytes
+        evidence.sent_bytes += flat.nbytes
         total = (
             float(flat[-1]) if job.divide_by == "images of all ranks" else self.ranks
         )
@@ -321,11 +321,11 @@ class _Rank:
         if job.bad_gradients == "set to zero":
             gradients = [g.nan_to_num(0.0, 0.0, 0.0) for g in gradients]
         norm = float(torch.cat([g.flatten() for g in gradients]).norm())
-        found.norms.append(norm)
+        evidence.norms.append(norm)
         if job.bad_gradients == "skip the step" and not math.isfinite(norm):
             return
         rate = job.learning_rate * min(1.0, job.clip_norm / max(norm, 1e-12))
-        found.changed += norm > 0
+        evidence.changed += norm > 0
         with torch.no_grad():
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.sub_(rate * gradient)

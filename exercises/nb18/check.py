@@ -59,14 +59,14 @@ def _traced(
     )
     results = dict(zip(inspect.signature(program.fn).parameters, args, strict=False))
     try:
-        done = tiles.trace(program, case.grid, *args, **constants)
+        trace = tiles.trace(program, case.grid, *args, **constants)
     except KernelError as error:
         returned = (
             " Does it return all that is asked for?" if "unpack" in str(error) else ""
         )
         raise NotYet(f"With {case.given}: {error}{returned}") from error
     try:
-        for finding in done.findings:
+        for finding in trace.findings:
             advice = "" if isinstance(advice, str) and finding.kind != "nan" else advice
             raise NotYet(f"With {case.given}: {finding}")
         compare(results, case, "", within=within)
@@ -77,7 +77,7 @@ def _traced(
             else advice(results[next(iter(case.expected))])
         )
         raise NotYet(f"{error} {words}".rstrip()) from None
-    return done
+    return trace
 
 
 def _weights(scores: Array) -> Array:
@@ -110,21 +110,21 @@ def softmax(answer: object) -> str:
             f"{masked} And exp(-200) is 0: {large}",
         ),
     }
-    for given, (numbers, advice) in rows.items():
+    for label, (numbers, advice) in rows.items():
         x = numbers.astype(np.float32)
         n_rows, columns = x.shape
         args = x, unwritten(*x.shape), columns
-        case = Case(given, n_rows, None, args, {"out": _weights(x).astype(np.float32)})
-        done = _traced(program, case, advice, BLOCK=triton.next_power_of_2(columns))
-        most = max(int(done.touched("x", row).sum()) for row in range(n_rows))
+        case = Case(label, n_rows, None, args, {"out": _weights(x).astype(np.float32)})
+        trace = _traced(program, case, advice, BLOCK=triton.next_power_of_2(columns))
+        most = max(int(trace.touched("x", row).sum()) for row in range(n_rows))
         within(
-            done,
+            trace,
             "numbers loaded by one program",
             most,
             columns,
             "A program has one row, and keeps it in a tile.",
         )
-    moved = f"{done.count().bytes:,} B for {x.size} numbers"
+    moved = f"{trace.count().bytes:,} B for {x.size} numbers"
     return (
         "Right for five kinds of rows. Each number is loaded once and stored once:"
         f" {moved}."
@@ -153,12 +153,12 @@ def order(answer: object) -> str:
         (3, 4, 8),
         (32, 32, 8),
     ):
-        given = f"{rows} x {columns} tiles and GROUP {group}"
+        label = f"{rows} x {columns} tiles and GROUP {group}"
         expected = np.array(
             [_place(i, rows, columns, group) for i in range(rows * columns)], np.int32
         )
         case = Case(
-            given,
+            label,
             len(expected),
             None,
             (np.full_like(expected, -1), rows, columns),
@@ -183,18 +183,18 @@ def _place(program: int, rows: int, columns: int, group: int) -> tuple[int, int]
     return first + inside % height, inside // height
 
 
-def _order_advice(found: Array, expected: Array, rows: int) -> str:
-    if (found == -1).all():
+def _order_advice(got: Array, expected: Array, rows: int) -> str:
+    if (got == -1).all():
         return "Return two numbers, row and column."
-    if (found == expected[:, ::-1]).all():
+    if (got == expected[:, ::-1]).all():
         return "Row and column are the other way round."
-    if found[:, 0].max() >= rows:
+    if got[:, 0].max() >= rows:
         return (
-            f"There is no row {found[:, 0].max()}: a group has GROUP * columns"
+            f"There is no row {got[:, 0].max()}: a group has GROUP * columns"
             " programs; the last may be lower."
         )
     seen: dict[tuple[int, int], int] = {}
-    for program, tile in enumerate(map(tuple, found.tolist())):
+    for program, tile in enumerate(map(tuple, got.tolist())):
         if tile in seen:
             return (
                 f"Programs {seen[tile]} and {program} have the same tile {tile}, so"
@@ -260,8 +260,8 @@ def merge(answer: object) -> str:
             "exp overflows beyond 88: take the largest away first.",
         ),
     }
-    for given, (tile, advice) in cases.items():
-        _merged(merged, given, np.ascontiguousarray(tile, np.float32), draw, advice)
+    for label, (tile, advice) in cases.items():
+        _merged(merged, label, np.ascontiguousarray(tile, np.float32), draw, advice)
     return (
         "Right for tiles that rise, fall or are masked; top + log(total) is what a"
         " backward pass needs."
@@ -269,14 +269,14 @@ def merge(answer: object) -> str:
 
 
 def _merged(
-    program: Any, given: str, scores: Array, draw: np.random.Generator, advice: str
+    program: Any, label: str, scores: Array, draw: np.random.Generator, advice: str
 ) -> None:
     values = draw.normal(size=(scores.shape[1], SIDE)).astype(np.float16)
     logs = np.logaddexp.reduce(scores.astype(float), axis=1).astype(np.float32)
     expected = {"out": (_weights(scores) @ values).astype(np.float32), "logs": logs}
     args = scores, values, unwritten(SIDE, SIDE), unwritten(SIDE), scores.shape[1]
     _traced(
-        program, Case(given, 1, None, args, expected), advice, within=HALF, SIDE=SIDE
+        program, Case(label, 1, None, args, expected), advice, within=HALF, SIDE=SIDE
     )
 
 
@@ -295,7 +295,7 @@ def attention(answer: object) -> str:
         (2, 33, 4.0, 16),
     )
     for heads, tokens, scale, width in cases:
-        done = _attended(program, heads, tokens, scale, width)
+        trace = _attended(program, heads, tokens, scale, width)
         programs = -(-tokens // SIDE)
         needed = heads * programs * (programs + 1) // 2
         why = (
@@ -303,24 +303,26 @@ def attention(answer: object) -> str:
             " loop before it."
         )
         within(
-            done,
+            trace,
             "FLOP of tl.dot",
-            sum(done.dot_flop.values()),
+            sum(trace.dot_flop.values()),
             needed * 4 * SIDE**2 * width,
             why,
         )
         once = "Load a program's queries once, before the loop."
         within(
-            done,
+            trace,
             "B of q",
-            done.count("q", kind="load").bytes,
+            trace.count("q", kind="load").bytes,
             2 * width * heads * tokens,
             once,
         )
         for name in "kv":
             most = 2 * width * SIDE * needed
             why = "A tile is loaded once a program."
-            within(done, f"B of {name}", done.count(name, kind="load").bytes, most, why)
+            within(
+                trace, f"B of {name}", trace.count(name, kind="load").bytes, most, why
+            )
     of_all = f"{needed} tiles of {heads * programs**2}"
     return (
         f"Right for five lengths. For {heads} heads of {tokens} tokens it multiplies"
@@ -376,14 +378,16 @@ def _attended(
 def _attention_advice(out: Array, right: Array, others: Mapping[str, Array]) -> str:
     if np.isnan(out).any():
         return "Has each query seen its own token?"
-    known = (
+    matching = (
         words for words, other in others.items() if np.allclose(out, other, atol=1e-2)
     )
     otherwise = (
         "Scores are q kᵀ × scale. top begins with -inf, and merge takes each tile of"
         " keys once."
     )
-    return next(known, otherwise) if not np.allclose(out, right, atol=1e-2) else ""
+    if np.allclose(out, right, atol=1e-2):
+        return ""
+    return next(matching, otherwise)
 
 
 CHECKS = {"18.2": softmax, "18.3": order, "18.4": merge, "18.5": attention}

@@ -97,8 +97,8 @@ class Code(Shown):
         return {what: n for what, n in self.counts.items() if what not in _WHAT}
 
     def __str__(self) -> str:
-        found = ", ".join(f"{n} {what}" for what, n in self.instructions.items())
-        return f"{self.name} for {self.capability / 10:.1f}: {found} ({self.origin})"
+        counts = ", ".join(f"{n} {what}" for what, n in self.instructions.items())
+        return f"{self.name} for {self.capability / 10:.1f}: {counts} ({self.origin})"
 
 
 def code(
@@ -158,7 +158,7 @@ def generations(pointers: Any, descriptors: Any, **shape: int) -> list[Code]:
 
 def counted(made: tiles.TileCode) -> dict[str, int]:
     """The counts of a compiled kernel, by what was counted."""
-    found = made.instructions | {
+    counts = made.instructions | {
         what: made.ptx.count(text) for what, text in _OTHER.items()
     }
     vector = max((n for text, n in _VECTORS.items() if text in made.ptx), default=0)
@@ -166,7 +166,7 @@ def counted(made: tiles.TileCode) -> dict[str, int]:
     sizes = zip(
         _WHAT, (threads, made.registers, made.shared_bytes, vector), strict=True
     )
-    return {what: n for what, n in (*found.items(), *sizes) if n}
+    return {what: n for what, n in (*counts.items(), *sizes) if n}
 
 
 def table(codes: Sequence[Code]) -> Table:
@@ -176,21 +176,24 @@ def table(codes: Sequence[Code]) -> Table:
     there = [
         what
         for what in (*_SHOWN, *_OTHER, *_WHAT[:-1])
-        if any(what in one.counts for one in codes)
+        if any(what in code.counts for code in codes)
     ]
     rows = tuple(
         (
             what,
-            *(f"{one.counts[what]:,}" if what in one.counts else "" for one in codes),
+            *(
+                f"{code.counts[what]:,}" if what in code.counts else ""
+                for code in codes
+            ),
         )
         for what in there
     )
     headings = (
         "instructions",
-        *(f"{one.name} {one.capability / 10:.1f}" for one in codes),
+        *(f"{code.name} {code.capability / 10:.1f}" for code in codes),
     )
     return Table(
-        rows, headings, notes=tuple(dict.fromkeys(one.origin for one in codes))
+        rows, headings, notes=tuple(dict.fromkeys(code.origin for code in codes))
     )
 
 
@@ -204,9 +207,9 @@ def cutile() -> Table:
         }
         origin = f"compiled here by {by}"
     else:
-        found = [row for row in recorded() if row["what"] == "B of cubin"]
-        sizes = {row["capability"]: int(row["value"]) for row in found}
-        origin = f"recorded, by {found[0]['compiler']}"
+        cubins = [row for row in recorded() if row["what"] == "B of cubin"]
+        sizes = {row["capability"]: int(row["value"]) for row in cubins}
+        origin = f"recorded, by {cubins[0]['compiler']}"
     rows = tuple(
         (f"{int(capability) / 10:.1f}", format_bytes(n))
         for capability, n in sizes.items()

@@ -82,7 +82,7 @@ def first_tiles(
     and the stripes that they need.
     """
     gap = 6
-    told = []
+    sentences = []
     for i, (name, order) in enumerate(orders.items()):
         left = i * (columns + gap)
         ax.add_patch(
@@ -106,7 +106,7 @@ def first_tiles(
             ax.add_patch(Rectangle((left - 2, row), 1, 1, facecolor=LIMIT))
         for column in of_b:
             ax.add_patch(Rectangle((left + column, -2), 1, 1, facecolor=LIMIT))
-        told.append(
+        sentences.append(
             f"{name}: {len(of_a)} of a and {len(of_b)} of b, {len(of_a) + len(of_b)}"
             " in all"
         )
@@ -123,6 +123,6 @@ def first_tiles(
     ]
     sentence = (
         f"The first {at_once} programs, and the stripes of a (left) and b (above) that"
-        f" they need. {'; '.join(told)}."
+        f" they need. {'; '.join(sentences)}."
     )
     return FigureSpec(sentence, height_in=3.6, legend="right", handles=handles)

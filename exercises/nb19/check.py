@@ -104,7 +104,7 @@ def _factors(below: Pairs, rung: Pairs) -> tuple[float, float]:
 
 
 def _judge_factors(
-    got: object, right: tuple[float, float], given: str, below: Pairs, rung: Pairs
+    got: object, right: tuple[float, float], case: str, below: Pairs, rung: Pairs
 ) -> None:
     machine, learning = right
     means = [statistics.fmean(a[1] / b[1] for a, b in zip(below, rung, strict=True))]
@@ -131,8 +131,8 @@ def _judge_factors(
         | shared
     )
     otherwise = "The geometric mean over seeds of without / with."
-    told = ("x", of_machine, otherwise), ("x", of_learning, otherwise)
-    judge_pair(got, right, given, "(gain in seconds a token, gain in tokens)", told)
+    hints = ("x", of_machine, otherwise), ("x", of_learning, otherwise)
+    judge_pair(got, right, case, "(gain in seconds a token, gain in tokens)", hints)
 
 
 def orthogonal(answer: object) -> str:
@@ -167,11 +167,11 @@ def _iterated(gradient: Tensor, steps: int) -> Tensor:
     return x.T if tall else x
 
 
-def _judge_orthogonal(got: object, right: Tensor, given: str, gradient: Tensor) -> None:
+def _judge_orthogonal(got: object, right: Tensor, case: str, gradient: Tensor) -> None:
     if not isinstance(got, Tensor) or got.shape != right.shape:
         shape = tuple(gradient.shape)
         raise NotYet(
-            f"For {given}: expected a tensor of the gradient's shape {shape}, got"
+            f"For {case}: expected a tensor of the gradient's shape {shape}, got"
             f" {brief_repr(got)}."
         )
     rounded = ""
@@ -180,7 +180,7 @@ def _judge_orthogonal(got: object, right: Tensor, given: str, gradient: Tensor) 
     got = got.float()
     if not got.isfinite().all():
         raise NotYet(
-            f"For {given}: not all numbers are finite. Is it divided by its norm first,"
+            f"For {case}: not all numbers are finite. Is it divided by its norm first,"
             " and may that be 0?"
         )
     if torch.allclose(got, right, rtol=1e-2, atol=1e-3):
@@ -188,17 +188,16 @@ def _judge_orthogonal(got: object, right: Tensor, given: str, gradient: Tensor) 
     values = torch.linalg.svdvals(got)
     if torch.allclose(got, gradient / (gradient.norm() + 1e-7), rtol=1e-3, atol=1e-5):
         raise NotYet(
-            f"For {given}: it is scaled, and its singular values are as unequal as"
+            f"For {case}: it is scaled, and its singular values are as unequal as"
             " before."
         )
     for steps in (1, 2, 3, 4, 6, 7, 8):
         if torch.allclose(got, _iterated(gradient, steps), rtol=1e-3, atol=1e-5):
             raise NotYet(
-                f"For {given}: that is the result of {steps} steps, and 5 are asked"
-                " for."
+                f"For {case}: that is the result of {steps} steps, and 5 are asked for."
             )
     raise NotYet(
-        f"For {given}: singular values from {values.min():.3g} to {values.max():.3g};"
+        f"For {case}: singular values from {values.min():.3g} to {values.max():.3g};"
         f" after five steps they are from {torch.linalg.svdvals(right).min():.3g} to"
         f" {torch.linalg.svdvals(right).max():.3g}, with the gradient's vectors. X"
         f" becomes a X + (b S + c S S) X with S = X Xᵀ.{rounded}"

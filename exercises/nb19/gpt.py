@@ -121,7 +121,7 @@ def new_model(on: Switches) -> SmallGPT:
     )
     if on.mup:
         model.norm.register_forward_hook(
-            lambda module, given, x: x * (on.mup / on.width)
+            lambda module, inputs, x: x * (on.mup / on.width)
         )
     blocks: Any = model.blocks
     for block in blocks:

@@ -35,9 +35,9 @@ _SHUFFLED_BATCHES = (
 
 def _tensorflow() -> Any:
     """TensorFlow; Todo where it isn't installed."""
-    if (found := tensorflow()) is None:
+    if (module := tensorflow()) is None:
         raise Todo("This exercise needs TensorFlow: `make appendix`.")
-    return found
+    return module
 
 
 def dense_after_flatten(answer: object) -> str:
@@ -77,23 +77,23 @@ def _reordered(weight: Any, channels: int, height: int, width: int) -> Any:
 def _judge_dense(
     got: Any,
     right: Any,
-    given: str,
+    case: str,
     weight: Any,
     channels: int,
     height: int,
     width: int,
 ) -> None:
-    found = array(got, "an array of numbers", given)
-    if found.shape != right.shape:
-        own = found.shape == weight.shape != right.shape
-        told = " That is torch's (out, in)." if own else ""
+    matrix = array(got, "an array of numbers", case)
+    if matrix.shape != right.shape:
+        own = matrix.shape == weight.shape != right.shape
+        remark = " That is torch's (out, in)." if own else ""
         raise NotYet(
-            f"For {given}: expected shape (in, out), here {right.shape}, got"
-            f" {found.shape}.{told}"
+            f"For {case}: expected shape (in, out), here {right.shape}, got"
+            f" {matrix.shape}.{remark}"
         )
-    if np.allclose(found, right):
+    if np.allclose(matrix, right):
         return
-    known = {
+    mistakes = {
         (
             "It is transposed, but its rows still stand in torch's order: channel,"
             " height, width."
@@ -103,12 +103,12 @@ def _judge_dense(
         ),
     }
     hint = next(
-        (words for words, wrong in known.items() if np.allclose(found, wrong)), ""
+        (words for words, wrong in mistakes.items() if np.allclose(matrix, wrong)), ""
     )
-    row = int((found != right).any(axis=1).argmax())
+    row = int((matrix != right).any(axis=1).argmax())
     y, x, channel = np.unravel_index(row, (height, width, channels))
     raise NotYet(
-        f"For {given}: row {row} belongs to channel {channel} at row {y}, column {x}."
+        f"For {case}: row {row} belongs to channel {channel} at row {y}, column {x}."
         f" {hint}".rstrip()
     )
 
@@ -229,9 +229,9 @@ def pipeline(answer: object) -> str:
     epochs = [_epoch(data) for _ in range(3)]
     changed = [{label: image for image, label in epoch} for epoch in epochs]
     if source.augmented not in (_IMAGES, 3 * _IMAGES):  # once for all is found below
-        told = f"Three epochs called augment {source.augmented} times"
+        calls = f"Three epochs called augment {source.augmented} times"
         raise NotYet(
-            f"{told}; each of {_IMAGES} images, by itself, once an epoch makes"
+            f"{calls}; each of {_IMAGES} images, by itself, once an epoch makes"
             f" {3 * _IMAGES}."
         )
     if any(changed[0][i] == changed[1][i] for i in range(_IMAGES)):
@@ -297,16 +297,16 @@ def _epoch(data: Any) -> list[tuple[float, int]]:
             f"{_IMAGES} images in batches of {_BATCH}: expected batches of {wanted},"
             f" got {sizes[:4]}{more}."
         )
-    found = [
+    pairs = [
         (float(image), int(label))
         for both in batches
         for image, label in zip(*both, strict=True)
     ]
-    if sorted(label for _, label in found) != list(range(_IMAGES)):
+    if sorted(label for _, label in pairs) != list(range(_IMAGES)):
         raise NotYet("An epoch must hold each image exactly once.")
-    if any(image // _STEP != label for image, label in found):
+    if any(image // _STEP != label for image, label in pairs):
         raise NotYet("An image comes with another one's label: shuffle both together.")
-    return found
+    return pairs
 
 
 def replica_loss(answer: object) -> str:
@@ -322,17 +322,17 @@ def replica_loss(answer: object) -> str:
         scale = tf.Variable(1.0)
         total = 0.0
         slope = 0.0
-        given = f"replicas with {' and '.join(map(str, sizes))} images"
+        case = f"replicas with {' and '.join(map(str, sizes))} images"
         for part in np.split(values, np.cumsum(sizes)[:-1]):
             with tf.GradientTape() as tape:
                 got = call(fn, scale * part, whole)
             total += as_number(
-                got.numpy() if tf.is_tensor(got) else got, "of loss", given
+                got.numpy() if tf.is_tensor(got) else got, "of loss", case
             )
             gradient = tape.gradient(got, scale) if tf.is_tensor(got) else None
             if gradient is None:
                 raise NotYet(
-                    f"For {given}: no gradient comes through. Use functions of"
+                    f"For {case}: no gradient comes through. Use functions of"
                     " TensorFlow that have one."
                 )
             slope += float(gradient)
@@ -343,7 +343,7 @@ def replica_loss(answer: object) -> str:
             right,
             rel=1e-4,
             unit="of loss, summed over replicas,",
-            given=given,
+            given=case,
             hint=hint,
         )
         number_close(
@@ -351,7 +351,7 @@ def replica_loss(answer: object) -> str:
             right,
             rel=1e-4,
             unit="of gradient, summed over replicas,",
-            given=given,
+            given=case,
         )
     return (
         "The sum over replicas is the mean over the batch, for equal parts, unequal"

@@ -39,9 +39,9 @@ def _jax() -> tuple[Any, Any]:
         jax.config.update("jax_num_cpu_devices", 8)
     except RuntimeError:  # JAX has begun; the notebook asked for eight devices itself
         pass
-    if (found := len(jax.devices("cpu"))) < 8:
+    if (count := len(jax.devices("cpu"))) < 8:
         raise NotYet(
-            f"Expected 8 devices, but JAX began with {found}: restart the kernel, and"
+            f"Expected 8 devices, but JAX began with {count}: restart the kernel, and"
             " begin at the top."
         )
     return jax, jax.numpy
@@ -99,13 +99,13 @@ def useful_share(answer: object) -> str:
 def _judge_share(
     got: object,
     right: float,
-    given: str,
+    case: str,
     rows: int,
     inputs: int,
     outputs: int,
     side: int,
 ) -> None:
-    value = as_number(got, "(0 to 1)", given)
+    value = as_number(got, "(0 to 1)", case)
     padded = {size: _tiles(size, side) for size in (inputs, outputs)}
     work = rows * inputs * outputs
     wrong = {
@@ -137,7 +137,7 @@ def _judge_share(
         right,
         rel=1e-6,
         unit="of the multiplications",
-        given=given,
+        given=case,
         hint=mistake(value, wrong, ""),
     )
 
@@ -173,14 +173,14 @@ def gradient_norms(answer: object) -> str:
             )
             return -jnp.take_along_axis(scores, labels[:, None], axis=1).mean()
 
-        given = f"{count} images of {inputs} numbers and {classes} classes"
+        case = f"{count} images of {inputs} numbers and {classes} classes"
         # so that loops of jax.lax, and what is compiled, call the loss as often as they
         # run it
         with jax.disable_jit():
             got = call(fn, loss, weights, images, labels)
         if len(calls) > most:
             raise NotYet(
-                f"For {given}: the loss was called {len(calls)} times. jax.vmap needs"
+                f"For {case}: the loss was called {len(calls)} times. jax.vmap needs"
                 " one call for all."
             )
         # a loop over parts of the batch takes more for 33
@@ -191,7 +191,7 @@ def gradient_norms(answer: object) -> str:
             for i in range(count)
         ]
         whole = gradient(weights, images, labels)
-        _judge_norms(got, [_norm(one) for one in alone], _norm(whole), alone, given)
+        _judge_norms(got, [_norm(own) for own in alone], _norm(whole), alone, case)
     return "Each image's own norm, over all weights, for one image and for many."
 
 
@@ -202,12 +202,12 @@ def _norm(gradient: Any) -> float:
 
 
 def _judge_norms(
-    got: Any, right: list[float], whole: float, alone: list[Any], given: str
+    got: Any, right: list[float], whole: float, alone: list[Any], case: str
 ) -> None:
-    norms = array(got, f"an array of {len(right)} norms", given)
+    norms = array(got, f"an array of {len(right)} norms", case)
     if norms.shape != (len(right),):
         raise NotYet(
-            f"For {given}: expected {len(right)} norms, shape ({len(right)},), got"
+            f"For {case}: expected {len(right)} norms, shape ({len(right)},), got"
             f" shape {norms.shape}."
         )
     if np.allclose(norms, right, rtol=1e-4):
@@ -215,11 +215,11 @@ def _judge_norms(
     sums = [
         sum(
             float(np.sqrt((np.asarray(part, float) ** 2).sum()))
-            for part in one.values()
+            for part in gradient.values()
         )
-        for one in alone
+        for gradient in alone
     ]
-    told = {
+    mistakes = {
         "That is the gradient of the whole batch's mean, for every image.": np.full(
             len(right), whole
         ),
@@ -229,7 +229,7 @@ def _judge_norms(
             " the sum of all squares."
         ): sums,
         "The weights' gradients alone: the biases belong to it.": [
-            _norm({"w": max(one.values(), key=np.ndim)}) for one in alone
+            _norm({"w": max(gradient.values(), key=np.ndim)}) for gradient in alone
         ],
         "That is each image's share of the mean: its own loss isn't divided by N.": (
             np.divide(right, len(right))
@@ -238,13 +238,13 @@ def _judge_norms(
     why = next(
         (
             words
-            for words, wrong in told.items()
+            for words, wrong in mistakes.items()
             if np.allclose(norms, wrong, rtol=1e-4)
         ),
         "",
     )
     words = f"image 0's norm is {right[0]:.4g}, you have {norms[0]:.4g}. {why}"
-    raise NotYet(f"For {given}: {words}".rstrip())
+    raise NotYet(f"For {case}: {words}".rstrip())
 
 
 def mlp_specs(answer: object) -> str:
@@ -258,22 +258,22 @@ def mlp_specs(answer: object) -> str:
         (("rows", "columns"), (4, 2)),
         (("a", "b"), (2, 4)),
     ):
-        given = (
+        case = (
             f"a mesh of {shape[0]} x {shape[1]} devices with the axes {names[0]!r} and"
             f" {names[1]!r}"
         )
         specs = parts(
-            call(fn, *names), 3, "three PartitionSpecs, of x, w1 and w2", given
+            call(fn, *names), 3, "three PartitionSpecs, of x, w1 and w2", case
         )
         if wrong := [
             spec for spec in specs if not isinstance(spec, jax.sharding.PartitionSpec)
         ]:
             raise NotYet(
-                f"For {given}: expected PartitionSpecs such as P('x', None), got"
+                f"For {case}: expected PartitionSpecs such as P('x', None), got"
                 f" {brief_repr(wrong[0])}."
             )
         mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:8]).reshape(shape), names)
-        _judge_specs(jax, jnp, mesh, specs, shape, given)
+        _judge_specs(jax, jnp, mesh, specs, shape, case)
     return (
         "Tokens and weights are cut, each over its own axis, and one sum is all that is"
         " exchanged."
@@ -286,7 +286,7 @@ def _judge_specs(
     mesh: Any,
     specs: tuple[Any, ...],
     shape: tuple[int, int],
-    given: str,
+    case: str,
 ) -> None:
     sizes = {"x": (64, 32), "w1": (32, 128), "w2": (128, 32)}
     shardings = [call(jax.sharding.NamedSharding, mesh, spec) for spec in specs]
@@ -296,7 +296,7 @@ def _judge_specs(
         held = math.prod(call(sharding.shard_shape, size))
         if held * share != math.prod(size):
             raise NotYet(
-                f"For {given}: each device holds 1/{math.prod(size) // held} of {name},"
+                f"For {case}: each device holds 1/{math.prod(size) // held} of {name},"
                 f" expected 1/{share}. Tokens are cut over the first axis of the mesh,"
                 " weights over the second."
             )
@@ -312,14 +312,14 @@ def _judge_specs(
     sent = _exchanged()(mlp.lower(*arrays).compile().as_text())
     one_sum = {"all-reduce": 4 * 64 * 32 / shape[0]}
     if sent != one_sum:
-        said = (
+        exchanges = (
             ", ".join(
                 f"{kind} of {n_bytes:,.0f} bytes" for kind, n_bytes in sent.items()
             )
             or "nothing"
         )
         raise NotYet(
-            f"For {given}: the compiled program exchanges {said}; one all-reduce of"
+            f"For {case}: the compiled program exchanges {exchanges}; one all-reduce of"
             f" {one_sum['all-reduce']:,.0f} bytes is enough. Is w1 cut so that no sum"
             " of its product is, and w2 as its input already is?"
         )
@@ -333,7 +333,7 @@ def sharded_gradient(answer: object) -> str:
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:8]), "x")
     spec = jax.sharding.PartitionSpec("x")
     for rows, outputs, batch in (16, 3, 8), (64, 5, 24), (8, 1, 40):
-        given = f"{rows} x {outputs} weights and {batch} samples on 8 devices"
+        case = f"{rows} x {outputs} weights and {batch} samples on 8 devices"
         weights, x = (
             jnp.asarray(draw.normal(size=size), "float32")
             for size in ((rows, outputs), (batch, rows))
@@ -351,23 +351,23 @@ def sharded_gradient(answer: object) -> str:
             on_device, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
         )
         compiled = call(jax.jit(sharded).lower, weights, x, y).compile()
-        _judge_gradient(np.asarray(compiled(weights, x, y)), right, given)
-        _judge_collectives(_exchanged()(compiled.as_text()), right.nbytes, given)
+        _judge_gradient(np.asarray(compiled(weights, x, y)), right, case)
+        _judge_collectives(_exchanged()(compiled.as_text()), right.nbytes, case)
     return (
         "The whole batch's gradient, each device its rows; weights gathered once,"
         " gradients scattered once."
     )
 
 
-def _judge_gradient(got: Any, right: Any, given: str) -> None:
+def _judge_gradient(got: Any, right: Any, case: str) -> None:
     if got.dtype == object:
         raise NotYet(
-            f"For {given}: expected an array, got {brief_repr(got.item())}. Is there a"
+            f"For {case}: expected an array, got {brief_repr(got.item())}. Is there a"
             " return?"
         )
     if got.shape != right.shape:
         raise NotYet(
-            f"For {given}: all devices' results together have the shape {got.shape},"
+            f"For {case}: all devices' results together have the shape {got.shape},"
             f" expected {right.shape}: each device returns its {len(right) // 8} rows."
         )
     if np.allclose(got, right, rtol=1e-4, atol=1e-6):
@@ -381,15 +381,15 @@ def _judge_gradient(got: Any, right: Any, given: str) -> None:
         else ""
     )
     raise NotYet(
-        f"For {given}: the gradient is off by up to {np.abs(got - right).max():.3g}."
+        f"For {case}: the gradient is off by up to {np.abs(got - right).max():.3g}."
         f" {why}".rstrip()
     )
 
 
-def _judge_collectives(sent: dict[str, float], n_bytes: int, given: str) -> None:
+def _judge_collectives(sent: dict[str, float], n_bytes: int, case: str) -> None:
     if sent == {"all-gather": n_bytes, "reduce-scatter": n_bytes}:
         return
-    said = (
+    exchanges = (
         ", ".join(f"{kind} of {size:,.0f} bytes" for kind, size in sent.items())
         or "nothing"
     )
@@ -400,8 +400,8 @@ def _judge_collectives(sent: dict[str, float], n_bytes: int, given: str) -> None
             " psum_scatter sends half."
         )
     raise NotYet(
-        f"For {given}: the gradient is right, but the compiled program exchanges"
-        f" {said}. One all-gather of the weights and one reduce-scatter of the"
+        f"For {case}: the gradient is right, but the compiled program exchanges"
+        f" {exchanges}. One all-gather of the weights and one reduce-scatter of the"
         f" gradient, {n_bytes:,} bytes each, are enough.{advice}"
     )
 
@@ -456,13 +456,13 @@ def torus_all_reduce_s(answer: object) -> str:
 def _judge_torus(
     got: object,
     right: float,
-    given: str,
+    case: str,
     n_bytes: float,
     sides: Any,
     rate: float,
     hop_s: float,
 ) -> None:
-    value = as_number(got, "s", given)
+    value = as_number(got, "s", case)
     n = math.prod(sides)
     axes = sum(side > 1 for side in sides)
     if not axes:
@@ -471,7 +471,7 @@ def _judge_torus(
             0.0,
             rel=1e-6,
             unit="s",
-            given=given,
+            given=case,
             hint="A single chip exchanges nothing.",
         )
         return
@@ -498,7 +498,7 @@ def _judge_torus(
         wire + hops / 2: "Every side is walked twice: 2 (side - 1) hops.",
     }
     number_close(
-        value, right, rel=1e-6, unit="s", given=given, hint=mistake(value, wrong, "")
+        value, right, rel=1e-6, unit="s", given=case, hint=mistake(value, wrong, "")
     )
 
 

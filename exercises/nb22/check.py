@@ -40,24 +40,24 @@ def skewed(answer: object) -> str:
     )
 
 
-def _judge_feed(got: object, right: Any, given: str, rows: Any) -> None:
+def _judge_feed(got: object, right: Any, case: str, rows: Any) -> None:
     feed = array(
-        got, f"{len(right)} clocks; each clock needs {len(rows)} numbers", given
+        got, f"{len(right)} clocks; each clock needs {len(rows)} numbers", case
     )
     n, k = rows.shape
     if feed.shape != right.shape:
-        told = {
+        hints = {
             (k, n): " When is the last row through?",
             right.shape[::-1]: " That is one line a row, not one a clock.",
         }
         raise NotYet(
-            f"For {given}: expected {right.shape[0]} clocks of {n} numbers, shape"
-            f" {right.shape}, got {feed.shape}." + told.get(feed.shape, "")
+            f"For {case}: expected {right.shape[0]} clocks of {n} numbers, shape"
+            f" {right.shape}, got {feed.shape}." + hints.get(feed.shape, "")
         )
     if not np.array_equal(feed, right):
         clock, i = (int(at) for at in np.argwhere(feed != right)[0])
         raise NotYet(
-            f"For {given}: at clock {clock}, row {i} should get"
+            f"For {case}: at clock {clock}, row {i} should get"
             f" {_entry(rows, clock, i)}, but gets {feed[clock, i]:g}. Row {i} begins at"
             f" clock {i}, with its first number."
         )
@@ -98,49 +98,49 @@ def quantised(answer: object) -> str:
 
 
 def _judge_quantised(
-    got: object, _: object, given: str, weights: torch.Tensor, bits: int
+    got: object, _: object, case: str, weights: torch.Tensor, bits: int
 ) -> None:
     whole, scales = (
         torch.as_tensor(part).double()
-        for part in parts(got, 2, "(whole, scales)", given)
+        for part in parts(got, 2, "(whole, scales)", case)
     )
     most = 2 ** (bits - 1) - 1
     exact = weights.double()
     if whole.shape != weights.shape:
         raise NotYet(
-            f"For {given}: whole has shape {tuple(whole.shape)}, not that of the"
+            f"For {case}: whole has shape {tuple(whole.shape)}, not that of the"
             " weights."
         )
     if scales.shape != (len(weights),):
         raise NotYet(
-            f"For {given}: expected a scale for each row, shape ({len(weights)},), got"
+            f"For {case}: expected a scale for each row, shape ({len(weights)},), got"
             f" {tuple(scales.shape)}."
         )
     if not (whole.isfinite().all() and scales.isfinite().all() and (scales > 0).all()):
         raise NotYet(
-            f"For {given}: scales must be above 0, and nothing may be infinite or NaN."
+            f"For {case}: scales must be above 0, and nothing may be infinite or NaN."
         )
     if not torch.equal(whole, whole.round()):
         raise NotYet(
-            f"For {given}: {whole[whole != whole.round()][0]:.4g} is not whole."
+            f"For {case}: {whole[whole != whole.round()][0]:.4g} is not whole."
         )
     if (largest := whole.abs().max()) > most:
         raise NotYet(
-            f"For {given}: {largest:.0f} is beyond {most}, the largest number that"
+            f"For {case}: {largest:.0f} is beyond {most}, the largest number that"
             f" {bits} bits leave here."
         )
     least = exact.abs().amax(dim=1) / most
     row = int((scales / least).argmax())
     if scales[row] > 1.001 * least[row]:
         raise NotYet(
-            f"For {given}: row {row}'s scale is {scales[row] / least[row]:.3g} times as"
+            f"For {case}: row {row}'s scale is {scales[row] / least[row]:.3g} times as"
             " large as its largest weight needs. Does each row have its own, and do"
             " you use all of the range?"
         )
     off = (exact - whole * scales[:, None]).abs() / scales[:, None]
     if off.max() > 0.501:
         raise NotYet(
-            f"For {given}: a weight is {off.max():.2f} steps away from whole * scale;"
+            f"For {case}: a weight is {off.max():.2f} steps away from whole * scale;"
             " rounding to the nearest leaves half a step at most."
         )
 
@@ -239,13 +239,13 @@ def _best(
         n for n, r in placed.items() if r.luts <= luts and r.multipliers <= multipliers
     ]
     rates = {n: _rate(placed, n, classes, inputs) for n in fit}
-    return max(rates.items(), key=lambda found: found[1]) if rates else None
+    return max(rates.items(), key=lambda item: item[1]) if rates else None
 
 
 def _judge_size(
     got: object,
     right: tuple[int, float] | None,
-    given: str,
+    case: str,
     placed: Any,
     classes: int,
     inputs: int,
@@ -254,23 +254,23 @@ def _judge_size(
     if right is None:
         if got is not None:
             raise NotYet(
-                f"For {given}: nothing fits, so the answer is None, not"
+                f"For {case}: nothing fits, so the answer is None, not"
                 f" {brief_repr(got)}."
             )
         return
-    n, rate = parts(got, 2, "(n, images a second)", given)
-    n = int(as_number(n, "rows", given))
+    n, rate = parts(got, 2, "(n, images a second)", case)
+    n = int(as_number(n, "rows", case))
     luts, multipliers = parts_there
     if n not in placed or placed[n].luts > luts or placed[n].multipliers > multipliers:
-        raise NotYet(f"For {given}: an array of {n} x {n} doesn't fit.")
+        raise NotYet(f"For {case}: an array of {n} x {n} doesn't fit.")
     if n != right[0]:
         slower = _rate(placed, n, classes, inputs)
         raise NotYet(
-            f"For {given}: {n} x {n} gives {slower:,.0f} images a second, {right[0]} x"
+            f"For {case}: {n} x {n} gives {slower:,.0f} images a second, {right[0]} x"
             f" {right[0]} gives {right[1]:,.0f}. How often must each group of images"
             f" enter to meet all {classes} classes?"
         )
-    value = as_number(rate, "images a second", given)
+    value = as_number(rate, "images a second", case)
     wrong = {
         right[1]
         * -(
@@ -282,7 +282,7 @@ def _judge_size(
     }
     hint = mistake(value, wrong, "n images take `inputs` clocks a pass.")
     number_close(
-        value, right[1], rel=1e-6, unit="images a second", given=given, hint=hint
+        value, right[1], rel=1e-6, unit="images a second", given=case, hint=hint
     )
 
 

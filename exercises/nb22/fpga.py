@@ -147,9 +147,9 @@ def place(
             "report.json",
         ]
         _run(folder, TOOLS[1], "-q", *device, *aim)
-        found = json.loads((Path(folder) / "report.json").read_text(encoding="utf-8"))
-    used = {cell: counts["used"] for cell, counts in found["utilization"].items()}
-    clocks = [clock["achieved"] for clock in found["fmax"].values()]
+        report = json.loads((Path(folder) / "report.json").read_text(encoding="utf-8"))
+    used = {cell: counts["used"] for cell, counts in report["utilization"].items()}
+    clocks = [clock["achieved"] for clock in report["fmax"].values()]
     if not clocks:
         raise BadArgument("Expected a design with registers, got one without a clock.")
     return Placed(
@@ -169,7 +169,7 @@ def versions() -> str:
 def _run(folder: str, tool: str, *arguments: str) -> None:
     path = shutil.which(tool, path=str(Path(sys.executable).parent)) or tool
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [path, *arguments],
             cwd=folder,
             capture_output=True,
@@ -180,8 +180,8 @@ def _run(folder: str, tool: str, *arguments: str) -> None:
         raise LabError(
             f"{tool} needed more than {late.timeout:,.0f} s. Try a smaller design."
         ) from None
-    if done.returncode:
-        raise LabError(f"{tool} gave up: {done.stderr.strip()[-500:]}")
+    if completed.returncode:
+        raise LabError(f"{tool} gave up: {completed.stderr.strip()[-500:]}")
 
 
 def _harness(design: Any) -> Any:
