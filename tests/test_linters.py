@@ -96,3 +96,18 @@ def test_ruff_sees_the_files_that_git_has_and_no_others():
     assert {path for path in seen if path.suffix in (".py", ".ipynb")} == {
         ROOT / name for name in listed if (ROOT / name).exists()
     }
+
+
+def test_ruff_finds_a_function_of_400_lines_in_exercises():
+    lines = "".join(f"    x = {n}\n" for n in range(400))
+    source = f'"""One function."""\n\n\ndef f() -> None:\n    """Assign."""\n{lines}'
+    command = [sys.executable, "-m", "ruff", "check", "--output-format=concise", "-"]
+    said = subprocess.run(
+        [*command, "--stdin-filename=exercises/nb03/check.py"],
+        cwd=ROOT,
+        input=source,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    assert "PLR0915" in said
