@@ -7,6 +7,7 @@ usage: python -m benchmarks.run [WORDS]    only the figures whose name contains 
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import os
 import statistics
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,6 +43,7 @@ from labkit.core.display import Table
 from labkit.core.paths import RECORDED
 from labkit.lesson import boards
 from labkit.measure import bench
+from trainplan import Layout
 
 ROUNDS = 15
 
@@ -91,6 +94,25 @@ def import_time() -> Iterator[Figure]:
         max(int(n) for _, n in pairs),
         "packages",
     )
+
+
+def doors() -> Iterator[Figure]:
+    """What a constructor costs that judges its arguments, of one that doesn't."""
+    samples_s = (0.001,) * 100
+    timing = functools.partial(_door_ratio, bench.Timing, "a", 0.001, samples_s, 2)
+    layout = functools.partial(_door_ratio, Layout, 64, 8, 2, zero=1)
+    yield Figure("a Timing, of one that isn't judged", 5, timing(), "x")
+    yield Figure("a Layout, of one that isn't judged", 5, layout(), "x")
+
+
+def _door_ratio(checked: type, *args: object, **kwargs: object) -> float:
+    plain_init = inspect.unwrap(vars(checked)["__init__"])
+    unjudged = type(checked.__name__, (checked,), {"__init__": plain_init})
+    seconds = [
+        min(timeit.repeat(functools.partial(cls, *args, **kwargs), number=5_000))
+        for cls in (checked, unjudged)
+    ]
+    return seconds[0] / seconds[1]
 
 
 def frames() -> Iterator[Figure]:
@@ -324,6 +346,7 @@ def launches() -> Iterator[Figure]:
 
 GROUPS = (
     import_time,
+    doors,
     frames,
     board_disturbs,
     agreement,
