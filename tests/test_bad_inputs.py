@@ -190,7 +190,7 @@ LIMIT = steptime.Limit({"input": 0.5, "arithmetic": 0.5}, (), 1.0)
 RUN = Run(0, 1, (1.0,), (0.5,), (1.0,), (1,), torch.nn.Identity())
 TIMING = lab.Timing("a", 1.0, (1.0,) * 5)
 NO_BRACKETS = "Pass its name without brackets."
-DTYPES = "Expected dtype to be one of float64, float32, tf32, float16, bfloat16"
+NEAREST_BFLOAT16 = "The nearest is 'bfloat16'."
 PER_CENT = "got 97. It is a share: write 0.97 for 97 %."
 H100 = "Nearest names: H100 NVL, H100 PCIe 80GB, H100 SXM5 80GB"
 
@@ -201,13 +201,13 @@ ROWS = {
     "record": (lambda: lab.record("00.1 x", "fast", "s"), "a finite number in s"),
     "speedup": (lambda: lab.speedup(2.0, TIMING), "baseline to be a Timing, got 2.0."),
     "catalog.find": (lambda: lab.catalog.find("H1000"), H100),
-    "catalog.peak": (lambda: lab.catalog.peak("T4", "bfloat"), DTYPES),
+    "catalog.peak": (lambda: lab.catalog.peak("T4", "bfloat"), NEAREST_BFLOAT16),
     "published.table": (lambda: lab.published.table("memcpy"), "memcpy_bandwidth"),
     "Run.time_to": (lambda: RUN.time_to(97), PER_CENT),
     "Runs.time_to": (lambda: Runs((RUN,), "a").time_to(97), PER_CENT),
     "idle_share": (lambda: idle_share([]), "Expected spans of watched stages"),
     "trainplan.model": (lambda: trainplan.model("GPT-5"), "nearest is 'GPT-3 175B'."),
-    "trainplan.Cluster": (lambda: trainplan.Cluster("A90", gpus=8), "Nearest names: "),
+    "trainplan.Cluster": (lambda: trainplan.Cluster("A100 90GB", 8), "Nearest names: A100"),
     "trainplan.step": (
         lambda: trainplan.step("GPT 1.7B", None, None, 8),
         "Expected model to be a Transformer, got 'GPT 1.7B'.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -149,7 +150,9 @@ def peak(device: Device, dtype: object) -> float | None:
     name = getattr(dtype, "__name__", None) or str(dtype)
     name = name.removeprefix("torch.")
     if name not in DTYPES:
+        nearest = difflib.get_close_matches(name, DTYPES, n=1, cutoff=0)[0]
         raise UnknownDtype(
-            f"Expected dtype to be one of {', '.join(DTYPES)}; got {name!r:.60}."
+            f"Expected dtype to be one of {', '.join(DTYPES)}; got {name!r:.60}. The"
+            f" nearest is {nearest!r}."
         )
     return device.peaks.get(name)
