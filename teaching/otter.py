@@ -20,7 +20,7 @@ from pathlib import Path
 
 from labkit.core.errors import LabError
 from labkit.core.own_folder import writing
-from labkit.core.paths import PACKAGES, ROOT
+from labkit.core.paths import ROOT
 from teaching import assignments, handout
 from teaching.assignments import require
 from teaching.exam import filled
@@ -128,7 +128,8 @@ def _generate(work: Path, target: Path) -> None:
         "--no-environment",
         "--python-version",
         PYTHON,
-        *PACKAGES,
+        "labkit",
+        "packages",
         "exercises",
         "data",
         "teaching",

@@ -1,5 +1,6 @@
-"""The errors that labkit raises: every message says what was expected, what came, and
-what to do next.
+"""The errors that labkit raises.
+
+Every message says what was expected, what came, and what to do next. The tree::
 
     LabError                       what the command line shows without a traceback
         BadArgument                a value that a function can't take; a ValueError
