@@ -12,7 +12,6 @@ usage: python -m benchmarks.bottlenecks [BUDGET_S] [WORDS]    seconds for each l
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import signal
@@ -29,10 +28,7 @@ from typing import Any
 from torch.multiprocessing.spawn import spawn
 
 import labkit as lab
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "steptime" / "tests"))
-communication = importlib.import_module("test_steptime.loops_communication")
-planted_loops = importlib.import_module("test_steptime.planted_loops")
+from test_steptime import loops_communication as communication, planted_loops
 
 Loop = tuple[str, Callable[[], tuple[Any, Any]], str | None, str]
 

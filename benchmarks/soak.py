@@ -6,7 +6,6 @@ in theirs; exits with 1 if a process, a port or a file of shared memory is left
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import subprocess
@@ -20,24 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import labkit as lab
+from benchmarks import TEST_FOLDERS
 from ranks.errors import RankFailed
-
-# the faults stand beside the tests of ranks
-TESTS = str(Path(__file__).parents[1] / "packages" / "ranks" / "tests")
-sys.path.insert(0, TESTS)
-faults = importlib.import_module("test_ranks.ranks_faults")
-remains = importlib.import_module("test_ranks.ranks_left")
+from test_ranks import ranks_faults as faults, ranks_left as remains
 
 WORKS = f"""
 import sys
-sys.path.insert(0, {TESTS!r})
+sys.path[:0] = {TEST_FOLDERS!r}
 import labkit as lab
 from test_ranks.ranks_faults import works
 lab.launch(works, 2)
 """
 KERNEL = f"""
 import sys
-sys.path.insert(0, {TESTS!r})
+sys.path[:0] = {TEST_FOLDERS!r}
 import labkit as lab
 from test_ranks.ranks_faults import reports_forever
 show = lambda r: print(int(r.metrics["pid"]), flush=True)
