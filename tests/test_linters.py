@@ -14,13 +14,14 @@ from labkit.core.paths import ROOT
 PLANTED = 'import os\n\nwrong: int = "text"\n'
 
 
-def output(*words, cwd):
-    """What a linter prints; a crash, or a complaint about its own settings, is an
-    error.
+def output(*words, cwd, text=""):
+    """What a linter prints, of a text where it is told to read one; a crash, or a
+    complaint about its own settings, is an error.
     """
     run = subprocess.run(
         [sys.executable, "-m", *words],
         cwd=cwd,
+        input=text,
         capture_output=True,
         text=True,
         check=False,
@@ -101,13 +102,6 @@ def test_ruff_sees_the_files_that_git_has_and_no_others():
 def test_ruff_finds_a_function_of_400_lines_in_exercises():
     lines = "".join(f"    x = {n}\n" for n in range(400))
     source = f'"""One function."""\n\n\ndef f() -> None:\n    """Assign."""\n{lines}'
-    command = [sys.executable, "-m", "ruff", "check", "--output-format=concise", "-"]
-    said = subprocess.run(
-        [*command, "--stdin-filename=exercises/nb03/check.py"],
-        cwd=ROOT,
-        input=source,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout
-    assert "PLR0915" in said
+    name = "--stdin-filename=exercises/nb03/check.py"
+    command = ("ruff", "check", "--output-format=concise", name, "-")
+    assert "PLR0915" in output(*command, cwd=ROOT, text=source)
