@@ -418,7 +418,7 @@ def _timed_layouts(
     batch: int,
     ordered: list[tuple[float, _Choice]],
     runners_up: int,
-) -> tuple[list[_TimedLayout], list[Layout]]:
+) -> tuple[list[_TimedLayout], list[_Choice]]:
     """The layouts that fit, the fastest first, and those that don't.
 
     `ordered` are by the least that they take: the search ends with the first that can
@@ -426,24 +426,24 @@ def _timed_layouts(
     """
     capacity = _capacity(cluster)
     timed: list[_TimedLayout] = []
-    too_large: list[Layout] = []
+    too_large: list[_Choice] = []
     states: dict[tuple[object, ...], float] = {}  # bytes at least, without activations
     for i, (bound_s, choice) in enumerate(ordered):
         if len(timed) > runners_up:
             alike_s = (1 + MEDIAN_LEFT_OUT) * timed[0].seconds
             if bound_s > max(timed[runners_up].seconds, alike_s):
                 break
-        layout = choice.layout()
         key = _states_key(choice)
         if states.get(key, 0.0) > capacity:
-            too_large.append(layout)
+            too_large.append(choice)
             continue
+        layout = choice.layout()
         share = rank_share(model, cluster, layout, batch)
         bytes_by_purpose = memory(share)
         states[key] = sum(bytes_by_purpose[purpose] for purpose in STATES)
         n_bytes = sum(bytes_by_purpose.values())
         if n_bytes > capacity:
-            too_large.append(layout)
+            too_large.append(choice)
         else:
             seconds = sum(parts(share).values())
             bisect.insort(timed, _TimedLayout(seconds, n_bytes, i, layout))
@@ -455,7 +455,7 @@ def _no_layout(
     cluster: Cluster,
     batch: int,
     capacity: float,
-    too_large: list[Layout],
+    too_large: list[_Choice],
     software: Software,
 ) -> str:
     if not too_large:
@@ -465,14 +465,15 @@ def _no_layout(
             f" layers and {model.heads} heads on {cluster.gpus:,} GPUs, got"
             f" {sequences(batch, model)}. Choose {sequences(near, model)}."
         )
-    needs = [memory(rank_share(model, cluster, layout, batch)) for layout in too_large]
+    layouts = [choice.layout() for choice in too_large]
+    needs = [memory(rank_share(model, cluster, layout, batch)) for layout in layouts]
     totals = [sum(purposes.values()) for purposes in needs]
     least = min(totals)
     leanest = totals.index(least)
     purpose, most = max(needs[leanest].items(), key=lambda item: item[1])
     nodes = math.ceil(cluster.gpus * least / capacity / cluster.gpus_per_node)
     return (
-        f"No layout fits: the leanest ({too_large[leanest]}) needs"
+        f"No layout fits: the leanest ({layouts[leanest]}) needs"
         f" {format_bytes(least)} of {format_bytes(capacity)} a GPU,"
         f" {format_bytes(least - capacity)} over, {format_bytes(most)} of it for"
         f" {purpose}. Take about {nodes * cluster.gpus_per_node:,} GPUs, larger ones,"
