@@ -1,8 +1,9 @@
-"""A board's frame by matplotlib alone: what a live frame of labkit is held against."""
+"""Frames by matplotlib alone: what a live frame of labkit is held against."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
@@ -13,7 +14,7 @@ def board(width_px: int, height_px: int) -> bytes:
     """The same three rows, limits, names and legend, drawn by matplotlib at the same
     size and sharpness, as PNG.
     """
-    figure = Figure(figsize=(width_px / PX_AN_INCH, height_px / PX_AN_INCH), dpi=DPI)
+    figure = _figure(width_px, height_px)
     axes = figure.add_axes((0.15, 0.3, 0.6, 0.6))
     values = [64 / (0.105 * i) for i in (1, 2, 3)]
     axes.barh(
@@ -43,6 +44,33 @@ def board(width_px: int, height_px: int) -> bytes:
     axes.legend(
         loc="upper left", bbox_to_anchor=(0, -0.2), ncols=4, frameon=False, fontsize=8
     )
+    return _png(figure)
+
+
+def curves(losses: Sequence[float], width_px: int, height_px: int) -> bytes:
+    """One growing curve, its last value and a legend, drawn the same way, as PNG."""
+    figure = _figure(width_px, height_px)
+    axes = figure.add_axes((0.15, 0.2, 0.6, 0.65))
+    axes.plot(losses, label="loss")
+    axes.annotate(
+        f"{losses[-1]:.3g}",
+        (len(losses) - 1, losses[-1]),
+        xytext=(6, 0),
+        textcoords="offset points",
+        fontsize=8,
+    )
+    axes.set_xlabel("step")
+    axes.set_title("A thousand steps", loc="left")
+    axes.legend(frameon=False, fontsize=8)
+    return _png(figure)
+
+
+def _figure(width_px: int, height_px: int) -> Figure:
+    size_inches = (width_px / PX_AN_INCH, height_px / PX_AN_INCH)
+    return Figure(figsize=size_inches, dpi=DPI)
+
+
+def _png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()
