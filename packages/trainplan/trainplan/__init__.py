@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trainplan.cluster.layout import Layout as Layout
     from trainplan.cluster.search import best_layout as best_layout
     from trainplan.cluster.step_prediction import step as step
+    from trainplan.costs.hugging_face import model_from_config as model_from_config
     from trainplan.costs.transformers import Transformer as Transformer, model as model
 
 _HOME_OF = {
@@ -28,6 +29,7 @@ _HOME_OF = {
     "Transformer": "costs.transformers",
     "best_layout": "cluster.search",
     "model": "costs.transformers",
+    "model_from_config": "costs.hugging_face",
     "step": "cluster.step_prediction",
 }
 _PARTS = ("cluster", "costs", "figures", "schedule")

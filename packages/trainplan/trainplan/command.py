@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainplan._tables import ShownAsTable, Table
-from trainplan._text import brief_repr, lookup, nearest
+from trainplan._text import brief_repr, lookup
 from trainplan.cluster.configurations import configuration
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import SHORT, Layout
@@ -19,12 +19,21 @@ from trainplan.cluster.libraries import running
 from trainplan.cluster.search import best_layout, even_batch, habits, require_fit
 from trainplan.cluster.software import SOFTWARE, TORCH, TORCHTITAN, Software
 from trainplan.cluster.step_prediction import Step, sequences, step, steps_table
+from trainplan.costs import transformers
+from trainplan.costs.hugging_face import model_from_config
 from trainplan.costs.memory_costs import PRECISIONS
 from trainplan.costs.transformers import MODELS, Transformer
 from trainplan.errors import LayoutError
 from trainplan.figures import require_picture
 
 _SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+# what --sizes may set of a Transformer: numbers, and what is so or not
+_NUMBERS = (
+    *("layers", "hidden", "heads", "vocab", "seq", "feed_forward", "kv_heads"),
+    *("head_dim", "experts", "top_k", "shared", "dense"),
+)
+_FLAGS = ("gated", "tied")
+_SIZE_NAMES = {name: name for name in (*_NUMBERS, *_FLAGS)}
 USUAL_TOKENS = 4 * 2**20  # a step, where nothing else is asked for
 
 
@@ -60,13 +69,14 @@ def asked(argv: Sequence[str] | None = None) -> Plan:
     words = _parser().parse_args(argv)
     if words.picture is not None:
         require_picture(words.picture)
-    model = _model(words.model)
+    model, notes = _model(words)
     if words.sequence is not None:
         model = replace(model, seq=_whole(words.sequence, "--sequence"))
     cluster = _cluster(words.gpus, words.gpus_per_node)
-    batch, notes = _batch(
+    batch, batch_notes = _batch(
         words.global_batch, model, cluster, searched=words.layout is None
     )
+    notes += batch_notes
     tokens = None if words.tokens is None else _amount(words.tokens, "--tokens")
     software = None if words.software is None else _software(words.software)
     if words.layout is None:
@@ -131,7 +141,22 @@ def _parser() -> argparse.ArgumentParser:
             f" or can't be. Models: {', '.join(MODELS)}."
         ),
     )
-    parser.add_argument("model", help="such as llama3-70b")
+    parser.add_argument(
+        "model",
+        nargs="?",
+        help="such as llama3.1-70b, as Hugging Face or its paper writes it",
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="a model by its config.json of Hugging Face's"
+    )
+    parser.add_argument(
+        "--sizes",
+        metavar="layers=32,hidden=4096,heads=32",
+        help=f"a model of your own, of {', '.join(_SIZE_NAMES)}",
+    )
+    parser.add_argument(
+        "--finetune", metavar="lora:16", help="train adapters alone; default: full"
+    )
     parser.add_argument(
         "--gpus",
         required=True,
@@ -180,30 +205,57 @@ def _software(name: str) -> Software:
     return lookup(name.casefold(), presets, "--software")
 
 
-def _key(name: str) -> str:
-    return re.sub(r"[^a-z0-9.]|\.(?!\d)", "", name.casefold())
-
-
-def _model(name: str) -> Transformer:
-    """The model whose name is this one, or the only one whose name begins with it,
-    whatever the case and hyphens.
-
-    A beginning that ends inside a number is none: 22B isn't a 2.
+def _model(words: argparse.Namespace) -> tuple[Transformer, tuple[str, ...]]:
+    """The model by its name, its file or its sizes, with a note where a name stands for
+    another.
     """
-    models = {_key(model_name): model for model_name, model in MODELS.items()}
-    key = _key(name)
-    if key in models:
-        return models[key]
-    longer = [other for other in models if key and other.startswith(key)]
-    if len(longer) == 1:
-        number_goes_on = re.match(r"\d\.?\d", longer[0][len(key) - 1 :])
-        if not number_goes_on:
-            return models[longer[0]]
-    near = [models[other].name for other in longer] or nearest(name, MODELS)
-    raise ValueError(
-        f"Expected a model such as llama3-70b, got {name!r}. The nearest are"
-        f" {', '.join(near)}."
-    )
+    ways = {
+        "a name": words.model,
+        "--config": words.config,
+        "--sizes": words.sizes,
+    }
+    chosen = [way for way, value in ways.items() if value is not None]
+    if len(chosen) != 1:
+        raise ValueError(
+            "Expected the model as a name such as llama3.1-70b, by --config or by"
+            f" --sizes, got {' and '.join(chosen) or 'none'}."
+        )
+    notes: tuple[str, ...] = ()
+    if words.config is not None:
+        model = model_from_config(words.config)
+    elif words.sizes is not None:
+        model = _sized(words.sizes)
+    else:
+        model = transformers.model(words.model)
+        plain = transformers.plain_name(words.model)
+        if plain != transformers.plain_name(model.name):
+            notes = (f"{words.model} is taken to be {model}.",)
+    if words.finetune not in (None, "full"):
+        model = replace(model, adapters=_adapters(words.finetune))
+    return model, notes
+
+
+def _sized(text: str) -> Transformer:
+    """The Transformer of a text such as "layers=32,hidden=4096,heads=32"."""
+    fields: dict[str, Any] = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        field = lookup(name.strip(), _SIZE_NAMES, "a part of --sizes before its =")
+        fields[field] = True if field in _FLAGS else _whole(value, name, least=0)
+    missing = [name for name in ("layers", "hidden", "heads") if name not in fields]
+    if missing:
+        raise ValueError(f"Expected {', '.join(missing)} in --sizes, got {text!r}.")
+    return Transformer(**fields, name="your model")
+
+
+def _adapters(text: str) -> int:
+    """The rank of "lora:16"."""
+    method, _, rank = text.partition(":")
+    if method != "lora":
+        raise ValueError(
+            f"Expected --finetune to be full or lora:RANK, such as lora:16, got {text}."
+        )
+    return _whole(rank, "the rank of --finetune")
 
 
 def _cluster(gpus: str, per_node: str) -> Cluster:

@@ -41,12 +41,12 @@ def rows(name: str) -> tuple[Mapping[str, str], ...]:
 
 
 def settings(row: Mapping[str, str]) -> dict[str, Any]:
-    """A row's cells but for names and source, without empty ones: numbers, true and
+    """A row's cells but for its names and source, without empty ones: numbers, true and
     false as such, all else text.
     """
     values: dict[str, Any] = {}
     for column, text in row.items():
-        if not text or column in ("name", "torchtitan", "source"):
+        if not text or column in ("name", "also", "torchtitan", "source"):
             continue
         is_json = re.fullmatch(r"true|false|[\d.]+", text)
         values[column] = json.loads(text) if is_json else text

@@ -57,6 +57,20 @@ def test_names_in_any_form_are_understood(model_name, gpus, words):
     assert all(word in plan for word in words)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("mixtral", "mixtral is taken to be Mixtral-8x7B: 46.7 billion parameters"),
+        ("--sizes layers=2,hidden=256,heads=4,gated,vocab=999", "your model"),
+        ("llama3.2-1b --finetune lora:16", "trained adapters"),
+        ("llama3.2-1b --finetune full", "Llama-3.2-1B: 1.24 billion parameters"),
+    ],
+)
+def test_the_model_is_named_or_given_by_its_sizes(arguments, words):
+    gpu = "--gpus 1xH100 --layout zero=0"
+    assert words in " ".join(str(asked(command(f"{arguments} {gpu}"))).split())
+
+
 def test_the_batch_is_in_tokens_and_the_sequence_the_user_s():
     words = "llama3-8b --gpus 24xA100 --layout tp=1"
     planned = asked(
@@ -153,6 +167,12 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller(capsys):
     ("words", "told"),
     [
         ("llama3-7b --gpus 8xH100", "got 'llama3-7b'. The nearest are Llama-"),
+        ("--gpus 8xH100", "by --config or by --sizes, got none"),
+        ("gpt2 --config a.json --gpus 8xH100", "got a name and --config"),
+        ("--config missing.json --gpus 8xH100", "which can't be read"),
+        ("--sizes layers=2 --gpus 8xH100", "Expected hidden, heads in --sizes"),
+        ("--sizes layer=2 --gpus 8xH100", "The nearest is 'layers'"),
+        ("gpt2 --finetune qlora --gpus 8xH100", "full or lora:RANK"),
         ("gpt-3 --gpus 8xH100", "GPT-3 175B"),
         ("gpt75 --gpus 8xH100", "got 'gpt75'"),  # no GPT 7.5B: a point is no decoration
         ("llama3-8b --gpus H100", "a number and a GPU, such as 512xH100, got 'H100'"),

@@ -152,7 +152,7 @@ def _megatron_model(step: Step) -> dict[str, Any]:
         "swiglu": gated,
         "disable-bias-linear": gated,
         "normalization": "RMSNorm" if gated else "LayerNorm",
-        "untie-embeddings-and-output-weights": gated,
+        "untie-embeddings-and-output-weights": not model.has_tied_head,
         "attention-dropout": dropped,
         "hidden-dropout": dropped,
         "position-embedding-type": "rope" if gated else "learned_absolute",
@@ -299,7 +299,7 @@ def _nanotron(step: Step) -> dict[str, Any]:
         "num_key_value_heads": model.key_value_heads,
         "max_position_embeddings": model.seq,
         "vocab_size": model.vocab,
-        "tie_word_embeddings": not model.gated,
+        "tie_word_embeddings": model.has_tied_head,
         **qwen,
     }
     return {

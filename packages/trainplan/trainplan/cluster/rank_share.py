@@ -66,7 +66,7 @@ class RankShare:
             ends += model.embedding_params + dense * model.dense_params
         if stage == layout.pipeline - 1:
             ends += model.head_params
-            if layout.pipeline > 1 and not model.gated:
+            if layout.pipeline > 1 and model.has_tied_head:
                 ends += model.vocab * model.hidden
             # of the blocks that predict ahead what they have more than others
             ends += model.ahead_params - model.ahead * model.block_params

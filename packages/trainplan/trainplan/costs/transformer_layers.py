@@ -99,7 +99,7 @@ def _decoder(model: Transformer, b: BatchShape) -> dict[str, Cost]:
     head = linear(b.tokens, h, vocab, bias=False)
     if not model.gated:
         inputs["position embedding"] = embedding(b.tokens, model.seq, h)
-        # a GPT's head is the token embedding, whose parameters are counted there
+    if model.has_tied_head:  # its parameters are counted as the embedding's
         head += Cost(params=-vocab * h)
     if model.dropout:
         inputs["embedding dropout"] = dropout(b.tokens * h)

@@ -5,13 +5,14 @@ publications use, and published models.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, ClassVar
 
 from trainplan._tables import Shown
-from trainplan._text import lookup
+from trainplan._text import brief_repr, nearest
 from trainplan._units import GIGA, MEGA, significant
 from trainplan.arguments import Bounds, Count, NonNegative, Size, checked
 from trainplan.csv_tables import rows, settings
@@ -28,15 +29,16 @@ class Transformer(Shown):
 
     `feed_forward` None is 4 hidden, `kv_heads` None as many as heads, `head_dim` None
     hidden / heads. `gated` is a Llama: SwiGLU, RMSNorm, no biases, rotary positions, a
-    head of its own. Otherwise it is a GPT: GELU, biases, learned positions, a head tied
-    to the embedding. With `experts` each block has so many MLPs of width `feed_forward`
-    and a router that sends each token to `top_k` of them, and to one more of width
-    `shared` (Shazeer et al. 2017); the first `dense` blocks have one MLP as wide as
-    what a token meets of those. No token is dropped ("dropless") unless `capacity` is
-    given: then an expert takes that many times its mean share, and is padded to it.
-    `max_nodes` limits the nodes that a token's experts are on (0: as many as there
-    are). `ahead` more blocks predict later tokens, each with a product of 2 hidden to
-    hidden and the head once more (DeepSeek-AI 2024, DeepSeek-V3, section 2.2).
+    head of its own, unless `tied` makes the embedding the head. Otherwise it is a GPT:
+    GELU, biases, learned positions, a head tied to the embedding. With `experts` each
+    block has so many MLPs of width `feed_forward` and a router that sends each token to
+    `top_k` of them, and to one more of width `shared` (Shazeer et al. 2017); the first
+    `dense` blocks have one MLP as wide as what a token meets of those. No token is
+    dropped ("dropless") unless `capacity` is given: then an expert takes that many
+    times its mean share, and is padded to it. `max_nodes` limits the nodes that a
+    token's experts are on (0: as many as there are). `ahead` more blocks predict later
+    tokens, each with a product of 2 hidden to hidden and the head once more (DeepSeek-
+    AI 2024, DeepSeek-V3, section 2.2).
 
     With a `kv_rank` attention is latent: keys and values are made from so many numbers
     a token, queries from `query_rank`, `head_dim` of a head's query and key have no
@@ -72,6 +74,7 @@ class Transformer(Shown):
     value_dim: Size = 0
     adapters: Size = 0
     gated: bool = False
+    tied: bool = False
     fused_attention: bool = True
     dropout: bool = False
     name: str = ""
@@ -213,6 +216,11 @@ class Transformer(Shown):
         return self.ahead * (self.block_params + self.hidden * (2 * self.hidden + 3))
 
     @property
+    def has_tied_head(self) -> bool:
+        """Whether the head is the token embedding, as it is in every GPT."""
+        return self.tied or not self.gated
+
+    @property
     def embedding_params(self) -> int:
         """Parameters of the token embedding, with learned positions where the model has
         them.
@@ -224,7 +232,8 @@ class Transformer(Shown):
         """Parameters of the final norm and of the head, where it isn't tied to the
         embedding.
         """
-        return self.hidden * (self.vocab + 1) if self.gated else 2 * self.hidden
+        norm = self.hidden if self.gated else 2 * self.hidden
+        return norm if self.has_tied_head else norm + self.hidden * self.vocab
 
     @functools.cached_property
     def params(self) -> int:
@@ -290,13 +299,54 @@ MODELS: Mapping[str, Transformer] = MappingProxyType(
     }
 )
 
+# What a name may end in that says how a model was trained on, and when, not its sizes.
+_VERSION = re.compile(
+    r"[-_ ](instruct|chat|base|it|pt|hf|thinking|sft|dpo|reasoning|v0\.\d|\d{4})"
+    r"(?![a-z0-9.])"
+)
+
+
+def plain_name(name: str) -> str:
+    """A model's name as names are compared: small letters and digits, without the
+    organization, hyphens and what doesn't change the sizes.
+
+    "meta-llama/Llama-3.1-8B-Instruct" is "llama3.18b".
+    """
+    own = name.casefold().rpartition("/")[2]
+    shortened = _VERSION.sub("", own)
+    return re.sub(r"[^a-z0-9.]|\.(?!\d)", "", shortened)
+
+
+@functools.cache
+def _names() -> dict[str, str]:
+    """The names in MODELS by the plain names that find them, each model's other names
+    among them.
+    """
+    names = {}
+    for row in rows("models"):
+        for name in (row["name"], *row["also"].split()):
+            names[plain_name(name)] = row["name"]
+    return names
+
 
 @checked
 def model(name: str) -> Transformer:
-    """A published Transformer by its name in MODELS, in any case of letters. Raises
-    ValueError with the nearest.
+    """A published Transformer by the name that Hugging Face or its paper gives it, in
+    any case, with or without hyphens and organization.
+
+    So is the only one whose name begins like this; a beginning that ends inside a
+    number is none: 22B isn't a 2. Raises ValueError with the nearest names.
     """
-    for exact in MODELS:
-        if exact.casefold() == name.casefold():
-            return MODELS[exact]
-    return lookup(name, MODELS, "model")
+    names = _names()
+    plain = plain_name(name)
+    if plain in names:
+        return MODELS[names[plain]]
+    longer = [other for other in names if plain and other.startswith(plain)]
+    if len(longer) == 1 and not re.match(r"\d\.?\d", longer[0][len(plain) - 1 :]):
+        return MODELS[names[longer[0]]]
+    near = longer or nearest(plain, names)
+    near_names = dict.fromkeys(names[other] for other in near)
+    raise ValueError(
+        f"Expected a model such as llama3.1-70b, got {brief_repr(name)}. The nearest"
+        f" are {', '.join(near_names)}."
+    )
