@@ -58,6 +58,13 @@ def test_names_in_any_form_are_understood(model_name, gpus, words):
 
 
 @pytest.mark.parametrize(
+    "line", ["llama3.1-8b --gpus 2xH100", "gemma-2-2b --gpus 4xRTX_4090"]
+)
+def test_the_advised_number_of_gpus_holds_the_model(line):
+    assert asked(command(line)).steps[0].fits
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ("mixtral", "mixtral is taken to be Mixtral-8x7B: 46.7 billion parameters"),
@@ -191,6 +198,8 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller(capsys):
         ),
         ("llama3-8b --gpus 12xH100", "The nearest are 8 and 16"),
         ("llama3-405b --gpus 88xA100", "Take about 96 GPUs"),
+        ("llama3.1-8b --gpus 1xH100", "Take about 2 GPUs"),
+        ("gemma-2-2b --gpus 1xRTX_4090", "Take about 4 GPUs"),
         ("llama3-405b --gpus 8xT4", "No layout fits"),
         (
             "llama3-8b --gpus 8xH100 --layout tp=3",

@@ -471,14 +471,22 @@ def _no_layout(
     least = min(totals)
     leanest = totals.index(least)
     purpose, most = max(needs[leanest].items(), key=lambda item: item[1])
-    nodes = math.ceil(cluster.gpus * least / capacity / cluster.gpus_per_node)
+    gpus = _usual_gpus(cluster.gpus * least / capacity, cluster.gpus_per_node)
     return (
         f"No layout fits: the leanest ({layouts[leanest]}) needs"
         f" {format_bytes(least)} of {format_bytes(capacity)} a GPU,"
         f" {format_bytes(least - capacity)} over, {format_bytes(most)} of it for"
-        f" {purpose}. Take about {nodes * cluster.gpus_per_node:,} GPUs, larger ones,"
-        " or shorter sequences."
+        f" {purpose}. Take about {gpus:,} GPUs, larger ones, or shorter sequences."
     )
+
+
+def _usual_gpus(need: float, gpus_per_node: int) -> int:
+    """A number of GPUs that people have, of at least `need`: a power of two within a
+    node, else whole nodes.
+    """
+    if need > gpus_per_node / 2:
+        return math.ceil(need / gpus_per_node) * gpus_per_node
+    return int(2 ** math.ceil(math.log2(need)))
 
 
 @checked
