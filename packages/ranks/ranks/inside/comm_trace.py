@@ -71,6 +71,7 @@ class CommCall:
     start_s: float = 0.0
     peer: int | None = None
     root: str = ""  # of a collective in which one rank sends or receives, as words
+    members: tuple[int, ...] = ()  # the ranks of a collective's group
 
     @property
     def label(self) -> str:
@@ -128,7 +129,12 @@ class CommTracer:
             key, peer = self._key(name, arguments)
             what = _what(arguments)
             root = _root(name, arguments)
-            call = CommCall(name, what, key, self.context.now_s(), peer, root)
+            members: tuple[int, ...] = ()
+            if key is not None and peer is None:
+                group = arguments.get("group")
+                members = tuple(dist.get_process_group_ranks(group))
+            start_s = self.context.now_s()
+            call = CommCall(name, what, key, start_s, peer, root, members)
             self._note_size(name, arguments, key)
             return self._timed(call, lambda: original(*args, **kwargs), arrives=True)
 
@@ -205,6 +211,12 @@ class CommTracer:
             source, target = target, source
         tag = arguments.get("tag", 0)
         return self._numbered(("message", source, target, tag)), peer
+
+    @property
+    def collectives(self) -> dict[Key, int]:
+        """How many collectives this rank has entered, by the series of each group."""
+        counts = self._counts.items()
+        return {series: n for series, n in counts if series[0] != "message"}
 
     def _numbered(self, series: Key) -> Key:
         """The key of the next call of a series."""

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,9 @@ class RankActivity:
     key: Key | None = None
     for_s: float = 0.0
     last: str = ""
+    members: tuple[int, ...] = ()  # the ranks of the call's group
+    # how many collectives the rank has entered, by the series of each group
+    collectives: dict[Key, int] = field(default_factory=dict)
 
 
 def main(rank: int, task: Task, messages: socket.socket, output: socket.socket) -> None:
@@ -119,6 +122,9 @@ def _call(task: Task, context: rank_context.RankContext) -> Any:
     from ranks.packing import pack
 
     torch.set_num_threads(task.threads)
+    if "TORCH_DISTRIBUTED_DEBUG" not in os.environ:
+        # so that DistributedDataParallel names the parameters that it misses
+        dist.set_debug_level(dist.DebugLevel.INFO)  # type: ignore[attr-defined]
     if "numpy" in sys.modules:
         # a forked process starts with its parent's state
         sys.modules["numpy"].random.seed()
@@ -263,8 +269,8 @@ def _activity(context: rank_context.RankContext, tracer: CommTracer) -> RankActi
             )
     call = tracer.open.get(main_thread)
     if call is None:
-        last = tracer.last
-        return RankActivity(frames, last=last.label if last is not None else "")
+        last = tracer.last.label if tracer.last is not None else ""
+        return RankActivity(frames, last=last, collectives=tracer.collectives)
     return RankActivity(
         frames,
         call.label,
@@ -272,4 +278,6 @@ def _activity(context: rank_context.RankContext, tracer: CommTracer) -> RankActi
         call.what,
         call.key,
         context.now_s() - call.start_s,
+        members=call.members,
+        collectives=tracer.collectives,
     )

@@ -39,6 +39,10 @@ _NO_ROOM = (
     ". /dev/shm is too small for NCCL: give the container --shm-size=1g or --ipc=host,"
     " or set NCCL_SHM_DISABLE=1"
 )
+# torch/csrc/distributed/c10d/reducer.cpp, with TORCH_DISTRIBUTED_DEBUG=INFO
+_WITHOUT_GRADIENT = re.compile(
+    r"Parameters which did not receive grad for rank \d+: (.*)"
+)
 _HERE = str(Path(__file__).parents[1])
 # parts of the paths of files whose frames are no part of the reader's own code
 _not_the_readers = [_HERE, "site-packages", "<frozen", sys.base_prefix]
@@ -115,7 +119,8 @@ def _explain_timeout(
     lines = [
         f"{late} were not done after {timeout_s:g} s (timeout_s) and were ended.",
         *map(_one_line, states),
-        why or _missing(states) or longer,
+        *_progress(states),
+        why or _circle(states) or _missing(states) or longer,
     ]
     for state in states:
         if state.activity is not None and state.activity.frames:
@@ -151,6 +156,77 @@ def _missing(states: Sequence[RankState]) -> str:
         return _returned_early(states)
     why = f"{_ranks(late)} had not made the call in which {_ranks(waiting)} waited"
     return f"{why}. If that would still have come, pass a longer timeout_s."
+
+
+def _progress(states: Sequence[RankState]) -> list[str]:
+    """Of each collective that ranks are in: who entered it, who didn't, who has left
+    it. Nothing of one that all its ranks are in.
+    """
+    sentences: dict[Key, str] = {}
+    for state in states:
+        activity = state.activity
+        if activity is None or not activity.members or activity.key is None:
+            continue
+        key = activity.key
+        (*series, number) = key
+        members = [states[rank] for rank in activity.members if rank < len(states)]
+        inside = [each for each in members if _key(each) == key]
+        left: list[RankState] = []
+        absent: list[RankState] = []
+        for each in members:
+            if each.activity is None or each in inside:
+                continue  # it has returned, or doesn't answer: its own line says so
+            entered = each.activity.collectives.get(tuple(series), 0)
+            (left if entered >= number else absent).append(each)
+        parts = [f"{_ranks(inside)} entered"]
+        parts += [f"{_ranks(absent)} not yet"] if absent else []
+        parts += [f"{_ranks(left)} left"] if left else []
+        if len(parts) > 1:
+            name = activity.name
+            sentences[key] = f"{name}, call {number} of its group: {', '.join(parts)}."
+    return list(sentences.values())
+
+
+def _key(state: RankState) -> Key | None:
+    return state.activity.key if state.activity is not None else None
+
+
+def _circle(states: Sequence[RankState]) -> str:
+    """A sentence for ranks whose messages wait for each other in a circle; empty if
+    none do.
+    """
+    peer_of: dict[int, int] = {}
+    for state in states:
+        key = _key(state)
+        if key is not None and key[0] == "message":
+            _, source, target, _, _ = key
+            peer_of[state.rank] = target if state.rank == source else source
+    for first in peer_of:
+        circle = [first]
+        while (peer := peer_of.get(circle[-1])) is not None and peer not in circle:
+            circle.append(peer)
+        if peer == first and len({_key(states[rank]) for rank in circle}) > 1:
+            return _circle_words([states[rank] for rank in circle])
+    return ""
+
+
+def _circle_words(circle: Sequence[RankState]) -> str:
+    calls = [state.activity.call for state in circle if state.activity is not None]
+    waits = [
+        f"rank {state.rank} in {call}"
+        for state, call in zip(circle, calls, strict=True)
+    ]
+    senders = sum("send" in call for call in calls)
+    if senders == len(calls):
+        advice = (
+            "All send before any of them receives. Let one receive first, or start both"
+            " with dist.batch_isend_irecv."
+        )
+    elif senders == 0:
+        advice = "All receive before any of them sends. Let one send first."
+    else:
+        advice = "Sender and receiver have to pass the same tag, in the same order."
+    return f"Each waits for the next, in a circle: {', '.join(waits)}. {advice}"
 
 
 def _ranks(states: Sequence[RankState]) -> str:
@@ -260,6 +336,13 @@ def _how_it_failed(state: RankState) -> str:
             return "it called sys.exit before its function returned"
         if is_own(failure):
             first_line = failure.error.partition("\n")[0].rstrip(".")
+            unused = _WITHOUT_GRADIENT.search(failure.error)
+            if unused:
+                return (
+                    "DistributedDataParallel got no gradient for"
+                    f" {unused[1].strip()}. Use these parameters in the loss, freeze"
+                    " them, or pass find_unused_parameters=True"
+                )
             # github.com/NVIDIA/nccl/issues/342
             no_room = "segment /dev/shm/nccl" in failure.error
             return first_line + _NO_ROOM if no_room else first_line

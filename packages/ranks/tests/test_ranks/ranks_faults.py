@@ -202,6 +202,50 @@ def waits_for_nobody():
         time.sleep(600)
 
 
+def both_send_first():
+    rank = start()
+    report_inside("send")
+    x = torch.ones(1_000_000)
+    dist.send(x, 1 - rank)
+    dist.recv(x, 1 - rank)
+
+
+def both_receive_first():
+    rank = start()
+    report_inside("recv")
+    x = torch.ones(4)
+    dist.recv(x, 1 - rank)
+    dist.send(x, 1 - rank)
+
+
+def sends_with_another_tag():
+    if start() == 0:
+        report_inside("send")
+        dist.send(torch.ones(4), 1, tag=3)
+    else:
+        report_inside("recv")
+        dist.recv(torch.ones(4), 0, tag=4)
+
+
+class Gated(torch.nn.Module):
+    """Never uses its gate."""
+
+    def __init__(self):
+        super().__init__()
+        self.used = torch.nn.Linear(4, 4)
+        self.gate = torch.nn.Linear(4, 4, bias=False)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def leaves_out_a_parameter():
+    start()
+    model = torch.nn.parallel.DistributedDataParallel(Gated())
+    for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+
+
 def works():
     rank = start()
     x = torch.ones(2) * rank
@@ -405,6 +449,14 @@ FAULTS = {
     receives_into_too_little: (
         "Message 1 from rank 0 to rank 1: rank 0 passed 4 numbers, rank 1 passed 3",
     ),
+    both_send_first: (_HANGS, "All send before any of them receives"),
+    both_receive_first: (
+        "rank 0 in recv from 1, rank 1 in recv from 0. All receive before",
+    ),
+    sends_with_another_tag: (_HANGS, "have to pass the same tag"),
+    leaves_out_a_parameter: (
+        "DistributedDataParallel got no gradient for gate.weight.",
+    ),
     half_a_message: (_HANGS, "rank 1 doesn't answer"),
     leaves_and_is_killed: ("failed first", "killed by SIGKILL"),
     returns_early: ("rank 1 returned while others were still waiting", "in all_reduce"),
@@ -419,6 +471,7 @@ FAULTS = {
         "rank 0 waits in all_reduce",
         "rank 1 is at work",
         "while rank == 1",
+        "all_reduce, call 1 of its group: rank 0 entered, rank 1 not yet",
         "rank 1 had not made the call in which rank 0 waited",
     ),
     unpicklable_result: ("of type generator, can't be sent to the notebook",),

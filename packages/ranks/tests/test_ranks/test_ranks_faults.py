@@ -20,6 +20,7 @@ from ranks.launcher.coordinator import RankState
 from test_ranks.ranks_faults import (
     FAULTS,
     MARK,
+    both_send_first,
     killed,
     launch_fault,
     leaves_all,
@@ -50,6 +51,7 @@ TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 TELLING = {
+    both_send_first,
     killed,
     leaves_and_is_killed,
     loops_forever,
@@ -118,6 +120,19 @@ def test_frames_of_a_hidden_folder_are_not_the_readers(monkeypatch):
     assert 'at File "/library/average.py"' in rank_failures.explain(states, 60.0, "")
     hide_frames("/library")
     assert 'at File "/mine/train.py"' in rank_failures.explain(states, 60.0, "")
+
+
+def test_who_has_left_a_collective_is_told_from_who_has_not_entered_it():
+    series = ("world", 0)
+    call = {"call": "broadcast", "name": "broadcast", "key": (*series, 2)}
+    inside = RankActivity([], **call, members=(0, 1, 2))
+    states = [
+        RankState(0, None, activity=inside),
+        RankState(1, None, activity=RankActivity([], collectives={series: 1})),
+        RankState(2, None, activity=RankActivity([], collectives={series: 2})),
+    ]
+    words = "call 2 of its group: rank 0 entered, rank 1 not yet, rank 2 left."
+    assert words in rank_failures.explain(states, 60.0, "")
 
 
 def test_letters_that_arrive_in_two_pieces_are_printed_whole(capfd):
