@@ -81,6 +81,8 @@ def _pairs_of_parts() -> Iterator[tuple[Part, Part, str]]:
     yield part(5, shift=900.0), part(5, shift=905.0), "scores near 900"
     yield part(5, shift=-950.0), part(5, shift=-948.0), "scores near -950"
     yield part(5, shift=700.0), part(5, shift=-700.0), "scores that are far apart"
+    far = part(5, shift=-700.0), part(5, shift=700.0)
+    yield *far, "scores that are far apart, the second part's larger"
     yield part(5), part(0), "no keys in the second"
 
 
@@ -169,8 +171,8 @@ def _judge_part(
     if not got.isfinite().all():
         raise NotYet(
             f"{name} has NaN or infinity. exp(lse) of 710 or more is infinite: take the"
-            " exponential of differences only, such as lse_1 - lse; and infinity -"
-            " infinity is NaN."
+            " exponential of differences only, such as lse_1 - lse, that are never"
+            " above 0; and infinity - infinity is NaN."
         )
     if _near(got, right):
         return

@@ -88,6 +88,11 @@ def by_exponentials_clamped(out_1, lse_1, out_2, lse_2):
     return by_exponentials(out_1, lse_1.clamp(max=700), out_2, lse_2.clamp(max=700))
 
 
+def by_the_difference(out_1, lse_1, out_2, lse_2):
+    second = (lse_2 - lse_1).exp()
+    return (out_1 + out_2 * second) / (1 + second), lse_1 + torch.log1p(second)
+
+
 def with_epsilon(out_1, lse_1, out_2, lse_2):
     largest = torch.maximum(lse_1, lse_2)
     sum_1, sum_2 = (lse_1 - largest).exp(), (lse_2 - largest).exp()
@@ -292,6 +297,7 @@ WRONG = {
             "wrong-denominator",
         ),
         (adds_exponentials, "differences only", "exp-never-overflows"),
+        (by_the_difference, "never above 0", "exp-never-overflows"),
         (merged(by_exponentials_clamped), "weigh the same", "exp-never-overflows"),
         (merged(with_epsilon), "few digits", "other-formula"),
         (adds_the_logarithms, "logarithm of a product", "logs-add-like-numbers"),

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from exercises import several_ranks
 from tests.helpers import check
-from trainplan.cluster import Layout
+from trainplan.cluster import Cluster, Layout, best_layout, model
 
 
 def summed_behind_the_loss(model, images, labels):
@@ -93,6 +93,9 @@ RIGHT = {
     "15.4": [
         Layout(data=2, tensor=4, pipeline=8, interleave=10),
         Layout(data=8, tensor=4, pipeline=2, zero=1),
+        best_layout(
+            model("Llama-2-70B"), Cluster("A100 SXM4 80GB", 64), 512, runners_up=0
+        ).layout,
     ],
 }
 ON_RANKS = ("12.1", "12.3", "13.5")
