@@ -318,7 +318,7 @@ def launch(kernel, grid, block, *args):
         np.size(one) <= TRACED_NUMBERS for one in given
     ):
         began_s = torch_cuda.real_clock()
-        trace(kernel, grid, block, *given)
+        trace(kernel, grid, block, *given, blocks="all")
         torch_cuda.device.queue(int(1e9 * (torch_cuda.real_clock() - began_s)))
 
 

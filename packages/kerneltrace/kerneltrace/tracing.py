@@ -18,7 +18,7 @@ from kerneltrace._arguments import text, whole
 from kerneltrace._text import brief_repr
 from kerneltrace.compiler.compiled import Compiled
 from kerneltrace.compiler.cplusplus import compile_cuda
-from kerneltrace.errors import TraceTooLarge
+from kerneltrace.errors import KernelError, TraceTooLarge
 from kerneltrace.judge.findings import (
     Finding,
     find_differences,
@@ -26,6 +26,7 @@ from kerneltrace.judge.findings import (
     order_matters,
 )
 from kerneltrace.judge.kernel_trace import Trace
+from kerneltrace.machine.chosen_blocks import ChosenBlocks, chosen_blocks, few_blocks
 from kerneltrace.machine.event_log import BYTES_PER_EVENT, too_large
 from kerneltrace.machine.execution import Execution, LaunchSettings
 from kerneltrace.machine.grid import MAX_BLOCK, MAX_GRID, as_dim3
@@ -37,6 +38,14 @@ from kerneltrace.run.lockstep import FEW, Lanes, run_in_lockstep
 from kerneltrace.source.instrument import instrumented
 from kerneltrace.source.kernel_scope import python_function
 
+LOCKSTEP_EVENTS = 5_000_000
+SINGLE_EVENTS = 1_000_000
+"""Events up to which all blocks run if nobody says which: of threads in lockstep or as
+PTX, and of single threads, a few seconds each.
+"""
+MAX_NUMBER = 2**31 - 1
+"""Of the threads of a launch, which the log keeps in 32 bits."""
+
 
 def trace(
     kernel: Any,
@@ -44,6 +53,7 @@ def trace(
     block: Any,
     *args: Any,
     shared_bytes: int = 0,
+    blocks: Any = None,
     schedules: int = 2,
     memory_bytes: int = 1 << 30,
     max_steps: int = 100_000,
@@ -58,9 +68,18 @@ def trace(
     the text of a CUDA C++ file or the path of one, of which `name` is the kernel to
     run, if there are several, and `options` are NVRTC's; or CuPy's RawKernel; or what
     `compile_cuda` or `compile_numba` returned; or a function under @triton.jit, whose
-    tl.constexpr are `constants`. All but the first run as PTX. `grid` and `block` are
-    integers or tuples of up to three. Results land in the arrays that are passed.
-    `shared_bytes` is the dynamic shared memory of a block. A kernel in which the order
+    tl.constexpr are `constants`; of CUDA C++ these are what the host copies to
+    __constant__ and __device__ variables. All but the first run as PTX. `grid` and
+    `block` are integers or tuples of up to three. Results land in the arrays that are
+    passed. `shared_bytes` is the dynamic shared memory of a block.
+
+    Of a large grid a sample of blocks runs: as many as a few seconds allow, by the
+    events of the first one. Counts are then scaled to the grid, findings and results
+    are those of the blocks that ran, and elements that nobody wrote are not judged.
+    `blocks` says which run instead: "all", how many, or a list of their places, such as
+    [(0, 0), (3, 1)].
+
+    A kernel in which the order
     of the threads can matter (one without races that uses what atomics return) runs in
     as many orders as `schedules` says: first in order, then in reverse, then shuffled.
     A loop of more than `max_steps` iterations counts as endless, and the log may take
@@ -83,7 +102,7 @@ def trace(
         kernel, args, block, text("name", name), options, constants or {}
     )
     fn = compiled.signature() if compiled else python_function(kernel)
-    settings = _settings(fn, grid, block, shared_bytes, memory_bytes, max_steps)
+    settings = _settings(fn, grid, block, blocks, shared_bytes, memory_bytes, max_steps)
     if compiled:
         settings = replace(
             settings, shared_bytes=max(settings.shared_bytes, compiled.shared_bytes)
@@ -93,38 +112,124 @@ def trace(
     return _traced(settings, launch_arguments(fn, args), compiled, schedules)
 
 
+def trace_launch(
+    fn: types.FunctionType,
+    grid: Any,
+    block: Any,
+    arguments: LaunchArguments,
+    shared_bytes: int,
+    memory_bytes: int,
+    max_steps: int,
+) -> Trace:
+    """Trace a kernel in Python whose arguments are converted already, in one order."""
+    settings = _settings(fn, grid, block, "all", shared_bytes, memory_bytes, max_steps)
+    return _traced(settings, arguments, None, 1)
+
+
 def _traced(
     settings: LaunchSettings,
     arguments: LaunchArguments,
     compiled: Kernel | None,
     schedules: int,
 ) -> Trace:
-    run = functools.partial(compiled.run if compiled else execute, settings)
-    before = arguments.copy()  # the first run overwrites what the others start from
+    run_blocks = compiled.run if compiled else execute
     execution = None
     findings: tuple[Finding, ...] = ()
     threads = math.prod(settings.grid) * settings.block_size
     if threads >= 2 * FEW and not compiled:
-        execution, findings = _in_lockstep(settings, arguments, before)
-    if execution is None:
-        execution = run(arguments)
+        execution, findings = _in_lockstep(settings, arguments)
+        if execution is None:
+            settings = _of_single_threads(settings)
+    if execution is not None:
+        run = functools.partial(run_blocks, execution.settings)
+        schedules = schedules if order_matters(execution, findings) else 1
+        before = arguments
+        if schedules > 1:
+            before = _before(execution.program.lanes, arguments)
+    else:
+        before = arguments.copy()  # this run overwrites what the others start from
+        execution = _first_run(run_blocks, settings, arguments, before)
+        settings = execution.settings
+        run = functools.partial(run_blocks, settings)
         findings = find_mistakes(
-            execution, lambda watch: run(before.copy(), watch=watch)
+            execution,
+            lambda watch: run(before.copy(), watch=watch),
+            arguments.numbers,
         )
+        schedules = schedules if order_matters(execution, findings) else 1
     has_undefined = any(finding.kind == "undefined" for finding in findings)
     if has_undefined and not _undefined_values_count(
-        compiled.run if compiled else execute, settings, arguments, before
+        run_blocks, settings, arguments, before
     ):
         findings = tuple(map(_harmless_if_undefined, findings))
-    schedules = schedules if order_matters(execution, findings) else 1
     for number in range(1, schedules):
         findings += _found_in_another_order(run, arguments, before, number)
     for copy_back in arguments.copies_back:
         copy_back()
+    for words in compiled.left_out if compiled else ():
+        findings += (Finding("left out", 0, words, mistake=False),)
+    return Trace(execution, _once_a_place(findings), schedules)
+
+
+def _once_a_place(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """One finding of each kind, line and array.
+
+    What is meant in one order of the threads may be a mistake in another.
+    """
     by_place: dict[tuple[str, int, str], Finding] = {}
-    for finding in findings:
+    for finding in sorted(findings, key=lambda finding: not finding.mistake):
         by_place.setdefault((finding.kind, finding.line, finding.array), finding)
-    return Trace(execution, tuple(by_place.values()), schedules)
+    return tuple(by_place.values())
+
+
+def _of_single_threads(settings: LaunchSettings) -> LaunchSettings:
+    """The settings for threads that run one by one, whose sample has the blocks that
+    stopped those in lockstep.
+    """
+    if settings.blocks.asked:
+        return settings
+    blocks = ChosenBlocks(
+        settings.grid,
+        budget=min(settings.max_events, SINGLE_EVENTS),
+        extra=settings.blocks.extra,
+    )
+    return replace(settings, blocks=blocks)
+
+
+def _first_run(
+    run: Callable[..., Execution],
+    settings: LaunchSettings,
+    arguments: LaunchArguments,
+    before: LaunchArguments,
+) -> Execution:
+    """The run of all blocks or of a sample.
+
+    Nobody asked for a sample that turns out to be too large, or whose blocks wait for
+    some that are not in it: fewer run then, or all.
+    """
+    asked = settings.blocks.asked
+    try:
+        execution = run(settings, arguments)
+    except TraceTooLarge:
+        few = few_blocks(settings.grid)
+        if asked or len(few) == settings.blocks.of_grid:
+            raise
+        arguments.restore(before)
+        blocks = ChosenBlocks(settings.grid, few, at_once=1)
+        execution = run(replace(settings, blocks=blocks), arguments)
+    blocks = execution.settings.blocks
+    kinds = {kind for kind, *_ in execution.diagnostics.mistakes}
+    if blocks.all_run or not kinds & {"endless", "deadlock"}:
+        return execution
+    arguments.restore(before)
+    whole = ChosenBlocks(settings.grid, range(blocks.of_grid))
+    try:
+        return run(replace(settings, blocks=whole), arguments)
+    except TraceTooLarge as error:
+        raise TraceTooLarge(
+            "A block seems to wait for others, so that a sample of blocks can't run"
+            f" alone. {error}"
+        ) from None
 
 
 def _harmless_if_undefined(finding: Finding) -> Finding:
@@ -145,28 +250,47 @@ def _compiled(
             f"Expected constants to be a dict, got {brief_repr(constants)}. Write"
             " constants={'BLOCK': 64}."
         )
+    if type(kernel).__module__.startswith("kerneltrace.tiles"):
+        raise KernelError(
+            "This kernel's PTX needs Triton, on Linux: pip install triton. Without it"
+            f" kerneltrace.tiles.trace runs {kernel.__name__}, tile by tile."
+        )
     if is_triton(kernel):
         return compile_triton(
             kernel, args, constants, math.prod(as_dim3("block", block, MAX_BLOCK))
         )
-    if type(kernel).__name__ == "RawKernel":  # CuPy's
+    by_cupy = type(kernel).__name__ == "RawKernel"
+    if by_cupy:
         name = kernel.name
         options = kernel.options
         kernel = kernel.code
-    if isinstance(kernel, Path) or (
-        isinstance(kernel, str) and kernel.endswith(".cu") and "\n" not in kernel
-    ):
-        try:
-            kernel = Path(kernel).read_text(encoding="utf-8")
-        except OSError as error:
-            raise ValueError(
-                f"The file of the kernel can't be read: {error}."
-            ) from error
-    is_source = isinstance(kernel, str) and "__global__" in kernel
-    module = compile_cuda(kernel, options=options) if is_source else kernel
+    is_path = isinstance(kernel, str) and kernel.endswith(".cu") and "\n" not in kernel
+    if is_path:
+        kernel = Path(kernel)
+    module = kernel
+    if isinstance(kernel, Path) or (isinstance(kernel, str) and "__global__" in kernel):
+        instances = [name] if "<" in name else []
+        module = compile_cuda(kernel, options=options, instances=instances)
     if not isinstance(module, Compiled):
+        if constants:
+            raise KernelError(
+                "constants are those of a kernel in Triton or CUDA C++, and this one is"
+                " in Python. Leave them out."
+            )
         return None
-    return Kernel(module.ptx, name, module.source, module.parameters)
+    compiled = Kernel(
+        module.ptx,
+        module.instances.get(name, name),
+        module.source,
+        module.parameters,
+        values=constants,
+        by_cupy=by_cupy,
+    )
+    if resources := module.kernels.get(compiled.name):
+        compiled.registers = resources.registers
+        compiled.spill_bytes = resources.spill_store_bytes + resources.spill_load_bytes
+    compiled.left_out = module.left_out
+    return compiled
 
 
 def _bits(arg: Any) -> Any:
@@ -182,12 +306,13 @@ def _settings(
     fn: types.FunctionType,
     grid: Any,
     block: Any,
+    blocks: Any,
     shared_bytes: Any,
     memory_bytes: Any,
     max_steps: Any,
 ) -> LaunchSettings:
-    """The settings of a launch, each of them judged; TraceTooLarge where the threads
-    alone outgrow the budget.
+    """The settings of a launch, each of them judged; TraceTooLarge where there are more
+    threads than a trace can number.
     """
     full_grid = as_dim3("grid", grid, MAX_GRID)
     full_block = as_dim3("block", block, MAX_BLOCK)
@@ -204,10 +329,16 @@ def _settings(
     max_events = memory_bytes // BYTES_PER_EVENT
     max_steps = whole("max_steps", max_steps, least=1)
     threads = math.prod(full_grid) * math.prod(full_block)
-    if threads > max_events:
+    if threads > MAX_NUMBER:
+        raise TraceTooLarge(
+            f"A trace numbers {MAX_NUMBER:,} threads at most, and these are"
+            f" {threads:,}. Trace a smaller grid, and pass the full one to estimate()."
+        )
+    chosen = chosen_blocks(full_grid, blocks, min(max_events, LOCKSTEP_EVENTS))
+    if len(chosen.numbers) * math.prod(full_block) > max_events:
         raise too_large(f"{threads:,} threads need", max_events)
     return LaunchSettings(
-        fn, full_grid, full_block, shared_bytes, max_events, max_steps
+        fn, full_grid, full_block, chosen, shared_bytes, max_events, max_steps
     )
 
 
@@ -232,12 +363,13 @@ def _undefined_values_count(
 
 
 def _in_lockstep(
-    settings: LaunchSettings, arguments: LaunchArguments, before: LaunchArguments
+    settings: LaunchSettings, arguments: LaunchArguments
 ) -> tuple[Execution | None, tuple[Finding, ...]]:
     """A run of all threads in lockstep and its notes; None where that is not possible,
     or brings a mistake to light.
 
-    Then the arguments are left as they were `before`.
+    Then the arguments are left as they were, and the blocks that stopped it are the
+    `extra` ones of those that are chosen.
     """
     if not all(array.flags.writeable for array in arguments.arrays.values()):
         return None, ()
@@ -249,15 +381,30 @@ def _in_lockstep(
             run.memory.argument(value, name) for name, value in arguments.values.items()
         )
         run_in_lockstep(run, kernel, lanes, tuple(args))
-        findings = find_mistakes(run, lambda _: None)
+        findings = find_mistakes(run, lambda _: None, arguments.numbers)
         if not any(finding.mistake for finding in findings):
             return run, findings
+        settings.blocks.extra = [
+            block for finding in findings for block in finding.blocks
+        ]
+    except TraceTooLarge:
+        if settings.blocks.asked:
+            raise
     except Exception:
         # whatever it is, single threads meet it again, and can say which of them
-        pass
-    for name, array in arguments.arrays.items():
-        array[...] = before.arrays[name]
+        settings.blocks.extra = lanes.numbers.tolist()
+    lanes.restore()
     return None, ()
+
+
+def _before(lanes: Lanes, arguments: LaunchArguments) -> LaunchArguments:
+    """A copy of the arguments as they were before threads in lockstep wrote to them."""
+    results = [array.copy() for array, _ in lanes.originals]
+    lanes.restore()
+    before = arguments.copy()
+    for (array, _), result in zip(lanes.originals, results, strict=True):
+        array[...] = result
+    return before
 
 
 def _found_in_another_order(
@@ -289,4 +436,4 @@ def _found_in_another_order(
         if execution.diagnostics.ended
         else find_differences(arguments.arrays, rerun.arrays)
     )
-    return (*find_mistakes(execution, again), *differences)
+    return (*find_mistakes(execution, again, rerun.numbers), *differences)

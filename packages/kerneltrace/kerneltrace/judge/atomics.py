@@ -14,6 +14,7 @@ import re
 import numpy as np
 
 from kerneltrace.judge.counts import Requests
+from kerneltrace.machine.chosen_blocks import ChosenBlocks
 from kerneltrace.machine.events import SECTOR_BYTES, Events, largest
 from kerneltrace.machine.execution import Execution
 from kerneltrace.machine.program import Site
@@ -80,7 +81,11 @@ def atomic_clocks(
     in_one_round = gathered[requests.site]
     clocks[chosen] = cost[chosen]
     clocks *= np.where(in_one_round, 1, np.maximum(requests.wavefronts, 1))
-    slice_clocks = _busiest_slice(requests, accesses, head, times * cost, in_one_round)
+    of_those_that_ran = cost * times / requests.weight
+    blocks = run.settings.blocks
+    slice_clocks = _busiest_slice(
+        requests, accesses, of_those_that_ran, in_one_round, blocks
+    )
     return clocks, slice_clocks
 
 
@@ -98,7 +103,11 @@ def _cost(site: Site, is_shared: bool, is_float: bool) -> tuple[float, bool]:
 
 
 def _busiest_slice(
-    requests: Requests, accesses: Events, head: Events, costs: Array, gathered: Array
+    requests: Requests,
+    accesses: Events,
+    costs: Array,
+    gathered: Array,
+    blocks: ChosenBlocks,
 ) -> float:
     """The most clocks that one slice needs for a block on average."""
     changes = np.flatnonzero(accesses.atomic & ~accesses.shared)
@@ -116,8 +125,11 @@ def _busiest_slice(
     )
     most = largest(place.reshape(-1), rounds)
     spans, span = np.unique(sector * SECTOR_BYTES // SPAN_BYTES, return_inverse=True)
-    clocks = np.bincount(span.reshape(-1), most * costs[of_sector])  # (spans,)
-    shared = np.isin(spans, _shared(head.block[request], address) // SPAN_BYTES)
+    span = span.reshape(-1)
+    block_of = accesses.block[requests.first]  # (requests,)
+    clocks = np.bincount(span, most * costs[of_sector])  # (spans,)
+    clocks *= blocks.shares(span, block_of[of_sector])
+    shared = np.isin(spans, _shared(block_of[request], address) // SPAN_BYTES)
     return float(clocks[shared].max(initial=0.0))
 
 

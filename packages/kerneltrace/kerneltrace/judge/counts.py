@@ -6,11 +6,13 @@ memory and compute.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from kerneltrace._tables import Shown
+from kerneltrace.machine.chosen_blocks import ChosenBlocks
 from kerneltrace.machine.event_log import SITES
 from kerneltrace.machine.events import (
     BANK_BYTES,
@@ -40,9 +42,17 @@ HEADINGS = (
 )
 
 
+PART = 1 << 17
+"""Accesses that are grouped into requests at a time."""
+
+
 @dataclass(frozen=True, repr=False)
 class Counts(Shown):
-    """Sums over requests of warps: counts, not times, and without any cache."""
+    """Sums over requests of warps: counts, not times, and without any cache.
+
+    Where a sample of the blocks ran, each counts for the blocks that it stands for.
+    Only `footprint_bytes` and `ways` are of those that ran.
+    """
 
     reads: int
     """Accesses of single threads that read; an atomic reads and writes."""
@@ -150,9 +160,12 @@ class Counts(Shown):
         return "; ".join(parts)
 
 
-def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
+def count(
+    accesses: Events, requests: Requests, mask: Array, blocks: ChosenBlocks
+) -> Counts:
     """Counts of the requests that `mask` selects."""
     picked = np.flatnonzero(mask)
+    weight = requests.weight[picked]  # (picked,)
     kind = accesses.log.kinds[requests.site[picked]]  # (picked,)
     lanes = requests.lanes[picked]
     outer = requests.sectors > 0  # (requests,)
@@ -165,20 +178,27 @@ def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
     hottest = 0
     if changing.any():
         changed = accesses.only(requests.order[np.repeat(changing, requests.lanes)])
-        hottest = int(np.unique(changed.memory, return_counts=True)[1].max())
+        _, address, atomics = np.unique(
+            changed.memory, return_inverse=True, return_counts=True
+        )
+        hottest = int((atomics * blocks.shares(address, changed.block)).max())
+
+    def total(values: Array | int) -> int:
+        return int((values * weight).sum())
+
     return Counts(
-        reads=int(lanes[kind != Access.STORE].sum()),
-        writes=int(lanes[kind > Access.LOAD].sum()),
-        requests=len(picked),
-        bytes_asked=int(requests.n_bytes[picked].sum()),
-        memory_requests=int(outer[picked].sum()),
-        sectors=int(requests.sectors[picked].sum()),
-        changed=int(requests.sectors[picked][kind == Access.ATOMIC].sum()),
+        reads=total(lanes * (kind != Access.STORE)),
+        writes=total(lanes * (kind > Access.LOAD)),
+        requests=total(1),
+        bytes_asked=total(requests.n_bytes[picked]),
+        memory_requests=total(outer[picked]),
+        sectors=total(requests.sectors[picked]),
+        changed=total(requests.sectors[picked] * (kind == Access.ATOMIC)),
         footprint_bytes=SECTOR_BYTES * _distinct(begin, end),
-        wavefronts=int(requests.wavefronts[picked].sum()),
+        wavefronts=total(requests.wavefronts[picked]),
         ways=int(requests.ways[picked].max(initial=0)),
-        rounds=int(requests.rounds[picked].sum()),
-        collisions=int(requests.collisions[picked].sum()),
+        rounds=total(requests.rounds[picked]),
+        collisions=total(requests.collisions[picked]),
         hottest=hottest,
     )
 
@@ -209,7 +229,7 @@ class Branches(Shown):
         return f"{self.divergent:,} of {self.total:,} branches of warps diverge"
 
 
-def branches(events: Events, sites: Array) -> Branches:
+def branches(events: Events, sites: Array, blocks: ChosenBlocks) -> Branches:
     """Count branches at the sites that a mask selects."""
     events = events.only(sites[events.site])
     key = events.key
@@ -221,14 +241,17 @@ def branches(events: Events, sites: Array) -> Branches:
         return Branches(0, 0)
     most = np.maximum.reduceat(value, first)  # (branches,)
     least = np.minimum.reduceat(value, first)
-    return Branches(len(first), int((most != least).sum()))
+    weight = blocks.weights_of(events.block[order[first]])  # (branches,)
+    return Branches(int(weight.sum()), int(weight[most != least].sum()))
 
 
-def operations(events: Events, program: Program) -> Operations:
+def operations(events: Events, program: Program, blocks: ChosenBlocks) -> Operations:
     """Operations of all threads together."""
-    times = np.bincount(events.site, minlength=len(program.sites)).tolist()
+    weight = blocks.weights_of(events.block)
+    times = np.zeros(len(program.sites), "i8")
+    np.add.at(times, events.site, weight)
     total = Operations()
-    for n, site in zip(times, program.sites, strict=True):
+    for n, site in zip(times.tolist(), program.sites, strict=True):
         total = total.plus(site.operations, n)
     for (threads, *_), run in zip(program.counters, program.counted, strict=True):
         total = total.plus(run, int(threads))
@@ -248,6 +271,8 @@ class Requests:
 
     site: Array
     warp: Array
+    weight: Array
+    """How many blocks of the grid the request's block stands for."""
     first: Array
     lanes: Array
     n_bytes: Array
@@ -266,8 +291,27 @@ class Requests:
     """Access numbers, request by request; those of request r start at first[r]."""
 
     @classmethod
-    def of(cls, accesses: Events) -> Requests:
+    def of(cls, accesses: Events, blocks: ChosenBlocks) -> Requests:
         """Group accesses of the same warp with the same key."""
+        parts = [
+            cls._of_part(accesses.only(numbers), numbers, blocks)
+            for numbers in _by_blocks(accesses)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        columns = {
+            field.name: np.concatenate([getattr(part, field.name) for part in parts])
+            for field in fields(cls)
+        }
+        earlier = np.cumsum([0, *(len(part.order) for part in parts[:-1])])
+        columns["first"] += np.repeat(earlier, [len(part.first) for part in parts])
+        return cls(**columns)
+
+    @classmethod
+    def _of_part(
+        cls, accesses: Events, numbers: Array, blocks: ChosenBlocks
+    ) -> Requests:
+        """The requests of some blocks, of which the accesses have these numbers."""
         order = in_order(accesses.warp, accesses.key)
         accesses = accesses.only(order)
         key = accesses.key
@@ -291,6 +335,7 @@ class Requests:
         return cls(
             site=(key % SITES).astype("i2"),
             warp=warp,
+            weight=blocks.weights_of(accesses.block[first]),
             first=first,
             lanes=lanes,
             n_bytes=n_bytes,
@@ -299,8 +344,28 @@ class Requests:
             ways=ways,
             rounds=np.maximum.reduce([wavefronts, most, separate, at_least_one]),
             collisions=np.where(most, lanes - distinct, 0),
-            order=order,
+            order=numbers[order],
         )
+
+
+def _by_blocks(accesses: Events) -> Iterator[Array]:
+    """The numbers of the accesses of some blocks after another, PART or more at a time,
+    so that what counting them needs is small.
+    """
+    log = accesses.log
+    block = log.threads // log.block_size  # (stretches,)
+    times = np.bincount(accesses.stretch, minlength=len(block))
+    in_blocks = np.argsort(block, kind="stable")
+    before = np.cumsum(times[in_blocks]) - times[in_blocks]
+    first = starts(block[in_blocks]) if len(block) else block
+    part_of_block = before[first] // PART
+    part = np.empty(len(block), "i4")  # (stretches,)
+    part[in_blocks] = np.repeat(part_of_block, np.diff(first, append=len(block)))
+    of_access = part[accesses.stretch]
+    for number in np.unique(part_of_block):
+        yield np.flatnonzero(of_access == number).astype(accesses.at.dtype)
+    if not len(block):
+        yield np.zeros(0, accesses.at.dtype)
 
 
 def _bytes_and_sectors(request: Array, accesses: Events, n: int) -> tuple[Array, Array]:

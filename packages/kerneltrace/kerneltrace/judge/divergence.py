@@ -26,8 +26,9 @@ def as_executed(run: Execution, requests: Requests, asks: Demands) -> Demands:
     one lane takes part.
     """
     counters, work = _counted(run)
-    lanes = max(int(requests.lanes.sum()), 1)
-    spread = float(counters[:, 0] @ work) / lanes * len(requests.first)  # as in Demands
+    weight = requests.weight
+    spread = int(weight.sum()) / max(int(requests.lanes @ weight), 1)  # as in Demands
+    spread *= float(counters[:, 0] @ work)
     executed = float(counters[:, 1] @ work)
     share = executed / spread if spread else 1.0
     return replace(asks, **_arithmetic(asks, share))

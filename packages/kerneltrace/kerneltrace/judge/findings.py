@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kerneltrace._tables import Shown
-from kerneltrace.judge.races import Race, elements_read, races, unset_reads, unwritten
-from kerneltrace.machine.address_space import Region
+from kerneltrace.judge.equal_stores import stored_values
+from kerneltrace.judge.overlaps import overlaps
+from kerneltrace.judge.races import Race, races, unset_reads
+from kerneltrace.judge.unwritten import unwritten
+from kerneltrace.machine.diagnostics import FROM_END, NOTED
 from kerneltrace.machine.event_log import EventLog
 from kerneltrace.machine.execution import Execution
 from kerneltrace.machine.traced_memory import Array, Load, Store
@@ -25,13 +28,19 @@ a float's size in bytes.
 """
 
 
+SAME_VALUE = (
+    " All of them write the same value, which compute-sanitizer's racecheck reports as"
+    " information."
+)
+
+
 @dataclass(frozen=True, repr=False)
 class Finding(Shown):
     """One mistake at one place of a kernel."""
 
     kind: str
     """outside, race, barrier, unset, undefined, deadlock, endless, raised, untouched,
-    unwritten, lane, order or printed.
+    unwritten, lane, order, overlap, argument, layout, printed or left out.
     """
     line: int
     """Of the source file or cell; 0 where the finding has no line."""
@@ -43,6 +52,8 @@ class Finding(Shown):
     array: str = ""
     mistake: bool = True
     """False where the kernel may mean it."""
+    blocks: tuple[int, ...] = ()
+    """The numbers of the blocks of a race."""
 
     def __str__(self) -> str:
         what = "addresses" if self.kind == "race" else "times"
@@ -53,29 +64,42 @@ class Finding(Shown):
 
 
 def find_mistakes(
-    run: Execution, again: Callable[[Any], object]
+    run: Execution, again: Callable[[Any], object], numbers: Collection[int] = ()
 ) -> tuple[Finding, ...]:
     """The findings of `run`; `again(watch)` repeats it from the same inputs, to look up
-    the values of a race.
+    the values of a race. `numbers` are the launch's integer arguments.
     """
     conflicts = races(run.pieces, lambda: run.events, run.sites)
-    events = {int(at) for race in conflicts for at in race.accesses.at}
-    values = _values_at(events, again)
+    stored = stored_values(run, conflicts, again)
+    harmless: list[Race] = []
+    if stored is not None:
+        mistakes = races(run.pieces, lambda: run.events, run.sites, stored.of)
+        lines = {race.lines for race in mistakes}
+        harmless = [race for race in conflicts if race.lines not in lines]
+        # examples show values that differ
+        conflicts = mistakes
+        values = stored.values
+    else:
+        events = {int(at) for race in conflicts for at in race.accesses.at}
+        values = values_at(events, again)
     findings = [
         *_met(run),
-        *(_race_finding(run, race, values) for race in conflicts),
+        *(_race_finding(run, race, values, mistake=True) for race in conflicts),
+        *(_race_finding(run, race, values, mistake=False) for race in harmless),
         *_unset_findings(run),
+        *_overlap_findings(run),
     ]
     if not run.diagnostics.ended:
         findings += _untouched_findings(run)
-        findings += _unwritten_findings(run)
+        findings += _unwritten_findings(run, numbers)
     return tuple(findings)
 
 
 def _met(run: Execution) -> Iterator[Finding]:
     """The mistakes met while the kernel ran, in that order."""
     for (kind, line, array), (count, words, thread) in run.diagnostics.mistakes.items():
-        yield Finding(kind, line, words, count, thread, array, kind != "printed")
+        named = "outside" if kind == FROM_END else kind
+        yield Finding(named, line, words, count, thread, array, kind not in NOTED)
 
 
 def order_matters(run: Execution, findings: tuple[Finding, ...]) -> bool:
@@ -86,7 +110,8 @@ def order_matters(run: Execution, findings: tuple[Finding, ...]) -> bool:
     one thing, like adding, and give the old value to nobody. A run that ended early, or
     has a race, has to be mended first.
     """
-    if run.diagnostics.ended or any(finding.kind == "race" for finding in findings):
+    has_race = any(finding.kind == "race" and finding.mistake for finding in findings)
+    if run.diagnostics.ended or has_race:
         return False
     atomics = {
         (_SAME.get(site.call, site.call), site.used)
@@ -102,7 +127,7 @@ _SAME = {"atomic.sub": "atomic.add"}
 _LAST_ONE_COUNTS = ("atomic.exch", "atomic.cas", "atomic.inc", "atomic.dec")
 
 
-def _values_at(events: set[int], again: Callable[[Any], object]) -> dict[int, Any]:
+def values_at(events: set[int], again: Callable[[Any], object]) -> dict[int, Any]:
     """Values read or written by events, given by their first word in the log, from a
     second run. Atomics have none.
     """
@@ -134,7 +159,10 @@ def _values_at(events: set[int], again: Callable[[Any], object]) -> dict[int, An
     return values
 
 
-def _race_finding(run: Execution, race: Race, values: dict[int, Any]) -> Finding:
+def _race_finding(
+    run: Execution, race: Race, values: dict[int, Any], *, mistake: bool
+) -> Finding:
+    """A race; no mistake where all stores of its lines bring the same value."""
     both = race.accesses
     sites = [run.sites[site] for site in both.site]
     region, element = run.region_of(int(both.address[0]))
@@ -147,10 +175,7 @@ def _race_finding(run: Execution, race: Race, values: dict[int, Any]) -> Finding
         parts.append(f"{run.settings.where(thread)} {act} (line {site.line})")
     same_block = both.block[0] == both.block[1]
     why = "no barrier lies between" if same_block else "blocks run in any order"
-    accessed = [values[at] for at in both.at.tolist() if at in values]
-    benign = ""
-    if len(accessed) == 2 and both.write.all() and accessed[0] == accessed[1]:
-        benign = " Both write the same value this time."
+    benign = "" if mistake else SAME_VALUE
     return Finding(
         "race",
         sites[1].line,
@@ -158,6 +183,8 @@ def _race_finding(run: Execution, race: Race, values: dict[int, Any]) -> Finding
         race.addresses,
         int(both.thread[1]),
         region.name if region else "",
+        mistake,
+        blocks=tuple(both.block.tolist()),
     )
 
 
@@ -194,6 +221,13 @@ def _unset_findings(run: Execution) -> list[Finding]:
     return findings
 
 
+def _overlap_findings(run: Execution) -> Iterator[Finding]:
+    for line, words, access, count in overlaps(run):
+        region, _ = run.region_of(int(access.address[0]))
+        name = region.name if region else ""
+        yield Finding("overlap", line, words, count, int(access.thread[0]), name)
+
+
 def _untouched_findings(run: Execution) -> Iterator[Finding]:
     """Arrays of which no element is accessed, though the kernel has a line that writes
     them, or none that uses them.
@@ -201,14 +235,18 @@ def _untouched_findings(run: Execution) -> Iterator[Finding]:
     The former may be meant, unless no thread does anything: there may have been no
     occasion to write.
     """
+    address = run.pieces.address
     for region in run.memory.regions:
         if region.space != "global" or not region.array.size:
             continue
         name = re.compile(rf"\b{re.escape(region.name.partition('[')[0])}\b")
         kinds = {site.kind for site in run.sites if name.search(site.text)}
         uses = kinds & {"load", "store", "atomic", "call"}
-        accesses, _ = run.pieces.reaching(region)
-        if uses == {"load"} or len(accesses):
+        if uses and not run.settings.blocks.all_run:
+            continue
+        low, high = region.span
+        near = address[(address >= low) & (address < high)]
+        if uses == {"load"} or (region.elements(near) >= 0).any():
             continue
         words = f"no thread reads or writes an element of {region.name}"
         words += "." if uses else ", and no line does."
@@ -216,43 +254,15 @@ def _untouched_findings(run: Execution) -> Iterator[Finding]:
         yield Finding("untouched", 0, words, array=region.name, mistake=mistake)
 
 
-def _unwritten_findings(run: Execution) -> Iterator[Finding]:
-    """Outputs with elements that nobody writes: a mistake where the inputs at these
-    places go unread, too.
-
-    Otherwise the kernel may mean it: a stencil leaves its border, a compaction the end
-    of the list.
-    """
-    writes = run.pieces.only(run.pieces.write)
-    for region in run.memory.regions:
-        left = unwritten(run.pieces, writes, region)
-        if len(left):
-            size = region.array.size
-            name = region.name
-            first = region.element(int(left[0]))
-            words = (
-                f"{len(left):,} of the {size:,} elements of {name} are never written,"
-                f" the first is {first}."
-            )
-            mistake = _uncovered(run, region, left)
-            yield Finding("unwritten", 0, words, array=name, mistake=mistake)
-
-
-def _uncovered(run: Execution, region: Region, left: Array) -> bool:
-    """Whether the threads seem not to cover the data, given the elements of an array
-    that nobody writes.
-    """
-    inputs = [
-        (other.array, elements_read(run.pieces, other)) for other in run.memory.regions
-    ]
-    only_read = [(array, read) for array, read in inputs if read is not None]
-    alike = [read for array, read in only_read if array.shape == region.array.shape]
-    if alike:
-        return not any(np.isin(left, read).any() for read in alike)
-    if only_read:
-        return any(len(read) < array.size for array, read in only_read)
-    # without inputs: the end is missing
-    return int(left[0]) == region.array.size - len(left)
+def _unwritten_findings(run: Execution, numbers: Collection[int]) -> Iterator[Finding]:
+    """Outputs with elements that nobody writes."""
+    for region, left, mistake in unwritten(run, numbers):
+        first = region.element(int(np.argmax(left)))
+        words = (
+            f"{np.count_nonzero(left):,} of the {left.size:,} elements of"
+            f" {region.name} are never written, the first is {first}."
+        )
+        yield Finding("unwritten", 0, words, array=region.name, mistake=mistake)
 
 
 def find_differences(

@@ -18,6 +18,7 @@ from gpufacts import Device
 from kerneltrace._arguments import flag, positive, text, whole
 from kerneltrace._tables import ShownAsTable, Table
 from kerneltrace._text import brief_repr, nearest
+from kerneltrace.errors import KernelError
 from kerneltrace.judge.counts import (
     HEADINGS,
     Branches,
@@ -35,9 +36,11 @@ from kerneltrace.machine.address_space import Region
 from kerneltrace.machine.event_log import SITES
 from kerneltrace.machine.events import KINDS, Events
 from kerneltrace.machine.execution import Execution
-from kerneltrace.machine.grid import MAX_GRID, WARP, as_dim3
+from kerneltrace.machine.grid import MAX_GRID, WARP, Dim3, as_dim3, place
 from kerneltrace.machine.program import Operations
 from kerneltrace.machine.traced_memory import Array
+from kerneltrace.proof.kernel import proof_of_run
+from kerneltrace.proof.verdict import Proof
 
 LIMITS = "Counts, not times: no cache is simulated"
 
@@ -76,6 +79,7 @@ class Trace(ShownAsTable):
         self.kernel = run.settings.fn.__name__
         self.grid = run.settings.grid
         self.block = run.settings.block
+        self._blocks = run.settings.blocks
         self.ok = not self.findings
         """Whether no mistake was found."""
         blocks = math.prod(self.grid)
@@ -92,6 +96,12 @@ class Trace(ShownAsTable):
         """
         self.barriers = run.log.barriers
         """How often a block waited for all its threads, summed over blocks."""
+
+    @cached_property
+    def blocks(self) -> tuple[Dim3, ...]:
+        """The places of the blocks that ran."""
+        numbers = self._blocks.numbers.tolist()
+        return tuple(place(number, self.grid) for number in numbers)
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -112,7 +122,10 @@ class Trace(ShownAsTable):
         Arguments left out do not restrict.
         """
         return count(
-            self._run.accesses, self._requests, self._mask(array, line, space, kind)
+            self._run.accesses,
+            self._requests,
+            self._mask(array, line, space, kind),
+            self._blocks,
         )
 
     def _mask(
@@ -153,7 +166,7 @@ class Trace(ShownAsTable):
     @cached_property
     def _requests(self) -> Requests:
         """The accesses, grouped by the warp instruction they belong to."""
-        return Requests.of(self._run.accesses)
+        return Requests.of(self._run.accesses, self._blocks)
 
     @cached_property
     def _first_accesses(self) -> Events:
@@ -193,11 +206,15 @@ class Trace(ShownAsTable):
         """Count the branches of warps and those that diverge, in the whole kernel or in
         one source line.
         """
-        return branches(self._run.others, self._sites("branch", "for", line=line))
+        return branches(
+            self._run.others,
+            self._sites("branch", "for", line=line),
+            self._blocks,
+        )
 
     @cached_property
     def _operations(self) -> Operations:
-        return operations(self._run.others, self._run.program)
+        return operations(self._run.others, self._run.program, self._blocks)
 
     @property
     def flop(self) -> int:
@@ -222,10 +239,10 @@ class Trace(ShownAsTable):
     ) -> Estimate:
         """Calculate how long this kernel would take on a GPU that gpufacts knows.
 
-        Full sizes can't be traced: trace a few blocks, two or more along each axis of
-        the grid, and pass the `grid` of the full launch. Its blocks are taken to do
-        what the traced ones did on average, with `longer` times as many turns of the
-        loops that go through global memory: 64 for 4,096 turns of which 64 were traced.
+        The grid is the traced one, of which a sample of blocks may have run, or
+        another `grid`, whose blocks are taken to do what the traced ones did on
+        average, with `longer` times as many turns of the loops that go through global
+        memory: 64 for 4,096 turns of which 64 were traced.
         `registers` a thread are what a compiler reports. `warm` says that the launch
         before left in the L2 cache what fits there. Raises UnknownDevice for a device
         that gpufacts lacks, or its rates.
@@ -244,9 +261,11 @@ class Trace(ShownAsTable):
         registers: int | None = None,
     ) -> Review:
         """The review of each line on that GPU; without a `grid` the traced one is
-        repeated until it fills the GPU.
+        repeated until it fills the GPU, unless only a sample of it ran.
         """
         asks, registers = self._asks(longer, registers)
+        if grid is None and not self._blocks.all_run:
+            grid = self.grid
         dims = None if grid is None else as_dim3("grid", grid, MAX_GRID)
         return review(
             self._run,
@@ -259,10 +278,27 @@ class Trace(ShownAsTable):
             not self.ok,
         )
 
+    def proof(self) -> Proof:
+        """Whether the kernel has no race for any data and any grid, and by which
+        argument; else why only this run was looked at.
+
+        Indices have to be sums of products of places in block and grid, sizes, and
+        turns of loops, with // and %; kernels in CUDA C++ and Triton aren't proven.
+        """
+        races = [str(finding) for finding in self.findings if finding.kind == "race"]
+        return proof_of_run(self._run, races)
+
     def _asks(self, longer: float, registers: int | None) -> tuple[Demands, int | None]:
+        if not self.blocks:
+            raise KernelError(
+                "No block ran to its end, so there is nothing to calculate a time from."
+                " Correct what the findings say first."
+            )
         longer = positive("longer", longer)
         if registers is not None:
             registers = whole("registers", registers, least=1)
+        else:
+            registers = self._run.program.registers or None
         if longer not in self._demands:
             self._demands[longer] = demands(
                 self._run, self._requests, self._request_arrays, longer
@@ -347,6 +383,8 @@ class Trace(ShownAsTable):
         events = self._run.others
         sites = self._run.sites
         warp = whole("warp", warp, least=0, most=self.warps - 1)
+        if warp // -(-math.prod(self.block) // WARP) not in self._blocks.numbers:
+            raise ValueError(f"Warp {warp:,} is of a block that was not run.")
         at_branch = self._sites("branch")[events.site]
         events = events.only(at_branch & (events.warp == warp))
         keys, row = np.unique(events.key, return_inverse=True)
@@ -382,6 +420,12 @@ class Trace(ShownAsTable):
         """What a cell shows."""
         n = math.prod(self.grid)
         blocks = f"{n:,} blocks" if n > 1 else f"{n:,} block"
+        sampled: tuple[str, ...] = ()
+        if not self._blocks.all_run:
+            sampled = (
+                f"{len(self._blocks.numbers):,} of the {blocks} were run: counts are"
+                " scaled to the whole grid, all else speaks of the blocks that ran.",
+            )
         title = f"{self.kernel}: {blocks} of {math.prod(self.block):,} threads"
         by_array = self.by_array()
         rows: tuple[tuple[str, ...], ...] = by_array.rows or (("no access to memory",),)
@@ -395,6 +439,7 @@ class Trace(ShownAsTable):
         if self.schedules != 1:
             limits += f"; the kernel ran in {self.schedules} orders of its threads"
         notes = (
+            *sampled,
             *(map(str, self.findings) if self.findings else ("No mistakes found.",)),
             *map(str, self.notes),
             f"{self.branches()}; {waits}; {counted}.",

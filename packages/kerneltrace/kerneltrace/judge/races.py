@@ -1,6 +1,4 @@
-"""Find in a log: races, shared memory read before it is written, and output elements
-that are never written.
-"""
+"""Find in a log races, and shared memory that is read before it is written."""
 
 from __future__ import annotations
 
@@ -13,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from kerneltrace.judge.ordering import Ordering
-from kerneltrace.machine.address_space import Region
 from kerneltrace.machine.events import Events, in_order, starts
 from kerneltrace.machine.program import Site
 from kerneltrace.machine.traced_memory import Array
@@ -44,13 +41,21 @@ class Race:
     accesses: Events
     """Both accesses, the earlier one first."""
     addresses: int
+    lines: tuple[int, int]
+    """Of the source, the smaller one first."""
 
 
 def races(
-    accesses: Events, events: Callable[[], Events], sites: list[Site]
+    accesses: Events,
+    events: Callable[[], Events],
+    sites: list[Site],
+    values: Callable[[Events], Array] | None = None,
 ) -> list[Race]:
     """Pairs of conflicting accesses by different threads that nothing orders, one for
     each pair of lines.
+
+    Stores of one value don't conflict, where `values(accesses)` gives their numbers:
+    equal ones for equal values, negative ones for values that aren't known.
 
     Within a block a barrier orders accesses, and within a warp also syncwarp (a shuffle
     or a vote does not: CUDA C++ Programming Guide, "Warp Shuffle Functions"). All else
@@ -65,14 +70,18 @@ def races(
     in_a_warp = (in_step.astype("i4"), log.threads)
     in_a_block = (log.phases, log.warps)
     between_blocks = (np.zeros(len(log.threads), "i4"), log.threads // log.block_size)
-    search = _Search(sites, Ordering(events, sites), _rechecked(accesses, sites))
+    search = _Search(
+        sites, Ordering(events, sites), _rechecked(accesses, sites), values
+    )
     suspects = _suspects(accesses, log.phases, log.threads)
     for group, owner in (in_a_block, in_a_warp):
         search.conflicts(suspects, group, owner)
-    outside = accesses.only(~accesses.shared)
+    shared = accesses.shared
+    outside = accesses.only(~shared) if shared.any() else accesses
     search.conflicts(_suspects(outside, *between_blocks), *between_blocks)
     return [
-        Race(both, search.addresses(*lines)) for lines, both in search.pairs.items()
+        Race(both, search.addresses(*lines), lines)
+        for lines, both in search.pairs.items()
     ]
 
 
@@ -93,12 +102,13 @@ def _suspects(part: Events, groups: Array, owners: Array) -> Events:
         return part
     owner = owners[part.stretch]
     write = part.write
-    place = part.place
-    log2_of_smallest = int((place & 7).min())
-    slot = place >> (3 + log2_of_smallest)
+    slot = part.place
+    log2_of_smallest = int(np.bitwise_and(slot, 7).astype("i1").min())
+    slot >>= 3 + log2_of_smallest
     # a large odd number scatters the groups
-    slot += groups[part.stretch] * np.int64(0x9E3779B1)
-    slot &= (1 << (2 * len(part)).bit_length()) - 1
+    slot += (groups.astype("i8") * 0x9E3779B1)[part.stretch]
+    slot &= (1 << len(part).bit_length()) - 1
+    slot = slot.astype("i4")
     last_writer = np.full(int(slot.max()) + 1, -1, "i4")
     several = np.zeros(int(slot.max()) + 1, bool)
     last_writer[slot[write]] = owner[write]
@@ -150,12 +160,21 @@ class _Owners(NamedTuple):
 class _Search:
     """Collects races: for each pair of lines the first that is found."""
 
-    def __init__(self, sites: list[Site], order: Ordering, rechecked: Array) -> None:
+    def __init__(
+        self,
+        sites: list[Site],
+        order: Ordering,
+        rechecked: Array,
+        values: Callable[[Events], Array] | None,
+    ) -> None:
         self.pairs: dict[tuple[int, int], Events] = {}
         """By both lines, the smaller one first."""
         self._conflicts: list[tuple[Array, dict[tuple[int, int], _Owners]]] = []
         """Addresses of groups, and who accesses them, by line and kind of access."""
         self._lines = np.array([site.line for site in sites])
+        self._equal = np.array([site.call == "equal" for site in sites])
+        """Stores of which those that are executed together bring one value."""
+        self._values = values
         self._order = order
         self._rechecked = rechecked
         self._questions = 0
@@ -182,7 +201,10 @@ class _Search:
         writes = np.logical_or.reduceat(kind == WRITE, first)  # (groups,)
         reads = np.logical_or.reduceat(kind == READ, first)
         atomics = np.logical_or.reduceat(kind == ATOMIC, first)
-        bad = np.flatnonzero(several & (writes | (reads & atomics)))
+        continues = np.append(False, self._is_one(ordered))
+        continues[first] = True
+        is_one_store = np.logical_and.reduceat(continues, first)
+        bad = np.flatnonzero(several & (writes | (reads & atomics)) & ~is_one_store)
         ends = np.append(first[1:], len(part))
         number = np.arange(len(first)).repeat(ends - first)
         conflicting = np.isin(number, bad)
@@ -227,7 +249,8 @@ class _Search:
         Reads that follow one another don't conflict, nor do atomics. Where all of such
         a run come after all of the run before, they also come after those further back.
         """
-        cuts = np.flatnonzero((kind[1:] != kind[:-1]) | (kind[1:] == WRITE)) + 1
+        parted = (kind[1:] != kind[:-1]) | (kind[1:] == WRITE) & ~self._is_one(group)
+        cuts = np.flatnonzero(parted) + 1
         bounds = [0, *cuts.tolist(), len(kind)]
         if self._order.none:
             lines = np.unique(group.site).tobytes()
@@ -244,6 +267,27 @@ class _Search:
             for earlier in last.tolist():
                 later = then[owner[then] != owner[earlier]]
                 self._add_pairs(group, earlier, later, line)
+
+    def _is_one(self, accesses: Events) -> Array:
+        """Which accesses, from the second on, are one store with that before them: both
+        bring the same value.
+
+        Warps of a block do that execute an `equal` store together.
+        """
+        same = np.zeros(len(accesses) - 1, bool)
+        if self._equal.any():
+            key = accesses.key
+            block = accesses.block
+            is_equal = self._equal[accesses.site[1:]]
+            same = is_equal & (key[1:] == key[:-1]) & (block[1:] == block[:-1])
+        if self._values is not None:
+            value = self._values(accesses)
+            value[accesses.atomic] = -1
+            is_equal = (value[1:] >= 0) & (value[1:] == value[:-1])
+            if accesses.offset is not None:  # pieces of wider stores
+                is_equal &= accesses.offset[1:] == accesses.offset[:-1]
+            same |= is_equal
+        return same
 
     def _add_pairs(
         self, group: Events, earlier: int, later: Array, line: Array
@@ -303,34 +347,3 @@ def unset_reads(accesses: Events) -> Events:
     first = shared.only(starts(shared.address, shared.block))
     reads = first.only(~first.write | first.atomic)
     return reads.only(np.argsort(reads.at))
-
-
-def unwritten(accesses: Events, writes: Events, region: Region) -> Array:
-    """Flat numbers of the unwritten elements of an array that the kernel writes and
-    never reads.
-    """
-    if region.space != "global" or not region.array.size:
-        return np.zeros(0, "i8")
-    stores, element = writes.reaching(region)
-    if not len(stores) or stores.atomic.any():
-        return np.zeros(0, "i8")
-    is_read = len(stores) < len(accesses.reaching(region)[0])
-    if is_read:
-        return np.zeros(0, "i8")
-    left = np.ones(region.array.size, bool)
-    left[element] = False
-    return np.flatnonzero(left)
-
-
-def elements_read(accesses: Events, region: Region) -> Array | None:
-    """Flat numbers of the elements of an array of global memory that threads read; None
-    for one that they write.
-    """
-    if region.space != "global":
-        return None
-    reads, element = accesses.reaching(region)
-    if not len(reads) or reads.write.any():
-        return None
-    is_read = np.zeros(region.array.size, bool)
-    is_read[element] = True
-    return np.flatnonzero(is_read)

@@ -9,18 +9,21 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kerneltrace.errors import KernelError
+from kerneltrace.machine.event_log import SITES
 from kerneltrace.machine.traced_memory import (
     Add,
     Array,
     Load,
+    Record,
     Store,
     TracedArray,
     TracedTuple,
+    counted,
 )
 
 # Each space has a range of its own, so that an address alone tells the space of an
@@ -166,21 +169,52 @@ class AddressSpace:
         """
         array = blank(shape, dtype)
         self.local_bytes[name] = array.nbytes
-        watch = _FirstWrites(array, self._unset_local) if dtype.names is None else None
+        watch = _FirstWrites(array, self._unset_local)
         return TracedArray(array, 0, name, "local", None, self._out_of_bounds, watch)
 
-    def shared(self, array: Array, base: int, name: str) -> TracedArray:
-        """A shared array at its offset."""
+    def shared(
+        self, array: Array, base: int, name: str, note: Add | None = None
+    ) -> TracedArray:
+        """A shared array at its offset; `note` is told the key of each access."""
+        add = self._add if note is None else _noted(self._add, note)
         return TracedArray(
-            array, base, name, "shared", self._add, self._out_of_bounds, self._watch
+            array, base, name, "shared", add, self._out_of_bounds, self._watch
         )
+
+
+def _noted(add: Add, note: Add) -> Add:
+    """Adds words to the log, and tells `note` every other one: an access has a key and
+    a value.
+    """
+    is_key = False
+
+    def add_word(word: int) -> None:
+        nonlocal is_key
+        is_key = not is_key
+        if is_key:
+            note(word)
+        add(word)
+
+    return add_word
+
+
+class View(NamedTuple):
+    """What an access takes shared memory for."""
+
+    array: int
+    """A number for the array; 0 where it isn't known."""
+    kind: str
+    """The type of its elements, `f4`, in which unsigned integers are as signed ones;
+    empty where it isn't known.
+    """
 
 
 class _FirstWrites:
     """Watches a local array for reads of elements that nobody has written."""
 
     def __init__(self, array: Array, report: Callable[..., None]) -> None:
-        self._blank = set(range(0, array.nbytes, array.itemsize))
+        step = 1 if array.dtype.names else array.itemsize  # of records any field
+        self._blank = set(range(0, array.nbytes, step))
         self._report = report
 
     def __call__(self, traced: TracedArray, ld: Load, st: Store) -> tuple[Load, Store]:
@@ -190,11 +224,13 @@ class _FirstWrites:
 
         def address(index: Any) -> Any:
             parts = index if isinstance(index, tuple) else (index,)
-            return traced.base + sum(map(operator.mul, parts, strides))
+            places = map(counted, parts, traced.array.shape)
+            return traced.base + sum(map(operator.mul, places, strides))
 
         def load(index: Any, key: int) -> Any:
             value = ld(index, key)
-            if blank and not isinstance(value, TracedArray) and address(index) in blank:
+            is_part = isinstance(value, TracedArray | Record)
+            if blank and not is_part and address(index) in blank:
                 self._report(traced, index, key)
             return value
 
@@ -216,7 +252,14 @@ class SharedLayout:
         self.dynamic_bytes = dynamic_bytes
         self.static_bytes = 0
         self.regions: dict[int, Region] = {}
+        self.views: dict[int, View] = {}
+        """By the sites that access memory which may be taken for several things."""
         self._next = ALIGNMENT
+
+    def note(self, site: int, view: View) -> None:
+        """Take down what a site accesses, which may be different things in turn."""
+        if self.views.setdefault(site, view) != view:
+            self.views[site] = View(0, "")
 
     def address(self, site: int, name: str, array: Array) -> int:
         """Where the array of `site` starts: at multiples of 256 bytes, so that each
@@ -247,6 +290,8 @@ class SharedMemory:
         self._space = space
         self._arrays: dict[int, TracedArray] = {}
         self._dynamic: Array | None = None
+        self.has_several_dynamic = False
+        """Whether dynamic shared memory has several names."""
 
     def array(
         self, site: int, name: str, shape: Any, dtype: np.dtype[Any]
@@ -276,7 +321,16 @@ class SharedMemory:
         array = self._dynamic[:whole_items].view(dtype)
         region = Region(name, "shared", DYNAMIC_SHARED, array)
         self._layout.regions.setdefault(site, region)
-        return self._space.shared(array, DYNAMIC_SHARED, name)
+        dynamic = [
+            traced for traced in self._arrays.values() if traced.base == DYNAMIC_SHARED
+        ]
+        self.has_several_dynamic = bool(dynamic)
+        view = View(site, dtype.str[1:].replace("u", "i"))
+
+        def note(key: int) -> None:
+            self._layout.note(key & SITES - 1, view)
+
+        return self._space.shared(array, DYNAMIC_SHARED, name, note)
 
 
 def blank(shape: Any, dtype: np.dtype[Any]) -> Array:

@@ -10,6 +10,12 @@ from typing import Any
 
 ENDINGS = ("raised", "deadlock", "endless")
 """Kinds of mistakes with which a run ends."""
+FROM_END = "from end"
+"""What a negative index that is counted from the end has for a kind here; a finding
+calls it outside.
+"""
+NOTED = ("printed", "layout")
+"""Kinds of what may be meant."""
 NOT_MET = (
     "the mask {:#x} names {} lanes that don't come here (the first: lane {}). Name"
     " those that do: {:#x}."
@@ -52,9 +58,19 @@ class Diagnostics:
         """Whether the run ended before all threads had returned."""
         return any(kind in ENDINGS for kind, *_ in self.mistakes)
 
-    def out_of_bounds(self, traced: Any, index: Any, key: int, *, writing: bool) -> Any:
+    def out_of_bounds(
+        self,
+        traced: Any,
+        index: Any,
+        key: int,
+        *,
+        writing: bool,
+        counted: bool = False,
+    ) -> Any:
         """Report an access out of bounds, which is not performed; a read gives NaN, or
         0 for integers.
+
+        One with a negative index that numba has `counted` from the end is performed.
         """
         name = traced.name
         shape = traced.array.shape
@@ -72,7 +88,8 @@ class Diagnostics:
                 " A negative index counts from the end in numba and reads before the"
                 " array in CUDA C++."
             )
-        self.add("outside", self.line_of(key), words, array=name)
+        kind = FROM_END if counted else "outside"
+        self.add(kind, self.line_of(key), words, array=name)
         dtype = traced.array.dtype
         return dtype.type("nan" if dtype.kind in "fc" else 0)
 

@@ -41,9 +41,9 @@ def too_large(words: str, max_events: int) -> TraceTooLarge:
     """
     budget = format_bytes(max_events * BYTES_PER_EVENT)
     return TraceTooLarge(
-        f"{words} more than the trace's budget of {budget}. Trace a smaller problem:"
-        " counts for a few blocks say the same as counts for thousands. Or raise"
-        " memory_bytes if this machine has the memory."
+        f"{words} more than the trace's budget of {budget}. Trace a smaller problem,"
+        " or leave out blocks=, so that a part of the grid runs. Or raise memory_bytes"
+        " if this machine has the memory."
     )
 
 
@@ -65,6 +65,8 @@ class EventLog:
         self.shuffles = 0  # of warps
         self.barriers = 0  # of blocks
         self.partial_syncs = 0  # of some lanes of a warp
+        self.on_store: Any = None
+        """Called with the events and values of stores in PTX, where it is set."""
         self.max_events = max_events
         self.max_steps = max_steps
         self.contexts_by_key: dict[int, list[int]] = {}
@@ -93,9 +95,26 @@ class EventLog:
         """Raise TraceTooLarge when the events would need more memory
         than the budget.
         """
-        if 8 * len(self.words) + 16 * len(self.starts) > 16 * self.max_events:
+        if self.n_events > self.max_events:
             raise too_large(
                 f"{len(self.words) // 2:,} logged accesses need", self.max_events
+            )
+
+    @property
+    def n_events(self) -> int:
+        """Events so far, by what they take: two words, or a stretch."""
+        return len(self.words) // 2 + len(self.starts)
+
+    def expect(self, ran: int, blocks: int) -> None:
+        """Raise TraceTooLarge when so many blocks like those that ran would need more
+        memory than the budget.
+        """
+        expected = self.n_events * blocks // ran
+        if expected > self.max_events:
+            raise too_large(
+                f"The first {ran:,} of {blocks:,} blocks log {self.n_events:,}"
+                f" accesses, all of them about {expected:,}, which need",
+                self.max_events,
             )
 
     def inside(self, key: int) -> int:

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from kerneltrace.machine.address_space import AddressSpace, Region, SharedLayout
+from kerneltrace.machine.chosen_blocks import ChosenBlocks
 from kerneltrace.machine.diagnostics import Diagnostics
 from kerneltrace.machine.event_log import EventLog
 from kerneltrace.machine.events import Access, Events
@@ -26,6 +27,7 @@ class LaunchSettings:
     fn: types.FunctionType
     grid: Dim3
     block: Dim3
+    blocks: ChosenBlocks
     shared_bytes: int
     max_events: int
     max_steps: int
@@ -85,13 +87,14 @@ class Execution:
     def _parts(self) -> tuple[Events, Events, Events]:
         """Accesses but for issued copies, other events, and all accesses."""
         events = self.events
+        site = events.site
         is_issue = np.array([site.call == "issue" for site in self.sites])
-        accessing = events.log.kinds[events.site] != Access.NONE
-        return (
-            events.only(accessing & ~is_issue[events.site]),
-            events.only(~accessing),
-            events.only(accessing),
-        )
+        accessing = events.log.kinds[site] != Access.NONE
+        all_accesses = events.only(accessing)
+        accesses = all_accesses
+        if is_issue.any():
+            accesses = events.only(accessing & ~is_issue[site])
+        return accesses, events.only(~accessing), all_accesses
 
     accesses = property(
         lambda self: self._parts[0], doc="The events that access memory."

@@ -85,12 +85,18 @@ def stand_in(value: Any) -> Any:
     if type(value).__module__.startswith("numba.core.types") and hasattr(
         value, "bitwidth"
     ):
-        dtype = as_dtype(value)
-        return IntegerType(dtype) if dtype.kind in "iu" else dtype.type
+        return _stand_in_of_type(as_dtype(value))
     module = getattr(value, "__module__", None) or ""
     if module == "math" and callable(value):
         return _typed(value)
     return _libdevice(value) if module.endswith("cuda.libdevice") else value
+
+
+def _stand_in_of_type(dtype: np.dtype[Any]) -> Any:
+    """What a kernel makes arrays of, and, but for records, casts numbers by."""
+    if dtype.names:
+        return dtype
+    return IntegerType(dtype) if dtype.kind in "iu" else dtype.type
 
 
 def _typed(function: Callable[..., Any]) -> Callable[..., Any]:

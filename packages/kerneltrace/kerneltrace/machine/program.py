@@ -5,7 +5,8 @@ that report, and counters.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +16,11 @@ from kerneltrace.errors import KernelError
 from kerneltrace.machine.event_log import SITES, EventLog
 from kerneltrace.machine.grid import WARP
 from kerneltrace.machine.needs import Waits
+
+INTEGER_DIVISION = 20
+"""Instructions of a division of integers by what the compiler doesn't know (CUDA C++
+Programming Guide, "Integer Arithmetic").
+"""
 
 
 class Operations(NamedTuple):
@@ -36,10 +42,20 @@ class Operations(NamedTuple):
     """FLOP of matrix instructions, as float16 takes as long for: 1 of TF32 counts as 2,
     and 2 of 8 bits as 1.
     """
+    products: int = 0
+    """Products of matrix instructions, of whatever type, each with its sum."""
+    divisions: int = 0
+    """Of the instructions, those of divisions of integers by what no compiler knows."""
+    local: int = 0
+    """Loads and stores of local memory."""
 
     def plus(self, other: Operations, times: int = 1) -> Operations:
         """These and `times` as many as `other` has."""
         return Operations(*(a + times * b for a, b in zip(self, other, strict=True)))
+
+
+NOTED = ("double", "divisions", "local")
+"""The fields of Operations of which a program notes the lines."""
 
 
 def issues(block: Any, warp: Any) -> Any:
@@ -90,7 +106,11 @@ class Program:
         `divided_by_zero(key, dividend)` reports a division of integers.
         """
         self.log = log
-        self.constant = constant
+        self._constant = constant
+        self.constants: list[tuple[Any, Any, str]] = []
+        """Arrays in constant memory: as a kernel sees them, as they are, and names."""
+        self.rewritten: list[Any] = []
+        """What is kept of each function for the next run, as reuse.Rewritten."""
         self.divided_by_zero = divided_by_zero
         # numbers start at 1: a key of 0 means a paused thread
         self.sites = [Site("none", 0, "", "", Operations())]
@@ -106,8 +126,12 @@ class Program:
         """Instrumented functions by their Python function and types; None while one is
         being instrumented.
         """
-        self.float64: dict[int, str] = {}
-        """Lines that compute in float64, and the first such expression of each."""
+        self.lines: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        """By a field of Operations (double, divisions, local) the lines that have such
+        operations, and the first such expression of each.
+        """
+        self.in_memory: set[str] = set()
+        """Local arrays that are in memory, and not in registers."""
         self.names_float64 = False
         """Whether a function of the kernel names the type float64."""
         self.is_typed = True
@@ -118,8 +142,20 @@ class Program:
         """The threads, where they run in lockstep."""
         self.pauses = False
         """As in LaunchSettings."""
+        self.registers = 0
+        """A thread's, as the compiler says, or 0."""
+        self.spill_bytes = 0
+        """Bytes a thread of spilled registers that the compiler stores and loads."""
+        self.is_triton = False
+        """Whether Triton compiled the kernel."""
         self.votes = False
         """Whether a barrier of the kernel carries a predicate."""
+
+    def placed(self, array: Any, name: str) -> Any:
+        """An array from the kernel's surroundings in constant memory."""
+        traced = self._constant(array, name)
+        self.constants.append((traced, array, name))
+        return traced
 
     def site(
         self,
@@ -154,6 +190,11 @@ class Program:
             )
         )
         return len(self.sites) - 1
+
+    def note(self, lines: Mapping[str, dict[int, str]]) -> None:
+        """Add to `lines`."""
+        for kind, texts in lines.items():
+            self.lines[kind] |= texts
 
     def counter(self, operations: Operations, function: str, line: int) -> int:
         """The number of a new counter, for a run of statements that are executed

@@ -17,11 +17,26 @@ from typing import Any
 
 import numpy as np
 
+from kerneltrace.errors import KernelError
+
 Array = np.ndarray[Any, Any]
 Load = Callable[[Any, int], Any]
 Store = Callable[[Any, Any, int], None]
 Add = Callable[[int], None]
 """The append method of a log's words."""
+
+
+class FromEnd(int):
+    """A negative index that the source writes as such, `a[-1]`, which counts from the
+    end, as numba does. One that is calculated is taken for a mistake.
+    """
+
+    __slots__ = ()
+
+
+def counted(part: Any, length: int) -> Any:
+    """An index along a dimension, counted from the beginning."""
+    return part + length if type(part) is FromEnd else part
 
 
 class TracedTuple(tuple[Any, ...]):
@@ -118,15 +133,28 @@ class TracedArray:
         """
         if type(index) is int and self.array.ndim == 1:  # the usual case, twice as fast
             return (index,) if 0 <= index < self.array.shape[0] else None
-        parts = index if isinstance(index, tuple) else (index,)
-        full = tuple(operator.index(part) for part in parts)
-        if len(full) != self.array.ndim:
+        parts = _parts(index)
+        if len(parts) != self.array.ndim:
             raise IndexError(
                 f"{self.name} has {self.array.ndim} dimensions and is indexed with"
-                f" {len(full)} numbers"
+                f" {len(parts)} numbers"
             )
+        pairs = zip(parts, self.array.shape, strict=True)
+        full = tuple(operator.index(counted(part, n)) for part, n in pairs)
         inside = all(0 <= i < n for i, n in zip(full, self.array.shape, strict=True))
         return full if inside else None
+
+    def from_end(self, index: Any, key: int, *, writing: bool) -> Any:
+        """The place of a calculated index that counts from the end, as numba takes it,
+        which is reported; None where that is outside, too.
+        """
+        lengths = self.array.shape
+        pairs = zip(_parts(index), lengths, strict=True)
+        place = tuple(int(part) + n if part < 0 else int(part) for part, n in pairs)
+        if not all(0 <= i < n for i, n in zip(place, lengths, strict=True)):
+            return None
+        self.out_of_bounds(self, index, key, writing=writing, counted=True)
+        return place
 
     def report(self, place: tuple[int, ...], key: int) -> None:
         """Log an access to the element at `place`."""
@@ -308,6 +336,8 @@ def _general_load(traced: TracedArray) -> Load:
             return _slice(traced, parts, key)
         place = traced.place(parts)
         if place is None:
+            place = traced.from_end(parts, key, writing=False)
+        if place is None:
             value = traced.out_of_bounds(traced, index, key, writing=False)
             if array.dtype.names:
                 return Record(traced.unlogged(np.zeros(1, array.dtype)), (0,))
@@ -332,10 +362,13 @@ def _general_store(traced: TracedArray) -> Store:
                 view.st(place if len(place) > 1 else place[0], value, key)
             return
         if isinstance(value, Record):
-            raise TypeError(
-                "a whole record can't be copied at once here: copy it field by field"
+            raise KernelError(
+                f"{traced.name} is given a whole record of {value.array.name}, which"
+                " can't be copied at once here. Copy it field by field."
             )
         element = traced.place(parts)
+        if element is None:
+            element = traced.from_end(parts, key, writing=True)
         if element is None:
             traced.out_of_bounds(traced, index, key, writing=True)
         else:
@@ -354,6 +387,7 @@ def _slice(traced: TracedArray, parts: tuple[Any, ...], key: int) -> TracedArray
             f"{traced.name} has {traced.array.ndim} dimensions and is indexed with"
             f" {len(parts)} numbers"
         )
+    parts = tuple(map(counted, parts, traced.array.shape))
     for part, n in zip(parts, traced.array.shape, strict=False):
         if not isinstance(part, slice) and not 0 <= part < n:
             traced.out_of_bounds(traced, parts, key, writing=False)

@@ -321,6 +321,8 @@ class TracedThread:
         """
         place = array.place(index)
         if place is None:
+            place = array.from_end(index, key, writing=True)
+        if place is None:
             return array.out_of_bounds(array, index, key, writing=True)
         cast = [wrapped(value, array.dtype) for value in values]
         return array.exchange(place, lambda old: ATOMICS[op](old, *cast), key)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,10 +56,13 @@ def execute(
         execution.memory.argument(value, name)
         for name, value in arguments.values.items()
     )
-    numbers = range(math.prod(settings.grid))
+    batches = settings.blocks.batches(
+        execution.log, execution.program.counters, order=order
+    )
     blocks = (
-        ThreadBlock(execution, number).run(kernel, args, order)
-        for number in (order(numbers) if order else numbers)
+        ThreadBlock(execution, int(number)).run(kernel, args, order)
+        for batch in batches
+        for number in batch
     )
     collecting = gc.isenabled()
     # a trace makes millions of objects, and each block breaks the cycles it makes

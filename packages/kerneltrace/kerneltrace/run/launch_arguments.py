@@ -6,7 +6,7 @@ import ctypes
 import functools
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -42,6 +42,14 @@ class LaunchArguments:
             (),
         )
 
+    def restore(self, before: LaunchArguments) -> None:
+        """Write what was in the arrays before into them."""
+        old = _leaves(tuple(before.values.values()))
+        for value in _leaves(tuple(self.values.values())):
+            original = next(old)
+            if isinstance(value, np.ndarray) and value.flags.writeable:
+                value[...] = original
+
     @property
     def arrays(self) -> dict[str, Array]:
         """The arguments that are arrays."""
@@ -50,6 +58,20 @@ class LaunchArguments:
             for name, value in self.values.items()
             if isinstance(value, np.ndarray)
         }
+
+    @property
+    def numbers(self) -> set[int]:
+        """The arguments that are whole numbers, also those in tuples."""
+        leaves = _leaves(tuple(self.values.values()))
+        return {value for value in leaves if type(value) is int}
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield value
 
 
 def _copied(value: Any, copies: dict[int, Array]) -> Any:
@@ -157,9 +179,25 @@ def _host_array(name: str, arg: Any, back: list[Callable[[], object]]) -> Array 
     for download, upload in (("copy_to_host", "copy_to_device"), ("get", "set")):
         if hasattr(arg, download) and hasattr(arg, upload):
             host = np.asarray(getattr(arg, download)())
+            if getattr(arg, "strides", host.strides) != host.strides:
+                return _cupy_view(arg, back)
             back.append(functools.partial(getattr(arg, upload), host))
             return host
     return None
+
+
+def _cupy_view(view: Any, back: list[Callable[[], object]]) -> Array:
+    """A view with the same strides of a host copy of the CuPy array that `view` is a
+    part of; its own copy would have its elements in C order.
+    """
+    owner = view if view.base is None else view.base
+    host = np.asarray(owner.get(order="A"))
+    back.append(functools.partial(owner.set, host))
+    if owner is view:
+        return host
+    offset = view.data.ptr - owner.data.ptr
+    memory = host.ravel(order="K").data
+    return np.ndarray(view.shape, view.dtype, memory, offset, view.strides)
 
 
 def _torch_array(name: str, tensor: Any, back: list[Callable[[], object]]) -> Array:

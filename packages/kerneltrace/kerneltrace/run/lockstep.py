@@ -66,19 +66,27 @@ class Lanes(LaneLog):
         settings = execution.settings
         super().__init__(execution.log, settings)
         self._run = execution
+        self.numbers = np.zeros(0, "i8")
+        self.originals: list[tuple[Array, Array]] = []
+        """Arrays of global memory that were written, and what was in them before."""
         self.blockDim = settings.block
         self.gridDim = settings.grid
         self._operations = self._depth = 0
 
-    def start(self, first: int, blocks: int) -> None:
-        """Begin with some blocks, from number `first` on."""
-        self._first = first
-        self._blocks = blocks
+    def restore(self) -> None:
+        """Put back what was in the arrays before, which may overlap."""
+        for array, original in reversed(self.originals):
+            array[...] = original
+
+    def start(self, numbers: Array) -> None:
+        """Begin with the blocks of these numbers."""
+        self.numbers = numbers
+        self._blocks = blocks = len(numbers)
         self.size = blocks * self._of_block
         inside = np.tile(np.arange(self._of_block), blocks)
         self._block = np.repeat(np.arange(blocks), self._of_block)
         self.threadIdx = place(inside, self.blockDim)
-        self.blockIdx = place(self._block + first, self.gridDim)
+        self.blockIdx = place(numbers[self._block], self.gridDim)
         self.laneid = inside % WARP
         # blocks and warps
         self.places = (
@@ -300,13 +308,13 @@ class Lanes(LaneLog):
         """Memory that the threads of a block share: a copy for each block."""
         name = self._run.sites[key % SITES].text
         traced = self._memory.array(key % SITES, name, shape, as_dtype(dtype))
+        if self._memory.has_several_dynamic:
+            raise NotInLockstep  # where overlaps are not looked for
         if traced.base not in self._shared:
             copies = np.tile(traced.array.reshape(-1), self._blocks)
             self._shared[traced.base] = LaneArray(
                 self, traced, copies, self._block * traced.size
             )
-        if self._shared[traced.base].dtype != traced.dtype:
-            raise NotInLockstep  # the dynamic shared memory under two names
         return self._shared[traced.base]
 
     def const_array_like(self, key: int, array: LaneArray) -> LaneArray:
@@ -359,13 +367,16 @@ def run_in_lockstep(
     lanes: Lanes,
     args: tuple[Any, ...],
 ) -> None:
-    """Run all blocks of a launch; NotInLockstep, or any error of Python, where they
+    """Run the blocks of a launch; NotInLockstep, or any error of Python, where they
     have to run thread by thread.
     """
-    blocks = math.prod(execution.settings.grid)
-    at_once = max(1, LANES // execution.settings.block_size)
+    settings = execution.settings
+    at_once = max(1, LANES // settings.block_size)
+    batches = settings.blocks.batches(
+        execution.log, execution.program.counters, at_once
+    )
     with np.errstate(all="ignore"):
-        for first in range(0, blocks, at_once):
-            lanes.start(first, min(at_once, blocks - first))
+        for numbers in batches:
+            lanes.start(numbers)
             kernel(lanes, 0, *map(lanes.array, args))
             lanes.finish()

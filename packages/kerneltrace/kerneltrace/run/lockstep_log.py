@@ -20,7 +20,8 @@ class LaneLog:
     """How many threads take part in what is executed now."""
     size: int
     _at: Any
-    _first: int
+    numbers: Array
+    """Of the blocks that run now."""
     _blocks: int
 
     def __init__(self, log: EventLog, settings: LaunchSettings) -> None:
@@ -80,7 +81,8 @@ class LaneLog:
                 words[place + 1] = value
         used = np.flatnonzero(by_block)
         phases, inside = np.divmod(used, self._of_block)
-        threads = (phases // len(self._words) + self._first) * self._of_block + inside
+        block = self.numbers[phases // len(self._words)]
+        threads = block * self._of_block + inside
         self._log.add_stretches(
             words, begin.ravel()[used], threads, phases, self._opened
         )

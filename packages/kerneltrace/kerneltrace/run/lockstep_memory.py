@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.machine.traced_memory import Array, TracedArray, TracedTuple, flat_view
+from kerneltrace.machine.traced_memory import (
+    Array,
+    TracedArray,
+    TracedTuple,
+    counted,
+    flat_view,
+)
 from kerneltrace.source.lockstep_source import NotInLockstep
 
 
@@ -31,6 +37,7 @@ class LaneArray:
         self.ndim = traced.array.ndim
         self.dtype = flat.dtype
         self._lanes = lanes
+        self._array = traced.array
         self._memory = flat
         self._offset = offset
         self._is_logged = traced.add is not None
@@ -58,6 +65,7 @@ class LaneArray:
         at = self._places(index, key)
         if self._known is not None:
             self._known[at] = True
+        self._keep_original()
         self._memory[at] = self._lanes.those(np.asarray(value)).astype(self.dtype)
 
     def change(self, function: np.ufunc, index: Any, value: Any, key: int) -> None:
@@ -65,11 +73,19 @@ class LaneArray:
         thread.
         """
         at = self._places(index, key)
+        self._keep_original()
         function.at(
             self._memory,
             self._written(at),
             self._lanes.those(np.asarray(value)).astype(self.dtype),
         )
+
+    def _keep_original(self) -> None:
+        """Copy an array of global memory before the first write to it."""
+        if self._offset is None and all(
+            memory is not self._array for memory, _ in self._lanes.originals
+        ):
+            self._lanes.originals.append((self._array, self._array.copy()))
 
     def _written(self, at: Array) -> Array:
         if self._known is not None and not self._known[at].all():
@@ -85,7 +101,7 @@ class LaneArray:
             raise NotInLockstep  # a part of the array
         at: Any = 0
         for part, n, step in zip(parts, self.shape, self._steps, strict=True):
-            part = self._lanes.those(part)
+            part = self._lanes.those(counted(part, n))
             if np.any(part < 0) or np.any(part >= n):
                 raise NotInLockstep
             at = at + part * step

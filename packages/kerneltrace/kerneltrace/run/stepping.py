@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kerneltrace.machine.address_space import Region
+from kerneltrace.machine.chosen_blocks import ChosenBlocks
 from kerneltrace.machine.diagnostics import ENDINGS
 from kerneltrace.machine.event_log import SITES, EventLog
 from kerneltrace.machine.execution import Execution, LaunchSettings
@@ -139,9 +140,10 @@ def steps(
     others by `order`, one of ORDERS. Refuses what `trace` refuses.
     """
     fn = python_function(kernel)
-    settings = LaunchSettings(
-        fn, Dim3(1, 1, 1), Dim3(threads, 1, 1), 0, 10**6, 10**4, pauses=True
-    )
+    grid = Dim3(1, 1, 1)
+    block = Dim3(threads, 1, 1)
+    blocks = ChosenBlocks(grid, [0])
+    settings = LaunchSettings(fn, grid, block, blocks, 0, 10**6, 10**4, pauses=True)
     turns = _Turns(order, chosen)
     run = execute(settings, launch_arguments(fn, args).copy(), turns, turns.watch)
     turns.note()

@@ -16,6 +16,7 @@ import numpy as np
 from kerneltrace.errors import KernelError
 from kerneltrace.machine.numba_types import stand_in
 from kerneltrace.machine.program import Operations, Program
+from kerneltrace.machine.traced_memory import FromEnd
 from kerneltrace.machine.traced_thread import BITS, KEYED, WAITING
 from kerneltrace.source.kernel_scope import MISSING, KernelScope, refusal
 from kerneltrace.source.typed_source import RING, Arithmetic, Typed, conditional
@@ -183,6 +184,8 @@ class ExpressionRewriter(ast.NodeTransformer):
                 for part in (node.lower, node.upper, node.step)
             ]
             return call("slice", *bounds)
+        if _is_from_end(node):
+            return self._bound(FromEnd(ast.literal_eval(node)))
         # an index of over 64 bits is out of bounds either way
         return self._low_bits(node)
 
@@ -318,7 +321,7 @@ class ExpressionRewriter(ast.NodeTransformer):
             return None
         replacement = self._stand_in(value)
         if isinstance(replacement, np.ndarray):
-            return self._bound(self.program.constant(replacement, ast.unparse(node)))
+            return self._bound(self.program.placed(replacement, ast.unparse(node)))
         return None if replacement is value else self._bound(replacement)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
@@ -378,3 +381,14 @@ class ExpressionRewriter(ast.NodeTransformer):
             return ast.YieldFrom(method(load("t"), "swap", key, *args))
         op = ast.Constant(path.removeprefix("atomic."))
         return method(load("t"), "atomic", op, key, *args)
+
+
+def _is_from_end(index: ast.expr) -> bool:
+    """Whether an index is a negative number in the source, as in `a[-1]`."""
+    return (
+        isinstance(index, ast.UnaryOp)
+        and isinstance(index.op, ast.USub)
+        and isinstance(index.operand, ast.Constant)
+        and type(index.operand.value) is int
+        and index.operand.value > 0
+    )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -17,8 +18,12 @@ DEFAULT_CAPABILITY = (8, 0)  # every CUDA 12 and 13 compiles for it
 
 
 def is_simulator() -> bool:
-    """Whether numba.cuda is its simulator in this process, which has no compiler."""
-    return bool(importlib.import_module("numba.core.config").ENABLE_CUDASIM)
+    """Whether numba.cuda is its simulator in this process, which has no compiler.
+
+    Its setting may say otherwise: `simulate` leaves it set for tests that look at it.
+    """
+    importlib.import_module("numba.cuda")
+    return "numba.cuda.simulator_init" in sys.modules
 
 
 @contextmanager

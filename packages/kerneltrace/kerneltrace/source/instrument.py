@@ -9,7 +9,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -25,9 +25,10 @@ from kerneltrace.source.lockstep_source import (
     helpers,
     of_lanes,
 )
+from kerneltrace.source.reuse import keep, made_again, rewritten
 from kerneltrace.source.rewriter import Rewriter
 from kerneltrace.source.typed_source import Arithmetic, numbered, typed_source
-from kerneltrace.source.value_flow import mark_waits
+from kerneltrace.source.value_flow import in_local_memory, mark_waits
 
 
 def instrumented(
@@ -41,11 +42,15 @@ def instrumented(
     be read, that no kernel may have, or that calls itself.
     """
     key = fn, kinds
+    is_kernel = not program.functions  # it comes first
+    if is_kernel and made_again(program, fn, kinds, _prefixed_helpers):
+        return cast(Callable[..., Any], program.functions[key])
     if key not in program.functions:
-        # the kernel comes first
-        label = f"{fn.__name__}()" if program.functions else fn.__name__
+        label = fn.__name__ if is_kernel else f"{fn.__name__}()"
         program.functions[key] = None
         program.functions[key] = _instrument(program, fn, label, kinds)
+        if is_kernel:
+            keep(program, fn, kinds)
     function = program.functions[key]
     if function is None:
         raise KernelError(
@@ -66,7 +71,7 @@ def _instrument(
     if program.lanes and not typed.is_known:
         raise NotInLockstep
     kind = LockstepRewriter if program.lanes else Rewriter
-    arithmetic = Arithmetic(scope, typed)
+    arithmetic = Arithmetic(scope, typed, in_local_memory(tree))
     rewriter = kind(
         program, label, scope, arithmetic, functools.partial(instrumented, program)
     )
@@ -74,14 +79,19 @@ def _instrument(
     program.names_float64 |= scope.names_float64(tree)
     mark_waits(tree)
     tree.body = rewriter.body(tree)
-    program.float64 |= arithmetic.float64
+    program.note(arithmetic.lines)
+    program.in_memory |= arithmetic.in_memory
     module = ast.fix_missing_locations(ast.Module([tree], []))
     file = fn.__code__.co_filename
     program.files.add(file)
     names = scope.names | rewriter.added
-    names |= {PREFIX + name: value for name, value in _helpers(program).items()}
     # the file's name makes tracebacks show its lines
-    exec(compile(module, file, "exec"), names)
+    code = compile(module, file, "exec")
+    program.rewritten.append(
+        rewritten(program, fn, kinds, code, tree.name, dict(names), rewriter.added)
+    )
+    names |= _prefixed_helpers(program)
+    exec(code, names)
     function: Callable[..., Any] = names[tree.name]
     function.__defaults__ = fn.__defaults__
     return function
@@ -125,6 +135,10 @@ def _parsed(fn: types.FunctionType) -> ast.FunctionDef:
         )
     ast.increment_lineno(tree, first - 1)
     return tree
+
+
+def _prefixed_helpers(program: Program) -> dict[str, Any]:
+    return {PREFIX + name: value for name, value in _helpers(program).items()}
 
 
 def _helpers(program: Program) -> dict[str, Any]:

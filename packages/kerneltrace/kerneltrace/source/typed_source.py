@@ -15,12 +15,13 @@ import copy
 import re
 import types
 import weakref
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kerneltrace.machine.program import Operations
+from kerneltrace.machine.program import INTEGER_DIVISION, Operations
 from kerneltrace.source.front_end import annotation, is_simulator, reason
 from kerneltrace.source.kernel_scope import MISSING, KernelScope, refusal
 
@@ -61,6 +62,7 @@ class TypedSource:
     ) -> None:
         self._typed: dict[tuple[int, str], Typed] = {}
         self._variables: dict[str, set[Any]] = {}
+        self._converting: set[int] = set()  # stores from or to float64
         self.is_known = blocks is not None
         """Whether there are types: numba's simulator has none."""
         for name, kind in (types_of or {}).items():
@@ -72,6 +74,10 @@ class TypedSource:
     def _add(self, statement: Any, types_of: Any, calls: Any) -> None:
         """Note the types of a statement of numba's, if it is an operation."""
         value: Any = getattr(statement, "value", None)
+        if type(statement).__name__ in ("SetItem", "StaticSetItem"):
+            dtype = _number(getattr(types_of[statement.target.name], "dtype", None))
+            if _is_conversion(dtype, _number(types_of[value.name])):
+                self._converting.add(statement.loc.line)
         op = getattr(value, "op", "")
         signature = calls.get(value) if op in _OPERANDS else None
         if signature is None:
@@ -99,6 +105,12 @@ class TypedSource:
         return self._typed.get((number, "call")) or self._typed.get(
             (getattr(node.func, "number", 0), "call")
         )
+
+    def converts(self, node: ast.AST) -> bool:
+        """Whether a store to an element converts a number from or to float64."""
+        # Python notes a store at the element, and some versions at the statement.
+        is_store = isinstance(node, ast.Assign | ast.AugAssign | ast.Subscript)
+        return is_store and getattr(node, "number", 0) in self._converting
 
     def has_one_type(self, name: str) -> bool:
         """Whether all values of a variable have one type: one that is 0 and then a
@@ -199,17 +211,24 @@ def _number(kind: Any) -> np.dtype[Any] | None:
     return _NUMBERS.get(str(getattr(kind, "literal_type", kind)))
 
 
+def _is_conversion(one: Any, other: Any) -> bool:
+    """Whether a number of one type becomes one of the other by a conversion from or to
+    float64.
+    """
+    if one is None or other is None:  # which equals float64 for NumPy
+        return False
+    return bool((one == np.float64) != (other == np.float64))
+
+
 RING = (ast.Add, ast.Sub, ast.Mult, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift)
 """Operators whose low 64 bits follow from the low 64 bits of their operands."""
+_CONVERSION = Operations(instructions=1, double=1)
+"""From or to float64, by whose units (CUDA C++ Programming Guide, "Arithmetic
+Instructions").
+"""
 # 4 products and 2 sums; all others count 2, as a sum does
 _COMPLEX_FLOP: dict[type, int] = {ast.Mult: 6}
 _SAME_TYPE = (abs, min, max, pow, round, divmod)
-
-
-INTEGER_DIVISION = 20
-"""Instructions of a division of integers by what the compiler doesn't know (CUDA C++
-Programming Guide, "Integer Arithmetic").
-"""
 
 
 class Arithmetic:
@@ -217,10 +236,14 @@ class Arithmetic:
     types, it knows of none.
     """
 
-    def __init__(self, scope: KernelScope, types: TypedSource) -> None:
+    def __init__(
+        self, scope: KernelScope, types: TypedSource, in_memory: set[str]
+    ) -> None:
+        """`in_memory` are the local arrays that are not in registers."""
         self._scope = scope
         self.types = types
-        self.float64: dict[int, str] = {}
+        self.in_memory = in_memory
+        self.lines: defaultdict[str, dict[int, str]] = defaultdict(dict)
         """As in Program."""
 
     def operations(self, root: ast.AST | None) -> Operations:
@@ -232,8 +255,12 @@ class Arithmetic:
         while pending:
             node, in_index = pending.pop()
             operations = self._of(node)
-            if not in_index:
+            if not in_index or self._divides_by_unknown(node):
                 operations = self._with_instructions(node, operations)
+            if operations.local:
+                self._note("local", node)
+            if self.types.converts(node):
+                total = total.plus(_CONVERSION)
             total = total.plus(operations)
             apart = conditional(node)
             index = getattr(node, "slice", None)
@@ -247,9 +274,12 @@ class Arithmetic:
         typed = self.types.of(node)
         if typed is None or not any(operations) or self._is_constant(node):
             return operations
+        if operations.integer and self._divides_by_unknown(node):
+            self._note("divisions", node)
+            n = INTEGER_DIVISION
+            return operations._replace(instructions=n, divisions=n)
         if operations.integer:
-            n = INTEGER_DIVISION if self._divides_by_unknown(node) else 1
-            return operations._replace(instructions=n)
+            return operations._replace(instructions=1)
         if self._is_fused(node, typed):
             return operations
         is_slow = isinstance(getattr(node, "op", None), ast.Div) or (
@@ -260,23 +290,36 @@ class Arithmetic:
             for kind in (typed.result, *typed.converted)
         )
         if is_double:
-            line = getattr(node, "lineno", 0)
-            self.float64.setdefault(line, ast.unparse(node))
+            self._note("double", node)
+        n = 1 + (self._widened(node, typed) if is_double else 0)
         return operations._replace(
-            instructions=1,
-            double=int(is_double),
+            instructions=n,
+            double=n if is_double else 0,
             special=int(is_slow and not is_double),
         )
 
+    def _widened(self, node: ast.AST, typed: Typed) -> int:
+        """The operands of an operation on float64 that are converted to it."""
+        operands = getattr(node, "args", [])
+        if isinstance(node, ast.BinOp):
+            operands = [node.left, node.right]
+        return sum(
+            _is_conversion(dtype, np.float64) and not self._is_constant(operand)
+            for operand, dtype in zip(operands, typed.operands, strict=False)
+        )
+
+    def _note(self, kind: str, node: ast.AST) -> None:
+        self.lines[kind].setdefault(getattr(node, "lineno", 0), ast.unparse(node))
+
     def _divides_by_unknown(self, node: ast.AST) -> bool:
         """Whether a division of integers is by what the compiler doesn't know."""
+        typed = self.types.of(node)
+        if typed is None or not typed.is_integer:
+            return False
         if not isinstance(getattr(node, "op", None), ast.FloorDiv | ast.Mod):
             return False
         divisor: Any = getattr(node, "right", getattr(node, "value", None))
-        is_known = isinstance(divisor, ast.Constant) or isinstance(
-            self._scope.resolve(divisor), int
-        )
-        return not is_known
+        return not self._is_constant(divisor)
 
     def _is_fused(self, node: ast.AST, typed: Typed) -> bool:
         """Whether a sum becomes one instruction with a product in it."""
@@ -310,6 +353,9 @@ class Arithmetic:
         return self._is_mathematical(value) and value not in _SAME_TYPE
 
     def _of(self, node: ast.AST) -> Operations:
+        array = getattr(node, "value", None)
+        if isinstance(node, ast.Subscript) and isinstance(array, ast.Name):
+            return Operations(local=int(array.id in self.in_memory))
         typed = self.types.of(node)
         if typed is None:
             return Operations()

@@ -1,9 +1,82 @@
 """Mark the loads in a function's source with what they wait for."""
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from kerneltrace.machine.needs import Needs, chained
+
+_MOST_TURNS = 255
+"""Of a loop that may be unrolled for an array in registers, of which a thread has so
+many.
+"""
+
+
+def in_local_memory(tree: ast.FunctionDef) -> set[str]:
+    """The local arrays that no compiler keeps in registers: some index of theirs
+    follows neither from literals nor from loops of fixed bounds, which are unrolled.
+
+    Source: CUDA C++ Programming Guide, "Local Memory".
+    """
+    nodes = [*ast.walk(tree)]
+    local: set[str] = set()
+    varying = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    bindings = [*_bindings(tree.body, [])]
+    for names, sources in bindings:
+        if any("local.array(" in ast.unparse(source) for source in sources):
+            local |= names
+    size = -1
+    while size != len(varying):  # until nothing new follows from what varies
+        size = len(varying)
+        for names, sources in bindings:
+            if not names <= local and _varies(sources, varying):
+                varying |= names
+    return {
+        node.value.id
+        for node in nodes
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in local
+        and _varies([node.slice], varying)
+    }
+
+
+def _bindings(
+    body: list[ast.stmt], tests: list[ast.expr]
+) -> Iterator[tuple[set[str], list[ast.expr]]]:
+    """Names that statements bind, and the expressions that their values follow from,
+    the `tests` around them among these.
+    """
+    for statement in body:
+        value = getattr(statement, "value", None)
+        targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+        names = {
+            name.id
+            for name in _names(filter(None, targets))
+            if isinstance(name.ctx, ast.Store)
+        }
+        if isinstance(statement, ast.For):
+            yield names, [statement.iter]
+        elif names and value:
+            yield names, [value, *tests]
+        inner = tests
+        if isinstance(statement, ast.While | ast.If):
+            inner = [*tests, statement.test]
+        for part in ("body", "orelse"):
+            yield from _bindings(getattr(statement, part, []), inner)
+
+
+def _varies(sources: list[ast.expr], varying: set[str]) -> bool:
+    """Whether expressions may differ from what a compiler works out."""
+    for node in (node for source in sources for node in ast.walk(source)):
+        is_number = isinstance(node, ast.Attribute) and "int" in node.attr  # np.int32
+        if isinstance(node, ast.Attribute | ast.Subscript) and not is_number:
+            return True
+        if isinstance(node, ast.Name) and node.id in varying:
+            return True
+        number = getattr(node, "value", None)  # of a literal
+        if isinstance(number, int) and number > _MOST_TURNS:
+            return True
+    return False
 
 
 def mark_waits(tree: ast.FunctionDef) -> None:

@@ -86,11 +86,14 @@ def test_addresses_of_a_reduction_count_within_warps_and_between_them():
 
 def test_two_writes_of_the_same_value():
     def k(flag):
-        flag[0] = 1  # here
+        flag[0] = 1
 
-    finding = found(k, 1, 40, np.zeros(1), kind="race")
-    assert "writes 1 to flag[0]" in finding.words
-    assert "Both write the same value this time." in finding.words
+    traced = trace(k, 1, 40, np.zeros(1))
+    assert traced.ok
+    (note,) = traced.notes
+    assert note.kind == "race"
+    assert "writes 1 to flag[0]" in note.words
+    assert "All of them write the same value" in note.words
 
 
 def test_a_plain_read_beside_atomics():
