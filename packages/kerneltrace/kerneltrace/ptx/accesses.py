@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from kerneltrace.machine.address_space import View
 from kerneltrace.machine.traced_memory import Array
 from kerneltrace.ptx.arithmetic import FUNCTIONS, function_of
 from kerneltrace.ptx.decode import Decoder, Source, Step, words_of
+from kerneltrace.ptx.kinds import Kinds
 from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Threads
 from kerneltrace.ptx.values import TYPES
@@ -49,17 +51,20 @@ class Accesses:
 
     def __init__(self, decoder: Decoder, *, stores_once: bool) -> None:
         """`stores_once`: lanes of a warp that store the same number at one address
-        count as one, as Triton means it.
+        count as one, and warps of a block that do so don't race, as Triton means it.
         """
         self._decoder = decoder
         self.memory = decoder.memory
         self._stores_once = stores_once
+        self._kinds = Kinds(decoder.function, self._kind_of_array)
         self.items: dict[str, int] = {}
         """The least size in bytes of what is loaded from or stored to each array."""
 
-    def address(self, word: str, size: int) -> tuple[Source, tuple[str, ...]]:
+    def address(
+        self, word: str, size: int, *, is_local: bool = False
+    ) -> tuple[Source, tuple[str, ...]]:
         """As the decoder's, for an access to elements of `size` bytes."""
-        at, names = self._decoder.address(word)
+        at, names = self._decoder.address(word, is_local=is_local)
         for name in names:
             self.items[name] = min(size, self.items.get(name, size))
         return at, names
@@ -104,7 +109,19 @@ class Accesses:
             call = "polled" if kind == "load" and is_compared else "volatile"
         elif {"relaxed", "acquire", "release"} & parts:
             call = "relaxed"
-        return self._decoder.site(kind, instruction, call)
+        return self._typed(self._decoder.site(kind, instruction, call), instruction)
+
+    def _typed(self, site: int, instruction: Instruction) -> int:
+        """The same site, after taking down for what it takes shared memory."""
+        view = View(0, self._kinds.of(instruction))
+        self._decoder.execution.layout.note(site, view)
+        return site
+
+    def _kind_of_array(self, word: str) -> str:
+        _, names = self._decoder.address(word)
+        kinds = {self.memory.spans[name].region.array.dtype.kind for name in names}
+        kind = kinds.pop() if len(kinds) == 1 else ""
+        return kind if kind in "fi" else ""
 
     @contextmanager
     def inside(
@@ -124,16 +141,16 @@ class Accesses:
         is_even: Any = True
         if int(np.bitwise_or.reduce(address)) & (size - 1):
             is_even = address % size == 0
-            self._report_misaligned(t, instruction, address, is_even, size)
+            place = int(address[int(np.argmin(is_even))])
+            words = f"{{}} accesses {size} bytes at {place:#x}, which is no multiple of"
+            t.report_those(~is_even, "misaligned", instruction.line, f"{words} {size}.")
         if fits is not None:
             outside = ~fits & is_even
             if outside.any():
                 first = int(np.argmax(outside))
                 words, name = self.memory.outside_words(int(address[first]), names)
-                times = int(outside.sum())
-                thread = t.numbers[first]
-                line = instruction.line
-                t.report("outside", line, f"{{}} {verb} {words}", thread, name, times)
+                words = f"{{}} {verb} {words}"
+                t.report_those(outside, "outside", instruction.line, words, name)
         if is_even is not True:
             fits = is_even if fits is None else fits & is_even
         with nullcontext(True) if fits is None else t.only(fits) as any_left:
@@ -141,22 +158,6 @@ class Accesses:
             if any_left and self.memory.is_logged(address):
                 t.add(site + t.log.fresh, 8 * address[valid] + size.bit_length() - 1)
             yield valid
-
-    def _report_misaligned(
-        self,
-        t: Threads,
-        instruction: Instruction,
-        address: Array,
-        is_even: Array,
-        size: int,
-    ) -> None:
-        first = int(np.argmin(is_even))
-        words = (
-            f"{{}} accesses {size} bytes at {int(address[first]):#x}, which is no"
-            f" multiple of {size}."
-        )
-        times = int((~is_even).sum())
-        t.report("misaligned", instruction.line, words, t.numbers[first], times=times)
 
     def load(
         self,
@@ -200,6 +201,7 @@ class Accesses:
         with self.inside(
             t, instruction, site, address, names, size, "writes to"
         ) as valid:
+            t.stores(site + t.log.fresh, values[valid])
             buffer, place = memory.bytes_at(t, address[valid])
             if buffer is memory.local:
                 memory.written[place[:, None] + np.arange(size)] = True
@@ -209,14 +211,15 @@ class Accesses:
 
     def _load(self, instruction: Instruction) -> Step:
         dtype = TYPES[instruction.parts[-1]]
-        writes = self._decoder.results(instruction.operands[0])
-        at, names = self.address(instruction.operands[1], dtype.itemsize)
+        write, count = self._decoder.results(instruction.operands[0])
+        is_local = "local" in instruction.parts
+        at, names = self.address(
+            instruction.operands[1], dtype.itemsize, is_local=is_local
+        )
         site = self._site("load", instruction)
 
         def step(t: Threads) -> None:
-            data = self.load(t, instruction, site, at(t), names, dtype, len(writes))
-            for i, write in enumerate(writes):
-                write(t, data[:, i])
+            write(t, self.load(t, instruction, site, at(t), names, dtype, count))
 
         return step
 
@@ -225,12 +228,10 @@ class Accesses:
     ) -> None:
         """Report reads of local memory that the thread has not written."""
         written = self.memory.written[place[:, None] + np.arange(size)]
-        unset = ~np.any(written, axis=1)
+        unset: Array = np.asarray(~written.any(axis=1))
         if unset.any():
             words = "{} reads an element of a local array that it has not written."
-            first = t.numbers[unset][0]
-            times = int(unset.sum())
-            t.report("unset", instruction.line, words, first, times=times)
+            t.report_those(unset, "unset", instruction.line, words)
 
     def _check_arrived(
         self,
@@ -241,7 +242,8 @@ class Accesses:
         size: int,
     ) -> None:
         """Report reads of shared memory to which an asynchronous copy is on its way."""
-        early = self.memory.arriving[place[:, None] + np.arange(size)].any(axis=1)
+        arriving = self.memory.arriving[place[:, None] + np.arange(size)]
+        early = np.asarray(arriving.any(axis=1))
         if early.any():
             first = int(np.argmax(early))
             outside, name = self.memory.outside_words(int(address[first]), ())
@@ -250,31 +252,42 @@ class Accesses:
                 f"{{}} reads {element}, which an asynchronous copy has yet to write:"
                 " cp.async.wait_group."
             )
-            times = int(early.sum())
-            t.report("unset", instruction.line, words, t.numbers[first], name, times)
+            t.report_those(early, "unset", instruction.line, words, name)
 
     def _store(self, instruction: Instruction) -> Step:
         dtype = TYPES[instruction.parts[-1]]
         values = self._decoder.gathered(words_of(instruction.operands[1]), dtype)
-        at, names = self.address(instruction.operands[0], dtype.itemsize)
+        is_local = "local" in instruction.parts
+        at, names = self.address(
+            instruction.operands[0], dtype.itemsize, is_local=is_local
+        )
         site = self._site("store", instruction)
 
         def step(t: Threads) -> None:
             self.store(t, instruction, site, at(t), names, values(t))
+
+        if not self._stores_once:
+            return step
+        equal_site = self._decoder.site("store", instruction, "equal")
+        self._typed(equal_site, instruction)
 
         def once(t: Threads) -> None:
             """Store only for the first of the lanes of a warp that bring the same to
             one address.
             """
             bits = values(t).view(f"u{dtype.itemsize}").astype("i8")
-            stores = np.column_stack([t.those(t.warp), at(t), bits])
+            # of each thread: its block, address, values, warp
+            stores = np.column_stack([t.those(t.block), at(t), bits, t.those(t.warp)])
             firsts = np.unique(stores, axis=0, return_index=True)[1]
             is_first = np.zeros(t.n, bool)
             is_first[firsts] = True
+            distinct = np.unique(stores[firsts, :-1], axis=0)
+            starts_address = np.any(np.diff(distinct[:, :2], axis=0), axis=1)
+            store_site = equal_site if starts_address.all() else site
             with t.only(is_first):
-                step(t)
+                self.store(t, instruction, store_site, at(t), names, values(t))
 
-        return once if self._stores_once else step
+        return once
 
     # -- atomics
 
@@ -303,6 +316,7 @@ class Accesses:
         if "f" in kind:
             call += ".float"  # shared memory has no type of its own in PTX
         site = self._decoder.site("atomic", instruction, call, used=used)
+        self._typed(site, instruction)
         verb = "reads" if used else "writes to"
 
         def step(t: Threads) -> None:

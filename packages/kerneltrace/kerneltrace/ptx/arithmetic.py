@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.machine.grid import WARP
-from kerneltrace.machine.program import Operations
+from kerneltrace.machine.program import INTEGER_DIVISION, Operations
 from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.values import TYPES, closed, opened, saturated, towards
 
@@ -330,7 +330,7 @@ def operations_of(instruction: Instruction) -> Operations:
     name = instruction.name
     parts = instruction.parts
     kind = parts[-1] if parts else ""
-    if name == "mma" or parts[:1] == ("mma",):
+    if name == "mma" or (name == "wmma" and parts[0] == "mma"):
         return _operations_of_matrices(parts)
     if name in ("atom", "red") and not _ATOMIC_ARITHMETIC.isdisjoint(parts):
         return Operations(flop=1) if "f" in kind else Operations(integer=1)
@@ -345,6 +345,14 @@ def operations_of(instruction: Instruction) -> Operations:
             double=int(is_double),
             special=int(is_special),
         )
+    if name in ("div", "rem") and kind[0] in "us":
+        return Operations(
+            integer=1, instructions=INTEGER_DIVISION, divisions=INTEGER_DIVISION
+        )
+    if name == "cvt" and "f64" in parts:  # by the units of float64
+        return Operations(instructions=1, double=1)
+    if name in ("ld", "st") and "local" in parts:
+        return Operations(local=1)
     if name in FUNCTIONS and kind and kind[0] in "usb":
         return Operations(
             integer=2 if name == "mad" else 1,
@@ -362,4 +370,6 @@ def _operations_of_matrices(parts: tuple[str, ...]) -> Operations:
     if parts[-1] == "f64":
         return Operations(flop, instructions=1, double=1)
     bits = _BITS.get(parts[6], 16)
-    return Operations(flop, instructions=1, tensor=flop * bits // 16)
+    return Operations(
+        flop, instructions=1, tensor=flop * bits // 16, products=flop // 2
+    )

@@ -17,7 +17,7 @@ from kerneltrace.machine.execution import Execution
 from kerneltrace.machine.program import Operations, Site
 from kerneltrace.ptx.arithmetic import FUNCTIONS, function_of
 from kerneltrace.ptx.flow import waits_of_loads
-from kerneltrace.ptx.memory import Memory
+from kerneltrace.ptx.memory import LOCAL, Memory
 from kerneltrace.ptx.text import Function, Instruction
 from kerneltrace.ptx.threads import Threads
 from kerneltrace.ptx.values import (
@@ -135,25 +135,41 @@ class Decoder:
         dtype = REGISTERS[kind]
         return lambda t, value: t.put(word, as_type(np.asarray(value), dtype))
 
-    def results(self, word: str) -> list[Result]:
-        """Those of a vector `<%r1, %r2>`, or of one register."""
-        return [self.result(register) for register in words_of(word)]
+    def results(self, word: str) -> tuple[Result, int]:
+        """A function that writes the columns of an array to the registers of a vector
+        `<%r1, %r2>`, or to one register; and how many these are.
+        """
+        return self._columns(words_of(word))
+
+    def _columns(self, words: list[str]) -> tuple[Result, int]:
+        writes = [*map(self.result, words)]
+
+        def write_all(t: Threads, values: Any) -> None:
+            for i, write in enumerate(writes):
+                write(t, values[..., i])
+
+        return write_all, len(writes)
 
     def _register(self, word: str) -> str:
         registers = self.function.registers
         return registers.get(word) or registers.get(word.rstrip("0123456789"), "")
 
-    def address(self, word: str) -> tuple[Source, tuple[str, ...]]:
+    def address(
+        self, word: str, *, is_local: bool = False
+    ) -> tuple[Source, tuple[str, ...]]:
         """A function that gives the addresses that an operand `[%rd1+8]` names, and the
-        arrays that it is meant for.
+        arrays that it is meant for; of local memory a register may have the lower 32
+        bits alone.
         """
         match = _PLACE.fullmatch(word)
         if match is None:
             raise KeyError(word)
         base = match[1]
         offset = int(match[2] or "0", 0)
-        wide = self._register(base)[1:] == "32"
-        value = self.source(base, np.dtype("i4" if wide else "i8"))
+        is_short = self._register(base)[1:] == "32"
+        if is_short and is_local:
+            offset += LOCAL
+        value = self.source(base, np.dtype("i4" if is_short else "i8"))
 
         def at(t: Threads) -> Any:
             address = value(t).astype(np.int64) + offset
@@ -239,26 +255,16 @@ class Decoder:
         bits = np.dtype(f"u{dtype.itemsize}")
         count = max(len(targets), len(sources))
         part_bits = np.dtype(f"u{dtype.itemsize // count}")
+        write = self.result(targets[0])
         if len(targets) > 1:
             whole = self.source(sources[0], bits)
-            return self._columns(targets, lambda t: whole(t)[..., None].view(part_bits))
+            write, _ = self._columns(targets)
+            return lambda t: write(t, whole(t)[..., None].view(part_bits))
         if len(sources) > 1:
             parts = self.gathered(sources, part_bits)
-            return self._columns(targets, lambda t: parts(t).view(bits))
-        write = self.result(targets[0])
+            return lambda t: write(t, parts(t).view(bits)[..., 0])
         plain = self.source(sources[0], dtype)
         return lambda t: write(t, plain(t))
-
-    def _columns(self, words: list[str], values: Source) -> Step:
-        """A step that writes the columns of an array to registers."""
-        writes = [*map(self.result, words)]
-
-        def step(t: Threads) -> None:
-            columns = values(t)
-            for i, write in enumerate(writes):
-                write(t, columns[..., i])
-
-        return step
 
     def _ld(self, instruction: Instruction) -> Step | None:
         """The load of a parameter; None for other loads."""
@@ -269,10 +275,12 @@ class Decoder:
         places = self._places(instruction.operands[1], dtype, len(names))
         name, offset = places[0].rsplit("+", 1)
         contents = self._parameters.get(name)
+        write, count = self._columns(names)
         if contents is None:
-            return self._columns(names, self.gathered(places, dtype))
-        values = np.frombuffer(contents, dtype, len(names), int(offset))
-        return self._columns(names, self.fixed(values))
+            parts = self.gathered(places, dtype)
+            return lambda t: write(t, parts(t))
+        values = np.frombuffer(contents, dtype, count, int(offset))
+        return lambda t: write(t, values)
 
     def _st(self, instruction: Instruction) -> Step | None:
         """The store of a call's parameter; None for other stores."""
@@ -281,7 +289,9 @@ class Decoder:
         names = words_of(instruction.operands[1])
         dtype = TYPES[instruction.parts[-1]]
         places = self._places(instruction.operands[0], dtype, len(names))
-        return self._columns(places, self.gathered(names, dtype))
+        write, _ = self._columns(places)
+        values = self.gathered(names, dtype)
+        return lambda t: write(t, values(t))
 
     def _places(self, operand: str, dtype: np.dtype[Any], count: int) -> list[str]:
         name, offset = parameter_place(operand).rsplit("+", 1)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 
 import numpy as np
 
 from kerneltrace.errors import KernelError
-from kerneltrace.machine.program import Operations
+from kerneltrace.machine.program import NOTED, Operations
 from kerneltrace.ptx.accesses import Accesses
 from kerneltrace.ptx.arithmetic import operations_of
 from kerneltrace.ptx.copies import Copies
 from kerneltrace.ptx.decode import Decoder, Step
 from kerneltrace.ptx.flow import Block, blocks_of
 from kerneltrace.ptx.matrices import Matrices
+from kerneltrace.ptx.memory import GRID_BARRIER
 from kerneltrace.ptx.printing import printed
 from kerneltrace.ptx.running import PATIENCE, Code, Ended, Running
 from kerneltrace.ptx.text import Instruction
@@ -96,18 +98,20 @@ class Interpreter:
 
     def _decoded(self, block: Block) -> Code:
         operations = Operations()
-        doubles = {}
+        lines = defaultdict[str, dict[int, str]](dict)
         for instruction in block.code:
             own_operations = operations_of(instruction)
             operations = operations.plus(own_operations)
-            if own_operations.double:
-                line = instruction.line
-                doubles[line] = self._source.get(line, instruction.opcode).strip()
+            line = instruction.line
+            text = self._source.get(line, instruction.opcode).strip()
+            for kind in NOTED:
+                if getattr(own_operations, kind):
+                    lines[kind][line] = text
         first_line = block.code[0].line if block.code else 0
         counter = self._run.program.counter(
             operations, self._decoder.kernel, first_line
         )
-        code = Code(block, counter, doubles=doubles)
+        code = Code(block, counter, lines=lines)
         for instruction in block.code:
             step = self._step(instruction)
             if step is not None:
@@ -233,14 +237,25 @@ class Interpreter:
     # -- running
 
     def run(self, order: Order | None) -> None:
-        """Run all blocks of the launch, as many at once as LANES hold."""
+        """Run the blocks of the launch, as many at once as LANES hold."""
         settings = self._run.settings
-        blocks = math.prod(settings.grid)
         at_once = max(1, LANES // settings.block_size)
-        firsts = np.arange(0, blocks, at_once)
+        barrier = self._memory.spans.get(GRID_BARRIER)
+        if barrier:
+            at_once = math.prod(settings.grid)
+            if settings.blocks.is_decided and not settings.blocks.all_run:
+                raise KernelError(
+                    "grid.sync() waits for all blocks of the grid, of which some run"
+                    ' here. Trace a smaller grid, with blocks="all".'
+                )
+        counters = self._run.program.counters
+        batches = settings.blocks.batches(self._run.log, counters, at_once, order)
         with np.errstate(all="ignore"):
-            for first in (order(firsts) if order else firsts).tolist():
-                threads = Threads(self._run, first, min(at_once, blocks - first), order)
+            for numbers in batches:
+                threads = Threads(self._run, numbers, order)
+                if barrier:
+                    threads.registers["%envreg1"] = np.array(barrier.low >> 32, "u4")
+                    threads.registers["%envreg2"] = np.array(barrier.low, "u4")
                 self._memory.begin(threads)
                 self._copies.begin(threads)
                 try:

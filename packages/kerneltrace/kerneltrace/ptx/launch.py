@@ -20,21 +20,32 @@ from kerneltrace.machine.execution import Execution, LaunchSettings
 from kerneltrace.machine.program import Program
 from kerneltrace.machine.traced_memory import TracedArray
 from kerneltrace.ptx.decode import Decoder
+from kerneltrace.ptx.handed_on import (
+    as_cupy_hands_on,
+    code_of,
+    filled,
+    has_code,
+    report_unset,
+    report_views,
+    unset_variables,
+    with_values,
+    wrong_number,
+)
 from kerneltrace.ptx.interpreter import Interpreter
-from kerneltrace.ptx.memory import Memory, plain_name
-from kerneltrace.ptx.text import Function, inlined, read_ptx
+from kerneltrace.ptx.memory import GRID_BARRIER, Memory, plain_name
+from kerneltrace.ptx.text import Function, Module, Variable, inlined, read_ptx
 
-_TYPES = {
-    "float": "f4",
-    "double": "f8",
-    **dict.fromkeys(("int", "unsigned", "unsigned int"), "i4"),
-    **dict.fromkeys(("long long", "unsigned long long"), "i8"),
-}
 _IDENTIFIER = re.compile(r"(\w+)\s*(?:\[[^\]]*\]\s*)?(?:=[^,]*)?$")
 
 
 class Kernel:
     """A kernel of a PTX text, and the source that it was compiled from."""
+
+    registers = 0
+    spill_bytes = 0
+    """Of a thread, where a compiler says so; spills are stores and loads, each once."""
+    left_out: tuple[str, ...] = ()
+    """What of the source is the host's and was not compiled, in sentences."""
 
     def __init__(
         self,
@@ -45,6 +56,8 @@ class Kernel:
         shared_bytes: int = 0,
         hidden: int = 0,
         constants: Collection[str] = (),
+        values: Mapping[str, Any] | None = None,
+        by_cupy: bool = False,
     ) -> None:
         """`name` is the kernel's name in PTX or in C++; it may be empty where there is
         one kernel.
@@ -52,41 +65,31 @@ class Kernel:
         `parameters` are the names of those that a launch gives, if the source does not
         show them as C++ does. The kernel needs dynamic `shared_bytes` whatever the
         launch gives, and its last `hidden` parameters are 0. Those in `constants` were
-        compiled in.
+        compiled in. `values` are those of the module's variables that the host sets.
+        Numbers are handed on as CuPy does it, `by_cupy`, or in the kernel's types.
         """
         self.source = source
         self.shared_bytes = shared_bytes
         self._hidden = hidden
         self._constants = constants
+        self._by_cupy = by_cupy
+        self._text = _without_comments("\n".join(source.values()))
         module = read_ptx(ptx)
-        entries = [
-            entry
-            for entry in re.findall(r"\.entry\s+([\w$]+)", ptx)
-            if entry in module.functions
-        ]
-        matching = [entry for entry in entries if name in ("", entry)]
-        if not matching:
-            mangled = f"{len(name)}{name}"
-            matching = [
-                entry
-                for entry in entries
-                if entry.startswith("_Z") and mangled in entry
-            ]
-        if len(matching) != 1:
-            kernels = ", ".join(map(plain_name, entries)) or "no kernel"
-            raise KernelError(
-                f"Expected name to be that of one of the kernels, got {name!r}. There"
-                f" is {kernels}."
-            )
-        self._function: Function = inlined(module, matching[0])
+        module_variables = with_values(module.variables, values or {}, self._text)
+        entry = _entry(name, ptx, module)
+        self._function: Function = inlined(module, entry)
         words = set(self._function.words)
         self._variables = (
-            *(variable for variable in module.variables if variable.name in words),
+            *(variable for variable in module_variables if variable.name in words),
             *self._function.variables,
         )
-        self.name = name or plain_name(matching[0])
+        if "%envreg1" in words:
+            self._variables += (Variable("global", GRID_BARRIER, 8, 8, b""),)
+        self.name = plain_name(name or entry)
         # the types of the parameters in C++, where the source shows them
         self._declared: dict[str, str] = {}
+        self._line = 0
+        """Of the kernel's name in its source."""
         self._names = list(parameters) or self._names_in_source()
 
     def signature(self) -> types.FunctionType:
@@ -111,9 +114,7 @@ class Kernel:
         """The names of the parameters in C++, or in PTX where the source does not show
         them.
         """
-        text = re.sub(
-            r"//[^\n]*|/\*.*?\*/", "", "\n".join(self.source.values()), flags=re.DOTALL
-        )
+        text = self._text
         for match in re.finditer(rf"\b{re.escape(self.name)}\s*\(([^()]*)\)", text):
             parts = [_IDENTIFIER.search(part.strip()) for part in match[1].split(",")]
             if len(parts) == len(self._function.parameters) and all(parts):
@@ -122,6 +123,7 @@ class Kernel:
                     for part in parts
                     if part
                 }
+                self._line = text.count("\n", 0, match.start()) + min(self.source)
                 return list(self._declared)
         return list(self._function.parameters)
 
@@ -135,9 +137,33 @@ class Kernel:
         """Run all threads of a launch. `arguments` has the `values` of the parameters
         by name.
 
-        An `order` puts the numbers of threads into the order of their atomics; there is
-        nothing to `watch` here.
+        An `order` puts the numbers of threads into the order of their atomics; `watch`
+        is told what is stored, where it takes that.
         """
+        execution = self._execution(settings)
+        execution.log.on_store = getattr(watch, "stored", None)
+        placed = {
+            name: execution.memory.argument(value, name)
+            for name, value in arguments.values.items()
+        }
+        self._check(placed)
+        kinds = dict(zip(placed, arguments.types, strict=False))
+        parameters, pointers = self._parameters(placed, kinds, execution.diagnostics)
+        memory = Memory(execution, self._variables)
+        decoder = Decoder(
+            execution, memory, self._function, parameters, pointers, self.source
+        )
+        Interpreter(decoder, stores_once=self._hidden > 0).run(
+            order and (lambda numbers: np.array(order(list(numbers)), int))
+        )
+        memory.finish()
+        for variable in unset_variables(self._variables, self._text):
+            report_unset(execution, memory.spans[variable.name].region)
+        if self._declared:
+            report_views(execution, self._line)
+        return execution
+
+    def _execution(self, settings: LaunchSettings) -> Execution:
         log = EventLog(settings.max_events, settings.max_steps)
         diagnostics = Diagnostics(
             settings.where,
@@ -148,44 +174,24 @@ class Kernel:
             log.add, diagnostics.out_of_bounds, diagnostics.unset_local
         )
         program = Program(log, space.constant, diagnostics.divided_by_zero)
-        execution = Execution(
-            settings,
-            log,
-            program,
-            diagnostics,
-            space,
-            SharedLayout(settings.shared_bytes),
-        )
-        placed = {
-            name: space.argument(value, name)
-            for name, value in arguments.values.items()
-        }
-        self._check(placed)
-        parameters, pointers = self._parameters(placed)
-        memory = Memory(execution, self._variables)
-        decoder = Decoder(
-            execution, memory, self._function, parameters, pointers, self.source
-        )
-        Interpreter(decoder, stores_once=self._hidden > 0).run(
-            order and (lambda numbers: np.array(order(numbers.tolist()), int))
-        )
-        memory.finish()
-        return execution
+        program.is_triton = self._hidden > 0
+        program.registers = self.registers
+        program.spill_bytes = self.spill_bytes
+        layout = SharedLayout(settings.shared_bytes)
+        return Execution(settings, log, program, diagnostics, space, layout)
 
     def _check(self, placed: dict[str, Any]) -> None:
         """KernelError for an array of other numbers than the kernel takes, or for a
         number in the place of one.
         """
         for name, declared in self._declared.items():
-            plain = re.sub(r"\b(const|volatile|__restrict__)\b|\*", "", declared)
-            expected = _TYPES.get(plain.strip())
-            if expected is None:
+            expected = code_of(declared)
+            if expected in ("", "b1", "i1"):  # bytes may be anything
                 continue
             argument = placed[name]
             if isinstance(argument, TracedArray):
                 dtype = argument.array.dtype
-                letter = dtype.kind.replace("u", "i")
-                is_right = "*" in declared and expected == f"{letter}{dtype.itemsize}"
+                is_right = "*" in declared and has_code(dtype, expected)
                 passed = f"an array of {dtype}"
             else:
                 is_right = "*" not in declared
@@ -196,10 +202,10 @@ class Kernel:
                 )
 
     def _parameters(
-        self, placed: dict[str, Any]
+        self, placed: dict[str, Any], kinds: dict[str, Any], diagnostics: Diagnostics
     ) -> tuple[dict[str, bytes], dict[str, str]]:
         """The bytes of each parameter, and the arrays to which the parameters at each
-        offset point.
+        offset point; `kinds` are numba's types of the arguments.
         """
         parameters = self._function.parameters
         placed = {
@@ -223,9 +229,16 @@ class Kernel:
         contents = {}
         pointers = {}
         for parameter, (name, value) in zip(parameters, parts, strict=True):
-            bytes_ = contents[parameter] = _bytes(name, value, *parameters[parameter])
-            if isinstance(value, np.uint64) and name:
+            kind, size = parameters[parameter]
+            is_pointer = isinstance(value, np.uint64) and name
+            if is_pointer:
                 pointers[f"{parameter}+0"] = name
+            if self._by_cupy and not is_pointer:
+                number = as_cupy_hands_on(name, value, kinds[name])
+                bytes_ = self._filled(name, number, kind, size, diagnostics)
+            else:
+                bytes_ = _bytes(name, value, kind, size)
+            contents[parameter] = bytes_
             if not isinstance(value, tuple):
                 continue
             for offset in range(0, len(bytes_), 8):  # pointers in a struct
@@ -233,6 +246,49 @@ class Kernel:
                 if base in bases:
                     pointers[f"{parameter}+{offset}"] = bases[base]
         return contents, pointers
+
+    def _filled(
+        self, name: str, number: Any, kind: str, size: int, diagnostics: Diagnostics
+    ) -> bytes:
+        """The bytes of a parameter that gets a number of whatever type, which is
+        reported where the kernel reads another number.
+        """
+        words = wrong_number(name, number, kind, size)
+        if words:
+            diagnostics.mistakes["argument", self._line, name] = [1, words, None]
+        return filled(number, size)
+
+
+def _without_comments(text: str) -> str:
+    """A source in C++ with as many lines."""
+    return re.sub(
+        r"//[^\n]*|/\*.*?\*/",
+        lambda comment: "\n" * comment[0].count("\n"),
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def _entry(name: str, ptx: str, module: Module) -> str:
+    """The kernel that a name in C++ or PTX stands for."""
+    entries: list[str] = [
+        entry
+        for entry in re.findall(r"\.entry\s+([\w$]+)", ptx)
+        if entry in module.functions
+    ]
+    matching = [entry for entry in entries if name in ("", entry)]
+    if not matching:
+        mangled = f"{len(name)}{name}"
+        matching = [
+            entry for entry in entries if entry.startswith("_Z") and mangled in entry
+        ]
+    if len(matching) != 1:
+        kernels = ", ".join(map(plain_name, entries)) or "no kernel"
+        raise KernelError(
+            f"Expected name to be that of one of the kernels, got {name!r}. There is"
+            f" {kernels}."
+        )
+    return matching[0]
 
 
 def _leaves(value: Any) -> Iterator[Any]:

@@ -65,12 +65,12 @@ class Matrices:
         """8 x 8 matrices of 16 bits: each lane gives the address of a row, and gets two
         neighbors of each matrix.
         """
-        writes = self._decoder.results(instruction.operands[0])
+        write, count = self._decoder.results(instruction.operands[0])
         site = self._decoder.site("load", instruction)
         at, names = self._accesses.address(instruction.operands[1], 2)
 
         def step(t: Threads) -> None:
-            giving = whole_warps(t, instruction) < 8 * len(writes)
+            giving = whole_warps(t, instruction) < 8 * count
             address = at(t)
             rows = np.zeros((t.n, 8), "u2")
             with t.only(giving):
@@ -81,8 +81,8 @@ class Matrices:
             if "trans" in instruction.parts:
                 matrices = matrices.swapaxes(2, 3)
             pairs = np.ascontiguousarray(matrices).view("u4")
-            for i, write in enumerate(writes):
-                write(t, pairs[:, i].reshape(-1))
+            # (threads, matrices)
+            write(t, pairs.reshape(-1, 4, WARP).swapaxes(1, 2).reshape(-1, 4))
 
         return step
 
@@ -103,7 +103,8 @@ class Matrices:
         apart = self._decoder.source(rest[0] if rest else str(length), TYPES["u32"])
         register = _register(kind)
         words = words_of(registers)
-        writes = self._decoder.results(registers) if is_load else []
+        if is_load:
+            write, _ = self._decoder.results(registers)
         held = None if is_load else self._decoder.gathered(words, register)
         count = register.itemsize // dtype.itemsize * len(words)
         row, column = fragment.places(part, dtype, count)
@@ -134,9 +135,8 @@ class Matrices:
                         t, instruction, site, address[:, i], names, piece
                     )
             values = values[:, np.arange(count) % once]
-            bits = np.ascontiguousarray(values).view(register)  # (lanes, registers)
-            for i, write in enumerate(writes):
-                write(t, bits[:, i])
+            if is_load:
+                write(t, np.ascontiguousarray(values).view(register))
 
         return step
 
@@ -157,7 +157,7 @@ class Matrices:
             )
             for part in "abc"
         }
-        writes = self._decoder.results(operands["d"])
+        write, _ = self._decoder.results(operands["d"])
         exact = np.dtype({"s32": "i8", "f64": "f8"}.get(kind_of["d"], "f4"))
         dtype = _ELEMENTS[kind_of["d"]]
         count = math.prod(fragment.extents["d"]) // WARP
@@ -176,9 +176,7 @@ class Matrices:
             whole_warps(t, instruction)
             product = matrix(t, "a") @ matrix(t, "b") + matrix(t, "c")
             totals = np.ascontiguousarray(product.astype(dtype)[:, rows, columns])
-            registers = totals.reshape(t.n, -1).view(_register(kind_of["d"]))
-            for i, write in enumerate(writes):
-                write(t, registers[:, i])
+            write(t, totals.reshape(t.n, -1).view(_register(kind_of["d"])))
 
         return step
 

@@ -27,6 +27,10 @@ from kerneltrace.ptx.threads import Threads
 
 LOCAL = 1 << 44
 """Above all addresses that threads share lie those of each thread's own memory."""
+GRID_BARRIER = "grid_barrier"
+"""The memory of a cooperative launch in which its blocks wait for each other, whose
+address is in %envreg1 and %envreg2 (cooperative_groups/details/driver_abi.h).
+"""
 UNWRITTEN = 0xCD
 """What each byte of shared and local memory begins with."""
 
@@ -73,6 +77,7 @@ class Memory:
         self.local_bytes = tops["local"] - LOCAL
         if self.local_bytes:
             execution.memory.local_bytes["local"] = self.local_bytes
+            execution.program.in_memory.add("local")
         self._global = _padded(tops["global"] - GLOBAL)
         self._constant = _padded(tops["const"] - CONSTANT)
         for address, bytes_ in self._owners.values():

@@ -45,9 +45,9 @@ class Code:
     """Whether there is a `return` in the branch's line of the source,
     or in the next.
     """
-    doubles: dict[int, str] = field(default_factory=dict)
-    """Lines that compute in float64, which count once they are executed: few ways
-    through sinf do.
+    lines: dict[str, dict[int, str]] = field(default_factory=dict)
+    """As in Program. They count once they are executed: few ways through sinf compute
+    in float64.
     """
     patience: int = 0
     """Of the latch of a loop that may wait for other threads, the turns after which
@@ -125,7 +125,7 @@ class Running:
         self._turning = -1
         t.loop = self._loop_contexts(block)
         t.begin()
-        self._run.program.float64 |= code.doubles
+        self._run.program.note(code.lines)
         self._run.program.counters[code.counter] += issues(
             t.those(t.block), t.those(t.warp)
         )
@@ -265,7 +265,7 @@ class Running:
         passed = of_block[t.passed_by[of_block]]
         if len(passed):
             have = "has" if len(passed) == 1 else "have"
-            where = self._run.settings.where(t.first + int(passed[0]))
+            where = self._run.settings.where(int(t.in_grid[passed[0]]))
             words += (
                 f", but {len(passed):,} of the block's {len(of_block):,} threads {have}"
                 f" come to the kernel's end without it (the first: {where})"

@@ -20,9 +20,7 @@ Order = Callable[[Array], Array]
 
 
 class Threads:
-    """The threads of blocks `first` to `first + blocks - 1`; those in `at` take part in
-    what is executed now.
-    """
+    """The threads of some blocks; those in `at` take part in what is executed now."""
 
     at: Any
     """Their numbers, to index with: a slice for all."""
@@ -30,23 +28,24 @@ class Threads:
     _drawn: Array | None
 
     def __init__(
-        self, execution: Execution, first: int, blocks: int, order: Order | None
+        self, execution: Execution, numbers: Array, order: Order | None
     ) -> None:
         settings = execution.settings
         self.execution = execution
         self.log = execution.log
         self.diagnostics = execution.diagnostics
         self.of_block = settings.block_size
-        self.blocks = blocks
+        self.blocks = blocks = len(numbers)
         self.order = order
         self.size = blocks * self.of_block
-        self.first = first * self.of_block
         inside = np.tile(np.arange(self.of_block), blocks)
         self.block = np.repeat(np.arange(blocks), self.of_block)
-        """The block of each, counted from `first`."""
+        """The block of each, counted among those of `numbers`."""
+        self.in_grid = numbers[self.block] * self.of_block + inside
+        """The number of each, counted over the whole grid."""
         self.lane = inside % WARP
         self.warp = self.block * -(-self.of_block // WARP) + inside // WARP
-        """The warp of each, counted from the first of `first`."""
+        """The warp of each, counted in the same way."""
         # syncwarps of whole warps, warp by warp
         self.epoch = np.zeros(int(self.warp[-1]) + 1, "i4")
         self.alive = np.ones(self.size, bool)
@@ -54,12 +53,14 @@ class Threads:
         self.passed_by = np.zeros(self.size, bool)
         self.phase = np.array([self.log.new_phase() for _ in range(blocks)], "i4")
         self.registers: dict[str, Any] = _kept_by_gpu(
-            settings, inside, self.block + first, self.lane
+            settings, inside, numbers[self.block], self.lane
         )
         self.loop: list[int] | None = None
         """The contexts of the loop that is executed now."""
         # what all that take part log: site, second word or None
         self._columns: list[tuple[Any, Any]] = []
+        self._stored: list[tuple[int, Array]] = []
+        """Numbers of such columns, and the values that are stored there."""
         self.take(slice(None), self.size)
 
     def take(self, at: Any, n: int) -> None:
@@ -143,6 +144,16 @@ class Threads:
         """
         self._columns.append((site, value))
 
+    def stores(self, site: Any, values: Array) -> None:
+        """Tell the log which values (threads, many) the event just added stores, if it
+        was one of that site.
+        """
+        if not self.log.on_store or not self._columns:
+            return
+        last_site = self._columns[-1][0]
+        if np.ndim(last_site) == 0 and last_site == site:
+            self._stored.append((len(self._columns) - 1, values))
+
     def begin(self) -> None:
         """Begin a block of code, with a context of its own."""
         self.log.fresh += SITES
@@ -152,13 +163,16 @@ class Threads:
     def write_log(self) -> None:
         """Write what was logged: a stretch for each thread."""
         columns, self._columns = self._columns, []
+        stored, self._stored = self._stored, []
         if not columns or not self.n:
             return
         width = sum(1 if value is None else 2 for _, value in columns)
         words = np.empty((self.n, width), "i8")
         column = 0
+        first_words = []
         for site, value in columns:
             words[:, column] = site
+            first_words.append(column)
             column += 1
             if value is not None:
                 words[:, column] = value
@@ -166,7 +180,9 @@ class Threads:
         order = self.drawn() if self.order else slice(None)
         log = self.log
         starts = len(log.words) + width * np.arange(self.n)
-        threads = (self.first + self.numbers[order]).astype("i4")
+        for number, values in stored:
+            log.on_store(starts + first_words[number], values[order])
+        threads = self.in_grid[self.numbers[order]].astype("i4")
         log.starts.frombytes(starts.tobytes())
         log.words.frombytes(words[order].tobytes())
         log.threads.frombytes(threads.tobytes())
@@ -189,10 +205,19 @@ class Threads:
         """Report a mistake; `thread` is the number of the first that makes it, whom
         "{}" stands for.
         """
-        number = self.first + int(thread)
+        number = int(self.in_grid[thread])
         words = words.replace("{}", self.execution.settings.where(number), 1)
         self.diagnostics.add(kind, line, words, array=array, thread=number)
         self.diagnostics.mistakes[kind, line, array][0] += times - 1
+
+    def report_those(
+        self, mask: Array, kind: str, line: int, words: str, array: str = ""
+    ) -> None:
+        """Report a mistake of those for which the mask is true, of those that take
+        part.
+        """
+        first = self.numbers[int(np.argmax(mask))]
+        self.report(kind, line, words, first, array, int(np.count_nonzero(mask)))
 
 
 def _kept_by_gpu(

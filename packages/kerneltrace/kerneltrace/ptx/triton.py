@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,9 +27,68 @@ _TYPES = {"f2": "fp16", "f4": "fp32", "f8": "fp64", "b1": "i1"} | {
 }
 
 
+def has_triton() -> bool:
+    """Whether Triton itself is installed, and not what stands in for it."""
+    if "triton" in sys.modules:
+        return getattr(sys.modules["triton"], "__spec__", None) is not None
+    return importlib.util.find_spec("triton") is not None
+
+
 def is_triton(kernel: Any) -> bool:
     """Whether a kernel is a function under @triton.jit."""
     return type(kernel).__module__.startswith("triton.")
+
+
+def python_of(kernel: Any) -> Any:
+    """The Python function under @triton.jit and what else decorates a kernel."""
+    while hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return kernel
+
+
+def configured(
+    kernel: Any, args: tuple[Any, ...], named: Mapping[str, Any], warps: int = 0
+) -> tuple[dict[str, Any], Any]:
+    """Arguments by name with the constants of @triton.autotune's configuration and of
+    @triton.heuristics, where the caller passes none, and that configuration.
+
+    It is the first one that agrees with what is `named`, of so many `warps` if there
+    is one. KernelError for a heuristic that lacks an argument.
+    """
+    parameters = inspect.signature(python_of(kernel)).parameters
+    constants = dict(named)
+    configuration = None
+    while hasattr(kernel, "fn"):
+        configurations = list(getattr(kernel, "configs", None) or ())
+        agreeing = [
+            each
+            for each in configurations
+            if all(constants.get(name, own) == own for name, own in each.kwargs.items())
+        ]
+        suitable = [each for each in agreeing if each.num_warps == warps] or agreeing
+        for first in (suitable or configurations)[:1]:
+            configuration = first
+            constants = {**first.kwargs, **constants}
+        for name, heuristic in dict(getattr(kernel, "values", None) or {}).items():
+            if name in constants:
+                continue
+            by_name = dict(zip(parameters, args, strict=False))
+            try:
+                constants[name] = heuristic({**by_name, **constants})
+            except KeyError as missing:
+                raise KernelError(
+                    f"@triton.heuristics works out {name} from {missing}, which is not"
+                    " passed. Pass it by its name, as a constant."
+                ) from None
+        kernel = kernel.fn
+    return constants, configuration
+
+
+def jit_function(kernel: Any) -> Any:
+    """What @triton.jit made, under whatever else decorates it."""
+    while hasattr(getattr(kernel, "fn", None), "fn"):
+        kernel = kernel.fn
+    return kernel
 
 
 def compile_triton(
@@ -36,10 +97,16 @@ def compile_triton(
     """A Triton kernel as PTX of compute capability 8.0, for these arguments and
     `threads` in a block.
 
-    `constants` are its parameters of the type tl.constexpr. KernelError for a wrong
-    number of arguments, for threads that are no power of two of warps, and in Triton's
-    words for what it can't compile.
+    `constants` are its parameters of the type tl.constexpr, but for those with
+    defaults, or that @triton.autotune and @triton.heuristics set. KernelError for a
+    wrong number of arguments, for threads that are no power of two of warps, and in
+    Triton's words for what it can't compile.
     """
+    constants, configuration = configured(kernel, args, constants, threads // WARP)
+    kernel = jit_function(kernel)
+    for parameter in kernel.params[len(args) :]:
+        if parameter.has_default:
+            constants.setdefault(parameter.name, parameter.default)
     names = [name for name in kernel.arg_names if name not in constants]
     if len(names) != len(args) or threads % WARP or (threads // WARP).bit_count() != 1:
         raise KernelError(
@@ -47,7 +114,10 @@ def compile_triton(
             f" block; got {len(args)} arguments and {threads} threads. Pass what is"
             " tl.constexpr in constants={...}."
         )
-    compiled = triton_code(kernel, args, constants, _CAPABILITY, threads // WARP)
+    stages = getattr(configuration, "num_stages", None) or 0
+    compiled = triton_code(
+        kernel, args, constants, _CAPABILITY, threads // WARP, stages
+    )
     lines, first = inspect.getsourcelines(kernel.fn)
     source = dict(enumerate(map(str.rstrip, lines), first))
     ones = _ones(kernel, names, args)
@@ -125,7 +195,10 @@ def triton_code(
             source, target=backend.GPUTarget("cuda", capability, WARP), options=options
         )
     except Exception as error:
-        raise KernelError(f"Triton can't compile {kernel.__name__}: {error}") from error
+        raise KernelError(
+            f"Triton can't compile {kernel.__name__}: {error}\nkerneltrace.tiles.trace"
+            " says where a kernel breaks Triton's rules."
+        ) from error
 
 
 def _type(name: str, value: Any) -> str:

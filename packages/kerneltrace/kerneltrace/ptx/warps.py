@@ -70,8 +70,7 @@ class Warps:
         if outside.any():
             first = int(np.argmax(outside))
             words = OUTSIDER.format("{}", int(lane[first]))
-            times = int(outside.sum())
-            t.report("lane", instruction.line, words, t.numbers[first], times=times)
+            t.report_those(outside, "lane", instruction.line, words)
         keys, at, group = np.unique(
             warp.astype("i8") << 32 | named, return_index=True, return_inverse=True
         )
@@ -144,9 +143,7 @@ class Warps:
                 values[absent] = undefined.astype(values.dtype)
                 first = int(np.argmax(absent))
                 words = ABSENT_LANE.format("{}", int(target[first]))
-                times = int(absent.sum())
-                number = t.numbers[first]
-                t.report("undefined", instruction.line, words, number, times=times)
+                t.report_those(absent, "undefined", instruction.line, words)
             write(t, values)
             for write_predicate in predicates:
                 write_predicate(t, inside)

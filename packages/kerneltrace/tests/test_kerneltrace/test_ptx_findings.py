@@ -2,10 +2,13 @@
 none.
 """
 
+import functools
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from kerneltrace import trace
+from kerneltrace import compile_cuda, trace
 from kerneltrace.__main__ import main
 from kerneltrace.errors import KernelError
 from test_kerneltrace.tracing import not_on_macos
@@ -86,8 +89,47 @@ PLANTED = {
     ),
     "a failed assertion": ("raised", 4, "if (x[t] > 0) __trap();"),
     "an endless loop": ("endless", 4, "while (((volatile float*)y)[0] == 0) {}"),
+    "integers over floats in dynamic shared memory": (
+        "overlap",
+        6,
+        (
+            "extern __shared__ char s[]; float* a = (float*)s; int* b = (int*)s;\na[t] ="
+            " x[t]; __syncthreads(); b[t] = t; __syncthreads();\ny[t] = 2 * a[63 - t];"
+        ),
+    ),
+    "a counter over floats": (
+        "overlap",
+        5,
+        (
+            "extern __shared__ char s[]; float* a = (float*)s; a[t] = x[t];"
+            " __syncthreads();\natomicAdd((int*)s, 1); __syncthreads();\ny[t] = a[63 -"
+            " t];"
+        ),
+    ),
 }
 CORRECT = {
+    "integers behind floats": (
+        "extern __shared__ char s[]; float* a = (float*)s; int* b = (int*)(s + 256);"
+        " a[t] = x[t]; b[t] = t; __syncthreads(); y[t] = a[63 - t] + b[t] * 2;"
+    ),
+    "integers after floats, which were read": (
+        "extern __shared__ char s[]; float* a = (float*)s; int* b = (int*)s; a[t] ="
+        " x[t]; __syncthreads(); float v = a[63 - t]; __syncthreads(); b[t] = t;"
+        " __syncthreads(); y[t] = v + b[63 - t] * 2;"
+    ),
+    "bits of floats": (
+        "extern __shared__ int s[]; s[t] = 0; __syncthreads(); atomicMax(s + t / 32,"
+        " __float_as_int(x[t])); __syncthreads(); y[t] = __int_as_float(s[t / 32]) +"
+        " (s[t / 32] >> 23 & 255);"
+    ),
+    "floats copied as integers": (
+        "extern __shared__ int4 s[]; if (t < 16) s[t] = ((const int4*)x)[t];"
+        " __syncthreads(); y[t] = 2 * ((float*)s)[t];"
+    ),
+    "floats made of bits": (
+        "extern __shared__ int s[]; s[t] = (t + 64) << 23; __syncthreads(); y[t] = x[t] *"
+        " ((float*)s)[63 - t];"
+    ),
     "an early return": (
         "y[t] = 0; if (t >= 40) return;\n__shared__ float s[64]; s[t] = x[t];"
         " __syncthreads(); y[t] = s[39 - t];"
@@ -123,14 +165,16 @@ CORRECT = {
 def test_a_planted_mistake_is_found_in_its_line(name):
     kind, line, body = PLANTED[name]
     findings = [
-        (finding.kind, finding.line) for finding in traced(body, max_steps=500).findings
+        (finding.kind, finding.line)
+        for finding in traced(body, max_steps=500, shared_bytes=512).findings
     ]
     assert (kind, line) in findings, findings
 
 
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_kernel_has_no_mistake(name):
-    assert [str(finding) for finding in traced(CORRECT[name]).findings] == []
+    outcome = traced(CORRECT[name], shared_bytes=512)
+    assert [str(finding) for finding in outcome.findings] == []
 
 
 @pytest.mark.parametrize(
@@ -184,16 +228,196 @@ def test_arguments_of_other_types_are_refused(args, words):
         trace(HEAD + "y[t] = x[t];\n}\n", 1, 64, *args)
 
 
-def test_a_raw_kernel_of_cupy_is_traced():
-    class RawKernel:
-        code = HEAD + "y[t] = TWICE * x[t];\n}\n"
-        name = "k"
-        options = ("-DTWICE=2",)
+class RawKernel:
+    """As CuPy's."""
 
-    trace(
-        RawKernel(), 1, 64, np.ones(64, np.float32), y := np.zeros(64, np.float32), 64
-    )
+    name = "k"
+    options = ("-DTWICE=2",)
+
+    def __init__(self, code):
+        self.code = code
+
+
+def test_a_raw_kernel_of_cupy_is_traced():
+    kernel = RawKernel(HEAD + "y[t] = TWICE * x[t];\n}\n")
+    trace(kernel, 1, 64, np.ones(64, np.float32), y := np.zeros(64, np.float32), 64)
     assert y.tolist() == [2] * 64
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "reads"),
+    [
+        ("float", 2.5, "0.0"),
+        ("float", np.float32(2.5), None),
+        ("float", np.float64(0.1), "-1.58"),
+        ("float", 2, "2.8"),
+        ("double", 2.5, None),
+        ("double", np.float32(2.5), "-6.27"),
+        ("double", 2, "1e-323"),
+        ("int", 2, None),
+        ("int", -2, None),
+        ("int", 2**32 + 2, "2"),
+        ("int", 2.0, "0"),
+        ("int", np.int16(2), "-842"),
+        ("unsigned", 2**32 - 1, None),
+        ("long long", 2, None),
+        ("long long", np.int32(2), "-3617"),
+        ("bool", True, None),
+    ],
+)
+def test_numbers_are_handed_on_as_cupy_does_it(declared, value, reads):
+    code = f'extern "C" __global__ void k(double* y,\n {declared} a) {{ *y = a; }}'
+    y = np.zeros(1)
+    findings = trace(RawKernel(code), 1, 1, y, value).findings
+    assert [finding.kind for finding in findings] == ["argument"] * (reads is not None)
+    if reads is None:
+        assert y == value
+    else:
+        assert f"it reads {reads}" in findings[0].words
+    trace(code, 1, 1, y, 1)  # C++ converts
+    assert y == 1
+
+
+SQUARE = np.arange(64, dtype=np.float32).reshape(8, 8)
+LONG = np.arange(128, dtype=np.float32)
+COPY = "if (t < n) y[t] = x[t];"
+VIEWS = {
+    "as it lies in memory": (COPY, SQUARE, zeros := np.zeros_like(SQUARE), []),
+    "rows": (COPY, LONG[32:96], zeros, []),
+    "transposed": (COPY, SQUARE.T, zeros, ["argument"]),
+    "transposed, into a line": (COPY, SQUARE.T, np.zeros(64, "f4"), ["argument"]),
+    "both transposed": (COPY, SQUARE.T, zeros.T, []),
+    "in Fortran's order": (COPY, np.asfortranarray(SQUARE), zeros, []),
+    "every second": (COPY, LONG[::2], zeros, ["argument"]),
+    "into every second": (COPY, SQUARE, np.zeros(128, "f4")[::2], ["argument"]),
+    "backwards": (COPY, LONG[::-1], zeros, ["argument", "outside"]),
+    "a column": (COPY, LONG.reshape(64, 2)[:, 0], zeros, ["argument"]),
+    "repeated": (
+        COPY,
+        np.broadcast_to(LONG[:8], (8, 8)),
+        zeros,
+        ["argument", "outside"],
+    ),
+    "with its stride": ("y[t] = x[2 * t];", LONG[::2], zeros, []),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_that_the_kernel_takes_for_an_array_is_found(name):
+    body, x, y, kinds = VIEWS[name]
+    outcome = trace(RawKernel(HEAD + body + "\n}\n"), 1, 64, x, y, 64)
+    assert sorted({finding.kind for finding in outcome.findings}) == kinds, outcome
+    in_fortran = name.startswith("in Fortran")
+    assert ("layout" in {note.kind for note in outcome.notes}) == in_fortran
+
+
+class CuPyArray:
+    """As CuPy's, but in the memory of the CPU."""
+
+    def __init__(self, host, base=None):
+        self.host = host
+        self.base = base
+        self.shape = host.shape
+        self.dtype = host.dtype
+        self.strides = host.strides
+        self.data = SimpleNamespace(ptr=host.__array_interface__["data"][0])
+
+    def get(self, order="C"):
+        """A copy on the host."""
+        return self.host.copy(order)
+
+    def set(self, host):
+        """Take over what is on the host."""
+        self.host[...] = host
+
+
+def test_views_of_cupy_keep_their_strides():
+    x = CuPyArray(SQUARE.copy())
+    y = CuPyArray(np.zeros(128, np.float32))
+    kernel = RawKernel(HEAD + "y[2 * t] = x[t];\n}\n")
+    second = CuPyArray(y.host[1::2], y)
+    outcome = trace(kernel, 1, 64, CuPyArray(x.host.T, x), second, 64)
+    assert [finding.array for finding in outcome.findings] == ["x"]
+    np.testing.assert_array_equal(y.host[1::2], SQUARE.ravel())
+    assert not y.host[::2].any()
+
+
+CONSTANT = "__constant__ float w[2][2];\n__device__ int count;\n" + HEAD
+
+
+def test_memory_that_the_host_has_to_set():
+    x = np.ones(64, np.float32)
+    y = np.zeros(64, np.float32)
+    code = CONSTANT + "y[t] = x[t] * w[t % 2][1];\n}\n"
+    (finding,) = trace(code, 1, 64, x, y, 64).findings
+    assert (finding.kind, finding.line, finding.array) == ("unset", 6, "w")
+    assert trace(code, 1, 64, x, y, 64, constants={"w": [[1, 2], [3, 4]]}).ok
+    assert y.tolist() == [2, 4] * 32
+    for body, counts, mistakes in (
+        ("y[t] = count;", {}, ["unset"]),
+        ("y[t] = count;", {"count": 3}, []),
+        ("y[t] = atomicAdd(&count, 1);", {}, []),
+    ):
+        outcome = trace(CONSTANT + body + "\n}\n", 1, 64, x, y, 64, constants=counts)
+        kinds = [finding.kind for finding in outcome.findings]
+        assert [kind for kind in kinds if kind != "untouched"] == mistakes
+    given = code.replace("w[2][2]", "w[2][2] = {0}")
+    assert trace(given, 1, 64, x, y, 64).ok
+
+
+@pytest.mark.parametrize(
+    ("constants", "words"),
+    [
+        ({"v": np.ones(4, np.float32)}, "no __constant__ or .* The nearest: "),
+        ({"w": np.ones(3, np.float32)}, "w has 16 bytes of float, got .* 12 bytes"),
+        ({"w": np.ones(2)}, "w has 16 bytes of float, got .* 16 bytes of float64"),
+    ],
+)
+def test_constants_of_other_names_and_types_are_refused(constants, words):
+    with pytest.raises(KernelError, match=words):
+        trace(
+            CONSTANT + "y[t] = w[0][0];\n}\n",
+            1,
+            64,
+            LONG,
+            LONG,
+            64,
+            constants=constants,
+        )
+
+
+SYNC = "cooperative_groups::this_grid().sync();"
+OF_GRIDS = {
+    "needless": (f"{SYNC} y[t] = x[t];", []),
+    "right": (f"y[t] = x[t]; {SYNC} float v = y[n - 1 - t]; {SYNC} y[t] = v;", []),
+    "one": (f"y[t] = x[t]; {SYNC} y[t] = y[n - 1 - t];", ["race"]),
+    "of_blocks": ("y[t] = x[t]; __syncthreads(); y[t] = y[n - 1 - t];", ["race"]),
+    "left": (f"if (blockIdx.x) {{ {SYNC} }} y[t] = x[t];", ["endless"]),
+}
+
+
+@functools.cache
+def compiled_grids():
+    """The kernels of OF_GRIDS, for whose header NVRTC takes a while."""
+    kernels = [
+        HEAD.replace("void k(", f"void {name}(").replace(
+            "threadIdx.x", "blockIdx.x * blockDim.x + threadIdx.x"
+        )
+        + f"{body}\n}}\n"
+        for name, (body, _) in OF_GRIDS.items()
+    ]
+    return compile_cuda("#include <cooperative_groups.h>\n" + "".join(kernels))
+
+
+@pytest.mark.parametrize("name", OF_GRIDS)
+def test_blocks_wait_for_each_other_at_the_barrier_of_the_grid(name):
+    kinds = OF_GRIDS[name][1]
+    x = np.arange(192, dtype=np.float32)
+    y = np.zeros(192, np.float32)
+    outcome = trace(compiled_grids(), 3, 64, x, y, 192, max_steps=200, name=name)
+    assert [finding.kind for finding in outcome.findings if finding.line] == kinds
+    if name == "right":
+        assert y.tolist() == list(range(191, -1, -1))
 
 
 def test_what_a_kernel_prints_is_a_note():

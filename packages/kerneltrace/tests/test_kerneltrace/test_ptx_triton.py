@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpufacts import find
 from kerneltrace import trace
 from kerneltrace.errors import KernelError
 
@@ -44,6 +45,52 @@ if has_triton:
             right = tl.load(b + (i + inner)[:, None] * n + column[None, :])
             total = tl.dot(left, right, total)
         tl.store(c + row[:, None] * n + column[None, :], total)
+
+    @triton.jit
+    def product(x, y, out):
+        i = tl.arange(0, 16)
+        at = i[:, None] * 16 + i[None, :]
+        tl.store(out + at, tl.dot(tl.load(x + at), tl.load(y + at)))
+
+    @triton.jit
+    def histogram(x, y, out):
+        i = tl.arange(0, 16)
+        tl.store(out + i, tl.histogram(tl.load(x + i).to(tl.int32), 16).to(tl.float32))
+
+    @triton.jit
+    def sums(x, y, out):
+        i = tl.arange(0, 16)[:, None]
+        j = tl.arange(0, 16)[None, :]
+        total = tl.sum(tl.load(x + i * 16 + j), 0)
+        tl.store(out + j, total[None, :] + tl.cumsum(tl.load(y + j), 1))
+
+    @triton.jit
+    def colliding(x, y, out):
+        i = tl.arange(0, 128)
+        tl.store(out + i % 16, tl.load(x + i))
+
+    @triton.jit
+    def printing(x, y, out):
+        i = tl.arange(0, 32)
+        tl.device_print("value", tl.load(x + i))
+        tl.store(out + i, tl.load(y + i))
+
+    configurations = [
+        triton.Config({"block": 64}, num_warps=2),
+        triton.Config({"block": 128}, num_warps=4),
+    ]
+
+    @triton.autotune(configurations, key=["n"])
+    @triton.heuristics({"even": lambda args: args["n"] % args["block"] == 0})
+    @triton.jit
+    def tuned(
+        x, out, n, block: tl.constexpr, even: tl.constexpr, factor: tl.constexpr = 2
+    ):
+        at = tl.program_id(0) * block + tl.arange(0, block)
+        if even:
+            tl.store(out + at, factor * tl.load(x + at))
+        else:
+            tl.store(out + at, factor * tl.load(x + at, at < n), at < n)
 
 
 def random(*shape):
@@ -81,6 +128,47 @@ def test_a_matrix_product_on_tensor_cores(dtype, tolerance):
     np.testing.assert_allclose(c, a.astype(float) @ b.astype(float), rtol=tolerance)
     assert traced.ok, traced
     assert traced.flop >= 2 * 128 * 128 * 64
+    # the same product without tensor cores: 64 numbers of an SM a clock
+    t4 = find("T4")
+    options = {"grid": (64, 64)}
+    estimate = traced.estimate(t4, **options)
+    least_s = 4096 * 4096 * 64 / (64 * t4.sms * t4.boost_hz)
+    assert least_s <= estimate.seconds <= 2 * least_s
+    assert "tensor cores" not in estimate.parts
+    assert traced.review("T4", **options).of("tensor cores")
+    assert not traced.review("A100 SXM4 80GB", **options).of("tensor cores")
+
+
+@pytest.mark.parametrize("threads", [64, 256])
+@pytest.mark.parametrize("name", ["product", "histogram", "sums", "colliding"])
+def test_warps_that_store_the_same_do_not_race(name, threads):
+    traced = trace(globals()[name], 1, threads, *(random(16, 16) for _ in range(3)))
+    races = [finding for finding in traced.findings if finding.kind == "race"]
+    assert bool(races) == (name == "colliding"), traced
+
+
+def test_what_a_kernel_prints_is_a_note():
+    x = random(32)
+    traced = trace(printing, 1, 32, x, x, out := np.zeros(32, np.float32))
+    np.testing.assert_array_equal(out, x)
+    assert traced.ok, traced
+    assert f"pid (0, 0, 0) idx ( 0) value: {x[0]:f}" in str(traced)
+
+
+@pytest.mark.parametrize(
+    ("grid", "threads", "constants"),
+    [(3, 64, {}), (2, 128, {}), (2, 64, {"block": 128, "even": False, "factor": 2})],
+)
+def test_a_tuned_kernel_takes_the_configuration_of_its_threads(
+    grid, threads, constants
+):
+    x = random(160)
+    out = np.zeros(160, np.float32)
+    traced = trace(tuned, grid, threads, x, out, 160, constants=constants)
+    np.testing.assert_array_equal(out, 2 * x)
+    assert traced.ok, traced
+    with pytest.raises(KernelError, match="even from 'block', which is not passed"):
+        trace(tuned.fn, grid, threads, x, out, 160)
 
 
 def test_wrong_launches_are_refused_in_words():

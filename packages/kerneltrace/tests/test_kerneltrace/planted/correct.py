@@ -1,10 +1,50 @@
 """Correct kernels with barriers, warps and borders that may look like mistakes."""
 
-from numba import cuda, float32
+import numpy as np
+from numba import cuda, float32, from_dtype, int32
 
-from test_kerneltrace.planted.case import Cases, floats, zeros
+from test_kerneltrace.planted.case import Cases, floats, whole, zeros
 
 CASES = Cases()
+PARTICLE = from_dtype(np.dtype([("x", "f4"), ("v", "f4", (2,))], align=True))
+
+
+@CASES("", 1, 64, floats(64), zeros(64), whole(64), shared_bytes=512)
+def an_array_behind_another(x, y, out):
+    a = cuda.shared.array(0, float32)[:64]
+    b = cuda.shared.array(0, int32)[64:]
+    t = cuda.threadIdx.x
+    a[t] = x[t]
+    b[t] = t
+    cuda.syncthreads()
+    y[t] = a[63 - t]
+    out[t] = b[63 - t]
+
+
+@CASES("", 1, 64, floats(64), zeros(64), whole(64), shared_bytes=256)
+def an_array_after_another(x, y, out):
+    a = cuda.shared.array(0, float32)
+    b = cuda.shared.array(0, int32)
+    t = cuda.threadIdx.x
+    a[t] = x[t]
+    cuda.syncthreads()
+    y[t] = a[63 - t]
+    cuda.syncthreads()
+    b[t] = t
+    cuda.syncthreads()
+    out[t] = b[63 - t]
+
+
+@CASES("", 1, 64, floats(64), zeros(64))
+def records_in_shared_and_local_memory(x, y):
+    s = cuda.shared.array((2, 32), PARTICLE)
+    own = cuda.local.array(1, PARTICLE)
+    t = cuda.threadIdx.x
+    own[0].x = x[t]
+    for i in range(2):
+        s[t // 32, t % 32].v[i] = own[0].x
+    cuda.syncthreads()
+    y[t] = s[1 - t // 32, t % 32]["v"][1]
 
 
 @CASES("", 1, 64, floats(64), zeros(1))

@@ -1,10 +1,67 @@
 """Mistakes within a block: barriers, warps, shared and local memory, indices."""
 
-from numba import cuda, float32, int32
+import numpy as np
+from numba import cuda, float32, from_dtype, int32
 
 from test_kerneltrace.planted.case import FULL, Cases, floats, whole, zeros
 
 CASES = Cases()
+PARTICLE = from_dtype(np.dtype([("x", "f4"), ("id", "i4")], align=True))
+
+
+@CASES("overlap", 1, 64, floats(64), zeros(64), whole(64), shared_bytes=512)
+def two_types_at_the_same_place(x, y, out):
+    a = cuda.shared.array(0, float32)
+    b = cuda.shared.array(0, int32)
+    t = cuda.threadIdx.x
+    a[t] = x[t]
+    b[t] = t
+    cuda.syncthreads()
+    y[t] = a[63 - t]
+    out[t] = b[63 - t]
+
+
+@CASES("overlap", 1, 64, floats(64), zeros(64), shared_bytes=512)
+def two_arrays_of_a_type_at_the_same_place(x, y):
+    a = cuda.shared.array(0, float32)
+    b = cuda.shared.array(0, float32)
+    t = cuda.threadIdx.x
+    a[t] = x[t]
+    cuda.syncthreads()
+    v = a[63 - t]
+    cuda.syncthreads()
+    b[t] = v
+    cuda.syncthreads()
+    y[t] = a[t] + b[t]
+
+
+@CASES("overlap", 1, 64, floats(64), zeros(64), shared_bytes=512)
+def a_counter_in_the_same_bytes(x, y):
+    a = cuda.shared.array(0, float32)
+    count = cuda.shared.array(0, int32)[60:]
+    t = cuda.threadIdx.x
+    a[t] = x[t]
+    cuda.syncthreads()
+    cuda.atomic.add(count, 0, 1)
+    cuda.syncthreads()
+    y[t] = a[63 - t]
+
+
+@CASES("race", 1, 64, floats(64), zeros(64))
+def no_barrier_before_another_threads_record(x, y):
+    s = cuda.shared.array(64, PARTICLE)
+    t = cuda.threadIdx.x
+    s[t].x = x[t]
+    y[t] = s[63 - t].x
+
+
+@CASES("unset", 1, 64, floats(64), zeros(64))
+def a_field_of_a_record_of_its_own_that_it_did_not_write(x, y):
+    p = cuda.local.array(2, PARTICLE)
+    t = cuda.threadIdx.x
+    p[0].x = x[t]
+    p[1].id = t
+    y[t] = p[0].x + p[1].x
 
 
 @CASES("race", 1, 64, floats(256), zeros(64))
