@@ -9,6 +9,7 @@ import importlib.util
 from types import SimpleNamespace
 from typing import Any
 
+from kerneltrace.ptx.triton import has_triton
 from kerneltrace.tiles.binding import Jit, next_power_of_2
 from kerneltrace.tiles.compiling import (
     TileCode as TileCode,
@@ -43,7 +44,7 @@ def __getattr__(name: str) -> Any:
     """
     if name not in ("tl", "triton"):
         raise AttributeError(f"module 'kerneltrace.tiles' has no attribute {name!r}")
-    if importlib.util.find_spec("triton"):
+    if has_triton():
         return importlib.import_module(
             "triton" if name == "triton" else "triton.language"
         )
@@ -54,8 +55,11 @@ def __getattr__(name: str) -> Any:
         cdiv=lambda a, b: -(-a // b),
         next_power_of_2=next_power_of_2,
         language=_LANGUAGE,
-        Config=lambda kwargs, **_: SimpleNamespace(kwargs=kwargs),
-        autotune=lambda configs, **_: lambda kernel: Jit(kernel.fn, configs),
+        Config=lambda kwargs, num_warps=4, num_stages=3, **_: SimpleNamespace(
+            kwargs=kwargs, num_warps=num_warps, num_stages=num_stages
+        ),
+        autotune=lambda configs, *_, **__: lambda kernel: Jit(kernel, configs),
+        heuristics=lambda values: lambda kernel: Jit(kernel, values=values),
     )
 
 

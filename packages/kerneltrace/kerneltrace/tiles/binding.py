@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.errors import KernelError
+from kerneltrace.ptx.triton import python_of
 from kerneltrace.tiles import transfers as transfers  # it enters its functions
 from kerneltrace.tiles.language import Constexpr, Language
 from kerneltrace.tiles.tensors import Refused
@@ -58,9 +59,10 @@ class Jit:
     or a function that one calls.
     """
 
-    def __init__(self, fn: Any, configs: Any = ()) -> None:
+    def __init__(self, fn: Any, configs: Any = (), values: Any = ()) -> None:
         self.fn = fn
         self.configs = configs
+        self.values = values
         self.__name__ = fn.__name__
         self.__doc__ = fn.__doc__
 
@@ -74,13 +76,6 @@ class Jit:
 def next_power_of_2(n: int) -> int:
     """The least power of two that is no less than n."""
     return 1 << max(n - 1, 0).bit_length()
-
-
-def python_of(kernel: Any) -> Any:
-    """The Python function under @triton.jit and what else decorates a kernel."""
-    while hasattr(kernel, "fn"):
-        kernel = kernel.fn
-    return kernel
 
 
 class Names:

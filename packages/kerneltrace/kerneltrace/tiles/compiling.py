@@ -5,7 +5,7 @@ source.
 from __future__ import annotations
 
 import functools
-import importlib
+import importlib.util
 import re
 import subprocess
 import tempfile
@@ -20,8 +20,14 @@ from kerneltrace.compiler.compiled import compiled
 from kerneltrace.errors import CompileError, MissingCompiler
 from kerneltrace.judge.estimate import capability as capability_of
 from kerneltrace.judge.occupancy import Occupancy
-from kerneltrace.ptx.triton import is_triton, triton_code
-from kerneltrace.tiles.binding import python_of
+from kerneltrace.ptx.triton import (
+    configured,
+    has_triton,
+    is_triton,
+    jit_function,
+    python_of,
+    triton_code,
+)
 from kerneltrace.tiles.traffic import room
 
 CAPABILITIES = (80, 90, 100)
@@ -86,15 +92,16 @@ def compile(  # noqa: A001 - the name that the package shows
     kernel: Any,
     *args: Any,
     capability: int = 80,
-    num_warps: int = 4,
-    num_stages: int = 3,
+    num_warps: int = 0,
+    num_stages: int = 0,
     num_ctas: int = 1,
     **constants: Any,
 ) -> TileCode:
     """Compile a kernel under @triton.jit for example arguments, and its tl.constexpr by
     name; needs no GPU.
 
-    `capability` is 80, 90 or 100, `num_ctas` the blocks of a cluster. MissingCompiler
+    `capability` is 80, 90 or 100, `num_ctas` the blocks of a cluster; what is not
+    passed is as for `trace`. MissingCompiler
     where Triton is not installed, KernelError in Triton's words for what it can't
     compile.
     """
@@ -103,12 +110,15 @@ def compile(  # noqa: A001 - the name that the package shows
             f"Expected capability to be one of {', '.join(map(str, CAPABILITIES))}, got"
             f" {capability!r}."
         )
-    if not importlib.util.find_spec("triton"):
+    if not has_triton():
         raise MissingCompiler(
             "Compiling a kernel of tiles needs Triton, on Linux: pip install triton."
         )
-    while not hasattr(kernel, "arg_names") and hasattr(kernel, "fn"):
-        kernel = kernel.fn
+    if hasattr(kernel, "fn"):
+        constants, configuration = configured(kernel, args, constants)
+        num_warps = num_warps or getattr(configuration, "num_warps", 4)
+        num_stages = num_stages or getattr(configuration, "num_stages", 3)
+    kernel = jit_function(kernel)
     if not is_triton(kernel):
         raise TypeError(
             "Expected a function under @triton.jit of Triton itself: import triton from"

@@ -4,19 +4,25 @@ arithmetic; `transfers` adds memory.
 Source: triton/language/core.py, math.py, semantic.py and standard.py of Triton 3.9.
 """
 
+# ruff: noqa: A002, A006 - parameters have Triton's names
+
 from __future__ import annotations
 
 import functools
+import importlib.util
 import math
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from kerneltrace.errors import KernelError
+from kerneltrace.machine.traced_memory import Array
+from kerneltrace.ptx.triton import has_triton
 from kerneltrace.ptx.values import to_tf32
 from kerneltrace.tiles.tensors import (
-    ARITHMETIC,
     DTYPES,
     FLOAT32,
     INT32,
@@ -37,6 +43,19 @@ _LEAST_K = {"int8": 32, "float16": 16, "bfloat16": 16, "float32": 8, "float64": 
 """The least inner extent of tl.dot by the type of its operands
 (triton/backends/nvidia/compiler.py).
 """
+_MODULES = (
+    "triton.language",
+    "triton.language.math",
+    "triton.language.extra.cuda.libdevice",
+)
+AS_PTX = (
+    "kerneltrace.trace(kernel, grid, 128, ...) runs a kernel as the PTX that Triton"
+    " compiles, with all of Triton's functions"
+)
+PROPAGATE_NAN = types.SimpleNamespace(NONE=0, ALL=0xFFFF)
+"""Of tl.maximum, tl.minimum and tl.clamp; Triton's own are numbers, too."""
+_PIECE = 2**18
+"""Multiplications that OpenBLAS does in one thread (interface/gemm.c)."""
 _ERF = np.frompyfunc(math.erf, 1, 1)
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "exp": np.exp,
@@ -82,6 +101,7 @@ class Language:
         self.math = self.libdevice = self.extra = self.cuda = self
         self.constexpr: Any = Constexpr if run is None else lambda value: value
         self.tensor = Tile
+        self.PropagateNan = PROPAGATE_NAN
 
     def __getattr__(self, name: str) -> Any:
         kind = _SHORT.get(name, name)
@@ -89,7 +109,17 @@ class Language:
             return DTYPES[kind]
         if name in FUNCTIONS:
             return functools.partial(FUNCTIONS[name], self)
-        raise AttributeError(f"tl.{name} is not known here")
+        if not name.startswith("_") and not _is_in_triton(name):
+            raise AttributeError(f"tl.{name} is not known here, nor to Triton")
+        raise AttributeError(f"tl.{name} is not known here: {AS_PTX}")
+
+
+def _is_in_triton(name: str) -> bool:
+    """Whether Triton has a function, as far as an installed one can be asked."""
+    if not has_triton():
+        return True
+    modules = map(importlib.import_module, _MODULES)
+    return any(hasattr(module, name) for module in modules)
 
 
 def as_function(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -121,7 +151,8 @@ def extents(shape: Any) -> tuple[int, ...]:
 
 
 @as_function
-def _static_range(tl: Language, *bounds: Any, **_: Any) -> Any:
+def _static_range(tl: Language, arg1: Any, arg2: Any = None, step: Any = None) -> Any:
+    bounds = _bounds(arg1, arg2, step)
     if any(isinstance(bound, Tile) for bound in bounds):
         raise Refused(
             "tl.static_range takes constants: use range, or mark the parameter as"
@@ -130,11 +161,29 @@ def _static_range(tl: Language, *bounds: Any, **_: Any) -> Any:
     return range(*bounds)
 
 
+def _bounds(arg1: Any, arg2: Any, step: Any) -> tuple[Any, ...]:
+    """Arguments of Python's range."""
+    first, end = (0, arg1) if arg2 is None else (arg1, arg2)
+    return first, end, 1 if step is None else step
+
+
 @as_function
-def _range(tl: Language, *bounds: Any, **_: Any) -> Iterator[Tile]:
+def _range(
+    tl: Language,
+    arg1: Any,
+    arg2: Any = None,
+    step: Any = None,
+    num_stages: Any = None,
+    loop_unroll_factor: Any = None,
+    disallow_acc_multi_buffer: bool = False,
+    flatten: bool = False,
+    warp_specialize: bool = False,
+    disable_licm: bool = False,
+) -> Iterator[Tile]:
     """A loop's numbers; before each new turn the variables that it carries must have
     kept their types.
     """
+    bounds = _bounds(arg1, arg2, step)
     for bound in bounds:
         if isinstance(bound, Tile) and (bound.shape or bound.dtype.kind != 1):
             raise Refused(f"range takes whole numbers, got {kind_of(bound)}.")
@@ -202,14 +251,35 @@ def _dims(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @as_function
-def _reshape(tl: Language, x: Tile, *shape: Any, **_: Any) -> Tile:
+def _reshape(tl: Language, input: Tile, *shape: Any, can_reorder: bool = False) -> Tile:
+    if can_reorder:
+        raise KernelError(f"can_reorder leaves the order open. {AS_PTX}.")
     shape = extents(_dims(shape))
-    if math.prod(shape) != x.numel:
+    if math.prod(shape) != input.numel:
         raise Refused(
-            f"A tile of shape {x.shape} can't become {shape}, which has another number"
-            " of elements."
+            f"A tile of shape {input.shape} can't become {shape}, which has another"
+            " number of elements."
         )
-    return x.reshaped(lambda data: data.reshape(shape))
+    return input.reshaped(lambda data: data.reshape(shape))
+
+
+@as_function
+def _trans(tl: Language, input: Tile, *dims: Any) -> Tile:
+    order = _dims(dims)
+    if order:
+        return input.reshaped(lambda data: np.transpose(data, order))
+    return input.reshaped(lambda data: np.swapaxes(data, -1, -2))
+
+
+@as_function
+def _cast(
+    tl: Language,
+    input: Any,
+    dtype: Any,
+    fp_downcast_rounding: Any = None,
+    bitcast: bool = False,
+) -> Tile:
+    return constant(tl, input).to(dtype, fp_downcast_rounding, bitcast)
 
 
 @as_function
@@ -229,8 +299,44 @@ def _where(tl: Language, condition: Any, x: Any, y: Any) -> Tile:
     return out
 
 
-def _two(name: str, tl: Language, x: Any, y: Any, *_: Any, **__: Any) -> Tile:
+def _two(name: str, tl: Language, x: Any, y: Any) -> Tile:
     return binary(name, tl, constant(tl, x) if not isinstance(y, Tile) else x, y)
+
+
+def _sanitized(
+    name: str, tl: Language, x: Any, y: Any, sanitize_overflow: bool = True
+) -> Tile:
+    return _two(name, tl, x, y)
+
+
+def _extreme(
+    name: str, tl: Language, x: Any, y: Any, propagate_nan: Any = PROPAGATE_NAN.NONE
+) -> Tile:
+    suffix = "_nan" if int(propagate_nan) else ""
+    return _two(name + suffix, tl, x, y)
+
+
+@as_function
+def _fdiv(tl: Language, x: Any, y: Any, ieee_rounding: bool = False) -> Tile:
+    return _two("truediv", tl, x, y)
+
+
+@as_function
+def _clamp(
+    tl: Language, x: Any, min: Any, max: Any, propagate_nan: Any = PROPAGATE_NAN.NONE
+) -> Tile:
+    x = constant(tl, x)
+    if x.dtype.kind != 2:
+        raise Refused(
+            f"tl.clamp takes floats, got {x.dtype}: use tl.minimum and tl.maximum."
+        )
+    return _extreme(
+        "minimum",
+        tl,
+        _extreme("maximum", tl, x, min, propagate_nan),
+        max,
+        propagate_nan,
+    )
 
 
 def _one(name: str, tl: Language, x: Any) -> Tile:
@@ -260,35 +366,74 @@ def _widened(name: str, x: Tile, dtype: Any) -> Tile:
 
 
 def _reduced(
-    name: str,
-    tl: Language,
-    x: Any,
-    axis: Any = None,
-    return_indices: bool = False,
-    keep_dims: bool = False,
-    dtype: Any = None,
-    **_: Any,
-) -> Any:
+    name: str, tl: Language, x: Any, axis: Any, keep_dims: bool, dtype: Any = None
+) -> Tile:
     x = _widened(name, constant(tl, x), dtype)
     if axis is not None and not -len(x.shape) <= axis < len(x.shape):
         raise Refused(f"A tile of shape {x.shape} has no axis {axis}.")
     values = _REDUCTIONS[name](x.data, axis=axis, keepdims=keep_dims)
     out = Tile(tl, values, INT32 if name.startswith("arg") else x.dtype)
-    out.undefined = np.asarray(x.undefined.any(axis=axis, keepdims=keep_dims))
+    if not x.is_defined:
+        out.undefined = np.asarray(x.undefined.any(axis=axis, keepdims=keep_dims))
     if x.dtype.kind == 2:
         tl.run.computed(name, out, x, flop=x.numel - out.numel)
-    if return_indices:
-        return out, _reduced(f"arg{name}", tl, x, axis, keep_dims=keep_dims)
     return out
 
 
 @as_function
+def _sum(
+    tl: Language,
+    input: Any,
+    axis: Any = None,
+    keep_dims: bool = False,
+    dtype: Any = None,
+) -> Tile:
+    return _reduced("sum", tl, input, axis, keep_dims, dtype)
+
+
+@as_function
+def _xor_sum(
+    tl: Language, input: Any, axis: Any = None, keep_dims: bool = False
+) -> Tile:
+    return _reduced("xor_sum", tl, input, axis, keep_dims)
+
+
+def _most(
+    name: str,
+    tl: Language,
+    input: Any,
+    axis: Any = None,
+    return_indices: bool = False,
+    return_indices_tie_break_left: bool = True,
+    keep_dims: bool = False,
+) -> Any:
+    values = _reduced(name, tl, input, axis, keep_dims)
+    if not return_indices:
+        return values
+    return values, _place_of(
+        f"arg{name}", tl, input, axis, return_indices_tie_break_left, keep_dims
+    )
+
+
+def _place_of(
+    name: str,
+    tl: Language,
+    input: Any,
+    axis: Any,
+    tie_break_left: bool = True,
+    keep_dims: bool = False,
+) -> Tile:
+    return _reduced(name, tl, input, axis, keep_dims)
+
+
+@as_function
 def _cumsum(
-    tl: Language, x: Tile, axis: int = 0, reverse: bool = False, dtype: Any = None
+    tl: Language, input: Tile, axis: int = 0, reverse: bool = False, dtype: Any = None
 ) -> Tile:
     if reverse:
-        return tl.flip(_cumsum(tl, tl.flip(x, axis), axis, dtype=dtype), axis)  # type: ignore[no-any-return]
-    x = _widened("sum", x, dtype)
+        turned: Tile = _cumsum(tl, tl.flip(input, axis), axis, dtype=dtype)
+        return turned.reshaped(lambda data: np.flip(data, axis))
+    x = _widened("sum", input, dtype)
     out = Tile(tl, np.cumsum(x.data, axis, x.dtype.numpy), x.dtype)
     out.undefined = np.logical_or.accumulate(x.undefined, axis)
     if x.dtype.kind == 2:
@@ -296,74 +441,93 @@ def _cumsum(
     return out
 
 
+@as_function
+def _flip(tl: Language, x: Tile, dim: Any = None) -> Tile:
+    return x.reshaped(lambda data: np.flip(data, -1 if dim is None else dim))
+
+
+def _hint(tl: Language, input: Any, values: Any) -> Any:
+    return input
+
+
+@as_function
+def _static_print(
+    tl: Language,
+    *values: Any,
+    sep: str = " ",
+    end: str = "\n",
+    file: Any = None,
+    flush: bool = False,
+) -> None:
+    pass
+
+
+@as_function
+def _device_print(tl: Language, prefix: Any, *args: Any, hex: bool = False) -> None:
+    pass
+
+
 FUNCTIONS |= {
     "program_id": lambda tl, axis: Tile(tl, tl.run.place[axis], INT32),
     "num_programs": lambda tl, axis: Tile(tl, tl.run.grid[axis], INT32),
     "zeros": lambda tl, shape, dtype: _full(tl, shape, 0, dtype),
-    "zeros_like": lambda tl, x: _full(tl, x.shape, 0, x.dtype),
-    "to_tensor": constant,
-    "cast": lambda tl, x, dtype, **options: constant(tl, x).to(dtype, **options),
-    "broadcast_to": lambda tl, x, *shape: broadcast(tl, x, _dims(shape)),
-    "view": _reshape,
-    "ravel": lambda tl, x, **_: x.reshaped(np.ravel),
+    "zeros_like": lambda tl, input: _full(tl, input.shape, 0, input.dtype),
+    "to_tensor": lambda tl, x: constant(tl, x),
+    "broadcast_to": lambda tl, input, *shape: broadcast(tl, input, _dims(shape)),
+    "view": lambda tl, input, *shape: _reshape(tl, input, *shape),
+    "ravel": lambda tl, x, can_reorder=False: _reshape(
+        tl, x, x.numel, can_reorder=can_reorder
+    ),
     "expand_dims": (
-        lambda tl, x, axis: constant(tl, x).reshaped(
+        lambda tl, input, axis: constant(tl, input).reshaped(
             lambda data: np.expand_dims(data, axis)
         )
     ),
-    "trans": lambda tl, x, *dims: x.reshaped(
-        lambda data: np.transpose(data, _dims(dims) or None)
-    ),
-    "permute": lambda tl, x, *dims: x.reshaped(
-        lambda data: np.transpose(data, _dims(dims))
-    ),
-    "flip": lambda tl, x, dim=-1: x.reshaped(lambda data: np.flip(data, dim)),
-    "split": lambda tl, x: tuple(
-        x.reshaped(lambda data, i=i: data[..., i]) for i in (0, 1)
+    "permute": lambda tl, input, *dims: _trans(tl, input, *dims),
+    "split": lambda tl, a: tuple(
+        a.reshaped(lambda data, i=i: data[..., i]) for i in (0, 1)
     ),
     "abs": lambda tl, x: Tile(
         tl, np.abs(constant(tl, x).data), constant(tl, x).dtype, constant(tl, x)
     ),
     "fma": lambda tl, x, y, z: x * y + z,
-    "clamp": lambda tl, x, low, high, **_: _two(
-        "minimum", tl, _two("maximum", tl, x, low), high
-    ),
-    "cdiv": lambda tl, x, y: (x + (y - 1)) // y,
-    **{name: functools.partial(_two, name) for name in ARITHMETIC},
-    **dict.fromkeys(("fdiv", "div_rn"), functools.partial(_two, "truediv")),
+    "cdiv": lambda tl, x, div: (x + (div - 1)) // div,
+    "div_rn": lambda tl, x, y: _two("truediv", tl, x, y),
+    "debug_barrier": lambda tl: None,
+    "assume": lambda tl, cond: None,
+    "print": lambda tl, *_, **__: None,
+    "static_assert": lambda tl, cond, msg="": _assert(tl, cond, msg),
+    "device_assert": lambda tl, cond, msg="", mask=None: _assert(tl, cond, msg, mask),
+    **{name: functools.partial(_sanitized, name) for name in ("add", "sub", "mul")},
+    **{name: functools.partial(_extreme, name) for name in ("maximum", "minimum")},
     **{name: functools.partial(_one, name) for name in _UNARY},
-    **{name: functools.partial(_reduced, name) for name in _REDUCTIONS},
-    **dict.fromkeys(
-        ("multiple_of", "max_contiguous", "max_constancy"), lambda tl, x, values: x
-    ),
-    **dict.fromkeys(
-        ("debug_barrier", "assume", "static_print", "device_print", "print"),
-        lambda tl, *_, **__: None,
-    ),
+    **{name: functools.partial(_most, name) for name in ("max", "min")},
+    **{name: functools.partial(_place_of, name) for name in ("argmax", "argmin")},
+    **dict.fromkeys(("multiple_of", "max_contiguous", "max_constancy"), _hint),
 }
 
 
-def _assert(
-    tl: Language, condition: Any, message: str = "", *_: Any, **__: Any
-) -> None:
-    if not np.all(constant(tl, condition).data):
+def _assert(tl: Language, condition: Any, message: Any, mask: Any = None) -> None:
+    holds = constant(tl, condition).data
+    if mask is not None:
+        holds = holds | ~constant(tl, mask).data
+    if not np.all(holds):
         raise Refused(f"The assertion doesn't hold. {message}".rstrip())
-
-
-FUNCTIONS["static_assert"] = FUNCTIONS["device_assert"] = _assert
 
 
 @as_function
 def _dot(
     tl: Language,
-    a: Tile,
-    b: Tile,
+    input: Tile,
+    other: Tile,
     acc: Any = None,
     input_precision: Any = None,
     allow_tf32: Any = None,
     max_num_imprecise_acc: Any = None,
-    out_dtype: Any = None,
+    out_dtype: Any = FLOAT32,
 ) -> Tile:
+    a = input
+    b = other
     _check_operands(a, b)
     name = a.dtype.name
     dtype = FLOAT32
@@ -372,7 +536,7 @@ def _dot(
     elif name == "float64":
         dtype = a.dtype
     elif name == "float16":
-        dtype = out_dtype or (FLOAT32 if acc is None else acc.dtype)
+        dtype = out_dtype
     is_tf32 = (
         a.dtype == FLOAT32
         and input_precision in (None, "tf32")
@@ -384,24 +548,33 @@ def _dot(
     if is_tf32:
         left = to_tf32(left)
         right = to_tf32(right)
-    product = np.matmul(left, right)
-    if acc is not None and (acc.shape != product.shape or acc.dtype != dtype):
+    product = _product(left, right)
+    if acc is not None and (acc.shape != product.shape or acc.dtype != out_dtype):
         raise Refused(
-            f"tl.dot adds to {dtype} of shape {product.shape}, and its accumulator is"
-            f" {kind_of(acc)}."
+            f"tl.dot adds to {out_dtype} of shape {product.shape}, and its accumulator"
+            f" is {kind_of(acc)}: pass out_dtype, or cast it."
         )
     accumulator = () if acc is None else (acc,)
     out = Tile(tl, product if acc is None else acc.data + product, dtype, *accumulator)
-    out.undefined = (
-        out.undefined
-        | a.undefined.any(-1, keepdims=True)
-        | b.undefined.any(-2, keepdims=True)
-    )
+    if not (a.is_defined and b.is_defined):
+        of_rows = a.undefined.any(-1, keepdims=True)
+        out.undefined = out.undefined | of_rows | b.undefined.any(-2, keepdims=True)
     staged = (a.numel + b.numel) * a.dtype.primitive_bitwidth // 8
-    tl.run.dot_flop["tf32" if is_tf32 else name] += 2 * product.size * a.shape[-1]
+    tl.run.work["tf32" if is_tf32 else name] += 2 * product.size * a.shape[-1]
     tl.run.staged = max(tl.run.staged, staged)
     tl.run.computed("dot", out, a, b, *accumulator, flop=0)
     return out
+
+
+def _product(left: Array, right: Array) -> Array:
+    """The product of matrices, in pieces so small that BLAS starts no threads for them:
+    to wait for its threads takes longer where other programs run.
+    """
+    *_, rows, inner = left.shape
+    piece = max(min(rows, _PIECE // (inner * right.shape[-1])), 1)
+    pieces = left.reshape(*left.shape[:-2], -1, piece, inner)
+    product: Array = np.matmul(pieces, right[..., None, :, :])
+    return product.reshape(*left.shape[:-1], right.shape[-1])
 
 
 def _check_operands(a: Tile, b: Tile) -> None:

@@ -9,6 +9,7 @@ import math
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,16 +18,14 @@ from kerneltrace._text import brief_repr
 from kerneltrace.errors import KernelError
 from kerneltrace.machine.grid import Dim3, place, place_name
 from kerneltrace.machine.traced_memory import Array
-from kerneltrace.ptx.values import narrowed, widened
+from kerneltrace.tiles.arrays import SLOT, Pages, TileArray
 from kerneltrace.tiles.binding import Names
 from kerneltrace.tiles.language import Language
-from kerneltrace.tiles.tensors import DTYPES, Refused, Tile, constant, pointer_to
+from kerneltrace.tiles.tensors import Refused, Tile, constant, pointer_to
 
-SLOT = 40
-"""Each array has 2**SLOT addresses of its own and lies in their middle, so that an
-address tells its array.
-"""
 KINDS = ("load", "store", "atomic")
+_OF_ATOMIC = 300
+"""Elements of a tile that take as long as an atomic's lane."""
 MAX_DECISIONS = 10_000
 """Of a program by numbers that it computed: more are taken for an endless loop."""
 
@@ -44,111 +43,50 @@ class Access(NamedTuple):
     """The number in KINDS."""
     array: int
     """The number of the array."""
+    pattern: int
+    """The number of its lanes' places, relative to the first lane's."""
+    base: int
+    """The place of the first lane."""
 
 
-class TileArray:
-    """An array of the launch: its memory from the first element to the last, and who
-    touched each element.
-
-    `last` has a row for each of KINDS, the earliest load, latest store and earliest
-    atomic of each element: numbers of accesses, from 1, and 0 for none. `seen` are the
-    kinds of access so far. Of bfloat16 `array` has the bits.
-    """
-
-    def __init__(
-        self, name: str, source: Any, number: int, shared: dict[Any, Any]
-    ) -> None:
-        kind = str(source.dtype).removeprefix("torch.").replace("bool", "int1")
-        if kind not in DTYPES:
-            raise KernelError(
-                f"{name} has elements of type {kind}, and known are"
-                f" {', '.join(DTYPES)}."
-            )
-        self.name = name
-        self.dtype = DTYPES[kind]
-        self.base = (number << SLOT) + (1 << SLOT - 1)
-        self.array = _as_array(name, source, kind)
-        size = self.array.itemsize
-        strides = self.array.strides
-        if any(stride < 0 or stride % size for stride in strides):
-            raise KernelError(
-                f"{name} has strides {strides}: pass a copy, which has none below 0."
-            )
-        last = sum(
-            (n - 1) * stride // size
-            for n, stride in zip(self.array.shape, strides, strict=True)
-        )
-        self.span = last + 1 if self.array.size else 0
-        self.flat = np.lib.stride_tricks.as_strided(self.array, (self.span,), (size,))
-        self.inside = np.zeros(self.span, bool)
-        self.shaped(self.inside)[...] = True
-        is_float = self.array.dtype.kind == "f"
-        self.unset = bool(self.span and is_float and np.isnan(self.array).all())
-        """Whether nothing has written it: all of its elements are NaN."""
-        key = self.array.__array_interface__["data"][0], self.span, size
-        self.last, self.seen = shared.setdefault(
-            key, (np.zeros((3, self.span), np.int32), set())
-        )
-
-    def shaped(self, flat: Array) -> Array:
-        """Numbers for each place of the memory as a view with the array's shape."""
-        steps = [
-            stride // self.array.itemsize * flat.itemsize
-            for stride in self.array.strides
-        ]
-        return np.lib.stride_tricks.as_strided(flat, self.array.shape, steps)
-
-    def element(self, at: int) -> str:
-        """The element at a place of the memory, as x[3, 4]."""
-        index = np.argwhere(self.shaped(np.arange(self.span)) == at)[0]
-        return f"{self.name}[{', '.join(map(str, index))}]"
-
-    def read(self, at: Array) -> Array:
-        """Values at places."""
-        values: Array = self.flat[at]
-        return np.asarray(widened(values)) if self.dtype.name == "bfloat16" else values
-
-    def write(self, at: Array, values: Array) -> None:
-        """Put values at places."""
-        self.flat[at] = narrowed(values) if self.dtype.name == "bfloat16" else values
-
-
-def _as_array(name: str, source: Any, kind: str) -> Array:
-    """A tensor's memory, or the array itself; of bfloat16 the bits."""
-    if type(source).__module__.partition(".")[0] == "torch":
-        if source.device.type != "cpu":
-            raise KernelError(
-                f"{name} is on {source.device}: pass {name}.cpu(), since a trace runs"
-                " on the CPU."
-            )
-        source = source.detach()
-        if kind == "bfloat16":
-            source = source.view(sys.modules["torch"].int16)
-        source = source.numpy()
-    array: Array = source.view(np.uint16) if kind == "bfloat16" else source
-    return array
+def _active(data: Array, active: Array) -> Array:
+    """Numbers of the active lanes, in one row."""
+    return data.ravel() if active.all() else data[active]
 
 
 class TileRun:
     """One launch: the arrays, the place in the grid, the accesses of its programs, and
     the mistakes met.
 
-    An access has a row, and the `places` of its elements in the array's memory, each as
-    often as lanes touch it.
+    An access has a row. Its lanes' places in the array's memory are its base and one of
+    the `patterns`, which are few, since a loop's turns touch tiles of one form.
     """
 
     def __init__(self, function: Any, grid: Dim3) -> None:
         self.name = function.__name__
+        self.file = function.__code__.co_filename
         self.grid = grid
         self.programs = math.prod(grid)
         self.tl = Language(self)
         self.arrays: list[TileArray] = []
         self.rows: list[Access] = []
-        self.places: list[Array] = []
+        self.patterns: list[Array] = []
+        self._pattern_numbers: dict[bytes, int] = {}
         self.names = Names(self.tl)
         self.mistakes: dict[tuple[str, int, str], list[Any]] = {}
-        self.flop = self.special = self.decisions = self.widest = self.staged = 0
-        self.dot_flop: Counter[str] = Counter()
+        self.decisions = 0
+        self.line_of_end: int | None = None
+        """Where a program goes on for ever."""
+        self.elements = 0
+        """Of all tiles made so far: what a run costs."""
+        self.widest = 0
+        """Bytes of the largest tile."""
+        self.staged = 0
+        """Bytes of the operands of the largest tl.dot."""
+        self.work: Counter[str] = Counter()
+        """The running program's "flop" and "special", and FLOP of tl.dot by type."""
+        self.works: dict[int, Counter[str]] = {}
+        """The same of each program that ran."""
         self.program = 0
         self.place = Dim3(0, 0, 0)
         self.ordered = 0
@@ -165,10 +103,11 @@ class TileRun:
                 return line
         return 0
 
-    def all(self, function: Any, args: dict[str, Any], programs: int) -> bool:
-        """Run the first `programs` programs; False where a mistake ended them early."""
-        for program in range(programs):
+    def all(self, function: Any, args: dict[str, Any], programs: Iterable[int]) -> bool:
+        """Run programs; False where a mistake ended them early."""
+        for program in programs:
             self.program = program
+            self.work = self.works[program] = Counter()
             self.place = place(program, self.grid)
             self.began = len(self.rows)
             self.ordered = 0
@@ -177,8 +116,6 @@ class TileRun:
             try:
                 with np.errstate(all="ignore"):
                     self.names.bound(function)(**args)
-            except KernelError:
-                raise
             except Ended:
                 return False
             except Refused as error:
@@ -188,9 +125,11 @@ class TileRun:
             except Exception as error:
                 words = str(error).replace("_load()", "tl.load").rstrip(".")
                 words = words.replace("_store()", "tl.store")
+                if not isinstance(error, KernelError):
+                    words = f"{type(error).__name__}: {words}"
                 raise KernelError(
                     f"line {self._line_of(error)} of {self.name} can't be traced:"
-                    f" {type(error).__name__}: {words}."
+                    f" {words}."
                 ) from error
         return True
 
@@ -219,8 +158,15 @@ class TileRun:
                 f"{self.where()} loops without end: it may wait for a program that runs"
                 " after it."
             )
-            self.mistake("endless", words, self.line())
+            self.line_of_end = self.line()
+            self.mistake("endless", words, self.line_of_end)
             raise Ended
+
+    def keep(self, programs: int) -> None:
+        """Forget what ended a program, and all programs but the first `programs`."""
+        self.mistakes.pop(("endless", self.line_of_end or 0, ""))
+        self.line_of_end = None
+        self.rows = [row for row in self.rows if row.program < programs]
 
     def computed(
         self,
@@ -231,10 +177,10 @@ class TileRun:
         special: bool = False,
     ) -> None:
         """Count an operation on floats, and note where NaN comes from."""
-        self.flop += out.numel if flop < 0 else flop
+        self.work["flop"] += out.numel if flop < 0 else flop
         self.widest = max(self.widest, out.data.nbytes)
         if special:
-            self.special += out.numel
+            self.work["special"] += out.numel
         has_nan = bool(np.isnan(out.data).any())
         if has_nan and not any(np.isnan(source.data).any() for source in sources):
             self.births.append((self.line(), name))
@@ -254,7 +200,7 @@ class TileRun:
         `change` makes an element's new value of its old one and the lane's; on a single
         element it orders programs.
         """
-        addresses = pointer.data[active]
+        addresses = _active(pointer.data, active)
         old = np.zeros(
             len(addresses), pointer.dtype.element_ty.numpy
         )  # (active lanes,)
@@ -266,9 +212,10 @@ class TileRun:
         if kind == "load":
             old[good] = array.read(at)
         elif kind == "store":
-            self._store(array, at, value.data[active][good])
+            self._store(array, at, _active(value.data, active)[good])
         else:
-            new = value.data[active]
+            new = _active(value.data, active)
+            self.elements += _OF_ATOMIC * at.size
             for element, lane in zip(at, np.flatnonzero(good), strict=True):
                 old[lane] = array.read(element)
                 changed = np.asarray(change(old[lane], new[lane]), old.dtype)
@@ -291,7 +238,7 @@ class TileRun:
 
     def _judge(self, array: TileArray, value: Tile, active: Array) -> None:
         """Note values that no load made, and NaN that the kernel made."""
-        if (value.undefined & active).any():
+        if not value.is_defined and (value.undefined & active).any():
             words = (
                 f"{self.where()} stores to {array.name} what a masked load left"
                 " undefined: give that tl.load other=..., or mask this store."
@@ -321,24 +268,26 @@ class TileRun:
             )
         array = self.arrays[slot]
         at = (addresses - array.base) // array.array.itemsize
-        good = (at >= 0) & (at < array.span)
-        good[good] = array.inside[at[good]]
+        good = array.has(at)
         if pointer.wrapped:
             words = (
                 f"a number of type int32 leaves its range, and {kind}s of {array.name}"
                 f" in line {line} depend on it: cast to tl.int64 before."
             )
             self.mistake("overflow", words, pointer.wrapped, array.name)
-        if not good.all():
+        is_inside = good.all()
+        if not is_inside:
             words = (
                 f"{self.where()} {kind}s {int((~good).sum()):,} elements outside of"
                 f" {array.name}, the first at {int(at[~good][0]):,} of"
                 f" {array.span:,}: mask them out."
             )
             self.mistake("outside", words, line, array.name)
-        at = at[good]
+        at = at if is_inside else at[good]
         if kind != "store" and array.unset:
-            n = int((array.last[KINDS.index("store"), at] == 0).sum())
+            n = len(at)
+            if "store" in array.last:
+                n = int((array.last["store"].read(at) == 0).sum())
             if n:
                 words = (
                     f"{self.where()} reads {n:,} elements of {array.name} before"
@@ -346,20 +295,36 @@ class TileRun:
                 )
                 self.mistake("unset", words, line, array.name)
         self._order(kind, array, at, line)
-        self.rows.append(Access(self.program, line, KINDS.index(kind), slot))
-        self.places.append(at.astype(np.int32))
+        pattern, base = self._pattern(at)
+        row = Access(self.program, line, KINDS.index(kind), slot, pattern, base)
+        self.rows.append(row)
         return array, at, good
+
+    def _pattern(self, at: Array) -> tuple[int, int]:
+        """The number of the pattern of places, and their base."""
+        base = int(at[0]) if at.size else 0
+        offsets = at - base
+        key = offsets.tobytes()
+        number = self._pattern_numbers.setdefault(key, len(self.patterns))
+        if number == len(self.patterns):
+            self.patterns.append(offsets)
+        return number, base
 
     def _order(self, kind: str, array: TileArray, at: Array, line: int) -> None:
         """Find accesses of other programs that conflict with this one and that nothing
         orders, and note this one.
         """
-        now = len(self.rows) + 1
+        if kind not in array.last:
+            array.last[kind] = Pages(array.span)
+        if list(array.last) == ["load"]:
+            return  # noted when something is written
+        if array.last.keys() == {"load", kind} and not array.last[kind].count():
+            self._note_loads(array)
         for other_kind in KINDS:
             is_harmless = other_kind == kind and kind != "store"
-            if is_harmless or other_kind not in array.seen:
+            if is_harmless or other_kind not in array.last:
                 continue
-            last = array.last[KINDS.index(other_kind), at]
+            last = array.last[other_kind].read(at)
             clash = np.flatnonzero((last > self.ordered) & (last <= self.began))
             if clash.size:
                 first = int(clash[0])
@@ -372,9 +337,15 @@ class TileRun:
                     " order."
                 )
                 self.mistake("race", words, line, array.name)
-        array.seen.add(kind)
-        row = array.last[KINDS.index(kind)]
-        row[at] = now if kind == "store" else np.where(row[at], row[at], now)
+        note = array.last[kind].write if kind == "store" else array.last[kind].fill
+        note(at, len(self.rows) + 1)
+
+    def _note_loads(self, array: TileArray) -> None:
+        """Note the loads of an array that nothing was written to before."""
+        for number, row in enumerate(self.rows, 1):
+            if self.arrays[row.array].last is array.last:
+                at = self.patterns[row.pattern] + row.base
+                array.last["load"].fill(at, number)
 
 
 def arguments(

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from kerneltrace.errors import KernelError
 from kerneltrace.machine.traced_memory import Array
 from kerneltrace.ptx.values import narrowed, widened
 
@@ -38,7 +39,7 @@ class DType:
     primitive_bitwidth: int
     pointee: DType | None = None
 
-    @property
+    @functools.cached_property
     def kind(self) -> int:
         """0 for a mask, 1 for whole numbers, 2 for floats, 3 for pointers."""
         if self.pointee:
@@ -59,6 +60,8 @@ class DType:
         return self.name
 
 
+OVERHEAD = 2_000
+"""Elements that take as long as making a tile of none."""
 _CODES = {
     "int1": "?",
     "float16": "f2",
@@ -91,7 +94,13 @@ def pointer_to(element: DType) -> DType:
 
 def in_range(value: Any, dtype: DType) -> bool:
     """Whether a whole number is one of the type."""
-    return bool(np.iinfo(dtype.numpy).min <= value <= np.iinfo(dtype.numpy).max)
+    least, most = _limits(dtype.numpy)
+    return least <= int(value) <= most
+
+
+@functools.cache
+def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
 
 def number_type(value: Any) -> DType:
@@ -141,6 +150,12 @@ def rounded(data: Any, dtype: DType) -> Array:
     return np.asarray(widened(narrowed(out))) if dtype.name == "bfloat16" else out
 
 
+@functools.cache
+def all_defined(shape: tuple[int, ...]) -> Array:
+    """What marks no element of tiles of a shape, the same array each time."""
+    return np.broadcast_to(np.False_, shape)
+
+
 class Tile:
     """A tile, or with shape () one number, that a kernel computes with; made of the
     tiles that are its `sources`.
@@ -160,11 +175,18 @@ class Tile:
         self.type = dtype
         self.shape = tuple(self.data.shape)
         self.numel = int(self.data.size)
-        undefined: Any = functools.reduce(
-            operator.or_, (source.undefined for source in sources), np.False_
-        )
-        self.undefined: Array = np.broadcast_to(undefined, self.shape)
+        tl.run.elements += self.numel + OVERHEAD
+        self.undefined = all_defined(self.shape)
+        undefined = [each.undefined for each in sources if not each.is_defined]
+        if undefined:
+            anywhere = functools.reduce(operator.or_, undefined)
+            self.undefined = np.broadcast_to(anywhere, self.shape)
         self.wrapped: int = max((source.wrapped for source in sources), default=0)
+
+    @property
+    def is_defined(self) -> bool:
+        """Whether all of its elements have a value, as those of most tiles do."""
+        return self.undefined is all_defined(self.shape)
 
     @property
     def T(self) -> Tile:  # noqa: N802 - Triton's name
@@ -176,12 +198,19 @@ class Tile:
         what says which are undefined.
         """
         out = Tile(self.tl, change(self.data), self.dtype)
-        out.undefined = change(self.undefined)
+        if not self.is_defined:
+            out.undefined = change(self.undefined)
         out.wrapped = self.wrapped
         return out
 
-    def to(self, dtype: DType, bitcast: bool = False, **_: Any) -> Tile:
+    def to(
+        self, dtype: DType, fp_downcast_rounding: Any = None, bitcast: bool = False
+    ) -> Tile:
         """Cast to another type, or the same bits read as another type."""
+        if fp_downcast_rounding not in (None, "rtne"):
+            raise KernelError(
+                f"fp_downcast_rounding={fp_downcast_rounding!r} is not known here."
+            )
         if bitcast:
             if (
                 "bfloat16" in (dtype.name, self.dtype.name)
@@ -313,6 +342,8 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "ne": np.not_equal,
     "maximum": np.fmax,
     "minimum": np.fmin,
+    "maximum_nan": np.maximum,
+    "minimum_nan": np.minimum,
 }
 """Operators and functions of two operands, by the names of Python's methods; // cuts,
 as C does.
@@ -362,6 +393,6 @@ def _moved(name: str, tl: Any, a: Tile, b: Tile) -> Tile:
     return Tile(tl, ARITHMETIC[name](pointer.data, step), pointer.dtype, a, b)
 
 
-for _name in list(ARITHMETIC)[:-2]:
+for _name in list(ARITHMETIC)[:-4]:
     setattr(Tile, f"__{_name}__", lambda a, b, name=_name: binary(name, a.tl, a, b))
     setattr(Tile, f"__r{_name}__", lambda a, b, name=_name: binary(name, a.tl, b, a))

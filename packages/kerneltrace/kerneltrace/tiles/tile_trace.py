@@ -5,49 +5,62 @@ its mistakes.
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpufacts import Device, find
-from kerneltrace._arguments import positive, whole
+from kerneltrace._arguments import positive
 from kerneltrace._tables import Shown, ShownAsTable, Table
 from kerneltrace._text import brief_repr, nearest
 from kerneltrace._units import format_bytes
+from kerneltrace.errors import KernelError
 from kerneltrace.judge.estimate import Estimate, rates
 from kerneltrace.judge.findings import Finding
 from kerneltrace.judge.occupancy import Occupancy
+from kerneltrace.judge.review import Review
 from kerneltrace.machine.events import SECTOR_BYTES
-from kerneltrace.machine.grid import MAX_GRID, WARP, as_dim3
+from kerneltrace.machine.grid import MAX_GRID, as_dim3
 from kerneltrace.machine.traced_memory import Array
-from kerneltrace.tiles.binding import python_of
+from kerneltrace.proof.programs import program_proof
+from kerneltrace.proof.verdict import ONLY_THIS_RUN, Proof
+from kerneltrace.ptx.triton import configured, python_of
+from kerneltrace.tiles import sampling
+from kerneltrace.tiles.arrays import Pages, TileArray
 from kerneltrace.tiles.compiling import TileCode, occupancy
-from kerneltrace.tiles.running import KINDS, Access, TileArray, TileRun, arguments
+from kerneltrace.tiles.running import KINDS, Access, TileRun, arguments
+from kerneltrace.tiles.sampling import Chosen
+from kerneltrace.tiles.tensors import Tile
+from kerneltrace.tiles.tile_review import Group, is_apart, reviewed
 from kerneltrace.tiles.traffic import Traffic, assumed, moved, time
+
+_AT_ONCE = 2**20
+"""Places that are looked at together."""
 
 
 @dataclass(frozen=True, repr=False)
 class TileCounts(Shown):
     """Sums over the accesses of programs, which are one tl.load, tl.store or atomic
-    each.
+    each; where only a sample ran, for the whole grid.
     """
 
     elements: int
     bytes: int
     """Asked for, by all programs together."""
     distinct_bytes: int
-    """Each byte of an array once."""
+    """Each byte of an array once, of the programs that ran."""
     sectors: int
     """Of 32 bytes: the distinct ones of each access."""
-
-    @property
-    def reuse(self) -> float:
-        """How often a byte is asked for on average; NaN where none is."""
-        return self.bytes / self.distinct_bytes if self.distinct_bytes else math.nan
+    reuse: float
+    """How often the programs that ran ask for a byte on average; NaN where they ask for
+    none.
+    """
 
     def __str__(self) -> str:
         return (
@@ -57,45 +70,92 @@ class TileCounts(Shown):
         )
 
 
+class _Asks(NamedTuple):
+    """What a launch asks of a GPU."""
+
+    kernel: str
+    chip: Device
+    fit: Occupancy
+    notes: tuple[str, ...]
+    programs: int
+    bytes_moved: Array
+    """Through L2, from DRAM and to it; shape (accesses, 3)."""
+    operations: dict[str, float]
+    dots: dict[str, float]
+    """FLOP of tl.dot by type."""
+
+    def estimate(self, shares: Any = 1.0, programs: int = 0) -> Estimate:
+        """The time with shares of the accesses' bytes, filling the GPU as so many
+        programs do.
+        """
+        l2_bytes, read_bytes, write_bytes = (shares * self.bytes_moved).sum(0).tolist()
+        demands = {"L2 cache": l2_bytes, "memory": read_bytes + write_bytes}
+        return time(
+            self.kernel,
+            self.chip,
+            demands | self.operations,
+            self.dots,
+            self.fit,
+            programs or self.programs,
+            self.notes,
+        )
+
+
 class TileTrace(ShownAsTable):
     """What the programs of a launch asked for, and the mistakes found."""
 
     def __init__(
-        self, run: TileRun, ran: int, completed: bool, options: tuple[int, int]
+        self,
+        run: TileRun,
+        chosen: Chosen,
+        completed: bool,
+        options: tuple[int, int],
+        called: tuple[Any, dict[str, Any]],
     ) -> None:
         self._run = run
+        self._called = called
+        self._chosen = chosen
         self.grid = run.grid
         self.kernel = run.name
         self._options = options
         self.programs = run.programs
-        self.traced = ran
-        """Programs that ran; fewer than `programs` where trace was asked for fewer."""
-        written = {array.name for array in run.arrays if array.seen - {"load"}}
+        self.traced = len(chosen.numbers)
+        """Programs that ran; fewer than `programs` where trace was asked for fewer, or
+        where all would have taken too long.
+        """
+        all_ran = self.traced == run.programs
+        written = {array.name for array in run.arrays if array.last.keys() - {"load"}}
         self.findings = tuple(
             Finding(kind, line, words, n, program, array)
             for (kind, line, array), (n, words, program) in run.mistakes.items()
-            # an array that is only read may be NaN
-            if kind != "unset" or array in written
+            # an array that is only read may be NaN, and what did not run may write
+            if kind != "unset" or (all_ran and array in written)
         )
         self.ok = not self.findings
         """Whether no mistake was found."""
         self.notes = (
-            (*self._unwritten(), *self._spread())
-            if completed and ran == run.programs
-            else ()
+            (*self._unwritten(), *self._spread()) if completed and all_ran else ()
         )
-        self.flop = run.flop
-        self.dot_flop = dict(run.dot_flop)
+        work: Counter[str] = Counter()
+        for number, weight in zip(
+            chosen.numbers.tolist(), chosen.weights.tolist(), strict=True
+        ):
+            for kind, n in run.works.get(number, {}).items():
+                work[kind] += weight * n
+        whole_work = {kind: round(n) for kind, n in work.items()}
+        self.flop = whole_work.pop("flop", 0)
+        self._special = whole_work.pop("special", 0)
+        self.dot_flop = {dtype: n for dtype, n in whole_work.items() if n}
 
     @property
     def flop_per_byte(self) -> float:
         """FLOP, those of tl.dot too, for each byte asked for."""
-        return (self.flop + sum(self.dot_flop.values())) / max(self.count().bytes, 1)
+        return (self.flop + sum(self.dot_flop.values())) / max(self._asked(), 1)
 
     @cached_property
     def _rows(self) -> Array:
         """The accesses, with the columns of Access."""
-        return np.array(self._run.rows, np.int64).reshape(-1, 4)
+        return np.array(self._run.rows, np.int64).reshape(-1, len(Access._fields))
 
     def _column(self, field: str) -> Array:
         """One of the fields of Access for all accesses."""
@@ -103,14 +163,27 @@ class TileTrace(ShownAsTable):
         return column
 
     @cached_property
+    def _weights(self) -> Array:
+        """How many accesses of the whole grid each access stands for."""
+        at = np.searchsorted(self._chosen.numbers, self._column("program"))
+        weights: Array = self._chosen.weights[at]
+        return weights
+
+    @cached_property
     def _sectors(self) -> list[Array]:
-        """The distinct sectors that each access touches, by number
-        within their array.
+        """The distinct sectors that each access touches, by number within their
+        array.
         """
+        by_pattern: dict[tuple[int, int, int], Array] = {}
         sectors = []
-        for row, at in zip(self._run.rows, self._run.places, strict=True):
+        for row in self._run.rows:
             size = self._run.arrays[row.array].array.itemsize
-            sectors.append(np.unique(at.astype(int) * size // SECTOR_BYTES))
+            first, start = divmod(row.base * size, SECTOR_BYTES)
+            key = row.pattern, start, size
+            if key not in by_pattern:
+                offsets = start + self._run.patterns[row.pattern] * size
+                by_pattern[key] = np.unique(offsets // SECTOR_BYTES)
+            sectors.append(first + by_pattern[key])
         return sectors
 
     def _picked(
@@ -134,36 +207,81 @@ class TileTrace(ShownAsTable):
         atomic).
         """
         picked = self._picked(array, line, kind)
-        elements = n_bytes = distinct = 0
-        for number, tile_array in enumerate(self._run.arrays):
-            of_array = self._column("array")[picked] == number
-            hits = self._hits(tile_array, picked[of_array])
-            size = tile_array.array.itemsize
-            elements += int(hits.sum())
-            n_bytes += int(hits.sum()) * size
-            distinct += int((hits > 0).sum()) * size
-        sectors = sum(len(self._sectors[i]) for i in picked)
-        return TileCounts(elements, n_bytes, distinct, sectors)
-
-    def _hits(self, array: TileArray, picked: Array) -> Array:
-        """How often each place of an array was touched by some accesses."""
-        places = [self._run.places[i] for i in picked]
-        return np.bincount(
-            np.concatenate(places) if places else [], minlength=array.span
+        weights = self._weights[picked]
+        numbers = self._column("array")[picked]
+        distinct = 0
+        for number in np.unique(numbers).tolist():
+            tile_array = self._run.arrays[number]
+            touched = self._touched(tile_array, picked[numbers == number])
+            distinct += touched.count() * tile_array.array.itemsize
+        sectors = np.array([len(self._sectors[i]) for i in picked], np.int64)
+        n_bytes = self._bytes[picked]
+        return TileCounts(
+            elements=round(float(weights @ self._lanes[picked])),
+            bytes=round(float(weights @ n_bytes)),
+            distinct_bytes=distinct,
+            sectors=round(float(weights @ sectors)),
+            reuse=int(n_bytes.sum()) / distinct if distinct else math.nan,
         )
+
+    @cached_property
+    def _lanes(self) -> Array:
+        """How many elements each access touches."""
+        lengths = np.array([len(each) for each in self._run.patterns], np.int64)
+        lanes: Array = lengths[self._column("pattern")]
+        return lanes
+
+    @cached_property
+    def _bytes(self) -> Array:
+        """The bytes that each access asks for."""
+        sizes = np.array([each.array.itemsize for each in self._run.arrays], np.int64)
+        n_bytes: Array = self._lanes * sizes[self._column("array")]
+        return n_bytes
+
+    def _asked(self, array: str = "", kind: str = "") -> int:
+        """The bytes that accesses to an array, or of a kind, ask for."""
+        picked = self._picked(array, kind=kind)
+        return round(float(self._weights[picked] @ self._bytes[picked]))
+
+    def _places(self, picked: Array) -> Iterator[tuple[Array, Array]]:
+        """Places that accesses touch, some accesses at a time, and how often the same
+        places are touched; shapes (accesses, lanes) and (accesses,).
+        """
+        keys = np.stack([self._column("pattern"), self._column("base")], 1)[picked]
+        keys, times = np.unique(keys, axis=0, return_counts=True)
+        patterns = keys[:, 0]
+        for of_pattern in np.split(
+            np.arange(len(keys)), np.flatnonzero(np.diff(patterns)) + 1
+        ):
+            if not len(of_pattern):
+                continue
+            offsets = self._run.patterns[patterns[of_pattern[0]]]
+            step = max(_AT_ONCE // max(len(offsets), 1), 1)
+            for start in range(0, len(of_pattern), step):
+                some = of_pattern[start : start + step]
+                yield keys[some, 1, None] + offsets, times[some]
+
+    def _touched(self, array: TileArray, picked: Array) -> Pages:
+        """Which places of an array some accesses touch."""
+        touched = Pages(array.span, bool)
+        for places, _ in self._places(picked):
+            touched.write(places, 1)
+        return touched
 
     def touched(self, array: str, program: Any = None, kind: str = "load") -> Array:
         """How often each element of an array was touched: by one program, given by its
         place or number, or by all.
         """
-        if isinstance(program, tuple):
-            x, y, z = (*program, 0, 0)[:3]
-            program = x + self.grid.x * (y + self.grid.y * z)
+        if program is not None:
+            program = sampling.number_of(program, self.grid)
         picked = self._picked(array, 0, kind, program)
         tile_array = next(
             candidate for candidate in self._run.arrays if candidate.name == array
         )
-        return tile_array.shaped(self._hits(tile_array, picked)).copy()
+        hits = np.zeros(tile_array.span, np.int32)
+        for places, times in self._places(picked):
+            np.add.at(hits, places, times[:, None].astype(np.int32))
+        return tile_array.shaped(hits).copy()
 
     def _replayed(
         self, chip: Device, code: TileCode | None
@@ -178,16 +296,46 @@ class TileTrace(ShownAsTable):
                 chip, self._run.widest, self._run.staged, *self._options
             )
             notes = (words,)
+        at_a_time = self._at_a_time(fit, chip)
+        together = self._chosen.together
+        if 1 < together < min(at_a_time, self.programs):
+            notes += (
+                f"L2 is simulated for the first {together:,} programs, of which"
+                f" {at_a_time:,} run at a time: they may share more than that.",
+            )
         program = self._column("program")
+        picked = np.flatnonzero((program < together) | (together < 2))
         step = np.arange(len(program)) - np.searchsorted(program, program)
-        wave = program // self._at_a_time(fit, chip)
+        order = np.stack([program // at_a_time, step, program], 1)[picked]
         accesses = [
-            (row.array, KINDS[row.kind], sectors)
-            for row, sectors in zip(self._run.rows, self._sectors, strict=True)
+            (row.array, KINDS[row.kind], self._sectors[i])
+            for i, row in enumerate(self._run.rows)
+            if program[i] < together or together < 2
         ]
         sizes = [array.span * array.array.itemsize for array in self._run.arrays]
-        order = np.stack([wave, step, program], 1)  # (accesses, 3)
-        return fit, notes, moved(accesses, sizes, chip, order)
+        bytes_moved = moved(accesses, sizes, chip, order)
+        return fit, notes, self._for_all(picked, bytes_moved)
+
+    def _for_all(self, picked: Array, bytes_moved: Array) -> Array:
+        """What `moved` gives for the accesses that are picked, and for the others the
+        shares of those of the same line, array and kind.
+        """
+        if len(picked) == len(self._rows):
+            return bytes_moved
+        asked = np.array([len(sectors) for sectors in self._sectors]) * SECTOR_BYTES
+        is_load = self._column("kind") == KINDS.index("load")
+        is_store = self._column("kind") == KINDS.index("store")
+        out = np.stack([asked, asked * ~is_store, asked * ~is_load], 1).astype(float)
+        _, group = np.unique(self._rows[:, 1:4], axis=0, return_inverse=True)
+        total = np.bincount(group[picked], asked[picked], group.max() + 1)
+        for column in (1, 2):
+            shares = np.bincount(
+                group[picked], bytes_moved[:, column], group.max() + 1
+            ) / np.maximum(total, 1)
+            simulated = total[group] > 0
+            out[simulated, column] = (asked * shares[group])[simulated]
+        out[picked] = bytes_moved
+        return out
 
     def _at_a_time(self, fit: Occupancy, chip: Device) -> int:
         """The programs that the whole GPU has room for."""
@@ -204,10 +352,10 @@ class TileTrace(ShownAsTable):
         array_of_access = self._column("array")
         by_array = [
             {
-                array.name: int(column[array_of_access == i].sum())
+                array.name: round(column[array_of_access == i].sum())
                 for i, array in enumerate(self._run.arrays)
             }
-            for column in bytes_moved.T
+            for column in (bytes_moved * self._weights[:, None]).T
         ]
         asked, read, written = by_array
         at_a_time = min(self._at_a_time(fit, chip), self.programs)
@@ -224,43 +372,120 @@ class TileTrace(ShownAsTable):
         """Calculate the time on a GPU: the longest of DRAM, L2, tensor cores and other
         arithmetic.
 
-        With a `grid` its programs are taken to do what those that ran did on average,
-        and `programs` of trace lets few of a large grid run. `longer` is how many times
-        as many turns the loops make that load and compute: 8 for 64 turns of which 8
-        were traced. UnknownDevice for a GPU whose rates are unknown.
+        With a `grid` its programs are taken to do what those of the trace's did on
+        average. `longer` is how many times as many turns the loops make that load and
+        compute: 8 for 64 turns of which 8 were traced. UnknownDevice for a GPU whose
+        rates are unknown.
+        """
+        return self._asks(find(device), grid, longer, code).estimate()
+
+    def review(
+        self,
+        device: str | Device,
+        *,
+        grid: Any = None,
+        longer: float = 1.0,
+        code: TileCode | None = None,
+    ) -> Review:
+        """What wastes time on a GPU, line by line, each with a calculated cost and the
+        metric of Nsight Compute that would confirm it; arguments as for `estimate`.
         """
         chip = find(device)
+        asks = self._asks(chip, grid, longer, code)
+        full_grid = self.grid if grid is None else as_dim3("grid", grid, MAX_GRID)
+        return reviewed(
+            list(self._groups()),
+            self._run.file,
+            full_grid,
+            self._at_a_time(asks.fit, chip),
+            asks.estimate,
+            asks.bytes_moved,
+            not self.ok,
+            chip.assumed,
+        )
+
+    def _asks(
+        self, chip: Device, grid: Any, longer: float, code: TileCode | None
+    ) -> _Asks:
+        """What a launch asks of a GPU."""
         fit, notes, bytes_moved = self._replayed(chip, code)
         programs = self.programs
         if grid is not None:
             programs = math.prod(as_dim3("grid", grid, MAX_GRID))
-        per_traced = programs / self.traced
+        per_traced = programs / self.programs
         turns = per_traced * positive("longer", longer)
         # What a program comes to more than once is in a loop.
         _, place, times = np.unique(
             self._rows[:, :2], axis=0, return_inverse=True, return_counts=True
         )
         weights = np.where(times[place] > 1, turns, per_traced)  # (accesses,)
-        l2_bytes, read_bytes, write_bytes = weights @ bytes_moved
-        demands = {
-            "L2 cache": l2_bytes,
-            "memory": read_bytes + write_bytes,
-            "arithmetic": turns * (self.flop - self._run.special),
-            "special": turns * self._run.special,
+        return _Asks(
+            self.kernel,
+            chip,
+            fit,
+            notes,
+            programs,
+            bytes_moved * (weights * self._weights)[:, None],
+            {
+                "arithmetic": turns * (self.flop - self._special),
+                "special": turns * self._special,
+            },
+            {dtype: flop * turns for dtype, flop in self.dot_flop.items()},
+        )
+
+    def _groups(self) -> Iterator[Group]:
+        """The accesses by line, kind and array."""
+        for line, kind, number in np.unique(self._rows[:, 1:4], axis=0).tolist():
+            name = self._run.arrays[number].name
+            accesses = self._picked(name, line, KINDS[kind])
+            counts = self.count(name, line, KINDS[kind])
+            n = max(round(self._weights[accesses].sum()), 1)
+            yield Group(
+                line,
+                KINDS[kind],
+                name,
+                accesses,
+                counts.elements // n,
+                counts.sectors * SECTOR_BYTES / max(counts.bytes, 1),
+                counts.reuse,
+            )
+
+    def proof(self) -> Proof:
+        """Whether the kernel has no race between its programs, for any data and any
+        grid, and by which argument; else why only this run was looked at.
+
+        Lanes of one program aren't compared. Offsets have to be sums of products of
+        program_id, arange, numbers and turns of loops, with // and %.
+        """
+        races = [str(finding) for finding in self.findings if finding.kind == "race"]
+        if races:
+            return Proof(False, f"This run has a race. {races[0]}")
+        for one, other in itertools.combinations(self._run.arrays, 2):
+            if np.may_share_memory(one.array, other.array):
+                words = f"{one.name} and {other.name} overlap."
+                return Proof(False, f"{ONLY_THIS_RUN} {words}")
+        function, values = self._called
+        numbers = {
+            name: value.data.item() if isinstance(value, Tile) else value
+            for name, value in values.items()
         }
-        dots = {dtype: flop * turns for dtype, flop in self.dot_flop.items()}
-        return time(self.kernel, chip, demands, dots, fit, programs, notes)
+        arrays = [array.name for array in self._run.arrays]
+        return program_proof(function, numbers, arrays, self.grid)
 
     def _unwritten(self) -> Iterator[Finding]:
         """Arrays that programs store to, but not to all elements."""
         for array in self._run.arrays:
             name = array.name
-            unstored = np.argwhere(self.touched(name, kind="store") == 0)
-            if len(unstored) and len(self._picked(name, kind="store")):
-                first = ", ".join(map(str, unstored[0]))
+            picked = self._picked(name, kind="store")
+            if not len(picked):
+                continue
+            stored = self._touched(array, picked)
+            missing = array.first_without(stored)
+            if missing:
+                size = array.array.size
                 words = (
-                    f"{len(unstored):,} of the {array.array.size:,} elements of {name}"
-                    f" are never stored, the first is {name}[{first}]."
+                    f"{size - stored.count():,} of the {size:,} elements of {name}"
+                    f" are never stored, the first is {missing}."
                 )
                 yield Finding("unwritten", 0, words, array=name, mistake=False)
 
@@ -268,17 +493,15 @@ class TileTrace(ShownAsTable):
         """Accesses of which at least half of each sector goes unused: neighbors in a
         tile aren't in memory.
         """
-        for line, kind, number in np.unique(self._rows[:, 1:], axis=0).tolist():
-            name = self._run.arrays[number].name
-            counts = self.count(name, line, KINDS[kind])
-            n = len(self._picked(name, line, KINDS[kind]))
-            times = counts.sectors * SECTOR_BYTES / max(counts.bytes, 1)
-            if counts.elements >= WARP * n and times >= 2:
+        for group in self._groups():
+            if is_apart(group):
                 words = (
-                    f"each {KINDS[kind]} of {name} moves {times:.3g} times the bytes it"
-                    " asks for: its elements lie apart."
+                    f"each {group.kind} of {group.array} moves {group.spread:.3g} times"
+                    " the bytes it asks for: its elements lie apart."
                 )
-                yield Finding("spread", line, words, array=name, mistake=False)
+                yield Finding(
+                    "spread", group.line, words, array=group.array, mistake=False
+                )
 
     def table(self) -> Table:
         """What a cell shows."""
@@ -300,11 +523,28 @@ class TileTrace(ShownAsTable):
         work += f"; {self.flop_per_byte:.3g} FLOP a byte."
         findings = [str(finding) for finding in self.findings]
         notes = (*(findings or ["No mistakes found."]), *map(str, self.notes), work)
+        if self.traced < self.programs:
+            notes += (self._sampled(),)
         return Table(tuple(map(self._row, self._run.arrays)), headings, title, notes)
 
+    def _sampled(self) -> str:
+        """Which programs ran, in words."""
+        together = self._chosen.together
+        spread = self.traced - together
+        parts = []
+        if together:
+            parts.append(f"the first {together:,}")
+        if spread:
+            parts.append(f"{spread:,} spread over the grid")
+        return (
+            f"{self.traced:,} of the {self.programs:,} programs were run,"
+            f" {' and '.join(parts)}: counts are scaled to the whole grid, all else"
+            " speaks of the programs that ran."
+        )
+
     def _row(self, array: TileArray) -> tuple[str, ...]:
-        loads = self.count(array.name, kind="load")
-        stores = self.count(array.name, kind="store")
+        loads = self._asked(array.name, "load")
+        stores = self._asked(array.name, "store")
         total = self.count(array.name)
         shape = " x ".join(map(str, array.array.shape))
         reuse = used = ""
@@ -314,8 +554,8 @@ class TileTrace(ShownAsTable):
         return (
             array.name,
             f"{array.dtype} {shape}",
-            format_bytes(loads.bytes) if loads.bytes else "",
-            format_bytes(stores.bytes) if stores.bytes else "",
+            format_bytes(loads) if loads else "",
+            format_bytes(stores) if stores else "",
             format_bytes(total.distinct_bytes),
             reuse,
             used,
@@ -326,35 +566,72 @@ def trace(
     kernel: Any,
     grid: Any,
     *args: Any,
-    num_warps: int = 4,
-    num_stages: int = 3,
-    programs: int | None = None,
+    num_warps: int = 0,
+    num_stages: int = 0,
+    programs: Any = None,
     **named: Any,
 ) -> TileTrace:
     """Run a kernel under @triton.jit on NumPy arrays or torch tensors, and return what
     it asks for and its mistakes.
 
-    `grid` is a number, a tuple of up to three, or a function of the constants;
-    arguments follow as at a launch, tl.constexpr by name; those of @triton.autotune
-    default to its first configuration. Results land in the arrays. With `programs` only
-    so many run, the first ones.
+    `grid` is a number, a tuple of up to three, or a function of the arguments by name;
+    arguments follow as at a launch, tl.constexpr by name. What is not passed is of
+    @triton.autotune's first configuration or @triton.heuristics; `num_warps` and
+    `num_stages` are else 4 and 3. Results land in the arrays.
+
+    `programs` says which programs run: "all", a number for so many from the first on,
+    or a list of places such as [(0, 0), (3, 1)]. By default all of them do, unless the
+    first makes so many elements that this takes too long: then the first ones run, for
+    what they share in L2, and some at the edges and inside of the grid, whose counts
+    are multiplied to those of the whole grid.
     """
     function = python_of(kernel)
-    configurations = getattr(kernel, "configs", [])
-    if configurations:
-        named = {**configurations[0].kwargs, **named}
     if not inspect.isfunction(function):
         raise TypeError(
             f"Expected a function under @triton.jit, got {brief_repr(kernel)}."
         )
+    named, configuration = configured(kernel, args, named)
+    num_warps = num_warps or getattr(configuration, "num_warps", 4)
+    num_stages = num_stages or getattr(configuration, "num_stages", 3)
     if callable(grid):
-        grid = grid(named)
+        parameters = inspect.signature(function).parameters
+        grid = grid({**dict(zip(parameters, args, strict=False)), **named})
     run = TileRun(function, as_dim3("grid", grid, MAX_GRID))
-    ran = run.programs
+    values = arguments(run, function, args, named)
+    chosen, completed = _run_chosen(run, function, values, programs)
+    options = num_warps, num_stages
+    return TileTrace(run, chosen, completed, options, (function, values))
+
+
+def _run_chosen(
+    run: TileRun, function: Any, values: dict[str, Any], programs: Any
+) -> tuple[Chosen, bool]:
+    """Run the programs that are asked for, or as many as can be afforded; False where a
+    mistake ended them early.
+    """
+    chosen = sampling.asked_for(programs, run.grid)
+    completed = True
+    if chosen is None:
+        completed = run.all(function, values, [0])
+        chosen = sampling.affordable(run.grid, run.elements)
+        # later programs may make more elements than the first did
+        start = itertools.takewhile(
+            lambda _: run.elements < 2 * sampling.BUDGET, range(1, chosen.together)
+        )
+        completed = completed and run.all(function, values, start)
+        if completed and len(run.works) < chosen.together:
+            chosen = sampling.affordable(run.grid, run.elements, len(run.works))
+    rest = [number for number in chosen.numbers.tolist() if number not in run.works]
+    completed = completed and run.all(function, values, rest)
+    if run.line_of_end is None or run.program < chosen.together:
+        return chosen, completed
     if programs is not None:
-        ran = min(whole("programs", programs, least=1), ran)
-    completed = run.all(function, arguments(run, function, args, named), ran)
-    return TileTrace(run, ran, completed, (num_warps, num_stages))
+        raise KernelError(
+            f"{run.where()} waits in line {run.line_of_end} for a program that did not"
+            ' run: pass programs="all".'
+        )
+    run.keep(chosen.together)
+    return sampling.first(run.grid, chosen.together), True
 
 
 def _index(parameter: str, name: str, known: tuple[str, ...]) -> int:

@@ -17,6 +17,8 @@ from kerneltrace.errors import UnknownDevice
 from kerneltrace.judge.estimate import (
     LAUNCH_S,
     MEMORY_SHARE,
+    SCALAR_DOTS,
+    TRITON_TENSOR,
     Estimate,
     capability,
     rates,
@@ -25,6 +27,7 @@ from kerneltrace.judge.occupancy import MAX_REGISTERS, Occupancy, occupancy
 from kerneltrace.machine.events import SECTOR_BYTES
 from kerneltrace.machine.grid import WARP
 from kerneltrace.machine.traced_memory import Array
+from kerneltrace.tiles.arrays import Pages
 
 _SM_REGISTERS = 65_536
 _OTHER_REGISTERS = 40
@@ -103,7 +106,8 @@ def assumed(
     largest tl.dot.
     """
     threads = warps * WARP
-    shared = staged * stages
+    # Loops are pipelined by asynchronous copies, which 8.0 was the first to have.
+    shared = staged * (stages if capability(device) >= TRITON_TENSOR else 1)
     registers = min(
         widest // 4 // threads + _OTHER_REGISTERS,
         MAX_REGISTERS,
@@ -132,26 +136,26 @@ def moved(
     capacity = int((device.l2_bytes or 0) // SECTOR_BYTES)
     total = 0
     out = np.zeros((len(accesses), 3), np.int64)
-    # the turn of each sector's last use
-    used = [np.full(size // SECTOR_BYTES + 2, -1, np.int32) for size in sizes]
-    dirty = [np.zeros(len(turns), bool) for turns in used]
+    # by sector the turn of its last use, from 1, and whether it waits to be written
+    used = [Pages(size // SECTOR_BYTES + 2) for size in sizes]
+    dirty = [Pages(size // SECTOR_BYTES + 2, bool) for size in sizes]
     # sectors by the turn of their last use
-    resident = np.zeros(len(accesses) + 1, np.int64)
-    oldest = 0
-    for turn, number in enumerate(np.lexsort(waves.T[::-1])):
+    resident = np.zeros(len(accesses) + 2, np.int64)
+    oldest = 1
+    for turn, number in enumerate(np.lexsort(waves.T[::-1]), 1):
         array, kind, sectors = accesses[number]
-        last = used[array][sectors]
+        last = used[array].read(sectors)
         is_hit = last >= oldest
         np.subtract.at(resident, last[is_hit], 1)
         misses = int((~is_hit).sum())
-        dirty[array][sectors[~is_hit]] = False
+        dirty[array].write(sectors[~is_hit], 0)
         read = 0 if kind == "store" else misses
         written = 0
         if kind != "load":
-            written = int((~dirty[array][sectors]).sum())
-            dirty[array][sectors] = True
+            written = int((dirty[array].read(sectors) == 0).sum())
+            dirty[array].write(sectors, 1)
         out[number] = len(sectors), read, written
-        used[array][sectors] = turn
+        used[array].write(sectors, turn)
         resident[turn] = len(sectors)
         total += misses
         while total > capacity and oldest < turn:
@@ -174,21 +178,17 @@ def time(
     Of one program tensor cores and other arithmetic wait for each other, so that only
     programs that share an SM use both at once. `demands` has the whole launch's bytes
     of "memory" and "L2 cache", and its operations, "arithmetic" and "special"; `dots`
-    the FLOP of tl.dot by type.
+    the FLOP of tl.dot by type. UnknownDevice where a type's rate is unknown.
     """
-    unknown = [dtype for dtype in dots if not device.peaks.get(dtype)]
-    if unknown:
-        raise UnknownDevice(
-            f"{device.name} has no known rate for tl.dot on {unknown[0]}. Take another"
-            " GPU or dtype."
-        )
     sm = rates(device)
     sms = device.sms or 0
     clocks = sms * (device.boost_hz or 0.0)
     bandwidth = MEMORY_SHARE * (device.bandwidth_bytes_per_s or 0)
-    dots_s = sum(flop / device.peaks[dtype] for dtype, flop in dots.items())
+    tensor_s, scalar_clocks = dot_times(device, dots)
+    if scalar_clocks:
+        notes = (SCALAR_DOTS, *notes)
     busiest_clocks = max(
-        demands["arithmetic"] / sm.float32_per_clock,
+        scalar_clocks + demands["arithmetic"] / sm.float32_per_clock,
         demands["special"] / sm.special_per_clock,
     )
     slots = fit.blocks_per_sm * sms
@@ -200,7 +200,7 @@ def time(
     parts = {
         "memory": demands["memory"] / bandwidth,
         "L2 cache": demands["L2 cache"] / (sm.l2_bytes_per_clock * clocks),
-        "tensor cores": idle * dots_s / TENSOR_SHARE,
+        "tensor cores": idle * tensor_s,
         "arithmetic": idle / clocks * busiest_clocks,
         "launch": LAUNCH_S,
     }
@@ -226,3 +226,32 @@ def time(
         untested,
         SPAN,
     )
+
+
+def dot_times(device: Device, dots: Mapping[str, float]) -> tuple[float, float]:
+    """Seconds of the tensor cores for FLOP of tl.dot by type, and clocks of an SM where
+    Triton makes scalar arithmetic of them.
+
+    Triton 3.7 compiles those on float16, bfloat16 and float32 to fma.f32 there, and
+    none on integers.
+    """
+    sm = rates(device)
+    is_scalar = capability(device) < TRITON_TENSOR
+    scalar_rates = dict.fromkeys(
+        ("float16", "bfloat16", "float32", "tf32"), 2 * sm.float32_per_clock
+    )
+    scalar_rates["float64"] = 2 * sm.float64_per_clock  # FLOP a clock
+    by_type = scalar_rates if is_scalar else device.peaks
+    unknown = [dtype for dtype in dots if not by_type.get(dtype)]
+    if unknown and is_scalar:
+        raise UnknownDevice(
+            f"Triton compiles no tl.dot on {unknown[0]} for {device.name}, whose"
+            " compute capability is below 8.0. Take another GPU or dtype."
+        )
+    if unknown:
+        raise UnknownDevice(
+            f"{device.name} has no known rate for tl.dot on {unknown[0]}. Take another"
+            " GPU or dtype."
+        )
+    busy = sum(flop / by_type[dtype] for dtype, flop in dots.items())
+    return (0.0, busy) if is_scalar else (busy / TENSOR_SHARE, 0.0)

@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.machine.traced_memory import Array
-from kerneltrace.tiles.language import FUNCTIONS, Language, as_function, broadcast
+from kerneltrace.tiles.language import (
+    AS_PTX,
+    FUNCTIONS,
+    Language,
+    as_function,
+    broadcast,
+)
 from kerneltrace.tiles.tensors import INT1, Refused, Tile, constant, kind_of
 
 
@@ -54,7 +60,8 @@ def _load(
     pointer: Any,
     mask: Any = None,
     other: Any = None,
-    *,
+    boundary_check: Any = (),
+    padding_option: str = "",
     cache_modifier: str = "",
     eviction_policy: str = "",
     volatile: bool = False,
@@ -66,14 +73,18 @@ def _load(
         )
     pointer, active = _masked(tl, pointer, mask, "load")
     dtype = pointer.dtype.element_ty
-    data = np.zeros(pointer.shape, dtype.numpy)
-    if other is not None:
-        data[...] = constant(tl, other).to(dtype).data
-    data[active] = tl.run.access("load", pointer, active)
+    values = tl.run.access("load", pointer, active)
+    if active.all():
+        data = values.reshape(pointer.shape)
+    else:
+        data = np.zeros(pointer.shape, dtype.numpy)
+        if other is not None:
+            data[...] = constant(tl, other).to(dtype).data
+        data[active] = values
     out = Tile(tl, data, dtype)
-    out.undefined = (
-        pointer.undefined if other is not None else pointer.undefined | ~active
-    )
+    out.undefined = pointer.undefined
+    if other is None and not active.all():
+        out.undefined = pointer.undefined | ~active
     return out
 
 
@@ -103,7 +114,7 @@ def _store(
     pointer: Any,
     value: Any,
     mask: Any = None,
-    *,
+    boundary_check: Any = (),
     cache_modifier: str = "",
     eviction_policy: str = "",
 ) -> None:
@@ -115,12 +126,12 @@ def _atomic(
     name: str,
     tl: Language,
     pointer: Any,
-    value: Any,
+    val: Any,
     mask: Any = None,
     sem: Any = None,
     scope: Any = None,
 ) -> Tile:
-    pointer, value, active = _stored(tl, pointer, value, mask, f"atomic_{name}")
+    pointer, value, active = _stored(tl, pointer, val, mask, f"atomic_{name}")
     data = np.zeros(pointer.shape, value.dtype.numpy)
     data[active] = tl.run.access("atomic", pointer, active, value, _CHANGES[name], sem)
     out = Tile(tl, data, value.dtype)
@@ -132,13 +143,13 @@ def _atomic(
 def _atomic_cas(
     tl: Language,
     pointer: Any,
-    expected: Any,
-    value: Any,
+    cmp: Any,
+    val: Any,
     sem: Any = None,
     scope: Any = None,
 ) -> Tile:
-    pointer, value, active = _stored(tl, pointer, value, None, "atomic_cas")
-    expected = constant(tl, expected).to(value.dtype)
+    pointer, value, active = _stored(tl, pointer, val, None, "atomic_cas")
+    expected = constant(tl, cmp).to(value.dtype)
     expected_values = iter(broadcast(tl, expected, pointer.shape).data.ravel())
 
     def changed(old: Any, new: Any) -> Any:
@@ -151,6 +162,7 @@ def _atomic_cas(
 def _no_box(tl: Language, *_: Any, **__: Any) -> None:
     raise Refused(
         "Block pointers and tensor descriptors aren't traced: use pointers and masks."
+        f" {AS_PTX}."
     )
 
 

@@ -13,8 +13,9 @@ import kerneltrace
 from gpufacts import Device, find
 from kerneltrace import tiles
 from kerneltrace.errors import KernelError, MissingCompiler, UnknownDevice
-from kerneltrace.judge.estimate import LAUNCH_S, MEMORY_SHARE
+from kerneltrace.judge.estimate import LAUNCH_S, MEMORY_SHARE, SCALAR_DOTS
 from kerneltrace.tiles import tl, triton
+from kerneltrace.tiles.traffic import dot_times
 from test_kerneltrace import tile_kernels
 from test_kerneltrace.tile_kernels import (
     add,
@@ -156,6 +157,31 @@ def test_a_gpu_without_published_times_says_so():
         product(64, 32, 1).estimate("MI300X")
 
 
+@pytest.mark.parametrize("name", ["T4", "V100", "GeForce RTX 2080 Ti (FE)"])
+def test_dots_are_scalar_arithmetic_below_compute_capability_8(name):
+    chip = find(name)
+    blocks = 128**2
+    estimate = product(64, 32, 2, k=64).estimate(name, grid=blocks, longer=64)
+    flop = 2 * (32 * 128) ** 3
+    # an SM has 64 lanes for float32, each of which adds a product a clock
+    least_s = flop / 2 / (64 * chip.sms * chip.boost_hz)
+    assert estimate.limit == "arithmetic"
+    assert least_s <= estimate.seconds <= 1.2 * least_s
+    assert "tensor cores" not in estimate.parts
+    assert SCALAR_DOTS in estimate.assumed
+    on_ampere = product(64, 32, 2, k=64).estimate("A100 SXM4 80GB", grid=blocks)
+    assert "tensor cores" in on_ampere.parts
+    assert SCALAR_DOTS not in on_ampere.assumed
+
+
+def test_dots_of_float64_take_its_units_and_those_of_integers_are_refused():
+    t4 = find("T4")
+    share = sum(dot_times(t4, {"float64": 2 * 10**9}))
+    assert share == pytest.approx(10**9 / 2)  # an SM has 2 lanes for float64
+    with pytest.raises(UnknownDevice, match=r"compiles no tl\.dot on int8 for T4"):
+        dot_times(t4, {"int8": 1})
+
+
 def test_a_short_name_of_a_gpu_says_what_it_is_taken_for():
     traced = product(64, 32, 1)
     words = "'H100' is taken as H100 SXM5 80GB; there are also"
@@ -167,7 +193,7 @@ def test_a_short_name_of_a_gpu_says_what_it_is_taken_for():
 def test_a_few_programs_of_a_grid():
     trace = product(128, 32, 2, programs=3)
     assert (trace.traced, trace.programs) == (3, 16)
-    assert trace.count("c").elements == 3 * 32 * 32
+    assert trace.count("c").elements == 128 * 128  # of the whole grid
     assert trace.notes == ()
     assert "16 programs of which 3 ran" in str(trace)
 
