@@ -24,7 +24,11 @@ from labkit.lesson.boards import SpeedBoard
 from labkit.measure.bench import Comparison
 from labkit.measure.machine import machine
 
-NEEDS = "a CUDA GPU and Triton"
+NEEDS = "a CUDA GPU of compute capability 8.0 and Triton"
+TENSOR_CORES = (8, 0)
+"""The compute capability from which on Triton uses them: below, it makes scalar
+arithmetic of tl.dot (triton-lang/triton pull request 5066).
+"""
 RECORDED = DATA / "tile_code.csv"  # data/make/tile_code.py
 _VECTORS = {"ld.global.v4.b32": 4, "ld.global.v2.b32": 2, "ld.global.b32": 1}
 _SHOWN = (
@@ -53,9 +57,14 @@ def with_triton() -> bool:
     return hasattr(tiles.triton, "__version__")
 
 
-def launches() -> bool:
-    """Whether kernels of Triton can be launched here."""
-    return bool(machine().gpus) and hasattr(tiles.triton, "runtime")
+def launches(*, dots: bool = True) -> bool:
+    """Whether kernels of Triton can be launched here: with `dots` those that multiply
+    matrices, on tensor cores.
+    """
+    gpus = machine().gpus
+    if not gpus or not hasattr(tiles.triton, "runtime"):
+        return False
+    return not dots or gpus[0].compute_capability >= TENSOR_CORES
 
 
 @checked
@@ -63,16 +72,18 @@ def race(
     board: SpeedBoard,
     ways: Mapping[str, Callable[[], object]],
     yours: Callable[[], object] | None,
+    *,
+    dots: bool = True,
     **timing: Any,
 ) -> Comparison:
     """Time ways in turn on a board, the reader's kernel among them where it is solved
-    and can be launched.
+    and can be launched; `dots` says whether it multiplies matrices.
     """
-    if not launches():
-        board.absent("yours", NEEDS)
-    return board.compare(
-        {**ways, **({"yours": yours} if yours and launches() else {})}, **timing
-    )
+    can_launch = launches(dots=dots)
+    if not can_launch:
+        board.absent("yours", NEEDS if dots else "a CUDA GPU and Triton")
+    own = {"yours": yours} if yours and can_launch else {}
+    return board.compare({**ways, **own}, **timing)
 
 
 @dataclass(frozen=True, repr=False)

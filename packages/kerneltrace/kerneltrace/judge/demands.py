@@ -58,6 +58,7 @@ PACKED = 2
 a clock, and two where lanes read the same (Greg Smith of NVIDIA,
 forums.developer.nvidia.com/t/77228).
 """
+WORD = 4  # bytes of a register
 IN_FLIGHT = 4
 """Turns of a loop whose loads are taken to be under way together, as if the compiler
 unrolled it four times.
@@ -72,13 +73,14 @@ class Demands:
 
     kernel: str
     grid: Dim3
-    """As traced."""
+    rows: Dim3
+    """Along each axis of the grid the most neighbors that were run."""
     threads: int
     """Of a block."""
     warps: int
     shared_bytes: int
     local_bytes: int
-    """Of the local arrays of a thread."""
+    """Of the local arrays of a thread that are in registers."""
     instructions: float
     arithmetic: float
     """Instructions on numbers; those on float64, and divisions and functions of
@@ -88,9 +90,18 @@ class Demands:
     special: float
     tensor: float
     """FLOP of matrix instructions, as Operations counts them."""
+    divisions: float
+    """Instructions on numbers that divide integers."""
+    local: float
+    """Loads and stores of local memory, of warps."""
+    dots: float
+    """Instructions on numbers that Triton makes of the same where it has no tensor
+    cores; 0 for other compilers.
+    """
     passes: Array
     """For each request of all blocks: to shared memory its wavefronts (for atomics
-    clocks), to other memory clocks to look up its lines.
+    clocks), to constant memory its distinct addresses, to other memory clocks to look
+    up its lines.
     """
     weights: Array
     """The part that each is of an instruction of a block, since a compiler merges loads
@@ -111,7 +122,7 @@ class Demands:
     footprints: tuple[Footprint, ...]
     global_waits: float
     near_waits: float
-    """For shared memory and at barriers."""
+    """For shared and constant memory and at barriers."""
     barriers: float
     hottest: float
     """Clocks that a slice of the L2 cache does the atomics on its ATOMIC_SPAN bytes,
@@ -125,7 +136,8 @@ class Demands:
         Shared memory gives `shared_bytes` a clock.
         """
         clocks = self.passes * np.where(self.is_shared, LINE_BYTES / shared_bytes, 1)
-        return float(np.maximum(clocks, WARP / lanes) @ self.weights) + self.shuffles
+        busy = float(np.maximum(clocks, WARP / lanes) @ self.weights)
+        return busy + self.local * WARP / lanes + self.shuffles
 
 
 def demands(run: Execution, requests: Requests, names: Array, longer: float) -> Demands:
@@ -139,17 +151,20 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
     accesses = run.accesses.only(requests.order)
     kind = accesses.log.kinds[requests.site]  # (requests,)
     head = accesses.only(requests.first)
-    outer = ~head.shared
+    outer = ~head.shared & ~head.constant
     is_load = kind == Access.LOAD
     looping = _in_long_loop(run, head, outer & is_load, outer & ~is_load)
-    times = np.where(looping, longer, 1.0) / blocks
+    weight = requests.weight
+    times = np.where(looping, longer, 1.0) * weight / blocks
     per_block = (longer if looping.any() else 1.0) / blocks
     weights, vectors = _weights(requests, accesses, head, times)
     # a warp with few lanes takes as long
-    spread = len(kind) * WARP / max(int(requests.lanes.sum()), 1)
+    spread = int(weight.sum()) * WARP / max(int(requests.lanes @ weight), 1)
     counts, branching = _operations(run, spread)
     global_waits, near_waits, barriers = _waits(run, head, outer, is_load, times)
     shuffles = run.log.shuffles / blocks
+    # Each spill is taken to be made once: it may be in a loop.
+    local = per_block * counts.local + run.program.spill_bytes / WORD * warps
     # A request to global memory takes an instruction for its address, a branch one for
     # its comparison.
     others = (
@@ -157,6 +172,7 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
         + 2 * times[outer].sum()
         + 2 * per_block * branching
         + shuffles
+        + local
         + barriers * warps
     )
     moved = SECTOR_BYTES * requests.sectors
@@ -168,19 +184,27 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
     parts, alone = stored_in_part(requests, accesses, is_store & outer)
     stored = (PART_BYTES - SECTOR_BYTES) * parts + np.where(is_atomic, 2, 1) * moved
     lookups = _lines(requests, is_load, owner, sectors * SECTOR_BYTES // LINE_BYTES)
-    near_passes = np.where(is_atomic, clocks, np.maximum(requests.wavefronts, vectors))
+    near_passes = np.where(is_atomic, clocks, np.maximum(requests.rounds, vectors))
     return Demands(
         kernel=run.settings.fn.__name__,
         grid=grid,
+        rows=Dim3(*map(len, run.settings.blocks.rows())),
         threads=run.settings.block_size,
         warps=warps,
         shared_bytes=run.layout.static_bytes + run.layout.dynamic_bytes,
-        local_bytes=sum(run.memory.local_bytes.values()),
+        local_bytes=sum(
+            n_bytes
+            for name, n_bytes in run.memory.local_bytes.items()
+            if name not in run.program.in_memory
+        ),
         instructions=float(per_block * counts.instructions + others),
         arithmetic=per_block * counts.instructions,
         double=per_block * counts.double,
         special=per_block * counts.special,
         tensor=per_block * counts.tensor * WARP,
+        dots=per_block * counts.products if run.program.is_triton else 0.0,
+        divisions=per_block * counts.divisions,
+        local=local,
         passes=np.where(outer, lookups, near_passes),
         weights=weights,
         is_shared=head.shared,
@@ -189,7 +213,14 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
         l1_miss_bytes=_missed_bytes(head.block, times, owner[loaded], sectors[loaded]),
         store_bytes=float((stored * times)[outer & ~is_load].sum()),
         footprints=footprints(
-            grid, names, sectors, head.block, kind, times * blocks, owner, alone
+            run.settings.blocks,
+            names,
+            sectors,
+            head.block,
+            kind,
+            times * blocks,
+            owner,
+            alone,
         ),
         global_waits=global_waits,
         near_waits=near_waits,
@@ -208,7 +239,10 @@ def _waits(
     all_turns = len(is_load)
     shared_waits = _load_waits(run, head, ~outer & is_load, times, all_turns)
     most = largest(head.phase, times)  # (phases,)
-    turns = float(most.mean()) if len(most) else 1 / math.prod(run.settings.grid)
+    turns = 1 / math.prod(run.settings.grid)
+    if len(most):
+        blocks = run.settings.blocks.weights_of(head.block)
+        turns = float(most.sum() / largest(head.phase, blocks).sum())
     barriers = run.log.barriers * turns
     return global_waits, shared_waits + barriers, barriers
 
@@ -241,6 +275,9 @@ class _WarpCounts(NamedTuple):
     double: float
     special: float
     tensor: float
+    products: float
+    divisions: float
+    local: float
 
 
 def _operations(run: Execution, spread: float) -> tuple[_WarpCounts, int]:
@@ -253,8 +290,9 @@ def _operations(run: Execution, spread: float) -> tuple[_WarpCounts, int]:
     others = run.others
     order = in_order(others.warp, others.key)
     once = others.only(order[starts(others.key[order], others.warp[order])])
-    straight = operations(others.only(slice(0)), run.program)
-    both = operations(once, run.program)
+    blocks = run.settings.blocks
+    straight = operations(others.only(slice(0)), run.program, blocks)
+    both = operations(once, run.program, blocks)
     counts = _WarpCounts(
         *(
             by_thread * spread / WARP + total - by_thread
@@ -262,7 +300,7 @@ def _operations(run: Execution, spread: float) -> tuple[_WarpCounts, int]:
         )
     )
     is_branch = np.array([site.kind == "branch" for site in run.sites])
-    return counts, int(is_branch[once.site].sum())
+    return counts, int(is_branch[once.site] @ blocks.weights_of(once.block))
 
 
 def _in_long_loop(run: Execution, head: Events, loads: Array, stores: Array) -> Array:

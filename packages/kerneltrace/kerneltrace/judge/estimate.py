@@ -18,14 +18,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpufacts import Device, find
 from kerneltrace._tables import ShownAsTable, Table
 from kerneltrace._units import format_seconds
 from kerneltrace.errors import UnknownDevice
 from kerneltrace.judge.demands import Demands
+from kerneltrace.judge.footprints import Footprint
 from kerneltrace.judge.occupancy import MAX_REGISTERS, Limits, limits, occupancy
+from kerneltrace.machine.events import Access
 from kerneltrace.machine.grid import WARP, Dim3
 
 L1_CLOCKS = 40
@@ -34,6 +36,8 @@ MEMORY_CLOCKS = 690
 """Latencies: medians of what github.com/markdewing/AI_kernels measured on seven GPUs,
 V100 to B200.
 """
+L2_WAYS = 16
+"""Lines of a set of the L2 cache (Jia et al. 2018, arXiv:1804.06826)."""
 SHARED_CLOCKS = 30
 """Latency of shared memory: 29 to 30 on A100, H100 and RTX 4090 (Luo et al. 2024,
 arXiv:2402.13499).
@@ -78,6 +82,14 @@ DEPENDENT_CLOCKS = 4
 """From an operation to one that needs its result: 4 on Volta (Jia et al. 2018,
 arXiv:1804.06826).
 """
+TRITON_TENSOR = (8, 0)
+"""The compute capability from which on Triton uses tensor cores: below, it makes fused
+multiply-adds of float32 out of tl.dot (triton-lang/triton pull request 5066).
+"""
+SCALAR_DOTS = (
+    "Triton has no tensor cores below compute capability 8.0: tl.dot is scalar"
+    " arithmetic there."
+)
 CLASSES = {
     "memory": "memory",
     "L2 cache": "memory",
@@ -100,7 +112,7 @@ TESTED_CAPABILITIES = ("6.0", "7.5", "8.0", "8.6", "8.9", "9.0")
 TESTED_S = 1.8e-4
 """Compute capabilities of those rows, and about the shortest of their times."""
 _UNKNOWN = (
-    "Not known: how the caches replace lines, how far the compiler unrolls loops and"
+    "Not known: how L1 replaces lines, how far the compiler unrolls loops and"
     " reorders loads, the clock under load."
 )
 
@@ -167,11 +179,13 @@ def estimate(
     rates are unknown.
 
     Without `registers` a thread, 32 and those that local arrays need are assumed.
-    `warm` launches find in the L2 cache what they find room for there.
+    `warm` launches find in the L2 cache what the one before left there.
     """
     chip = find(device)
     sm = rates(chip)
     assumed = _assumed(asks, chip, grid, registers)
+    if has_scalar_dots(asks, chip):
+        assumed = (SCALAR_DOTS, *assumed)
     if registers is None:
         registers = _registers(asks)
     needs = {"registers": registers, "shared_bytes": asks.shared_bytes}
@@ -183,9 +197,8 @@ def estimate(
     active = min(sms, total)
     together = min(room.blocks_per_sm * sms, total)
     loaded, moved = _memory_bytes(asks, grid, together, chip.l2_bytes or 0.0, warm)
-    services = _services(asks, sm, MEMORY_SHARE * bandwidth / active / hz, moved)
-    if asks.tensor:
-        services["tensor cores"] = tensor_clocks(asks.tensor, "float16", chip)
+    memory_per_clock = MEMORY_SHARE * bandwidth / active / hz
+    services = _with_tensor_cores(asks, chip, memory_per_clock, moved)
     latency = _latency(asks, loaded)
     stations = _side_by_side(services, asks.warps)
     full_waves, rest = divmod(total, room.blocks_per_sm * sms)
@@ -215,6 +228,13 @@ def estimate(
     )
 
 
+def has_scalar_dots(asks: Demands, chip: Device) -> bool:
+    """Whether the kernel multiplies matrices without the tensor cores of a device,
+    since Triton compiles it.
+    """
+    return asks.dots > 0 and capability(chip) < TRITON_TENSOR
+
+
 def _registers(asks: Demands) -> int:
     """Registers a thread, where nobody says how many."""
     if not asks.local_bytes:
@@ -236,7 +256,7 @@ def _assumed(
         )
     alone = [
         axis
-        for axis, traced, full in zip("xyz", asks.grid, grid, strict=True)
+        for axis, traced, full in zip("xyz", asks.rows, grid, strict=True)
         if traced == 1 and full > 1
     ]
     if alone:
@@ -282,6 +302,25 @@ def _dependent_clocks(asks: Demands) -> float:
     local array is a chain.
     """
     return DEPENDENT_CLOCKS * asks.arithmetic / asks.warps / (1 + asks.local_bytes // 4)
+
+
+def _with_tensor_cores(
+    asks: Demands, chip: Device, memory_per_clock: float, moved: float
+) -> dict[str, float]:
+    """As _services, with the tensor cores of a device or what Triton does without."""
+    sm = rates(chip)
+    if has_scalar_dots(asks, chip):
+        # They wait for nothing: a thread adds to many numbers in turn.
+        scalar = replace(
+            asks,
+            instructions=asks.instructions + asks.dots,
+            arithmetic=asks.arithmetic + asks.dots,
+        )
+        return _services(scalar, sm, memory_per_clock, moved)
+    services = _services(asks, sm, memory_per_clock, moved)
+    if asks.tensor:
+        services["tensor cores"] = tensor_clocks(asks.tensor, "float16", chip)
+    return services
 
 
 def _services(
@@ -373,9 +412,9 @@ def _memory_bytes(
         min(-(-together // grid.x), grid.y),
         min(-(-together // (grid.x * grid.y)), grid.z),
     )
-    fits = sum(part.of_blocks(grid) for part in asks.footprints) <= l2_bytes
-    if fits and warm:
-        return 0.0, 0.0
+    touched = sum(_by_array(asks.footprints, grid).values())
+    fits = touched <= l2_bytes
+    missed = 1 - l2_kept(touched / l2_bytes) if warm and l2_bytes else 1.0
     extent = grid if fits else wave
     loaded = 0.0
     stored = 0.0
@@ -385,11 +424,36 @@ def _memory_bytes(
             n_bytes = max(n_bytes, part.alone)
             if part.scattered:
                 n_bytes *= MEMORY_SHARE / SCATTERED_SHARE
-        if part.is_load:
-            loaded += n_bytes
+        if part.kind == Access.LOAD:
+            loaded += missed * n_bytes
         else:
-            stored += n_bytes
+            stored += missed * n_bytes
     return loaded, loaded + stored
+
+
+def _by_array(parts: tuple[Footprint, ...], grid: Dim3) -> dict[int, float]:
+    """Bytes of each array that a launch touches, in whatever way."""
+    touched: dict[int, float] = {}
+    for part in parts:
+        times = 2 if part.kind == Access.ATOMIC else 1  # atomics read and write them
+        n_bytes = part.of_blocks(grid) / times
+        touched[part.array] = max(touched.get(part.array, 0.0), n_bytes)
+    return touched
+
+
+def l2_kept(share: float) -> float:
+    """Of memory that launches go through again and again, in the same order, the part
+    that the L2 cache keeps from one to the next; `share` is its size by the cache's.
+
+    Addresses are hashed to sets, which hold L2_WAYS lines each, so that a set's number
+    of lines follows Poisson's distribution. A set that has room for all of its lines
+    keeps them; in others each line is evicted (LRU) before its next use.
+    """
+    mean = L2_WAYS * share
+    if mean > L2_WAYS + 20 * math.sqrt(mean):
+        return 0.0
+    powers = (mean**n / math.factorial(n) for n in range(L2_WAYS))
+    return round(math.exp(-mean) * sum(powers), 6)
 
 
 def throughput(

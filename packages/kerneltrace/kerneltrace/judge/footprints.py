@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltrace.judge.counts import Requests
+from kerneltrace.machine.chosen_blocks import ChosenBlocks
 from kerneltrace.machine.events import SECTOR_BYTES, Access, Events
-from kerneltrace.machine.grid import Dim3
 from kerneltrace.machine.traced_memory import Array
 
 PIECE_BYTES = 1024
@@ -32,9 +32,11 @@ class Footprint:
     has no neighbor, so that nothing is known).
     """
 
+    array: int
+    """Its number among the trace's arrays."""
+    kind: Access
     n_bytes: float
     own: tuple[float, float, float]
-    is_load: bool
     alone: float = 0.0
     """Bytes that a block moves whatever its neighbors touch: sectors of which it
     stores only a part.
@@ -51,7 +53,7 @@ class Footprint:
 
 
 def footprints(
-    grid: Dim3,
+    chosen_blocks: ChosenBlocks,
     names: Array,
     sectors: Array,
     block: Array,
@@ -63,40 +65,46 @@ def footprints(
     """What a block loads, stores and changes of each array; a sector is touched by the
     request that is its `owner`.
 
-    Atomics read and write their sectors. `alone` has for each request the sectors of
+    Atomics read and write their sectors. `times` has for each request how often the
+    grid makes it. `alone` has for each request the sectors of
     which its block stores a part.
     """
-    blocks = math.prod(grid)
+    blocks = chosen_blocks.of_grid
     # by array
     alone_bytes = np.bincount(names, SECTOR_BYTES * alone * times) / blocks
     names = names[owner]
     block = block[owner]
     kind = kind[owner]
     times = times[owner]
-    # x, y and z of each block: x counts fastest
-    places = np.stack(np.unravel_index(block, grid[::-1])[::-1])  # (3, sectors)
-    in_row = [(np.delete(places, axis, 0) == 0).all(axis=0) for axis in range(3)]
+    weight = chosen_blocks.weights_of(block)  # (pairs,)
+    block_rows = chosen_blocks.rows()
+    in_row = [np.isin(block, row) for row in block_rows]
+    first_block = block_rows[0][0]
     of_arrays = []
     for name, access in sorted(set(zip(names.tolist(), kind.tolist(), strict=True))):
         chosen = (names == name) & (kind == access)
-        total = len(np.unique(packed(block[chosen], sectors[chosen]))) / blocks
+        distinct = packed(block[chosen], sectors[chosen])
+        once = np.unique(distinct, return_index=True)[1]
+        total = float(weight[chosen][once].sum()) / blocks
         rows = [np.unique(sectors[chosen & mask]) for mask in in_row]
         x, y, z = (
             min(max((len(row) / total - 1) / (n - 1), 0.0), 1.0) if n > 1 else 1.0
-            for row, n in zip(rows, grid, strict=True)
+            for row, n in zip(rows, map(len, block_rows), strict=True)
         )
-        n_bytes = SECTOR_BYTES * total * float(times[chosen].mean())
+        turns = float(times[chosen].sum() / weight[chosen].sum())
+        n_bytes = SECTOR_BYTES * total * turns
         if access == Access.ATOMIC:
             n_bytes *= 2
-        of_block = _pieces(np.unique(sectors[chosen & (block == 0)]))
+        of_block = _pieces(np.unique(sectors[chosen & (block == first_block)]))
         fewest = max(of_block, SECTOR_BYTES * len(rows[0]) / PIECE_BYTES)
         of_arrays.append(
             Footprint(
+                name,
+                Access(access),
                 n_bytes,
                 own=(x, y, z),
-                is_load=access == Access.LOAD,
                 alone=float(alone_bytes[name]) if access == Access.STORE else 0.0,
-                scattered=grid.x > 1 and _pieces(rows[0]) > fewest,
+                scattered=len(block_rows[0]) > 1 and _pieces(rows[0]) > fewest,
             )
         )
     return tuple(of_arrays)
@@ -145,10 +153,18 @@ def sectors_of(
     access.
     """
     mask = np.repeat(chosen, requests.lanes)
-    owner = np.repeat(np.arange(len(chosen)), requests.lanes)[mask]
-    begin = accesses.address[mask]
-    end = begin + accesses.size[mask] - 1
-    return np.tile(owner, 2), np.concatenate([begin, end]) // SECTOR_BYTES
+    owner = np.repeat(np.arange(len(chosen), dtype="i4"), requests.lanes)[mask]
+    chosen_accesses = accesses.only(mask)
+    begin = chosen_accesses.address
+    end = (begin + chosen_accesses.size - 1) // SECTOR_BYTES
+    begin //= SECTOR_BYTES
+    over = end != begin
+    if not over.any():
+        return owner, begin
+    return (
+        np.concatenate([owner, owner[over]]),
+        np.concatenate([begin, end[over]]),
+    )
 
 
 def packed(major: Array, minor: Array) -> Array:

@@ -3,7 +3,7 @@ line, how much, and its counter.
 
 A cost is the difference of two estimates: of the kernel as it is, and of one whose
 demands lack the waste. Less than WORTH of the estimate on the GPU in question is left
-out, except what is of no use on any GPU.
+out, or less than LEAST of what is of no use on any GPU.
 """
 
 from __future__ import annotations
@@ -28,25 +28,31 @@ from kerneltrace.judge.divergence import as_executed, divergence
 from kerneltrace.judge.estimate import (
     MEMORY_CLOCKS,
     REGISTERS,
+    SCALAR_DOTS,
     Estimate,
     capability,
     estimate,
+    has_scalar_dots,
     rates,
 )
 from kerneltrace.judge.occupancy import occupancy
 from kerneltrace.judge.waste import (
     MemoryWaste,
     Waste,
+    divisions,
     float64_by_accident,
+    local_memory,
     needless_barriers,
 )
 from kerneltrace.machine.execution import Execution
-from kerneltrace.machine.grid import MAX_GRID, Dim3
+from kerneltrace.machine.grid import MAX_GRID, WARP, Dim3
 from kerneltrace.machine.program import Site
 from kerneltrace.machine.traced_memory import Array
 
 WORTH = 0.05
 """The share of the estimate from which on remarks of one kind are worth making."""
+LEAST = 0.01
+"""The same for a waste that is of no use on any GPU."""
 WAVES = 8  # how often the grid that is assumed without one fills the GPU
 METRICS = {
     "float64": "sm__inst_executed_pipe_fp64.sum",
@@ -62,6 +68,14 @@ METRICS = {
     "divergence": "smsp__thread_inst_executed_per_inst_executed.ratio",
     "occupancy": "sm__warps_active.avg.pct_of_peak_sustained_active",
     "barrier": "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio",
+    "reuse": "lts__t_bytes.sum",
+    "tensor cores": "sm__inst_executed_pipe_tensor.sum",
+    "constant memory": (
+        "smsp__average_warps_issue_stalled_imc_miss_per_issue_active.ratio"
+    ),
+    "local memory": "smsp__inst_executed_op_local_ld.sum",
+    "integer division": "smsp__sass_thread_inst_executed_op_integer_pred_on.sum",
+    "block size": "smsp__thread_inst_executed_per_inst_executed.ratio",
 }
 """ metric for `ncu --metrics` that confirms it; of stores and shared memory, with st
 and shared.
@@ -181,10 +195,11 @@ def review(
     chip = find(device)
     grid = grid or _filling(asks, chip)
 
-    def seconds(registers: int | None = registers, **changes: Any) -> float:
-        return estimate(
-            dataclasses.replace(asks, **changes), chip, grid=grid, registers=registers
-        ).seconds
+    def seconds(
+        registers: int | None = registers, blocks: Dim3 = grid, **changes: Any
+    ) -> float:
+        changed = dataclasses.replace(asks, **changes)
+        return estimate(changed, chip, grid=blocks, registers=registers).seconds
 
     asks = as_executed(run, requests, asks)
     now = estimate(asks, chip, grid=grid, registers=registers)
@@ -196,6 +211,10 @@ def review(
         *needless_barriers(run, asks),
         *_few_in_flight(memory.busiest_load(), asks, chip, grid),
         *_capped(run, asks, chip, registers),
+        *_scalar_dots(run, asks, chip),
+        *divisions(run, asks),
+        *local_memory(run, asks),
+        *_part_of_a_warp(asks, grid),
     ]
     hz = chip.boost_hz or math.inf
     costs_s = [
@@ -219,7 +238,8 @@ def _remarks(
         total_s = sum(by_kind[waste.kind])
         mean_s = total_s / len(by_kind[waste.kind])
         is_dear = total_s >= WORTH * seconds and cost_s >= mean_s / 2
-        if is_dear or waste.always:
+        is_useless = waste.always and cost_s >= LEAST * seconds
+        if is_dear or is_useless:
             remark = Remark(
                 waste.line,
                 waste.source,
@@ -252,7 +272,8 @@ def _few_in_flight(
     """Loads that have less than half of the bandwidth times the latency under way
     between two waits (Little's law).
     """
-    if not asks.global_waits or site is None:
+    is_part_of_a_warp = asks.threads < WARP  # remarked as such
+    if not asks.global_waits or site is None or is_part_of_a_warp:
         return
     bandwidth = chip.bandwidth_bytes_per_s or 0.0
     needed = bandwidth * MEMORY_CLOCKS / (chip.boost_hz or 1.0)
@@ -292,6 +313,49 @@ def _capped(
             " fewer values at a time."
         )
         yield Waste("occupancy", 0, "", sentence, {"registers": REGISTERS})
+
+
+def _part_of_a_warp(asks: Demands, grid: Dim3) -> Iterator[Waste]:
+    """Lanes that idle since a block is no multiple of a warp; blocks that share a warp
+    without the waste do what several do now.
+    """
+    if asks.threads % WARP == 0:
+        return
+    together = max(WARP // asks.threads, 1)
+    busy = asks.threads * together / (WARP * asks.warps)
+    fields = ("instructions", "arithmetic", "double", "special", "shuffles", "weights")
+    changes = {field: busy * getattr(asks, field) for field in fields}
+    if together > 1:
+        rows = (together, 1, 1)
+        shares = [
+            dataclasses.replace(
+                part, n_bytes=part.of_blocks(rows), alone=together * part.alone
+            )
+            for part in asks.footprints
+        ]
+        blocks = Dim3(math.ceil(grid.x / together), grid.y, grid.z)
+        changes |= {"footprints": tuple(shares), "blocks": blocks}
+        changes["threads"] = together * asks.threads
+    threads = "1 thread" if asks.threads == 1 else f"{asks.threads} threads"
+    warps = "a warp" if asks.warps == 1 else f"{asks.warps} warps"
+    sentence = (
+        f"Blocks of {threads} fill {busy / together:.0%} of the lanes of {warps} each."
+        f" Take a multiple of {WARP}, such as 128 or 256."
+    )
+    yield Waste("block size", 0, "", sentence, changes)
+
+
+def _scalar_dots(run: Execution, asks: Demands, chip: Device) -> Iterator[Waste]:
+    """Products of matrices that Triton makes without the GPU's tensor cores."""
+    if not has_scalar_dots(asks, chip) or not chip.tensor_flop_per_s.get("float16"):
+        return
+    places = zip(run.program.counted_at, run.program.counted, strict=True)
+    line = min(line for (_, line), operations in places if operations.products)
+    sentence = (
+        f"{SCALAR_DOTS} Take a library or CUDA C++ for float16 on this GPU, or another"
+        " GPU."
+    )
+    yield Waste("tensor cores", line, "", sentence, {"dots": 0.0})
 
 
 def _largest_shared_array(run: Execution) -> Site:

@@ -4,7 +4,6 @@ kernel would have without it.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kerneltrace.judge.counts import Requests
-from kerneltrace.judge.demands import PART_BYTES, WIDEST, Demands
+from kerneltrace.judge.demands import PART_BYTES, WIDEST, WORD, Demands
 from kerneltrace.judge.estimate import L2_CLOCKS, SHARED_CLOCKS
 from kerneltrace.judge.races import races
 from kerneltrace.machine.event_log import SITES
@@ -27,7 +26,7 @@ from kerneltrace.machine.events import (
 )
 from kerneltrace.machine.execution import Execution
 from kerneltrace.machine.grid import WARP
-from kerneltrace.machine.program import Site
+from kerneltrace.machine.program import INTEGER_DIVISION, Site
 from kerneltrace.machine.traced_memory import Array
 
 SCATTERED = 1.5
@@ -92,6 +91,7 @@ class MemoryWaste:
         if not len(self._requests.first):
             return
         yield from self._bank_conflicts()
+        yield from self._scattered_constants()
         yield from self._scattered()
         yield from self._contended()
         yield from self._needless_atomics()
@@ -114,7 +114,8 @@ class MemoryWaste:
         )  # (sites,)
         group = self._arrays.astype("i8") << 16 | numbers[self._requests.site]
         for number in np.unique(group[chosen]):
-            yield self._run.sites[number & 0xFFFF], chosen & (group == number)
+            mask = chosen & (group == number)
+            yield self._run.sites[self._requests.site[mask][0]], mask
 
     def _passes(self, mask: Array, fewest: Array) -> Array:
         return np.where(mask, np.minimum(fewest, self._asks.passes), self._asks.passes)
@@ -135,6 +136,19 @@ class MemoryWaste:
             yield waste_at(
                 site, "bank conflicts", sentence, passes=self._passes(mask, fewest)
             )
+
+    def _scattered_constants(self) -> Iterator[Waste]:
+        requests = self._requests
+        one_by_one = self._head.constant & (requests.rounds > 1)
+        for site, mask in self._by_line(one_by_one):
+            sentence = (
+                f"{requests.rounds[mask].mean():.3g} addresses of constant memory a"
+                " request, which are read one after another. Let the lanes of a warp"
+                " read the same, or take global or shared memory."
+            )
+            one_pass = np.ones(len(mask), int)
+            passes = self._passes(mask, one_pass)
+            yield waste_at(site, "constant memory", sentence, passes=passes)
 
     def _scattered(self) -> Iterator[Waste]:
         requests = self._requests
@@ -157,19 +171,7 @@ class MemoryWaste:
                 f"{requests.sectors[mask].mean():.3g} sectors a request where"
                 f" {fewest[mask].mean():.3g} would do"
             )
-            if is_vector:
-                kind = "narrow loads"
-                advice = (
-                    f"each thread reads neighbors, which one vector of {stride} bytes"
-                    " would bring."
-                )
-            else:
-                kind = "uncoalesced"
-                where = f"{stride} bytes apart" if stride else "scattered"
-                advice = (
-                    f"neighboring lanes are {where}. Let them take neighboring"
-                    " elements."
-                )
+            kind, advice = self._advice(mask, stride, is_vector)
             yield waste_at(
                 site,
                 kind,
@@ -177,6 +179,26 @@ class MemoryWaste:
                 always=is_vector and used * stride >= 3 * size,
                 **self._coalesced(mask, fewest, array, is_load, is_vector, used),
             )
+
+    def _advice(self, mask: Array, stride: int, is_vector: bool) -> tuple[str, str]:
+        """The kind of remark on requests whose lanes are `stride` bytes apart, 0 for
+        scattered ones, and what to do.
+        """
+        if is_vector:
+            words = (
+                f"each thread reads neighbors, which one vector of {stride} bytes would"
+                " bring."
+            )
+            return "narrow loads", words
+        if self._lies_in_rows(mask):
+            words = (
+                f"rows of {self._run.settings.block.x} threads let a warp take parts of"
+                f" several rows. Let blockDim.x be a multiple of {WARP}."
+            )
+            return "block size", words
+        where = f"{stride} bytes apart" if stride else "scattered"
+        words = f"neighboring lanes are {where}. Let them take neighboring elements."
+        return "uncoalesced", words
 
     def _same_kind(self, is_load: bool) -> Array:
         """The loads from global memory, or all other requests to it."""
@@ -212,7 +234,9 @@ class MemoryWaste:
         asks = self._asks
         fewest_lines = np.maximum(-(-requests.n_bytes // LINE_BYTES), 1)
         changes: dict[str, Any] = {"passes": self._passes(mask, fewest_lines)}
-        number = self._footprint(array, is_load)
+        kind = Access(self._kind[mask][0])
+        places = [(part.array, part.kind) for part in asks.footprints]
+        number = places.index((array, kind))
         whole = asks.footprints[number]
         kept_bytes = whole.n_bytes * (1.0 if is_vector else used)
         smaller = replace(
@@ -227,7 +251,9 @@ class MemoryWaste:
             excess = float((requests.sectors - fewest)[mask].sum())
             sectors = requests.sectors[self._same_kind(is_load)].sum()
             changes["load_bytes"] = asks.load_bytes * (1 - excess / sectors)
-            loaded = sum(part.n_bytes for part in asks.footprints if part.is_load)
+            loaded = sum(
+                part.n_bytes for part in asks.footprints if part.kind == Access.LOAD
+            )
             share = whole.n_bytes / loaded
             changes["l1_miss_bytes"] = asks.l1_miss_bytes * (1 - share) + kept_bytes
         else:
@@ -235,15 +261,6 @@ class MemoryWaste:
             saved = float((excess_bytes * asks.weights)[mask].sum())
             changes["store_bytes"] = max(asks.store_bytes - saved, 0.0)
         return changes
-
-    def _footprint(self, array: int, is_load: bool) -> int:
-        """The place of an array's loads, or of its stores, in the footprints of
-        Demands.
-        """
-        outer = ~self._head.shared
-        loads = self._kind[outer] == Access.LOAD
-        arrays = zip(self._arrays[outer].tolist(), loads.tolist(), strict=True)
-        return sorted(set(arrays)).index((array, is_load))
 
     def _used(self, mask: Array) -> float:
         """The part of the sectors of some requests that its block asks for in any of
@@ -262,6 +279,20 @@ class MemoryWaste:
         begin = self._requests.first[first]
         end = begin + self._requests.lanes[first]
         return np.unique(np.diff(self._accesses.address[begin:end]))
+
+    def _lies_in_rows(self, mask: Array) -> bool:
+        """Whether the lanes of the first request are neighbors in memory wherever they
+        are in a row of their block, of which a warp has several.
+        """
+        width = self._run.settings.block.x
+        if width % WARP == 0 or width == 1:
+            return False
+        first = int(np.flatnonzero(mask)[0])
+        begin = self._requests.first[first]
+        lanes = self._accesses.only(slice(begin, begin + self._requests.lanes[first]))
+        in_row = np.diff(lanes.thread // width) == 0
+        apart = np.diff(lanes.address)[in_row]
+        return bool(len(apart) and (np.abs(apart) == self._size[first]).all())
 
     def _contended(self) -> Iterator[Waste]:
         requests = self._requests
@@ -337,24 +368,78 @@ def float64_by_accident(run: Execution, asks: Demands) -> Iterator[Waste]:
     and that doesn't name the type.
     """
     program = run.program
-    if not program.float64 or program.names_float64:
+    if not program.lines["double"] or program.names_float64:
         return
     dtypes = {region.array.dtype for region in run.regions}
     floats = {dtype for dtype in dtypes if dtype.kind in "fc"}
     if not floats or floats & {np.dtype("f8"), np.dtype("c16")}:
         return
-    line, source = min(program.float64.items())
-    more = sorted(set(program.float64) - {line})
-    others = ""
-    if more:
-        lines = "line" if len(more) == 1 else "lines"
-        others = f" The same in {lines} {', '.join(map(str, more))}."
     sentence = (
         "It is computed in float64: a number such as 0.5 is a float64 for numba and a"
         " double in C++, and float32 with it gives float64, in numba with an integer"
-        f" too. Write float32(0.5), or 0.5f in C++.{others}"
+        " too. Write float32(0.5), or 0.5f in C++."
     )
-    yield Waste("float64", line, source, sentence, {"double": 0.0}, always=True)
+    yield _in_lines(program.lines["double"], "float64", sentence, double=0.0)
+
+
+def divisions(run: Execution, asks: Demands) -> Iterator[Waste]:
+    """Divisions of integers by what no compiler knows."""
+    if asks.divisions:
+        sentence = (
+            f"A division of integers takes {INTEGER_DIVISION} instructions where the"
+            " compiler doesn't know the divisor. Make it a constant, a power of two if"
+            " possible, or get quotients from the indices of blocks and threads."
+        )
+        yield _in_lines(
+            run.program.lines["divisions"],
+            "integer division",
+            sentence,
+            instructions=asks.instructions - asks.divisions,
+            arithmetic=asks.arithmetic - asks.divisions,
+        )
+
+
+def local_memory(run: Execution, asks: Demands) -> Iterator[Waste]:
+    """Accesses to what threads keep in local memory."""
+    spill_bytes = run.program.spill_bytes
+    spilled = spill_bytes / WORD * asks.warps
+    if spill_bytes:
+        sentence = (
+            f"The compiler spills registers: {spill_bytes} bytes a thread are stored to"
+            " local memory or loaded, in a loop again and again. Keep fewer values at a"
+            " time, or allow more registers (__launch_bounds__, maxrregcount)."
+        )
+        changes = {
+            "instructions": asks.instructions - spilled,
+            "local": asks.local - spilled,
+        }
+        yield Waste("local memory", 0, "", sentence, changes, always=True)
+    if asks.local > spilled:
+        sentence = (
+            "What a thread keeps here lies in local memory, behind the caches, and not"
+            " in registers: an index isn't known when the kernel is compiled. Let loops"
+            " of fixed bounds, which are unrolled, make the indices, or take shared"
+            " memory."
+        )
+        yield _in_lines(
+            run.program.lines["local"],
+            "local memory",
+            sentence,
+            instructions=asks.instructions - asks.local + spilled,
+            local=spilled,
+        )
+
+
+def _in_lines(
+    lines: dict[int, str], kind: str, sentence: str, **changes: float
+) -> Waste:
+    """A waste that the first of some lines is remarked for, and the others in it."""
+    line, source = min(lines.items())
+    more = sorted(set(lines) - {line})
+    if more:
+        words = "line" if len(more) == 1 else "lines"
+        sentence += f" The same in {words} {', '.join(map(str, more))}."
+    return Waste(kind, line, source, sentence, changes, always=True)
 
 
 def needless_barriers(run: Execution, asks: Demands) -> Iterator[Waste]:
@@ -364,7 +449,7 @@ def needless_barriers(run: Execution, asks: Demands) -> Iterator[Waste]:
     memory, are not judged.
     """
     threads = len(np.unique(run.accesses.thread))
-    if 2 * threads < run.settings.block_size * math.prod(run.settings.grid):
+    if 2 * threads < run.settings.block_size * len(run.settings.blocks.numbers):
         return
     opened = run.log.opened_by
     # with the phases that begin there: a compiler unrolls loops

@@ -18,9 +18,12 @@ def _card(like, name, sms, mhz, gb_per_s, l2_kib):
     return replace(find(like), name=name, **facts)
 
 
+_L40 = replace(find("L40S"), name="L40")
+"""As large, with the same memory and L2 cache (the data sheets of both)."""
 CARDS = {
     card.name: card
     for card in (
+        _L40,
         _card("GeForce RTX 2080 Ti (FE)", "GeForce RTX 2060", 30, 1680, 336, 3072),
         _card("GeForce RTX 3060 12GB", "GeForce RTX 3060 Ti", 38, 1695, 448, 3072),
         _card("GeForce RTX 3060 12GB", "GeForce RTX 3070 Ti", 48, 1800, 608, 4096),

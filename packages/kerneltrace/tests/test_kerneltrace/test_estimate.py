@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numba import cuda, float32
+from numba import cuda, float32, float64
 
 from gpufacts import find
 from kerneltrace import trace
@@ -20,6 +20,7 @@ from kerneltrace.judge.estimate import (
 )
 from test_kerneltrace.published_kernels import LAUNCHES
 from test_kerneltrace.published_memory import copied, transposed
+from test_kerneltrace.tracing import not_on_macos
 
 pytestmark = pytest.mark.slow  # traces large kernels
 
@@ -174,6 +175,79 @@ def test_a_warm_launch_finds_in_the_l2_cache_what_fits_there():
     assert large[0].seconds == large[1].seconds
     with pytest.raises(TypeError, match="warm"):
         traced.estimate("T4", warm="yes")
+
+
+@cuda.jit
+def stored_to_float32(x, y, out):
+    out[cuda.grid(1)] = x[cuda.grid(1)] * float64(3)
+
+
+@cuda.jit
+def all_in_float64(x, y, out):
+    y[cuda.grid(1)] += y[cuda.grid(1)] * float64(3)
+
+
+@cuda.jit
+def all_in_float32(x, y, out):
+    out[cuda.grid(1)] = x[cuda.grid(1)] * float32(3)
+
+
+@cuda.jit
+def copied_to_float64(x, y, out):
+    y[cuda.grid(1)] = x[cuda.grid(1)]
+
+
+@cuda.jit
+def clamped(x, y, out):
+    out[cuda.grid(1)] = min(max(x[cuda.grid(1)], float64(0)), float64(1))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "instructions"),
+    [
+        (stored_to_float32, 3),  # two conversions and a product
+        (all_in_float64, 1),  # fused
+        (all_in_float32, 0),
+        (copied_to_float64, 1),
+        (clamped, 4),
+    ],
+)
+def test_conversions_from_and_to_float64_take_its_units(kernel, instructions):
+    x = np.ones(256, np.float32)
+    traced = trace(kernel, 2, 128, x, x.astype(float), x.copy())
+    asks, _ = traced._asks(1.0, None)
+    assert asks.double == instructions * asks.warps
+
+
+SPILLS = """__global__ void spills(const float* x, float* y) {
+    float v[48];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    #pragma unroll
+    for (int k = 0; k < 48; k++) v[k] = x[(i + k * 37) & 1023];
+    #pragma unroll
+    for (int k = 0; k < 48; k++) v[k] = v[k] * v[(k * 7) % 48] + v[(k * 5) % 48];
+    float sum = 0;
+    #pragma unroll
+    for (int k = 0; k < 48; k++) sum += v[k] * v[(k * 11) % 48];
+    y[i] = sum;
+}"""
+
+
+@not_on_macos
+def test_registers_and_spills_are_the_compilers():
+    x = np.ones(1024, np.float32)
+    traces = [
+        trace(SPILLS, 4, 256, x, x.copy(), options=options)
+        for options in ((), ("--maxrregcount=32",))
+    ]
+    many, few = (traced.review("A100 SXM4 80GB") for traced in traces)
+    assert not many.of("local memory")
+    (remark,) = few.of("local memory")
+    assert "The compiler spills registers" in remark.sentence
+    assert "registers a thread are assumed" not in str(traces[0].estimate("T4"))
+    a100 = "A100 SXM4 80GB"
+    occupancies = [traced.estimate(a100, grid=10**4).occupancy for traced in traces]
+    assert occupancies[0] < occupancies[1]
 
 
 def test_an_estimate_unlike_all_published_ones_says_so():

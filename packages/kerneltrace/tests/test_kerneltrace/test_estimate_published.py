@@ -7,9 +7,16 @@ from itertools import combinations, pairwise
 import pytest
 
 from gpufacts import find
-from kerneltrace.judge.estimate import CLASSES, INTERVALS, TESTED_CAPABILITIES, TESTED_S
+from kerneltrace.judge.estimate import (
+    CLASSES,
+    INTERVALS,
+    TESTED_CAPABILITIES,
+    TESTED_S,
+    l2_kept,
+)
 from kerneltrace_published.kernel_times import SHARE, intervals
 from test_kerneltrace.places import published, validation
+from test_kerneltrace.published_cards import CARDS
 from test_kerneltrace.published_kernels import LAUNCHES
 
 pytestmark = pytest.mark.slow  # traces large kernels
@@ -43,6 +50,48 @@ def test_the_table_holds_what_is_calculated(kernel):
                 float(row["calculated_ms"]), rel=1e-3
             )
             assert estimate.limit == row["limit"]
+
+
+def sweep_ratios():
+    """Published over calculated time of each sweep that is larger than L2.
+
+    The rates of L2 and of memory are the source's own, of its smallest and its largest
+    sweep, so that only the part is calculated that L2 keeps.
+    """
+    rows = published("l2_sweeps")
+    for name in dict.fromkeys(row["device"] for row in rows):
+        chip = CARDS.get(name) or find(name)
+        of_chip = [
+            (int(row["kib"]) * 1024, float(row["gb_per_s"]))
+            for row in rows
+            if row["device"] == name
+        ]
+        (_, of_l2), *_, (_, of_memory) = of_chip
+        for n_bytes, rate in of_chip:
+            share = n_bytes / chip.l2_bytes
+            if share > 1:
+                missed = 1 - l2_kept(share)
+                yield max(1 / of_l2, missed / of_memory) * rate
+
+
+def test_repeated_sweeps_of_one_to_three_times_the_l2_cache():
+    errors = sorted(max(ratio, 1 / ratio) for ratio in sweep_ratios())
+    assert statistics.median(errors) <= 1.05
+    assert errors[math.ceil(0.9 * len(errors)) - 1] <= 1.25
+    words = (
+        f"{len(errors)} sweeps that others timed: nine in ten within"
+        f" {100 * (errors[math.ceil(0.9 * len(errors)) - 1] - 1):.0f} %, the worst off by"
+        f" {errors[-1]:.1f} times"
+    )
+    assert words in validation()
+
+
+def test_what_l2_keeps_falls_with_what_is_swept():
+    kept = [l2_kept(share) for share in (0, 0.25, 0.5, 1, 1.5, 3, 1e9)]
+    assert kept == sorted(kept, reverse=True)
+    assert kept[0] == 1
+    assert 0.4 < kept[3] < 0.5  # a half of the sets has more lines than the mean
+    assert kept[-2:] == [0, 0]
 
 
 def test_every_published_time_follows_from_the_number_that_its_source_prints():

@@ -11,7 +11,7 @@ from numba import cuda, float32, float64, int32
 from gpufacts import find
 from kerneltrace import trace
 from kerneltrace.judge.estimate import L2_CLOCKS
-from kerneltrace.judge.review import METRICS
+from kerneltrace.judge.review import LEAST, METRICS
 from test_kerneltrace.textbook import ENTRIES
 
 N = 1024
@@ -112,6 +112,53 @@ def sum_in_float64(x, y):
     y[cuda.grid(1)] = total
 
 
+TABLE = np.arange(256, dtype=np.float32)
+
+
+def looked_up_in_constants(x, y):
+    table = cuda.const.array_like(TABLE)
+    i = cuda.grid(1)
+    total = float32(0)
+    for k in range(8):
+        total += table[(97 * i + k) & 255]  # here
+    y[i] = total
+
+
+def counts_in_a_local_array(x, y):
+    counts = cuda.local.array(32, float32)
+    i = cuda.grid(1)
+    for k in range(32):
+        counts[k] = float32(0)  # here
+    for k in range(16):
+        counts[(i * k) & 31] += x[i]
+    y[i] = counts[i & 31]
+
+
+def digits(x, y):
+    i = cuda.grid(1)
+    total = 0
+    number = int32(x[i]) + i
+    base = int32(x[0]) + 9
+    while number > 0:
+        total += number % base  # here
+        number //= base
+    y[i] = total
+
+
+def squared_often(x, y):
+    i = cuda.grid(1)
+    v = x[i]
+    for _ in range(64):
+        v = v * v + float32(0.5)
+    y[i] = v
+
+
+def rows_of_ten(x, y):
+    column, row = cuda.grid(2)
+    at = row * 40 + column
+    y[at] = float32(2) * x[at]  # here
+
+
 def plain(kernel, grid, block):
     return trace(
         kernel, grid, block, np.ones(32 * N, np.float32), np.zeros(32 * N, np.float32)
@@ -120,7 +167,8 @@ def plain(kernel, grid, block):
 
 def marked_line(kernel):
     lines, first = inspect.getsourcelines(kernel)
-    return next(first + n for n, line in enumerate(lines) if "# here" in line)
+    marked = (first + n for n, line in enumerate(lines) if "# here" in line)
+    return next(marked, 0)
 
 
 PLANTED = [
@@ -135,6 +183,12 @@ PLANTED = [
     ("divergence", sum_of_neighbours, 4, 256, {}),
     ("occupancy", half_of_shared_memory, 4, 64, {}),
     ("barrier", waits_for_nobody, 4, 256, {}),
+    ("constant memory", looked_up_in_constants, 4, 256, {}),
+    ("local memory", counts_in_a_local_array, 4, 256, {}),
+    ("integer division", digits, 4, 256, {}),
+    ("block size", squared_often, 4, 40, {}),
+    ("block size", squared_often, 64, 8, {}),
+    ("block size", rows_of_ten, (4, 4), (10, 10), {}),
 ]
 REMARKED = {
     "uncoalesced": (
@@ -145,7 +199,7 @@ REMARKED = {
         "a field of 2 bytes", "fields by name",
     ),
     "bytes in flight": (
-        "int8",
+        "int8", "bytes to floats",
     ),
     "float64": (
         "stencil of 3", "grid-stride loop", "names that begin with int",
@@ -175,6 +229,9 @@ REMARKED = {
     "barrier": (
         "shared atomics, own words",
     ),
+    "integer division": (
+        "reduction 1, interleaved with divergence",
+    ),
 }  # fmt: skip
 """Kernels of the textbook that show a waste, by its kind."""
 
@@ -192,10 +249,16 @@ def test_a_planted_waste_is_remarked_in_its_line(kind, kernel, grid, block, opti
 
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-def test_the_textbook_gets_the_remarks_that_it_deserves_and_no_other(entry):
+def test_the_textbook_gets_the_remarks_that_it_deserves_and_no_other(
+    monkeypatch, entry
+):
     traced = trace(
         entry.kernel, entry.grid, entry.block, *entry.args(lambda array: array)
     )
+    for remark in traced.review("T4").remarks:
+        assert remark.share >= LEAST
+    # all that would be remarked if it cost more
+    monkeypatch.setattr("kerneltrace.judge.review.LEAST", -1.0)
     remarks = traced.review("T4").remarks
     deserved = {kind for kind, names in REMARKED.items() if entry.name in names}
     assert {remark.kind for remark in remarks} <= deserved
@@ -218,6 +281,39 @@ def test_a_cost_is_the_difference_of_two_estimates():
     assert review.remarks[0].share == pytest.approx(
         1e-3 * review.remarks[0].cost_ms / review.estimate.seconds
     )
+
+
+@cuda.jit
+def read_apart_and_stored(x, at):
+    x[at + cuda.grid(1)] = x[32 * cuda.grid(1)]
+
+
+def test_the_cost_of_loads_is_that_of_the_loads_of_an_array_that_is_stored_too():
+    x = np.ones(64 * N, np.float32)
+    loads = trace(read_apart_and_stored, 4, 256, x, 40 * N).review("T4")
+    others = plain(reads_every_32nd, 4, 256).review("T4")
+    costs = [review.of("uncoalesced")[0].cost_ms for review in (loads, others)]
+    assert costs[0] == pytest.approx(costs[1], rel=0.05)
+
+
+def test_float64_that_costs_nothing_on_a_gpu_is_not_remarked_there():
+    traced = plain(scaled_by_python_floats, 4, 256)
+    assert traced.review("T4").of("float64")
+
+    @cuda.jit
+    def halved(x, y):
+        y[cuda.grid(1)] = 0.5 * x[cuda.grid(1)]
+
+    assert not plain(halved, 4, 256).review("H100 SXM5 80GB").remarks
+
+
+@pytest.mark.parametrize("threads", [1, 9, 33, 100])
+def test_a_block_that_fills_no_warp_is_the_first_remark(threads):
+    traced = plain(squared_often, 16, threads)
+    first = traced.review("A100 SXM4 80GB").remarks[0]
+    assert first.kind == "block size"
+    assert "Take a multiple of 32" in first.sentence
+    assert not plain(squared_often, 16, 64).review("A100 SXM4 80GB").remarks
 
 
 def test_float64_that_the_kernel_names_is_meant():

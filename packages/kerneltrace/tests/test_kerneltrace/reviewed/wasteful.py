@@ -91,6 +91,31 @@ NO_SHARED = """__global__ void no_shared(const float* x, float* y) {
 }"""
 
 
+GAMMA = """__constant__ float table[64] = {1.0f, 0.5f};
+__global__ void gamma_of(const int* x, float* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float total = 0.0f;
+    for (int k = 0; k < 4; ++k) total += table[(x[i] + 11 * k) & 63];  // here
+    y[i] = total;
+}"""
+RANKS = """__global__ void ranks(const int* x, float* y) {
+    float seen[64];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int k = 0; k < 64; ++k) seen[k] = y[i];  // here
+    for (int k = 0; k < 16; ++k) seen[(x[i] + k * x[0]) & 63] += 1.0f;
+    y[i] = seen[x[i] & 63];
+}"""
+PLACES = """__global__ void places(const int* x, int* y, int width) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    int at = x[i] + i;
+    int total = 0;
+    for (int k = 0; k < 8; ++k) {
+        total += at % (width + k);  // here
+    }
+    y[i] = total;
+}"""
+
+
 def floats(*shape):
     return np.random.default_rng(2).normal(size=shape).astype(np.float32)
 
@@ -144,4 +169,13 @@ WASTEFUL = [
         {"registers": 200},
     ),
     Planted("barrier", NO_SHARED, 4, 256, lambda: (floats(N), floats(N))),
+    Planted("constant memory", GAMMA, 4, 256, lambda: (whole(64, N), floats(N))),
+    Planted("local memory", RANKS, 4, 256, lambda: (whole(64, N), floats(N))),
+    Planted(
+        "integer division",
+        PLACES,
+        4,
+        256,
+        lambda: (whole(N, N), whole(1, N), 40),
+    ),
 ]
