@@ -5,21 +5,41 @@ print what it asks of a GPU.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import json
+import math
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpufacts import find
 from kerneltrace._tables import Table
-from kerneltrace.command_line import arguments_of, extents, load_kernel, parser
-from kerneltrace.errors import MissingCompiler
+from kerneltrace.command_line import (
+    LoadedKernel,
+    arguments_of,
+    as_declared,
+    constants_of,
+    extents,
+    launch_texts,
+    load_kernel,
+    parser,
+)
+from kerneltrace.errors import KernelError, MissingCompiler
+from kerneltrace.json_report import plain, trace_fields
 from kerneltrace.judge.estimate import capability, rates
+from kerneltrace.judge.findings import Finding
+from kerneltrace.judge.kernel_trace import Trace
 from kerneltrace.judge.occupancy import occupancy
-from kerneltrace.machine.grid import MAX_BLOCK, MAX_GRID, as_dim3
+from kerneltrace.machine.grid import MAX_BLOCK, MAX_GRID, WARP, as_dim3
+from kerneltrace.tiles.binding import Jit
+from kerneltrace.tiles.tile_trace import TileTrace, trace as trace_tiles
 from kerneltrace.tracing import trace
+
+Report = dict[str, Any]
+"""What --json prints."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,59 +47,135 @@ def main(argv: Sequence[str] | None = None) -> int:
     where it can't be traced.
     """
     options = parser().parse_args(argv)
+    report: Report = {"estimate": None, "review": None, "error": None}
     status = 0
     try:
-        grid = extents("--grid", options.grid)
-        block = extents("--block", options.block)
-        estimate_options = _estimate_asked(options, block)
-        kernel = load_kernel(options.kernel)
-        arguments = arguments_of(options.arg, options.seed)
-        file, _, name = options.kernel.rpartition("::")
-        name = name if file.endswith(".cu") else ""  # of Python the kernel is found
-        traced = trace(
-            kernel,
+        on_device = _device_options(options)
+        loaded = load_kernel(options.kernel, options.option)
+        traced = _traced(options, loaded)
+        status = 0 if traced.ok else 1
+        left_out = []
+        if loaded.left_out:
+            left_out.append(Finding("left out", 0, loaded.left_out, mistake=False))
+        report.update(trace_fields(traced, left_out))
+        if not options.json:
+            print("\n".join([_wrapped(traced.table()), *map(str, left_out)]))
+        _judge(options, traced, on_device, report)
+    except (TypeError, ValueError, MissingCompiler) as error:
+        print(error, file=sys.stderr)
+        report["error"] = str(error)
+        status = status or 2
+    if options.json:
+        print(json.dumps(report, indent=2, default=str))
+    return status
+
+
+def _traced(options: argparse.Namespace, loaded: LoadedKernel) -> Trace | TileTrace:
+    grid = extents("--grid", options.grid)
+    block = extents("--block", options.block) if options.block else ()
+    blocks = options.blocks
+    if blocks is not None and blocks.isdecimal():
+        blocks = int(blocks)
+    constants = constants_of(options.constant, options.seed)
+    texts = launch_texts(loaded, options.arg, constants)
+    arguments = as_declared(loaded.signatures, arguments_of(texts, options.seed))
+    if loaded.is_triton and (options.tiles or not block):
+        constants["programs"] = blocks
+        return _traced_tiles(loaded, grid, block, arguments, constants)
+    if options.tiles:
+        raise ValueError(
+            "Expected a kernel under @triton.jit beside --tiles. Leave out --tiles."
+        )
+    if not block:
+        raise ValueError("Expected --block, the threads of a block, such as 256.")
+    if isinstance(loaded.kernel, Jit):
+        raise MissingCompiler(
+            "Triton is missing, which compiles to PTX: pip install triton. Without"
+            " --block the kernel runs tile by tile, which needs no Triton."
+        )
+    hint = "With --tiles it runs tile by tile." if loaded.is_triton else ""
+    with _explained(loaded.left_out, hint):
+        return trace(
+            loaded.kernel,
             grid,
             block,
             *arguments,
             shared_bytes=options.shared_bytes,
-            name=name,
+            blocks=blocks,
+            name=loaded.name,
+            constants=constants,
         )
-        status = 0 if traced.ok else 1
-        print(_wrapped(traced.table()))
-        if estimate_options:
-            print(f"\n{_wrapped(traced.estimate(**estimate_options).table())}")
-    except (TypeError, ValueError, MissingCompiler) as error:
-        print(error, file=sys.stderr)
-        return status or 2
-    return status
 
 
-def _estimate_asked(
-    options: argparse.Namespace, block: tuple[int, ...]
-) -> dict[str, Any]:
-    """The arguments of the estimate, judged as far as they can be before the trace;
-    none where no GPU is named.
+def _traced_tiles(
+    loaded: LoadedKernel,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    arguments: Sequence[Any],
+    constants: dict[str, Any],
+) -> TileTrace:
+    if block:
+        constants = {"num_warps": max(math.prod(block) // WARP, 1), **constants}
+    hint = "With --block 128 it runs as the PTX that Triton compiles."
+    with _explained(loaded.left_out, hint):
+        return trace_tiles(loaded.kernel, grid, *arguments, **constants)
+
+
+@contextlib.contextmanager
+def _explained(*hints: str) -> Iterator[None]:
+    """Add hints to what a trace refuses."""
+    try:
+        yield
+    except KernelError as error:
+        words = [str(error), *filter(None, hints)]
+        raise KernelError(" ".join(words)) from error
+
+
+def _judge(
+    options: argparse.Namespace,
+    traced: Trace | TileTrace,
+    on_device: dict[str, Any],
+    report: Report,
+) -> None:
+    """The estimate and the review that were asked for."""
+    if isinstance(traced, TileTrace):
+        on_device.pop("registers", None)
+    if options.device is not None:
+        estimate = traced.estimate(find(options.device), **on_device)
+        report["estimate"] = plain(estimate)
+        if not options.json:
+            print(f"\n{_wrapped(estimate.table())}")
+    if options.review is not None:
+        review = traced.review(find(options.review), **on_device)
+        report["review"] = plain(review)
+        if not options.json:
+            print(f"\n{review}")
+
+
+def _device_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of an estimate and a review, judged as far as they can be before
+    the trace.
     """
-    if options.device is None:
-        if options.full_grid is not None or options.registers is not None:
-            raise ValueError(
-                "Expected --device beside --full-grid and --registers, got none. Name a"
-                " GPU."
-            )
-        return {}
-    chip = find(options.device)
-    rates(chip)  # or UnknownDevice
-    occupancy(
-        as_dim3("block", block, MAX_BLOCK),
-        registers=1 if options.registers is None else options.registers,
-        shared_bytes=options.shared_bytes,
-        compute_capability=capability(chip),
-    )
+    devices = [name for name in (options.device, options.review) if name is not None]
+    if not devices and (options.full_grid is not None or options.registers is not None):
+        raise ValueError(
+            "Expected --device beside --full-grid and --registers, got none. Name a"
+            " GPU."
+        )
+    for name in devices:
+        chip = find(name)
+        rates(chip)  # or UnknownDevice
+        occupancy(
+            as_dim3("block", extents("--block", options.block or "1"), MAX_BLOCK),
+            registers=1 if options.registers is None else options.registers,
+            shared_bytes=options.shared_bytes,
+            compute_capability=capability(chip),
+        )
     grid = None
     if options.full_grid is not None:
         full_grid = extents("--full-grid", options.full_grid)
         grid = as_dim3("--full-grid", full_grid, MAX_GRID)
-    return {"device": chip, "grid": grid, "registers": options.registers}
+    return {"grid": grid, "registers": options.registers}
 
 
 def _wrapped(table: Table) -> str:

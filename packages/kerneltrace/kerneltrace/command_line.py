@@ -5,18 +5,28 @@ the arguments of its launch.
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
-import importlib.util
+import importlib
+import inspect
 import math
-import sys
+import re
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kerneltrace._text import brief_repr, cut, nearest
+from kerneltrace._text import brief_repr, nearest
+from kerneltrace.compiler.compiled import Compiled
+from kerneltrace.compiler.cplusplus import compile_cuda
+from kerneltrace.errors import KernelError
+from kerneltrace.kernel_file import run_file
+from kerneltrace.ptx.launch import Kernel
+from kerneltrace.ptx.triton import is_triton, python_of
+from kerneltrace.source.kernel_scope import python_function
+from kerneltrace.tiles.binding import Jit
 
 _INTEGERS = tuple(
     f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
@@ -46,9 +56,7 @@ _FORMS = (
     " scalar:float32:2.5, a file is x.npy."
 )
 _MOST_BYTES = 1 << 30  # of an array: the trace needs several times as much
-# the name that the file has as a module: its own may be that of another
-_MODULE = "kernel_file"
-_EXAMPLE = """arguments of the kernel, in its order, each after an --arg:
+_EPILOG = """arguments of the kernel, in its order or as NAME=..., each after an --arg:
   float32:1024         an array of random numbers: floats to 1, integers to 99
   int32:64x32          one of two dimensions
   zeros:float32:1024   an array of zeros; so ones:, and arange: for 0, 1, 2, ...
@@ -57,8 +65,83 @@ _EXAMPLE = """arguments of the kernel, in its order, each after an --arg:
   data.npy             an array that numpy.save wrote
 
 An array may have 1 GiB, counted with 8 bytes or more an element, as it is made.
+
+A kernel under @triton.jit runs tile by tile, or as the PTX that Triton compiles where
+--block says for how many threads. Each tl.constexpr is a --constant.
+
+--json prints one object: kernel, grid, block (null for tiles), ok, findings and notes
+(each with kind, line, words, count, thread, array), counts by array, estimate and
+review (null unless asked for), and error, what failed (null if nothing). Times are in
+seconds, but cost_ms of a remark.
+
 The exit status is 1 where a mistake was found in the kernel, and 2 where it could not
-be traced."""
+be traced. Notes don't change it."""
+
+
+class LoadedKernel(NamedTuple):
+    """A kernel in a file."""
+
+    kernel: Any
+    """What trace takes."""
+    name: str = ""
+    """Of CUDA C++, the name of one of several kernels."""
+    left_out: str = ""
+    """What of a file of Python failed, in a sentence."""
+    signatures: Sequence[tuple[Any, ...]] = ()
+    """Numba's types of the parameters, where @cuda.jit was passed them."""
+
+    @property
+    def is_triton(self) -> bool:
+        """Whether it is under @triton.jit."""
+        return is_triton(self.kernel) or isinstance(self.kernel, Jit)
+
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "--block": {"help": "threads of a block: 256, or 16,16 or 8,8,4"},
+    "--arg": {
+        "action": "append",
+        "default": [],
+        "help": "an argument of the kernel, see below",
+    },
+    "--constant": {
+        "action": "append",
+        "default": [],
+        "metavar": "NAME=VALUE",
+        "help": "a tl.constexpr of a Triton kernel: BLOCK=64",
+    },
+    "--tiles": {
+        "action": "store_true",
+        "help": "run a Triton kernel tile by tile, though --block is passed",
+    },
+    "--option": {
+        "action": "append",
+        "default": [],
+        "help": "of NVRTC, for CUDA C++: --option=-DTILE=32",
+    },
+    "--blocks": {
+        "help": "which blocks run, or programs of Triton: how many, or all (a sample"
+        " of a large grid)"
+    },
+    "--shared-bytes": {
+        "type": int,
+        "default": 0,
+        "help": "dynamic shared memory of a block, in bytes",
+    },
+    "--seed": {"type": int, "default": 0, "help": "of the random numbers (0)"},
+    "--device": {"help": 'also estimate the time on this GPU: "A100 SXM4 80GB"'},
+    "--review": {
+        "metavar": "DEVICE",
+        "help": "also list what wastes time on this GPU, line by line",
+    },
+    "--full-grid": {
+        "help": "blocks of the launch to estimate, where only a part of it is traced"
+    },
+    "--registers": {
+        "type": int,
+        "help": "registers a thread, as a compiler counts them, for the estimate",
+    },
+    "--json": {"action": "store_true", "help": "print one object of JSON, see below"},
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,48 +149,20 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="python -m kerneltrace",
         description=(
-            "Run a CUDA kernel, of numba or CUDA C++, on the CPU, and print what a GPU"
-            " would be asked to do."
+            "Run a CUDA kernel, of numba, CUDA C++ or Triton, on the CPU, and print"
+            " what a GPU would be asked to do."
         ),
-        epilog=_EXAMPLE,
+        epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     options.add_argument(
         "kernel",
-        metavar="FILE.py::KERNEL",
+        metavar="FILE::KERNEL",
         help="the kernel, and the file of Python or CUDA C++ (.cu) that defines it",
     )
     options.add_argument("--grid", required=True, help="blocks: 4, or 4,2 or 4,2,1")
-    options.add_argument(
-        "--block", required=True, help="threads of a block: 256, or 16,16 or 8,8,4"
-    )
-    options.add_argument(
-        "--arg",
-        action="append",
-        default=[],
-        help="an argument of the kernel, see below",
-    )
-    options.add_argument(
-        "--shared-bytes",
-        type=int,
-        default=0,
-        help="dynamic shared memory of a block, in bytes",
-    )
-    options.add_argument(
-        "--seed", type=int, default=0, help="of the random numbers (0)"
-    )
-    options.add_argument(
-        "--device", help='also estimate the time on this GPU: "A100 SXM4 80GB"'
-    )
-    options.add_argument(
-        "--full-grid",
-        help="blocks of the launch to estimate, where only a part of it is traced",
-    )
-    options.add_argument(
-        "--registers",
-        type=int,
-        help="registers a thread, as a compiler counts them, for the estimate",
-    )
+    for name, settings in _OPTIONS.items():
+        options.add_argument(name, **settings)
     return options
 
 
@@ -122,28 +177,33 @@ def extents(option: str, text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def load_kernel(request: str) -> Any:
-    """The kernel that FILE.py::KERNEL names, from its file, which is run; ValueError
-    says what is missing.
-
-    Of a file of CUDA C++ the path.
+def load_kernel(request: str, options: Sequence[str] = ()) -> LoadedKernel:
+    """The kernel that FILE::KERNEL names, from its file, which is run, or compiled with
+    NVRTC's `options`; ValueError says what is missing.
     """
-    file, colons, name = request.rpartition("::")
-    path = Path(file if colons else name)
+    file, colons, name = request.partition("::")
+    path = Path(file)
     if not path.is_file():
         raise ValueError(
             f"Expected a Python file and a kernel as FILE.py::KERNEL, got {request!r}:"
             f" no file {path}."
         )
-    if path.suffix == ".cu":
-        return path
-    kernels = {
-        key: value
-        for key, value in vars(_module(path)).items()
-        if _is_kernel(value, path)
-    }
+    if path.suffix in (".cu", ".cuh"):
+        instances = [name] if "<" in name else []
+        module = compile_cuda(path, options=options, instances=instances)
+        return LoadedKernel(module, name if instances else name.rpartition("::")[2])
+    names, failure, signatures = run_file(path)
+    kernels = {key: value for key, value in names.items() if _is_kernel(value, path)}
     if colons and name in kernels:
-        return kernels[name]
+        kernel = kernels[name]
+        left_out = f"{path.name} ran without what fails in it, first {failure}."
+        kinds = signatures.get(getattr(kernel, "py_func", None), ())
+        return LoadedKernel(kernel, "", left_out if failure else "", kinds)
+    if failure:
+        raise ValueError(
+            f"{path} could not be run: {failure}. Make `python {path}` work, with what"
+            ' it does itself under `if __name__ == "__main__":`.'
+        )
     if not kernels:
         raise ValueError(
             f"{path} defines no function. Define a kernel in it: `@cuda.jit`, then"
@@ -157,32 +217,134 @@ def load_kernel(request: str) -> Any:
 
 
 def _is_kernel(value: Any, path: Path) -> bool:
-    function = getattr(value, "py_func", None) or getattr(value, "fn", None) or value
+    function = python_of(getattr(value, "py_func", value))
     if not isinstance(function, types.FunctionType):
         return False
     return function.__code__.co_filename == str(path.resolve())
 
 
-def _module(path: Path) -> types.ModuleType:
-    """A file's module, with the names that it defines; ValueError where running it
-    fails.
+def constants_of(texts: Sequence[str], seed: int) -> dict[str, Any]:
+    """The values of constants by name, from texts such as BLOCK=64; ValueError for one
+    that has no name.
     """
-    spec = importlib.util.spec_from_file_location(_MODULE, path.resolve())
-    if spec is None or spec.loader is None:
-        raise ValueError(f"Expected a Python file whose name ends in .py, got {path}.")
-    module = importlib.util.module_from_spec(spec)
-    # as for a script, so that it finds the files beside it
-    sys.path.insert(0, str(path.resolve().parent))
-    sys.modules[_MODULE] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        words = cut(f"{type(error).__name__}: {error}", 300)
-        raise ValueError(
-            f"{path} could not be run: {words}. Make `python {path}` work, with what it"
-            ' does itself under `if __name__ == "__main__":`.'
-        ) from None
-    return module
+    draw = np.random.default_rng(abs(seed))
+    constants = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise ValueError(
+                f"Expected --constant to be NAME=VALUE, got {brief_repr(text)}. Write"
+                " --constant BLOCK=64."
+            )
+        constants[name] = _constant(value, draw)
+    return constants
+
+
+def _constant(text: str, draw: np.random.Generator) -> Any:
+    if text.startswith("tl."):
+        language = importlib.import_module("kerneltrace.tiles").tl
+        return getattr(language, text.removeprefix("tl."), text)
+    with contextlib.suppress(ValueError, SyntaxError):
+        return ast.literal_eval(text)
+    with contextlib.suppress(ValueError):
+        return _argument(text, draw)
+    return text
+
+
+def launch_texts(
+    loaded: LoadedKernel, texts: Sequence[str], constants: Mapping[str, Any]
+) -> list[str]:
+    """The texts after --arg, some of which may be NAME=..., in the order of the
+    kernel's parameters; KernelError names a parameter that none is for.
+    """
+    kernel, parameters = _parameters(loaded)
+    names = [name for name in parameters if name not in constants]
+    by_name = {}
+    in_order = []
+    for text in texts:
+        match = re.match(r"([^\W\d]\w*)=", text)
+        if match is None:
+            in_order.append(text)
+        elif match[1] in names:
+            by_name[match[1]] = text[match.end() :]
+        else:
+            raise KernelError(f"{kernel}({', '.join(names)}) has no {match[1]!r}.")
+    signature = f"{kernel}({', '.join(names)})"
+    for name in names:
+        if name in by_name:
+            continue
+        if in_order:
+            by_name[name] = in_order.pop(0)
+        elif parameters[name].default is inspect.Parameter.empty:
+            raise KernelError(f"{signature}: {_missing(name, parameters[name])}")
+    if in_order:
+        n = len(names)
+        raise KernelError(f"{signature} takes {n} arguments, got {len(texts)}.")
+    return [by_name[name] for name in names if name in by_name]
+
+
+def _parameters(loaded: LoadedKernel) -> tuple[str, Mapping[str, inspect.Parameter]]:
+    """A kernel's name and parameters, without those that Triton's decorators choose."""
+    kernel = loaded.kernel
+    if isinstance(kernel, Compiled):
+        entry = kernel.instances.get(loaded.name, loaded.name)
+        function = Kernel(kernel.ptx, entry, kernel.source).signature()
+    else:
+        function = python_function(python_of(kernel))
+    parameters = dict(inspect.signature(function).parameters)
+    while loaded.is_triton and hasattr(kernel, "fn"):
+        chosen = dict(getattr(kernel, "values", {}))
+        for configuration in getattr(kernel, "configs", [])[:1]:
+            chosen |= configuration.kwargs
+        for name in chosen:
+            parameters.pop(name, None)
+        kernel = kernel.fn
+    return function.__name__, parameters
+
+
+def _missing(name: str, parameter: inspect.Parameter) -> str:
+    if "constexpr" in str(parameter.annotation):
+        return f"{name} is left out. Add its value: --constant {name}=64."
+    return (
+        f"{name} is left out. Add a number, --arg {name}=1024, or an array, --arg"
+        f" {name}=float32:1024."
+    )
+
+
+def as_declared(
+    signatures: Sequence[tuple[Any, ...]], arguments: list[Any]
+) -> list[Any]:
+    """The arguments in the types that @cuda.jit was passed, if any: numbers are
+    converted, as at a launch. KernelError for other arrays.
+    """
+    if not signatures:
+        return arguments
+    for kinds in signatures:
+        with contextlib.suppress(TypeError, ValueError):
+            pairs = zip(kinds, arguments, strict=True)
+            return [_declared(kind, value) for kind, value in pairs]
+    expected = " or ".join(f"({', '.join(map(str, kinds))})" for kinds in signatures)
+    passed = ", ".join(
+        f"{value.dtype} of shape {value.shape}"
+        if isinstance(value, np.ndarray)
+        else brief_repr(value)
+        for value in arguments
+    )
+    raise KernelError(f"@cuda.jit compiles it for {expected}, got {passed}.")
+
+
+def _declared(kind: Any, value: Any) -> Any:
+    """A value as a numba type of a parameter; TypeError where it can't be passed."""
+    is_array = isinstance(value, np.ndarray)
+    if is_array != hasattr(kind, "ndim"):
+        raise TypeError
+    if not is_array:
+        return np.dtype(str(kind).replace("boolean", "bool")).type(value)
+    name = str(kind.dtype).replace("boolean", "bool")
+    is_same = value.dtype.names or name == str(value.dtype)
+    if not is_same or kind.ndim != value.ndim:
+        raise TypeError
+    return value
 
 
 def arguments_of(texts: Sequence[str], seed: int) -> list[Any]:

@@ -63,6 +63,10 @@ class Compiled(ShownAsTable):
     """Lines of the source by their numbers, as far as they are known."""
     parameters: tuple[str, ...] = ()
     """Names of the parameters of a kernel that was written in Python."""
+    left_out: tuple[str, ...] = ()
+    """What of the source was not compiled, since it is the host's, in sentences."""
+    instances: dict[str, str] = field(default_factory=dict)
+    """The symbols of instances of templates, such as "sum<256>"."""
 
     @property
     def only(self) -> KernelResources:
@@ -126,9 +130,8 @@ class Compiled(ShownAsTable):
         )
         major, minor = self.compute_capability
         note = f" ({self.why})" if self.why else ""
-        return Table(
-            rows, headings, f"Compiled for compute capability {major}.{minor}{note}"
-        )
+        title = f"Compiled for compute capability {major}.{minor}{note}"
+        return Table(rows, headings, title, self.left_out)
 
 
 def compiled(

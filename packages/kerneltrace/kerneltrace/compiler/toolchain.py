@@ -20,7 +20,13 @@ from kerneltrace.errors import CompileError, MissingCompiler
 from kerneltrace.source.front_end import DEFAULT_CAPABILITY, is_simulator
 
 # one of each folder that is needed
-_HEADERS = ("cuda_fp16.h", "nv/target", "crt/mma.h", "cuda/std/version")
+_HEADERS = (
+    "cuda_fp16.h",
+    "nv/target",
+    "crt/mma.h",
+    "cuda/std/version",
+    "cupy/complex.cuh",
+)
 _NOT_LOADED = ("DynamicLibNotFoundError", "NvvmSupportError")
 
 
@@ -136,7 +142,7 @@ def header_folders() -> list[str]:
     # CuPy carries its own copy
     for place in (cupy.submodule_search_locations if cupy else None) or ():
         include = Path(place) / "_core" / "include"
-        folders.append(include / "cupy" / "_cccl" / "libcudacxx")
+        folders += [include / "cupy" / "_cccl" / "libcudacxx", include]
     needed = []
     for name in _HEADERS:
         having = [folder for folder in folders if (folder / name).is_file()]

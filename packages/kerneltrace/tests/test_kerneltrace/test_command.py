@@ -2,6 +2,8 @@
 status, errors in words.
 """
 
+import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -11,8 +13,10 @@ import numpy as np
 import pytest
 
 from kerneltrace.__main__ import main
-from kerneltrace.command_line import arguments_of, load_kernel
+from kerneltrace.command_line import arguments_of, as_declared, load_kernel
+from kerneltrace.tracing import trace
 from test_kerneltrace.places import ROOT
+from test_kerneltrace.tracing import not_on_macos
 
 KERNELS = """
 from numba import cuda, float32
@@ -367,6 +371,187 @@ def test_what_is_found_fits_the_terminal(file, columns, monkeypatch, capsys):
     assert "thread 31 reads x[32], but x has 32 elements, 0 to 31." in " ".join(
         " ".join(lines).split()
     )
+
+
+def report(capsys, *arguments):
+    """The exit status and the object that --json prints."""
+    status = main([*arguments, "--json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def test_json_has_counts_an_estimate_and_a_review(file, capsys):
+    arrays = ["--arg=float32:1024", "--arg=y=zeros:float32:1024", "--arg=n=1024"]
+    launch = [f"{file}::scale", "--grid=4", "--block=256", *arrays]
+    status, fields = report(capsys, *launch, "--device=H100", "--review=H100")
+    assert status == 0
+    assert [fields[name] for name in ("kernel", "grid", "block", "ok", "error")] == [
+        "scale",
+        [4, 1, 1],
+        [256, 1, 1],
+        True,
+        None,
+    ]
+    assert fields["counts"]["x"]["sectors_per_request"] == 4
+    assert fields["estimate"]["device"] == fields["review"]["estimate"]["device"]
+    assert "taken as H100 SXM5" in fields["review"]["device_assumed"]
+    status, fields = report(capsys, f"{file}::shifted", *launch[1:-1])
+    assert status == 1
+    assert [(each["kind"], each["line"]) for each in fields["findings"]] == [
+        ("outside", 12)
+    ]
+
+
+def test_a_review_lists_what_wastes_time_by_line(file, capsys):
+    launch = ["--grid=1", "--block=1,32", "--arg=float32:32x32", "--review=T4"]
+    assert main([f"{file}::plain", *launch]) == 0
+    assert "uncoalesced, line 15" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["float32:4", "float32:4"], "scale(x, y, n): n is left out. Add a number"),
+        (["n=4", "float32:4"], "y is left out"),
+        (["m=4"], "scale(x, y, n) has no 'm'"),
+        (["float32:4"] * 4, "scale(x, y, n) takes 3 arguments, got 4."),
+    ],
+)
+def test_an_argument_left_out_is_asked_for_by_its_name(file, arguments, words, capsys):
+    passed = [f"--arg={text}" for text in arguments]
+    launch = [f"{file}::scale", "--grid=1", "--block=4"]
+    status, fields = report(capsys, *launch, *passed)
+    assert status == 2
+    assert words in fields["error"]
+
+
+EAGER = """
+from numba import cuda, float32, void
+
+@cuda.jit("float32(float32, float32)", device=True)
+def third(a, b):
+    return a / b
+
+@cuda.jit("void(float32[:], float64)")
+def text(x, by):
+    x[cuda.grid(1)] = third(by, 3.0)
+
+@cuda.jit([void(float32[:], float32), void(float32[:, :], float32)])
+def several(x, by):
+    x[cuda.grid(1)] *= by
+
+FACTOR = 2.0
+if FACTOR:
+    FACTOR = float(cuda.to_device([1])[0])
+several[1, 32](cuda.to_device([1.0]), 2.0)
+
+@cuda.jit
+def scaled(x):
+    x[cuda.grid(1)] *= FACTOR
+"""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments", "status", "words"),
+    [
+        ("text", ["float32:32", "2"], 0, "[note: left out] eager.py ran without"),
+        ("several", ["float32:32", "2"], 0, "32 FLOP"),
+        ("several", ["float64:32", "2"], 2, "(array(float32, 1d, A), float32) or"),
+        ("scaled", ["float32:32"], 2, "'FACTOR' is not defined"),
+    ],
+)
+def test_a_file_made_for_a_gpu_is_traced_without_one(
+    tmp_path, kernel, arguments, status, words, capsys
+):
+    (tmp_path / "eager.py").write_text(EAGER)
+    passed = [f"--arg={text}" for text in arguments]
+    launch = [f"{tmp_path / 'eager.py'}::{kernel}", "--grid=1", "--block=32", *passed]
+    assert main(launch) == status
+    printed = capsys.readouterr()
+    assert words in " ".join((printed.out + printed.err).split())
+
+
+def test_a_declared_device_function_computes_in_its_types(tmp_path):
+    (tmp_path / "eager.py").write_text(EAGER)
+    loaded = load_kernel(f"{tmp_path / 'eager.py'}::text")
+    x = np.zeros(32, np.float32)
+    passed = as_declared(loaded.signatures, [x, 2])
+    assert type(passed[1]) is np.float64
+    traced = trace(loaded.kernel, 1, 32, *passed)
+    assert traced.ok
+    assert (x == np.float32(2) / np.float32(3)).all()
+
+
+TILES = """
+from kerneltrace.tiles import tl, triton
+
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+
+@triton.jit
+def add(x, y, n, BLOCK: tl.constexpr, SIGN: tl.constexpr = 1):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, at < n) + SIGN, at < n)
+
+@triton.jit
+def same(x, BLOCK: tl.constexpr):
+    tl.store(x + tl.arange(0, BLOCK), tl.program_id(0))
+
+@triton.jit
+def ordered(x, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(x + at, tl.sort(tl.load(x + at)))
+"""
+ADD = ["add", "--arg=float32:128", "--arg=zeros:float32:128", "--arg=n=128"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        ([*ADD, "--constant=BLOCK=64"], 0, "add: 2 programs"),
+        ([*ADD, "--constant=BLOCK=64", "--device=A100"], 0, "add on A100 SXM4"),
+        (ADD, 2, "BLOCK is left out. Add its value: --constant BLOCK=64."),
+        ([*ADD, "--constant=64"], 2, "Expected --constant to be NAME=VALUE"),
+        (["same", "--arg=int32:64", "--constant=BLOCK=64"], 1, "[race] line 13"),
+        (["ordered", "--arg=int32:64", "--constant=BLOCK=64"], 2, "With --block 128"),
+    ],
+)
+def test_a_triton_kernel_runs_tile_by_tile(tmp_path, arguments, status, words, capsys):
+    (tmp_path / "tiles.py").write_text(TILES)
+    kernel, *rest = arguments
+    assert main([f"{tmp_path / 'tiles.py'}::{kernel}", "--grid=2", *rest]) == status
+    printed = capsys.readouterr()
+    assert words in " ".join((printed.out + printed.err).split())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed"
+)
+def test_a_triton_kernel_with_a_block_runs_as_ptx(tmp_path, capsys):
+    (tmp_path / "tiles.py").write_text(TILES)
+    launch = [f"{tmp_path / 'tiles.py'}::add", "--grid=2", *ADD[1:], "--block=32"]
+    status, fields = report(capsys, *launch, "--constant=BLOCK=64")
+    assert (status, fields["block"]) == (0, [32, 1, 1])
+    status, fields = report(capsys, *launch, "--constant=BLOCK=64", "--tiles")
+    assert (status, fields["block"]) == (0, None)
+
+
+@pytest.mark.slow
+@not_on_macos
+def test_a_file_of_cplusplus_runs_without_its_host_code(tmp_path, capsys):
+    (tmp_path / "size.h").write_text("#define SIZE 32\n")
+    (tmp_path / "mine.cu").write_text(
+        '#include <iostream>\n#include "size.h"\n'
+        "template <class T> __global__ void half(T* x) { x[threadIdx.x] /= 2; }\n"
+        "__global__ void fill(float* x) { if (threadIdx.x < SIZE) x[0] = 1; }\n"
+        "int main() { half<float><<<1, SIZE>>>(nullptr); std::cout << 1; }\n"
+    )
+    launch = ["--grid=1", "--block=32", "--arg=float32:32"]
+    status, fields = report(capsys, f"{tmp_path / 'mine.cu'}::half", *launch)
+    assert status == 0
+    assert fields["notes"][0]["words"] == "Host code was not compiled: main (line 5)."
+    assert fields["counts"]["x"]["writes"] == 32
+    launch[-1] = "--arg=float64:32"
+    assert main([f"{tmp_path / 'mine.cu'}::half<double>", *launch]) == 0
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numba import cuda, float32, int32
 
-from kerneltrace import compile_cuda, compile_numba
+from kerneltrace import compile_cuda, compile_numba, trace
 from kerneltrace.compiler import compiled, toolchain
 from kerneltrace.errors import CompileError, MissingCompiler
 from test_kerneltrace.places import ROOT
@@ -228,6 +228,119 @@ def test_without_a_gpu_the_default_says_so(monkeypatch):
 def test_a_rejected_source_is_explained(arguments, words):
     with pytest.raises(CompileError, match=words):
         compile_cuda(**{"source": SOURCE} | arguments)
+
+
+K = "__global__ void k(float* a) {{ a[threadIdx.x] = {}; }}\n"
+WITH_HOST = {
+    "macros and types": (
+        "constexpr float I = INFINITY;\n"
+        "__global__ void k(float* a) { uint8_t b = UINT8_MAX; assert(b); a[0] ="
+        ' I == INFINITY && isnan(NAN) && M_PI > 3 ? 7 : 0; printf("%d", INT_MAX); }',
+        "",
+    ),
+    "headers of the host": (
+        "#include <cmath>\n#include <vector>\n#include <stdint.h>\n"
+        "#include <cuda_runtime.h>\nusing namespace std;\n" + K.format("max(7, 3)"),
+        "",
+    ),
+    "functions, before and after": (
+        "void run(float*);\nstatic int count = 0;\n"
+        + K.format("7")
+        + "void run(float* a) { k<<<1, 32>>>(a); }\n"
+        'extern "C" {\nint g() { return count; }\n}\n'
+        "namespace n { template <class T> T f(T x) { return x; } }\n"
+        "int main() { float* d; cudaMalloc(&d, 4); run(d); return n::f(0); }",
+        "run (line 1), count (line 2), run (line 4), g (line 6), f (line 8), main",
+    ),
+    "a missing library": (
+        "#include <cusparse.h>\n" + K.format("7") + "cusparseHandle_t handle;",
+        "#include of cusparse.h, handle (line 3)",
+    ),
+    "classes": (
+        "#include <string>\nstruct Log { std::string text; void add(); };\n"
+        "void Log::add() {}\n"
+        "struct P { int x; P() : x(1) {} __device__ P(int y) : x(y) {}\n"
+        "  static constexpr int size() { return 7; } std::string name() const; };\n"
+        + K.format("P(P::size()).x"),
+        "Log (line 2), add (line 3), P (line 4), name (line 5)",
+    ),
+    "a specialization stays": (
+        "#include <string>\ntemplate <class T> struct N { enum { n = 1 }; };\n"
+        "template <> struct N<float> { enum { n = 7 }; std::string s(); };\n"
+        + K.format("N<float>::n"),
+        "s (line 3)",
+    ),
+    "braces in texts, comments and branches": (
+        "const char* t = R\"(})\"; /* { */ const char c = '{'; // }\n"
+        "int big = 1'000;\n#ifdef OLD\nint f(int x) {\n#else\nint f(long x) {\n"
+        "#endif\n  return x; }\n" + K.format("7") + "int main() { return f(1); }",
+        "main (line 10)",
+    ),
+    "a macro for both sides": (
+        "#define BOTH __host__ __device__\nBOTH int f() { return 7; }\n"
+        + K.format("f()")
+        + "int main() { return f(); }",
+        "main (line 4)",
+    ),
+    "a launched template": (
+        "template <int N> __global__ void k(float* a) { a[threadIdx.x] = N; }\n"
+        "int main() { k<7><<<1, 32>>>(nullptr); }",
+        "main (line 2)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WITH_HOST)
+def test_what_nvcc_takes_is_taken_and_what_was_left_out_is_said(name):
+    source, left_out = WITH_HOST[name]
+    made = compile_cuda(source)
+    assert left_out in "".join(made.left_out)
+    assert bool(left_out) == bool(made.left_out)
+    a = np.zeros(32, np.float32)
+    traced = trace(made, 1, 32, a)
+    assert a[0] == 7
+    assert [note.words for note in traced.notes if note.kind == "left out"] == list(
+        made.left_out
+    )
+
+
+@pytest.mark.complete
+def test_namespace_std_is_that_of_a_gpu():
+    made = compile_cuda(
+        "#include <limits>\n#include <type_traits>\n#include <iostream>\n"
+        "template <class T> struct Most { static constexpr T value ="
+        " std::numeric_limits<T>::max(); };\n"
+        + K.format("std::is_same<int, int>::value + (Most<int>::value > 0) * 6")
+        + "int main() { std::cout << 1; }"
+    )
+    a = np.zeros(32, np.float32)
+    trace(made, 1, 32, a)
+    assert a[0] == 7
+    assert made.left_out == ("Host code was not compiled: main (line 6).",)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("int f(int x) { return x; }\n" + K.format("f(1)"), "line 2.*deleted function"),
+        (
+            "int f(int x) { return x; }\n__device__ float f(float x) { return 2; }\n"
+            + K.format("f(1)"),
+            "line 3.*deleted function",
+        ),
+        ("struct S { int x; S() : x(1) {} };\n" + K.format("S().x"), "line 2.*deleted"),
+        (
+            "struct S { std::string s; float x; };\n"
+            "__global__ void k(S* a) { a[0].x = 1; }",
+            r"line 2.*Host code was not compiled: S \(line 1\)",
+        ),
+        (K.format("lost") + "int main() {}", r"line 1.*lost.*main \(line 2\)"),
+        ('#include "lost.h"\n' + K.format("1"), "lost.h.*looked for beside the file"),
+    ],
+)
+def test_no_kernel_uses_what_is_left_out(source, words):
+    with pytest.raises(CompileError, match=words):
+        compile_cuda(source)
 
 
 @pytest.mark.parametrize(
