@@ -279,6 +279,13 @@ def traces() -> Iterator[Figure]:
         yield Figure(
             f"trace of a {name}, of numba's simulator's time", target, 100 * share, "%"
         )
+    for name, share in tracer.simulator_shares().items():
+        yield Figure(
+            f"launch of a {name} under simulate, of numba's simulator's time",
+            100,
+            100 * share,
+            "%",
+        )
     for name, share in tracer.compiled_shares().items():
         yield Figure(
             f"trace of a compiled {name}, of its Python source's time",

@@ -216,6 +216,26 @@ def shares() -> dict[str, float]:
     }
 
 
+def simulator_shares() -> dict[str, float]:
+    """Time of a launch under `kerneltrace.simulate`, traced and judged, in that of
+    numba's simulator, which runs in a process of its own right before.
+    """
+    import kerneltrace
+
+    command = [sys.executable, str(Path(__file__)), "simulated"]
+    env = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    run = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    theirs = [float(word) for word in run.stdout.split()]
+    with kerneltrace.simulate() as counted:
+        ours = seconds(simulated)
+    if counted.untraced or counted.faults:
+        raise RuntimeError(f"not traced or wrong: {counted.untraced}, {counted.faults}")
+    return {
+        name: own / slow
+        for name, slow, own in zip(launches(), theirs, ours, strict=True)
+    }
+
+
 def compiled_shares() -> dict[str, float]:
     """Time of a trace of a kernel that numba compiled, in that of its Python source."""
     from kerneltrace import compile_numba, trace

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         SECTOR_BYTES as SECTOR_BYTES,
     )
     from kerneltrace.machine.grid import WARP as WARP
+    from kerneltrace.proof.verdict import Proof as Proof
+    from kerneltrace.simulator.simulation import simulate as simulate
     from kerneltrace.source.kernel_scope import python_function as python_function
     from kerneltrace.stepper import ThreadStepper as ThreadStepper
     from kerneltrace.tracing import trace as trace
@@ -44,6 +46,7 @@ _HOME_OF = {
     "KernelResources": "compiler.compiled",
     "LINE_BYTES": "machine.events",
     "Occupancy": "judge.occupancy",
+    "Proof": "proof.verdict",
     "Remark": "judge.review",
     "Request": "judge.kernel_trace",
     "Review": "judge.review",
@@ -55,6 +58,7 @@ _HOME_OF = {
     "compile_numba": "compiler.from_numba",
     "occupancy": "judge.occupancy",
     "python_function": "source.kernel_scope",
+    "simulate": "simulator.simulation",
     "trace": "tracing",
 }
 _MODULES = ("errors", "tiles")

@@ -5,17 +5,22 @@ ValueError
     TraceTooLarge    a launch whose trace would need more memory than its budget
     CompileError     a source that a compiler rejects, in its own words
     UnknownDevice    gpufacts has no such GPU, or lacks the rates that are needed
+AssertionError
+    KernelFault      a mistake in a launch under `simulate`: what fails its test
 RuntimeError
     MissingCompiler  a compiler isn't installed: the command that installs it
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpufacts import UnknownDevice
 
 __all__ = [
     "CompileError",
     "KernelError",
+    "KernelFault",
     "MissingCompiler",
     "TraceTooLarge",
     "UnknownDevice",
@@ -28,6 +33,15 @@ class KernelError(ValueError):
 
 class TraceTooLarge(ValueError):
     """How much the trace would need, and how to trace less."""
+
+
+class KernelFault(AssertionError):
+    """The kernel, its file, and each mistake of a launch with its line."""
+
+    def __init__(self, words: str, findings: tuple[Any, ...] = ()) -> None:
+        super().__init__(words)
+        self.findings = findings
+        """Each a Finding."""
 
 
 class CompileError(ValueError):

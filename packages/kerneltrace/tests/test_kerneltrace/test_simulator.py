@@ -1,0 +1,272 @@
+"""Launches of numba.cuda under `simulate` and the pytest plugin: what runs, what fails,
+and what is reported.
+"""
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba import cuda, float32, float64
+
+import kerneltrace
+from kerneltrace.errors import KernelFault
+
+N = 40
+
+
+@cuda.jit
+def add(x, y, z):
+    i = cuda.grid(1)
+    if i < z.size:
+        z[i] = x[i] + y[i]
+
+
+@cuda.jit
+def past_the_end(x):
+    x[cuda.grid(1)] = 1
+
+
+@cuda.jit
+def without_a_barrier(x, y):
+    tile = cuda.shared.array(N, float64)
+    i = cuda.threadIdx.x
+    tile[i] = x[i]
+    y[i] = tile[N - 1 - i]
+
+
+@cuda.jit
+def divergent_barrier(x):
+    i = cuda.threadIdx.x
+    if i < 3:
+        cuda.syncthreads()
+    x[i] = i
+
+
+@cuda.jit
+def never_written(x):
+    tile = cuda.shared.array(N, float64)
+    x[cuda.threadIdx.x] = tile[cuda.threadIdx.x]
+
+
+@cuda.jit
+def lost_update(x):
+    x[0] += 1
+
+
+@cuda.jit
+def read_of_anothers_write(x, y):
+    x[0] = 5
+    y[cuda.grid(1)] = x[1] + x[0] * 0
+    if cuda.grid(1) == 1:
+        x[1] = 7
+
+
+@cuda.jit
+def far_before_the_beginning(x, y):
+    i = cuda.grid(1)
+    y[i] = x[i - N - 1]
+
+
+FAULTS = {
+    "outside": (past_the_end, lambda: (np.zeros(N - 1),)),
+    "race": (without_a_barrier, lambda: (np.ones(N), np.zeros(N))),
+    "barrier": (divergent_barrier, lambda: (np.zeros(N),)),
+    "unset": (never_written, lambda: (np.zeros(N),)),
+    "race of an update": (lost_update, lambda: (np.zeros(1),)),
+    "race of a read": (read_of_anothers_write, lambda: (np.zeros(2), np.zeros(N))),
+    "outside, far": (far_before_the_beginning, lambda: (np.zeros(N), np.zeros(N))),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_launch_with_a_mistake_raises_with_its_line(fault):
+    kernel, make = FAULTS[fault]
+    with kerneltrace.simulate() as launches, pytest.raises(KernelFault) as caught:
+        kernel[1, N](*make())
+    finding = caught.value.findings[0]
+    assert finding.kind == fault.partition(",")[0].split()[0]
+    assert f"{__file__}:{finding.line}: {kernel.py_func.__name__}: [" in str(
+        caught.value
+    )
+    assert launches.faults == str(caught.value).split("\n")
+
+
+@cuda.jit
+def same_value(x, y):
+    x[0] = 3  # by all threads
+    y[cuda.grid(1)] = x[0]
+
+
+@cuda.jit
+def from_the_end(x, y):
+    i = cuda.grid(1)
+    y[i] = x[i - 1] + x[-1]
+
+
+def test_what_has_no_effect_by_numbas_rules_is_reported_and_fails_nothing():
+    y = np.zeros(N)
+    x = np.arange(float(N))
+    with kerneltrace.simulate() as launches:
+        same_value[2, N // 2](np.zeros(1), y)
+        assert (y == 3).all()
+        from_the_end[2, N // 2](x, y)
+    np.testing.assert_array_equal(y, np.roll(x, 1) + x[-1])
+    assert launches.faults == []
+    kinds = [each.split("[")[1].split("]")[0] for each in launches.suspects]
+    assert set(kinds) == {"race", "outside"}
+
+
+def test_host_and_device_arrays_streams_and_events_work_as_numbas():
+    x = np.arange(float(N))
+    with kerneltrace.simulate() as launches:
+        assert cuda.is_available()
+        assert [device.id for device in cuda.list_devices()] == [0]
+        stream = cuda.stream()
+        event = cuda.event()
+        with cuda.gpus[0], stream.auto_synchronize():
+            device_x = cuda.to_device(x, stream=stream)
+            result = cuda.device_array_like(device_x)
+            add[(2,), (N // 2,), stream, 0](device_x, x, result)
+            event.record(stream)
+        assert cuda.event_elapsed_time(event, event) == 0
+        np.testing.assert_array_equal(result.copy_to_host(), 2 * x)
+        np.testing.assert_array_equal(result[5:][:3].copy_to_host(), 2 * x[5:8])
+        x[:] = 1  # the device has its own copy
+        add.forall(N)(device_x, x, x)
+        np.testing.assert_array_equal(x, np.arange(N) + 1)
+        with pytest.raises(ValueError, match="non-contiguous"):
+            add[1, 4](x[::2], x, x)
+        with pytest.raises(TypeError, match="incompatible dtype"):
+            device_x.copy_to_host(np.zeros(N, np.float32))
+        with pytest.raises(TypeError):
+            device_x + 1
+        assert cuda.reduce(lambda a, b: a + b)(cuda.to_device(x)) == x.sum()
+    assert launches.traced == 2
+
+
+def test_a_signature_converts_numbers_and_refuses_other_arrays():
+    with kerneltrace.simulate():
+
+        @cuda.jit("void(float64[:], float64, int32)")
+        def scaled(x, σ, k):
+            x[cuda.grid(1)] *= σ + k
+
+        x = np.ones(N)
+        scaled[1, N](x, 3, 2**32 + 1)
+        assert (x == 4).all()
+        with pytest.raises(TypeError, match=r"compiled for x: .*float64.*float32"):
+            scaled[1, N](x.astype(np.float32), 3, 1)
+
+
+@cuda.jit
+def grid_group(x):
+    group = cuda.cg.this_grid()
+    x[cuda.grid(1)] = 1
+    group.sync()
+
+
+@cuda.jit
+def picky(x):
+    if x[0] == 0:
+        raise ValueError("x is zero")
+
+
+def test_what_cannot_be_traced_runs_on_numbas_simulator_and_says_so():
+    x = np.zeros(N)
+    with kerneltrace.simulate() as launches:
+        with pytest.warns(RuntimeWarning, match="without being traced: .*cg"):
+            grid_group[1, N](x)
+        with (
+            warnings.catch_warnings(action="ignore"),
+            pytest.raises(ValueError, match="x is zero"),
+        ):
+            picky[1, 2](np.zeros(1))
+    assert (x == 1).all()
+    assert launches.traced == 0
+    assert launches.untraced.total() == 2
+
+
+def test_a_kernel_sees_what_its_module_holds_now(monkeypatch):
+    x = np.zeros(N, np.float32)
+    for value in (float32(2), float32(3)):
+        monkeypatch.setattr(sys.modules[__name__], "LEVEL", value, raising=False)
+        kerneltrace.trace(at_level, 1, N, x)
+        assert (x == value).all()
+
+
+def at_level(x):
+    x[cuda.grid(1)] = LEVEL  # noqa: F821
+
+
+SUITE = """
+import numpy as np
+from numba import config, cuda
+
+
+@cuda.jit
+def count(x):
+    x[cuda.grid(1)] = cuda.grid(1)
+
+
+@cuda.jit("void(float64[:])")
+def past_the_end(x):
+    x[cuda.grid(1)] = 1
+
+
+def test_passes():
+    x = np.zeros(64)
+    count[2, 32](x)
+    assert (x == np.arange(64)).all()
+    assert config.ENABLE_CUDASIM
+
+
+def test_fails():
+    past_the_end[2, 32](np.zeros(63))
+
+
+def test_cuda_cpp(cuda_cpp):
+    x = np.zeros(64, np.int32)
+    cuda_cpp("count.cu")[2, 32](x)
+    assert (x == np.arange(64)).all()
+    past_the_end = cuda_cpp("count.cu")
+    past_the_end[2, 33](x)
+"""
+COUNT = """
+extern "C" __global__ void count(int *x) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    x[i] = i;
+}
+"""
+
+
+@pytest.mark.complete
+def test_the_plugin_fails_the_tests_whose_launches_have_mistakes(tmp_path):
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    (tmp_path / "count.cu").write_text(COUNT)
+    package = str(Path(kerneltrace.__file__).parents[1])
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {
+        "KERNELTRACE": "1",
+        "NUMBA_ENABLE_CUDASIM": "1",
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-p", "kerneltrace.simulator.plugin"]
+    ended = subprocess.run(
+        [*command, "-p", "no:cacheprovider", "-rfp", tmp_path],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "PASSED test_suite.py::test_passes" in ended.stdout, ended.stdout
+    assert "FAILED test_suite.py::test_fails" in ended.stdout
+    assert "FAILED test_suite.py::test_cuda_cpp" in ended.stdout
+    assert "4 launches traced, 0 not; 2 faults found" in ended.stdout
+    assert "test_suite.py:13: past_the_end: [outside]" in ended.stdout
+    assert "count.cu:4: count: [outside]" in ended.stdout
