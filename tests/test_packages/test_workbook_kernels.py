@@ -11,8 +11,8 @@ from numba import cuda, float32, int32
 from exercises.nb03 import check as nb03
 from exercises.nb04 import check as nb04, numba_kernels
 from kerneltrace import compile_cuda, compile_numba
+from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files
-from test_kerneltrace.places import ROOT
 from test_kerneltrace.tracing import not_on_macos
 
 pytestmark = [pytest.mark.slow, not_on_macos]  # compiles kernels
