@@ -7,7 +7,7 @@ from __future__ import annotations
 import dis
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,10 @@ class Case:
     block: Any
     args: tuple[Any, ...]
     expected: dict[str, Any]
+
+
+class ChangedInput(NotYet):
+    """A kernel wrote to an array that it should only read."""
 
 
 def unwritten(*shape: int) -> Array:
@@ -111,7 +115,7 @@ def _traced(fn: Any, case: Case, names: Sequence[str]) -> Trace:
         arg.copy() if isinstance(arg, np.ndarray) else arg for arg in case.args
     )
     try:
-        launch_trace = trace(fn, case.grid, case.block, *args)
+        launch_trace = trace(fn, case.grid, case.block, *args, blocks="all")
     except TraceTooLarge as error:
         raise NotYet(
             f"With {case.given} it does far more than it has to. Does a loop never end?"
@@ -126,16 +130,22 @@ def _traced(fn: Any, case: Case, names: Sequence[str]) -> Trace:
         if finding.kind not in ("unwritten", "untouched")
     ]:
         more = f" (And {len(serious) - 1} more.)" if len(serious) > 1 else ""
-        raise NotYet(f"With {case.given}: {serious[0]}{more}")
+        twice = serious[0].kind == "race" and not serious[0].mistake
+        enough = " It is done several times; one thread is enough." if twice else ""
+        raise NotYet(f"With {case.given}: {serious[0]}{more}{enough}")
     compare(dict(zip(names, args, strict=True)), case, "")
     return launch_trace
 
 
 def compare(
-    results: dict[str, Any], case: Case, where: str, *, within: float = 1e-5
+    results: dict[str, Any],
+    case: Case,
+    where: str,
+    *,
+    within: float | Mapping[str, float] = 1e-5,
 ) -> None:
-    """NotYet for the first element that is off by more than `within` times the largest
-    expected one.
+    """NotYet for the first element that is off by more than `within` (of all arrays, or
+    by name) times the largest expected one.
     """
     for name, argument in zip(results, case.args, strict=True):
         got = np.asarray(results[name])
@@ -145,10 +155,17 @@ def compare(
             if expected.dtype.kind in "fc"
             else 0.0
         )
-        wrong = ~np.isclose(got, expected, rtol=0.0, atol=within * max(scale, 1e-30))
+        share = within if isinstance(within, float) else within.get(name, 0.0)
+        wrong = ~np.isclose(got, expected, rtol=0.0, atol=share * max(scale, 1e-30))
         if wrong.any():
             at = tuple(int(i) for i in np.argwhere(wrong)[0])
             place = f"{name}[{', '.join(map(str, at))}]"
+            if name not in case.expected:
+                raise ChangedInput(
+                    f"With {case.given}{where}: it has changed {place} from"
+                    f" {expected[at]:.6g} to {got[at]:.6g}. {name} is an input: write"
+                    f" to {' and '.join(case.expected)} only."
+                )
             raise NotYet(
                 f"With {case.given}{where}: {place} is {got[at]:.6g}, expected"
                 f" {expected[at]:.6g} ({int(wrong.sum()):,} of {wrong.size:,} elements"

@@ -140,6 +140,33 @@ def relu_that_leaks(x, out):
 
 
 @cuda.jit
+def relu_up_to_6(x, out):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        out[i] = min(max(x[i], np.float32(0)), np.float32(6))
+
+
+@cuda.jit
+def relu_of_what_is_above_a_thousandth(x, out):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        out[i] = x[i] if x[i] > np.float32(0.001) else np.float32(0)
+
+
+@cuda.jit
+def relu_in_eight_rounds(x, out):
+    i = cuda.grid(1)
+    for _ in range(8):
+        if i < x.size:
+            out[i] = max(x[i], np.float32(0))
+        i += cuda.gridsize(1)
+
+
+@cuda.jit
+def relu_in_place(x, out):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        x[i] = max(x[i], np.float32(0))
+
+
+@cuda.jit
 def relu_once_a_thread(x, out):
     i = cuda.grid(1)
     if i < x.size:
@@ -733,11 +760,11 @@ WRONG = {
     "03.1": [
         (double_without_guard, "[outside]", "missing-guard"),
         (double_with_a_guard_one_too_far, "reads x[10], but x has 10 elements", "off-by-one"),
-        (double_in_the_first_block_only, "[race]", "one-block-is-the-grid"),
+        (double_in_the_first_block_only, "race] line", "one-block-is-the-grid"),
         (double_for_blocks_of_256, "expected", "right-for-one-case"),
         (double_in_full_blocks_only, "out[8] is nan", "rest-left-out"),
         (double_by_one_thread, "Few threads do the work of many", "few-threads-work"),
-        (double_in_place, "x[0] is", "input-is-mine"),
+        (double_in_place, "x is an input: write to out only", "input-is-mine"),
         (double_without_the_decorator, "needs @cuda.jit above it", "kernel-takes-any-python"),
         (double_with_a_list, "list", "kernel-takes-any-python"),
         (double_through_a_block_of_any_size, "shared", "kernel-takes-any-python"),
@@ -754,18 +781,22 @@ WRONG = {
             "result-of-another-kind",
         ),
         (double_guarded_within_the_block, "[outside]", "one-block-is-the-grid"),
-        (double_with_the_index_clamped, "[race]", "missing-guard"),
-        (double_round_and_round, "[race]", "missing-guard"),
+        (double_with_the_index_clamped, "race] line", "missing-guard"),
+        (double_round_and_round, "race] line", "missing-guard"),
         (double_in_half_precision, "elements are wrong", "low-precision-is-enough"),
     ],
     "03.2": [
         (relu_once_a_thread, "out[8] is nan", "one-block-is-the-grid"),
-        (relu_in_strides_of_a_block, "[race]", "one-block-is-the-grid"),
-        (relu_in_strides_of_two_blocks, "[race]", "right-for-one-case"),
+        (relu_in_strides_of_a_block, "race] line", "one-block-is-the-grid"),
+        (relu_in_strides_of_two_blocks, "race] line", "right-for-one-case"),
         (relu_in_strides_of_128, "out[8] is nan", "right-for-one-case"),
         (relu_by_128_threads, "Few threads do the work of many", "few-threads-work"),
         (relu_by_half_of_the_threads, "Few threads do the work of many", "few-threads-work"),
         (relu_with_numpy, "clip", "kernel-takes-any-python"),
+        (relu_up_to_6, "is 6, expected 100", "other-formula"),
+        (relu_of_what_is_above_a_thousandth, "expected 0.0005", "other-formula"),
+        (relu_in_eight_rounds, "1,201 elements", "right-for-one-case"),
+        (relu_in_place, "x is an input: write to out only", "input-is-mine"),
         (relu_that_leaks, "elements are wrong", "other-formula"),
         (relu_in_whole_rounds_only, "out[16] is nan", "rest-left-out"),
         (relu_in_a_round_too_many, "[outside]", "off-by-one"),
@@ -776,8 +807,8 @@ WRONG = {
             "neighbours-apart",
         ),
         (relu_as_the_absolute_value, "elements are wrong", "other-formula"),
-        (relu_in_strides_of_the_number_of_blocks, "[race]", "one-block-is-the-grid"),
-        (relu_of_everything_in_each_block, "[race]", "one-block-is-the-grid"),
+        (relu_in_strides_of_the_number_of_blocks, "race] line", "one-block-is-the-grid"),
+        (relu_of_everything_in_each_block, "race] line", "one-block-is-the-grid"),
         (relu_that_reads_everything, "far more than it has to", "does-less-work"),
     ],
     "03.5": [
@@ -815,7 +846,7 @@ WRONG = {
         (saxpy_in_strides_of_two_blocks, "[race]", "right-for-one-case"),
         (saxpy_by_the_first_block, "Few threads do the work of many", "few-threads-work"),
         (saxpy_of_the_sum, "elements are wrong", "other-formula"),
-        (saxpy_into_x, "elements are wrong", "input-is-mine"),
+        (saxpy_into_x, "x is an input: write to y only", "input-is-mine"),
         (saxpy_by_atomics, "No two threads change one element", "atomic-is-free"),
         (saxpy_by_atomic_differences, "No two threads change one element", "atomic-is-free"),
         (

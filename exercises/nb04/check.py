@@ -64,9 +64,9 @@ def coalesced(answer: object) -> str:
     """A bias added to rows, with a grid that covers x either way round; lanes of a warp
     must read neighbours.
     """
-    shapes = [(64, 96), (33, 70), (1, 1), (5, 129)]
+    shapes = [(64, 96), (33, 70), (1, 1), (5, 129, 100)]
     trace = _judged(answer, "x, bias, out", [_bias_case(*s) for s in shapes], "out")
-    rows, columns = shapes[0]
+    rows, columns = shapes[0][:2]
     moved = trace.count("x").sectors + trace.count("out").sectors
     why = (
         "Which of the two numbers of cuda.grid(2) counts up from lane to lane? It has"
@@ -86,10 +86,14 @@ def coalesced(answer: object) -> str:
     return right + times(trace, "6,400 x 9,600 numbers", (300, 1200))
 
 
-def _bias_case(rows: int, columns: int) -> Case:
+def _bias_case(rows: int, columns: int, larger: int = 1) -> Case:
+    """Numbers between -1 and 1, but for x's last row, which is `larger` times as
+    large.
+    """
     draw = np.random.default_rng(rows * columns)
-    x = draw.random((rows, columns), np.float32)
-    bias = draw.random(columns, np.float32)
+    x = draw.uniform(-1, 1, (rows, columns)).astype(np.float32)
+    x[-1] *= larger
+    bias = draw.uniform(-1, 1, columns).astype(np.float32)
     longest = max(rows, columns)
     grid = (-(-longest // 32), -(-longest // 8))
     args = x, bias, unwritten(rows, columns)
@@ -116,7 +120,7 @@ def _judged(answer: object, parameters: str, cases: Sequence[Case], out: str) ->
 def transpose(answer: object) -> str:
     """A transpose without bank conflicts whose every sector is used whole."""
     cases = [
-        _transpose_case(*shape) for shape in ((64, 64), (40, 70), (1, 1), (33, 31))
+        _transpose_case(*shape) for shape in ((64, 64), (33, 150), (1, 1), (129, 2))
     ]
     trace = _judged(answer, "a, out", cases, "out")
     why = (
@@ -139,7 +143,8 @@ def transpose(answer: object) -> str:
 
 
 def _transpose_case(rows: int, columns: int) -> Case:
-    a = np.random.default_rng(rows * columns).random((rows, columns), np.float32)
+    draw = np.random.default_rng(rows * columns)
+    a = draw.uniform(-1, 1, (rows, columns)).astype(np.float32)
     grid = (-(-columns // TILE), -(-rows // TILE))
     out = unwritten(columns, rows)
     return Case(f"a of {rows} x {columns}", grid, (TILE, TILE), (a, out), {"out": a.T})
@@ -200,7 +205,9 @@ def total(answer: object) -> str:
 
 
 def _sum_case(n: int) -> Case:
-    x = np.random.default_rng(n).random(n, np.float32)
+    x = np.random.default_rng(n).random(n, np.float32) - np.float32(0.25)
+    x[THREADS : 2 * THREADS] -= 1  # a block with a negative sum
+    x[-1] = 100
     before = np.full(1, 3, np.float32)
     label = f"{n:,} number{'s' * (n > 1)} and total[0] = 3"
     return Case(
@@ -216,7 +223,7 @@ def matmul(answer: object) -> str:
     """A tiled matmul for any size, whose blocks read each number of
     their tiles once.
     """
-    sizes = [(32, 48, 32), (20, 37, 45), (1, 1, 1), (16, 5, 33), (3, 0, 4)]
+    sizes = [(32, 48, 32), (20, 70, 13), (1, 1, 1), (16, 5, 33), (3, 0, 4)]
     trace = _judged(answer, "a, b, c", [_matmul_case(*size) for size in sizes], "c")
     rows, depth, columns = sizes[0]
     inputs = trace.count(space="global", kind="load")
@@ -260,8 +267,8 @@ def matmul(answer: object) -> str:
 
 def _matmul_case(rows: int, depth: int, columns: int) -> Case:
     draw = np.random.default_rng(rows + depth + columns)
-    a = draw.random((rows, depth), np.float32)
-    b = draw.random((depth, columns), np.float32)
+    a = draw.uniform(-1, 1, (rows, depth)).astype(np.float32)
+    b = draw.uniform(-1, 1, (depth, columns)).astype(np.float32)
     grid = (-(-columns // MATMUL_TILE), -(-rows // MATMUL_TILE))
     expected = {"c": (a.astype(np.float64) @ b).astype(np.float32)}
     label = f"a of {rows} x {depth} and b of {depth} x {columns}"

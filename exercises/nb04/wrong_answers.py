@@ -53,6 +53,21 @@ def bias_of_the_row(x, bias, out):
 
 
 @cuda.jit
+def bias_of_96_columns(x, bias, out):
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = x[row, column] + bias[column % 96]
+
+
+@cuda.jit
+def nothing_below_0(x, bias, out):
+    """The whole layer, with the ReLU that nobody asked for."""
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = max(x[row, column] + bias[column], float32(0))
+
+
+@cuda.jit
 def a_thread_a_row(x, bias, out):
     row = cuda.grid(1)
     if row < x.shape[0] and cuda.blockIdx.y == 0 and cuda.threadIdx.y == 0:
@@ -233,6 +248,24 @@ def one_guard_for_both(a, out):
         out[column + y, row + x] = tile[x, y]
 
 
+def transposes_tiles_up_to(columns, rows):
+    """Right for matrices of no more tiles."""
+
+    @cuda.jit
+    def transpose(a, out):
+        tile = cuda.shared.array((32, 33), float32)
+        x, y = cuda.threadIdx.x, cuda.threadIdx.y
+        column, row = cuda.blockIdx.x * 32, cuda.blockIdx.y * 32
+        if row + y < a.shape[0] and column + x < a.shape[1]:
+            tile[y, x] = a[row + y, column + x]
+        cuda.syncthreads()
+        few = cuda.blockIdx.x < columns and cuda.blockIdx.y < rows
+        if few and column + y < out.shape[0] and row + x < out.shape[1]:
+            out[column + y, row + x] = tile[x, y]
+
+    return transpose
+
+
 @cuda.jit
 def writes_columns(a, out):
     tile = cuda.shared.array((32, 33), float32)
@@ -307,6 +340,68 @@ def full_blocks_only(x, total):
         half //= 2
     if t == 0:
         cuda.atomic.add(total, 0, sums[0])
+
+
+def sum_of_changed_numbers(changed):
+    """The tree of halves, of what changed(x[i]) returns."""
+
+    @cuda.jit
+    def tree(x, total):
+        sums = cuda.shared.array(256, float32)
+        i, t = cuda.grid(1), cuda.threadIdx.x
+        sums[t] = changed(x[i]) if i < x.size else float32(0)
+        cuda.syncthreads()
+        half = 128
+        while half > 0:
+            if t < half:
+                sums[t] += sums[t + half]
+            cuda.syncthreads()
+            half //= 2
+        if t == 0:
+            cuda.atomic.add(total, 0, sums[0])
+
+    return tree
+
+
+@cuda.jit(device=True)
+def without_its_sign(number):
+    return abs(number)
+
+
+@cuda.jit(device=True)
+def at_most_1(number):
+    return min(number, float32(1))
+
+
+def sum_of_some_blocks(chosen):
+    """The tree of halves, of which the blocks add that chosen(block, sum) picks."""
+
+    @cuda.jit
+    def tree(x, total):
+        sums = cuda.shared.array(256, float32)
+        i, t = cuda.grid(1), cuda.threadIdx.x
+        sums[t] = x[i] if i < x.size else float32(0)
+        cuda.syncthreads()
+        half = 128
+        while half > 0:
+            if t < half:
+                sums[t] += sums[t + half]
+            cuda.syncthreads()
+            half //= 2
+        if t == 0 and chosen(cuda.blockIdx.x, sums[0]):
+            cuda.atomic.add(total, 0, sums[0])
+
+    return tree
+
+
+@cuda.jit(device=True)
+def the_first_four(block, sum_of_block):
+    return block < 4
+
+
+@cuda.jit(device=True)
+def those_above_0(block, sum_of_block):
+    return sum_of_block > 0
 
 
 @cuda.jit
@@ -662,6 +757,47 @@ def forgets_the_last_tile(a, b, c):
     for first in range(0, a.shape[1] // 16 * 16, 16):
         tile_a[y, x] = a[row, first + x] if row < a.shape[0] else float32(0)
         tile_b[y, x] = b[first + y, column] if column < b.shape[1] else float32(0)
+        cuda.syncthreads()
+        for k in range(16):
+            product += tile_a[y, k] * tile_b[k, x]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = product
+
+
+@cuda.jit
+def four_tiles_at_most(a, b, c):
+    tile_a = cuda.shared.array((16, 16), float32)
+    tile_b = cuda.shared.array((16, 16), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    product = float32(0)
+    for tile in range(4):
+        in_a = row < a.shape[0] and 16 * tile + x < a.shape[1]
+        in_b = 16 * tile + y < b.shape[0] and column < b.shape[1]
+        tile_a[y, x] = a[row, 16 * tile + x] if in_a else float32(0)
+        tile_b[y, x] = b[16 * tile + y, column] if in_b else float32(0)
+        cuda.syncthreads()
+        for k in range(16):
+            product += tile_a[y, k] * tile_b[k, x]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = product
+
+
+@cuda.jit
+def without_what_is_negative(a, b, c):
+    """max in place of a guard: what lies beyond the end must not be below 0."""
+    tile_a = cuda.shared.array((16, 16), float32)
+    tile_b = cuda.shared.array((16, 16), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    product = float32(0)
+    for first in range(0, a.shape[1], 16):
+        in_a = row < a.shape[0] and first + x < a.shape[1]
+        in_b = first + y < b.shape[0] and column < b.shape[1]
+        tile_a[y, x] = max(a[row, first + x], float32(0)) if in_a else float32(0)
+        tile_b[y, x] = b[first + y, column] if in_b else float32(0)
         cuda.syncthreads()
         for k in range(16):
             product += tile_a[y, k] * tile_b[k, x]
@@ -1034,15 +1170,17 @@ WRONG = {
         (a_thread_a_row, "computes the right result, but needs", "neighbours-apart"),
         (a_thread_a_column, "Few threads do the work of many", "few-threads-work"),
         (a_thread_two_rows, "Few threads do the work of many", "few-threads-work"),
-        (adds_to_the_input, "x[0, 0] is", "input-is-mine"),
+        (adds_to_the_input, "x is an input: write to out only", "input-is-mine"),
+        (bias_of_96_columns, "x of 5 x 129", "right-for-one-case"),
+        (nothing_below_0, "elements are wrong", "other-formula"),
         (bias_in_half_precision, "elements are wrong", "low-precision-is-enough"),
         (reads_whole_rows, "write a loop over the elements", "kernel-takes-any-python"),
         (no_guard, "outside", "missing-guard"),
         (guards_the_rows_only, "outside", "missing-guard"),
         (bias_of_the_row, "elements are wrong", "axes-swapped"),
         (reads_the_transpose, "[outside]", "axes-swapped"),
-        (strides_of_a_block_over_rows, "[race]", "one-block-is-the-grid"),
-        (rows_as_long_as_columns, "[race]", "axes-swapped"),
+        (strides_of_a_block_over_rows, "race] line", "one-block-is-the-grid"),
+        (rows_as_long_as_columns, "race] line", "axes-swapped"),
         (through_the_output, "sectors of x and out", "global-reads-repeated"),
     ],
     "04.3": [
@@ -1059,6 +1197,8 @@ WRONG = {
         (multiples_of_the_tile, "outside", "missing-guard"),
         (one_guard_for_both, "outside", "missing-guard"),
         (shifted_by_half, "rounds of shared memory", "bank-conflicts-ignored"),
+        (transposes_tiles_up_to(4, 9), "a of 33 x 150", "right-for-one-case"),
+        (transposes_tiles_up_to(9, 4), "a of 129 x 2", "right-for-one-case"),
         (tile_of_doubles, "rounds of shared memory", "double-is-free"),
     ],
     "04.5": [
@@ -1103,6 +1243,10 @@ WRONG = {
         (full_blocks_only, "outside", "missing-guard"),
         (unset_in_the_last_block, "sums", "memory-starts-at-zero"),
         (in_half_precision, "elements are wrong", "low-precision-is-enough"),
+        (sum_of_changed_numbers(without_its_sign), "total[0] is", "other-formula"),
+        (sum_of_changed_numbers(at_most_1), "total[0] is 4, expected 103", "other-formula"),
+        (sum_of_some_blocks(the_first_four), "2,048 numbers", "right-for-one-case"),
+        (sum_of_some_blocks(those_above_0), "1,000 numbers", "right-for-one-case"),
         (last_warp_without_waiting, "[race]", "missing-barrier"),
         (shuffles_across_warps, "total[0] is", "one-block-is-the-grid"),
         (shared_sum_set_without_a_barrier, "[race]", "missing-barrier"),
@@ -1121,6 +1265,8 @@ WRONG = {
         ),
         (adds_to_what_c_held, "c[0, 0] is nan", "memory-starts-at-zero"),
         (multiples_of_16, "outside", "missing-guard"),
+        (four_tiles_at_most, "a of 20 x 70", "right-for-one-case"),
+        (without_what_is_negative, "elements are wrong", "other-formula"),
         (forgets_the_last_tile, "elements are wrong", "rest-left-out"),
         (transposes_the_tile_of_b(16), "bank conflicts", "bank-conflicts-ignored"),
         (transposes_the_tile_of_b(32), "bank conflicts", "bank-conflicts-ignored"),

@@ -32,17 +32,19 @@ def cross_entropy(answer: object) -> str:
     """The loss on NumPy, on a stand-in for CuPy, and on CuPy where there is a GPU."""
     draw = np.random.default_rng(501)
     fn = function(answer)
-    for rows, classes, scale in (
-        (1, 10, 1.0),
-        (7, 3, 1.0),
-        (129, 10, 3.0),
-        (64, 10, 1000.0),
+    for rows, classes, scale, lower in (
+        (1, 10, 1.0, 0),
+        (7, 3, 1.0, 0),
+        (129, 10, 3.0, 0),
+        (64, 10, 1000.0, 5000),
     ):
         logits = (scale * draw.standard_normal((rows, classes))).astype(np.float32)
+        logits[::2] -= lower  # whole rows of negative numbers: 0 isn't their largest
         labels = draw.integers(0, classes, rows)
+        negative = f", in every second row {lower:,} lower" * bool(lower)
         case = (
-            f"{rows} row{'s' * (rows != 1)} of {classes} logits up to about {scale:g},"
-            " with"
+            f"{rows} row{'s' * (rows != 1)} of {classes} logits up to about {scale:g}"
+            f"{negative}, with"
         )
         expected = float(
             functional.cross_entropy(
@@ -80,11 +82,15 @@ def _judge_loss(loss: Any, expected: float, case: str) -> None:
             " row's largest, and take the log of the sum only."
         )
     value = as_number(loss, "(no unit)", case)
-    if not math.isclose(value, expected, rel_tol=1e-4, abs_tol=1e-6):
-        raise NotYet(
-            f"For {case}: {value:.5g}, expected {expected:.5g}. It is the mean over"
-            " the rows of log(sum(exp(logits))) minus the logit at the label."
-        )
+    if math.isclose(value, expected, rel_tol=1e-5, abs_tol=1e-6):
+        return
+    why = (
+        "It is the mean over the rows of log(sum(exp(logits))) minus the logit at the"
+        " label."
+    )
+    if math.isclose(value, expected, rel_tol=5e-4):
+        why = "Close: is something rounded to float16, or added to the sum?"
+    raise NotYet(f"For {case}: {value:.8g}, expected {expected:.8g}. {why}")
 
 
 def _judge_on_stand_in(

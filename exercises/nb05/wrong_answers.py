@@ -252,6 +252,22 @@ def with_clipped_logits(logits, labels, xp):
     return (xp.log(xp.exp(s).sum(axis=1)) - s[xp.arange(len(labels)), labels]).mean()
 
 
+def with_a_maximum_of_at_least_0(logits, labels, xp):
+    s = logits - logits.max(axis=1, keepdims=True, initial=0)
+    return (xp.log(xp.exp(s).sum(axis=1)) - s[xp.arange(len(labels)), labels]).mean()
+
+
+def with_the_mean_taken_away(logits, labels, xp):
+    s = logits - logits.mean(axis=1, keepdims=True)
+    return (xp.log(xp.exp(s).sum(axis=1)) - s[xp.arange(len(labels)), labels]).mean()
+
+
+def with_a_sum_in_float16(logits, labels, xp):
+    s = logits - logits.max(axis=1, keepdims=True)
+    total = xp.exp(s).sum(axis=1, dtype=xp.float16)
+    return (xp.log(total) - s[xp.arange(len(labels)), labels]).mean()
+
+
 def for_another_capability(builds, block):
     def filled(build):
         resources = {"registers": build.registers, "shared_bytes": build.shared_bytes}
@@ -305,6 +321,9 @@ WRONG = {
         (with_one_maximum_for_all, "take the log of the sum only", "exp-never-overflows"),
         (with_a_binary_logarithm, "the mean over the rows", "other-formula"),
         (with_clipped_logits, "the mean over the rows", "exp-never-overflows"),
+        (with_a_maximum_of_at_least_0, "each row's largest", "right-for-one-case"),
+        (with_the_mean_taken_away, "each row's largest", "exp-never-overflows"),
+        (with_a_sum_in_float16, "rounded to float16", "low-precision-is-enough"),
     ],
     "05.4": [
         (

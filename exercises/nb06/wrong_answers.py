@@ -109,6 +109,30 @@ def first_image_only(x, weight, bias, pooled, choice):
     forward_with(x[:1], weight, bias, pooled[:1], choice[:1])
 
 
+def four_images_only(x, weight, bias, pooled, choice):
+    pooled[:], choice[:] = 0, 4
+    forward_with(x[:4], weight, bias, pooled[:4], choice[:4])
+
+
+def four_outputs_only(x, weight, bias, pooled, choice):
+    pooled[:], choice[:] = 0, 4
+    forward_with(x, weight[:4], bias, pooled[:, :4], choice[:, :4])
+
+
+def without_a_bias(x, weight, bias, pooled, choice):
+    forward_with(x, weight, 0 * bias, pooled, choice)
+
+
+def cut_off_at_100(x, weight, bias, pooled, choice):
+    forward_with(x, weight, bias, pooled, choice)
+    np.minimum(pooled, 100, out=pooled)
+
+
+def never_quite_0(x, weight, bias, pooled, choice):
+    forward_with(x, weight, bias, pooled, choice)
+    np.maximum(pooled, 0.01, out=pooled)
+
+
 def leaks(x, weight, bias, pooled, choice):
     forward_with(x, weight, bias, pooled, choice)
     pooled[choice == 4] = -0.01
@@ -240,6 +264,18 @@ def backward(**wrong):
         )
 
     return fused_backward
+
+
+def four_outputs_give_to_a_pixel(
+    grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases
+):
+    backward_with(grad_pooled, choice, x, weight, grad_x[:0], grad_weights, grad_biases)
+    others = np.zeros_like(grad_weights), np.zeros_like(grad_biases)
+    backward_with(grad_pooled[:, :4], choice, x, weight, grad_x, *others)
+
+
+def four_images_go_back(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases):
+    backward_with(grad_pooled[:4], choice, x, weight, grad_x, grad_weights, grad_biases)
 
 
 def changes_the_weights(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases):
@@ -420,6 +456,11 @@ WRONG = {
             "low-precision-is-enough",
         ),
         (first_image_only, "was never written", "right-for-one-case"),
+        (four_images_only, "five images", "right-for-one-case"),
+        (four_outputs_only, "five images", "right-for-one-case"),
+        (without_a_bias, "The bias is missing", "other-formula"),
+        (cut_off_at_100, "100 times as large", "right-for-one-case"),
+        (never_quite_0, "which pixels should it see", "other-formula"),
         (returns_its_result, "was never written", "result-of-another-kind"),
         (other_parameters, "Expected the kernel's parameters", "result-of-another-kind"),
         (forward(), "not compiled", "result-of-another-kind"),
@@ -450,6 +491,8 @@ WRONG = {
         ),
         (backward(square=True), "10 x 7 pixels", "right-for-one-case"),
         (backward(of=np.float16), "of which type is the sum?", "low-precision-is-enough"),
+        (four_outputs_give_to_a_pixel, "several outputs", "right-for-one-case"),
+        (four_images_go_back, "five images", "right-for-one-case"),
         (backward(always_x=True), "nobody who needs grad_x", "other-formula"),
         (forward(), "Expected the kernel's parameters", "result-of-another-kind"),
         (backward(), "not compiled", "result-of-another-kind"),

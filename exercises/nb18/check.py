@@ -10,11 +10,19 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from exercises.traced_kernels import Array, Case, compare, kernel, unwritten, within
+from exercises.traced_kernels import (
+    Array,
+    Case,
+    ChangedInput,
+    compare,
+    kernel,
+    unwritten,
+    within,
+)
 from kerneltrace import tiles
 from kerneltrace.errors import KernelError
 from kerneltrace.tiles import tl, triton
@@ -24,6 +32,9 @@ from labkit.lesson.checks import NotYet, is_open
 SIDE = 16  # of the tiles of scores
 # of the largest number: weights are rounded to float16 before they are multiplied
 HALF = 3e-3
+# top + log(total) may be off by this much: weights rounded to float16 may be added up
+LOG = 1e-3
+EPSILON = float(np.finfo(np.float32).eps)
 
 
 def _jitted(answer: object, parameters: str) -> Any:
@@ -45,14 +56,15 @@ def _traced(
     case: Case,
     advice: str | Callable[[Array], str] = "",
     *,
-    within: float = 1e-5,
+    within: float | Mapping[str, float] = 1e-5,
+    about: str = "nan",
     **constants: Any,
 ) -> tiles.TileTrace:
     """The trace of a launch that leaves behind what is expected; NotYet for one that
     doesn't.
 
-    The advice is for wrong numbers, or made of what is found in place of the first
-    array expected.
+    The advice is for wrong numbers and for findings of the kind `about`, or made of
+    what is found in place of the first array expected.
     """
     args = tuple(
         arg.copy() if isinstance(arg, np.ndarray) else arg for arg in case.args
@@ -67,15 +79,14 @@ def _traced(
         raise NotYet(f"With {case.given}: {error}{returned}") from error
     try:
         for finding in trace.findings:
-            advice = "" if isinstance(advice, str) and finding.kind != "nan" else advice
+            advice = advice if finding.kind == about else ""
             raise NotYet(f"With {case.given}: {finding}")
         compare(results, case, "", within=within)
+    except ChangedInput:
+        raise
     except NotYet as error:
-        words = (
-            advice
-            if isinstance(advice, str)
-            else advice(results[next(iter(case.expected))])
-        )
+        output = results[next(iter(case.expected))]
+        words = advice if isinstance(advice, str) else advice(output)
         raise NotYet(f"{error} {words}".rstrip()) from None
     return trace
 
@@ -94,6 +105,7 @@ def softmax(answer: object) -> str:
     draw = np.random.default_rng(1802)
     masked = "Masked lanes must be no row's largest number, and add nothing to its sum."
     large = "take the largest away first."
+    rising = np.linspace(0, 600, 60)
     rows = {
         "rows as long as the tile": (
             draw.normal(size=(3, 128)),
@@ -101,34 +113,59 @@ def softmax(answer: object) -> str:
         ),
         "rows of 100 in tiles of 128": (draw.normal(size=(4, 100)), masked),
         "rows of one number": (draw.normal(size=(3, 1)), ""),
-        "rows of numbers about 500": (
-            draw.normal(size=(2, 60)) + 500,
+        "rows of numbers from 0 to 600": (
+            np.stack([rising, rising[::-1]]),
             f"exp overflows beyond 88: {large}",
         ),
-        "rows of numbers about -200": (
-            draw.normal(size=(2, 100)) - 200,
-            f"{masked} And exp(-200) is 0: {large}",
+        "rows of numbers about -20,000": (
+            draw.normal(size=(2, 100)) - 20_000,
+            f"{masked} And exp(-20,000) is 0: {large}",
         ),
     }
     for label, (numbers, advice) in rows.items():
         x = numbers.astype(np.float32)
         n_rows, columns = x.shape
         args = x, unwritten(*x.shape), columns
-        case = Case(label, n_rows, None, args, {"out": _weights(x).astype(np.float32)})
-        trace = _traced(program, case, advice, BLOCK=triton.next_power_of_2(columns))
-        most = max(int(trace.touched("x", row).sum()) for row in range(n_rows))
-        within(
-            trace,
-            "numbers loaded by one program",
-            most,
-            columns,
-            "A program has one row, and keeps it in a tile.",
+        expected = _weights(x).astype(np.float32)
+        case = Case(label, n_rows, None, args, {"out": expected})
+        # a number times log2(e) is rounded before the largest is taken away
+        rounding = 2 * EPSILON * float(np.abs(x).max())
+        trace = _traced(
+            program,
+            case,
+            functools.partial(_softmax_advice, expected=expected, otherwise=advice),
+            within=1e-5 + rounding,
+            BLOCK=triton.next_power_of_2(columns),
         )
+        _judge_touches(trace, n_rows, columns)
     moved = f"{trace.count().bytes:,} B for {x.size} numbers"
     return (
         "Right for five kinds of rows. Each number is loaded once and stored once:"
         f" {moved}."
     )
+
+
+def _softmax_advice(out: Array, expected: Array, otherwise: str) -> str:
+    if np.allclose(out, expected, rtol=HALF, atol=0):
+        return "Close: is something rounded to float16? x and out are float32."
+    return otherwise
+
+
+def _judge_touches(trace: tiles.TileTrace, n_rows: int, columns: int) -> None:
+    """NotYet where a program loads or stores a number of its row again, or loads what
+    it has stored.
+    """
+    again = "Keep what you need again in a tile, and store a row once, at the end."
+    for array, kind, most, what, why in (
+        ("x", "load", columns, "numbers loaded by one program", _ONE_ROW),
+        ("out", "store", columns, "numbers stored by one program", again),
+        ("out", "load", 0, "numbers of out loaded back by one program", again),
+    ):
+        touched = (trace.touched(array, row, kind).sum() for row in range(n_rows))
+        within(trace, what, max(touched), most, why)
+
+
+_ONE_ROW = "A program has one row, and keeps it in a tile."
 
 
 def order(answer: object) -> str:
@@ -168,6 +205,7 @@ def order(answer: object) -> str:
             places,
             case,
             functools.partial(_order_advice, expected=expected, rows=rows),
+            about="refused",
             GROUP=group,
         )
     return (
@@ -226,58 +264,89 @@ def merge(answer: object) -> str:
         tl.store(out + lane[:, None] * SIDE + lane[None, :], mixed / total[:, None])
         tl.store(logs + lane, top + tl.log(total))
 
-    draw = np.random.default_rng(1804)
-    scores = np.sort(draw.normal(size=(SIDE, 4 * SIDE)), axis=1) * 2
-    masked = scores.copy()
-    masked[:, 2 * SIDE : 3 * SIDE] = -np.inf
-    first = (
-        "Weights are exp(score - top); mixed adds weights × values by tl.dot, undivided"
-        " until the end."
-    )
-    cases = {
-        "one tile": (scores[:, :SIDE], first),
-        "falling scores": (
-            scores[:, ::-1],
-            "What comes later is added to what is there.",
-        ),
-        "rising scores": (
-            scores,
-            (
-                "When top rises, what was added up before is too large by exp(top -"
-                " higher)."
-            ),
-        ),
-        "queries whose scores lie far apart": (
-            scores + 20 * np.arange(SIDE)[:, None] % 300 - 150,
-            "Each query has a top of its own, the largest of its keys' scores.",
-        ),
-        "a tile of masked scores": (
-            masked,
-            "Its weights are exp(-inf), 0, and top stays.",
-        ),
-        "scores about 300": (
-            scores + 300,
-            "exp overflows beyond 88: take the largest away first.",
-        ),
-    }
-    for label, (tile, advice) in cases.items():
-        _merged(merged, label, np.ascontiguousarray(tile, np.float32), draw, advice)
+    for label, tiles_of_scores in _tiles_of_scores().items():
+        _merged(merged, label, tiles_of_scores)
     return (
         "Right for tiles that rise, fall or are masked; top + log(total) is what a"
         " backward pass needs."
     )
 
 
-def _merged(
-    program: Any, label: str, scores: Array, draw: np.random.Generator, advice: str
-) -> None:
-    values = draw.normal(size=(scores.shape[1], SIDE)).astype(np.float16)
+class _Scores(NamedTuple):
+    """What a merge is tried on: scores (queries, keys), what wrong numbers may mean,
+    and the type and size of the values.
+    """
+
+    scores: Array
+    advice: str
+    values: type = np.float16
+    size: float = 1.0
+
+
+def _tiles_of_scores() -> dict[str, _Scores]:
+    """What is special about some scores -> the scores.
+
+    Between tiles 100 apart, exp overflows in whatever was taken for top instead.
+    """
+    draw = np.random.default_rng(1804)
+    rising = np.sort(draw.normal(size=(SIDE, 5 * SIDE)), axis=1) * 2
+    falling = rising[:, : 3 * SIDE][:, ::-1].copy()
+    falling[:, SIDE : 2 * SIDE] = -np.inf
+    apart = 20 * np.arange(SIDE)[:, None] % 300 - 150
+    steep = np.tile(np.linspace(0, 300, 3 * SIDE), (SIDE, 1))
+    one_large = np.full((SIDE, 4 * SIDE), np.log(2.0**-15))
+    one_large[:, 0] = 0
+    sums = "total and mixed stay float32: a sum in float16 "
+    return {
+        "one tile": _Scores(
+            rising[:, :SIDE],
+            "Weights are exp(score - top); mixed adds weights × values by tl.dot,"
+            " undivided until the end.",
+        ),
+        "falling scores, and a tile of masked ones between": _Scores(
+            falling,
+            "What comes later is added to what is there. Where all are masked, weights"
+            " are exp(-inf), 0, and top stays.",
+        ),
+        "rising scores": _Scores(
+            rising,
+            "When top rises, what was added up before is too large by exp(top -"
+            " higher).",
+        ),
+        "queries whose scores lie far apart": _Scores(
+            rising[:, :SIDE] + apart,
+            "Each query has a top of its own, the largest of its keys' scores.",
+            np.float32,
+        ),
+        "scores that rise from 0 to 300": _Scores(
+            steep,
+            "exp overflows beyond 88: take away the largest score so far, of this tile"
+            " and of all before.",
+        ),
+        "scores that fall from 200 to 0": _Scores(
+            steep[:, : 2 * SIDE][:, ::-1],
+            "top is the largest score so far: a later tile's may be far below it.",
+        ),
+        "equal scores and values up to 60,000": _Scores(
+            np.zeros((SIDE, SIDE)), f"{sums}ends at 65,504.", size=2e4
+        ),
+        "one large score and many small ones": _Scores(
+            one_large, f"{sums}loses what is small beside it."
+        ),
+    }
+
+
+def _merged(program: Any, label: str, given: _Scores) -> None:
+    scores = np.ascontiguousarray(given.scores, np.float32)
+    draw = np.random.default_rng(scores.shape[1])
+    values = draw.uniform(-1, 3, (scores.shape[1], SIDE)) * given.size
+    values = values.astype(given.values)
     logs = np.logaddexp.reduce(scores.astype(float), axis=1).astype(np.float32)
-    expected = {"out": (_weights(scores) @ values).astype(np.float32), "logs": logs}
+    out = (_weights(scores) @ values.astype(float)).astype(np.float32)
     args = scores, values, unwritten(SIDE, SIDE), unwritten(SIDE), scores.shape[1]
-    _traced(
-        program, Case(label, 1, None, args, expected), advice, within=HALF, SIDE=SIDE
-    )
+    case = Case(label, 1, None, args, {"out": out, "logs": logs})
+    off = {"out": HALF, "logs": LOG / float(np.abs(logs).max())}
+    _traced(program, case, given.advice, within=off, SIDE=SIDE)
 
 
 def attention(answer: object) -> str:
@@ -287,16 +356,10 @@ def attention(answer: object) -> str:
     program = _jitted(answer, "q, k, v, out, tokens, scale, WIDTH, TILE")
     if is_open(getattr(program.fn.__globals__.get("merge"), "fn", None)):
         raise NotYet("It calls merge, which has no body yet: 18.4 comes first.")
-    cases = (
-        (1, 16, 0.25, 16),
-        (1, 1, 0.25, 16),
-        (2, 64, 0.2, 32),
-        (3, 40, 0.5, 16),
-        (2, 33, 4.0, 16),
-    )
-    for heads, tokens, scale, width in cases:
-        trace = _attended(program, heads, tokens, scale, width)
-        programs = -(-tokens // SIDE)
+    for task in _ATTENTIONS:
+        trace = _attended(program, task)
+        heads, tokens, width = task.heads, task.tokens, task.width
+        programs = -(-tokens // task.tile)
         needed = heads * programs * (programs + 1) // 2
         why = (
             "A tile of keys after all of a program's queries is masked whole: end the"
@@ -306,7 +369,7 @@ def attention(answer: object) -> str:
             trace,
             "FLOP of tl.dot",
             sum(trace.dot_flop.values()),
-            needed * 4 * SIDE**2 * width,
+            needed * 4 * task.tile**2 * width,
             why,
         )
         once = "Load a program's queries once, before the loop."
@@ -318,7 +381,7 @@ def attention(answer: object) -> str:
             once,
         )
         for name in "kv":
-            most = 2 * width * SIDE * needed
+            most = 2 * width * task.tile * needed
             why = "A tile is loaded once a program."
             within(
                 trace, f"B of {name}", trace.count(name, kind="load").bytes, most, why
@@ -330,11 +393,41 @@ def attention(answer: object) -> str:
     )
 
 
-def _attended(
-    program: Any, heads: int, tokens: int, scale: float, width: int
-) -> tiles.TileTrace:
+class _Attention(NamedTuple):
+    """A launch of attention; `apart` is how far queries lie from 0, and keys on its
+    other side, so that all scores are negative. Of `large` values a sum overflows in
+    float16.
+    """
+
+    heads: int
+    tokens: int
+    scale: float
+    width: int
+    tile: int = SIDE
+    apart: float = 0.0
+    large: bool = False
+
+
+_ATTENTIONS = (
+    _Attention(1, 16, 0.25, 16),
+    _Attention(1, 1, 0.25, 16),
+    _Attention(1, 80, 0.2, 32, large=True),
+    _Attention(3, 40, 0.5, 16, tile=32),
+    _Attention(2, 33, 4.0, 16, apart=8.0),
+)
+
+
+def _attended(program: Any, task: _Attention) -> tiles.TileTrace:
+    heads, tokens, scale, width = task[:4]
     draw = np.random.default_rng(tokens)
     q, k, v = draw.normal(size=(3, heads, tokens, width)).astype(np.float16)
+    q += np.float16(task.apart)
+    k -= np.float16(task.apart)
+    # in head 0 the first score is far above those that follow, and the last above all
+    k[0, 0] += np.float16(0.5 * task.apart)
+    k[0, -1] += np.float16(0.6 * task.apart)
+    if task.large:
+        v = np.abs(v) * np.float16(1e4)
     scores = q.astype(float) @ k.astype(float).transpose(0, 2, 1)
     earlier = np.tril(np.ones((tokens, tokens), bool))
 
@@ -366,28 +459,49 @@ def _attended(
     args = (q, k, v, unwritten(heads, tokens, width), tokens, scale)
     case = Case(
         f"{heads} x {tokens} tokens",
-        (-(-tokens // SIDE), heads),
+        (-(-tokens // task.tile), heads),
         None,
         args,
         {"out": right},
     )
-    advice = functools.partial(_attention_advice, right=right, others=others)
-    return _traced(program, case, advice, within=HALF, WIDTH=width, TILE=SIDE)
+    advice = functools.partial(_attention_advice, right=right, others=others, task=task)
+    return _traced(program, case, advice, within=HALF, WIDTH=width, TILE=task.tile)
 
 
-def _attention_advice(out: Array, right: Array, others: Mapping[str, Array]) -> str:
+def _attention_advice(
+    out: Array, right: Array, others: Mapping[str, Array], task: _Attention
+) -> str:
+    if np.isnan(out).any() and task.apart:
+        return (
+            "All scores are below -1,000 here, and far apart: top begins with -inf, and"
+            " is each query's largest score so far."
+        )
     if np.isnan(out).any():
-        return "Has each query seen its own token?"
-    matching = (
-        words for words, other in others.items() if np.allclose(out, other, atol=1e-2)
-    )
-    otherwise = (
+        return "Is each row stored, and has each query seen its own token?"
+    if np.isinf(out).any():
+        return "A sum in float16 ends at 65,504: total and mixed are float32."
+    largest = float(np.abs(right).max())
+    for words, other in others.items():
+        if np.allclose(out, other, atol=1e-2 * max(largest, 1.0)):
+            return words
+    wrong = np.abs(out - right).max(-1) > HALF * largest  # (heads, tokens)
+    first = int(wrong.any(0).argmax())
+    if task.apart:
+        return (
+            "All scores are below -1,000 here: is what is masked lower still? Take -inf"
+            " for it, and keep scores in float32."
+        )
+    if not wrong[0].any():
+        return "Head 0 is right: has each head queries, keys and values of its own?"
+    if first >= task.tile:
+        return (
+            f"Queries before {first} are right. Later ones have more tiles of keys, and"
+            " merge takes each tile of keys once."
+        )
+    return (
         "Scores are q kᵀ × scale. top begins with -inf, and merge takes each tile of"
         " keys once."
     )
-    if np.allclose(out, right, atol=1e-2):
-        return ""
-    return next(matching, otherwise)
 
 
 CHECKS = {"18.2": softmax, "18.3": order, "18.4": merge, "18.5": attention}

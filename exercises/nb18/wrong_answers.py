@@ -88,6 +88,68 @@ def not_divided(x, out, columns, BLOCK: tl.constexpr):
     tl.store(out + here, tl.exp(row - tl.max(row, 0)), mask=column < columns)
 
 
+@triton.jit
+def minus_the_mean(x, out, columns, BLOCK: tl.constexpr):
+    """Smaller than the row's numbers, but not small where they lie far apart."""
+    column = tl.arange(0, BLOCK)
+    here = tl.program_id(0) * columns + column
+    inside = column < columns
+    row = tl.load(x + here, mask=inside, other=-float("inf"))
+    mean = tl.sum(tl.where(inside, row, 0.0), 0) / columns
+    weights = tl.exp(row - mean)
+    tl.store(out + here, weights / tl.sum(weights, 0), mask=inside)
+
+
+@triton.jit
+def minus_the_smallest(x, out, columns, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    here = tl.program_id(0) * columns + column
+    inside = column < columns
+    row = tl.load(x + here, mask=inside, other=float("inf"))
+    weights = tl.where(inside, tl.exp(row - tl.min(row, 0)), 0.0)
+    tl.store(out + here, weights / tl.sum(weights, 0), mask=inside)
+
+
+@triton.jit
+def masked_lanes_are_minus_1000(x, out, columns, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    here = tl.program_id(0) * columns + column
+    row = tl.load(x + here, mask=column < columns, other=-1000.0)
+    weights = tl.exp(row - tl.max(row, 0))
+    tl.store(out + here, weights / tl.sum(weights, 0), mask=column < columns)
+
+
+@triton.jit
+def stores_and_reads_back(x, out, columns, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    here = tl.program_id(0) * columns + column
+    inside = column < columns
+    row = tl.load(x + here, mask=inside, other=-float("inf"))
+    tl.store(out + here, tl.exp(row - tl.max(row, 0)), mask=inside)
+    tl.debug_barrier()
+    weights = tl.load(out + here, mask=inside, other=0.0)
+    tl.store(out + here, weights / tl.sum(weights, 0), mask=inside)
+
+
+@triton.jit
+def stores_into_x(x, out, columns, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    here = tl.program_id(0) * columns + column
+    row = tl.load(x + here, mask=column < columns, other=-float("inf"))
+    weights = tl.exp(row - tl.max(row, 0))
+    tl.store(x + here, weights / tl.sum(weights, 0), mask=column < columns)
+
+
+@triton.jit
+def rounded_to_float16(x, out, columns, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    here = tl.program_id(0) * columns + column
+    row = tl.load(x + here, mask=column < columns, other=-float("inf"))
+    weights = tl.exp(row - tl.max(row, 0))
+    result = (weights / tl.sum(weights, 0)).to(tl.float16)
+    tl.store(out + here, result, mask=column < columns)
+
+
 # -- 18.3
 
 
@@ -186,6 +248,65 @@ def the_largest_of_the_tile(top, total, mixed, scores, values):
     weights = tl.exp(scores - higher[:, None])
     shrink = tl.exp(top - higher)
     mixed = tl.dot(weights.to(values.dtype), values, mixed * shrink[:, None])
+    return higher, total * shrink + tl.sum(weights, 1), mixed
+
+
+@triton.jit
+def the_first_top_for_ever(top, total, mixed, scores, values):
+    """Needs no scaling, and overflows when later scores are far above the first tile's."""
+    higher = tl.where(top == -float("inf"), tl.max(scores, 1), top)
+    weights = tl.exp(scores - higher[:, None])
+    mixed = tl.dot(weights.to(values.dtype), values, mixed)
+    return higher, total + tl.sum(weights, 1), mixed
+
+
+@triton.jit
+def the_newest_top(top, total, mixed, scores, values):
+    """Right until a tile's scores are far below those before."""
+    newest = tl.max(scores, 1)
+    higher = tl.where(newest == -float("inf"), top, newest)
+    weights = tl.exp(scores - higher[:, None])
+    shrink = tl.exp(top - higher)
+    mixed = tl.dot(weights.to(values.dtype), values, mixed * shrink[:, None])
+    return higher, total * shrink + tl.sum(weights, 1), mixed
+
+
+@triton.jit
+def the_smallest_as_top(top, total, mixed, scores, values):
+    newest = tl.min(scores, 1)
+    higher = tl.maximum(top, newest)
+    weights = tl.exp(scores - higher[:, None])
+    shrink = tl.exp(top - higher)
+    mixed = tl.dot(weights.to(values.dtype), values, mixed * shrink[:, None])
+    return higher, total * shrink + tl.sum(weights, 1), mixed
+
+
+@triton.jit
+def mixed_in_float16(top, total, mixed, scores, values):
+    higher = tl.maximum(top, tl.max(scores, 1))
+    weights = tl.exp(scores - higher[:, None])
+    shrink = tl.exp(top - higher)
+    mixed = tl.dot(weights.to(values.dtype), values, mixed * shrink[:, None])
+    mixed = mixed.to(tl.float16).to(tl.float32)
+    return higher, total * shrink + tl.sum(weights, 1), mixed
+
+
+@triton.jit
+def total_in_float16(top, total, mixed, scores, values):
+    higher = tl.maximum(top, tl.max(scores, 1))
+    weights = tl.exp(scores - higher[:, None])
+    shrink = tl.exp(top - higher)
+    mixed = tl.dot(weights.to(values.dtype), values, mixed * shrink[:, None])
+    total = (total * shrink + tl.sum(weights, 1)).to(tl.float16)
+    return higher, total.to(tl.float32), mixed
+
+
+@triton.jit
+def float16_whatever_the_values(top, total, mixed, scores, values):
+    higher = tl.maximum(top, tl.max(scores, 1))
+    weights = tl.exp(scores - higher[:, None])
+    shrink = tl.exp(top - higher)
+    mixed = tl.dot(weights.to(tl.float16), values, mixed * shrink[:, None])
     return higher, total * shrink + tl.sum(weights, 1), mixed
 
 
@@ -326,6 +447,64 @@ def scale_is_forgotten(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: t
 
 
 @triton.jit
+def four_tiles_of_keys(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
+    query = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    mine = load_rows(q, query, tokens, WIDTH)
+    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    mixed = tl.zeros((TILE, WIDTH), tl.float32)
+    for start in range(0, min(tl.program_id(0) + 1, 4) * TILE, TILE):
+        key = start + tl.arange(0, TILE)
+        scores = tl.dot(mine, tl.trans(load_rows(k, key, tokens, WIDTH))) * scale
+        scores = tl.where(key[None, :] <= query[:, None], scores, -float("inf"))
+        top, total, mixed = merge(top, total, mixed, scores, load_rows(v, key, tokens, WIDTH))
+    store_rows(out, query, tokens, mixed / total[:, None], WIDTH)
+
+
+@triton.jit
+def masked_scores_are_minus_100(
+    q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr
+):
+    query = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    mine = load_rows(q, query, tokens, WIDTH)
+    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    mixed = tl.zeros((TILE, WIDTH), tl.float32)
+    for start in range(0, (tl.program_id(0) + 1) * TILE, TILE):
+        key = start + tl.arange(0, TILE)
+        scores = tl.dot(mine, tl.trans(load_rows(k, key, tokens, WIDTH))) * scale
+        scores = tl.where(key[None, :] <= query[:, None], scores, -100.0)
+        top, total, mixed = merge(top, total, mixed, scores, load_rows(v, key, tokens, WIDTH))
+    store_rows(out, query, tokens, mixed / total[:, None], WIDTH)
+
+
+@triton.jit
+def top_begins_with_zero(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
+    query = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    mine = load_rows(q, query, tokens, WIDTH)
+    top, total = tl.full((TILE,), 0.0, tl.float32), tl.zeros((TILE,), tl.float32)
+    mixed = tl.zeros((TILE, WIDTH), tl.float32)
+    for start in range(0, (tl.program_id(0) + 1) * TILE, TILE):
+        key = start + tl.arange(0, TILE)
+        scores = tl.dot(mine, tl.trans(load_rows(k, key, tokens, WIDTH))) * scale
+        scores = tl.where(key[None, :] <= query[:, None], scores, -float("inf"))
+        top, total, mixed = merge(top, total, mixed, scores, load_rows(v, key, tokens, WIDTH))
+    store_rows(out, query, tokens, mixed / total[:, None], WIDTH)
+
+
+@triton.jit
+def tiles_of_16(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
+    query = tl.program_id(0) * 16 + tl.arange(0, 16)
+    mine = load_rows(q, query, tokens, WIDTH)
+    top, total = tl.full((16,), -float("inf"), tl.float32), tl.zeros((16,), tl.float32)
+    mixed = tl.zeros((16, WIDTH), tl.float32)
+    for start in range(0, (tl.program_id(0) + 1) * 16, 16):
+        key = start + tl.arange(0, 16)
+        scores = tl.dot(mine, tl.trans(load_rows(k, key, tokens, WIDTH))) * scale
+        scores = tl.where(key[None, :] <= query[:, None], scores, -float("inf"))
+        top, total, mixed = merge(top, total, mixed, scores, load_rows(v, key, tokens, WIDTH))
+    store_rows(out, query, tokens, mixed / total[:, None], WIDTH)
+
+
+@triton.jit
 def later_keys_count(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
@@ -402,6 +581,43 @@ def steps_as_wide_as_a_head(
 
 
 @triton.jit
+def keeps_the_newest_top(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
+    """A merge of its own, which overflows where a tile's scores are far below the first's."""
+    query = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    mine = load_rows(q, query, tokens, WIDTH)
+    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    mixed = tl.zeros((TILE, WIDTH), tl.float32)
+    for start in range(0, (tl.program_id(0) + 1) * TILE, TILE):
+        key = start + tl.arange(0, TILE)
+        scores = tl.dot(mine, tl.trans(load_rows(k, key, tokens, WIDTH))) * scale
+        scores = tl.where(key[None, :] <= query[:, None], scores, -float("inf"))
+        newest = tl.max(scores, 1)
+        weights = tl.exp(scores - newest[:, None])
+        shrink = tl.exp(top - newest)
+        total = total * shrink + tl.sum(weights, 1)
+        values = load_rows(v, key, tokens, WIDTH)
+        mixed = tl.dot(weights.to(values.dtype), values, mixed * shrink[:, None])
+        top = newest
+    store_rows(out, query, tokens, mixed / total[:, None], WIDTH)
+
+
+@triton.jit
+def sums_in_float16(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
+    query = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    mine = load_rows(q, query, tokens, WIDTH)
+    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    mixed = tl.zeros((TILE, WIDTH), tl.float16)
+    for start in range(0, (tl.program_id(0) + 1) * TILE, TILE):
+        key = start + tl.arange(0, TILE)
+        scores = tl.dot(mine, tl.trans(load_rows(k, key, tokens, WIDTH))) * scale
+        scores = tl.where(key[None, :] <= query[:, None], scores, -float("inf"))
+        values = load_rows(v, key, tokens, WIDTH)
+        top, total, sums = merge(top, total, mixed.to(tl.float32), scores, values)
+        mixed = sums.to(tl.float16)
+    store_rows(out, query, tokens, mixed / total[:, None], WIDTH)
+
+
+@triton.jit
 def a_softmax_for_each_tile(
     q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr
 ):
@@ -429,6 +645,12 @@ WRONG = {
         (loads_three_times, "numbers loaded by one program", "global-reads-repeated"),
         (a_tile_of_the_exact_length, "takes constants", "kernel-takes-any-python"),
         (not_divided, "expected", "other-formula"),
+        (minus_the_mean, "take the largest", "exp-never-overflows"),
+        (minus_the_smallest, "take the largest", "exp-never-overflows"),
+        (masked_lanes_are_minus_1000, "Masked lanes", "masked-lanes-are-absent"),
+        (stores_and_reads_back, "store a row once", "global-reads-repeated"),
+        (stores_into_x, "x is an input", "input-is-mine"),
+        (rounded_to_float16, "Close: is something rounded", "low-precision-is-enough"),
         (lambda x, out, columns, BLOCK: None, "@triton.jit above it", "result-of-another-kind"),
     ],
     "18.3": [
@@ -447,6 +669,12 @@ WRONG = {
         (only_the_total_shrinks, "When top rises", "old-sums-stay-right"),
         (shrinks_the_wrong_way, "When top rises", "upside-down"),
         (the_largest_of_the_tile, "and top stays", "old-sums-stay-right"),
+        (the_first_top_for_ever, "of all before", "exp-never-overflows"),
+        (the_newest_top, "far below it", "old-sums-stay-right"),
+        (the_smallest_as_top, "exp overflows", "exp-never-overflows"),
+        (mixed_in_float16, "ends at 65,504", "low-precision-is-enough"),
+        (total_in_float16, "small beside it", "low-precision-is-enough"),
+        (float16_whatever_the_values, "two tiles of one type", "right-for-one-case"),
         (without_a_top, "exp(score - top)", "exp-never-overflows"),
         (one_top_for_all, "a top of its own", "one-scale-fits-all"),
         (along_the_queries, "a top of its own", "axes-swapped"),
@@ -462,9 +690,15 @@ WRONG = {
         (scale_is_forgotten, "multiplied by scale", "other-formula"),
         (later_keys_count, "earlier keys count", "order-is-free"),
         (masked_scores_are_zero, "the weight exp(0)", "masked-lanes-are-absent"),
+        (four_tiles_of_keys, "Queries before 64 are right", "right-for-one-case"),
+        (masked_scores_are_minus_100, "masked lower still", "masked-lanes-are-absent"),
+        (top_begins_with_zero, "top begins with -inf", "memory-starts-at-zero"),
+        (tiles_of_16, "Is each row stored", "right-for-one-case"),
         (keys_not_transposed, "keys are transposed", "axes-swapped"),
         (queries_in_every_turn, "before the loop", "global-reads-repeated"),
         (steps_as_wide_as_a_head, "merge takes each tile of keys once", "axes-swapped"),
+        (keeps_the_newest_top, "largest score so far", "old-sums-stay-right"),
+        (sums_in_float16, "ends at 65,504", "low-precision-is-enough"),
         (a_softmax_for_each_tile, "merge takes each tile", "old-sums-stay-right"),
     ],
 }

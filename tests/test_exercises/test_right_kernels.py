@@ -41,6 +41,14 @@ def relu_with_a_helper(x, out):
 
 
 @cuda.jit
+def relu_without_a_comparison(x, out):
+    i = cuda.grid(1)
+    while i < len(out):
+        out[i] = float32(0.5) * (x[i] + abs(x[i]))
+        i += cuda.gridsize(1)
+
+
+@cuda.jit
 def histogram_by_votes(values, counts):
     i = cuda.grid(1)
     mine = values[i] if i < values.size else -1
@@ -82,6 +90,23 @@ def blur_of_a_shared_tile(image, out):
                     and 0 <= column + c - 1 < image.shape[1]
                 )
         out[row, column] = total / count
+
+
+@cuda.jit
+def blur_by_a_running_mean(image, out):
+    column, row = cuda.grid(2)
+    if row >= image.shape[0] or column >= image.shape[1]:
+        return
+    mean = float32(0)
+    count = 0
+    for r in range(row - 1, row + 2):
+        if r < 0 or r >= image.shape[0]:
+            continue
+        for c in range(column + 1, column - 2, -1):
+            if c >= 0 and c < image.shape[1]:
+                count += 1
+                mean += (image[r, c] - mean) / float32(count)
+    out[row, column] = mean
 
 
 @cuda.jit
@@ -132,6 +157,49 @@ def sum_of_shuffles_in_float64(x, total):
         cuda.syncwarp(15)
         if t == 0:
             cuda.atomic.add(total, 0, sums[0] + sums[1])
+
+
+@cuda.jit
+def sum_by_butterflies(x, total):
+    """Every lane of a warp ends with the warp's sum, then every lane with the block's."""
+    sums = cuda.shared.array(32, float32)
+    i = cuda.grid(1)
+    t = cuda.threadIdx.x
+    mine = float32(0) if i >= len(x) else x[i]
+    for step in (1, 2, 4, 8, 16):
+        mine += cuda.shfl_xor_sync(0xFFFFFFFF, mine, step)
+    if t % 32 == 0:
+        sums[t // 32] = mine
+    cuda.syncthreads()
+    if t < 32:
+        mine = sums[t] if t < 8 else float32(0)
+        for step in (4, 2, 1):
+            mine += cuda.shfl_xor_sync(0xFFFFFFFF, mine, step)
+        if t == 0:
+            cuda.atomic.add(total, 0, mine)
+
+
+@cuda.jit
+def matmul_from_the_last_tile(a, b, c):
+    tile_a = cuda.shared.array((16, 16), float32)
+    tile_b = cuda.shared.array((16, 16), float32)
+    x = cuda.threadIdx.x
+    y = cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    product = float32(0)
+    first = (a.shape[1] + 15) // 16 * 16
+    while first > 0:
+        first -= 16
+        in_a = row < a.shape[0] and first + x < a.shape[1]
+        in_b = first + y < b.shape[0] and column < b.shape[1]
+        tile_a[y, x] = a[row, first + x] if in_a else float32(0)
+        tile_b[y, x] = b[first + y, column] if in_b else float32(0)
+        cuda.syncthreads()
+        for k in range(16):
+            product = cuda.fma(tile_a[y, k], tile_b[k, x], product)
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = product
 
 
 @cuda.jit
@@ -187,10 +255,10 @@ def sectors_by_formula(stride, offset, element_bytes):
 
 RIGHT = {
     "03.1": [double_after_a_return, double_in_strides],
-    "03.2": [relu_with_a_helper],
+    "03.2": [relu_with_a_helper, relu_without_a_comparison],
     "03.5": [histogram_by_votes],
     "03.6": [saxpy_with_fma],
-    "03.7": [blur_of_a_shared_tile],
+    "03.7": [blur_of_a_shared_tile, blur_by_a_running_mean],
     "04.1": [sectors_by_formula],
     "04.2": [bias_by_linear_index],
     "04.3": [transpose_swizzled],
@@ -198,10 +266,12 @@ RIGHT = {
         numba_kernels.sum_shared,
         numba_kernels.sum_shuffle,
         sum_of_shuffles_in_float64,
+        sum_by_butterflies,
     ],
     "04.6": [
         numba_kernels.matmul_tiled,
         matmul_with_one_shared_array,
+        matmul_from_the_last_tile,
         matmul_up_to_the_last_number,
     ],
 }

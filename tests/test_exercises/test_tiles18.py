@@ -6,6 +6,7 @@ that are right.
 
 import csv
 import importlib.util
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from exercises.nb18.kernels import load_rows, store_rows
 from exercises.nb18.wrong_answers import merge
 from kerneltrace import tiles
 from kerneltrace.tiles import tl, triton
+from labkit.measure.machine import Gpu
 from labkit.plot import to_png
 from tests.helpers import check
 
@@ -71,6 +73,21 @@ def test_what_was_recorded_has_each_generations_own_instructions():
         row["what"] for row in rows if row["name"] == "pointers"
     }
     assert {row["capability"] for row in rows if row["name"] == "cutile"} == set(own)
+
+
+@pytest.mark.parametrize(
+    ("capability", "dots", "expected"),
+    [((7, 5), True, False), ((7, 5), False, True), ((8, 0), True, True)],
+)
+def test_kernels_are_launched_where_triton_has_what_they_need(
+    monkeypatch, capability, dots, expected
+):
+    gpu = Gpu("GPU", capability, 2**34)
+    monkeypatch.setattr(compiled, "machine", lambda: SimpleNamespace(gpus=(gpu,)))
+    monkeypatch.setattr(compiled.tiles.triton, "runtime", None, raising=False)
+    assert compiled.launches(dots=dots) is expected
+    monkeypatch.setattr(compiled, "machine", lambda: SimpleNamespace(gpus=()))
+    assert not compiled.launches(dots=False)
 
 
 def test_without_triton_it_says_what_was_recorded(monkeypatch):
@@ -130,6 +147,57 @@ def by_a_row_of_two_axes(x, out, columns, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def powers_of_two(x, out, columns, BLOCK: tl.constexpr):
+    """As on a GPU, which has an instruction for powers of two alone."""
+    at = tl.program_id(0) * columns + tl.arange(0, BLOCK)
+    inside = tl.arange(0, BLOCK) < columns
+    row = tl.load(x + at, mask=inside, other=-float("inf")) * 1.44269504  # log2(e)
+    row = tl.exp2(row - tl.max(row, 0))
+    tl.store(out + at, row * (1 / tl.sum(row, 0)), mask=inside)
+
+
+@triton.jit
+def less_the_log_of_the_sum(x, out, columns, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * columns + tl.arange(0, BLOCK)
+    inside = tl.arange(0, BLOCK) < columns
+    row = tl.load(x + at, mask=inside, other=-1e30)
+    top = tl.max(row, 0)
+    tl.store(out + at, tl.exp(row - top - tl.log(tl.sum(tl.exp(row - top)))), inside)
+
+
+@triton.jit
+def both_scaled(top, total, mixed, scores, values):
+    """The tile gets a softmax of its own top, and is scaled like what was before."""
+    newest = tl.max(scores, axis=1)
+    higher = tl.maximum(top, newest)
+    weights = tl.exp2((scores - tl.maximum(newest, -1e30)[:, None]) * 1.44269504)
+    old, new = tl.exp(top - higher), tl.exp(newest - higher)
+    part = tl.dot(weights.to(values.dtype), values) * new[:, None]
+    total = total * old + tl.sum(weights, axis=1) * new
+    return higher, total, mixed * old[:, None] + part
+
+
+@triton.jit
+def backwards(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
+    """From the diagonal to key 0, with a mask that is added."""
+    start = tl.program_id(0) * TILE
+    query = start + tl.arange(0, TILE)
+    mine = load_rows(q, query, tokens, WIDTH)
+    top = tl.full((TILE,), -float("inf"), tl.float32)
+    total = tl.zeros((TILE,), tl.float32)
+    mixed = tl.zeros((TILE, WIDTH), tl.float32)
+    while start >= 0:
+        key = start + tl.arange(0, TILE)
+        scores = scale * tl.dot(mine, load_rows(k, key, tokens, WIDTH).T)
+        scores += tl.where(key[None, :] <= query[:, None], 0.0, -1.0e6)
+        top, total, mixed = merge(
+            top, total, mixed, scores, load_rows(v, key, tokens, WIDTH)
+        )
+        start -= TILE
+    store_rows(out, query, tokens, mixed / total[:, None], WIDTH)
+
+
+@triton.jit
 def diagonal_apart(
     q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr
 ):
@@ -155,7 +223,15 @@ def diagonal_apart(
 
 
 @pytest.mark.parametrize(
-    ("number", "answer"), [("18.2", by_a_row_of_two_axes), ("18.5", diagonal_apart)]
+    ("number", "answer"),
+    [
+        ("18.2", by_a_row_of_two_axes),
+        ("18.2", powers_of_two),
+        ("18.2", less_the_log_of_the_sum),
+        ("18.4", both_scaled),
+        ("18.5", diagonal_apart),
+        ("18.5", backwards),
+    ],
 )
 def test_other_ways_that_are_right_pass(number, answer):
     outcome = check(number, answer)
