@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import os
 import warnings
 from typing import Any
@@ -26,6 +27,10 @@ def tensorflow() -> Any:
 
     # read at the import: errors only
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if importlib.util.find_spec("triton"):
+        # torch for CUDA brings Triton, whose library crashes when it is loaded after
+        # TensorFlow's
+        importlib.import_module("triton")
     try:
         # what it says before it has read that level
         with quiet_profiler(), warnings.catch_warnings():

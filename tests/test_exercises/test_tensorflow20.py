@@ -17,6 +17,7 @@ def test_a_missing_tensorflow_is_none(monkeypatch):
 
 
 ASK = """
+import importlib.util
 import torch
 torch.set_num_threads(3)
 from exercises.nb20.tensorflow_here import tensorflow
@@ -24,6 +25,8 @@ tf = tensorflow()
 assert tf is tensorflow()
 names = [device.name for device in tf.config.list_logical_devices()]
 print(names, tf.config.threading.get_intra_op_parallelism_threads())
+# Triton crashes where TensorFlow was loaded first
+importlib.util.find_spec("triton") and importlib.import_module("triton")
 """
 
 
