@@ -206,7 +206,7 @@ ROWS = {
     "Run.time_to": (lambda: RUN.time_to(97), PER_CENT),
     "Runs.time_to": (lambda: Runs((RUN,), "a").time_to(97), PER_CENT),
     "idle_share": (lambda: idle_share([]), "Expected spans of watched stages"),
-    "trainplan.model": (lambda: trainplan.model("GPT-5"), "nearest is 'GPT-3 175B'."),
+    "trainplan.model": (lambda: trainplan.model("GPT-5"), "The nearest are GPT"),
     "trainplan.Cluster": (lambda: trainplan.Cluster("A100 90GB", 8), "Nearest names: A100"),
     "trainplan.step": (
         lambda: trainplan.step("GPT 1.7B", None, None, 8),

@@ -180,7 +180,6 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller(capsys):
         ("--sizes layers=2 --gpus 8xH100", "Expected hidden, heads in --sizes"),
         ("--sizes layer=2 --gpus 8xH100", "The nearest is 'layers'"),
         ("gpt2 --finetune qlora --gpus 8xH100", "full or lora:RANK"),
-        ("gpt-3 --gpus 8xH100", "GPT-3 175B"),
         ("gpt75 --gpus 8xH100", "got 'gpt75'"),  # no GPT 7.5B: a point is no decoration
         ("llama3-8b --gpus H100", "a number and a GPU, such as 512xH100, got 'H100'"),
         (

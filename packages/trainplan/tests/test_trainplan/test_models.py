@@ -36,6 +36,7 @@ NAMES = {
     "SmolLM2-135M": "SmolLM2-135M",
     "olmo2": "OLMo-2-7B",
     "glm-4.5": "GLM-4.5",
+    "gpt-3": "GPT-3 175B",
     "gpt2": "GPT-2-124M",
     "gpt2-xl": "GPT-2-1.5B",
     "phi-4": "Phi-4-14B",

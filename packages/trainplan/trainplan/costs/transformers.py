@@ -329,6 +329,19 @@ def _names() -> dict[str, str]:
     return names
 
 
+def _begins(plain: str, name: str) -> bool:
+    """Whether a model's name begins with a plain one, which doesn't end inside a
+    number: 22B begins no 2.
+    """
+    rest = name.casefold()
+    for letter in plain:
+        rest = rest.lstrip(" -")
+        if not rest.startswith(letter):
+            return False
+        rest = rest[1:]
+    return not (plain[-1:].isdigit() and re.match(r"\.?\d", rest))
+
+
 @checked
 def model(name: str) -> Transformer:
     """A published Transformer by the name that Hugging Face or its paper gives it, in
@@ -341,12 +354,11 @@ def model(name: str) -> Transformer:
     plain = plain_name(name)
     if plain in names:
         return MODELS[names[plain]]
-    longer = [other for other in names if plain and other.startswith(plain)]
-    if len(longer) == 1 and not re.match(r"\d\.?\d", longer[0][len(plain) - 1 :]):
-        return MODELS[names[longer[0]]]
-    near = longer or nearest(plain, names)
-    near_names = dict.fromkeys(names[other] for other in near)
+    longer = [name for name in MODELS if plain and _begins(plain, name)]
+    if len(longer) == 1:
+        return MODELS[longer[0]]
+    near = longer or [names[other] for other in nearest(plain, names)]
     raise ValueError(
         f"Expected a model such as llama3.1-70b, got {brief_repr(name)}. The nearest"
-        f" are {', '.join(near_names)}."
+        f" are {', '.join(dict.fromkeys(near))}."
     )
