@@ -84,7 +84,8 @@ def test_kernels_are_launched_where_triton_has_what_they_need(
 ):
     gpu = Gpu("GPU", capability, 2**34)
     monkeypatch.setattr(compiled, "machine", lambda: SimpleNamespace(gpus=(gpu,)))
-    monkeypatch.setattr(compiled.tiles.triton, "runtime", None, raising=False)
+    triton = SimpleNamespace(runtime=None)
+    monkeypatch.setattr(compiled.tiles, "triton", triton, raising=False)
     assert compiled.launches(dots=dots) is expected
     monkeypatch.setattr(compiled, "machine", lambda: SimpleNamespace(gpus=()))
     assert not compiled.launches(dots=False)
