@@ -28,11 +28,11 @@ from kerneltrace.judge.findings import (
 from kerneltrace.judge.kernel_trace import Trace
 from kerneltrace.machine.chosen_blocks import ChosenBlocks, chosen_blocks, few_blocks
 from kerneltrace.machine.event_log import BYTES_PER_EVENT, too_large
-from kerneltrace.machine.execution import Execution, LaunchSettings
+from kerneltrace.machine.execution import Execution, LaunchSettings, prepared
 from kerneltrace.machine.grid import MAX_BLOCK, MAX_GRID, as_dim3
 from kerneltrace.ptx.launch import Kernel
 from kerneltrace.ptx.triton import compile_triton, is_triton
-from kerneltrace.run.launch import execute, prepared
+from kerneltrace.run.launch import execute
 from kerneltrace.run.launch_arguments import LaunchArguments, launch_arguments
 from kerneltrace.run.lockstep import FEW, Lanes, run_in_lockstep
 from kerneltrace.source.instrument import instrumented
@@ -161,7 +161,10 @@ def _traced(
     if has_undefined and not _undefined_values_count(
         run_blocks, settings, arguments, before
     ):
-        findings = tuple(map(_harmless_if_undefined, findings))
+        findings = tuple(
+            replace(finding, mistake=finding.mistake and finding.kind != "undefined")
+            for finding in findings
+        )
     for number in range(1, schedules):
         findings += _found_in_another_order(run, arguments, before, number)
     for copy_back in arguments.copies_back:
@@ -230,10 +233,6 @@ def _first_run(
             "A block seems to wait for others, so that a sample of blocks can't run"
             f" alone. {error}"
         ) from None
-
-
-def _harmless_if_undefined(finding: Finding) -> Finding:
-    return replace(finding, mistake=False) if finding.kind == "undefined" else finding
 
 
 def _compiled(

@@ -5,10 +5,12 @@ local.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +26,7 @@ from kerneltrace.machine.traced_memory import (
     TracedArray,
     TracedTuple,
     counted,
+    parts_of,
 )
 
 # Each space has a range of its own, so that an address alone tells the space of an
@@ -54,11 +57,11 @@ class Region:
     """Address of the array's element 0."""
     array: Array
 
-    @property
+    @cached_property
     def span(self) -> tuple[int, int]:
         """Addresses from the first byte of the array to the one after its last."""
         low, high = np.lib.array_utils.byte_bounds(self.array)
-        start = self.base - self.array.__array_interface__["data"][0]
+        start = self.base - self.array.ctypes.data
         return int(low) + start, int(high) + start
 
     def element(self, number: int) -> str:
@@ -148,10 +151,10 @@ class AddressSpace:
         if low not in self._starts:
             self._starts[low] = self._next[space]
             self._next[space] += -(-max(high - low, 1) // ALIGNMENT) * ALIGNMENT
-        base = self._starts[low] + array.__array_interface__["data"][0] - low
+        base = self._starts[low] + array.ctypes.data - low
         self.regions.append(Region(name, space, base, array))
         return TracedArray(
-            array, base, name, space, self._add, self._out_of_bounds, self._watch
+            array, base, name, self._add, self._out_of_bounds, self._watch
         )
 
     def constant(self, array: Any, name: str) -> TracedArray:
@@ -169,33 +172,28 @@ class AddressSpace:
         """
         array = blank(shape, dtype)
         self.local_bytes[name] = array.nbytes
-        watch = _FirstWrites(array, self._unset_local)
-        return TracedArray(array, 0, name, "local", None, self._out_of_bounds, watch)
+        watch = _first_writes(array, self._unset_local)
+        return TracedArray(array, 0, name, None, self._out_of_bounds, watch)
 
     def shared(
         self, array: Array, base: int, name: str, note: Add | None = None
     ) -> TracedArray:
         """A shared array at its offset; `note` is told the key of each access."""
-        add = self._add if note is None else _noted(self._add, note)
+        is_key = itertools.cycle((True, False))
+
+        def add(word: int) -> None:
+            if note and next(is_key):
+                note(word)
+            self._add(word)
+
         return TracedArray(
-            array, base, name, "shared", add, self._out_of_bounds, self._watch
+            array,
+            base,
+            name,
+            add if note else self._add,
+            self._out_of_bounds,
+            self._watch,
         )
-
-
-def _noted(add: Add, note: Add) -> Add:
-    """Adds words to the log, and tells `note` every other one: an access has a key and
-    a value.
-    """
-    is_key = False
-
-    def add_word(word: int) -> None:
-        nonlocal is_key
-        is_key = not is_key
-        if is_key:
-            note(word)
-        add(word)
-
-    return add_word
 
 
 class View(NamedTuple):
@@ -209,29 +207,23 @@ class View(NamedTuple):
     """
 
 
-class _FirstWrites:
+def _first_writes(array: Array, report: Callable[..., None]) -> Any:
     """Watches a local array for reads of elements that nobody has written."""
+    step = 1 if array.dtype.names else array.itemsize  # of records any field
+    blank = set(range(0, array.nbytes, step))
 
-    def __init__(self, array: Array, report: Callable[..., None]) -> None:
-        step = 1 if array.dtype.names else array.itemsize  # of records any field
-        self._blank = set(range(0, array.nbytes, step))
-        self._report = report
-
-    def __call__(self, traced: TracedArray, ld: Load, st: Store) -> tuple[Load, Store]:
+    def watch(traced: TracedArray, ld: Load, st: Store) -> tuple[Load, Store]:
         """Accessors that look out for them, of the array or of a view of it."""
-        blank = self._blank
-        strides = traced.array.strides
 
         def address(index: Any) -> Any:
-            parts = index if isinstance(index, tuple) else (index,)
-            places = map(counted, parts, traced.array.shape)
-            return traced.base + sum(map(operator.mul, places, strides))
+            places = map(counted, parts_of(index), traced.array.shape)
+            return traced.base + sum(map(operator.mul, places, traced.array.strides))
 
         def load(index: Any, key: int) -> Any:
             value = ld(index, key)
             is_part = isinstance(value, TracedArray | Record)
             if blank and not is_part and address(index) in blank:
-                self._report(traced, index, key)
+                report(traced, index, key)
             return value
 
         def store(index: Any, value: Any, key: int) -> None:
@@ -241,6 +233,8 @@ class _FirstWrites:
                 blank.discard(address(index))
 
         return load, store
+
+    return watch
 
 
 class SharedLayout:
@@ -315,16 +309,13 @@ class SharedMemory:
                 f"{name} is dynamic shared memory (its shape is 0), but the launch"
                 " gives none: pass shared_bytes."
             )
+        self.has_several_dynamic = self._dynamic is not None
         if self._dynamic is None:
             self._dynamic = blank(self._layout.dynamic_bytes, np.dtype("u1"))
         whole_items = self._dynamic.nbytes // dtype.itemsize * dtype.itemsize
         array = self._dynamic[:whole_items].view(dtype)
         region = Region(name, "shared", DYNAMIC_SHARED, array)
         self._layout.regions.setdefault(site, region)
-        dynamic = [
-            traced for traced in self._arrays.values() if traced.base == DYNAMIC_SHARED
-        ]
-        self.has_several_dynamic = bool(dynamic)
         view = View(site, dtype.str[1:].replace("u", "i"))
 
         def note(key: int) -> None:

@@ -80,44 +80,40 @@ class ChosenBlocks:
         at_once = min(at_once, self._at_once or at_once)
         if not self.is_decided and self.of_grid <= at_once:
             self._choose(range(self.of_grid))
-        start = np.zeros(0, "i8")
-        if self.of_grid > at_once and order is None:
-            start = self.numbers[:1] if self.is_decided else np.zeros(1, "i8")
-        if len(start):
+        first = self.numbers[:1] if self.is_decided else np.zeros(1, "i8")
+        if self.of_grid <= at_once or order:
+            first = first[:0]
+        ran = 0
+        for number, batch in enumerate(self._batches(first, at_once, order)):
             before = _tallies(log, counters)
-            yield start
-            self._judge_first(log)
-            _scale(log, counters, before, int(self.weights_of(start)[0]))
-        ran = len(start)
-        batches = list(self._batches(np.setdiff1d(self.numbers, start), at_once))
-        numbers = range(len(batches))
-        for number in order(numbers) if order else numbers:
-            batch = batches[number]
-            weight = int(self.weights_of(batch[:1])[0])
-            before = _tallies(log, counters) if weight > 1 else (0, 0, [])
             yield batch
-            _scale(log, counters, before, weight)
+            if not self.is_decided:
+                self._judge_first(log)
+            _scale(log, counters, before, int(self.weights_of(batch[:1])[0]))
             ran += len(batch)
-            if number == 0 and len(start):
+            if number == 1 and len(first):
                 log.expect(ran, len(self.numbers))
 
-    def _batches(self, numbers: Array, at_once: int) -> Iterator[Array]:
-        """Blocks that run together: of one weight, at most so many; single blocks in
-        the order of their numbers.
+    def _batches(
+        self, first: Array, at_once: int, order: Callable[[Any], Any] | None
+    ) -> Iterator[Array]:
+        """Blocks that run together: after the first ones, which choose the others,
+        blocks of one weight, at most so many; single blocks in the order of their
+        numbers.
         """
-        if at_once == 1:
-            yield from numbers.reshape(-1, 1)
-            return
-        weights = self.weights_of(numbers)
-        for weight in np.unique(weights):
-            alike = numbers[weights == weight]
-            for begin in range(0, len(alike), at_once):
-                yield alike[begin : begin + at_once]
+        if len(first):
+            yield first
+        numbers = np.setdiff1d(self.numbers, first)
+        groups = self.weights_of(numbers) if at_once > 1 else np.ones(len(numbers))
+        batches = [
+            alike[begin : begin + at_once]
+            for alike in (numbers[groups == group] for group in np.unique(groups))
+            for begin in range(0, len(alike), at_once)
+        ]
+        yield from order(batches) if order else batches
 
     def _judge_first(self, log: Any) -> None:
         """Choose the blocks, when the first has run alone."""
-        if self.is_decided:
-            return
         of_first = max(log.n_events, 1)
         if of_first * self.of_grid <= self._budget:
             self._choose(range(self.of_grid))
@@ -263,43 +259,26 @@ def _weights(numbers: Array, grid: Dim3) -> Array:
     Strata are the corners, edges, faces and the inside of the grid. Blocks of a stratum
     share its blocks evenly; one of which no block ran goes to the nearest.
     """
-    stratum = np.zeros(len(numbers), "i8")
-    for axis, (along, extent) in enumerate(
-        zip(place(numbers, grid), grid, strict=True)
-    ):
-        ends = np.where(along == 0, 0, np.where(along == extent - 1, 2, 1))
-        stratum += 3**axis * ends
+    extents = np.array(grid)
+    at = np.stack(place(numbers, grid), axis=1)  # (blocks, axes)
+    # along each axis 0 for the first, 2 for the last, 1 between
+    sides = np.select([at == 0, at == extents - 1], [0, 2], 1)
+    stratum = sides @ [1, 3, 9]
+    strata = np.stack(place(np.arange(27), Dim3(3, 3, 3)), axis=1)  # (strata, axes)
+    is_there = (strata == 0) | (extents > 1)
+    lengths = np.where(strata == 1, np.maximum(extents - 2, 0), is_there)
     ran = np.unique(stratum)
+    distance = (strata[:, None] != strata[ran]).sum(axis=2)  # (strata, ran)
+    # of the nearest the one inside, which has number 13
+    nearest = ran[np.argmin(2 * distance + (ran != 13), axis=1)]
     of_stratum = np.zeros(27, "i8")
-    for number in range(27):
-        digits = _digits(number)
-        size = math.prod(map(_extent_of_stratum, digits, grid))
-        nearest = min(
-            ran.tolist(),
-            key=lambda other: (_distance(digits, _digits(other)), other != 13),
-        )
-        of_stratum[nearest] += size
+    np.add.at(of_stratum, nearest, lengths.prod(axis=1))
     weights = np.zeros(len(numbers), "i8")
     for number in ran:
         members = np.flatnonzero(stratum == number)
         cuts = np.arange(len(members) + 1) * of_stratum[number] // len(members)
         weights[members] = np.diff(cuts)
     return weights
-
-
-def _digits(stratum: int) -> tuple[int, int, int]:
-    """Where a stratum lies along each axis: 0 first, 2 last, 1 between."""
-    return stratum % 3, stratum // 3 % 3, stratum // 9
-
-
-def _extent_of_stratum(digit: int, extent: int) -> int:
-    if digit == 1:
-        return max(extent - 2, 0)
-    return int(digit == 0 or extent > 1)
-
-
-def _distance(digits: tuple[int, ...], other: tuple[int, ...]) -> int:
-    return sum(a != b for a, b in zip(digits, other, strict=True))
 
 
 def _tallies(log: Any, counters: list[Array]) -> tuple[int, int, list[Array]]:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from kerneltrace.machine.traced_memory import parts_of
+
 ENDINGS = ("raised", "deadlock", "endless")
 """Kinds of mistakes with which a run ends."""
 FROM_END = "from end"
@@ -66,9 +68,8 @@ class Diagnostics:
         *,
         writing: bool,
         counted: bool = False,
-    ) -> Any:
-        """Report an access out of bounds, which is not performed; a read gives NaN, or
-        0 for integers.
+    ) -> None:
+        """Report an access out of bounds, which is not performed.
 
         One with a negative index that numba has `counted` from the end is performed.
         """
@@ -83,15 +84,13 @@ class Diagnostics:
         verb = "writes to" if writing else "reads"
         element = f"{name}[{_in_brackets(index)}]"
         words = f"{self._here()} {verb} {element}, but {name} has {size}."
-        if any(part < 0 for part in _parts(index)):
+        if any(part < 0 for part in parts_of(index)):
             words += (
                 " A negative index counts from the end in numba and reads before the"
                 " array in CUDA C++."
             )
         kind = FROM_END if counted else "outside"
         self.add(kind, self.line_of(key), words, array=name)
-        dtype = traced.array.dtype
-        return dtype.type("nan" if dtype.kind in "fc" else 0)
 
     def absent_lane(self, key: int, lane: int) -> None:
         """Report a shuffle that reads from a lane which does not take part."""
@@ -119,9 +118,5 @@ class Diagnostics:
         return self.where(self.current_thread())
 
 
-def _parts(index: Any) -> tuple[Any, ...]:
-    return index if isinstance(index, tuple) else (index,)
-
-
 def _in_brackets(index: Any) -> str:
-    return ", ".join(map(str, _parts(index)))
+    return ", ".join(map(str, parts_of(index)))

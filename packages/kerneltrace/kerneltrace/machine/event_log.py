@@ -119,10 +119,7 @@ class EventLog:
 
     def inside(self, key: int) -> int:
         """The context of a call made at `key`."""
-        ids = self.contexts_by_key.setdefault(key, [])
-        if not ids:
-            self._grow_to(ids, 1)
-        return ids[0]
+        return next(self.contexts(key))
 
     def loop(self, key: int, over: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         """Pairs (context, item) of a `for` loop."""
@@ -137,10 +134,13 @@ class EventLog:
             return zip(ids, over, strict=False)
         return zip(self.contexts(key), over, strict=False)
 
-    def contexts(self, key: int) -> Iterator[int]:
-        """Contexts of the turns of a loop, endless."""
+    def contexts(self, key: int, *, pauses: bool = False) -> Iterator[int]:
+        """Contexts of the turns of a loop, endless; one that `pauses` has now and then
+        a 0, for a pause in which other threads can go on.
+        """
+        self.check()
         ids = self.contexts_by_key.setdefault(key, [])
-        return chain(ids, self._grower(key, ids, pauses=False))
+        return chain(ids, self._grower(key, ids, pauses))
 
     def add_stretches(
         self,
@@ -166,21 +166,13 @@ class EventLog:
             if of_block:
                 self.opened_by[self._phase] = self._phase - 1, barriers[of_block - 1]
 
-    def steps(self, key: int) -> Iterator[int]:
-        """Contexts of a `while` loop, endless; now and then a 0, for a pause in which
-        other threads can go on.
-        """
-        self.check()
-        ids = self.contexts_by_key.setdefault(key, [])
-        return chain(ids, self._grower(key, ids, pauses=True))
-
     def _grow_to(self, ids: list[int], n: int) -> None:
         first = self.fresh + SITES
         self.fresh += SITES * (n - len(ids))
         ids.extend(range(first, self.fresh + 1, SITES))
 
     def _grower(
-        self, key: int, ids: list[int], *, pauses: bool
+        self, key: int, ids: list[int], pauses: bool
     ) -> Generator[int, None, None]:
         n = len(ids)
         while True:

@@ -8,13 +8,14 @@ import math
 import types
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from kerneltrace.machine.address_space import AddressSpace, Region, SharedLayout
 from kerneltrace.machine.chosen_blocks import ChosenBlocks
 from kerneltrace.machine.diagnostics import Diagnostics
-from kerneltrace.machine.event_log import EventLog
+from kerneltrace.machine.event_log import SITES, EventLog
 from kerneltrace.machine.events import Access, Events
 from kerneltrace.machine.grid import Dim3, place, place_name
 from kerneltrace.machine.program import Program, Site
@@ -127,3 +128,22 @@ class Execution:
             if number >= 0:
                 return region, region.element(number)
         return None, "memory"
+
+
+def prepared(settings: LaunchSettings, watch: Any = None) -> Execution:
+    """The log and the memory of a run, and what it reports to; `watch` is told each
+    access.
+    """
+    log = EventLog(settings.max_events, settings.max_steps)
+    diagnostics = Diagnostics(
+        settings.where, lambda key: program.sites[key % SITES].line, log.current_thread
+    )
+    watching = None if watch is None else watch(log)
+    memory = AddressSpace(
+        log.add, diagnostics.out_of_bounds, diagnostics.unset_local, watching
+    )
+    program = Program(log, memory.constant, diagnostics.divided_by_zero)
+    program.pauses = settings.pauses
+    return Execution(
+        settings, log, program, diagnostics, memory, SharedLayout(settings.shared_bytes)
+    )

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Hashable
+from typing import Any
 
 Needs = defaultdict[Hashable, set[Hashable]]
 """The names and loads that each name and each load of a function needs, whatever their
@@ -13,12 +14,17 @@ turn before.
 """
 
 
-def chained(target: Hashable, needs: Needs) -> bool:
-    """Whether a target needs itself, by way of others too."""
+def needed_by(target: Hashable, needs: Needs) -> set[Any]:
+    """All that a target needs, by way of others too."""
     needed: set[Hashable] = set()
     open_targets = [target]
     while open_targets:
         new = needs[open_targets.pop()] - needed
         needed |= new
         open_targets += new
-    return target in needed
+    return needed
+
+
+def chained(target: Hashable, needs: Needs) -> bool:
+    """Whether a target needs itself, by way of others too."""
+    return target in needed_by(target, needs)

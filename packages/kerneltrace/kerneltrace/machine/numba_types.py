@@ -10,22 +10,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from types import BuiltinFunctionType
 from typing import Any
 
 import numpy as np
 
 from kerneltrace.errors import KernelError
 from kerneltrace.machine.traced_memory import TracedTuple, wrapped
-
-# Functions of `math` that NumPy calls differently.
-_NUMPY_NAMES = {
-    "pow": "power",
-    "asin": "arcsin",
-    "acos": "arccos",
-    "atan": "arctan",
-    "atan2": "arctan2",
-}
-_NUMPY_NAMES |= {"asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}
 
 
 class IntegerType:
@@ -64,6 +55,24 @@ def as_dtype(kind: Any) -> np.dtype[Any]:
     return plain
 
 
+def _rounded(x: Any, digits: Any = None) -> Any:
+    """Round to `digits` decimal places in float64, whatever the type of `x`; `x` itself
+    where that overflows.
+    """
+    if digits is None or not isinstance(x, np.floating):
+        return round(x, digits)
+    result = np.float64(x).round(digits)
+    return type(x)(result) if np.isfinite(result) else x
+
+
+_OF_PYTHON: dict[Any, Callable[..., Any]] = {
+    divmod: lambda a, b: TracedTuple(divmod(a, b)),
+    float: np.float64,
+    int: IntegerType(np.int64),
+    round: _rounded,
+}
+
+
 def stand_in(value: Any) -> Any:
     """What replaces a global `value` in a traced kernel; `value` itself where it can
     stay.
@@ -74,29 +83,21 @@ def stand_in(value: Any) -> Any:
         return value.item()
     if type(value) is tuple:
         return TracedTuple(value)
-    if value is divmod:
-        return lambda a, b: TracedTuple(divmod(a, b))
-    if value is float:
-        return np.float64
-    if value is int:
-        return IntegerType(np.int64)
+    if isinstance(value, type | BuiltinFunctionType) and value in _OF_PYTHON:
+        return _OF_PYTHON[value]
     if isinstance(value, type) and issubclass(value, np.integer):
         return IntegerType(value)
     if type(value).__module__.startswith("numba.core.types") and hasattr(
         value, "bitwidth"
     ):
-        return _stand_in_of_type(as_dtype(value))
+        dtype = as_dtype(value)
+        if dtype.names:
+            return dtype
+        return IntegerType(dtype) if dtype.kind in "iu" else dtype.type
     module = getattr(value, "__module__", None) or ""
     if module == "math" and callable(value):
         return _typed(value)
     return _libdevice(value) if module.endswith("cuda.libdevice") else value
-
-
-def _stand_in_of_type(dtype: np.dtype[Any]) -> Any:
-    """What a kernel makes arrays of, and, but for records, casts numbers by."""
-    if dtype.names:
-        return dtype
-    return IntegerType(dtype) if dtype.kind in "iu" else dtype.type
 
 
 def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,15 +107,16 @@ def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
     name = function.__name__
     if name in ("floor", "ceil", "trunc"):
         return lambda x: int(function(float(x)))
-    if name in ("modf", "frexp"):
-        return lambda x: TracedTuple(getattr(np, name)(x))
-    ufunc = getattr(np, _NUMPY_NAMES.get(name, name), None)
+    ufunc = getattr(np, name, None)
     if name == "ldexp":
         return np.ldexp
 
     def elementwise(*xs: Any) -> Any:
         assert isinstance(ufunc, np.ufunc)
-        return ufunc(*(np.float64(x) if isinstance(x, int | float) else x for x in xs))
+        result = ufunc(
+            *(np.float64(x) if isinstance(x, int | float) else x for x in xs)
+        )
+        return TracedTuple(result) if ufunc.nout > 1 else result
 
     def scalar(x: Any) -> Any:
         kind = type(x) if isinstance(x, np.floating) else np.float64
@@ -137,9 +139,7 @@ def _libdevice(function: Any) -> Callable[..., Any]:
     plain = name.removesuffix("f") if short else name
     kind = np.float32 if short else np.float64
     compute: Any = (
-        _OWN.get(plain)
-        or getattr(np, _NUMPY_NAMES.get(plain, plain), None)
-        or getattr(math, plain, None)
+        _OWN.get(plain) or getattr(np, plain, None) or getattr(math, plain, None)
     )
     if compute is None:
         raise KernelError(

@@ -4,7 +4,6 @@ that report, and counters.
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kerneltrace.errors import KernelError
-from kerneltrace.machine.event_log import SITES, EventLog
+from kerneltrace.machine.event_log import EventLog
 from kerneltrace.machine.grid import WARP
 from kerneltrace.machine.needs import Waits
 
@@ -106,11 +104,11 @@ class Program:
         `divided_by_zero(key, dividend)` reports a division of integers.
         """
         self.log = log
-        self._constant = constant
-        self.constants: list[tuple[Any, Any, str]] = []
-        """Arrays in constant memory: as a kernel sees them, as they are, and names."""
-        self.rewritten: list[Any] = []
-        """What is kept of each function for the next run, as reuse.Rewritten."""
+        self.constant = constant
+        self.rewritten: dict[Any, Any] = {}
+        """As reuse.Rewritten, functions by their Python function and types; None while
+        one is being rewritten.
+        """
         self.divided_by_zero = divided_by_zero
         # numbers start at 1: a key of 0 means a paused thread
         self.sites = [Site("none", 0, "", "", Operations())]
@@ -123,9 +121,7 @@ class Program:
         self.counted_at: list[tuple[str, int]] = []  # the function and the line of each
         self.files: set[str] = set()
         self.functions: dict[Any, Callable[..., Any] | None] = {}
-        """Instrumented functions by their Python function and types; None while one is
-        being instrumented.
-        """
+        """Those of the run."""
         self.lines: defaultdict[str, dict[int, str]] = defaultdict(dict)
         """By a field of Operations (double, divisions, local) the lines that have such
         operations, and the first such expression of each.
@@ -150,46 +146,6 @@ class Program:
         """Whether Triton compiled the kernel."""
         self.votes = False
         """Whether a barrier of the kernel carries a predicate."""
-
-    def placed(self, array: Any, name: str) -> Any:
-        """An array from the kernel's surroundings in constant memory."""
-        traced = self._constant(array, name)
-        self.constants.append((traced, array, name))
-        return traced
-
-    def site(
-        self,
-        kind: str,
-        node: ast.AST,
-        function: str,
-        operations: Operations,
-        text: str = "",
-        call: str = "",
-        used: bool = True,
-    ) -> int:
-        """The number of a new site at `node`; `text` describes it where the source does
-        not.
-        """
-        if len(self.sites) == SITES:
-            raise KernelError(
-                f"The kernel has over {SITES} accesses and branches in its source."
-                " Trace a part of it."
-            )
-        line = getattr(node, "lineno", 0)
-        waits = getattr(node, "waits", (0, False))
-        self.sites.append(
-            Site(
-                kind,
-                line,
-                function,
-                text or ast.unparse(node),
-                operations,
-                call,
-                used,
-                waits,
-            )
-        )
-        return len(self.sites) - 1
 
     def note(self, lines: Mapping[str, dict[int, str]]) -> None:
         """Add to `lines`."""

@@ -55,24 +55,11 @@ class TracedArray:
     for its shape, for speed.
     """
 
-    __slots__ = (
-        "add",
-        "array",
-        "base",
-        "ld",
-        "name",
-        "out_of_bounds",
-        "space",
-        "st",
-        "watch",
-    )
-
     def __init__(
         self,
         array: Array,
         base: int,
         name: str,
-        space: str,
         add: Add | None,
         out_of_bounds: Any,
         watch: Any = None,
@@ -81,9 +68,13 @@ class TracedArray:
         key)` handles a wrong index.
         """
         self.array = array
+        self.size = array.size
+        self.ndim = array.ndim
+        self.dtype = array.dtype
+        self.nbytes = array.nbytes
+        self.itemsize = array.itemsize
         self.base = base
         self.name = name
-        self.space = space
         self.add = add
         self.out_of_bounds = out_of_bounds
         self.watch = watch
@@ -93,11 +84,6 @@ class TracedArray:
 
     shape = property(lambda self: TracedTuple(self.array.shape))
     strides = property(lambda self: TracedTuple(self.array.strides))
-    size = property(lambda self: self.array.size)
-    ndim = property(lambda self: self.array.ndim)
-    dtype = property(lambda self: self.array.dtype)
-    nbytes = property(lambda self: self.array.nbytes)
-    itemsize = property(lambda self: self.array.itemsize)
     T = property(lambda self: self.view(self.array.T))
 
     def __len__(self) -> int:
@@ -111,50 +97,55 @@ class TracedArray:
 
     def view(self, array: Array) -> TracedArray:
         """A part of this array, under the same name and at its own address."""
-        here = self.array.__array_interface__["data"][0]
-        base = self.base + array.__array_interface__["data"][0] - here
+        base = self.base + array.ctypes.data - self.array.ctypes.data
         return TracedArray(
-            array, base, self.name, self.space, self.add, self.out_of_bounds, self.watch
+            array, base, self.name, self.add, self.out_of_bounds, self.watch
         )
 
     def unlogged(self, array: Array) -> TracedArray:
         """The array that an access out of bounds gives: memory of its own, whose
         accesses are not logged.
         """
-        return TracedArray(array, 0, self.name, "local", None, self.out_of_bounds)
+        return TracedArray(array, 0, self.name, None, self.out_of_bounds)
 
     def field(self, name: str) -> TracedArray:
         """One field of all records."""
         return self.view(self.array[name])
 
-    def place(self, index: Any) -> tuple[int, ...] | None:
-        """`index` as a full tuple of integers, None if out of bounds; IndexError for a
-        wrong number of them.
-        """
-        if type(index) is int and self.array.ndim == 1:  # the usual case, twice as fast
-            return (index,) if 0 <= index < self.array.shape[0] else None
-        parts = _parts(index)
-        if len(parts) != self.array.ndim:
-            raise IndexError(
-                f"{self.name} has {self.array.ndim} dimensions and is indexed with"
-                f" {len(parts)} numbers"
-            )
-        pairs = zip(parts, self.array.shape, strict=True)
-        full = tuple(operator.index(counted(part, n)) for part, n in pairs)
-        inside = all(0 <= i < n for i, n in zip(full, self.array.shape, strict=True))
-        return full if inside else None
+    def element(
+        self, index: Any, key: int, *, writing: bool = False
+    ) -> tuple[int, ...] | None:
+        """`index` as a full tuple of integers, None if out of bounds, which is
+        reported; IndexError for a wrong number of them.
 
-    def from_end(self, index: Any, key: int, *, writing: bool) -> Any:
-        """The place of a calculated index that counts from the end, as numba takes it,
-        which is reported; None where that is outside, too.
+        One that is calculated and counts from the end, as numba takes it, is reported,
+        too.
         """
+        parts = parts_of(index)
         lengths = self.array.shape
-        pairs = zip(_parts(index), lengths, strict=True)
-        place = tuple(int(part) + n if part < 0 else int(part) for part, n in pairs)
-        if not all(0 <= i < n for i, n in zip(place, lengths, strict=True)):
-            return None
-        self.out_of_bounds(self, index, key, writing=writing, counted=True)
-        return place
+        if len(parts) != len(lengths):
+            raise self.misindexed(parts)
+        pairs = [*zip(parts, lengths, strict=True)]
+        place = tuple(operator.index(counted(part, n)) for part, n in pairs)
+        if _is_inside(place, lengths):
+            return place
+        from_end = tuple(int(part) + n if part < 0 else int(part) for part, n in pairs)
+        is_inside = _is_inside(from_end, lengths)
+        self.out_of_bounds(self, index, key, writing=writing, counted=is_inside)
+        return from_end if is_inside else None
+
+    def misindexed(self, parts: tuple[Any, ...]) -> IndexError:
+        """The error for a wrong number of indices."""
+        return IndexError(
+            f"{self.name} has {self.array.ndim} dimensions and is indexed with"
+            f" {len(parts)} numbers"
+        )
+
+    @property
+    def absent(self) -> Any:
+        """What a read out of bounds gives: NaN, or 0 for integers."""
+        dtype = self.array.dtype
+        return dtype.type("nan" if dtype.kind in "fc" else 0)
 
     def report(self, place: tuple[int, ...], key: int) -> None:
         """Log an access to the element at `place`."""
@@ -180,8 +171,6 @@ class Record:
     """One record of a structured array: taking the record reads nothing, taking a field
     reads memory.
     """
-
-    __slots__ = ("array", "place")
 
     def __init__(self, array: TracedArray, place: tuple[int, ...]) -> None:
         self.array = array
@@ -227,7 +216,7 @@ def _accessors(traced: TracedArray) -> tuple[Load, Store]:
     general for all else.
     """
     flat = flat_view(traced.array)
-    general = _general(traced)
+    general = _general_load(traced), _general_store(traced)
     if flat is None or not 1 <= traced.array.ndim <= 3:
         return general
     size = traced.array.itemsize
@@ -309,15 +298,13 @@ def _makers(ndim: int) -> Callable[..., tuple[Load, Store]]:
     return make
 
 
-def _general(traced: TracedArray) -> tuple[Load, Store]:
-    """Accessors for any shape, for slices, for records, and for what the fast ones
-    can't handle.
-    """
-    return _general_load(traced), _general_store(traced)
-
-
-def _parts(index: Any) -> tuple[Any, ...]:
+def parts_of(index: Any) -> tuple[Any, ...]:
+    """An index as a tuple."""
     return index if isinstance(index, tuple) else (index,)
+
+
+def _is_inside(place: tuple[int, ...], lengths: tuple[int, ...]) -> bool:
+    return all(0 <= i < n for i, n in zip(place, lengths, strict=True))
 
 
 def _is_partial(parts: tuple[Any, ...], ndim: int) -> bool:
@@ -326,24 +313,24 @@ def _is_partial(parts: tuple[Any, ...], ndim: int) -> bool:
 
 
 def _general_load(traced: TracedArray) -> Load:
+    """Reads of any shape, of slices, of records, and of what the fast accessors can't
+    handle.
+    """
     array = traced.array
 
     def ld(index: Any, key: int) -> Any:
         if isinstance(index, str):
             return traced.field(index)
-        parts = _parts(index)
+        parts = parts_of(index)
         if _is_partial(parts, array.ndim):
             return _slice(traced, parts, key)
-        place = traced.place(parts)
-        if place is None:
-            place = traced.from_end(parts, key, writing=False)
-        if place is None:
-            value = traced.out_of_bounds(traced, index, key, writing=False)
-            if array.dtype.names:
-                return Record(traced.unlogged(np.zeros(1, array.dtype)), (0,))
-            return value
+        place = traced.element(parts, key)
         if array.dtype.names:
+            if place is None:
+                return Record(traced.unlogged(np.zeros(1, array.dtype)), (0,))
             return Record(traced, place)
+        if place is None:
+            return traced.absent
         traced.report(place, key)
         value = array[place]
         return value.item() if array.dtype.kind in "iub" else value
@@ -355,7 +342,7 @@ def _general_store(traced: TracedArray) -> Store:
     array = traced.array
 
     def st(index: Any, value: Any, key: int) -> None:
-        parts = _parts(index)
+        parts = parts_of(index)
         if _is_partial(parts, array.ndim):
             view = _slice(traced, parts, key)
             for place in itertools.product(*map(range, view.shape)):
@@ -366,12 +353,8 @@ def _general_store(traced: TracedArray) -> Store:
                 f"{traced.name} is given a whole record of {value.array.name}, which"
                 " can't be copied at once here. Copy it field by field."
             )
-        element = traced.place(parts)
-        if element is None:
-            element = traced.from_end(parts, key, writing=True)
-        if element is None:
-            traced.out_of_bounds(traced, index, key, writing=True)
-        else:
+        element = traced.element(parts, key, writing=True)
+        if element is not None:
             array[element] = wrapped(value, array.dtype)
             traced.report(element, key)
 
@@ -383,10 +366,7 @@ def _slice(traced: TracedArray, parts: tuple[Any, ...], key: int) -> TracedArray
     bounds-checked, slices are clipped.
     """
     if len(parts) > traced.array.ndim:
-        raise IndexError(
-            f"{traced.name} has {traced.array.ndim} dimensions and is indexed with"
-            f" {len(parts)} numbers"
-        )
+        raise traced.misindexed(parts)
     parts = tuple(map(counted, parts, traced.array.shape))
     for part, n in zip(parts, traced.array.shape, strict=False):
         if not isinstance(part, slice) and not 0 <= part < n:

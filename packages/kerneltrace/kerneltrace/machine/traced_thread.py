@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -46,17 +47,17 @@ they take last.
 """
 
 ATOMICS: dict[str, Callable[..., Any]] = {
-    "add": lambda old, value: old + value,
-    "sub": lambda old, value: old - value,
-    "max": lambda old, value: max(old, value),
-    "min": lambda old, value: min(old, value),
+    "add": operator.add,
+    "sub": operator.sub,
+    "max": max,
+    "min": min,
     "nanmax": lambda old, value: np.fmax(old, value).item(),
     "nanmin": lambda old, value: np.fmin(old, value).item(),
     "exch": lambda old, value: value,
     "cas": lambda old, expected, value: value if old == expected else old,
-    "and_": lambda old, value: old & value,
-    "or_": lambda old, value: old | value,
-    "xor": lambda old, value: old ^ value,
+    "and_": operator.and_,
+    "or_": operator.or_,
+    "xor": operator.xor,
     "inc": lambda old, value: 0 if old >= value else old + 1,
     "dec": lambda old, value: value if old == 0 or old > value else old - 1,
 }
@@ -133,24 +134,6 @@ class TracedThread:
     """
 
     warpsize = WARP
-    __slots__ = (
-        "_block",
-        "answer",
-        "blockDim",
-        "blockIdx",
-        "brought",
-        "generator",
-        "gridDim",
-        "in_grid",
-        "key",
-        "kind",
-        "laneid",
-        "mask",
-        "swaps",
-        "threadIdx",
-        "times",
-        "warp",
-    )
 
     def __init__(self, block: Any, index: Dim3, number: int) -> None:
         """`number` counts the threads of the block, x fastest; `block` is its
@@ -319,11 +302,9 @@ class TracedThread:
         """Change an element in one indivisible step and return its old value; `op` is a
         key of ATOMICS.
         """
-        place = array.place(index)
+        place = array.element(index, key, writing=True)
         if place is None:
-            place = array.from_end(index, key, writing=True)
-        if place is None:
-            return array.out_of_bounds(array, index, key, writing=True)
+            return array.absent
         cast = [wrapped(value, array.dtype) for value in values]
         return array.exchange(place, lambda old: ATOMICS[op](old, *cast), key)
 

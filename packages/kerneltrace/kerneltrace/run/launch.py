@@ -8,33 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.machine.address_space import AddressSpace, SharedLayout
-from kerneltrace.machine.diagnostics import Diagnostics
-from kerneltrace.machine.event_log import SITES, EventLog
-from kerneltrace.machine.execution import Execution, LaunchSettings
-from kerneltrace.machine.program import Program
+from kerneltrace.machine.execution import Execution, LaunchSettings, prepared
 from kerneltrace.run.launch_arguments import LaunchArguments
 from kerneltrace.run.thread_block import Order, Stopped, ThreadBlock
 from kerneltrace.source.instrument import instrumented
-
-
-def prepared(settings: LaunchSettings, watch: Any = None) -> Execution:
-    """The log and the memory of a run, and what it reports to; `watch` is told each
-    access.
-    """
-    log = EventLog(settings.max_events, settings.max_steps)
-    diagnostics = Diagnostics(
-        settings.where, lambda key: program.sites[key % SITES].line, log.current_thread
-    )
-    watching = None if watch is None else watch(log)
-    memory = AddressSpace(
-        log.add, diagnostics.out_of_bounds, diagnostics.unset_local, watching
-    )
-    program = Program(log, memory.constant, diagnostics.divided_by_zero)
-    program.pauses = settings.pauses
-    return Execution(
-        settings, log, program, diagnostics, memory, SharedLayout(settings.shared_bytes)
-    )
 
 
 def execute(
@@ -78,20 +55,13 @@ def execute(
     return execution
 
 
-def _run(blocks: Iterator[Iterator[None]], *, one_after_another: bool) -> None:
+def _run(blocks: Iterator[Iterator[bool]], *, one_after_another: bool) -> None:
     """Run blocks to their ends; each pauses where it seems to wait for others."""
     waiting = []
     for block in blocks:
-        for _ in block:
-            if not one_after_another:
-                waiting.append(block)
-                break
+        if one_after_another:
+            all(block)
+        elif next(block, False):
+            waiting.append(block)
     while waiting:
-        waiting = [block for block in waiting if not _has_ended(block)]
-
-
-def _has_ended(block: Iterator[None]) -> bool:
-    """Run a block to its next pause; whether it came to its end instead."""
-    for _ in block:
-        return False
-    return True
+        waiting = [block for block in waiting if next(block, False)]

@@ -7,7 +7,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -36,17 +36,14 @@ class LaunchArguments:
         copy.
         """
         copies: dict[int, Array] = {}
-        return LaunchArguments(
-            {name: _copied(value, copies) for name, value in self.values.items()},
-            self.types,
-            (),
-        )
+        values = {name: _copied(value, copies) for name, value in self.values.items()}
+        return replace(self, values=values, copies_back=())
 
     def restore(self, before: LaunchArguments) -> None:
         """Write what was in the arrays before into them."""
         old = _leaves(tuple(before.values.values()))
-        for value in _leaves(tuple(self.values.values())):
-            original = next(old)
+        new = _leaves(tuple(self.values.values()))
+        for value, original in zip(new, old, strict=True):
             if isinstance(value, np.ndarray) and value.flags.writeable:
                 value[...] = original
 
@@ -84,7 +81,7 @@ def _copied(value: Any, copies: dict[int, Array]) -> Any:
         copies[low] = np.ctypeslib.as_array(
             (ctypes.c_ubyte * (high - low)).from_address(low)
         ).copy()
-    offset = value.__array_interface__["data"][0] - low
+    offset = value.ctypes.data - low
     return np.ndarray(value.shape, value.dtype, copies[low].data, offset, value.strides)
 
 
@@ -92,22 +89,22 @@ def launch_arguments(fn: types.FunctionType, args: tuple[Any, ...]) -> LaunchArg
     """Match `args` to the parameters of `fn`; KernelError for a wrong number of them or
     a type that no kernel takes.
     """
-    parameters = list(inspect.signature(fn).parameters.values())
-    names = [parameter.name for parameter in parameters]
-    defaults = [parameter.default for parameter in parameters]
-    required = sum(default is inspect.Parameter.empty for default in defaults)
-    if not required <= len(args) <= len(parameters):
+    signature = inspect.signature(fn)
+    names = [*signature.parameters]
+    try:
+        bound = signature.bind(*args)
+    except TypeError:
         plural = "" if len(names) == 1 else "s"
         raise KernelError(
             f"{fn.__name__}({', '.join(names)}) takes {len(names)} argument{plural},"
             f" got {len(args)}."
-        )
+        ) from None
     back: list[Callable[[], object]] = []
-    values = {
-        name: _value(name, arg, back) for name, arg in zip(names, args, strict=False)
-    }
-    missing = defaults[len(args) :]
-    kinds = map(_type, names, [*values.values(), *missing], [*args, *missing])
+    values = {name: _value(name, arg, back) for name, arg in bound.arguments.items()}
+    bound.apply_defaults()
+    kinds = (
+        _type(name, values.get(name, arg), arg) for name, arg in bound.arguments.items()
+    )
     return LaunchArguments(values, tuple(kinds), tuple(back))
 
 

@@ -106,19 +106,14 @@ class Lanes(LaneLog):
 
     def _only(self, mask: Array) -> None:
         self.mask = mask
-        self.active = int(np.count_nonzero(mask))
+        at = np.flatnonzero(mask)
+        self.active = len(at)
         self._all = self.active == self.size
-        self._known_at: Any = None
+        # the numbers of the threads that take part, to index with
+        self._at = slice(None) if self._all else at
         self._operations += 1
         if self._operations > 2000 and self._logged < FEW * self._operations:
             raise NotInLockstep
-
-    @property
-    def _at(self) -> Any:
-        """The numbers of the threads that take part, to index with."""
-        if self._known_at is None:
-            self._known_at = slice(None) if self._all else np.flatnonzero(self.mask)
-        return self._known_at
 
     def spread(self, values: Array) -> Array:
         """The other way round: values of the threads that take part, with zeros for the
@@ -199,8 +194,7 @@ class Lanes(LaneLog):
 
     def turns(self, key: int) -> Iterator[int]:
         """The contexts of a `while` loop."""
-        for context, _ in self._turns(key, math.inf):
-            yield context
+        return (context for context, _ in self._turns(key, math.inf))
 
     def goes_on(self, test: Any, key: int) -> bool:
         """Go on with the threads for which the condition of a `while` loop is true;

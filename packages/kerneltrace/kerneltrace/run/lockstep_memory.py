@@ -14,6 +14,7 @@ from kerneltrace.machine.traced_memory import (
     TracedTuple,
     counted,
     flat_view,
+    parts_of,
 )
 from kerneltrace.source.lockstep_source import NotInLockstep
 
@@ -96,7 +97,7 @@ class LaneArray:
         """Where in memory the elements are that the threads ask for,
         which is logged.
         """
-        parts = index if isinstance(index, tuple) else (index,)
+        parts = parts_of(index)
         if len(parts) != self.ndim:
             raise NotInLockstep  # a part of the array
         at: Any = 0

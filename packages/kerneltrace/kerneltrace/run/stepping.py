@@ -196,12 +196,11 @@ def _decoded(run: Execution, turns: _Turns) -> tuple[AccessStep, ...]:
             after = turns.memory[number + 1].get(region.name, region.array)
             old = before.flat[element]
             new = after.flat[element]
-            if site.kind == "load":
-                words = f"reads {new} from {name}"
-            elif site.kind == "atomic":
-                words = f"changes {name} from {old} to {new} in one step"
-            else:
-                words = f"writes {new} to {name}"
+            words = {
+                "load": f"reads {new} from {name}",
+                "store": f"writes {new} to {name}",
+                "atomic": f"changes {name} from {old} to {new} in one step",
+            }[site.kind]
             last = last_write.get(name)
             is_unseen = (
                 last is not None

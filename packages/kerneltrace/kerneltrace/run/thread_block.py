@@ -8,7 +8,6 @@ import functools
 import inspect
 import math
 import traceback
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -55,7 +54,7 @@ class ThreadBlock:
 
     def run(
         self, kernel: Callable[..., Any], args: tuple[Any, ...], order: Order | None
-    ) -> Iterator[None]:
+    ) -> Iterator[bool]:
         """Run until every thread has returned; Stopped where that can't happen.
 
         Pauses where it can only go on with loops that have gone round many times: they
@@ -78,7 +77,7 @@ class ThreadBlock:
                     self.alive = [thread for thread in self.alive if thread.key >= 0]
                 ready = self._released()
                 if ready and not any(thread.key for thread in ready):
-                    yield
+                    yield True
             if self.alive:
                 self._deadlock()
         finally:
@@ -105,18 +104,9 @@ class ThreadBlock:
 
     def _log_turns(self, ready: list[TracedThread]) -> None:
         """Tell the log whose turns come next."""
-        if ready is self.threads and not any(self.warp_epochs):
-            # the usual case, three times as fast
-            numbers = array("i", range(self.first, self.first + len(ready)))
-            self.log.threads.extend(numbers)
-            self.log.warp_epochs.frombytes(bytes(4 * len(ready)))
-            self.log.phases.extend(array("i", [self.phase]) * len(ready))
-        else:
-            self.log.threads.extend([thread.in_grid for thread in ready])
-            self.log.warp_epochs.extend(
-                [self.warp_epochs[thread.warp] for thread in ready]
-            )
-            self.log.phases.extend([self.phase] * len(ready))
+        self.log.threads.extend([thread.in_grid for thread in ready])
+        self.log.warp_epochs.extend([self.warp_epochs[thread.warp] for thread in ready])
+        self.log.phases.extend([self.phase] * len(ready))
 
     def _failed(self, thread: TracedThread, error: Exception) -> None:
         who = self.execution.diagnostics.where(thread.in_grid)

@@ -7,19 +7,26 @@ arithmetic that is numba's.
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from kerneltrace.errors import KernelError
+from kerneltrace.machine.event_log import SITES
 from kerneltrace.machine.numba_types import stand_in
-from kerneltrace.machine.program import Operations, Program
+from kerneltrace.machine.program import Operations, Program, Site
 from kerneltrace.machine.traced_memory import FromEnd
 from kerneltrace.machine.traced_thread import BITS, KEYED, WAITING
-from kerneltrace.source.kernel_scope import MISSING, KernelScope, refusal
-from kerneltrace.source.typed_source import RING, Arithmetic, Typed, conditional
+from kerneltrace.source.kernel_scope import MISSING, KernelScope
+from kerneltrace.source.reuse import Called, Constant, Rewritten
+from kerneltrace.source.typed_source import (
+    RING,
+    UNTYPED,
+    Arithmetic,
+    Typed,
+    conditional,
+)
 
 # begins every name that the rewriting adds, so that none hides a name of the kernel
 PREFIX = "_lab_"
@@ -34,7 +41,6 @@ ARRAY_ATTRIBUTES = {
     "itemsize",
 }
 NONE = Operations()
-_LOW_64 = (1 << 64) - 1
 _HELPED = {
     ast.FloorDiv: "quotient",
     ast.Mod: "remainder",
@@ -60,6 +66,42 @@ def call(name: str, *args: ast.expr) -> ast.Call:
 def method(owner: ast.expr, name: str, *args: ast.expr) -> ast.Call:
     """A call of a method."""
     return ast.Call(ast.Attribute(owner, name, ast.Load()), list(args), [])
+
+
+def filled(template: str, **parts: Any) -> list[ast.stmt]:
+    """The statements of a template, in which names in capitals stand for `parts`: a
+    name, an expression, or on a line of its own a list of statements.
+    """
+    module = ast.parse(template)
+    for node in ast.walk(module):
+        for attribute in node._attributes:  # its place, which is not one of the kernel
+            vars(node).pop(attribute, None)
+    _Filling(parts).visit(module)
+    return module.body
+
+
+def expression(template: str, **parts: Any) -> ast.expr:
+    """The expression of a template."""
+    (statement,) = filled(template, **parts)
+    return statement.value  # type: ignore[attr-defined, no-any-return]
+
+
+class _Filling(ast.NodeTransformer):
+    def __init__(self, parts: dict[str, Any]) -> None:
+        self._parts = parts
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        part = self._parts.get(node.id, node)
+        return ast.Name(part, node.ctx) if isinstance(part, str) else part
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        value = self.visit(node.value)
+        return value if isinstance(value, list) else ast.Expr(value)
+
+
+def _member(path: str) -> ast.expr:
+    """What stands for a member of cuda."""
+    return expression(f"_lab_t.{path.replace('.', '_')}")
 
 
 def _operands(node: ast.BinOp | ast.AugAssign) -> list[ast.expr]:
@@ -89,9 +131,9 @@ class ExpressionRewriter(ast.NodeTransformer):
         label: str,
         scope: KernelScope,
         arithmetic: Arithmetic,
-        instrumented: Callable[..., Callable[..., Any]],
+        rewritten: Callable[..., Rewritten],
     ) -> None:
-        """`label` names the function; `instrumented(function, types)` prepares one it
+        """`label` names the function; `rewritten(function, types)` rewrites one it
         calls.
         """
         self.program = program
@@ -99,7 +141,7 @@ class ExpressionRewriter(ast.NodeTransformer):
         self.scope = scope
         self.arithmetic = arithmetic
         self.types = arithmetic.types
-        self.instrumented = instrumented
+        self.rewritten = rewritten
         # global names that the rewritten source needs besides its own
         self.added: dict[str, Any] = {}
         self._names = 0
@@ -110,13 +152,13 @@ class ExpressionRewriter(ast.NodeTransformer):
 
     def _new_name(self, text: str) -> str:
         self._names += 1
-        return f"{text}{self._names}"
+        return f"{PREFIX}{text}{self._names}"
 
     def _bound(self, value: Any) -> ast.expr:
         """A global name bound to `value`."""
         name = self._new_name("g")
-        self.added[PREFIX + name] = value
-        return load(name)
+        self.added[name] = value
+        return ast.Name(name, ast.Load())
 
     def _key(
         self,
@@ -126,13 +168,29 @@ class ExpressionRewriter(ast.NodeTransformer):
         text: str = "",
         call: str = "",
     ) -> ast.expr:
-        """The expression `c + site` for a new site at `node`."""
-        site = self.program.site(
-            kind, node, self.label, operations, text, call, node is not self._dropped
+        """The expression `c + site` for a new site at `node`; `text` describes it where
+        the source does not.
+        """
+        sites = self.program.sites
+        if len(sites) == SITES:
+            raise KernelError(
+                f"The kernel has over {SITES} accesses and branches in its source."
+                " Trace a part of it."
+            )
+        site = Site(
+            kind,
+            getattr(node, "lineno", 0),
+            self.label,
+            text or ast.unparse(node),
+            operations,
+            call,
+            used=node is not self._dropped,
+            waits=getattr(node, "waits", (0, False)),
         )
-        key = ast.BinOp(load("c"), ast.Add(), ast.Constant(site))
+        sites.append(site)
+        key = ast.BinOp(load("c"), ast.Add(), ast.Constant(len(sites) - 1))
         if self.program.pauses and kind in ("load", "store"):
-            return ast.BoolOp(ast.Or(), [self._pause(key), key])
+            return expression("PAUSE or KEY", PAUSE=self._pause(key), KEY=key)
         return key
 
     def _pause(self, key: ast.expr) -> ast.expr:
@@ -144,35 +202,23 @@ class ExpressionRewriter(ast.NodeTransformer):
     def _stand_in(self, value: Any) -> Any:
         return stand_in(value)
 
-    def _error(self, node: ast.AST, words: str) -> KernelError:
-        return refusal(self.label, node, words)
-
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        """Visit the parts of a node, and count the operations of those that are
-        evaluated only sometimes.
+        """Visit the parts of a node, and mark those that are evaluated only
+        sometimes.
         """
-        apart = conditional(node)
-        for name, value in ast.iter_fields(node):
-            if isinstance(value, list):
-                parts = [self._visited(part, part in apart) for part in value]
-                setattr(node, name, parts)
-            else:
-                setattr(node, name, self._visited(value, value in apart))
-        return node
+        for part in conditional(node):
+            part.is_conditional = True  # type: ignore[attr-defined]  # ours
+        return super().generic_visit(node)
 
-    def _visited(self, part: Any, is_conditional: bool) -> Any:
-        if is_conditional:
-            return self._counted(part)
-        return self.visit(part) if isinstance(part, ast.AST) else part
-
-    def _counted(self, node: ast.expr) -> ast.expr:
+    def visit(self, node: ast.AST) -> Any:
+        """Visit a node, and count the operations of one that is so marked."""
+        if not hasattr(node, "is_conditional"):
+            return super().visit(node)
         work = self.arithmetic.operations(node)
-        value: ast.expr = self.visit(node)
-        return self._tick(work, node, value) if any(work) else value
-
-    def _tick(self, work: Operations, node: Any, value: ast.expr) -> ast.expr:
-        """`value`, with the operations counted that begin at `node`."""
-        counter = self.program.counter(work, self.label, node.lineno)
+        value = super().visit(node)
+        if not any(work):
+            return value
+        counter = self.program.counter(work, self.label, getattr(node, "lineno", 0))
         return call("tick", load("t"), ast.Constant(counter), value)
 
     def _index(self, node: ast.expr) -> ast.expr:
@@ -192,21 +238,14 @@ class ExpressionRewriter(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         typed = self.types.of(node)
         result = self._low_bits(node)
-        if (
-            typed is None
-            or not typed.is_integer
-            or not isinstance(node.op, (*RING, ast.Pow))
-        ):
+        if not typed.is_integer or not isinstance(node.op, (*RING, ast.Pow)):
             return result
         if typed.result == np.uint64:
-            return ast.BinOp(result, ast.BitAnd(), ast.Constant(_LOW_64))
-        held = ast.NamedExpr(ast.Name(PREFIX + "i", ast.Store()), result)
-        fits = ast.Compare(
-            ast.Constant(-(1 << 63)),
-            [ast.LtE(), ast.Lt()],
-            [held, ast.Constant(1 << 63)],
+            return expression("RESULT & (1 << 64) - 1", RESULT=result)
+        return expression(
+            "_lab_i if -(2**63) <= (_lab_i := RESULT) < 2**63 else _lab_wrap(_lab_i)",
+            RESULT=result,
         )
-        return ast.IfExp(fits, load("i"), call("wrap", load("i")))
 
     def _low_bits(self, node: ast.expr) -> ast.expr:
         """An expression of which only the low 64 bits matter, since an operator around
@@ -217,7 +256,7 @@ class ExpressionRewriter(ast.NodeTransformer):
             value: ast.expr = self.visit(node)
             return value
         kind = self.arithmetic.conversion(typed, _operands(node))
-        ring = typed is not None and typed.is_integer and isinstance(node.op, RING)
+        ring = typed.is_integer and isinstance(node.op, RING)
         left = self._low_bits(node.left) if ring else self.visit(node.left)
         right = (
             self._low_bits(node.right)
@@ -229,38 +268,35 @@ class ExpressionRewriter(ast.NodeTransformer):
     def _operator(
         self,
         node: ast.BinOp | ast.AugAssign,
-        typed: Typed | None,
+        typed: Typed,
         kind: type | None,
         left: Any,
         right: Any,
     ) -> ast.expr:
         """`left`, converted to `kind`, and `right`, combined as numba combines them."""
-        if typed is not None and typed.result != np.bool_:
+        if typed.result != np.bool_:
             # NumPy's truth values don't add up to 2
-            left_type, right_type = typed.operands
-            left = call("int", left) if left_type == np.bool_ else left
-            right = call("int", right) if right_type == np.bool_ else right
-        if typed is not None and typed.is_integer and type(node.op) in _HELPED:
+            left, right = (
+                call("int", value) if dtype == np.bool_ else value
+                for value, dtype in zip((left, right), typed.operands, strict=True)
+            )
+        if typed.is_integer and type(node.op) in _HELPED:
             divides = isinstance(node.op, ast.FloorDiv | ast.Mod)
             if divides and typed.result == np.int64:
-                left_part, right_part = _operands(node)
-                left_type, right_type = typed.operands
-                left = self._wrapped(left, left_part, left_type)
-                right = self._wrapped(right, right_part, right_type)
+                is_signed = self.arithmetic.is_signed
+                sides = zip((left, right), _operands(node), typed.operands, strict=True)
+                left, right = (
+                    value if is_signed(part, dtype) else call("wrap", value)
+                    for value, part, dtype in sides
+                )
             if not _is_harmless(node.op, right):
                 key = [self._key("division", node)] if divides else []
                 return call(_HELPED[type(node.op)], left, right, *key)
         return ast.BinOp(call(kind.__name__, left) if kind else left, node.op, right)
 
-    def _wrapped(self, value: Any, part: ast.expr, kind: Any) -> Any:
-        """The value of an operand as an int64."""
-        return value if self.arithmetic.is_signed(part, kind) else call("wrap", value)
-
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         typed = self.types.of(node)
         self.generic_visit(node)
-        if typed is None:
-            return node
         if isinstance(node.op, ast.Invert) and typed.result == np.bool_:
             node.op = ast.Not()
         kind = typed.converted[0] if typed.is_integer else None
@@ -275,7 +311,7 @@ class ExpressionRewriter(ast.NodeTransformer):
         return call("wrap", value) if is_longer else value
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        typed = self.types.of(node) if len(node.ops) == 1 else None
+        typed = self.types.of(node) if len(node.ops) == 1 else UNTYPED
         kind = self.arithmetic.conversion(
             typed, [node.left, node.comparators[0]], compared=True
         )
@@ -315,13 +351,13 @@ class ExpressionRewriter(ast.NodeTransformer):
         """
         path = self.scope.cuda_path(node)
         if path:
-            return ast.Attribute(load("t"), path.replace(".", "_"), ast.Load())
+            return _member(path)
         value = self.scope.resolve(node)
         if value is MISSING:
             return None
         replacement = self._stand_in(value)
         if isinstance(replacement, np.ndarray):
-            return self._bound(self.program.placed(replacement, ast.unparse(node)))
+            return self._bound(Constant(replacement, ast.unparse(node)))
         return None if replacement is value else self._bound(replacement)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
@@ -334,22 +370,22 @@ class ExpressionRewriter(ast.NodeTransformer):
                 self.arithmetic.conversions(node), node.args, strict=True
             )
         ]
-        if path in BITS and typed is not None and typed.converted[0] is not None:
+        if path in BITS and typed.converted[0] is not None:
             args.append(ast.Constant(8 * typed.converted[0].itemsize))
         keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
         if path == "syncthreads":
-            if args:
-                raise self._error(node, "cuda.syncthreads() takes no arguments.")
             return ast.Yield(self._key("barrier", node, call=path))
         if path in KEYED:
             return self._keyed_call(node, path, source, args, keywords)
         function = None if path else self.scope.device_function(node.func)
         if function is None:
             return ast.Call(self.visit(node.func), args, keywords)
-        inner = self.instrumented(function, typed and typed.arguments)
+        kinds = None if typed is UNTYPED else typed.arguments
+        can_wait = self.rewritten(function, kinds).can_wait
         context = call("inside", self._key("call", node))
-        result = ast.Call(self._bound(inner), [load("t"), context, *args], keywords)
-        return ast.YieldFrom(result) if inspect.isgeneratorfunction(inner) else result
+        inner = self._bound(Called((function, kinds)))
+        result = ast.Call(inner, [load("t"), context, *args], keywords)
+        return ast.YieldFrom(result) if can_wait else result
 
     def _keyed_call(
         self,
@@ -366,7 +402,7 @@ class ExpressionRewriter(ast.NodeTransformer):
         self.program.votes |= path.startswith("syncthreads_")
         if kind == "atomic":
             return self._atomic_call(node, path, key, args)
-        function = ast.Attribute(load("t"), path.replace(".", "_"), ast.Load())
+        function = _member(path)
         result = ast.Call(function, [key, *args], keywords)
         return ast.YieldFrom(result) if kind in WAITING else result
 
@@ -375,8 +411,8 @@ class ExpressionRewriter(ast.NodeTransformer):
     ) -> ast.expr:
         if self.program.pauses:
             # after the arguments, which may read memory themselves
-            value_then_pause = ast.Tuple([args[-1], self._pause(key)], ast.Load())
-            args[-1] = ast.Subscript(value_then_pause, ast.Constant(0), ast.Load())
+            pause = self._pause(key)
+            args[-1] = expression("(VALUE, PAUSE)[0]", VALUE=args[-1], PAUSE=pause)
         if path == "atomic.cas" and node is not self._dropped:
             return ast.YieldFrom(method(load("t"), "swap", key, *args))
         op = ast.Constant(path.removeprefix("atomic."))

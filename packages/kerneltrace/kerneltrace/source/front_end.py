@@ -10,7 +10,8 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,38 +28,47 @@ def is_simulator() -> bool:
 
 
 @contextmanager
-def pretended_device(compute_capability: tuple[int, int]) -> Iterator[None]:
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def pretended_device(
+    compute_capability: tuple[int, int],
+) -> AbstractContextManager[None]:
     """Answer numba's query for the current GPU: it asks for each device function, even
     with a target given.
     """
     dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
-    original = dispatcher.get_current_device
-    dispatcher.get_current_device = lambda: SimpleNamespace(
-        compute_capability=compute_capability
-    )
-    try:
-        yield
-    finally:
-        dispatcher.get_current_device = original
+    device = SimpleNamespace(compute_capability=compute_capability)
+    return _replaced(dispatcher, "get_current_device", lambda: device)
 
 
-@contextmanager
-def _known_layout() -> Iterator[None]:
+def _known_layout() -> AbstractContextManager[None]:
     """Answer numba's query for NVVM's data layout where NVVM is missing."""
     nvvm: Any = importlib.import_module("numba.cuda.cudadrv.nvvm")
-    original = nvvm.NVVM
     try:
         nvvm.NVVM()
     except Exception:
         # which one it raises for a library that does not load depends on its version
         layout = getattr(nvvm, "_datalayout", "") or nvvm._datalayout_i128
-        nvvm.NVVM = lambda: SimpleNamespace(
-            data_layout=layout, get_ir_version=lambda: (2, 0, 3, 1)
-        )
-    try:
-        yield
-    finally:
-        nvvm.NVVM = original
+        own = SimpleNamespace(data_layout=layout, get_ir_version=lambda: (2, 0, 3, 1))
+        return _replaced(nvvm, "NVVM", lambda: own)
+    return nullcontext()
+
+
+def _calls_kept() -> AbstractContextManager[None]:
+    """Keep calls of device functions with inline="always": inlined, their operations
+    would have the lines of another function.
+    """
+    # numba-cuda has its own copy of numba's passes
+    home = "numba.cuda.core" if find_spec("numba.cuda.core") else "numba.core"
+    passes: Any = importlib.import_module(f"{home}.untyped_passes")
+    return _replaced(passes.InlineInlinables, "run_pass", lambda self, state: True)
 
 
 def annotation(function: Any, types: tuple[Any, ...], *, kernel: bool) -> Any:
@@ -70,14 +80,17 @@ def annotation(function: Any, types: tuple[Any, ...], *, kernel: bool) -> Any:
     """
     compiler: Any = importlib.import_module("numba.cuda.compiler")
     returned = importlib.import_module("numba").types.void if kernel else None
+    # an inlined function may return an array, which its caller's types have judged
+    inline = "never" if kernel else "always"
     with (
         pretended_device(DEFAULT_CAPABILITY),
         _known_layout(),
+        _calls_kept(),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
         return compiler.compile_cuda(
-            function, returned, types, cc=DEFAULT_CAPABILITY
+            function, returned, types, cc=DEFAULT_CAPABILITY, inline=inline
         ).type_annotation
 
 
@@ -149,13 +162,10 @@ def reason(error: Exception, file: str) -> tuple[int, str]:
     if call:
         words = f"{words.removesuffix(' found for signature:')}: {call[1]}"
     sentences = [words.rstrip(".")]
-    for cause in _CAUSE.findall(message):
-        if cause.strip() not in words:
-            sentences.append(cause.strip().rstrip("."))
-            break
-    advice = ""
-    for pattern, sentence in _ADVICE.items():
-        if re.search(pattern, message):
-            advice = sentence
-            break
+    causes = (cause.strip() for cause in _CAUSE.findall(message))
+    cause = next((cause for cause in causes if cause not in words), "")
+    if cause:
+        sentences.append(cause.rstrip("."))
+    fitting = (each for pattern, each in _ADVICE.items() if re.search(pattern, message))
+    advice = next(fitting, "")
     return max(lines, default=0), f"{'. '.join(sentences)}. {advice}".rstrip()

@@ -8,6 +8,7 @@ import ast
 import functools
 import inspect
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -25,9 +26,14 @@ from kerneltrace.source.lockstep_source import (
     helpers,
     of_lanes,
 )
-from kerneltrace.source.reuse import keep, made_again, rewritten
+from kerneltrace.source.reuse import Called, Constant, Rewritten, keep, kept
 from kerneltrace.source.rewriter import Rewriter
-from kerneltrace.source.typed_source import Arithmetic, numbered, typed_source
+from kerneltrace.source.typed_source import (
+    Arithmetic,
+    numbered,
+    typed_source,
+    without_annotations,
+)
 from kerneltrace.source.value_flow import in_local_memory, mark_waits
 
 
@@ -35,34 +41,62 @@ def instrumented(
     program: Program, fn: types.FunctionType, kinds: tuple[Any, ...] | None
 ) -> Callable[..., Any]:
     """`fn` as a function (thread, context, *its arguments) that reports to the
-    program's log; each `fn` once.
+    program's log, and so the functions that it calls.
 
     `kinds` are numba's types of its arguments, None where they are unknown; as in
     numba, other types give another function. Raises KernelError for a source that can't
     be read, that no kernel may have, or that calls itself.
     """
+    recipe = kept(program, fn, kinds)
+    if recipe is None:
+        _rewritten(program, fn, kinds, label=fn.__name__)
+        recipe = keep(program, fn, kinds)
+    vars(program).update(recipe.fields)
+    program.counters = [np.zeros(3, int) for _ in program.counted]
+    program.functions = dict.fromkeys([(fn, kinds)])  # the kernel first
+    helpers = _helpers(program)
+    for each in recipe.functions:
+        added = {name: _bound(program, value) for name, value in each.added.items()}
+        names = each.names | added | helpers
+        exec(each.code, names)
+        function = each.fn()
+        names[each.name].__defaults__ = function and function.__defaults__
+        program.functions[function, each.kinds] = names[each.name]
+    return cast(Callable[..., Any], program.functions[fn, kinds])
+
+
+def _bound(program: Program, value: Any) -> Any:
+    """What a name that the rewriting added stands for in a run."""
+    if isinstance(value, Called):
+        return program.functions[value.key]
+    if isinstance(value, Constant):
+        value = program.constant(*value)
+    return program.lanes.array(value) if program.lanes else value
+
+
+def _rewritten(
+    program: Program, fn: types.FunctionType, kinds: Any, label: str = ""
+) -> Rewritten:
+    """A function of the program, rewritten once; `label` names the kernel."""
     key = fn, kinds
-    is_kernel = not program.functions  # it comes first
-    if is_kernel and made_again(program, fn, kinds, _prefixed_helpers):
-        return cast(Callable[..., Any], program.functions[key])
-    if key not in program.functions:
-        label = fn.__name__ if is_kernel else f"{fn.__name__}()"
-        program.functions[key] = None
-        program.functions[key] = _instrument(program, fn, label, kinds)
-        if is_kernel:
-            keep(program, fn, kinds)
-    function = program.functions[key]
-    if function is None:
+    if key not in program.rewritten:
+        program.rewritten[key] = None
+        function = _rewrite(program, fn, kinds, label or f"{fn.__name__}()")
+        # anew, after those that it calls
+        del program.rewritten[key]
+        program.rewritten[key] = function
+    rewritten = program.rewritten[key]
+    if rewritten is None:
         raise KernelError(
             f"{fn.__name__} calls itself, which kerneltrace can't follow. Write it as a"
             " loop."
         )
-    return function
+    return cast(Rewritten, rewritten)
 
 
-def _instrument(
-    program: Program, fn: types.FunctionType, label: str, kinds: tuple[Any, ...] | None
-) -> Callable[..., Any]:
+def _rewrite(
+    program: Program, fn: types.FunctionType, kinds: Any, label: str
+) -> Rewritten:
     tree = numbered(_parsed(fn))
     scope = KernelScope(fn, tree)
     refuse(tree, label, scope)
@@ -72,9 +106,8 @@ def _instrument(
         raise NotInLockstep
     kind = LockstepRewriter if program.lanes else Rewriter
     arithmetic = Arithmetic(scope, typed, in_local_memory(tree))
-    rewriter = kind(
-        program, label, scope, arithmetic, functools.partial(instrumented, program)
-    )
+    called = functools.partial(_rewritten, program)
+    rewriter = kind(program, label, scope, arithmetic, called)
     _simplify_signature(tree)
     program.names_float64 |= scope.names_float64(tree)
     mark_waits(tree)
@@ -84,33 +117,23 @@ def _instrument(
     module = ast.fix_missing_locations(ast.Module([tree], []))
     file = fn.__code__.co_filename
     program.files.add(file)
-    names = scope.names | rewriter.added
     # the file's name makes tracebacks show its lines
     code = compile(module, file, "exec")
-    program.rewritten.append(
-        rewritten(program, fn, kinds, code, tree.name, dict(names), rewriter.added)
+    can_wait = any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(tree))
+    return Rewritten(
+        weakref.ref(fn), kinds, code, tree.name, scope.names, rewriter.added, can_wait
     )
-    names |= _prefixed_helpers(program)
-    exec(code, names)
-    function: Callable[..., Any] = names[tree.name]
-    function.__defaults__ = fn.__defaults__
-    return function
 
 
 def _simplify_signature(tree: ast.FunctionDef) -> None:
     """Let a function take its thread and context first, and leave out all but the
     names.
     """
+    without_annotations(tree)
     args = tree.args
     own = [ast.arg(PREFIX + "t"), ast.arg(PREFIX + "c")]
     args.args = [*own, *args.posonlyargs, *args.args]
     args.posonlyargs = []
-    for arg in (*args.args, *args.kwonlyargs):
-        arg.annotation = None
-    # the function's __defaults__ have the values, evaluated once
-    args.defaults = [ast.Constant(None) for _ in args.defaults]
-    tree.returns = None
-    tree.decorator_list = []
 
 
 def _parsed(fn: types.FunctionType) -> ast.FunctionDef:
@@ -137,12 +160,8 @@ def _parsed(fn: types.FunctionType) -> ast.FunctionDef:
     return tree
 
 
-def _prefixed_helpers(program: Program) -> dict[str, Any]:
-    return {PREFIX + name: value for name, value in _helpers(program).items()}
-
-
 def _helpers(program: Program) -> dict[str, Any]:
-    """What the rewritten source calls, by the names it uses, less the prefix."""
+    """What the rewritten source calls, by the names it uses."""
     log = program.log
     add = log.add
 
@@ -156,7 +175,7 @@ def _helpers(program: Program) -> dict[str, Any]:
 
     functions = {
         "loop": log.loop,
-        "steps": log.steps,
+        "steps": functools.partial(log.contexts, pauses=True),
         "inside": log.inside,
         "br": branch,
         "next": next,
@@ -169,7 +188,7 @@ def _helpers(program: Program) -> dict[str, Any]:
         kind = np.dtype(code).type
         functions[kind.__name__] = stand_in(kind)
     functions |= arithmetic_helpers(program.divided_by_zero)
-    if not program.lanes:
-        return functions
-    of_all = {name: of_lanes(function) for name, function in functions.items()}
-    return of_all | helpers(program.lanes, program.counters)
+    if program.lanes:
+        functions = {name: of_lanes(function) for name, function in functions.items()}
+        functions |= helpers(program.lanes, program.counters)
+    return {PREFIX + name: function for name, function in functions.items()}

@@ -26,17 +26,32 @@ def python_function(kernel: Any) -> types.FunctionType:
     """The Python function behind a kernel: compiled, simulated, or plain. TypeError
     where there is none.
     """
-    for inner in (
-        getattr(kernel, "py_func", None),
-        getattr(kernel, "fn", None),
-        kernel,
-    ):
-        if isinstance(inner, types.FunctionType):
-            return inner
+    inner = _behind(kernel)
+    if isinstance(inner, types.FunctionType):
+        return inner
     raise TypeError(
         "Expected a kernel, a function written against numba's `cuda`, with or without"
         f" @cuda.jit, or CUDA C++ as text; got {brief_repr(kernel)}."
     )
+
+
+def _behind(value: Any) -> Any:
+    return getattr(value, "py_func", None) or getattr(value, "fn", None) or value
+
+
+def stored_names(*nodes: ast.AST) -> set[str]:
+    """The names that are assigned somewhere in these nodes."""
+    return {
+        part.id
+        for node in nodes
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    }
+
+
+def parameters(tree: ast.FunctionDef) -> set[str]:
+    """The names of a function's parameters."""
+    return {arg.arg for arg in ast.walk(tree.args) if isinstance(arg, ast.arg)}
 
 
 class KernelScope:
@@ -46,17 +61,10 @@ class KernelScope:
         cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
         self.names: dict[str, Any] = {**vars(builtins), **fn.__globals__}
         self.names |= {name: cell.cell_contents for name, cell in cells}
-        stored = {
-            n.id
-            for n in ast.walk(tree)
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-        }
-        self._local = stored | {
-            arg.arg for arg in ast.walk(tree.args) if isinstance(arg, ast.arg)
-        }
+        self._local = stored_names(tree) | parameters(tree)
         self._imported = _members_of_cuda()
 
-    def resolve(self, node: ast.expr) -> Any:
+    def resolve(self, node: ast.AST) -> Any:
         """The value of a name or dotted name from the surroundings; MISSING where there
         is none.
         """
@@ -70,14 +78,9 @@ class KernelScope:
 
     def names_float64(self, tree: ast.FunctionDef) -> bool:
         """Whether a source asks for float64 by name."""
-        names = (
-            node
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Name | ast.Attribute)
-        )
         return any(
             str(getattr(value, "__name__", value)) == "float64"
-            for value in map(self.resolve, names)
+            for value in map(self.resolve, ast.walk(tree))
         )
 
     def cuda_path(self, node: ast.expr) -> str:
@@ -104,7 +107,7 @@ class KernelScope:
         value = self.resolve(node)
         if value is MISSING or isinstance(value, type | types.BuiltinFunctionType):
             return None
-        inner = getattr(value, "py_func", None) or getattr(value, "fn", None) or value
+        inner = _behind(value)
         library = ("numpy", "math", "numba", "numba_cuda")
         if (
             not isinstance(inner, types.FunctionType)
@@ -130,29 +133,29 @@ def _members_of_cuda() -> dict[int, str]:
     return paths
 
 
-REFUSED: tuple[type[ast.AST], ...] = (
-    ast.Lambda,
-    ast.ListComp,
-    ast.SetComp,
-    ast.DictComp,
-    ast.GeneratorExp,
-    ast.Try,
-    ast.With,
-    ast.ClassDef,
-    ast.Yield,
-    ast.YieldFrom,
-    ast.Await,
-    ast.Import,
-    ast.ImportFrom,
-    ast.Global,
-    ast.Nonlocal,
-    ast.Delete,
-    ast.FunctionDef,
-    ast.Dict,
-    ast.Set,
-    ast.Starred,
-    ast.JoinedStr,
-    ast.Match,
+REFUSED = (
+    "Lambda",
+    "ListComp",
+    "SetComp",
+    "DictComp",
+    "GeneratorExp",
+    "Try",
+    "With",
+    "ClassDef",
+    "Yield",
+    "YieldFrom",
+    "Await",
+    "Import",
+    "ImportFrom",
+    "Global",
+    "Nonlocal",
+    "Delete",
+    "FunctionDef",
+    "Dict",
+    "Set",
+    "Starred",
+    "JoinedStr",
+    "Match",
 )
 _KNOWN = {*VALUES, *PLAIN, *KEYED}
 _SPACES = ("shared", "local", "const", "atomic")
@@ -191,7 +194,7 @@ def refuse(tree: ast.FunctionDef, label: str, scope: KernelScope) -> None:
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     for node in nodes:
         is_list = isinstance(node, ast.List) and isinstance(node.ctx, ast.Load)
-        if is_list or isinstance(node, REFUSED):
+        if is_list or type(node).__name__ in REFUSED:
             text = ast.unparse(node).splitlines()[0]
             advice = "Write loops, conditions, assignments."
             if is_list:

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.machine.numba_types import IntegerType, stand_in
-from kerneltrace.machine.program import Operations, issues
+from kerneltrace.machine.program import issues
 from kerneltrace.machine.traced_thread import KEYED
-from kerneltrace.source.expressions import call, load, method
-from kerneltrace.source.rewriter import Rewriter, let
+from kerneltrace.source.expressions import call, expression, filled, load, method
+from kerneltrace.source.kernel_scope import parameters, stored_names
+from kerneltrace.source.rewriter import Rewriter
 
 
 class NotInLockstep(Exception):
@@ -35,77 +36,76 @@ def _do(name: str, *args: ast.expr) -> ast.Call:
     return method(load("t"), name, *args)
 
 
-def _later(node: ast.expr) -> ast.expr:
-    return ast.Lambda(ast.arguments([], [], None, [], [], None, []), node)
+_FUNCTION = """
+with _lab_t.calls():
+    BEGIN
+    BODY
+    return _lab_t.given()
+"""
+_IF = """
+if _lab_t.begins(TEST, KEY):
+    BODY
+if _lab_t.others():
+    OTHERS
+_lab_t.ends()
+"""
+_FOR = """
+SAVED = _lab_c
+for _lab_c, ITEM in _lab_t.loop(KEY, OVER):
+    PUT
+    BODY
+_lab_c = SAVED
+"""
+_WHILE = """
+SAVED = _lab_c
+for _lab_c in _lab_t.turns(KEY):
+    if _lab_t.goes_on(TEST, TEST_KEY):
+        BODY
+_lab_c = SAVED
+"""
 
 
 class LockstepRewriter(Rewriter):
     """Rewrites one function for threads in lockstep."""
 
+    count = "_lab_tick(_lab_t, NUMBER, None)"
+
     def body(self, tree: ast.FunctionDef) -> list[ast.stmt]:
         """The rewritten body of a function; its names are None until
         they are assigned.
         """
-        nodes = [node for part in tree.body for node in ast.walk(part)]
-        stored = {
-            node.id
-            for node in nodes
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        }
-        self._own = stored - {
-            arg.arg for arg in ast.walk(tree.args) if isinstance(arg, ast.arg)
-        }
-        begin = [
-            ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None))
-            for name in sorted(self._own)
-        ]
-        end = ast.Return(_do("given"))
-        inside = ast.With(
-            [ast.withitem(_do("calls"))], [*begin, *self.block(tree.body), end]
-        )
-        return [inside]
-
-    def _count(
-        self, statements: list[ast.stmt], begin: int, run: Operations, first: ast.stmt
-    ) -> None:
-        if any(run):
-            statements.insert(
-                begin, ast.Expr(self._tick(run, first, ast.Constant(None)))
-            )
+        self._own = stored_names(*tree.body) - parameters(tree)
+        begin = "".join(f"{name} = None\n" for name in sorted(self._own))
+        return filled(_FUNCTION, BEGIN=filled(begin), BODY=self.block(tree.body))
 
     def _put(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
         """Assign a value, which may be evaluated several times, for the threads that
         take part.
         """
         if isinstance(target, ast.Tuple | ast.List):
-            parts = (
-                ast.Subscript(value, ast.Constant(i), ast.Load())
-                for i in range(len(target.elts))
-            )
             return [
                 statement
-                for part_target, part in zip(target.elts, parts, strict=True)
-                for statement in self._put(part_target, part)
+                for number, part in enumerate(target.elts)
+                for statement in self._put(
+                    part, ast.Subscript(value, ast.Constant(number), ast.Load())
+                )
             ]
         if not isinstance(target, ast.Name):
             return [self._store(target, value)]
-        old = ast.Name(target.id, ast.Load())
-        return [
-            ast.Assign(
-                [target],
-                _do("put", ast.Constant(f"{self.label} {target.id}"), value, old),
-            )
-        ]
+        return filled(
+            "NAME = _lab_t.put(TEXT, VALUE, NAME)",
+            NAME=target.id,
+            TEXT=ast.Constant(f"{self.label} {target.id}"),
+            VALUE=value,
+        )
 
     def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
         self._target_name = ast.unparse(node.targets[0])
         held = self._new_name("v")
-        stored = [
-            statement
-            for target in node.targets
-            for statement in self._put(target, load(held))
-        ]
-        return [let(held, self.visit(node.value)), *stored]
+        begin = filled("HELD = VALUE", HELD=held, VALUE=self.visit(node.value))
+        name = ast.Name(held, ast.Load())
+        stored = [part for target in node.targets for part in self._put(target, name)]
+        return [*begin, *stored]
 
     def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
         if not isinstance(node.target, ast.Name):
@@ -113,43 +113,41 @@ class LockstepRewriter(Rewriter):
         return self._put(node.target, self.visit(self._combined(node, node.target)))
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
-        key = self._key("branch", node.test, self.arithmetic.operations(node.test))
-        begin = ast.If(
-            _do("begins", self.visit(node.test), key), self.block(node.body), []
+        return filled(
+            _IF,
+            KEY=self._test_key(node),
+            TEST=self.visit(node.test),
+            BODY=self.block(node.body),
+            OTHERS=self.block(node.orelse),
         )
-        return [
-            begin,
-            ast.If(_do("others"), self.block(node.orelse), []),
-            ast.Expr(_do("ends")),
-        ]
 
     def visit_For(self, node: ast.For) -> list[ast.stmt]:
-        saved = self._new_name("s")
+        self._refuse_else(node)
         item = self._new_name("k")
-        over = _do("loop", self._key("for", node.iter), self.visit(node.iter))
-        names: list[ast.expr] = [
-            ast.Name(load(name).id, ast.Store()) for name in ("c", item)
-        ]
-        body = [*self._put(node.target, load(item)), *self.block(node.body)]
-        loop = ast.For(ast.Tuple(names, ast.Store()), over, body, self._no_else(node))
-        return [let(saved, load("c")), loop, let("c", load(saved))]
+        return filled(
+            _FOR,
+            SAVED=self._new_name("s"),
+            ITEM=item,
+            KEY=self._key("for", node.iter),
+            OVER=self.visit(node.iter),
+            PUT=self._put(node.target, ast.Name(item, ast.Load())),
+            BODY=self.block(node.body),
+        )
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
-        saved = self._new_name("s")
-        turns = _do("turns", self._key("while", node.test))
-        key = self._key("branch", node.test, self.arithmetic.operations(node.test))
-        body = ast.If(
-            _do("goes_on", self.visit(node.test), key), self.block(node.body), []
+        self._refuse_else(node)
+        return filled(
+            _WHILE,
+            SAVED=self._new_name("s"),
+            KEY=self._key("while", node.test),
+            TEST_KEY=self._test_key(node),
+            TEST=self.visit(node.test),
+            BODY=self.block(node.body),
         )
-        loop = ast.For(
-            ast.Name(load("c").id, ast.Store()), turns, [body], self._no_else(node)
-        )
-        return [let(saved, load("c")), loop, let("c", load(saved))]
 
-    def _no_else(self, node: ast.For | ast.While) -> list[ast.stmt]:
+    def _refuse_else(self, node: ast.For | ast.While) -> None:
         if node.orelse:
             raise NotInLockstep
-        return []
 
     def visit_Break(self, node: ast.Break) -> ast.stmt:
         return ast.Expr(_do("breaks"))
@@ -167,17 +165,20 @@ class LockstepRewriter(Rewriter):
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         self.generic_visit(node)
-        return _do("choose", node.test, _later(node.body), _later(node.orelse))
+        return expression(
+            "_lab_t.choose(TEST, lambda: YES, lambda: NO)",
+            TEST=node.test,
+            YES=node.body,
+            NO=node.orelse,
+        )
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)
         result, *rest = node.values
+        way = "both" if isinstance(node.op, ast.And) else "either"
         for value in rest:
-            result = _do(
-                "both" if isinstance(node.op, ast.And) else "either",
-                result,
-                _later(value),
-            )
+            template = f"_lab_t.{way}(FIRST, lambda: SECOND)"
+            result = expression(template, FIRST=result, SECOND=value)
         return result
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
@@ -211,7 +212,7 @@ class LockstepRewriter(Rewriter):
     def _operator(
         self, node: Any, typed: Any, kind: type | None, left: Any, right: Any
     ) -> ast.expr:
-        if typed is not None and np.uint64 in (typed.result, *typed.operands):
+        if np.uint64 in (typed.result, *typed.operands):
             raise NotInLockstep  # NumPy has no integers for int64 and uint64 together
         return super()._operator(node, typed, kind, left, right)
 
@@ -224,9 +225,6 @@ class LockstepRewriter(Rewriter):
         ):
             raise NotInLockstep
         return super().visit_Call(node)
-
-    def _bound(self, value: Any) -> ast.expr:
-        return super()._bound(self.program.lanes.array(value))
 
     def _stand_in(self, value: Any) -> Any:
         try:

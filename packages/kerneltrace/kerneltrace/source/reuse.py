@@ -6,20 +6,40 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from kerneltrace.machine.program import Program
 
-LISTS = ("sites", "counted", "counted_at")
-"""Lists of a program that rewriting fills."""
+FIELDS = (
+    "sites",
+    "counted",
+    "counted_at",
+    "lines",
+    "in_memory",
+    "files",
+    "votes",
+    "names_float64",
+    "is_typed",
+)
+"""What rewriting adds to a program, and no run changes."""
+
+
+class Constant(NamedTuple):
+    """An array from the surroundings, which each run places in constant memory."""
+
+    array: Any
+    text: str
+    """Its name in the source."""
+
+
+class Called(NamedTuple):
+    """A function of the program, by its Python function and types."""
+
+    key: tuple[Any, Any]
 
 
 class Rewritten(NamedTuple):
-    """One function of a program, without what belongs to the run it was made for."""
+    """One function of a program, without what belongs to a run."""
 
     fn: weakref.ref[types.FunctionType]
     kinds: Any
@@ -27,17 +47,17 @@ class Rewritten(NamedTuple):
     name: str
     names: dict[str, Any]
     """What the source finds in its surroundings."""
-    constants: dict[str, tuple[Any, str]]
-    """Of these the arrays, each with its name in the source."""
-    called: dict[str, tuple[Any, Any]]
-    """Of these the functions of the program, by function and types."""
+    added: dict[str, Any]
+    """Names that its rewriting bound: to a Constant, a Called, or a value."""
+    can_wait: bool
+    """Whether it is a generator."""
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How to make a program's functions again."""
+class Recipe(NamedTuple):
+    """How to make a program's functions."""
 
     functions: tuple[Rewritten, ...]
+    """Each after those that it calls."""
     surroundings: list[Any]
     """What the functions found around them, kept so that no other object gets an id."""
     fields: dict[str, Any]
@@ -48,96 +68,32 @@ _recipes: weakref.WeakKeyDictionary[types.FunctionType, dict[Any, Recipe]] = (
 )
 
 
-def rewritten(
-    program: Program,
-    fn: types.FunctionType,
-    kinds: Any,
-    code: types.CodeType,
-    name: str,
-    names: dict[str, Any],
-    added: Mapping[str, Any],
-) -> Rewritten:
-    """A function of the program: `added` are those of its `names` that its rewriting
-    bound.
-    """
-    arrays = {id(traced): (array, text) for traced, array, text in program.constants}
-    functions = {
-        id(function): key for key, function in program.functions.items() if function
-    }
-    constants = {
-        each: arrays[id(value)] for each, value in added.items() if id(value) in arrays
-    }
-    called = {
-        each: functions[id(value)]
-        for each, value in added.items()
-        if id(value) in functions
-    }
-    return Rewritten(weakref.ref(fn), kinds, code, name, names, constants, called)
-
-
-def keep(program: Program, fn: types.FunctionType, kinds: Any) -> None:
-    """Keep what was made for a kernel and the functions that it calls.
-
-    In lockstep arrays from the surroundings are bound to the threads, and the program
-    isn't kept.
-    """
-    if program.lanes and program.constants:
-        return
-    fields: dict[str, Any]
-    fields = {name: list(getattr(program, name)) for name in LISTS}
-    fields |= {name: getattr(program, name) for name in ("votes", "names_float64")}
-    fields["is_typed"] = program.is_typed
-    fields["lines"] = {kind: dict(lines) for kind, lines in program.lines.items()}
-    fields["in_memory"] = set(program.in_memory)
-    fields["files"] = set(program.files)
-    recipe = Recipe(tuple(program.rewritten), _surroundings(program.rewritten), fields)
+def keep(program: Program, fn: types.FunctionType, kinds: Any) -> Recipe:
+    """Keep what was made for a kernel and the functions that it calls."""
+    functions = tuple(program.rewritten.values())
+    fields = {name: getattr(program, name) for name in FIELDS}
+    recipe = Recipe(functions, _surroundings(functions), fields)
     _recipes.setdefault(fn, {})[_key(program, kinds)] = recipe
+    return recipe
 
 
-def made_again(
-    program: Program,
-    fn: types.FunctionType,
-    kinds: Any,
-    helpers: Callable[[Program], dict[str, Any]],
-) -> bool:
-    """Make the functions of a kernel that was kept for this program; whether there was
-    one whose surroundings are what they were.
+def kept(program: Program, fn: types.FunctionType, kinds: Any) -> Recipe | None:
+    """What was kept of a kernel for such a program; None where its surroundings are not
+    what they were.
     """
     recipe = _recipes.get(fn, {}).get(_key(program, kinds))
     if recipe is None:
-        return False
+        return None
     now = _surroundings(recipe.functions)
-    if [*map(id, now)] != [*map(id, recipe.surroundings)]:
-        return False
-    fields = recipe.fields
-    for name in LISTS:
-        getattr(program, name)[:] = fields[name]
-    program.counters += [np.zeros(3, int) for _ in program.counted]
-    program.note(fields["lines"])
-    program.in_memory |= fields["in_memory"]
-    program.files |= fields["files"]
-    for name in ("votes", "names_float64", "is_typed"):
-        setattr(program, name, fields[name])
-    own = helpers(program)
-    for each in recipe.functions:
-        function = each.fn()
-        names = each.names | own
-        names |= {
-            name: program.placed(*constant) for name, constant in each.constants.items()
-        }
-        names |= {name: program.functions[key] for name, key in each.called.items()}
-        exec(each.code, names)
-        made = names[each.name]
-        made.__defaults__ = function.__defaults__ if function else None
-        program.functions[function, each.kinds] = made
-    return True
+    is_same = [*map(id, now)] == [*map(id, recipe.surroundings)]
+    return recipe if is_same else None
 
 
 def _key(program: Program, kinds: Any) -> Any:
     return kinds, bool(program.lanes), program.pauses
 
 
-def _surroundings(functions: Any) -> list[Any]:
+def _surroundings(functions: tuple[Rewritten, ...]) -> list[Any]:
     """What the names in the functions stand for now, members of modules too."""
     values: list[Any] = []
     for each in functions:
@@ -151,6 +107,5 @@ def _surroundings(functions: Any) -> list[Any]:
         values += outer
         for module in outer:
             if isinstance(module, types.ModuleType):
-                members = vars(module)
-                values += [members.get(name) for name in names]
+                values += [vars(module).get(name) for name in names]
     return values

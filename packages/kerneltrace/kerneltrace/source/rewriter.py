@@ -16,21 +16,51 @@ from typing import Any
 
 from kerneltrace.machine.program import Operations
 from kerneltrace.source.expressions import (
-    PREFIX,
     ExpressionRewriter,
     call,
-    load,
+    expression,
+    filled,
     method,
 )
+from kerneltrace.source.kernel_scope import refusal
 
-
-def let(name: str, value: ast.expr) -> ast.stmt:
-    """An assignment to a name that the rewriting adds."""
-    return ast.Assign([ast.Name(PREFIX + name, ast.Store())], value)
+# Both loops give the context of their turns, which ends with them.
+_FOR = """
+SAVED = _lab_c
+for _lab_c, TARGET in _lab_loop(KEY, OVER):
+    BODY
+else:
+    _lab_c = SAVED
+    OTHERWISE
+_lab_c = SAVED
+"""
+# The loop's iterator gives 0 now and then, for a pause: without it, a thread that waits
+# in a `while` for what another thread writes would never let that thread run.
+_WHILE = """
+SAVED = _lab_c
+STEPS = _lab_steps(KEY)
+while (
+    _lab_c := _lab_next(STEPS) or (yield 0) or _lab_next(STEPS)
+) and _lab_br(TEST, TEST_KEY):
+    BODY
+else:
+    _lab_c = SAVED
+    OTHERWISE
+_lab_c = SAVED
+"""
+# The array and the index are evaluated once, as in Python: an index may be an atomic.
+_CHANGE = """
+ARRAY = OWNER
+PLACE = INDEX
+ARRAY.st(PLACE, NEW, KEY)
+"""
 
 
 class Rewriter(ExpressionRewriter):
     """Rewrites the statements of one function."""
+
+    count = "_lab_t.times[NUMBER] += 1"
+    """The statement that counts a run of statements."""
 
     def body(self, tree: ast.FunctionDef) -> list[ast.stmt]:
         """The rewritten body of a function."""
@@ -48,13 +78,7 @@ class Rewriter(ExpressionRewriter):
             compound = isinstance(statement, ast.If | ast.While | ast.For)
             # A condition is counted by its branch; the range of a `for` is evaluated
             # once, with what stands before it.
-            once: ast.AST | None
-            if isinstance(statement, ast.For):
-                once = statement.iter
-            elif compound:
-                once = None
-            else:
-                once = statement
+            once = getattr(statement, "iter", None) if compound else statement
             run = run.plus(self.arithmetic.operations(once))
             if compound:
                 self._count(statements, begin, run, first)
@@ -75,53 +99,48 @@ class Rewriter(ExpressionRewriter):
     ) -> None:
         if any(run):
             number = self.program.counter(run, self.label, first.lineno)
-            statements[begin:begin] = ast.parse(f"{PREFIX}t.times[{number}] += 1").body
+            statements[begin:begin] = filled(self.count, NUMBER=ast.Constant(number))
 
     def visit_If(self, node: ast.If) -> Any:
-        key = self._key("branch", node.test, self.arithmetic.operations(node.test))
+        key = self._test_key(node)
         return ast.If(
             call("br", self.visit(node.test), key),
             self.block(node.body),
-            self._else(node.orelse),
+            node.orelse and self.block(node.orelse),
         )
 
-    def _else(self, orelse: list[ast.stmt], context: str = "") -> list[ast.stmt]:
-        if not orelse:
-            return []
-        before = [let("c", load(context))] if context else []
-        return [*before, *self.block(orelse)]
+    def _test_key(self, node: ast.If | ast.While) -> ast.expr:
+        work = self.arithmetic.operations(node.test)
+        return self._key("branch", node.test, work)
 
     def visit_For(self, node: ast.For) -> list[ast.stmt]:
         if not isinstance(node.target, ast.Name | ast.Tuple):
-            raise self._error(
-                node, "the target of a for loop in a kernel is a plain name."
+            raise refusal(
+                self.label,
+                node,
+                "the target of a for loop in a kernel is a plain name.",
             )
-        saved = self._new_name("s")
-        over = call("loop", self._key("for", node.iter), self.visit(node.iter))
-        target = ast.Tuple(
-            [ast.Name(PREFIX + "c", ast.Store()), node.target], ast.Store()
+        return filled(
+            _FOR,
+            SAVED=self._new_name("s"),
+            KEY=self._key("for", node.iter),
+            OVER=self.visit(node.iter),
+            TARGET=node.target,
+            BODY=self.block(node.body),
+            OTHERWISE=self.block(node.orelse),
         )
-        loop = ast.For(
-            target, over, self.block(node.body), self._else(node.orelse, saved)
-        )
-        return [let(saved, load("c")), loop, let("c", load(saved))]
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
-        saved = self._new_name("s")
-        steps = self._new_name("w")
-        begin = let(steps, call("steps", self._key("while", node.test)))
-        forward = call("next", load(steps))
-        # The loop's iterator gives 0 now and then, for a pause: without it, a thread
-        # that waits in a `while` for what another thread writes would never let that
-        # thread run.
-        step = ast.NamedExpr(
-            ast.Name(PREFIX + "c", ast.Store()),
-            ast.BoolOp(ast.Or(), [forward, ast.Yield(ast.Constant(0)), forward]),
+        return filled(
+            _WHILE,
+            SAVED=self._new_name("s"),
+            STEPS=self._new_name("w"),
+            KEY=self._key("while", node.test),
+            TEST_KEY=self._test_key(node),
+            TEST=self.visit(node.test),
+            BODY=self.block(node.body),
+            OTHERWISE=self.block(node.orelse),
         )
-        key = self._key("branch", node.test, self.arithmetic.operations(node.test))
-        test = ast.BoolOp(ast.And(), [step, call("br", self.visit(node.test), key)])
-        loop = ast.While(test, self.block(node.body), self._else(node.orelse, saved))
-        return [let(saved, load("c")), begin, loop, let("c", load(saved))]
 
     def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
         self._target_name = ast.unparse(node.targets[0])
@@ -148,27 +167,28 @@ class Rewriter(ExpressionRewriter):
         if isinstance(target, ast.Name):
             return target
         held = self._new_name("v")
-        after.append(self._store(target, load(held)))
-        return ast.Name(PREFIX + held, ast.Store())
+        after.append(self._store(target, ast.Name(held, ast.Load())))
+        return ast.Name(held, ast.Store())
 
     def _store(self, target: ast.expr, value: ast.expr) -> ast.stmt:
-        return ast.Expr(
-            method(*self._place(target, "st"), value, self._key("store", target))
-        )
+        owner, index = self._place(target)
+        key = self._key("store", target)
+        return ast.Expr(method(owner, "st", index, value, key))
 
-    def _place(self, target: ast.expr, way: str) -> tuple[Any, ...]:
+    def _place(self, target: ast.expr) -> tuple[Any, ast.expr]:
+        """The array and the index of an element in memory."""
         if isinstance(target, ast.Subscript):
-            return self.visit(target.value), way, self._index(target.slice)
+            return self.visit(target.value), self._index(target.slice)
         if isinstance(target, ast.Attribute):
-            return self.visit(target.value), way, ast.Constant(target.attr)
-        raise self._error(target, f"a kernel can't assign to {ast.unparse(target)!r}.")
+            return self.visit(target.value), ast.Constant(target.attr)
+        raise refusal(
+            self.label, target, f"a kernel can't assign to {ast.unparse(target)!r}."
+        )
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
-        return (
-            ast.Pass()
-            if node.value is None
-            else self.visit_Assign(ast.Assign([node.target], node.value))
-        )
+        if node.value is None:
+            return ast.Pass()
+        return self.visit_Assign(ast.Assign([node.target], node.value))
 
     def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
         if isinstance(node.target, ast.Name):
@@ -178,30 +198,23 @@ class Rewriter(ExpressionRewriter):
         typed = self.types.of(node)
         kind = self.arithmetic.conversion(typed, [node.target, node.value])
         value = self.visit(node.value)
-        # The array and the index are evaluated once, as in Python: an index may be an
-        # atomic.
-        begin: list[ast.stmt] = []
-        owner, _, index = self._place(node.target, "ld")
-        owner = self._once(owner, begin)
-        index = self._once(index, begin)
-        old = method(owner, "ld", index, self._key("load", node.target))
-        new = self._operator(node, typed, kind, old, value)
-        return [
-            *begin,
-            ast.Expr(method(owner, "st", index, new, self._key("store", node.target))),
-        ]
+        owner, index = self._place(node.target)
+        names = {"ARRAY": self._new_name("o"), "PLACE": self._new_name("o")}
+        key = self._key("load", node.target)
+        old = expression("ARRAY.ld(PLACE, KEY)", KEY=key, **names)
+        return filled(
+            _CHANGE,
+            OWNER=owner,
+            INDEX=index,
+            NEW=self._operator(node, typed, kind, old, value),
+            KEY=self._key("store", node.target),
+            **names,
+        )
 
     def _combined(self, node: ast.AugAssign, target: ast.Name) -> ast.BinOp:
         whole = ast.BinOp(ast.Name(target.id, ast.Load()), node.op, node.value)
         whole.number = node.number  # type: ignore[attr-defined]  # by which its types are found
         return whole
-
-    def _once(self, node: ast.expr, begin: list[ast.stmt]) -> ast.expr:
-        if isinstance(node, ast.Name | ast.Constant):
-            return node
-        held = self._new_name("o")
-        begin.append(let(held, node))
-        return load(held)
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
         """A thread that returns early says so: True. A device

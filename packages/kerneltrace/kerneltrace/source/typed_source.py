@@ -54,22 +54,27 @@ class Typed:
         return self.result is not None and self.result.kind in "iu"
 
 
+UNTYPED = Typed(None, (None, None), (None, None), is_steady=True)
+"""For what numba computes while it compiles, and for all that is no operation."""
+
+
 class TypedSource:
     """The types in one function, called with arguments of certain types."""
 
-    def __init__(
-        self, blocks: Any = None, types_of: Any = None, calls: Any = None
-    ) -> None:
+    def __init__(self, annotated: Any = None) -> None:
+        """`annotated` is numba's annotation of the function."""
         self._typed: dict[tuple[int, str], Typed] = {}
         self._variables: dict[str, set[Any]] = {}
         self._converting: set[int] = set()  # stores from or to float64
-        self.is_known = blocks is not None
+        self.is_known = annotated is not None
         """Whether there are types: numba's simulator has none."""
-        for name, kind in (types_of or {}).items():
+        if annotated is None:
+            return
+        for name, kind in annotated.typemap.items():
             self._variables.setdefault(name.split(".")[0], set()).add(_number(kind))
-        for block in (blocks or {}).values():
+        for block in annotated.blocks.values():
             for statement in block.body:
-                self._add(statement, types_of, calls)
+                self._add(statement, annotated.typemap, annotated.calltypes)
 
     def _add(self, statement: Any, types_of: Any, calls: Any) -> None:
         """Note the types of a statement of numba's, if it is an operation."""
@@ -94,16 +99,14 @@ class TypedSource:
             is_steady=result == _number(types_of[statement.target.name]),
         )
 
-    def of(self, node: ast.AST) -> Typed | None:
-        """The types of an operator or a call; None for what numba computes while it
-        compiles, and for all else.
-        """
+    def of(self, node: ast.AST) -> Typed:
+        """The types of an operator or a call; UNTYPED for all else."""
         number = getattr(node, "number", 0)
         if not isinstance(node, ast.Call):
-            return self._typed.get((number, ""))
+            return self._typed.get((number, ""), UNTYPED)
         # Python notes the call of an attribute at the attribute.
         return self._typed.get((number, "call")) or self._typed.get(
-            (getattr(node.func, "number", 0), "call")
+            (getattr(node.func, "number", 0), "call"), UNTYPED
         )
 
     def converts(self, node: ast.AST) -> bool:
@@ -137,6 +140,17 @@ def numbered(tree: ast.FunctionDef) -> ast.FunctionDef:
     for number, node in enumerate(ast.walk(tree), 1):
         node.number = number  # type: ignore[attr-defined]  # ours
     return tree
+
+
+def without_annotations(tree: ast.FunctionDef) -> None:
+    """Leave out what a function's definition evaluates."""
+    for node in ast.walk(tree.args):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    # the function's __defaults__ have the values, evaluated once
+    tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
+    tree.returns = None
+    tree.decorator_list = []
 
 
 def typed_source(
@@ -174,16 +188,12 @@ def _typed(
 ) -> TypedSource:
     # Numba keeps the line of each operation. So each node gets a line of its own.
     lined = copy.deepcopy(tree)
-    lined.decorator_list = []
-    lined.returns = None
+    without_annotations(lined)
     node: Any
     for node in ast.walk(lined):
-        if isinstance(node, ast.arg):
-            node.annotation = None
         if hasattr(node, "lineno"):
             node.lineno = node.end_lineno = node.number
             node.col_offset = node.end_col_offset = 0
-    lined.args.defaults = [ast.Constant(None) for _ in lined.args.defaults]
     names = dict(scope.names)
     module = ast.fix_missing_locations(ast.Module([lined], []))
     file = f"<types of {fn.__name__}>"
@@ -194,16 +204,14 @@ def _typed(
         annotated = annotation(function, kinds, kernel=kernel)
     except Exception as error:
         number, words = reason(error, file)
+        by_number = {getattr(node, "number", 0): node for node in ast.walk(tree)}
+        place = by_number.get(number, tree)
         culprit = fn.__name__
-        place: ast.AST = tree
-        for node in ast.walk(tree):
-            if node is not tree and getattr(node, "number", 0) == number:
-                culprit = ast.unparse(node).splitlines()[0]
-                place = node
-                break
+        if place is not tree:
+            culprit = ast.unparse(place).splitlines()[0]
         words = f"numba can't compile `{culprit}` for a GPU. {words}"
         raise refusal(fn.__name__, place, words) from None
-    return TypedSource(annotated.blocks, annotated.typemap, annotated.calltypes)
+    return TypedSource(annotated)
 
 
 def _number(kind: Any) -> np.dtype[Any] | None:
@@ -272,7 +280,7 @@ class Arithmetic:
     def _with_instructions(self, node: ast.AST, operations: Operations) -> Operations:
         """Operations with the instructions that they become."""
         typed = self.types.of(node)
-        if typed is None or not any(operations) or self._is_constant(node):
+        if not any(operations) or self._is_constant(node):
             return operations
         if operations.integer and self._divides_by_unknown(node):
             self._note("divisions", node)
@@ -313,8 +321,7 @@ class Arithmetic:
 
     def _divides_by_unknown(self, node: ast.AST) -> bool:
         """Whether a division of integers is by what the compiler doesn't know."""
-        typed = self.types.of(node)
-        if typed is None or not typed.is_integer:
+        if not self.types.of(node).is_integer:
             return False
         if not isinstance(getattr(node, "op", None), ast.FloorDiv | ast.Mod):
             return False
@@ -329,7 +336,7 @@ class Arithmetic:
             part = getattr(node, name, None)
             if part and isinstance(getattr(part, "op", None), ast.Mult):
                 product = self.types.of(part)
-                if product and product.result == typed.result:
+                if product is not UNTYPED and product.result == typed.result:
                     return True
         return False
 
@@ -357,19 +364,15 @@ class Arithmetic:
         if isinstance(node, ast.Subscript) and isinstance(array, ast.Name):
             return Operations(local=int(array.id in self.in_memory))
         typed = self.types.of(node)
-        if typed is None:
-            return Operations()
         match node:
             case ast.BinOp() | ast.AugAssign():
                 return _counted(typed.result, 1, _COMPLEX_FLOP.get(type(node.op), 2))
             case ast.UnaryOp(op=ast.USub() | ast.Invert()):
                 return _counted(typed.result, 1, 2)
             case ast.Call():
-                kind = typed.result
-                for other in (typed.result, *typed.operands):
-                    if other is not None and other.kind in "fc":
-                        kind = other
-                        break
+                numbers = filter(None, (typed.result, *typed.operands))
+                floats = (kind for kind in numbers if kind.kind in "fc")
+                kind = next(floats, typed.result)
                 return _counted(kind, self._times(node.func), 2)
         return Operations()
 
@@ -400,13 +403,11 @@ class Arithmetic:
         return kind is not None and kind != np.uint64 and self._is_steady(node)
 
     def conversion(
-        self, typed: Typed | None, operands: list[ast.expr], *, compared: bool = False
+        self, typed: Typed, operands: list[ast.expr], *, compared: bool = False
     ) -> type | None:
         """The type to convert the left operand to, so that NumPy computes in the type
         that numba computes in.
         """
-        if typed is None:
-            return None
         target = typed.converted[0] if compared else typed.result
         if target is None or target.kind not in "fc":
             return None
@@ -423,7 +424,7 @@ class Arithmetic:
         """
         typed = self.types.of(node)
         function = self._scope.resolve(node.func)
-        if typed is None or not self._is_mathematical(function):
+        if typed is UNTYPED or not self._is_mathematical(function):
             return [None] * len(node.args)
         if function in (min, max):
             targets: Any = [typed.result] * len(node.args)
@@ -442,10 +443,8 @@ class Arithmetic:
         """
         if isinstance(node, ast.Name):
             return self.types.has_one_type(node.id)
-        typed = self.types.of(node)
-        return not isinstance(node, ast.IfExp | ast.BoolOp | ast.NamedExpr) and (
-            typed is None or typed.is_steady
-        )
+        is_chosen = isinstance(node, ast.IfExp | ast.BoolOp | ast.NamedExpr)
+        return not is_chosen and self.types.of(node).is_steady
 
 
 def conditional(node: ast.AST) -> list[ast.expr]:

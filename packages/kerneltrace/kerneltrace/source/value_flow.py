@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from kerneltrace.machine.needs import Needs, chained
+from kerneltrace.source.kernel_scope import parameters, stored_names
 
 _MOST_TURNS = 255
 """Of a loop that may be unrolled for an array in registers, of which a thread has so
@@ -18,12 +19,9 @@ def in_local_memory(tree: ast.FunctionDef) -> set[str]:
     Source: CUDA C++ Programming Guide, "Local Memory".
     """
     nodes = [*ast.walk(tree)]
-    local: set[str] = set()
-    varying = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    varying = parameters(tree)
     bindings = [*_bindings(tree.body, [])]
-    for names, sources in bindings:
-        if any("local.array(" in ast.unparse(source) for source in sources):
-            local |= names
+    local = _local_arrays(bindings)
     size = -1
     while size != len(varying):  # until nothing new follows from what varies
         size = len(varying)
@@ -40,6 +38,15 @@ def in_local_memory(tree: ast.FunctionDef) -> set[str]:
     }
 
 
+def _local_arrays(bindings: Iterable[tuple[set[str], list[ast.expr]]]) -> set[str]:
+    return {
+        name
+        for names, sources in bindings
+        if any("local.array(" in ast.unparse(source) for source in sources)
+        for name in names
+    }
+
+
 def _bindings(
     body: list[ast.stmt], tests: list[ast.expr]
 ) -> Iterator[tuple[set[str], list[ast.expr]]]:
@@ -49,11 +56,7 @@ def _bindings(
     for statement in body:
         value = getattr(statement, "value", None)
         targets = getattr(statement, "targets", [getattr(statement, "target", None)])
-        names = {
-            name.id
-            for name in _names(filter(None, targets))
-            if isinstance(name.ctx, ast.Store)
-        }
+        names = stored_names(*filter(None, targets))
         if isinstance(statement, ast.For):
             yield names, [statement.iter]
         elif names and value:
@@ -81,12 +84,7 @@ def _varies(sources: list[ast.expr], varying: set[str]) -> bool:
 
 def mark_waits(tree: ast.FunctionDef) -> None:
     """Give each element of an array in the source `waits`, as Waits."""
-    local = {
-        ast.unparse(node.targets[0])
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and "local.array(" in ast.unparse(node.value)
-    }
-    flow = _Flow(local)
+    flow = _Flow(_local_arrays(_bindings(tree.body, [])))
     flow.follow(tree.body, set(), set())
     for node, level in flow.levels.items():
         node.waits = level, chained(ast.unparse(node), flow.needs)  # type: ignore[attr-defined]
