@@ -20,7 +20,8 @@ from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.values import TYPES, closed, opened, saturated, towards
 
 Function = Callable[..., Any]
-Computed = tuple[Function, list[np.dtype[Any]]]
+_BIT_LENGTHS = np.frompyfunc(int.bit_length, 1, 1)
+Computed = tuple[Function, list[str]]
 """What an instruction computes, and the types of its sources."""
 
 
@@ -43,15 +44,15 @@ def _high_product(a: Any, b: Any) -> Any:
     return np.asarray(exact // 2**64 % 2**64).astype(np.uint64).view(a.dtype)
 
 
-def _right(a: Any, by: Any) -> Any:
+def _shifted(shift: Function, a: Any, by: Any) -> Any:
     """A shift of any number of places; one of all bits takes two steps in NumPy."""
     last = 8 * a.dtype.itemsize - 1
-    return a >> np.minimum(by, last).astype(a.dtype) >> (by > last).astype(a.dtype)
+    most = shift(a, np.minimum(by, last).astype(a.dtype))
+    return shift(most, (by > last).astype(a.dtype))
 
 
-def _left(a: Any, by: Any) -> Any:
-    last = 8 * a.dtype.itemsize - 1
-    return a << np.minimum(by, last).astype(a.dtype) << (by > last).astype(a.dtype)
+_left = functools.partial(_shifted, np.left_shift)
+_right = functools.partial(_shifted, np.right_shift)
 
 
 def _fma(a: Any, b: Any, c: Any) -> Any:
@@ -128,26 +129,13 @@ def _dp4a(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
     return (products.sum(axis=-1) + c).astype(c.dtype)
 
 
-def _differences(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
-    """vabsdiff4: those of four bytes, or c and their sum."""
-    apart = np.abs(_bytes(a, parts[1]).astype("i2") - _bytes(b, parts[1])).astype("u1")
-    if "add" in parts:
-        return apart.sum(axis=-1, dtype="u4") + c
-    return apart.view("u4")[..., 0]
-
-
 def _count_bits(a: Any) -> Any:
     return np.bitwise_count(a).astype(np.uint32)
 
 
 def _length(a: Any) -> Any:
     """The number of bits up to the highest that is 1."""
-    filled = a
-    shift = 1
-    while shift < 8 * max(a.dtype.itemsize, 4):
-        filled = filled | filled >> a.dtype.type(shift)
-        shift *= 2
-    return _count_bits(filled)
+    return np.asarray(_BIT_LENGTHS(a), np.uint32)
 
 
 def _highest(a: Any) -> Any:
@@ -203,7 +191,6 @@ FUNCTIONS: dict[str, Function] = {
 }
 _OF_PARTS: dict[str, Function] = {
     "dp4a": _dp4a,
-    "vabsdiff4": _differences,
     "shf": _funnel,
 }
 _OF_FLOATS: dict[str, Function] = {
@@ -239,36 +226,30 @@ def function_of(instruction: Instruction) -> Computed | None:
     """
     name = instruction.name
     parts = instruction.parts
-    kind = parts[-1] if parts else ""
+    kind = instruction.kind
     if name in _OF_PARTS:
         of_parts = _OF_PARTS[name]
-        last = TYPES[kind] if name == "dp4a" else TYPES["b32"]
-        return lambda a, b, c: of_parts(a, b, c, parts), [
-            TYPES["b32"],
-            TYPES["b32"],
-            last,
-        ]
+        return lambda a, b, c: of_parts(a, b, c, parts), ["b32", "b32", kind]
     if parts[:1] == ("shiftamt",):
         bits = np.uint32(8 * TYPES[kind].itemsize)
-        return lambda a: bits - np.uint32(1) - np.minimum(_highest(a), bits), [
-            TYPES[kind]
-        ]
+        return lambda a: bits - np.uint32(1) - np.minimum(_highest(a), bits), [kind]
     if name not in FUNCTIONS or kind not in TYPES or not _UNKNOWN.isdisjoint(parts):
         return None
     dtype = TYPES[kind]
     count = len(instruction.operands) - 1
     if dtype.kind == "f" or kind in _FLOATS_AS_BITS:
-        return _float_function(instruction, kind), [dtype] * count
+        return float_function(instruction, kind), [kind] * count
     short = _SOURCES_IN_32_BITS.get(name, ())
-    sources = [TYPES["u32"] if i in short else dtype for i in range(count)]
+    sources = ["u32" if i in short else kind for i in range(count)]
     if name in ("mul", "mad"):
-        return _whole_product(instruction, dtype, sources)
+        return _whole_product(instruction, sources)
     if name in ("min", "max", "add", "sub") and "sat" in parts:
         return None
     return FUNCTIONS[name], sources
 
 
-def _float_function(instruction: Instruction, kind: str) -> Function:
+def float_function(instruction: Instruction, kind: str) -> Function:
+    """What an instruction computes of floats of a type."""
     name = instruction.name
     function = FUNCTIONS[name]
     if "NaN" not in instruction.parts:
@@ -305,16 +286,15 @@ def _rounded(
     return function if is_plain else rounded
 
 
-def _whole_product(
-    instruction: Instruction, dtype: np.dtype[Any], sources: list[np.dtype[Any]]
-) -> Computed:
+def _whole_product(instruction: Instruction, sources: list[str]) -> Computed:
+    last = instruction.kind
     product = _high_product if "hi" in instruction.parts else FUNCTIONS["mul"]
     if "wide" in instruction.parts:
-        dtype = np.dtype(f"{dtype.kind}{2 * dtype.itemsize}")
-        product = functools.partial(np.multiply, dtype=dtype)
+        last = f"{last[0]}{2 * int(last[1:])}"
+        product = functools.partial(np.multiply, dtype=TYPES[last])
     if instruction.name == "mul":
         return product, sources
-    return lambda a, b, c: product(a, b) + c, [*sources[:2], dtype]
+    return lambda a, b, c: product(a, b) + c, [*sources[:2], last]
 
 
 _BITS = {"tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8}
@@ -329,7 +309,7 @@ def operations_of(instruction: Instruction) -> Operations:
     """
     name = instruction.name
     parts = instruction.parts
-    kind = parts[-1] if parts else ""
+    kind = instruction.kind
     if name == "mma" or (name == "wmma" and parts[0] == "mma"):
         return _operations_of_matrices(parts)
     if name in ("atom", "red") and not _ATOMIC_ARITHMETIC.isdisjoint(parts):

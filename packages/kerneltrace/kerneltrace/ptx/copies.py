@@ -8,7 +8,8 @@ Source: NVIDIA, Parallel Thread Execution ISA, "cp.async", "cp.async.commit_grou
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,13 +19,12 @@ from kerneltrace.ptx.decode import Decoder, Step
 from kerneltrace.ptx.running import Ended
 from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Threads
-from kerneltrace.ptx.values import TYPES
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(NamedTuple):
     """An asynchronous copy of some threads that has yet to arrive."""
 
+    site: int
     threads: Array
     address: Array
     place: Array
@@ -32,18 +32,11 @@ class Copy:
     data: Array
     group: Array
     """How many groups each thread had closed before."""
-    site: int
 
     def only(self, mask: Array) -> Copy:
         """That of some of the threads."""
-        return replace(
-            self,
-            threads=self.threads[mask],
-            address=self.address[mask],
-            place=self.place[mask],
-            data=self.data[mask],
-            group=self.group[mask],
-        )
+        site, *columns = self
+        return Copy(site, *(column[mask] for column in columns))
 
 
 @dataclass
@@ -64,15 +57,6 @@ class Barrier:
     """Those of earlier phases, which arrive as soon as anybody finds the phase
     complete, and no sooner.
     """
-
-    def complete(self, next_number: int) -> None:
-        """Begin the next phase."""
-        self.phase += 1
-        self.pending += self.expected
-        self.last = self.number
-        self.number = next_number
-        self.completed = self.completed + self.copies
-        self.copies = []
 
 
 class Copies:
@@ -123,36 +107,30 @@ class Copies:
     def _issue(self, instruction: Instruction) -> Step:
         target_word, source_word, size_word, *rest = instruction.operands
         size = int(size_word, 0)
-        decoder = self._decoder
-        memory = self._memory
-        to, to_names = self._accesses.address(target_word, size)
-        of, names = self._accesses.address(source_word, size)
         if "cache_hint" in instruction.parts:
             rest = rest[:-1]
-        n_bytes = decoder.source(rest[0] if rest else str(size), TYPES["u32"])
-        arrival = decoder.site("store", instruction)
-        load = decoder.site("load", instruction)
-        issue = decoder.site("store", instruction, "issue")
+        n_bytes = self._decoder.source(rest[0] if rest else str(size), "u32")
+        arrival = self._decoder.site("store", instruction)
+        source = self._accesses.target("load", instruction, source_word, size)
+        target = self._accesses.target("store", instruction, target_word, size, "issue")
 
         def step(t: Threads) -> None:
-            target = to(t)
-            with self._accesses.inside(
-                t, instruction, issue, target, to_names, size, "writes to"
-            ) as valid:
-                n = np.minimum(np.broadcast_to(n_bytes(t), t.n), size).astype(int)
+            to = target.at(t)
+            with self._accesses.inside(t, target, to, size) as valid:
+                n = np.minimum(t.each(n_bytes), size).astype(int)
                 data = np.zeros((t.n, size), "u1")
                 with t.only(n > 0) as any_copied:
                     if any_copied:
                         data[n > 0] = self._accesses.load(
-                            t, instruction, load, of(t), names, "u1", size
+                            t, source, source.at(t), "u1", size
                         )
                 data[np.arange(size) >= n[:, None]] = 0
-                place = memory.bytes_at(t, target[valid])[1]
-                memory.arriving[place[:, None] + np.arange(size)] = True
-                memory.any_arriving = True
+                place = self._memory.bytes_at(t, to[valid])[1]
+                self._memory.arriving[place[:, None] + np.arange(size)] = True
+                self._memory.any_arriving = True
                 group = self._closed[t.at].copy()
                 self._copies.append(
-                    Copy(t.numbers, target[valid], place, data, group, arrival)
+                    Copy(arrival, t.numbers, to[valid], place, data, group)
                 )
 
         return step
@@ -174,10 +152,10 @@ class Copies:
             where = copy.place[:, None] + np.arange(copy.data.shape[1])
             exponent = copy.data.shape[1].bit_length() - 1
             with t.these(copy.threads):
-                t.add(copy.site + t.log.fresh, 8 * copy.address + exponent)
+                t.add(copy.site, 8 * copy.address + exponent)
                 self._memory.bytes_at(t, copy.address)[0][where] = copy.data
                 if event:
-                    t.add(event[0] + t.log.fresh, 8 * event[1])
+                    t.add(event[0], 8 * event[1])
             self._memory.arriving[where] = False
         self._memory.any_arriving = bool(self._memory.arriving.any())
 
@@ -226,10 +204,10 @@ class Copies:
                     self._barriers.pop(place, None)
 
             return forget
-        count = self._decoder.source(instruction.operands[1], TYPES["u32"])
+        count = self._decoder.source(instruction.operands[1], "u32")
 
         def step(t: Threads) -> None:
-            counts = np.broadcast_to(count(t), t.n).tolist()
+            counts = t.each(count).tolist()
             for place, arrivals in zip(places(t), counts, strict=True):
                 self._barriers[place] = Barrier(arrivals, arrivals, _new_number(t))
 
@@ -243,14 +221,14 @@ class Copies:
         places = self._places(operands[at])
         write = self._decoder.result(operands[0] if at else "_")
         count_word = operands[at + 1] if at + 1 < len(operands) else "1"
-        count = self._decoder.source(count_word, TYPES["u32"])
+        count = self._decoder.source(count_word, "u32")
         of_copies = instruction.name == "cp"
         site = self._decoder.site("warp", instruction, "arrive")
         arrives = not of_copies or "noinc" in instruction.parts
 
         def step(t: Threads) -> None:
             barriers = self._known(t, instruction, places(t))
-            counts = np.broadcast_to(count(t), t.n).tolist()
+            counts = t.each(count).tolist()
             tokens = np.zeros(t.n, "u8")
             phases = np.zeros(t.n, "i8")  # by their numbers in the log
             for i, barrier in enumerate(barriers):
@@ -261,8 +239,13 @@ class Copies:
                 if arrives:
                     barrier.pending -= counts[i]
                 if barrier.pending <= 0:
-                    barrier.complete(_new_number(t))
-            t.add(site + t.log.fresh, 8 * phases)
+                    barrier.phase += 1
+                    barrier.pending += barrier.expected
+                    barrier.last = barrier.number
+                    barrier.number = _new_number(t)
+                    barrier.completed += barrier.copies
+                    barrier.copies = []
+            t.add(site, 8 * phases)
             write(t, tokens)
 
         return step
@@ -275,7 +258,7 @@ class Copies:
         write = self._decoder.result(instruction.operands[0])
         places = self._places(instruction.operands[1])
         by_parity = "parity" in instruction.parts
-        kind = TYPES["u32" if by_parity else "u64"]
+        kind = "u32" if by_parity else "u64"
         token = self._decoder.source(instruction.operands[2], kind)
         site = self._decoder.site("warp", instruction, "wait")
         arrival = self._decoder.site("warp", instruction, "arrive")
@@ -284,18 +267,17 @@ class Copies:
             t.write_log()  # what all did before comes before what any does from here on
             barriers = self._known(t, instruction, places(t))
             phases = np.array([barrier.phase for barrier in barriers])
-            tokens = np.broadcast_to(token(t), t.n).astype(int)
+            tokens = t.each(token).astype(int)
             passed = phases % 2 != tokens % 2 if by_parity else phases > tokens
-            passed_barriers = {
-                id(barriers[i]): barriers[i] for i in np.flatnonzero(passed)
-            }
-            for barrier in passed_barriers.values():
-                self._arrived(t, barrier.completed, (arrival, barrier.last))
-                barrier.completed = []
+            for i in np.flatnonzero(passed):
+                barrier = barriers[i]
+                if barrier.completed:
+                    self._arrived(t, barrier.completed, (arrival, barrier.last))
+                    barrier.completed = []
             last = np.array([barrier.last for barrier in barriers])
             with t.only(passed) as any_passed:
                 if any_passed:
-                    t.add(site + t.log.fresh, 8 * last[passed])
+                    t.add(site, 8 * last[passed])
             write(t, passed)
 
         return step

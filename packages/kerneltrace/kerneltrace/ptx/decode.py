@@ -14,14 +14,14 @@ import numpy as np
 from kerneltrace.errors import KernelError
 from kerneltrace.machine.event_log import SITES
 from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.needs import Needs, needed_by
 from kerneltrace.machine.program import Operations, Site
 from kerneltrace.ptx.arithmetic import FUNCTIONS, function_of
 from kerneltrace.ptx.flow import waits_of_loads
 from kerneltrace.ptx.memory import LOCAL, Memory
-from kerneltrace.ptx.text import Function, Instruction
+from kerneltrace.ptx.text import Function, Instruction, words_of
 from kerneltrace.ptx.threads import Threads
 from kerneltrace.ptx.values import (
-    REGISTERS,
     TYPES,
     as_type,
     closed,
@@ -83,15 +83,18 @@ class Decoder:
             for word in item.operands
         }
         """Registers that are compared with something."""
-        # for each register the arrays whose addresses it is worked out from
-        self._origins: dict[str, set[str]] = {}
-        self._find_origins()
+        # what the addresses in each register are worked out from
+        self._sources_of_addresses = Needs(set)
+        for item in function.code:
+            if isinstance(item, Instruction) and _may_carry_address(item):
+                needed = _address_operands(item)
+                self._sources_of_addresses[item.operands[0]].update(needed)
         self._waits = waits_of_loads(function)
         self._makers: dict[str, Callable[[Instruction], Step | None]] = {
             "mov": self._mov,
             "cvta": self._mov,
-            "ld": self._ld,
-            "st": self._st,
+            "ld": self._parameter,
+            "st": self._parameter,
             "setp": self._setp,
             "set": self._set,
             "selp": self._selp,
@@ -100,26 +103,38 @@ class Decoder:
 
     # -- operands
 
-    def source(self, word: str, dtype: np.dtype[Any]) -> Source:
-        """A function that gives an operand's value in a type."""
+    def source(self, word: str, kind: str) -> Source:
+        """A function that gives an operand's value in a type: a register, a number, an
+        array's address, or a parameter as `name+8`.
+        """
+        dtype = TYPES[kind]
         if word[0] == "!":
-            inner = self.source(word[1:], dtype)
+            inner = self.source(word[1:], kind)
             return lambda t: ~inner(t)
-        if word[0] == "%" or "+" in word or word == "WARP_SZ" or self._register(word):
+        name, _, offset = word.rpartition("+")
+        if name in self._parameters:
+            contents = self._parameters[name]
+            return self.fixed(np.frombuffer(contents, dtype, 1, int(offset))[0])
+        if word[0] == "%" or name or word == "WARP_SZ" or self._register(word):
             return lambda t: as_type(t.get(word), dtype)
         if word[0].isdigit() or word[0] == "-":
             return self.fixed(np.asarray(constant(word, dtype)))
-        if word in self.memory.spans:
-            address = np.array(self.memory.spans[word].low, "u8")
+        if word in self.memory.regions:
+            address = np.array(self.memory.regions[word].span[0], "u8")
             return self.fixed(as_type(address, dtype))
         raise KeyError(word)
 
-    def gathered(self, words: Sequence[str], dtype: np.dtype[Any]) -> Source:
+    def sources(self, instruction: Instruction, *kinds: str) -> list[Source]:
+        """Functions that give what follows an instruction's result, in these types."""
+        words = instruction.operands[1:]
+        return [
+            self.source(word, kind) for word, kind in zip(words, kinds, strict=False)
+        ]
+
+    def gathered(self, words: Sequence[str], kind: str) -> Source:
         """A function that gives several operands as an array (threads, operands)."""
-        sources = [self.source(word, dtype) for word in words]
-        return lambda t: np.stack(
-            [np.broadcast_to(source(t), t.n) for source in sources], axis=-1
-        )
+        sources = [self.source(word, kind) for word in words]
+        return lambda t: np.stack([t.each(source) for source in sources], axis=-1)
 
     def fixed(self, value: Any) -> Source:
         """A function that gives one value for all threads."""
@@ -132,17 +147,16 @@ class Decoder:
             return lambda t, value: None
         if not kind:
             return lambda t, value: t.put(word, value)
-        dtype = REGISTERS[kind]
+        # other registers hold bits
+        bits = "" if kind in ("f32", "f64") else f"b{kind[1:]}"
+        dtype = TYPES.get(bits, TYPES[kind])
         return lambda t, value: t.put(word, as_type(np.asarray(value), dtype))
 
     def results(self, word: str) -> tuple[Result, int]:
         """A function that writes the columns of an array to the registers of a vector
         `<%r1, %r2>`, or to one register; and how many these are.
         """
-        return self._columns(words_of(word))
-
-    def _columns(self, words: list[str]) -> tuple[Result, int]:
-        writes = [*map(self.result, words)]
+        writes = [*map(self.result, words_of(word))]
 
         def write_all(t: Threads, values: Any) -> None:
             for i, write in enumerate(writes):
@@ -169,13 +183,13 @@ class Decoder:
         is_short = self._register(base)[1:] == "32"
         if is_short and is_local:
             offset += LOCAL
-        value = self.source(base, np.dtype("i4" if is_short else "i8"))
+        value = self.source(base, "s32" if is_short else "s64")
 
         def at(t: Threads) -> Any:
             address = value(t).astype(np.int64) + offset
             return address if address.ndim else np.full(t.n, address)
 
-        return at, tuple(sorted(self._origin(base)))
+        return at, self._origins(base)
 
     def site(
         self, kind: str, instruction: Instruction, call: str = "", *, used: bool = True
@@ -194,42 +208,11 @@ class Decoder:
         sites.append(site)
         return len(sites) - 1
 
-    # -- which array an address is meant for
-
-    def _origin(self, word: str) -> set[str]:
-        return self._origins.get(word) or ({word} & self.memory.spans.keys())
-
-    def _find_origins(self) -> None:
-        code = [
-            item
-            for item in self.function.code
-            if isinstance(item, Instruction) and _may_carry_address(item)
-        ]
-        grown = True
-        while grown:
-            grown = False
-            for instruction in code:
-                target = instruction.operands[0]
-                origins = self._origins.setdefault(target, set())
-                sources = self._origins_of_operands(instruction)
-                if not sources <= origins:
-                    origins |= sources
-                    grown = True
-
-    def _origins_of_operands(self, instruction: Instruction) -> set[str]:
-        """The arrays from whose addresses an instruction computes its result."""
-        operands = instruction.operands[1:]
-        if instruction.name == "mad":
-            operands = operands[2:]  # of a product comes no address
-        elif instruction.name == "ld":
-            operands = tuple(map(parameter_place, operands))
-        origins: set[str] = set()
-        for name in operands:
-            if name in self._pointers:
-                origins.add(self._pointers[name])
-            else:
-                origins |= self._origin(name)
-        return origins
+    def _origins(self, word: str) -> tuple[str, ...]:
+        """The arrays from whose addresses a register's is worked out."""
+        words = {word} | needed_by(word, self._sources_of_addresses)
+        pointers = {self._pointers[each] for each in words & self._pointers.keys()}
+        return tuple(sorted(pointers | (words & self.memory.regions.keys())))
 
     # -- instructions
 
@@ -250,72 +233,59 @@ class Decoder:
 
     def _mov(self, instruction: Instruction) -> Step:
         """Copy a register, take a vector's parts out of one, or put them into one."""
-        targets, sources = map(words_of, instruction.operands)
-        dtype = TYPES[instruction.parts[-1]]
-        bits = np.dtype(f"u{dtype.itemsize}")
-        count = max(len(targets), len(sources))
-        part_bits = np.dtype(f"u{dtype.itemsize // count}")
-        write = self.result(targets[0])
-        if len(targets) > 1:
-            whole = self.source(sources[0], bits)
-            write, _ = self._columns(targets)
-            return lambda t: write(t, whole(t)[..., None].view(part_bits))
+        target, source = instruction.operands
+        write, targets = self.results(target)
+        sources = words_of(source)
+        kind = f"b{8 * instruction.dtype.itemsize}"
+        bits = TYPES[kind]
+        part = f"b{8 * bits.itemsize // max(targets, len(sources))}"
+        if targets > 1:
+            whole = self.source(source, kind)
+            return lambda t: write(t, whole(t)[..., None].view(TYPES[part]))
+        write_one = self.result(target)
         if len(sources) > 1:
-            parts = self.gathered(sources, part_bits)
-            return lambda t: write(t, parts(t).view(bits)[..., 0])
-        plain = self.source(sources[0], dtype)
-        return lambda t: write(t, plain(t))
+            parts = self.gathered(sources, part)
+            return lambda t: write_one(t, parts(t).view(bits)[..., 0])
+        plain = self.source(source, instruction.kind)
+        return lambda t: write_one(t, plain(t))
 
-    def _ld(self, instruction: Instruction) -> Step | None:
-        """The load of a parameter; None for other loads."""
+    def _parameter(self, instruction: Instruction) -> Step | None:
+        """The load or store of a parameter, of the kernel or of a call; None for other
+        loads and stores.
+        """
         if "param" not in instruction.parts:
             return None
-        names = words_of(instruction.operands[0])
-        dtype = TYPES[instruction.parts[-1]]
-        places = self._places(instruction.operands[1], dtype, len(names))
-        name, offset = places[0].rsplit("+", 1)
-        contents = self._parameters.get(name)
-        write, count = self._columns(names)
-        if contents is None:
-            parts = self.gathered(places, dtype)
-            return lambda t: write(t, parts(t))
-        values = np.frombuffer(contents, dtype, count, int(offset))
-        return lambda t: write(t, values)
+        operands = instruction.operands
+        size = instruction.dtype.itemsize
+        count = max(len(words_of(operand)) for operand in operands)
+        targets, sources = (_slots(operand, size, count) for operand in operands)
+        moves = [
+            (self.result(target), self.source(source, instruction.kind))
+            for target, source in zip(targets, sources, strict=True)
+        ]
 
-    def _st(self, instruction: Instruction) -> Step | None:
-        """The store of a call's parameter; None for other stores."""
-        if "param" not in instruction.parts:
-            return None
-        names = words_of(instruction.operands[1])
-        dtype = TYPES[instruction.parts[-1]]
-        places = self._places(instruction.operands[0], dtype, len(names))
-        write, _ = self._columns(places)
-        values = self.gathered(names, dtype)
-        return lambda t: write(t, values(t))
+        def step(t: Threads) -> None:
+            for write, value in moves:
+                write(t, value(t))
 
-    def _places(self, operand: str, dtype: np.dtype[Any], count: int) -> list[str]:
-        name, offset = parameter_place(operand).rsplit("+", 1)
-        return [f"{name}+{int(offset) + i * dtype.itemsize}" for i in range(count)]
+        return step
 
     def _setp(self, instruction: Instruction) -> Step:
         """Compare two numbers, and combine that with a third operand where there is
         one.
         """
-        operands = instruction.operands
-        writes = [self.result(name) for name in operands[0].split("|")]
+        writes = [self.result(name) for name in instruction.operands[0].split("|")]
         compare = self._comparison(instruction)
-        third = None
-        if len(operands) > 3:
-            third = self.source(operands[3], TYPES["pred"])
+        third = self.source([*instruction.operands, "1"][3], "pred")
         combine = FUNCTIONS.get(instruction.parts[1], np.bitwise_and)
 
         def step(t: Threads) -> None:
             truths = compare(t)  # (threads, numbers)
-            is_pair = truths.shape[-1] > 1
-            for i, write in enumerate(writes):
+            if len(writes) > truths.shape[-1]:
                 # of one number the second predicate gets the opposite
-                value = truths[..., i] if i == 0 or is_pair else ~truths[..., 0]
-                write(t, value if third is None else combine(value, third(t)))
+                truths = np.concatenate([truths, ~truths], axis=-1)
+            for i, write in enumerate(writes):
+                write(t, combine(truths[..., i], third(t)))
 
         return step
 
@@ -324,9 +294,8 @@ class Decoder:
         a pair of 16 bits.
         """
         name = instruction.parts[0]
-        kind = instruction.parts[-1]
-        left = self.source(instruction.operands[1], TYPES[kind])
-        right = self.source(instruction.operands[2], TYPES[kind])
+        kind = instruction.kind
+        left, right = self.sources(instruction, kind, kind)
         return lambda t: compared(name, opened(left(t), kind), opened(right(t), kind))
 
     def _set(self, instruction: Instruction) -> Step:
@@ -350,12 +319,9 @@ class Decoder:
         return step
 
     def _selp(self, instruction: Instruction) -> Step:
-        dtype = TYPES[instruction.parts[-1]]
-        target, yes_word, no_word, predicate = instruction.operands
-        write = self.result(target)
-        yes = self.source(yes_word, dtype)
-        no = self.source(no_word, dtype)
-        test = self.source(predicate, TYPES["pred"])
+        kind = instruction.kind
+        write = self.result(instruction.operands[0])
+        yes, no, test = self.sources(instruction, kind, kind, "pred")
         return lambda t: write(t, np.where(test(t), yes(t), no(t)))
 
     def _cvt(self, instruction: Instruction) -> Step:
@@ -366,9 +332,9 @@ class Decoder:
             least = np.float32(0 if "relu" in parts else -np.inf)
             # the first operand becomes the upper half
             words = instruction.operands[:0:-1]
-            pair = self.gathered(words, TYPES[out_of])
+            pair = self.gathered(words, out_of)
             return lambda t: write(t, closed(np.maximum(pair(t), least), into))
-        value = self.source(instruction.operands[1], TYPES[out_of])
+        (value,) = self.sources(instruction, out_of)
         if into in ("tf32", "bf16"):
             shorten = to_tf32 if into == "tf32" else narrowed
             return lambda t: write(t, shorten(np.asarray(value(t), np.float32)))
@@ -381,15 +347,28 @@ class Decoder:
         return step
 
 
-def words_of(operand: str) -> list[str]:
-    """The parts of a vector `<%r1, %r2>`, or the operand itself."""
-    return [word.strip() for word in operand.strip("<>").split(",")]
-
-
 def parameter_place(operand: str) -> str:
     """`name+8` for `[name+8]`, `name+0` for `[name]`."""
     match = _PLACE.fullmatch(operand)
     return f"{match[1]}+{int(match[2] or '0', 0)}" if match else operand
+
+
+def _address_operands(instruction: Instruction) -> list[str]:
+    """The operands from which an address may come: of a product comes none."""
+    operands = instruction.operands[1:]
+    if instruction.name == "mad":
+        operands = operands[2:]
+    return [*map(parameter_place, operands)]
+
+
+def _slots(operand: str, size: int, count: int) -> list[str]:
+    """The parts of a vector, or as many parameters of some bytes, from `[name+8]`
+    on.
+    """
+    if operand[0] != "[":
+        return words_of(operand)
+    name, _, offset = parameter_place(operand).rpartition("+")
+    return [f"{name}+{int(offset) + i * size}" for i in range(count)]
 
 
 def _may_carry_address(instruction: Instruction) -> bool:

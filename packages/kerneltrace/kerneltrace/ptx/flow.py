@@ -11,16 +11,14 @@ chaotic iteration strategies, 1993).
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from kerneltrace.machine.needs import Needs, Waits, chained
-from kerneltrace.ptx.text import Function, Instruction
+from kerneltrace.ptx.text import WORD, Function, Instruction
 
 EXIT = -1
-WORD = re.compile(r"[%$\w.]+")
 _ENDS = ("bra", "brx", "ret", "exit", "bar", "barrier")
 
 
@@ -154,12 +152,11 @@ def _components(graph: dict[int, list[int]]) -> list[list[int]]:
     parts: list[list[int]] = []
     placed: set[int] = set()
 
-    def unplaced_before(node: int) -> list[int]:
-        return [before for before in back[node] if before not in placed]
-
     for node in order:
         if node not in placed:
-            part = _postorder([node], unplaced_before)
+            part = _postorder(
+                [node], lambda at: [b for b in back[at] if b not in placed]
+            )
             placed.update(part)
             parts.append(sorted(part, key=rank.__getitem__))
     return parts

@@ -21,7 +21,6 @@ from kerneltrace.ptx.printing import printed
 from kerneltrace.ptx.running import PATIENCE, Code, Ended, Running
 from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Order, Threads
-from kerneltrace.ptx.values import TYPES
 from kerneltrace.ptx.warps import Warps
 
 LANES = 4096
@@ -37,30 +36,27 @@ _NOTHING = (
     "pmevent",
 )
 _WAITS = ("atom", "nanosleep", "mbarrier")
-_LEAVE_OUT = "Leave it out to trace the rest."
-_ADVICE = {
-    **dict.fromkeys(("vprintf", "__assertfail"), ""),
-    **dict.fromkeys(("malloc", "free"), "Pass an array for it, or use a local array."),
-    **dict.fromkeys(
+_ADVICE = (
+    (("malloc", "free"), "Pass an array for it, or use a local array."),
+    (
         ("wgmma", "tcgen05"),
         "Compile for 8.0, or write that part with mma.sync or nvcuda::wmma.",
     ),
-    **dict.fromkeys(
+    (
         ("cp.async.bulk", "mbarrier"),
         "Copy the tile with cp.async or cuda::memcpy_async, for 8.0.",
     ),
-    **dict.fromkeys(
-        ("call", "prototype"), "Call the function by its name, in a switch."
-    ),
-    **dict.fromkeys(
+    (("call", "prototype"), "Call the function by its name, in a switch."),
+    (
         ("tex", "tld4", "suld", "sust"),
         "Read an array instead of a texture or a surface.",
     ),
-    **dict.fromkeys(
+    (
         ("barrier.cluster", "mapa", "getctarank"),
         "Trace it without clusters: a block alone.",
     ),
-}
+    ("", "Leave it out to trace the rest."),
+)
 """What to do instead of what is not run, by how it begins."""
 
 
@@ -82,16 +78,16 @@ class Interpreter:
         self._code = [self._decoded(block) for block in blocks_of(decoder.function)]
         self._memory.know_items(self._accesses.items)
         for code in self._code:
-            if code.block.latch_of is not None:
-                code.patience = _patience(self._loop_body(code.block.latch_of))
+            if code.latch_of is not None:
+                code.patience = _patience(self._loop_body(code.latch_of))
 
     def _loop_body(self, head: int) -> list[Instruction]:
         """The instructions of the loop that begins at a place."""
         return [
             instruction
             for code in self._code
-            if head in code.block.loops
-            for instruction in code.block.code
+            if head in code.loops
+            for instruction in code.code
         ]
 
     # -- decoding
@@ -111,7 +107,7 @@ class Interpreter:
         counter = self._run.program.counter(
             operations, self._decoder.kernel, first_line
         )
-        code = Code(block, counter, lines=lines)
+        code = Code(**vars(block), counter=counter, lines=lines)
         for instruction in block.code:
             step = self._step(instruction)
             if step is not None:
@@ -120,22 +116,22 @@ class Interpreter:
         return code
 
     def _decode_end(self, code: Code) -> None:
-        end = code.block.end
+        end = code.end
         if end is not None and end.name in ("bar", "barrier"):
             self._decode_barrier(code, end)
             call = "" if code.test else "syncthreads"
             code.site = self._decoder.site("barrier", end, call)
         elif end is not None and end.name == "brx":
-            code.test = self._decoder.source(end.operands[0], TYPES["u32"])
+            code.test = self._decoder.source(end.operands[0], "u32")
         elif end is not None and end.guard:
-            code.test = self._decoder.source(end.predicate, TYPES["pred"])
+            code.test = self._decoder.source(end.guard, "pred")
             code.site = self._decoder.site("branch", end)
             code.returns = any(
                 "return" in self._source.get(line, "")
                 for line in (end.line, end.line + 1)
             )
-        if code.block.latch_of is not None:
-            latch = Instruction("", (), (), code.block.last_line)
+        if code.latch_of is not None:
+            latch = Instruction("", (), (), code.last_line)
             code.site = self._decoder.site("while", latch)
 
     def _decode_barrier(self, code: Code, end: Instruction) -> None:
@@ -145,7 +141,7 @@ class Interpreter:
         ops = {"popc": np.add, "and": np.logical_and, "or": np.logical_or}
         parts = [part for part in end.parts if part not in ("cta", "aligned")]
         if parts[:1] == ["red"] and parts[1] in ops and len(end.operands) == 3:
-            code.test = self._decoder.source(end.operands[2], TYPES["pred"])
+            code.test = self._decoder.source(end.operands[2], "pred")
             code.vote = ops[parts[1]]
             code.result = self._decoder.result(end.operands[0])
         elif parts != ["sync"] or len(end.operands) != 1 or end.guard:
@@ -161,10 +157,10 @@ class Interpreter:
         unguarded = step or self._stops(instruction)
         if not instruction.guard:
             return unguarded
-        test = self._decoder.source(instruction.predicate, TYPES["pred"])
+        test = self._decoder.source(instruction.guard, "pred")
 
         def guarded(t: Threads) -> None:
-            mask = np.broadcast_to(test(t), t.n)
+            mask = t.each(test)
             if mask.any():
                 with t.only(mask):
                     unguarded(t)
@@ -181,56 +177,40 @@ class Interpreter:
         """The step of an instruction with which a run ends: a trap, a failed assertion,
         or one that is not run here.
         """
-        name = instruction.opcode
-        for word in instruction.operands:
-            if word in _ADVICE:
-                name = word
-                break
+        called = {"vprintf", "__assertfail", "malloc", "free"} & {*instruction.operands}
+        name = called.pop() if called else instruction.opcode
         if name == "vprintf":
             return self._prints(instruction)
-        if name == "__assertfail":
-            return self._fails(instruction)
+        text = self._decoder.source("param0+0", "u64")
         line = instruction.line
-        advice = _LEAVE_OUT
-        for beginning, sentence in _ADVICE.items():
-            if name.startswith(beginning):
-                advice = sentence
-                break
 
         def step(t: Threads) -> None:
-            if instruction.name in ("trap", "brkpt"):
-                words = f"{{}} stops the kernel ({instruction.name})."
-                t.report("raised", line, words, t.numbers[0], times=t.n)
-                raise Ended
-            raise KernelError(
-                f"Line {line}: {name} can't be run without a GPU. {advice}"
-            )
+            if name == "__assertfail":
+                place = int(t.each(text)[0])
+                words = f"fails the assertion: {self._memory.text_at(t, place)}."
+            elif name in ("trap", "brkpt"):
+                words = f"stops the kernel ({name})."
+            else:
+                advice = next(each for begin, each in _ADVICE if name.startswith(begin))
+                raise KernelError(
+                    f"Line {line}: {name} can't be run without a GPU. {advice}"
+                )
+            t.report("raised", line, f"{{}} {words}", t.numbers[0], times=t.n)
+            raise Ended
 
         return step
 
     def _prints(self, instruction: Instruction) -> Step:
-        text_address = self._decoder.source("param0+0", TYPES["u64"])
-        arguments_address = self._decoder.source("param1+0", TYPES["u64"])
+        text = self._decoder.source("param0+0", "u64")
+        arguments = self._decoder.source("param1+0", "u64")
 
         def step(t: Threads) -> None:
             first = t.numbers[0]
             with t.only(t.numbers == first):
-                text = int(np.ravel(text_address(t))[0])
-                arguments = int(np.ravel(arguments_address(t))[0])
-                line = printed(self._memory, t, text, arguments).strip()
+                places = int(t.each(text)[0]), int(t.each(arguments)[0])
+                line = printed(self._memory, t, *places).strip()
             words = f"{{}} prints: {line}"
             t.report("printed", instruction.line, words, first, times=t.n)
-
-        return step
-
-    def _fails(self, instruction: Instruction) -> Step:
-        text_address = self._decoder.source("param0+0", TYPES["u64"])
-
-        def step(t: Threads) -> None:
-            text = self._memory.text_at(t, int(np.ravel(text_address(t))[0]))
-            words = f"{{}} fails the assertion: {text}."
-            t.report("raised", instruction.line, words, t.numbers[0], times=t.n)
-            raise Ended
 
         return step
 
@@ -240,7 +220,7 @@ class Interpreter:
         """Run the blocks of the launch, as many at once as LANES hold."""
         settings = self._run.settings
         at_once = max(1, LANES // settings.block_size)
-        barrier = self._memory.spans.get(GRID_BARRIER)
+        barrier = self._memory.regions.get(GRID_BARRIER)
         if barrier:
             at_once = math.prod(settings.grid)
             if settings.blocks.is_decided and not settings.blocks.all_run:
@@ -254,8 +234,8 @@ class Interpreter:
             for numbers in batches:
                 threads = Threads(self._run, numbers, order)
                 if barrier:
-                    threads.registers["%envreg1"] = np.array(barrier.low >> 32, "u4")
-                    threads.registers["%envreg2"] = np.array(barrier.low, "u4")
+                    threads.registers["%envreg1"] = np.array(barrier.base >> 32, "u4")
+                    threads.registers["%envreg2"] = np.array(barrier.base, "u4")
                 self._memory.begin(threads)
                 self._copies.begin(threads)
                 try:

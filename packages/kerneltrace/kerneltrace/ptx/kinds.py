@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from kerneltrace.ptx.text import Function, Instruction
+from kerneltrace.ptx.text import Function, Instruction, words_of
 from kerneltrace.ptx.values import TYPES
 
 FLOAT = "f"
@@ -36,22 +36,22 @@ class Kinds:
         for item in function.code:
             if isinstance(item, str) or not item.operands:
                 continue
-            for word in _words(item.operands[0]):
+            for word in words_of(item.operands[0]):
                 self._makers[word].append(item)
             for operand in item.operands[1:]:
-                for word in _words(operand):
+                for word in words_of(operand):
                     self._users[word].append(item)
 
     def of(self, instruction: Instruction) -> str:
         """What a load, a store or an atomic takes memory for."""
-        if instruction.parts[-1] in _FLOATS:
+        if _is_float(instruction):
             return FLOAT
         if instruction.name in ("atom", "red"):
             return UNKNOWN if _ATOMICS.isdisjoint(instruction.parts) else INTEGER
         if instruction.name == "st":
-            kinds = {self._made(word) for word in _words(instruction.operands[1])}
+            kinds = {self._made(word) for word in words_of(instruction.operands[1])}
             return kinds.pop() if kinds in ({FLOAT}, {INTEGER}) else UNKNOWN
-        for word in _words(instruction.operands[0]):
+        for word in words_of(instruction.operands[0]):
             if any(map(_counts, self._users[word])):
                 return INTEGER
         return UNKNOWN
@@ -95,7 +95,7 @@ class Kinds:
 
 
 def _is_float(instruction: Instruction) -> bool:
-    return bool(instruction.parts) and instruction.parts[-1] in _FLOATS
+    return instruction.kind in _FLOATS
 
 
 def _counts(instruction: Instruction) -> bool:
@@ -104,7 +104,3 @@ def _counts(instruction: Instruction) -> bool:
         into, out_of = (part for part in instruction.parts if part in TYPES)
         return into in _FLOATS and out_of not in _FLOATS
     return instruction.name in _COUNTING and not _is_float(instruction)
-
-
-def _words(operand: str) -> list[str]:
-    return [word.strip() for word in operand.strip("<>").split(",")]

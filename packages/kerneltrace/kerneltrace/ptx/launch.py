@@ -13,11 +13,8 @@ import numpy as np
 
 from kerneltrace._text import brief_repr
 from kerneltrace.errors import KernelError
-from kerneltrace.machine.address_space import AddressSpace, SharedLayout
 from kerneltrace.machine.diagnostics import Diagnostics
-from kerneltrace.machine.event_log import SITES, EventLog
-from kerneltrace.machine.execution import Execution, LaunchSettings
-from kerneltrace.machine.program import Program
+from kerneltrace.machine.execution import Execution, LaunchSettings, prepared
 from kerneltrace.machine.traced_memory import TracedArray
 from kerneltrace.ptx.decode import Decoder
 from kerneltrace.ptx.handed_on import (
@@ -33,7 +30,7 @@ from kerneltrace.ptx.handed_on import (
 )
 from kerneltrace.ptx.interpreter import Interpreter
 from kerneltrace.ptx.memory import GRID_BARRIER, Memory, plain_name
-from kerneltrace.ptx.text import Function, Module, Variable, inlined, read_ptx
+from kerneltrace.ptx.text import Function, Module, Variable, read_ptx
 
 _IDENTIFIER = re.compile(r"(\w+)\s*(?:\[[^\]]*\]\s*)?(?:=[^,]*)?$")
 
@@ -77,7 +74,7 @@ class Kernel:
         module = read_ptx(ptx)
         module_variables = with_values(module.variables, values or {}, self._text)
         entry = _entry(name, ptx, module)
-        self._function: Function = inlined(module, entry)
+        self._function: Function = module.kernel(entry)
         words = set(self._function.words)
         self._variables = (
             *(variable for variable in module_variables if variable.name in words),
@@ -140,7 +137,10 @@ class Kernel:
         An `order` puts the numbers of threads into the order of their atomics; `watch`
         is told what is stored, where it takes that.
         """
-        execution = self._execution(settings)
+        execution = prepared(settings)
+        execution.program.is_triton = self._hidden > 0
+        execution.program.registers = self.registers
+        execution.program.spill_bytes = self.spill_bytes
         execution.log.on_store = getattr(watch, "stored", None)
         placed = {
             name: execution.memory.argument(value, name)
@@ -158,27 +158,10 @@ class Kernel:
         )
         memory.finish()
         for variable in unset_variables(self._variables, self._text):
-            report_unset(execution, memory.spans[variable.name].region)
+            report_unset(execution, memory.regions[variable.name])
         if self._declared:
             report_views(execution, self._line)
         return execution
-
-    def _execution(self, settings: LaunchSettings) -> Execution:
-        log = EventLog(settings.max_events, settings.max_steps)
-        diagnostics = Diagnostics(
-            settings.where,
-            lambda key: program.sites[key % SITES].line,
-            log.current_thread,
-        )
-        space = AddressSpace(
-            log.add, diagnostics.out_of_bounds, diagnostics.unset_local
-        )
-        program = Program(log, space.constant, diagnostics.divided_by_zero)
-        program.is_triton = self._hidden > 0
-        program.registers = self.registers
-        program.spill_bytes = self.spill_bytes
-        layout = SharedLayout(settings.shared_bytes)
-        return Execution(settings, log, program, diagnostics, space, layout)
 
     def _check(self, placed: dict[str, Any]) -> None:
         """KernelError for an array of other numbers than the kernel takes, or for a

@@ -19,13 +19,13 @@ import numpy as np
 from kerneltrace.machine.grid import WARP
 from kerneltrace.machine.traced_memory import Array
 from kerneltrace.ptx.accesses import Accesses
-from kerneltrace.ptx.decode import Decoder, Step, words_of
-from kerneltrace.ptx.text import Instruction
+from kerneltrace.ptx.decode import Decoder, Step
+from kerneltrace.ptx.text import Instruction, words_of
 from kerneltrace.ptx.threads import Threads
-from kerneltrace.ptx.values import ELEMENTS, TYPES, numbers_in
+from kerneltrace.ptx.values import TYPES, opened, to_tf32
 from kerneltrace.ptx.warps import whole_warps
 
-_ELEMENTS = ELEMENTS | {kind: TYPES[kind] for kind in ("f32", "s32")}
+_ELEMENTS = {"f16", "bf16", "tf32", "f32", "f64", "s8", "u8", "s32"}
 _PIECE = 16
 """Bytes that a lane loads or stores at once in wmma, where that many of its elements
 are neighbors.
@@ -49,7 +49,7 @@ class Matrices:
         kinds = [part for part in parts if part in TYPES]
         if name not in ("mma", "wmma") or not shapes:
             return None
-        if not set(kinds) <= _ELEMENTS.keys():
+        if not set(kinds) <= _ELEMENTS:
             return None
         shape = shapes[0]
         if name == "mma":
@@ -66,17 +66,14 @@ class Matrices:
         neighbors of each matrix.
         """
         write, count = self._decoder.results(instruction.operands[0])
-        site = self._decoder.site("load", instruction)
-        at, names = self._accesses.address(instruction.operands[1], 2)
+        target = self._accesses.target("load", instruction, instruction.operands[1], 2)
 
         def step(t: Threads) -> None:
             giving = whole_warps(t, instruction) < 8 * count
-            address = at(t)
+            address = target.at(t)
             rows = np.zeros((t.n, 8), "u2")
             with t.only(giving):
-                rows[giving] = self._accesses.load(
-                    t, instruction, site, address[giving], names, "u2", 8
-                )
+                rows[giving] = self._accesses.load(t, target, address[giving], "u2", 8)
             matrices = rows.reshape(-1, 4, 8, 8)  # (warps, matrices, rows, columns)
             if "trans" in instruction.parts:
                 matrices = matrices.swapaxes(2, 3)
@@ -91,21 +88,20 @@ class Matrices:
         elements apart.
         """
         way, part, *_ = instruction.parts
-        kind = instruction.parts[-1]
+        kind = instruction.kind
         is_load = way == "load"
         by_rows = "row" in instruction.parts
-        first, second, *rest = instruction.operands
-        registers, where = (first, second) if is_load else (second, first)
-        dtype = _ELEMENTS[kind]
-        at, names = self._accesses.address(where, dtype.itemsize)
+        registers, where, *rest = instruction.operands
+        if not is_load:
+            registers, where = where, registers
+        dtype = TYPES[kind]
         rows, columns = fragment.extents[part]
         length = columns if by_rows else rows
-        apart = self._decoder.source(rest[0] if rest else str(length), TYPES["u32"])
-        register = _register(kind)
+        apart = self._decoder.source(rest[0] if rest else str(length), "u32")
+        register = TYPES[_register(kind)]
         words = words_of(registers)
-        if is_load:
-            write, _ = self._decoder.results(registers)
-        held = None if is_load else self._decoder.gathered(words, register)
+        write, _ = self._decoder.results(registers)
+        held = self._decoder.gathered(words, _register(kind))
         count = register.itemsize // dtype.itemsize * len(words)
         row, column = fragment.places(part, dtype, count)
         along, across = (row, column) if by_rows else (column, row)
@@ -114,26 +110,21 @@ class Matrices:
             per = 1
         # A lane may hold its elements several times.
         once = min(max(rows * columns // WARP, per), count)
-        site = self._decoder.site("load" if is_load else "store", instruction)
+        target = self._accesses.target(way, instruction, where, dtype.itemsize)
 
         def step(t: Threads) -> None:
             lane = whole_warps(t, instruction)
-            # (lanes, elements)
-            values = held(t).view(dtype) if held else np.zeros((t.n, count), dtype)
-            stride = np.broadcast_to(apart(t), t.n)[:, None].astype(int)
+            values = held(t).view(dtype)  # (lanes, elements)
+            stride = t.each(apart)[:, None].astype(int)
             offset = along[lane] * stride + across[lane]
-            address = at(t)[:, None] + offset * dtype.itemsize
+            address = target.at(t)[:, None] + offset * dtype.itemsize
             for i in range(0, once, per):
                 t.begin()
                 piece = values[:, i : i + per]
                 if is_load:
-                    piece[:] = self._accesses.load(
-                        t, instruction, site, address[:, i], names, dtype, per
-                    )
+                    piece[:] = self._accesses.load(t, target, address[:, i], dtype, per)
                 else:
-                    self._accesses.store(
-                        t, instruction, site, address[:, i], names, piece
-                    )
+                    self._accesses.store(t, target, address[:, i], piece)
             values = values[:, np.arange(count) % once]
             if is_load:
                 write(t, np.ascontiguousarray(values).view(register))
@@ -146,10 +137,9 @@ class Matrices:
         """D = a b + c of matrices whose parts lie in the registers of a
         warp's lanes.
         """
-        if len(kinds) == 4:
-            kind_of = dict(zip("dabc", kinds, strict=True))
-        else:
-            kind_of = {"d": kinds[0], "a": "f16", "b": "f16", "c": kinds[1]}
+        if len(kinds) == 2:
+            kinds[1:1] = ["f16", "f16"]
+        kind_of = dict(zip("dabc", kinds, strict=True))
         operands = dict(zip("dabc", instruction.operands, strict=False))
         sources = {
             part: self._decoder.gathered(
@@ -159,16 +149,19 @@ class Matrices:
         }
         write, _ = self._decoder.results(operands["d"])
         exact = np.dtype({"s32": "i8", "f64": "f8"}.get(kind_of["d"], "f4"))
-        dtype = _ELEMENTS[kind_of["d"]]
+        dtype = TYPES[kind_of["d"]]
         count = math.prod(fragment.extents["d"]) // WARP
         rows, columns = fragment.places("d", dtype, count)
 
         def matrix(t: Threads, part: str) -> Array:
             """The numbers that the lanes hold, as (warps, rows, columns)."""
             kind = kind_of[part]
-            values = numbers_in(sources[part](t), kind)  # (lanes, elements)
+            numbers = opened(np.ascontiguousarray(sources[part](t)), kind)
+            values = numbers.reshape(t.n, -1)  # (lanes, elements)
+            if kind == "tf32":
+                values = to_tf32(values)
             matrices = np.zeros((t.n // WARP, *fragment.extents[part]), exact)
-            places = fragment.places(part, _ELEMENTS[kind], values.shape[1])
+            places = fragment.places(part, TYPES[kind], values.shape[1])
             matrices[:, *places] = values.reshape(t.n // WARP, WARP, -1)
             return matrices
 
@@ -176,7 +169,7 @@ class Matrices:
             whole_warps(t, instruction)
             product = matrix(t, "a") @ matrix(t, "b") + matrix(t, "c")
             totals = np.ascontiguousarray(product.astype(dtype)[:, rows, columns])
-            write(t, totals.reshape(t.n, -1).view(_register(kind_of["d"])))
+            write(t, totals.reshape(t.n, -1).view(TYPES[_register(kind_of["d"])]))
 
         return step
 
@@ -224,5 +217,6 @@ class Fragments:
         return (inner, across) if part == "b" else (across, inner)
 
 
-def _register(kind: str) -> np.dtype[Any]:
-    return TYPES[kind] if kind in ("f32", "f64", "s32") else TYPES["u32"]
+def _register(kind: str) -> str:
+    """The type of the registers that hold elements of a type."""
+    return kind if kind in ("f32", "f64", "s32") else "b32"

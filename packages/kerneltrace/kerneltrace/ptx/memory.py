@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from kerneltrace.machine.address_space import (
     CONSTANT,
     DYNAMIC_SHARED,
     GLOBAL,
-    SHARED_END,
     Region,
     owner_bounds,
 )
@@ -35,16 +34,6 @@ UNWRITTEN = 0xCD
 """What each byte of shared and local memory begins with."""
 
 
-@dataclass(frozen=True)
-class AddressRange:
-    """The addresses of one array or variable."""
-
-    name: str
-    low: int
-    high: int
-    region: Region
-
-
 class Memory:
     """Memory of a launch: the arrays that it is given, the module's variables, and
     shared and local memory.
@@ -52,20 +41,17 @@ class Memory:
 
     def __init__(self, execution: Execution, variables: tuple[Variable, ...]) -> None:
         self.execution = execution
-        self.spans: dict[str, AddressRange] = {}
+        self.regions: dict[str, Region] = {}
         """Arrays and variables by name."""
         # the first byte of its array -> its address, its bytes
         self._owners: dict[int, tuple[int, Array]] = {}
         for region in execution.memory.regions:
             self._place_array(region)
-        arrays_end = max((span.high for span in self.spans.values()), default=GLOBAL)
-        owners_end = max(
-            (address + len(bytes_) for address, bytes_ in self._owners.values()),
-            default=GLOBAL,
-        )
+        ends = [region.span[1] for region in self.regions.values()]
+        ends += [address + len(bytes_) for address, bytes_ in self._owners.values()]
         # the end of each space
         tops = {
-            "global": max(arrays_end, owners_end, GLOBAL),
+            "global": max(ends, default=GLOBAL),
             "const": CONSTANT,
             "shared": ALIGNMENT,
             "local": LOCAL,
@@ -81,35 +67,25 @@ class Memory:
         self._global = _padded(tops["global"] - GLOBAL)
         self._constant = _padded(tops["const"] - CONSTANT)
         for address, bytes_ in self._owners.values():
-            self._global_part(address, bytes_)[:] = bytes_
+            self._part(address, len(bytes_))[:] = bytes_
         for variable in variables:
-            if variable.initial:
-                self._initialize(variable)
+            initial = np.frombuffer(variable.initial, "u1")
+            begin = self.regions[variable.name].base
+            self._part(begin, len(initial))[:] = initial
 
     def _place_array(self, region: Region) -> None:
-        low, high = region.span
-        self.spans[region.name] = AddressRange(region.name, low, high, region)
+        self.regions[region.name] = region
         first, end = owner_bounds(region.array)
         start = region.base - region.array.__array_interface__["data"][0] + first
         if end > first:
             memory = (ctypes.c_ubyte * (end - first)).from_address(first)
             self._owners[first] = start, np.ctypeslib.as_array(memory)
 
-    def _global_part(self, address: int, bytes_: Array) -> Array:
-        """The copy of an array's bytes."""
-        begin = address - GLOBAL
-        return self._global[begin : begin + len(bytes_)]
-
-    def _initialize(self, variable: Variable) -> None:
-        begin = self.spans[variable.name].low
-        if variable.space == "const":
-            buffer = self._constant
-            begin -= CONSTANT
-        else:
-            buffer = self._global
-            begin -= GLOBAL
-        initial = np.frombuffer(variable.initial, "u1")
-        buffer[begin : begin + len(initial)] = initial
+    def _part(self, address: int, n_bytes: int) -> Array:
+        """So many bytes of global or constant memory."""
+        if address >= GLOBAL:
+            return self._global[address - GLOBAL :][:n_bytes]
+        return self._constant[address - CONSTANT :][:n_bytes]
 
     def _place(self, variable: Variable, tops: dict[str, int]) -> None:
         layout = self.execution.layout
@@ -135,7 +111,7 @@ class Memory:
             layout.static_bytes += variable.n_bytes
         elif variable.space != "local":
             self.execution.memory.regions.append(region)
-        self.spans[variable.name] = AddressRange(name, low, low + n_bytes, region)
+        self.regions[variable.name] = region
 
     def know_items(self, sizes: dict[str, int]) -> None:
         """Take the sizes in bytes of the elements of the module's variables, which PTX
@@ -144,13 +120,12 @@ class Memory:
         layout = self.execution.layout.regions
         regions = self.execution.memory.regions
         for name, size in sizes.items():
-            span = self.spans[name]
-            old = span.region
+            old = self.regions[name]
             if old.array.dtype != np.uint8 or old.space in ("global", "local"):
                 continue
-            array = np.zeros((span.high - span.low) // size, f"u{size}")
+            array = np.zeros(old.array.size // size, f"u{size}")
             new = replace(old, array=array)
-            self.spans[name] = replace(span, region=new)
+            self.regions[name] = new
             regions[:] = [new if region is old else region for region in regions]
             for site, region in layout.items():
                 if region is old:
@@ -173,16 +148,16 @@ class Memory:
     def finish(self) -> None:
         """Write results to the arrays."""
         for address, bytes_ in self._owners.values():
-            results = self._global_part(address, bytes_)
+            results = self._part(address, len(bytes_))
             if np.array_equal(bytes_, results):
                 continue
             names = [
                 region.name
                 for region in self.execution.memory.regions
                 if not region.array.flags.writeable
+                and address <= region.span[0] < address + len(bytes_)
             ]
-            lows = [self.spans[name].low for name in names]
-            if any(address <= low < address + len(bytes_) for low in lows):
+            if names:
                 raise KernelError(
                     f"The kernel writes to {', '.join(names)}, which NumPy holds as"
                     " read-only."
@@ -214,45 +189,40 @@ class Memory:
         text = bytes(buffer[begin : begin + 1000]).partition(b"\0")[0]
         return text.decode(errors="replace")
 
-    def is_logged(self, address: Array) -> bool:
-        """Whether accesses at these addresses are logged: those of memory that threads
-        share.
-        """
-        return int(address.max()) < LOCAL
-
-    def is_shared(self, address: Array) -> bool:
-        """Whether they go to shared memory."""
-        return int(address.min(initial=LOCAL)) < SHARED_END
-
     def inside(self, address: Array, size: int, names: tuple[str, ...]) -> Array | None:
         """Which accesses lie in arrays of these names, or in any where there are none;
         None where all do.
         """
-        spans = [self.spans[name] for name in names] or list(self.spans.values())
+        spans = [region.span for region in self._meant(names)]
         low = int(address.min())
         high = int(address.max()) + size
-        if any(span.low <= low and high <= span.high for span in spans):
+        if any(begin <= low and high <= end for begin, end in spans):
             return None
         fits = np.zeros(len(address), bool)
-        for span in spans:
-            fits |= (address >= span.low) & (address + size <= span.high)
+        for begin, end in spans:
+            fits |= (address >= begin) & (address + size <= end)
         return None if fits.all() else fits
+
+    def _meant(self, names: tuple[str, ...]) -> list[Region]:
+        return [self.regions[name] for name in names] or list(self.regions.values())
 
     def outside_words(self, address: int, names: tuple[str, ...]) -> tuple[str, str]:
         """Where an address is that lies in no array: words, and the name of the nearest
         array.
         """
-        spans = [self.spans[name] for name in names] or list(self.spans.values())
-        if not spans:
+        regions = self._meant(names)
+        if not regions:
             return f"address {address:#x}, but the kernel has no array.", ""
 
-        def distance(span: AddressRange) -> int:
-            return max(span.low - address, address - span.high + 1)
+        def distance(region: Region) -> int:
+            low, high = region.span
+            return max(low - address, address - high + 1)
 
-        nearest = min(spans, key=distance)
-        array = nearest.region.array
-        number = (address - nearest.low) // array.itemsize
-        n = (nearest.high - nearest.low) // array.itemsize
+        nearest = min(regions, key=distance)
+        low, high = nearest.span
+        array = nearest.array
+        number = (address - low) // array.itemsize
+        n = (high - low) // array.itemsize
         name = nearest.name
         words = f"{name}[{number}]"
         if array.ndim > 1:

@@ -27,11 +27,10 @@ class Ended(Exception):
 
 
 @dataclass
-class Code:
+class Code(Block):
     """A block of code as steps."""
 
-    block: Block
-    counter: int
+    counter: int = 0
     steps: list[Step] = field(default_factory=list)
     test: Source | None = None
     """Of a conditional branch, the predicate; of an indexed one, the index."""
@@ -72,9 +71,9 @@ class Running:
         self._returning = np.zeros(threads.size, bool)
         self._turns: dict[int, int] = {}  # of loops, by the place of their latch
         self._latches = {
-            code_block.block.latch_of: i
-            for i, code_block in enumerate(code)
-            if code_block.block.latch_of is not None
+            block.latch_of: i
+            for i, block in enumerate(code)
+            if block.latch_of is not None
         }
         self._turning = -1  # the place of the loop whose turn begins
 
@@ -116,14 +115,13 @@ class Running:
 
     def _execute(self, place: int, code: Code, numbers: Array) -> None:
         t = self._t
-        block = code.block
-        if block.latch_of is not None:
+        if code.latch_of is not None:
             self._turn(place, code, numbers)
             return
         if place in self._latches and place != self._turning:
             self._turns[self._latches[place]] = 0
         self._turning = -1
-        t.loop = self._loop_contexts(block)
+        t.loop = self._loop_contexts(code)
         t.begin()
         self._run.program.note(code.lines)
         self._run.program.counters[code.counter] += issues(
@@ -131,21 +129,21 @@ class Running:
         )
         for step in code.steps:
             step(t)
-        test = None if code.test is None else np.broadcast_to(code.test(t), t.n)
-        if block.end is not None and block.end.name in ("bar", "barrier"):
+        test = None if code.test is None else t.each(code.test)
+        if code.end is not None and code.end.name in ("bar", "barrier"):
             self._held[numbers] = place
             self._keys[numbers] = code.site + self._run.log.fresh
             if test is not None:
                 self._brought[numbers] = test
         elif test is None:
-            self._leave(block.targets[0], numbers)
+            self._leave(code.targets[0], numbers)
         elif test.dtype != bool:  # an indexed branch
-            for i, target in enumerate(block.targets):
+            for i, target in enumerate(code.targets):
                 self._leave(target, numbers[test == i])
         else:
-            t.add(-2 * (code.site + self._run.log.fresh) - test, None)
+            t.add_branch(code.site, test)
             self._returning[numbers] = code.returns
-            for target, goes_there in zip(block.targets, (test, ~test), strict=True):
+            for target, goes_there in zip(code.targets, (test, ~test), strict=True):
                 self._leave(target, numbers[goes_there])
         t.write_log()
 
@@ -164,9 +162,9 @@ class Running:
     def _turn(self, place: int, code: Code, numbers: Array) -> None:
         """Begin a loop's next turn."""
         self._turns[place] = turns = self._turns.get(place, 0) + 1
-        head = code.block.targets[0]
+        head = code.targets[0]
         if turns > self._run.log.max_steps:
-            line = code.block.last_line or self._code[head].block.last_line
+            line = code.last_line or self._code[head].last_line
             words = (
                 f"{{}} is still in this loop after {turns - 1:,} turns, and the trace"
                 " ends here."
@@ -186,7 +184,7 @@ class Running:
             "{} waits in this loop at an mbarrier, and no thread is left that could"
             " arrive there."
         )
-        line = self._code[code.block.targets[0]].block.last_line
+        line = self._code[code.targets[0]].last_line
         self._t.report("deadlock", line, words, thread)
         raise Ended
 
@@ -212,13 +210,13 @@ class Running:
         if not opened.any():
             return False
         going = np.flatnonzero(opened[t.block] & (held >= 0))
-        last = np.where(waiting, held_by_block, -1).max(axis=1)
+        last = held_by_block.max(axis=1)
         first = np.where(waiting, held_by_block, len(self._code)).min(axis=1)
-        passed_by = t.passed_by.reshape(t.blocks, -1).any(axis=1)
-        for number in np.flatnonzero(opened & ((first != last) | passed_by)):
-            self._report_partial(int(number))
+        passed_by = t.passed_by.reshape(t.blocks, -1)
         log = self._run.log
-        for number in np.flatnonzero(opened):
+        for number in np.flatnonzero(opened).tolist():
+            if first[number] != last[number] or passed_by[number].any():
+                self._report_partial(number)
             key = int(self._keys[going[t.block[going] == number][0]])
             before = int(t.phase[number])
             t.phase[number] = phase = log.new_phase()
@@ -229,7 +227,7 @@ class Running:
             numbers = going[held[going] == place]
             if code.result:
                 self._vote(code, code.result, numbers)
-            self._leave(code.block.targets[0], numbers)
+            self._leave(code.targets[0], numbers)
         held[going] = -1
         return True
 
@@ -253,7 +251,7 @@ class Running:
         of_block = np.flatnonzero(t.block == number)
         threads_by_line: dict[int, list[int]] = {}
         for thread in of_block[self._held[of_block] >= 0].tolist():
-            end = self._code[self._held[thread]].block.end
+            end = self._code[self._held[thread]].end
             threads_by_line.setdefault(end.line if end else 0, []).append(thread)
         (line, here), *elsewhere = threads_by_line.items()
         if len(here) > 1:

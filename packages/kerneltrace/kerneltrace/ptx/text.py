@@ -11,8 +11,10 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from kerneltrace.errors import KernelError
 from kerneltrace.ptx.values import TYPES
@@ -29,13 +31,22 @@ _PARAMETER = re.compile(
 )
 _REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)", re.DOTALL)
 # names that a block `{ }` declares
-_OWN = re.compile(r"\.reg\s*\.\w+\s+([^;<]*);|(?:^|[;{}])\s*([\w$]+)\s*:(?!:)")
+_OWN = re.compile(
+    r"\.reg\s*\.\w+\s+([^;]*);|\.local\b[^;]*?([\w$]+)(?:\[\d*\])+\s*;"
+    r"|(?:^|[;{}])\s*([\w$]+)\s*:(?!:)"
+)
+_CALL = re.compile(
+    r"((?:^|[;{}:])\s*)call(?:\.uni)?\s*(?:\(([^()]*)\)\s*,)?\s*([\w$]+)\s*"
+    r"(?:,\s*\(([^()]*)\)\s*)?;"
+)
+_RETURN = re.compile(r"\bret(?:\.uni)?\s*;")
 _INSTRUCTION = re.compile(
-    r"(?:@(!?)(%?[\w$]+)\s+)?([a-z]\w*)((?:(?:\.|::)\w+)*)\s*(.*)", re.DOTALL
+    r"(?:@(!?%?[\w$]+)\s+)?([a-z]\w*)((?:(?:\.|::)\w+)*)\s*(.*)", re.DOTALL
 )
 _OPERAND = re.compile(r"<[^>]*>|\[[^\]]*\]|\([^()]*\)|[^,<\[(\s]+")
 _LOCATION = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+))?")
-_WORD = re.compile(r"[%$\w]+(?:\.[xyz]\b)?")
+_LOCATION_STATEMENT = re.compile(r"\.loc\s[^;]*;")
+WORD = re.compile(r"[%$\w]+(?:\.[xyz]\b)?")
 _BRACE = re.compile(r"[{}]")
 _INNERMOST = re.compile(r"\{([^{}]*)\}")
 
@@ -49,9 +60,9 @@ class Instruction:
     operands: tuple[str, ...]
     line: int
     guard: str = ""
-    """The predicate under which it is executed, if any."""
-    unless: bool = False
-    """Whether that predicate has to be false."""
+    """The predicate under which it is executed, if any; `!%p1` where it has to be
+    false.
+    """
 
     @property
     def opcode(self) -> str:
@@ -59,9 +70,14 @@ class Instruction:
         return ".".join((self.name, *self.parts))
 
     @property
-    def predicate(self) -> str:
-        """The guard as an operand: `!%p1` where it has to be false."""
-        return f"!{self.guard}" if self.unless else self.guard
+    def kind(self) -> str:
+        """The type at the end of its name, `f32`, if there is one."""
+        return self.parts[-1] if self.parts else ""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That type as NumPy's."""
+        return TYPES[self.kind]
 
 
 @dataclass(frozen=True)
@@ -78,17 +94,17 @@ class Variable:
 
 @dataclass(frozen=True)
 class Function:
-    """A kernel or a device function; a label stands in its code as a text."""
+    """A kernel with the functions that it calls; a label stands in its code as a
+    text.
+    """
 
-    name: str
-    returned: tuple[str, ...]
     parameters: dict[str, tuple[str, int]]
     """The type of each, and its bytes."""
     code: tuple[Instruction | str, ...]
     registers: dict[str, str]
     """The type of each name, or, for `%r<33>`, of all that begin with `%r`."""
     variables: tuple[Variable, ...]
-    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    tables: dict[str, tuple[str, ...]]
     """Labels that an indexed branch jumps to."""
 
     @property
@@ -99,16 +115,63 @@ class Function:
             for item in self.code
             if isinstance(item, Instruction)
             for operand in item.operands
-            for word in _WORD.findall(operand)
+            for word in WORD.findall(operand)
         ]
+
+
+class Definition(NamedTuple):
+    """A function as it stands in a module."""
+
+    returned: dict[str, tuple[str, int]]
+    parameters: dict[str, tuple[str, int]]
+    body: str
 
 
 @dataclass(frozen=True)
 class Module:
     """A PTX text."""
 
-    functions: dict[str, Function]
+    functions: dict[str, Definition]
     variables: tuple[Variable, ...]
+
+    def kernel(self, name: str) -> Function:
+        """A kernel with the functions that it calls put into their places; KernelError
+        for one that calls itself.
+        """
+        parameters = self.functions[name].parameters
+        return _function(parameters, self._inlined(name, (), ""))
+
+    def _inlined(self, name: str, calling: tuple[str, ...], line: str) -> str:
+        """The body of a function that others call, one the other, in a line of the
+        kernel.
+        """
+        calling = (*calling, name)
+
+        def in_place(call: re.Match[str]) -> str:
+            begin, results, called, arguments = call.groups("")
+            if called not in self.functions:
+                return call[0]
+            line_here = line
+            if not line:
+                for location in _LOCATION.finditer(call.string, 0, call.start()):
+                    line_here = location[2]
+            if called in calling:
+                raise KernelError(
+                    f"Line {line_here}: {called} calls itself, which kerneltrace can't"
+                    " follow. Write it as a loop."
+                )
+            definition = self.functions[called]
+            names = [*definition.parameters, *definition.returned]
+            passed = WORD.findall(f"{arguments} {results}")
+            places = dict(zip(names, passed, strict=False))
+            body = self._inlined(called, calling, line_here)
+            # all of it stands in the line of the call
+            body = _LOCATION_STATEMENT.sub("", body)
+            body = _RETURN.sub("bra after_call;", body)
+            body = WORD.sub(lambda word: places.get(word[0], word[0]), body)
+            return f"{begin}{{{body}; after_call: }}"
+
+        return _CALL.sub(in_place, self.functions[name].body)
 
 
 @functools.lru_cache(maxsize=8)
@@ -120,23 +183,14 @@ def read_ptx(ptx: str) -> Module:
     begin = 0
     for head in _FUNCTION.finditer(text):
         end = _closing_brace(text, head.end())
-        name = head[2]
-        functions[name] = _function(
-            name,
-            tuple(_parameters(head[1])),
-            _parameters(head[3]),
-            text[head.end() : end],
+        functions[head[2]] = Definition(
+            _parameters(head[1]), _parameters(head[3]), text[head.end() : end]
         )
         outside.append(text[begin : head.start()])
         begin = end + 1
     outside.append(text[begin:])
-    variables = [
-        variable
-        for part in outside
-        for statement in part.split(";")
-        if (variable := _variable(statement))
-    ]
-    return Module(functions, tuple(variables))
+    statements = ";".join(outside).split(";")
+    return Module(functions, tuple(filter(None, map(_variable, statements))))
 
 
 def _without_noise(ptx: str) -> str:
@@ -194,12 +248,7 @@ def _number(word: str) -> int:
         return 0  # the address of another variable
 
 
-def _function(
-    name: str,
-    returned: tuple[str, ...],
-    parameters: dict[str, tuple[str, int]],
-    body: str,
-) -> Function:
+def _function(parameters: dict[str, tuple[str, int]], body: str) -> Function:
     code: list[Instruction | str] = []
     registers: dict[str, str] = {}
     tables: dict[str, tuple[str, ...]] = {}
@@ -217,7 +266,7 @@ def _function(
             own_file = own_file or location[1]
             line = _line(location, own_file) or line
         elif rest.startswith(".branchtargets"):
-            tables[labels.pop()] = tuple(_WORD.findall(rest)[1:])
+            tables[labels.pop()] = tuple(WORD.findall(rest)[1:])
         elif declared:
             for word in declared[2].split(","):
                 registers[word.strip().split("<")[0]] = declared[1]
@@ -226,40 +275,40 @@ def _function(
         code += labels
         if instruction := _instruction(rest, line):
             code.append(instruction)
-    return Function(
-        name, returned, parameters, tuple(code), registers, tuple(variables), tables
-    )
+    return Function(parameters, tuple(code), registers, tuple(variables), tables)
 
 
 def _instruction(statement: str, line: int) -> Instruction | None:
     match = _INSTRUCTION.fullmatch(statement)
     if match is None or statement.startswith("."):
         return None
-    negated, guard, name, suffixes, operands = match.groups("")
+    guard, name, suffixes, operands = match.groups("")
     return Instruction(
         name,
         tuple(re.split(r"\.|::", suffixes))[1:],
         tuple(_OPERAND.findall(operands)),
         line,
         guard,
-        bool(negated),
     )
 
 
 def _renamed(block: str, number: int) -> str:
-    """What stands in a block `{ }`, its own registers and labels under names that no
-    other block has.
+    """What stands in a block `{ }`, its own registers, variables and labels under names
+    that no other block has.
     """
     own = {
-        name.strip()
+        re.sub(r"\d+>$", "", name.strip())  # `%r<` of `%r<33>`
         for match in _OWN.finditer(block)
-        for name in (match[1] or match[2]).split(",")
+        for name in match[match.lastindex or 0].split(",")
     }
 
     def renamed(match: re.Match[str]) -> str:
-        return f"{match[0]}${number}b" if match[0] in own else match[0]
+        word = match[0]
+        if word not in own and f"{word.rstrip('0123456789')}<" not in own:
+            return word
+        return f"%{number}${word[1:]}" if word[0] == "%" else f"{word}${number}"
 
-    return f";{_WORD.sub(renamed, block)};"
+    return f";{WORD.sub(renamed, block)};"
 
 
 def _line(match: re.Match[str], own_file: str) -> int:
@@ -271,97 +320,6 @@ def _line(match: re.Match[str], own_file: str) -> int:
     return int(match[4]) if match[3] == own_file else 0
 
 
-def inlined(module: Module, name: str) -> Function:
-    """A kernel with the functions that it calls put into their places; KernelError for
-    one that calls itself.
-    """
-    function = module.functions[name]
-    registers = dict(function.registers)
-    tables = dict(function.tables)
-    variables = list(function.variables)
-    numbers = itertools.count(1)
-
-    def expanded(
-        body: Function, calling: tuple[str, ...]
-    ) -> Iterator[Instruction | str]:
-        for item in body.code:
-            called = _called(item, module)
-            if called is None or isinstance(item, str):
-                yield item
-                continue
-            if called.name in calling:
-                raise KernelError(
-                    f"Line {item.line}: {called.name} calls itself, which"
-                    " kerneltrace can't follow. Write it as a loop."
-                )
-            copy, after = _copied(called, item, next(numbers))
-            registers.update(copy.registers)
-            tables.update(copy.tables)
-            variables.extend(copy.variables)
-            yield from expanded(copy, (*calling, called.name))
-            yield after
-
-    return replace(
-        function,
-        code=tuple(expanded(function, (name,))),
-        registers=registers,
-        tables=tables,
-        variables=tuple(variables),
-    )
-
-
-def _called(item: Instruction | str, module: Module) -> Function | None:
-    if isinstance(item, str) or item.name != "call":
-        return None
-    for operand in item.operands:
-        for word in _WORD.findall(operand):
-            if word in module.functions:
-                return module.functions[word]
-    return None
-
-
-def _copied(called: Function, call: Instruction, number: int) -> tuple[Function, str]:
-    """A function as it stands in the place of one call, and the label after it."""
-    groups = [_WORD.findall(operand) for operand in call.operands]
-    name_at = groups.index([called.name])
-    arguments = groups[name_at + 1] if name_at + 1 < len(groups) else []
-    results = groups[0] if name_at else []
-    passed: dict[str, str] = dict(zip(called.parameters, arguments, strict=True))
-    passed |= dict(zip(called.returned, results, strict=False))
-    own_names = {item for item in called.code if isinstance(item, str)}
-    own_names |= called.registers.keys() | called.tables.keys()
-    own_names |= {variable.name for variable in called.variables}
-    after = f"after${number}"
-
-    def new(name: str) -> str:
-        if name in passed:
-            return passed[name]
-        if name in own_names or name.rstrip("0123456789") in called.registers:
-            return f"%{number}${name[1:]}" if name[0] == "%" else f"{name}${number}"
-        return name
-
-    def in_copy(item: Instruction | str) -> Instruction | str:
-        if isinstance(item, str):
-            return new(item)
-        guard = new(item.guard)
-        if item.name == "ret":
-            return replace(item, name="bra", parts=(), operands=(after,), guard=guard)
-        operands = tuple(
-            _WORD.sub(lambda match: new(match[0]), operand) for operand in item.operands
-        )
-        return replace(
-            item, operands=operands, guard=guard, line=call.line or item.line
-        )
-
-    copy = replace(
-        called,
-        code=tuple(map(in_copy, called.code)),
-        registers={new(name): kind for name, kind in called.registers.items()},
-        tables={
-            new(name): tuple(map(new, labels)) for name, labels in called.tables.items()
-        },
-        variables=tuple(
-            replace(variable, name=new(variable.name)) for variable in called.variables
-        ),
-    )
-    return copy, after
+def words_of(operand: str) -> list[str]:
+    """The parts of a vector `<%r1, %r2>`, or the operand itself."""
+    return [word.strip() for word in operand.strip("<>").split(",")]

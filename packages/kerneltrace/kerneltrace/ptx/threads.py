@@ -57,8 +57,8 @@ class Threads:
         )
         self.loop: list[int] | None = None
         """The contexts of the loop that is executed now."""
-        # what all that take part log: site, second word or None
-        self._columns: list[tuple[Any, Any]] = []
+        # the words that all that take part log
+        self._columns: list[Any] = []
         self._stored: list[tuple[int, Array]] = []
         """Numbers of such columns, and the values that are stored there."""
         self.take(slice(None), self.size)
@@ -110,7 +110,7 @@ class Threads:
 
     def get(self, name: str) -> Any:
         """A register of the threads that take part, or one value for all of them; 0
-        where nobody wrote it.
+        where nobody wrote it, as in %clock.
         """
         value = self.registers.get(name)
         if value is None:
@@ -132,27 +132,30 @@ class Threads:
             self.registers[name] = old = whole
         old[self.at] = value
 
+    def each(self, source: Callable[[Threads], Any]) -> Array:
+        """What a source gives, for each thread that takes part."""
+        return np.broadcast_to(source(self), self.n)
+
     def those(self, values: Array) -> Array:
         """The values of the threads that take part."""
         return values if self.all else values[self.at]
 
     # -- the log
 
-    def add(self, site: Any, value: Any) -> None:
-        """Log an event of each thread that takes part: its second word, None for a
-        branch, whose site is its word.
-        """
-        self._columns.append((site, value))
+    def add(self, site: int, value: Any) -> None:
+        """Log an event of each thread that takes part: a site, and a second word."""
+        self._columns += site + self.log.fresh, value
 
-    def stores(self, site: Any, values: Array) -> None:
+    def add_branch(self, site: int, test: Array) -> None:
+        """Log which way each thread goes."""
+        self._columns.append(-2 * (site + self.log.fresh) - test)
+
+    def stores(self, site: int, values: Array) -> None:
         """Tell the log which values (threads, many) the event just added stores, if it
         was one of that site.
         """
-        if not self.log.on_store or not self._columns:
-            return
-        last_site = self._columns[-1][0]
-        if np.ndim(last_site) == 0 and last_site == site:
-            self._stored.append((len(self._columns) - 1, values))
+        if self.log.on_store and self._columns[-2:-1] == [site + self.log.fresh]:
+            self._stored.append((len(self._columns) - 2, values))
 
     def begin(self) -> None:
         """Begin a block of code, with a context of its own."""
@@ -166,22 +169,15 @@ class Threads:
         stored, self._stored = self._stored, []
         if not columns or not self.n:
             return
-        width = sum(1 if value is None else 2 for _, value in columns)
+        width = len(columns)
         words = np.empty((self.n, width), "i8")
-        column = 0
-        first_words = []
-        for site, value in columns:
-            words[:, column] = site
-            first_words.append(column)
-            column += 1
-            if value is not None:
-                words[:, column] = value
-                column += 1
+        for i, column in enumerate(columns):
+            words[:, i] = column
         order = self.drawn() if self.order else slice(None)
         log = self.log
         starts = len(log.words) + width * np.arange(self.n)
         for number, values in stored:
-            log.on_store(starts + first_words[number], values[order])
+            log.on_store(starts + number, values[order])
         threads = self.in_grid[self.numbers[order]].astype("i4")
         log.starts.frombytes(starts.tobytes())
         log.words.frombytes(words[order].tobytes())
@@ -244,10 +240,6 @@ def _kept_by_gpu(
         "%lanemask_ge": ~below,
         "%lanemask_gt": ~(own_bit | below),
     }
-    for name in ("%clock64", "%globaltimer"):
-        registers[name] = np.zeros((), "u8")
-    for name in ("%clock", "%smid", "%clock_hi", "%globaltimer_lo"):
-        registers[name] = np.zeros((), "u4")
     return registers | {
         "%laneid": lane.astype("u4"),
         "%warpid": (inside // WARP).astype("u4"),

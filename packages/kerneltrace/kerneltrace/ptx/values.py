@@ -24,34 +24,14 @@ TYPES: dict[str, np.dtype[Any]] = {
     "f16x2": np.dtype("u4"),
     "bf16x2": np.dtype("u4"),
     **{
-        f"{letter}{bits}": np.dtype(f"u{bits // 8}")
-        for letter in "ub"
+        f"{letter}{bits}": np.dtype(f"{code}{bits // 8}")
+        for letter, code in ("uu", "bu", "si")
         for bits in (8, 16, 32, 64)
     },
-    **{f"s{bits}": np.dtype(f"i{bits // 8}") for bits in (8, 16, 32, 64)},
 }
 """Types of instructions as NumPy's; NumPy has no bfloat16 and no pairs, which stay the
 bits that they are.
 """
-REGISTERS = TYPES | {
-    "f16": np.dtype("u2"),
-    **{f"s{bits}": np.dtype(f"u{bits // 8}") for bits in (16, 32, 64)},
-}
-"""Types of registers: they hold bits."""
-
-
-ELEMENTS: dict[str, np.dtype[Any]] = {
-    kind: np.dtype(code)
-    for kind, code in (
-        ("f16", "f2"),
-        ("bf16", "u2"),
-        ("tf32", "f4"),
-        ("f64", "f8"),
-        ("s8", "i1"),
-        ("u8", "u1"),
-    )
-}
-"""Types of the elements of matrices."""
 
 
 def as_type(value: Any, dtype: np.dtype[Any]) -> Any:
@@ -75,14 +55,10 @@ def constant(word: str, dtype: np.dtype[Any]) -> Any:
     """A number as PTX writes it, in a type."""
     if word[:2] in ("0f", "0d", "0F", "0D"):
         bits = bytes.fromhex(word[2:])[::-1]
-        number = np.frombuffer(bits, f"<f{len(bits)}")[0]
-        fits = dtype.kind == "f" and dtype.itemsize == len(bits)
-        return number if fits else as_type(number, dtype)
+        return as_type(np.frombuffer(bits, f"<f{len(bits)}")[0], dtype)
     if "." in word:
         return dtype.type(word)
     whole = np.array(int(word.rstrip("U"), 0) % 2**64, np.uint64)
-    if dtype.kind == "f":  # the number is the bits of a float
-        return as_type(whole, np.dtype(f"u{dtype.itemsize}"))[()].view(dtype)
     return as_type(whole, dtype)[()]
 
 
@@ -131,14 +107,10 @@ def towards(exact: Array, dtype: np.dtype[Any], mode: str) -> Array:
     near: Array = np.asarray(exact).astype(dtype)
     if mode not in ("rz", "rm", "rp"):
         return near
-    if mode == "rm":
-        over = near > exact
-    elif mode == "rp":
-        over = near < exact
-    else:
-        over = np.abs(near) > np.abs(exact)
-    goal = {"rm": -np.inf, "rp": np.inf, "rz": 0.0}[mode]
-    return np.where(over, np.nextafter(near, dtype.type(goal)), near)
+    to_zero = np.copysign(np.inf, -exact)
+    goal = np.asarray({"rm": -np.inf, "rp": np.inf, "rz": to_zero}[mode], dtype)
+    over = np.where(goal < 0, near > exact, near < exact)
+    return np.where(over, np.nextafter(near, goal), near)
 
 
 ROUNDINGS = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
@@ -185,8 +157,7 @@ def _whole(value: Any, dtype: np.dtype[Any]) -> Any:
 
 def saturated(value: Any) -> Any:
     """Between 0 and 1; NaN becomes 0."""
-    numbers = np.nan_to_num(value, nan=0.0, posinf=1.0, neginf=0.0)
-    return np.clip(numbers, 0, 1).astype(value.dtype)
+    return np.fmin(np.fmax(value, 0), 1)
 
 
 COMPARISONS: dict[str, Callable[..., Any]] = {
@@ -214,14 +185,3 @@ def compared(name: str, a: Any, b: Any) -> Any:
         return ~has_nan
     truth = COMPARISONS[name.removesuffix("u")](a, b)
     return truth | has_nan if name.endswith("u") else truth & ~has_nan
-
-
-def numbers_in(parts: Array, kind: str) -> Array:
-    """The numbers (threads, elements) that registers (threads, registers) hold."""
-    elements: Array
-    elements = np.ascontiguousarray(parts).view(ELEMENTS.get(kind, TYPES[kind]))
-    if kind == "bf16":
-        elements = widened(elements)
-    elif kind == "tf32":
-        elements = to_tf32(elements)
-    return elements

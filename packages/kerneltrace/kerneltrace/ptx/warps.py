@@ -18,7 +18,6 @@ from kerneltrace.ptx.decode import Decoder, Result, Source, Step
 from kerneltrace.ptx.running import Ended
 from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Threads
-from kerneltrace.ptx.values import TYPES
 
 _ALL = (1 << WARP) - 1
 
@@ -63,7 +62,7 @@ class Warps:
         """
         warp = t.those(t.warp)
         lane = t.those(t.lane)
-        named = np.broadcast_to(mask(t), t.n)
+        named = t.each(mask)
         if t.all and t.alive.all() and (named == _ALL).all():
             return warp
         outside = ~(named >> lane.astype("u4") & 1).astype(bool)
@@ -90,7 +89,7 @@ class Warps:
             if left:
                 thread = int(t.numbers[at[i]])
                 self._awaited[warp_and_mask] = Meeting(left, here, instruction, thread)
-        return group
+        return np.asarray(group)
 
     def step(self, instruction: Instruction) -> Step | None:
         """The step of an instruction; None where it is not known here."""
@@ -107,14 +106,11 @@ class Warps:
 
     def _shuffle(self, instruction: Instruction) -> Step:
         mode = instruction.parts[1]
-        source = self._decoder.source
         write, *predicates = self._results(instruction)
-        value, by, clamp, mask = (
-            source(word, TYPES["u32"]) for word in instruction.operands[1:5]
-        )
+        value, by, clamp, mask = self._decoder.sources(instruction, *["u32"] * 4)
 
         def step(t: Threads) -> None:
-            own_values = np.broadcast_to(value(t), t.n)
+            own_values = t.each(value)
             b = by(t).astype(int) & 31
             lane = t.those(t.lane)
             group = self._meet(t, instruction, mask)
@@ -122,18 +118,14 @@ class Warps:
             last = c & 31
             segment = c >> 8 & 31
             end = (lane & segment) | (last & ~segment)
-            if mode == "up":
-                target = lane - b
-                inside = target >= end
-            elif mode == "down":
-                target = lane + b
-                inside = target <= end
-            elif mode == "bfly":
-                target = lane ^ b
-                inside = target <= end
-            else:
-                target = (lane & segment) | (b & ~segment)
-                inside = target <= end
+            targets = {
+                "up": lane - b,
+                "down": lane + b,
+                "bfly": lane ^ b,
+                "idx": (lane & segment) | (b & ~segment),
+            }
+            target = targets[mode]
+            inside = target >= end if mode == "up" else target <= end
             target = np.where(inside, target, lane)
             table, present = _by_lane(t, group, own_values)
             values = table[group, target]
@@ -161,21 +153,19 @@ class Warps:
         if instruction.name == "activemask":
             return lambda t: write(t, self._lanes_of_groups(t, t.those(t.warp)))
         mode = instruction.parts[1]
-        test = self._decoder.source(instruction.operands[1], TYPES["pred"])
-        mask = self._decoder.source(instruction.operands[2], TYPES["u32"])
+        test, mask = self._decoder.sources(instruction, "pred", "u32")
 
         def step(t: Threads) -> None:
             group = self._meet(t, instruction, mask)
             active = self._lanes_of_groups(t, group)
-            yes = self._lanes_of_groups(t, group, np.broadcast_to(test(t), t.n))
-            if mode == "ballot":
-                write(t, yes)
-            elif mode == "any":
-                write(t, yes > 0)
-            elif mode == "all":
-                write(t, yes == active)
-            else:  # uni
-                write(t, (yes == active) | (yes == 0))
+            yes = self._lanes_of_groups(t, group, t.each(test))
+            results = {
+                "ballot": yes,
+                "any": yes > 0,
+                "all": yes == active,
+                "uni": (yes == active) | (yes == 0),
+            }
+            write(t, results[mode])
 
         return step
 
@@ -188,13 +178,10 @@ class Warps:
 
     def _match(self, instruction: Instruction) -> Step:
         write, *predicates = self._results(instruction)
-        value = self._decoder.source(
-            instruction.operands[1], TYPES[instruction.parts[-1]]
-        )
-        mask = self._decoder.source(instruction.operands[2], TYPES["u32"])
+        value, mask = self._decoder.sources(instruction, instruction.kind, "u32")
 
         def step(t: Threads) -> None:
-            values = np.broadcast_to(value(t), t.n)
+            values = t.each(value)
             group = self._meet(t, instruction, mask)
             table, present = _by_lane(t, group, values)
             same = (table[group] == values[:, None]) & present[
@@ -212,13 +199,10 @@ class Warps:
     def _sum(self, instruction: Instruction) -> Step:
         write = self._decoder.result(instruction.operands[0])
         function = UFUNCS[instruction.parts[1]]
-        value = self._decoder.source(
-            instruction.operands[1], TYPES[instruction.parts[-1]]
-        )
-        mask = self._decoder.source(instruction.operands[2], TYPES["u32"])
+        value, mask = self._decoder.sources(instruction, instruction.kind, "u32")
 
         def step(t: Threads) -> None:
-            values = np.broadcast_to(value(t), t.n)
+            values = t.each(value)
             group = self._meet(t, instruction, mask)
             order = np.argsort(group, kind="stable")
             first = np.flatnonzero(np.diff(group[order], prepend=-1))
@@ -234,14 +218,14 @@ class Warps:
         """
         if instruction.parts != ("warp", "sync"):
             return None
-        mask = self._decoder.source(instruction.operands[0], TYPES["u32"])
+        mask = self._decoder.source(instruction.operands[0], "u32")
         site = self._decoder.site("warp", instruction, "syncwarp")
 
         def step(t: Threads) -> None:
             t.write_log()
             self._meet(t, instruction, mask)
             warp = t.those(t.warp)
-            named = np.broadcast_to(mask(t), t.n)
+            named = t.each(mask)
             count = len(t.epoch)
             living = np.bincount(t.warp[t.alive], minlength=count)
             all_here = (np.bincount(warp, minlength=count) == living)[warp]
@@ -253,7 +237,7 @@ class Warps:
             groups = warp[~whole].astype("i8") << 32 | named[~whole]
             number = np.unique(groups, return_inverse=True)[1]
             with t.only(~whole):
-                t.add(site + t.log.fresh, 8 * (number + 1 + t.log.partial_syncs))
+                t.add(site, 8 * (number + 1 + t.log.partial_syncs))
             t.log.partial_syncs += int(number.max()) + 1
 
         return step
