@@ -5,14 +5,14 @@ print what it asks of a GPU.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
+import functools
 import json
 import math
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpufacts import find
@@ -34,7 +34,6 @@ from kerneltrace.judge.findings import Finding
 from kerneltrace.judge.kernel_trace import Trace
 from kerneltrace.judge.occupancy import occupancy
 from kerneltrace.machine.grid import MAX_BLOCK, MAX_GRID, WARP, as_dim3
-from kerneltrace.tiles.binding import Jit
 from kerneltrace.tiles.tile_trace import TileTrace, trace as trace_tiles
 from kerneltrace.tracing import trace
 
@@ -79,23 +78,20 @@ def _traced(options: argparse.Namespace, loaded: LoadedKernel) -> Trace | TileTr
     constants = constants_of(options.constant, options.seed)
     texts = launch_texts(loaded, options.arg, constants)
     arguments = as_declared(loaded.signatures, arguments_of(texts, options.seed))
-    if loaded.is_triton and (options.tiles or not block):
+    run: Callable[[], Trace | TileTrace]
+    if options.tiles or (loaded.is_triton and not block):
         constants["programs"] = blocks
-        return _traced_tiles(loaded, grid, block, arguments, constants)
-    if options.tiles:
-        raise ValueError(
-            "Expected a kernel under @triton.jit beside --tiles. Leave out --tiles."
+        if block:
+            constants.setdefault("num_warps", max(math.prod(block) // WARP, 1))
+        run = functools.partial(
+            trace_tiles, loaded.kernel, grid, *arguments, **constants
         )
-    if not block:
+        hint = "With --block 128 it runs as the PTX that Triton compiles."
+    elif not block:
         raise ValueError("Expected --block, the threads of a block, such as 256.")
-    if isinstance(loaded.kernel, Jit):
-        raise MissingCompiler(
-            "Triton is missing, which compiles to PTX: pip install triton. Without"
-            " --block the kernel runs tile by tile, which needs no Triton."
-        )
-    hint = "With --tiles it runs tile by tile." if loaded.is_triton else ""
-    with _explained(loaded.left_out, hint):
-        return trace(
+    else:
+        run = functools.partial(
+            trace,
             loaded.kernel,
             grid,
             block,
@@ -105,29 +101,11 @@ def _traced(options: argparse.Namespace, loaded: LoadedKernel) -> Trace | TileTr
             name=loaded.name,
             constants=constants,
         )
-
-
-def _traced_tiles(
-    loaded: LoadedKernel,
-    grid: tuple[int, ...],
-    block: tuple[int, ...],
-    arguments: Sequence[Any],
-    constants: dict[str, Any],
-) -> TileTrace:
-    if block:
-        constants = {"num_warps": max(math.prod(block) // WARP, 1), **constants}
-    hint = "With --block 128 it runs as the PTX that Triton compiles."
-    with _explained(loaded.left_out, hint):
-        return trace_tiles(loaded.kernel, grid, *arguments, **constants)
-
-
-@contextlib.contextmanager
-def _explained(*hints: str) -> Iterator[None]:
-    """Add hints to what a trace refuses."""
+        hint = "With --tiles it runs tile by tile." if loaded.is_triton else ""
     try:
-        yield
+        return run()
     except KernelError as error:
-        words = [str(error), *filter(None, hints)]
+        words = filter(None, [str(error), loaded.left_out, hint])
         raise KernelError(" ".join(words)) from error
 
 
@@ -140,16 +118,14 @@ def _judge(
     """The estimate and the review that were asked for."""
     if isinstance(traced, TileTrace):
         on_device.pop("registers", None)
-    if options.device is not None:
-        estimate = traced.estimate(find(options.device), **on_device)
-        report["estimate"] = plain(estimate)
+    for kind, device in ("estimate", options.device), ("review", options.review):
+        if device is None:
+            continue
+        judged = getattr(traced, kind)(find(device), **on_device)
+        report[kind] = plain(judged)
+        shown = judged if kind == "review" else _wrapped(judged.table())
         if not options.json:
-            print(f"\n{_wrapped(estimate.table())}")
-    if options.review is not None:
-        review = traced.review(find(options.review), **on_device)
-        report["review"] = plain(review)
-        if not options.json:
-            print(f"\n{review}")
+            print(f"\n{shown}")
 
 
 def _device_options(options: argparse.Namespace) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kerneltrace._text import brief_repr, nearest
+from kerneltrace._text import brief_repr, cut, nearest
 from kerneltrace.compiler.compiled import Compiled
 from kerneltrace.compiler.cplusplus import compile_cuda
 from kerneltrace.errors import KernelError
@@ -28,18 +28,10 @@ from kerneltrace.ptx.triton import is_triton, python_of
 from kerneltrace.source.kernel_scope import python_function
 from kerneltrace.tiles.binding import Jit
 
-_INTEGERS = tuple(
-    f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
-)
-_DTYPES = (
-    "float16",
-    "float32",
-    "float64",
-    *_INTEGERS,
-    "bool",
-    "complex64",
-    "complex128",
-)
+_DTYPES = [np.dtype(code).name for code in "efdbhiqBHIQ?FD"]
+"""float16 to float64, int8 to uint64, bool, complex64 and complex128, by NumPy's codes
+of one letter.
+"""
 
 
 def _counted(shape: tuple[int, ...], kind: np.dtype[Any]) -> Any:
@@ -209,10 +201,8 @@ def load_kernel(request: str, options: Sequence[str] = ()) -> LoadedKernel:
             f"{path} defines no function. Define a kernel in it: `@cuda.jit`, then"
             " `def`."
         )
-    near = nearest(name, kernels) if colons else list(kernels)[:5]
-    listed = ", ".join(near)
-    if len(kernels) > len(near):
-        listed += f" and {len(kernels) - len(near)} more"
+    near = nearest(name, kernels) if colons else kernels
+    listed = cut(", ".join(near), 200)
     raise ValueError(f"Expected FILE.py::KERNEL, got {request!r}. {path} has {listed}.")
 
 
@@ -324,13 +314,9 @@ def as_declared(
             pairs = zip(kinds, arguments, strict=True)
             return [_declared(kind, value) for kind, value in pairs]
     expected = " or ".join(f"({', '.join(map(str, kinds))})" for kinds in signatures)
-    passed = ", ".join(
-        f"{value.dtype} of shape {value.shape}"
-        if isinstance(value, np.ndarray)
-        else brief_repr(value)
-        for value in arguments
-    )
-    raise KernelError(f"@cuda.jit compiles it for {expected}, got {passed}.")
+    typeof: Any = importlib.import_module("numba").typeof
+    passed = ", ".join(str(typeof(value)) for value in arguments)
+    raise KernelError(f"@cuda.jit compiles it for {expected}, got ({passed}).")
 
 
 def _declared(kind: Any, value: Any) -> Any:
@@ -413,23 +399,20 @@ def _array(
     draw: np.random.Generator,
 ) -> Any:
     """An array whose elements are drawn, or as `fill` says."""
-    few = (
-        "The most is 1 GiB, with 8 bytes or more an element. Trace a smaller problem: a"
-        " few blocks are enough."
-    )
-    too_large = _refused(text, f"There is no memory for an array of that shape. {few}")
     if math.prod(shape) * max(kind.itemsize, 8) > _MOST_BYTES:
-        raise too_large
+        raise _refused(
+            text,
+            "There is no memory for an array of that shape. The most is 1 GiB, with 8"
+            " bytes or more an element. Trace a smaller problem: a few blocks are"
+            " enough.",
+        )
     if fill and fill not in _FILLS:
         raise _refused(text, f"{fill!r} is none of zeros, ones, arange and scalar.")
-    try:
-        if fill in _FILLS:
-            return _FILLS[fill](shape, kind)
-        if kind.kind in "iub":
-            return draw.integers(0, 2 if kind.kind == "b" else 100, shape).astype(kind)
-        return draw.random(shape).astype(kind)
-    except (MemoryError, ValueError):  # ValueError: of more dimensions than numpy's
-        raise too_large from None
+    if fill in _FILLS:
+        return _FILLS[fill](shape, kind)
+    if kind.kind in "iub":
+        return draw.integers(0, 2 if kind.kind == "b" else 100, shape).astype(kind)
+    return draw.random(shape).astype(kind)
 
 
 def _from_file(path: Path) -> Any:
@@ -441,20 +424,13 @@ def _from_file(path: Path) -> Any:
         )
     try:
         with path.open("rb") as file:
-            array = np.load(file, allow_pickle=False)
+            return np.lib.format.read_array(file, allow_pickle=False)
     except Exception as error:
         # numpy's own words for a file of another kind are about pickles
-        words = "it holds something else"
-        if isinstance(error, OSError) and error.strerror:
-            words = error.strerror
+        words = getattr(error, "strerror", None) or "it holds something else"
         raise ValueError(
             f"Expected an array of numbers that numpy.save wrote in {path}: {words}."
         ) from None
-    if not isinstance(array, np.ndarray):
-        raise ValueError(
-            f"Expected one array in {path}, got several. Write each with numpy.save."
-        )
-    return array
 
 
 def _refused(text: str, more: str = "") -> ValueError:

@@ -17,15 +17,10 @@ def trace_fields(
 ) -> dict[str, Any]:
     """The fields of a trace."""
     table = traced.by_array() if isinstance(traced, Trace) else traced.table()
-    fields = {
-        "kernel": traced.kernel,
-        "grid": traced.grid,
-        "block": traced.block if isinstance(traced, Trace) else None,
-        "ok": traced.ok,
-        "findings": traced.findings,
-        "notes": (*traced.notes, *more_notes),
-        "counts": {array: traced.count(array) for array, *_ in table.rows},
-    }
+    own = ("kernel", "grid", "block", "ok", "findings")
+    fields = {name: getattr(traced, name, None) for name in own}
+    fields["notes"] = (*traced.notes, *more_notes)
+    fields["counts"] = {array: traced.count(array) for array, *_ in table.rows}
     return {name: plain(value) for name, value in fields.items()}
 
 

@@ -102,28 +102,19 @@ class Compiled(ShownAsTable):
 
     def table(self) -> Table:
         """A row for each kernel."""
-        headings = (
-            "kernel",
-            "registers",
-            "spill stores",
-            "spill loads",
-            "stack",
-            "shared",
-            "constant",
-            "max threads",
-        )
-        sizes = (
-            "spill_store_bytes",
-            "spill_load_bytes",
-            "stack_bytes",
-            "shared_bytes",
-            "constant_bytes",
-        )
+        fields = {
+            "spill stores": "spill_store_bytes",
+            "spill loads": "spill_load_bytes",
+            "stack": "stack_bytes",
+            "shared": "shared_bytes",
+            "constant": "constant_bytes",
+        }
+        headings = ("kernel", "registers", *fields, "max threads")
         rows = tuple(
             (
                 kernel,
                 str(resources.registers),
-                *(f"{getattr(resources, name)} B" for name in sizes),
+                *(f"{getattr(resources, name)} B" for name in fields.values()),
                 str(resources.max_threads),
             )
             for kernel, resources in self.kernels.items()
@@ -171,10 +162,12 @@ def compiled(
             "Expected the assembler's log to report on each kernel, got nothing on"
             f" {missing}: {log}"
         )
-    short = _short_names(tuple(kernels))
-    return Compiled(
-        ptx, compute_capability, {short.get(s, s): r for s, r in kernels.items()}, why
-    )
+    names = [_short_name(symbol) for symbol in kernels]
+    by_name = {
+        name if names.count(name) == 1 else symbol: resources
+        for name, (symbol, resources) in zip(names, kernels.items(), strict=True)
+    }
+    return Compiled(ptx, compute_capability, by_name, why)
 
 
 def _number(pattern: str, text: str) -> int:
@@ -184,18 +177,10 @@ def _number(pattern: str, text: str) -> int:
     return int(match[1])
 
 
-def _short_names(symbols: tuple[str, ...]) -> dict[str, str]:
-    """The plain function name for each C++ symbol such as _Z4copyPfi, where no two
-    symbols share it.
-    """
-    short = {}
-    for symbol in symbols:
-        match = re.match(r"_Z(\d+)", symbol)
-        short[symbol] = (
-            symbol[match.end() : match.end() + int(match[1])] if match else symbol
-        )
-    counts = Counter(short.values())
-    return {symbol: name for symbol, name in short.items() if counts[name] == 1}
+def _short_name(symbol: str) -> str:
+    """The plain function name of a C++ symbol such as _Z4copyPfi."""
+    match = re.match(r"_Z(\d+)(\w+)", symbol)
+    return match[2][: int(match[1])] if match else symbol
 
 
 def _opcodes(ptx: str) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,28 +33,32 @@ _USES = {
     "cfloat": re.compile(r"\b(?:FLT|DBL)_[A-Z0-9_]+\b"),
 }
 """Headers of libcu++ by what of C's headers nvcc knows without an #include."""
-_MACROS = {
-    "INFINITY": "__builtin_bit_cast(float, 0x7f800000)",
-    "HUGE_VALF": "__builtin_bit_cast(float, 0x7f800000)",
-    "HUGE_VAL": "__builtin_bit_cast(double, 0x7ff0000000000000)",
-    "NAN": "__builtin_bit_cast(float, 0x7fffffff)",
-    "M_E": math.e,
-    "M_LOG2E": math.log2(math.e),
-    "M_LOG10E": math.log10(math.e),
-    "M_LN2": math.log(2),
-    "M_LN10": math.log(10),
-    "M_PI": math.pi,
-    "M_PI_2": math.pi / 2,
-    "M_PI_4": math.pi / 4,
-    "M_1_PI": 1 / math.pi,
-    "M_2_PI": 2 / math.pi,
-    "M_2_SQRTPI": 2 / math.sqrt(math.pi),
-    "M_SQRT2": math.sqrt(2),
-    "M_SQRT1_2": math.sqrt(0.5),
-    "EXIT_SUCCESS": 0,
-    "EXIT_FAILURE": 1,
-}
+_MACROS = """\
+#define INFINITY __builtin_bit_cast(float, 0x7f800000)
+#define HUGE_VALF __builtin_bit_cast(float, 0x7f800000)
+#define HUGE_VAL __builtin_bit_cast(double, 0x7ff0000000000000)
+#define NAN __builtin_bit_cast(float, 0x7fffffff)
+#define M_E 2.718281828459045
+#define M_LOG2E 1.4426950408889634
+#define M_LOG10E 0.4342944819032518
+#define M_LN2 0.6931471805599453
+#define M_LN10 2.302585092994046
+#define M_PI 3.141592653589793
+#define M_PI_2 1.5707963267948966
+#define M_PI_4 0.7853981633974483
+#define M_1_PI 0.3183098861837907
+#define M_2_PI 0.6366197723675814
+#define M_2_SQRTPI 1.1283791670955126
+#define M_SQRT2 1.4142135623730951
+#define M_SQRT1_2 0.7071067811865476
+#define EXIT_SUCCESS 0
+#define EXIT_FAILURE 1
+"""
 """Macros of C's math.h and stdlib.h, which nvcc knows without an #include."""
+_STD = """\
+#include <cuda/std/cstddef>
+namespace std { using ::size_t; using cuda::std::ptrdiff_t; }
+"""
 _OF_C = "assert complex ctype errno float inttypes limits math stdbool stddef stdint"
 _OF_C += " stdio stdlib string time"
 _OF_CPLUSPLUS = (
@@ -123,15 +126,9 @@ class _Job:
             for header, pattern in _USES.items()
             if pattern.search(whole)
         ]
-        for name, value in _MACROS.items():
-            if re.search(rf"\b{name}\b", whole):
-                lines.append(f"#define {name} {value}")
         if "std::" in whole or "namespace std" in whole:
-            lines.append("#include <cuda/std/cstddef>")
-            lines.append(
-                "namespace std { using ::size_t; using cuda::std::ptrdiff_t; }"
-            )
-        return "\n".join(lines)
+            lines.append(_STD)
+        return "\n".join([*lines, _MACROS])
 
 
 @dataclass(frozen=True)
@@ -240,10 +237,7 @@ def _without_host_code(
     it doesn't come to that.
     """
     headers = _headers_beside(job.source.text, folder)
-    is_std_used = False
     for has_std in (False, True):
-        if has_std and not is_std_used:
-            break
         fresh = {name: SourceFile(name, header) for name, header in headers.items()}
         source = SourceFile(_FILE, job.source.text)
         attempt = replace(job, source=source, headers=fresh, has_std=has_std)
@@ -252,8 +246,8 @@ def _without_host_code(
             output = _run(api, attempt)
         if not output.status:
             return _with_launched(api, attempt, output)
-        files = attempt.files.values()
-        is_std_used = any("std::" in file.text for file in files)
+        if not any("std::" in file.text for file in attempt.files.values()):
+            break
     return attempt, output
 
 
@@ -298,16 +292,14 @@ def _headers_beside(code: str, folder: Path | None) -> dict[str, str]:
     these include.
     """
     headers: dict[str, str] = {}
-    if folder is None:
-        return headers
-    pending = [(code, folder)]
+    pending = [(code, folder)] if folder else []
     while pending:
         text, here = pending.pop()
         for name, is_quoted in included(text):
             path = next(
                 (
                     place / name
-                    for place in (here, folder)
+                    for place in (here, folder or here)
                     if is_quoted and (place / name).is_file()
                 ),
                 None,
@@ -402,9 +394,6 @@ def _rejected(
     log = output.log
     if errors:
         words = _first_error(job, errors)
-        more = len(errors) - 1
-        if more:
-            words += f" ({more} more: they often follow from the first.)"
         left_out = _left_out(job)
         if left_out:
             words += (
@@ -439,9 +428,7 @@ def _first_error(job: _Job, errors: list[re.Match[str]]) -> str:
         f"NVRTC rejected line {number}{place}, `{cut(line, 100)}`: {words.strip()}."
     )
     header = _NOT_FOUND.search(words)
-    if header and header[1].startswith("cupy/"):
-        sentence += " Install CuPy, which has it."
-    elif header:
+    if header:
         sentence += (
             " It is looked for beside the file that a Path names, in CUDA's headers,"
             " and in options=['--include-path=...']."

@@ -123,21 +123,18 @@ def header_folders() -> list[str]:
     they include, if there are any.
     """
     wheels = [_wheel_headers(library) for library in ("cudart", "cccl", "nvcc", "crt")]
-    toolkits = [
-        Path(os.environ[name])
-        for name in ("CUDA_PATH", "CUDA_HOME")
-        if os.environ.get(name)
-    ]
     compiler = shutil.which("nvcc")
-    if compiler:
-        toolkits.append(Path(compiler).resolve().parents[1])
-    toolkits.append(Path("/usr/local/cuda"))
-    folders = []
-    for folder in [
-        *(wheel for wheel in wheels if wheel),
-        *(toolkit / "include" for toolkit in toolkits),
-    ]:
-        folders += [folder, folder / "cccl"]
+    toolkits = [
+        os.environ.get("CUDA_PATH"),
+        os.environ.get("CUDA_HOME"),
+        compiler and Path(compiler).resolve().parents[1],
+        "/usr/local/cuda",
+    ]
+    includes = [
+        *filter(None, wheels),
+        *(Path(toolkit, "include") for toolkit in toolkits if toolkit),
+    ]
+    folders = [place for folder in includes for place in (folder, folder / "cccl")]
     cupy = importlib.util.find_spec("cupy")
     # CuPy carries its own copy
     for place in (cupy.submodule_search_locations if cupy else None) or ():

@@ -60,10 +60,7 @@ class Pages:
         page = at >> _PAGE_BITS
         number = self._number[page]
         if not number.all():
-            missing = page[number == 0]
-            # neighbors are on one page, mostly
-            starts = np.flatnonzero(np.diff(missing, prepend=-1))
-            self._add(np.unique(missing[starts]))
+            self._add(np.unique(page[number == 0]))
             number = self._number[page]
         slots: Array = (number.astype("i8") << _PAGE_BITS) + (at & (_PAGE - 1))
         return slots

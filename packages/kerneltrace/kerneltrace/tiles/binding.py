@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import functools
 import inspect
 import textwrap
 import types
@@ -18,7 +17,7 @@ import numpy as np
 from kerneltrace.errors import KernelError
 from kerneltrace.ptx.triton import python_of
 from kerneltrace.tiles import transfers as transfers  # it enters its functions
-from kerneltrace.tiles.language import Constexpr, Language
+from kerneltrace.tiles.language import TL, Constexpr, Language
 from kerneltrace.tiles.tensors import Refused
 
 _BUILTINS = {
@@ -38,20 +37,21 @@ _BUILTINS = {
 (triton/compiler/code_generator.py).
 """
 _UNKNOWN_SYNTAX = {
-    ast.Break: "break",
-    ast.Continue: "continue",
-    ast.Lambda: "lambda",
-    ast.Try: "try",
-    ast.Yield: "yield",
-    ast.Dict: "dict",
-    ast.Set: "set",
-    ast.Import: "import",
-    ast.ImportFrom: "import",
-    ast.Global: "global",
-    ast.Delete: "del",
-    ast.Raise: "raise",
-    ast.ClassDef: "class",
+    "Break",
+    "Continue",
+    "Lambda",
+    "Try",
+    "Yield",
+    "Dict",
+    "Set",
+    "Import",
+    "ImportFrom",
+    "Global",
+    "Delete",
+    "Raise",
+    "ClassDef",
 }
+"""Of the classes of ast."""
 
 
 class Jit:
@@ -78,99 +78,98 @@ def next_power_of_2(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-class Names:
-    """The functions of a run by the code of their originals; their names of Triton are
-    those of `tl`.
+def bound(function: Any, functions: dict[types.CodeType, Any]) -> Any:
+    """A kernel's function, or one that it calls, in a run; Refused for what Triton
+    would not compile.
+
+    `functions` are those of the run by the code of their originals.
     """
+    code = function.__code__
+    if code not in functions:
+        functions[code] = function
+        functions[code] = _bound(function, functions)
+    return functions[code]
 
-    def __init__(self, tl: Language) -> None:
-        self.tl = tl
-        self.functions: dict[types.CodeType, Any] = {}
 
-    def bound(self, function: Any) -> Any:
-        """A kernel's function, or one that it calls, in the run; Refused for what
-        Triton would not compile.
-        """
-        code = function.__code__
-        if code in self.functions:
-            return self.functions[code]
-        self.functions[code] = function
-        _refuse_syntax(function)
-        names = {
-            name: value
-            for name, value in function.__globals__.items()
-            if name in code.co_names
-        }
-        for name, cell in zip(
-            code.co_freevars, function.__closure__ or (), strict=True
-        ):
-            names[name] = cell.cell_contents
-        namespace = {name: self._replaced(name, value) for name, value in names.items()}
-        own = {"range": self.tl.range, "print": self.tl.print}
-        namespace["__builtins__"] = {**vars(builtins), **own}
-        cells = tuple(types.CellType(namespace[name]) for name in code.co_freevars)
-        bound = types.FunctionType(
-            code, namespace, function.__name__, function.__defaults__, cells or None
+def _bound(function: Any, functions: dict[types.CodeType, Any]) -> Any:
+    """A copy of a function whose names are those of the run."""
+    code = function.__code__
+    around = inspect.getclosurevars(function)
+    names = {**around.globals, **around.nonlocals}
+    _refuse_syntax(function, names)
+    namespace = {
+        name: _replaced(name, value, functions) for name, value in names.items()
+    }
+    namespace["__builtins__"] = {
+        **vars(builtins),
+        "range": TL.range,
+        "print": TL.print,
+    }
+    cells = tuple(types.CellType(namespace[name]) for name in code.co_freevars)
+    own = types.FunctionType(
+        code, namespace, function.__name__, function.__defaults__, cells or None
+    )
+    own.__kwdefaults__ = function.__kwdefaults__
+    return own
+
+
+def _replaced(name: str, value: Any, functions: dict[types.CodeType, Any]) -> Any:
+    module = getattr(value, "__module__", "") or ""
+    own_name = getattr(value, "__name__", "") or str(getattr(value, "name", name))
+    is_namespace = isinstance(value, types.ModuleType | types.SimpleNamespace)
+    if isinstance(value, Language) or (
+        inspect.ismodule(value) and own_name.startswith("triton.language")
+    ):
+        return TL
+    if name == "triton" and is_namespace:
+        return types.SimpleNamespace(
+            language=TL, cdiv=TL.cdiv, next_power_of_2=next_power_of_2
         )
-        bound.__kwdefaults__ = function.__kwdefaults__
-        self.functions[code] = bound
-        return bound
-
-    def _replaced(self, name: str, value: Any) -> Any:
-        module = getattr(value, "__module__", "") or ""
-        own_name = getattr(value, "__name__", "") or str(getattr(value, "name", name))
-        is_namespace = isinstance(value, types.ModuleType | types.SimpleNamespace)
-        if isinstance(value, Language) or (
-            inspect.ismodule(value) and own_name.startswith("triton.language")
-        ):
-            return self.tl
-        if name == "triton" and is_namespace:
-            return types.SimpleNamespace(
-                language=self.tl, cdiv=self.tl.cdiv, next_power_of_2=next_power_of_2
-            )
-        if isinstance(value, Constexpr) or (
-            module.startswith("triton.") and hasattr(value, "value")
-        ):
-            return value.value
-        if module.startswith("triton.language") or isinstance(value, functools.partial):
-            return getattr(self.tl, own_name)
-        function = python_of(value)
-        if inspect.isfunction(function) and function is not value:
-            return self.bound(function)
-        return value
+    if isinstance(value, Constexpr) or (
+        module.startswith("triton.") and hasattr(value, "value")
+    ):
+        return value.value
+    if module.startswith("triton.language"):
+        return getattr(TL, own_name)
+    function = python_of(value)
+    if inspect.isfunction(function) and function is not value:
+        return bound(function, functions)
+    return value
 
 
-def _refuse_syntax(function: Any) -> None:
+def _refuse_syntax(function: Any, names: Mapping[str, Any]) -> None:
+    """Refused for what Triton doesn't compile of a function; `names` are those around
+    it that it uses.
+    """
     try:
         lines, first = inspect.getsourcelines(function)
         (tree,) = ast.parse(textwrap.dedent("".join(lines))).body
     except (OSError, SyntaxError, ValueError):
         return  # typed into a prompt
-    around = inspect.getclosurevars(function)
-    names = {**around.globals, **around.nonlocals}
     if isinstance(tree, ast.FunctionDef):
-        _refuse_annotations(
-            tree, {**function.__globals__, **around.nonlocals}, first - 1
-        )
+        _refuse_annotations(tree, {**function.__globals__, **names}, first - 1)
     for part in getattr(tree, "body", []):
         for node in ast.walk(part):
             line = first + getattr(node, "lineno", 1) - 1
-            word = _UNKNOWN_SYNTAX.get(type(node))
+            word = type(node).__name__
             if isinstance(node, ast.Compare) and len(node.ops) > 1:
-                word = "chain of comparisons such as 0 <= i < n: join two with &"
-            if word:
-                raise Refused(f"A kernel of Triton has no {word}.", line)
-            if isinstance(node, ast.Name):
-                _refuse_number(node.id, names.get(node.id), line)
-
-
-def _refuse_number(name: str, value: Any, line: int) -> None:
-    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
-        raise Refused(
-            f"{name} is a number of the module: write {name} ="
-            f" tl.constexpr({value}), or pass it.",
-            line,
-        )
+                raise Refused(
+                    "A kernel of Triton has no chain of comparisons such as 0 <= i < n:"
+                    " join two with &.",
+                    line,
+                )
+            if word in _UNKNOWN_SYNTAX:
+                raise Refused(f"A kernel of Triton has no {word.lower()}.", line)
+            value = names.get(node.id) if isinstance(node, ast.Name) else None
+            if isinstance(value, int | float | np.number) and not isinstance(
+                value, bool
+            ):
+                name = ast.unparse(node)
+                raise Refused(
+                    f"{name} is a number of the module: write {name} ="
+                    f" tl.constexpr({value}), or pass it.",
+                    line,
+                )
 
 
 def _refuse_annotations(

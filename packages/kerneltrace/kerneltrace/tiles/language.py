@@ -26,16 +26,18 @@ from kerneltrace.tiles.tensors import (
     DTYPES,
     FLOAT32,
     INT32,
+    RUN,
     Refused,
     Tile,
     binary,
     constant,
+    fitted,
     kind_of,
     paired,
 )
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""Functions of tl by name; each takes the language of its run first."""
+"""Functions of tl by name."""
 MAX_ELEMENTS = 2**20
 """Of a tile (TRITON_MAX_TENSOR_NUMEL)."""
 _SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
@@ -57,19 +59,11 @@ PROPAGATE_NAN = types.SimpleNamespace(NONE=0, ALL=0xFFFF)
 _PIECE = 2**18
 """Multiplications that OpenBLAS does in one thread (interface/gemm.c)."""
 _ERF = np.frompyfunc(math.erf, 1, 1)
+_OF_NUMPY = "exp exp2 log log2 sin cos sqrt floor ceil tanh"
 _UNARY: dict[str, Callable[[Any], Any]] = {
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "log": np.log,
-    "log2": np.log2,
-    "sin": np.sin,
-    "cos": np.cos,
-    "sqrt": np.sqrt,
+    **{name: getattr(np, name) for name in _OF_NUMPY.split()},
     "sqrt_rn": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x),
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "tanh": np.tanh,
     "erf": lambda x: np.asarray(_ERF(x), np.float64),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
 }
@@ -93,13 +87,14 @@ class Constexpr:
 
 
 class Language:
-    """The names of triton.language; with a `run` they work."""
+    """The names of triton.language, which work while there is a run; `constexpr` is
+    what a constant becomes.
+    """
 
-    def __init__(self, run: Any = None) -> None:
-        self.run = run
+    def __init__(self, constexpr: Any = Constexpr) -> None:
         # functions have one name wherever they stand
         self.math = self.libdevice = self.extra = self.cuda = self
-        self.constexpr: Any = Constexpr if run is None else lambda value: value
+        self.constexpr = constexpr
         self.tensor = Tile
         self.PropagateNan = PROPAGATE_NAN
 
@@ -108,10 +103,14 @@ class Language:
         if kind in DTYPES:
             return DTYPES[kind]
         if name in FUNCTIONS:
-            return functools.partial(FUNCTIONS[name], self)
+            return FUNCTIONS[name]
         if not name.startswith("_") and not _is_in_triton(name):
             raise AttributeError(f"tl.{name} is not known here, nor to Triton")
         raise AttributeError(f"tl.{name} is not known here: {AS_PTX}")
+
+
+TL = Language(lambda value: value)
+"""`tl` in a run, where constants are what they hold."""
 
 
 def _is_in_triton(name: str) -> bool:
@@ -124,7 +123,9 @@ def _is_in_triton(name: str) -> bool:
 
 def as_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Enter a function under its name without the underscore."""
-    FUNCTIONS[function.__name__[1:]] = function
+    name = function.__name__[1:]
+    FUNCTIONS[name] = function
+    function.__qualname__ = f"tl.{name}"  # which Python's own errors quote
     return function
 
 
@@ -151,7 +152,7 @@ def extents(shape: Any) -> tuple[int, ...]:
 
 
 @as_function
-def _static_range(tl: Language, arg1: Any, arg2: Any = None, step: Any = None) -> Any:
+def _static_range(arg1: Any, arg2: Any = None, step: Any = None) -> Any:
     bounds = _bounds(arg1, arg2, step)
     if any(isinstance(bound, Tile) for bound in bounds):
         raise Refused(
@@ -169,7 +170,6 @@ def _bounds(arg1: Any, arg2: Any, step: Any) -> tuple[Any, ...]:
 
 @as_function
 def _range(
-    tl: Language,
     arg1: Any,
     arg2: Any = None,
     step: Any = None,
@@ -188,7 +188,7 @@ def _range(
         if isinstance(bound, Tile) and (bound.shape or bound.dtype.kind != 1):
             raise Refused(f"range takes whole numbers, got {kind_of(bound)}.")
     dtype = max(
-        (constant(tl, bound).dtype for bound in bounds),
+        (constant(bound).dtype for bound in bounds),
         key=lambda t: t.primitive_bitwidth,
     )
     before: dict[str, str] = {}
@@ -207,11 +207,11 @@ def _range(
                     " tl.zeros or tl.full of that type, or cast with .to()."
                 )
         before = before or now
-        yield Tile(tl, i, dtype)
+        yield Tile(i, dtype)
 
 
 @as_function
-def _arange(tl: Language, start: Any, end: Any) -> Tile:
+def _arange(start: Any, end: Any) -> Tile:
     if isinstance(start, Tile) or isinstance(end, Tile):
         raise Refused(
             "tl.arange takes constants: mark the parameter as tl.constexpr, and pass it"
@@ -222,17 +222,16 @@ def _arange(tl: Language, start: Any, end: Any) -> Tile:
             f"tl.arange's end must be above its start, got {start} and {end}."
         )
     extents(end - start)
-    return Tile(tl, np.arange(start, end), INT32)
+    return Tile(np.arange(start, end), INT32)
 
 
-@as_function
-def _full(tl: Language, shape: Any, value: Any, dtype: Any) -> Tile:
-    return broadcast(tl, constant(tl, value, dtype), extents(shape))
+def _full(shape: Any, value: Any, dtype: Any) -> Tile:
+    return broadcast(constant(value, dtype), extents(shape))
 
 
-def broadcast(tl: Language, x: Any, shape: tuple[int, ...]) -> Tile:
+def broadcast(x: Any, shape: tuple[int, ...]) -> Tile:
     """A tile, or a number, in a shape."""
-    tile = constant(tl, x)
+    tile = constant(x)
     if tile.shape == shape:
         return tile
     try:
@@ -251,7 +250,7 @@ def _dims(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @as_function
-def _reshape(tl: Language, input: Tile, *shape: Any, can_reorder: bool = False) -> Tile:
+def _reshape(input: Tile, *shape: Any, can_reorder: bool = False) -> Tile:
     if can_reorder:
         raise KernelError(f"can_reorder leaves the order open. {AS_PTX}.")
     shape = extents(_dims(shape))
@@ -264,7 +263,7 @@ def _reshape(tl: Language, input: Tile, *shape: Any, can_reorder: bool = False) 
 
 
 @as_function
-def _trans(tl: Language, input: Tile, *dims: Any) -> Tile:
+def _trans(input: Tile, *dims: Any) -> Tile:
     order = _dims(dims)
     if order:
         return input.reshaped(lambda data: np.transpose(data, order))
@@ -272,82 +271,48 @@ def _trans(tl: Language, input: Tile, *dims: Any) -> Tile:
 
 
 @as_function
-def _cast(
-    tl: Language,
-    input: Any,
-    dtype: Any,
-    fp_downcast_rounding: Any = None,
-    bitcast: bool = False,
-) -> Tile:
-    return constant(tl, input).to(dtype, fp_downcast_rounding, bitcast)
-
-
-@as_function
-def _where(tl: Language, condition: Any, x: Any, y: Any) -> Tile:
-    condition = constant(tl, condition).to(DTYPES["int1"])
-    x, y = (constant(tl, operand) for operand in paired(tl, x, y))
-    try:
-        out = Tile(tl, np.where(condition.data, x.data, y.data), x.dtype, x, y)
-    except ValueError:
-        raise Refused(
-            f"tl.where got shapes {condition.shape}, {x.shape} and {y.shape}, which"
-            " don't fit."
-        ) from None
+def _where(condition: Any, x: Any, y: Any) -> Tile:
+    condition = constant(condition).to(DTYPES["int1"])
+    x, y = paired(x, y)
+    fitted(condition.shape, x.shape, y.shape)
+    out = Tile(np.where(condition.data, x.data, y.data), x.dtype, x, y)
     out.undefined = (
         np.where(condition.data, x.undefined, y.undefined) | condition.undefined
     )
     return out
 
 
-def _two(name: str, tl: Language, x: Any, y: Any) -> Tile:
-    return binary(name, tl, constant(tl, x) if not isinstance(y, Tile) else x, y)
-
-
-def _sanitized(
-    name: str, tl: Language, x: Any, y: Any, sanitize_overflow: bool = True
-) -> Tile:
-    return _two(name, tl, x, y)
+def _sanitized(name: str, x: Any, y: Any, sanitize_overflow: bool = True) -> Tile:
+    return binary(name, x, y)
 
 
 def _extreme(
-    name: str, tl: Language, x: Any, y: Any, propagate_nan: Any = PROPAGATE_NAN.NONE
+    name: str, x: Any, y: Any, propagate_nan: Any = PROPAGATE_NAN.NONE
 ) -> Tile:
     suffix = "_nan" if int(propagate_nan) else ""
-    return _two(name + suffix, tl, x, y)
+    return binary(name + suffix, x, y)
 
 
 @as_function
-def _fdiv(tl: Language, x: Any, y: Any, ieee_rounding: bool = False) -> Tile:
-    return _two("truediv", tl, x, y)
-
-
-@as_function
-def _clamp(
-    tl: Language, x: Any, min: Any, max: Any, propagate_nan: Any = PROPAGATE_NAN.NONE
-) -> Tile:
-    x = constant(tl, x)
+def _clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PROPAGATE_NAN.NONE) -> Tile:
+    x = constant(x)
     if x.dtype.kind != 2:
         raise Refused(
             f"tl.clamp takes floats, got {x.dtype}: use tl.minimum and tl.maximum."
         )
-    return _extreme(
-        "minimum",
-        tl,
-        _extreme("maximum", tl, x, min, propagate_nan),
-        max,
-        propagate_nan,
-    )
+    least = _extreme("maximum", x, min, propagate_nan)
+    return _extreme("minimum", least, max, propagate_nan)
 
 
-def _one(name: str, tl: Language, x: Any) -> Tile:
-    x = constant(tl, x)
+def _one(name: str, x: Any) -> Tile:
+    x = constant(x)
     if x.dtype.name not in ("float32", "float64"):
         raise Refused(
             f"tl.{name} takes float32 or float64, got {x.dtype}: cast with"
             " .to(tl.float32)."
         )
-    out = Tile(tl, _UNARY[name](x.data), x.dtype, x)
-    tl.run.computed(name, out, x, special=name not in ("floor", "ceil"))
+    out = Tile(_UNARY[name](x.data), x.dtype, x)
+    RUN.get().computed(name, out, x, special=name not in ("floor", "ceil"))
     return out
 
 
@@ -366,158 +331,121 @@ def _widened(name: str, x: Tile, dtype: Any) -> Tile:
 
 
 def _reduced(
-    name: str, tl: Language, x: Any, axis: Any, keep_dims: bool, dtype: Any = None
+    name: str, input: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None
 ) -> Tile:
-    x = _widened(name, constant(tl, x), dtype)
+    x = _widened(name, constant(input), dtype)
     if axis is not None and not -len(x.shape) <= axis < len(x.shape):
         raise Refused(f"A tile of shape {x.shape} has no axis {axis}.")
     values = _REDUCTIONS[name](x.data, axis=axis, keepdims=keep_dims)
-    out = Tile(tl, values, INT32 if name.startswith("arg") else x.dtype)
+    out = Tile(values, INT32 if name.startswith("arg") else x.dtype)
     if not x.is_defined:
         out.undefined = np.asarray(x.undefined.any(axis=axis, keepdims=keep_dims))
     if x.dtype.kind == 2:
-        tl.run.computed(name, out, x, flop=x.numel - out.numel)
+        RUN.get().computed(name, out, x, flop=x.numel - out.numel)
     return out
-
-
-@as_function
-def _sum(
-    tl: Language,
-    input: Any,
-    axis: Any = None,
-    keep_dims: bool = False,
-    dtype: Any = None,
-) -> Tile:
-    return _reduced("sum", tl, input, axis, keep_dims, dtype)
-
-
-@as_function
-def _xor_sum(
-    tl: Language, input: Any, axis: Any = None, keep_dims: bool = False
-) -> Tile:
-    return _reduced("xor_sum", tl, input, axis, keep_dims)
 
 
 def _most(
     name: str,
-    tl: Language,
     input: Any,
     axis: Any = None,
     return_indices: bool = False,
     return_indices_tie_break_left: bool = True,
     keep_dims: bool = False,
 ) -> Any:
-    values = _reduced(name, tl, input, axis, keep_dims)
+    values = _reduced(name, input, axis, keep_dims)
     if not return_indices:
         return values
-    return values, _place_of(
-        f"arg{name}", tl, input, axis, return_indices_tie_break_left, keep_dims
-    )
+    return values, _reduced(f"arg{name}", input, axis, keep_dims)
 
 
 def _place_of(
     name: str,
-    tl: Language,
     input: Any,
     axis: Any,
     tie_break_left: bool = True,
     keep_dims: bool = False,
 ) -> Tile:
-    return _reduced(name, tl, input, axis, keep_dims)
+    return _reduced(name, input, axis, keep_dims)
 
 
 @as_function
 def _cumsum(
-    tl: Language, input: Tile, axis: int = 0, reverse: bool = False, dtype: Any = None
+    input: Tile, axis: int = 0, reverse: bool = False, dtype: Any = None
 ) -> Tile:
     if reverse:
-        turned: Tile = _cumsum(tl, tl.flip(input, axis), axis, dtype=dtype)
+        turned: Tile = _cumsum(_flip(input, axis), axis, dtype=dtype)
         return turned.reshaped(lambda data: np.flip(data, axis))
     x = _widened("sum", input, dtype)
-    out = Tile(tl, np.cumsum(x.data, axis, x.dtype.numpy), x.dtype)
+    out = Tile(np.cumsum(x.data, axis, x.dtype.numpy), x.dtype)
     out.undefined = np.logical_or.accumulate(x.undefined, axis)
     if x.dtype.kind == 2:
-        tl.run.computed("cumsum", out, x)
+        RUN.get().computed("cumsum", out, x)
     return out
 
 
 @as_function
-def _flip(tl: Language, x: Tile, dim: Any = None) -> Tile:
+def _flip(x: Tile, dim: Any = None) -> Tile:
     return x.reshaped(lambda data: np.flip(data, -1 if dim is None else dim))
 
 
-def _hint(tl: Language, input: Any, values: Any) -> Any:
-    return input
-
-
-@as_function
-def _static_print(
-    tl: Language,
-    *values: Any,
-    sep: str = " ",
-    end: str = "\n",
-    file: Any = None,
-    flush: bool = False,
-) -> None:
-    pass
-
-
-@as_function
-def _device_print(tl: Language, prefix: Any, *args: Any, hex: bool = False) -> None:
-    pass
-
-
 FUNCTIONS |= {
-    "program_id": lambda tl, axis: Tile(tl, tl.run.place[axis], INT32),
-    "num_programs": lambda tl, axis: Tile(tl, tl.run.grid[axis], INT32),
-    "zeros": lambda tl, shape, dtype: _full(tl, shape, 0, dtype),
-    "zeros_like": lambda tl, input: _full(tl, input.shape, 0, input.dtype),
-    "to_tensor": lambda tl, x: constant(tl, x),
-    "broadcast_to": lambda tl, input, *shape: broadcast(tl, input, _dims(shape)),
-    "view": lambda tl, input, *shape: _reshape(tl, input, *shape),
-    "ravel": lambda tl, x, can_reorder=False: _reshape(
-        tl, x, x.numel, can_reorder=can_reorder
+    "program_id": lambda axis: Tile(RUN.get().place[axis], INT32),
+    "num_programs": lambda axis: Tile(RUN.get().grid[axis], INT32),
+    "full": _full,
+    "zeros": lambda shape, dtype: _full(shape, 0, dtype),
+    "zeros_like": lambda input: _full(input.shape, 0, input.dtype),
+    "to_tensor": lambda x: constant(x),
+    "cast": lambda input, dtype, fp_downcast_rounding=None, bitcast=False: constant(
+        input
+    ).to(dtype, fp_downcast_rounding, bitcast),
+    "broadcast_to": lambda input, *shape: broadcast(input, _dims(shape)),
+    "view": lambda input, *shape: _reshape(input, *shape),
+    "ravel": lambda x, can_reorder=False: _reshape(x, x.numel, can_reorder=can_reorder),
+    "expand_dims": lambda input, axis: constant(input).reshaped(
+        lambda data: np.expand_dims(data, axis)
     ),
-    "expand_dims": (
-        lambda tl, input, axis: constant(tl, input).reshaped(
-            lambda data: np.expand_dims(data, axis)
-        )
-    ),
-    "permute": lambda tl, input, *dims: _trans(tl, input, *dims),
-    "split": lambda tl, a: tuple(
+    "permute": lambda input, *dims: _trans(input, *dims),
+    "split": lambda a: tuple(
         a.reshaped(lambda data, i=i: data[..., i]) for i in (0, 1)
     ),
-    "abs": lambda tl, x: Tile(
-        tl, np.abs(constant(tl, x).data), constant(tl, x).dtype, constant(tl, x)
+    "abs": lambda x: Tile(np.abs(constant(x).data), constant(x).dtype, constant(x)),
+    "fma": lambda x, y, z: x * y + z,
+    "cdiv": lambda x, div: (x + (div - 1)) // div,
+    "div_rn": lambda x, y: binary("truediv", x, y),
+    "fdiv": lambda x, y, ieee_rounding=False: binary("truediv", x, y),
+    "sum": functools.partial(_reduced, "sum"),
+    "xor_sum": lambda input, axis=None, keep_dims=False: _reduced(
+        "xor_sum", input, axis, keep_dims
     ),
-    "fma": lambda tl, x, y, z: x * y + z,
-    "cdiv": lambda tl, x, div: (x + (div - 1)) // div,
-    "div_rn": lambda tl, x, y: _two("truediv", tl, x, y),
-    "debug_barrier": lambda tl: None,
-    "assume": lambda tl, cond: None,
-    "print": lambda tl, *_, **__: None,
-    "static_assert": lambda tl, cond, msg="": _assert(tl, cond, msg),
-    "device_assert": lambda tl, cond, msg="", mask=None: _assert(tl, cond, msg, mask),
+    "debug_barrier": lambda: None,
+    "assume": lambda cond: None,
+    "print": lambda *_, **__: None,
+    "static_print": lambda *values, sep=" ", end="\n", file=None, flush=False: None,
+    "device_print": lambda prefix, *args, hex=False: None,
+    "static_assert": lambda cond, msg="": _assert(cond, msg),
+    "device_assert": lambda cond, msg="", mask=None: _assert(cond, msg, mask),
     **{name: functools.partial(_sanitized, name) for name in ("add", "sub", "mul")},
     **{name: functools.partial(_extreme, name) for name in ("maximum", "minimum")},
     **{name: functools.partial(_one, name) for name in _UNARY},
     **{name: functools.partial(_most, name) for name in ("max", "min")},
     **{name: functools.partial(_place_of, name) for name in ("argmax", "argmin")},
-    **dict.fromkeys(("multiple_of", "max_contiguous", "max_constancy"), _hint),
+    **dict.fromkeys(
+        ("multiple_of", "max_contiguous", "max_constancy"), lambda input, values: input
+    ),
 }
 
 
-def _assert(tl: Language, condition: Any, message: Any, mask: Any = None) -> None:
-    holds = constant(tl, condition).data
+def _assert(condition: Any, message: Any, mask: Any = None) -> None:
+    holds = constant(condition).data
     if mask is not None:
-        holds = holds | ~constant(tl, mask).data
+        holds = holds | ~constant(mask).data
     if not np.all(holds):
         raise Refused(f"The assertion doesn't hold. {message}".rstrip())
 
 
 @as_function
 def _dot(
-    tl: Language,
     input: Tile,
     other: Tile,
     acc: Any = None,
@@ -530,13 +458,8 @@ def _dot(
     b = other
     _check_operands(a, b)
     name = a.dtype.name
-    dtype = FLOAT32
-    if name == "int8":
-        dtype = INT32
-    elif name == "float64":
-        dtype = a.dtype
-    elif name == "float16":
-        dtype = out_dtype
+    own = {"int8": INT32, "float64": a.dtype, "float16": out_dtype}
+    dtype = own.get(name, FLOAT32)
     is_tf32 = (
         a.dtype == FLOAT32
         and input_precision in (None, "tf32")
@@ -555,14 +478,15 @@ def _dot(
             f" is {kind_of(acc)}: pass out_dtype, or cast it."
         )
     accumulator = () if acc is None else (acc,)
-    out = Tile(tl, product if acc is None else acc.data + product, dtype, *accumulator)
+    out = Tile(product if acc is None else acc.data + product, dtype, *accumulator)
     if not (a.is_defined and b.is_defined):
         of_rows = a.undefined.any(-1, keepdims=True)
         out.undefined = out.undefined | of_rows | b.undefined.any(-2, keepdims=True)
     staged = (a.numel + b.numel) * a.dtype.primitive_bitwidth // 8
-    tl.run.work["tf32" if is_tf32 else name] += 2 * product.size * a.shape[-1]
-    tl.run.staged = max(tl.run.staged, staged)
-    tl.run.computed("dot", out, a, b, *accumulator, flop=0)
+    run = RUN.get()
+    run.work["tf32" if is_tf32 else name] += 2 * product.size * a.shape[-1]
+    run.staged = max(run.staged, staged)
+    run.computed("dot", out, a, b, *accumulator, flop=0)
     return out
 
 

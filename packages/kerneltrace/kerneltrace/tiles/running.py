@@ -8,6 +8,7 @@ import inspect
 import math
 import sys
 import traceback
+import types
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -19,8 +20,8 @@ from kerneltrace.errors import KernelError
 from kerneltrace.machine.grid import Dim3, place, place_name
 from kerneltrace.machine.traced_memory import Array
 from kerneltrace.tiles.arrays import SLOT, Pages, TileArray
-from kerneltrace.tiles.binding import Names
-from kerneltrace.tiles.language import Language
+from kerneltrace.tiles.binding import bound
+from kerneltrace.tiles.language import TL
 from kerneltrace.tiles.tensors import Refused, Tile, constant, pointer_to
 
 KINDS = ("load", "store", "atomic")
@@ -67,12 +68,12 @@ class TileRun:
         self.file = function.__code__.co_filename
         self.grid = grid
         self.programs = math.prod(grid)
-        self.tl = Language(self)
+        self.tl = TL
         self.arrays: list[TileArray] = []
         self.rows: list[Access] = []
         self.patterns: list[Array] = []
         self._pattern_numbers: dict[bytes, int] = {}
-        self.names = Names(self.tl)
+        self.functions: dict[types.CodeType, Any] = {}
         self.mistakes: dict[tuple[str, int, str], list[Any]] = {}
         self.decisions = 0
         self.line_of_end: int | None = None
@@ -99,7 +100,7 @@ class TileRun:
     def line(self) -> int:
         """The line of the kernel that runs."""
         for frame, line in traceback.walk_stack(sys._getframe(1)):
-            if frame.f_code in self.names.functions:
+            if frame.f_code in self.functions:
                 return line
         return 0
 
@@ -115,7 +116,7 @@ class TileRun:
             self.decisions = 0
             try:
                 with np.errstate(all="ignore"):
-                    self.names.bound(function)(**args)
+                    bound(function, self.functions)(**args)
             except Ended:
                 return False
             except Refused as error:
@@ -123,8 +124,7 @@ class TileRun:
                 self.mistake("refused", str(error), line)
                 return False
             except Exception as error:
-                words = str(error).replace("_load()", "tl.load").rstrip(".")
-                words = words.replace("_store()", "tl.store")
+                words = str(error).rstrip(".")
                 if not isinstance(error, KernelError):
                     words = f"{type(error).__name__}: {words}"
                 raise KernelError(
@@ -138,7 +138,7 @@ class TileRun:
         lines = [
             line
             for frame, line in traceback.walk_tb(error.__traceback__)
-            if frame.f_code in self.names.functions
+            if frame.f_code in self.functions
         ]
         return lines[-1] if lines else 0
 
@@ -356,23 +356,23 @@ def arguments(
     """
     signature = inspect.signature(function)
     try:
-        bound = signature.bind(*args, **named)
+        passed = signature.bind(*args, **named)
     except TypeError as error:
         raise KernelError(
             f"{run.name} takes {', '.join(signature.parameters)}: {error}."
         ) from error
-    bound.apply_defaults()
+    passed.apply_defaults()
     shared: dict[Any, Any] = {}
     arguments: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
+    for name, value in passed.arguments.items():
         if "constexpr" in str(signature.parameters[name].annotation).lower():
-            arguments[name] = _constant_argument(run, value)
+            arguments[name] = _constant_argument(value)
         elif value is None:
             arguments[name] = None
         elif getattr(value, "shape", None):
             array = TileArray(name, value, len(run.arrays), shared)
             run.arrays.append(array)
-            arguments[name] = Tile(run.tl, array.base, pointer_to(array.dtype))
+            arguments[name] = Tile(array.base, pointer_to(array.dtype))
         else:
             number = value.item() if isinstance(value, np.generic) else value
             if not isinstance(number, bool | int | float):
@@ -380,13 +380,13 @@ def arguments(
                     f"A kernel takes arrays, numbers and tl.constexpr; {name} is"
                     f" {brief_repr(value)}."
                 )
-            arguments[name] = constant(run.tl, number)
+            arguments[name] = constant(number)
     return arguments
 
 
-def _constant_argument(run: TileRun, value: Any) -> Any:
+def _constant_argument(value: Any) -> Any:
     """A tl.constexpr; one of Triton's types, such as tl.float32, as that of the run."""
     value = getattr(value, "value", value)
     if type(value).__module__.startswith("triton.language"):
-        return getattr(run.tl, str(value), None) or value
+        return getattr(TL, str(value), None) or value
     return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,9 @@ import numpy as np
 from kerneltrace.errors import KernelError
 from kerneltrace.machine.traced_memory import Array
 from kerneltrace.ptx.values import narrowed, widened
+
+RUN: ContextVar[Any] = ContextVar("RUN")
+"""The launch that runs: tiles count themselves there, and functions of tl ask it."""
 
 
 class Refused(Exception):
@@ -62,25 +66,15 @@ class DType:
 
 OVERHEAD = 2_000
 """Elements that take as long as making a tile of none."""
-_CODES = {
-    "int1": "?",
-    "float16": "f2",
-    "float32": "f4",
-    "float64": "f8",
-    "bfloat16": "f4",
-}
-_CODES |= {
-    f"{sign}int{8 * size}": f"{'u' if sign else 'i'}{size}"
-    for size in (1, 2, 4, 8)
-    for sign in ("", "u")
-}
+_AS_IN_NUMPY = (
+    "float16 float32 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
+)
 DTYPES = {
-    name: DType(
-        name,
-        np.dtype(code),
-        {"int1": 1, "bfloat16": 16}.get(name, 8 * np.dtype(code).itemsize),
-    )
-    for name, code in _CODES.items()
+    name: DType(name, np.dtype(name), 8 * np.dtype(name).itemsize)
+    for name in _AS_IN_NUMPY.split()
+} | {
+    "int1": DType("int1", np.dtype(bool), 1),
+    "bfloat16": DType("bfloat16", np.dtype(np.float32), 16),
 }
 INT1, INT32, INT64, FLOAT32 = (
     DTYPES[name] for name in ("int1", "int32", "int64", "float32")
@@ -92,15 +86,12 @@ def pointer_to(element: DType) -> DType:
     return DType(f"pointer<{element}>", INT64.numpy, 64, element)
 
 
-def in_range(value: Any, dtype: DType) -> bool:
-    """Whether a whole number is one of the type."""
-    least, most = _limits(dtype.numpy)
-    return least <= int(value) <= most
-
-
-@functools.cache
-def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+_WHOLE_NUMBERS = {
+    "int32": range(-(2**31), 2**31),
+    "uint32": range(2**32),
+    "int64": range(-(2**63), 2**63),
+}
+"""A whole number of Python has the first of these types that holds it."""
 
 
 def number_type(value: Any) -> DType:
@@ -108,10 +99,14 @@ def number_type(value: Any) -> DType:
     if isinstance(value, bool):
         return INT1
     if isinstance(value, int):
-        for name in ("int32", "uint32", "int64"):
-            if in_range(value, DTYPES[name]):
-                return DTYPES[name]
-        return DTYPES["uint64"]
+        return next(
+            (
+                DTYPES[name]
+                for name, numbers in _WHOLE_NUMBERS.items()
+                if value in numbers
+            ),
+            DTYPES["uint64"],
+        )
     if isinstance(value, float):
         fits = value == 0 or 2**-126 <= abs(value) <= 3.5e38 or not np.isfinite(value)
         return FLOAT32 if fits else DTYPES["float64"]
@@ -161,21 +156,19 @@ class Tile:
     tiles that are its `sources`.
 
     `undefined` marks the elements that no load gave a value; `wrapped` is the line in
-    which whole numbers in it left their type's range, or 0. `tl` is the language of the
-    run, through which operators report themselves.
+    which whole numbers in it left their type's range, or 0.
     """
 
     __hash__ = None  # type: ignore[assignment]
     __array_ufunc__ = None  # np.exp and the like are none of Triton's
 
-    def __init__(self, tl: Any, data: Any, dtype: DType, *sources: Tile) -> None:
-        self.tl = tl
+    def __init__(self, data: Any, dtype: DType, *sources: Tile) -> None:
         self.data = rounded(data, dtype)
         self.dtype = dtype
         self.type = dtype
-        self.shape = tuple(self.data.shape)
-        self.numel = int(self.data.size)
-        tl.run.elements += self.numel + OVERHEAD
+        self.shape = self.data.shape
+        self.numel = self.data.size
+        RUN.get().elements += self.numel + OVERHEAD
         self.undefined = all_defined(self.shape)
         undefined = [each.undefined for each in sources if not each.is_defined]
         if undefined:
@@ -197,7 +190,7 @@ class Tile:
         """With its elements in other places: `change` is done to the numbers, and to
         what says which are undefined.
         """
-        out = Tile(self.tl, change(self.data), self.dtype)
+        out = Tile(change(self.data), self.dtype)
         if not self.is_defined:
             out.undefined = change(self.undefined)
         out.wrapped = self.wrapped
@@ -218,20 +211,20 @@ class Tile:
             ):
                 raise Refused(f"The bits of {self.dtype} can't be read as {dtype}.")
             bits = np.ascontiguousarray(self.data).view(dtype.numpy)
-            return Tile(self.tl, bits.reshape(self.shape), dtype, self)
+            return Tile(bits.reshape(self.shape), dtype, self)
         if self.dtype.pointee and dtype != self.dtype:
             raise Refused(
                 f"A {self.dtype} can't become {dtype}: pass the number in an array of"
                 " that type."
             )
         data = self.data != 0 if dtype == INT1 else self.data
-        return Tile(self.tl, data, dtype, self)
+        return Tile(data, dtype, self)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         # x.sum(0) is tl.sum(x, 0)
-        return functools.partial(getattr(self.tl, name), self)
+        return functools.partial(getattr(RUN.get().tl, name), self)
 
     def __getitem__(self, keys: Any) -> Tile:
         keys = keys if isinstance(keys, tuple) else (keys,)
@@ -270,14 +263,14 @@ class Tile:
                 "Python's if, while, and, or, not decide by one number, and this is a"
                 f" tile of shape {self.shape}: use tl.where, and &, | and ~ for masks."
             )
-        self.tl.run.decided()
+        RUN.get().decided()
         return bool(self.data)
 
     def __neg__(self) -> Tile:
-        return binary("sub", self.tl, constant(self.tl, 0, self.dtype), self)
+        return binary("sub", constant(0, self.dtype), self)
 
     def __invert__(self) -> Tile:
-        return binary("xor", self.tl, self, True if self.dtype == INT1 else -1)
+        return binary("xor", self, True if self.dtype == INT1 else -1)
 
     def __index__(self) -> int:
         if self.shape or self.dtype.kind > 1:
@@ -295,7 +288,7 @@ def kind_of(value: Any) -> str:
     return f"{number_type(value)} of shape ()"
 
 
-def paired(tl: Any, a: Any, b: Any, division: bool = False) -> tuple[Tile, Tile]:
+def paired(a: Any, b: Any, division: bool = False) -> tuple[Tile, Tile]:
     """Two operands in the type in which they meet; of a number of Python beside a tile
     the kind alone counts.
     """
@@ -309,17 +302,32 @@ def paired(tl: Any, a: Any, b: Any, division: bool = False) -> tuple[Tile, Tile]
     elif not isinstance(b, Tile) and isinstance(a, Tile) and right.kind <= left.kind:
         right = left
     dtype = promoted(left, right, division)
-    return constant(tl, a, dtype), constant(tl, b, dtype)
+    return constant(a, dtype), constant(b, dtype)
 
 
-def constant(tl: Any, value: Any, dtype: DType | None = None) -> Tile:
+def constant(value: Any, dtype: DType | None = None) -> Tile:
     """A tile in a type, or a Python number as one."""
     if isinstance(value, Tile):
         return value if dtype is None or dtype == value.dtype else value.to(dtype)
     dtype = dtype or number_type(value)
-    if dtype.numpy.kind in "iu" and not in_range(value, dtype):
-        raise Refused(f"{value} is out of the range of {dtype}.")
-    return Tile(tl, np.array(value).astype(dtype.numpy), dtype)
+    if dtype.kind != 1:
+        return Tile(value, dtype)
+    try:
+        return Tile(np.array(int(value), dtype.numpy), dtype)
+    except OverflowError:
+        raise Refused(f"{value} is out of the range of {dtype}.") from None
+
+
+@functools.cache
+def fitted(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape in which tiles of these meet, or Refused."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise Refused(
+            f"Shapes {' and '.join(map(str, shapes))} don't fit: extents must be equal,"
+            " or one of them 1."
+        ) from None
 
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
@@ -352,47 +360,41 @@ _WHOLE = ("floordiv", "and", "or", "xor", "lshift", "rshift")
 _COMPARED = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
-def binary(name: str, tl: Any, a: Any, b: Any) -> Tile:
+def binary(name: str, a: Any, b: Any) -> Tile:
     """The result of an operator; `name` is one of ARITHMETIC."""
-    try:
-        if name in ("add", "sub") and any(
-            isinstance(x, Tile) and x.dtype.pointee for x in (a, b)
-        ):
-            return _moved(name, tl, constant(tl, a), constant(tl, b))
-        a, b = paired(tl, a, b, name in ("truediv", "floordiv", "mod"))
-        dtype = INT1 if name in _COMPARED else a.dtype
-        if name == "truediv" and dtype.kind < 2:
-            a = a.to(FLOAT32)
-            b = b.to(FLOAT32)
-            dtype = FLOAT32
-        if (name in _WHOLE and a.dtype.kind > 1) or (a.dtype.pointee and dtype != INT1):
-            raise Refused(f"{name} takes whole numbers, got {a.dtype}.")
-        out = Tile(tl, ARITHMETIC[name](a.data, b.data), dtype, a, b)
-    except ValueError:
-        raise Refused(
-            f"Shapes {a.shape} and {b.shape} don't fit: extents must be equal, or one"
-            " of them 1."
-        ) from None
+    is_moved = any(isinstance(x, Tile) and x.dtype.pointee for x in (a, b))
+    if name in ("add", "sub") and is_moved:
+        return _moved(name, constant(a), constant(b))
+    a, b = paired(a, b, name in ("truediv", "floordiv", "mod"))
+    dtype = INT1 if name in _COMPARED else a.dtype
+    if name == "truediv" and dtype.kind < 2:
+        a = a.to(FLOAT32)
+        b = b.to(FLOAT32)
+        dtype = FLOAT32
+    if (name in _WHOLE and a.dtype.kind > 1) or (a.dtype.pointee and dtype != INT1):
+        raise Refused(f"{name} takes whole numbers, got {a.dtype}.")
+    fitted(a.shape, b.shape)
+    out = Tile(ARITHMETIC[name](a.data, b.data), dtype, a, b)
     if dtype.kind == 2:
-        tl.run.computed(name, out, a, b)
+        RUN.get().computed(name, out, a, b)
     elif dtype == INT32 and name in ("add", "sub", "mul"):
         exact = ARITHMETIC[name](a.data.astype("i8"), b.data.astype("i8"))
         if (exact != out.data).any():
-            out.wrapped = tl.run.line()
+            out.wrapped = RUN.get().line()
     return out
 
 
-def _moved(name: str, tl: Any, a: Tile, b: Tile) -> Tile:
+def _moved(name: str, a: Tile, b: Tile) -> Tile:
     """A pointer moved by a number of elements."""
     pointer, offset = (a, b) if a.dtype.pointee else (b, a)
     if offset.dtype.kind > 1 or (name == "sub" and pointer is b):
         raise Refused(f"A pointer moves by whole numbers, got {offset.dtype}.")
-    step = offset.data.astype("i8") * (
-        pointer.dtype.element_ty.primitive_bitwidth + 7 >> 3
-    )
-    return Tile(tl, ARITHMETIC[name](pointer.data, step), pointer.dtype, a, b)
+    fitted(a.shape, b.shape)
+    size = pointer.dtype.element_ty.primitive_bitwidth + 7 >> 3
+    step = offset.data.astype("i8") * size
+    return Tile(ARITHMETIC[name](pointer.data, step), pointer.dtype, a, b)
 
 
 for _name in list(ARITHMETIC)[:-4]:
-    setattr(Tile, f"__{_name}__", lambda a, b, name=_name: binary(name, a.tl, a, b))
-    setattr(Tile, f"__r{_name}__", lambda a, b, name=_name: binary(name, a.tl, b, a))
+    setattr(Tile, f"__{_name}__", lambda a, b, name=_name: binary(name, a, b))
+    setattr(Tile, f"__r{_name}__", lambda a, b, name=_name: binary(name, b, a))

@@ -9,15 +9,15 @@ from __future__ import annotations
 import dataclasses
 import linecache
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from kerneltrace.judge.estimate import Estimate
 from kerneltrace.judge.review import METRICS, WORTH, Remark, Review
-from kerneltrace.machine.grid import WARP, Dim3
+from kerneltrace.machine.grid import WARP
 from kerneltrace.machine.traced_memory import Array
+from kerneltrace.tiles.traffic import Asked
 
 SPREAD = 2.0
 """Times as many bytes moved as asked for, from which on elements lie apart."""
@@ -59,59 +59,28 @@ def is_apart(group: Group) -> bool:
     return group.lanes >= WARP and group.spread >= SPREAD
 
 
-def reviewed(
-    groups: list[Group],
-    file: str,
-    grid: Dim3,
-    slots: int,
-    seconds: Callable[[Any, int], Estimate],
-    bytes_moved: Array,
-    mistakes: bool,
-    device_assumed: str,
-) -> Review:
-    """The remarks on a launch of `grid`, of which `slots` programs run at a time.
-
-    `seconds(shares, programs)` estimates it with shares of `bytes_moved`, which has the
-    bytes of each access through L2, from DRAM and to it, and as if it filled the GPU as
-    that many programs do.
-    """
-    programs = math.prod(grid)
-    now = seconds(1.0, programs)
-
-    def remark(kind: str, line: int, sentence: str, better: Estimate) -> Remark:
-        saved_s = now.seconds - better.seconds
-        source = linecache.getline(file, line).strip() if line else ""
-        return Remark(
-            line,
-            source,
-            kind,
-            sentence,
-            cost_ms=1e3 * saved_s,
-            share=saved_s / now.seconds,
-            metric=METRICS[kind],
-        )
-
-    def of_lines() -> Iterator[Remark]:
-        for group in groups:
-            if is_apart(group):
-                better = seconds(
-                    _shares(bytes_moved, group, 1 / group.spread), programs
-                )
-                words = (
-                    f"Each {group.kind} of {group.array} moves {group.spread:.3g} times"
-                    " the bytes it asks for: let neighbors in a tile's last axis be"
-                    " neighbors in memory."
-                )
-                yield remark("uncoalesced", group.line, words, better)
-            elif group.kind == "load" and group.reuse >= _REUSE:
-                better = seconds(_shares(bytes_moved, group, 0.5), programs)
-                words = (
-                    f"Programs load each byte of {group.array} {group.reuse:.3g} times:"
-                    " a tile of twice the extent along the other axis halves that."
-                )
-                yield remark("reuse", group.line, words, better)
-
-    remarks = list(of_lines())
+def _mended(
+    asked: Asked, groups: list[Group]
+) -> Iterator[tuple[str, int, str, Estimate]]:
+    """What could be mended: its kind, line and words, and the estimate without it."""
+    for group in groups:
+        if is_apart(group):
+            shares = _shares(asked.bytes_moved, group, 1 / group.spread)
+            words = (
+                f"Each {group.kind} of {group.array} moves {group.spread:.3g} times the"
+                " bytes it asks for: let neighbors in a tile's last axis be neighbors"
+                " in memory."
+            )
+            yield "uncoalesced", group.line, words, asked.estimate(shares)
+        elif group.kind == "load" and group.reuse >= _REUSE:
+            shares = _shares(asked.bytes_moved, group, 0.5)
+            words = (
+                f"Programs load each byte of {group.array} {group.reuse:.3g} times: a"
+                " tile of twice the extent along the other axis halves that."
+            )
+            yield "reuse", group.line, words, asked.estimate(shares)
+    slots = asked.slots
+    programs = math.prod(asked.grid)
     waves = math.ceil(programs / slots)
     if programs > slots and programs < waves * slots:
         words = (
@@ -119,7 +88,22 @@ def reviewed(
             f" programs for {slots:,} places: choose tiles that fill it, or let each"
             " program take several."
         )
-        remarks.append(remark("occupancy", 0, words, seconds(1.0, waves * slots)))
-    dear = [each for each in remarks if each.share >= WORTH]
-    by_cost = tuple(sorted(dear, key=lambda each: -each.cost_ms))
-    return Review(by_cost, now, grid, mistakes, device_assumed)
+        better = asked.estimate(programs=waves * slots)
+        yield "occupancy", 0, words, better
+
+
+def reviewed(asked: Asked, groups: list[Group], file: str, mistakes: bool) -> Review:
+    """The remarks on a launch whose source is in a file."""
+    now = asked.estimate()
+    remarks = []
+    for kind, line, words, better in _mended(asked, groups):
+        saved_s = now.seconds - better.seconds
+        share = saved_s / now.seconds
+        if share >= WORTH:
+            source = linecache.getline(file, line).strip()
+            metric = METRICS[kind]
+            remarks.append(
+                Remark(line, source, kind, words, 1e3 * saved_s, share, metric)
+            )
+    by_cost = tuple(sorted(remarks, key=lambda each: -each.cost_ms))
+    return Review(by_cost, now, asked.grid, mistakes, asked.device.assumed)

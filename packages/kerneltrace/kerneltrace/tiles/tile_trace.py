@@ -10,8 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,10 +35,11 @@ from kerneltrace.tiles.arrays import Pages, TileArray
 from kerneltrace.tiles.compiling import TileCode, occupancy
 from kerneltrace.tiles.running import KINDS, Access, TileRun, arguments
 from kerneltrace.tiles.sampling import Chosen
-from kerneltrace.tiles.tensors import Tile
+from kerneltrace.tiles.tensors import RUN, Tile
 from kerneltrace.tiles.tile_review import Group, is_apart, reviewed
-from kerneltrace.tiles.traffic import Traffic, assumed, moved, time
+from kerneltrace.tiles.traffic import Asked, Traffic, assumed, moved
 
+_OF_GROUP = ["line", "kind", "array"]
 _AT_ONCE = 2**20
 """Places that are looked at together."""
 
@@ -70,37 +70,6 @@ class TileCounts(Shown):
         )
 
 
-class _Asks(NamedTuple):
-    """What a launch asks of a GPU."""
-
-    kernel: str
-    chip: Device
-    fit: Occupancy
-    notes: tuple[str, ...]
-    programs: int
-    bytes_moved: Array
-    """Through L2, from DRAM and to it; shape (accesses, 3)."""
-    operations: dict[str, float]
-    dots: dict[str, float]
-    """FLOP of tl.dot by type."""
-
-    def estimate(self, shares: Any = 1.0, programs: int = 0) -> Estimate:
-        """The time with shares of the accesses' bytes, filling the GPU as so many
-        programs do.
-        """
-        l2_bytes, read_bytes, write_bytes = (shares * self.bytes_moved).sum(0).tolist()
-        demands = {"L2 cache": l2_bytes, "memory": read_bytes + write_bytes}
-        return time(
-            self.kernel,
-            self.chip,
-            demands | self.operations,
-            self.dots,
-            self.fit,
-            programs or self.programs,
-            self.notes,
-        )
-
-
 class TileTrace(ShownAsTable):
     """What the programs of a launch asked for, and the mistakes found."""
 
@@ -114,6 +83,18 @@ class TileTrace(ShownAsTable):
     ) -> None:
         self._run = run
         self._called = called
+        self._rows = np.array(run.rows, [(field, "i8") for field in Access._fields])
+        at = np.searchsorted(chosen.numbers, self._rows["program"])
+        self._weights = chosen.weights[at]
+        """How many accesses of the whole grid each access stands for."""
+        lanes = np.array([len(each) for each in run.patterns], np.int64)
+        self._lanes = lanes[self._rows["pattern"]]
+        """How many elements each access touches."""
+        sizes = np.array([each.array.itemsize for each in run.arrays], np.int64)
+        self._bytes = self._lanes * sizes[self._rows["array"]]
+        """The bytes that each access asks for."""
+        self._sectors = list(self._touched_sectors())
+        self._n_sectors = np.array([len(each) for each in self._sectors], np.int64)
         self._chosen = chosen
         self.grid = run.grid
         self.kernel = run.name
@@ -136,13 +117,7 @@ class TileTrace(ShownAsTable):
         self.notes = (
             (*self._unwritten(), *self._spread()) if completed and all_ran else ()
         )
-        work: Counter[str] = Counter()
-        for number, weight in zip(
-            chosen.numbers.tolist(), chosen.weights.tolist(), strict=True
-        ):
-            for kind, n in run.works.get(number, {}).items():
-                work[kind] += weight * n
-        whole_work = {kind: round(n) for kind, n in work.items()}
+        whole_work = _summed_work(run, chosen)
         self.flop = whole_work.pop("flop", 0)
         self._special = whole_work.pop("special", 0)
         self.dot_flop = {dtype: n for dtype, n in whole_work.items() if n}
@@ -150,32 +125,14 @@ class TileTrace(ShownAsTable):
     @property
     def flop_per_byte(self) -> float:
         """FLOP, those of tl.dot too, for each byte asked for."""
-        return (self.flop + sum(self.dot_flop.values())) / max(self._asked(), 1)
+        asked = self._asked(self._picked())
+        return (self.flop + sum(self.dot_flop.values())) / max(asked, 1)
 
-    @cached_property
-    def _rows(self) -> Array:
-        """The accesses, with the columns of Access."""
-        return np.array(self._run.rows, np.int64).reshape(-1, len(Access._fields))
-
-    def _column(self, field: str) -> Array:
-        """One of the fields of Access for all accesses."""
-        column: Array = self._rows[:, Access._fields.index(field)]
-        return column
-
-    @cached_property
-    def _weights(self) -> Array:
-        """How many accesses of the whole grid each access stands for."""
-        at = np.searchsorted(self._chosen.numbers, self._column("program"))
-        weights: Array = self._chosen.weights[at]
-        return weights
-
-    @cached_property
-    def _sectors(self) -> list[Array]:
+    def _touched_sectors(self) -> Iterator[Array]:
         """The distinct sectors that each access touches, by number within their
         array.
         """
         by_pattern: dict[tuple[int, int, int], Array] = {}
-        sectors = []
         for row in self._run.rows:
             size = self._run.arrays[row.array].array.itemsize
             first, start = divmod(row.base * size, SECTOR_BYTES)
@@ -183,8 +140,7 @@ class TileTrace(ShownAsTable):
             if key not in by_pattern:
                 offsets = start + self._run.patterns[row.pattern] * size
                 by_pattern[key] = np.unique(offsets // SECTOR_BYTES)
-            sectors.append(first + by_pattern[key])
-        return sectors
+            yield first + by_pattern[key]
 
     def _picked(
         self, array: str = "", line: int = 0, kind: str = "", program: int | None = None
@@ -192,14 +148,14 @@ class TileTrace(ShownAsTable):
         """Numbers of the accesses that these arguments leave."""
         mask = np.ones(len(self._rows), bool)
         if kind:
-            mask &= self._column("kind") == _index("kind", kind, KINDS)
+            mask &= self._rows["kind"] == _index("kind", kind, KINDS)
         if array:
             names = tuple(array.name for array in self._run.arrays)
-            mask &= self._column("array") == _index("array", array, names)
+            mask &= self._rows["array"] == _index("array", array, names)
         if line:
-            mask &= self._column("line") == line
+            mask &= self._rows["line"] == line
         if program is not None:
-            mask &= self._column("program") == program
+            mask &= self._rows["program"] == program
         return np.flatnonzero(mask)
 
     def count(self, array: str = "", line: int = 0, kind: str = "") -> TileCounts:
@@ -208,48 +164,32 @@ class TileTrace(ShownAsTable):
         """
         picked = self._picked(array, line, kind)
         weights = self._weights[picked]
-        numbers = self._column("array")[picked]
+        numbers = self._rows["array"][picked]
         distinct = 0
         for number in np.unique(numbers).tolist():
             tile_array = self._run.arrays[number]
             touched = self._touched(tile_array, picked[numbers == number])
             distinct += touched.count() * tile_array.array.itemsize
-        sectors = np.array([len(self._sectors[i]) for i in picked], np.int64)
         n_bytes = self._bytes[picked]
         return TileCounts(
             elements=round(float(weights @ self._lanes[picked])),
-            bytes=round(float(weights @ n_bytes)),
+            bytes=self._asked(picked),
             distinct_bytes=distinct,
-            sectors=round(float(weights @ sectors)),
+            sectors=round(float(weights @ self._n_sectors[picked])),
             reuse=int(n_bytes.sum()) / distinct if distinct else math.nan,
         )
 
-    @cached_property
-    def _lanes(self) -> Array:
-        """How many elements each access touches."""
-        lengths = np.array([len(each) for each in self._run.patterns], np.int64)
-        lanes: Array = lengths[self._column("pattern")]
-        return lanes
-
-    @cached_property
-    def _bytes(self) -> Array:
-        """The bytes that each access asks for."""
-        sizes = np.array([each.array.itemsize for each in self._run.arrays], np.int64)
-        n_bytes: Array = self._lanes * sizes[self._column("array")]
-        return n_bytes
-
-    def _asked(self, array: str = "", kind: str = "") -> int:
-        """The bytes that accesses to an array, or of a kind, ask for."""
-        picked = self._picked(array, kind=kind)
+    def _asked(self, picked: Array) -> int:
+        """The bytes that accesses ask for, in the whole grid."""
         return round(float(self._weights[picked] @ self._bytes[picked]))
 
     def _places(self, picked: Array) -> Iterator[tuple[Array, Array]]:
         """Places that accesses touch, some accesses at a time, and how often the same
         places are touched; shapes (accesses, lanes) and (accesses,).
         """
-        keys = np.stack([self._column("pattern"), self._column("base")], 1)[picked]
-        keys, times = np.unique(keys, axis=0, return_counts=True)
-        patterns = keys[:, 0]
+        keys = self._rows[["pattern", "base"]][picked]
+        keys, times = np.unique(keys, return_counts=True)
+        patterns = keys["pattern"]
         for of_pattern in np.split(
             np.arange(len(keys)), np.flatnonzero(np.diff(patterns)) + 1
         ):
@@ -259,7 +199,7 @@ class TileTrace(ShownAsTable):
             step = max(_AT_ONCE // max(len(offsets), 1), 1)
             for start in range(0, len(of_pattern), step):
                 some = of_pattern[start : start + step]
-                yield keys[some, 1, None] + offsets, times[some]
+                yield keys["base"][some, None] + offsets, times[some]
 
     def _touched(self, array: TileArray, picked: Array) -> Pages:
         """Which places of an array some accesses touch."""
@@ -275,9 +215,8 @@ class TileTrace(ShownAsTable):
         if program is not None:
             program = sampling.number_of(program, self.grid)
         picked = self._picked(array, 0, kind, program)
-        tile_array = next(
-            candidate for candidate in self._run.arrays if candidate.name == array
-        )
+        names = [each.name for each in self._run.arrays]
+        tile_array = self._run.arrays[names.index(array)]
         hits = np.zeros(tile_array.span, np.int32)
         for places, times in self._places(picked):
             np.add.at(hits, places, times[:, None].astype(np.int32))
@@ -296,21 +235,22 @@ class TileTrace(ShownAsTable):
                 chip, self._run.widest, self._run.staged, *self._options
             )
             notes = (words,)
-        at_a_time = self._at_a_time(fit, chip)
+        at_a_time = fit.blocks_per_sm * (chip.sms or 0)
         together = self._chosen.together
         if 1 < together < min(at_a_time, self.programs):
             notes += (
                 f"L2 is simulated for the first {together:,} programs, of which"
                 f" {at_a_time:,} run at a time: they may share more than that.",
             )
-        program = self._column("program")
+        program = self._rows["program"]
         picked = np.flatnonzero((program < together) | (together < 2))
         step = np.arange(len(program)) - np.searchsorted(program, program)
         order = np.stack([program // at_a_time, step, program], 1)[picked]
         accesses = [
-            (row.array, KINDS[row.kind], self._sectors[i])
-            for i, row in enumerate(self._run.rows)
-            if program[i] < together or together < 2
+            (array, KINDS[kind], self._sectors[i])
+            for i, (array, kind) in zip(
+                picked, self._rows[["array", "kind"]][picked].tolist(), strict=True
+            )
         ]
         sizes = [array.span * array.array.itemsize for array in self._run.arrays]
         bytes_moved = moved(accesses, sizes, chip, order)
@@ -322,11 +262,11 @@ class TileTrace(ShownAsTable):
         """
         if len(picked) == len(self._rows):
             return bytes_moved
-        asked = np.array([len(sectors) for sectors in self._sectors]) * SECTOR_BYTES
-        is_load = self._column("kind") == KINDS.index("load")
-        is_store = self._column("kind") == KINDS.index("store")
+        asked = self._n_sectors * SECTOR_BYTES
+        is_load = self._rows["kind"] == KINDS.index("load")
+        is_store = self._rows["kind"] == KINDS.index("store")
         out = np.stack([asked, asked * ~is_store, asked * ~is_load], 1).astype(float)
-        _, group = np.unique(self._rows[:, 1:4], axis=0, return_inverse=True)
+        _, group = np.unique(self._rows[_OF_GROUP], return_inverse=True)
         total = np.bincount(group[picked], asked[picked], group.max() + 1)
         for column in (1, 2):
             shares = np.bincount(
@@ -337,10 +277,6 @@ class TileTrace(ShownAsTable):
         out[picked] = bytes_moved
         return out
 
-    def _at_a_time(self, fit: Occupancy, chip: Device) -> int:
-        """The programs that the whole GPU has room for."""
-        return fit.blocks_per_sm * (chip.sms or 0)
-
     def traffic(self, device: str | Device, code: TileCode | None = None) -> Traffic:
         """Bytes through L2 and DRAM on a GPU, in the order in which its programs start.
 
@@ -348,17 +284,16 @@ class TileTrace(ShownAsTable):
         it.
         """
         chip = find(device)
-        fit, _, bytes_moved = self._replayed(chip, code)
-        array_of_access = self._column("array")
+        asks = self._asks(chip, None, 1.0, code)
         by_array = [
             {
-                array.name: round(column[array_of_access == i].sum())
+                array.name: round(column[self._rows["array"] == i].sum())
                 for i, array in enumerate(self._run.arrays)
             }
-            for column in (bytes_moved * self._weights[:, None]).T
+            for column in asks.bytes_moved.T
         ]
         asked, read, written = by_array
-        at_a_time = min(self._at_a_time(fit, chip), self.programs)
+        at_a_time = min(asks.slots, self.programs)
         return Traffic(chip.name, at_a_time, asked, read, written, chip.assumed)
 
     def estimate(
@@ -390,52 +325,38 @@ class TileTrace(ShownAsTable):
         """What wastes time on a GPU, line by line, each with a calculated cost and the
         metric of Nsight Compute that would confirm it; arguments as for `estimate`.
         """
-        chip = find(device)
-        asks = self._asks(chip, grid, longer, code)
-        full_grid = self.grid if grid is None else as_dim3("grid", grid, MAX_GRID)
-        return reviewed(
-            list(self._groups()),
-            self._run.file,
-            full_grid,
-            self._at_a_time(asks.fit, chip),
-            asks.estimate,
-            asks.bytes_moved,
-            not self.ok,
-            chip.assumed,
-        )
+        asks = self._asks(find(device), grid, longer, code)
+        groups = list(self._groups())
+        return reviewed(asks, groups, self._run.file, not self.ok)
 
     def _asks(
         self, chip: Device, grid: Any, longer: float, code: TileCode | None
-    ) -> _Asks:
+    ) -> Asked:
         """What a launch asks of a GPU."""
         fit, notes, bytes_moved = self._replayed(chip, code)
-        programs = self.programs
-        if grid is not None:
-            programs = math.prod(as_dim3("grid", grid, MAX_GRID))
-        per_traced = programs / self.programs
+        full_grid = self.grid if grid is None else as_dim3("grid", grid, MAX_GRID)
+        per_traced = math.prod(full_grid) / self.programs
         turns = per_traced * positive("longer", longer)
         # What a program comes to more than once is in a loop.
         _, place, times = np.unique(
-            self._rows[:, :2], axis=0, return_inverse=True, return_counts=True
+            self._rows[["program", "line"]], return_inverse=True, return_counts=True
         )
         weights = np.where(times[place] > 1, turns, per_traced)  # (accesses,)
-        return _Asks(
+        return Asked(
             self.kernel,
             chip,
             fit,
             notes,
-            programs,
+            full_grid,
             bytes_moved * (weights * self._weights)[:, None],
-            {
-                "arithmetic": turns * (self.flop - self._special),
-                "special": turns * self._special,
-            },
+            turns * (self.flop - self._special),
+            turns * self._special,
             {dtype: flop * turns for dtype, flop in self.dot_flop.items()},
         )
 
     def _groups(self) -> Iterator[Group]:
         """The accesses by line, kind and array."""
-        for line, kind, number in np.unique(self._rows[:, 1:4], axis=0).tolist():
+        for line, kind, number in np.unique(self._rows[_OF_GROUP]).tolist():
             name = self._run.arrays[number].name
             accesses = self._picked(name, line, KINDS[kind])
             counts = self.count(name, line, KINDS[kind])
@@ -529,22 +450,15 @@ class TileTrace(ShownAsTable):
 
     def _sampled(self) -> str:
         """Which programs ran, in words."""
-        together = self._chosen.together
-        spread = self.traced - together
-        parts = []
-        if together:
-            parts.append(f"the first {together:,}")
-        if spread:
-            parts.append(f"{spread:,} spread over the grid")
         return (
             f"{self.traced:,} of the {self.programs:,} programs were run,"
-            f" {' and '.join(parts)}: counts are scaled to the whole grid, all else"
-            " speaks of the programs that ran."
+            f" {self._chosen.together:,} of them from the first on: counts are scaled"
+            " to the whole grid, all else speaks of the programs that ran."
         )
 
     def _row(self, array: TileArray) -> tuple[str, ...]:
-        loads = self._asked(array.name, "load")
-        stores = self._asked(array.name, "store")
+        loads = self._asked(self._picked(array.name, kind="load"))
+        stores = self._asked(self._picked(array.name, kind="store"))
         total = self.count(array.name)
         shape = " x ".join(map(str, array.array.shape))
         reuse = used = ""
@@ -597,9 +511,13 @@ def trace(
         parameters = inspect.signature(function).parameters
         grid = grid({**dict(zip(parameters, args, strict=False)), **named})
     run = TileRun(function, as_dim3("grid", grid, MAX_GRID))
-    values = arguments(run, function, args, named)
-    chosen, completed = _run_chosen(run, function, values, programs)
     options = num_warps, num_stages
+    before = RUN.set(run)
+    try:
+        values = arguments(run, function, args, named)
+        chosen, completed = _run_chosen(run, function, values, programs)
+    finally:
+        RUN.reset(before)
     return TileTrace(run, chosen, completed, options, (function, values))
 
 
@@ -632,6 +550,17 @@ def _run_chosen(
         )
     run.keep(chosen.together)
     return sampling.first(run.grid, chosen.together), True
+
+
+def _summed_work(run: TileRun, chosen: Chosen) -> dict[str, int]:
+    """The operations of the whole grid by kind."""
+    work: Counter[str] = Counter()
+    for number, weight in zip(
+        chosen.numbers.tolist(), chosen.weights.tolist(), strict=True
+    ):
+        for kind, n in run.works.get(number, {}).items():
+            work[kind] += weight * n
+    return {kind: round(n) for kind, n in work.items()}
 
 
 def _index(parameter: str, name: str, known: tuple[str, ...]) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from kerneltrace.judge.estimate import (
 )
 from kerneltrace.judge.occupancy import MAX_REGISTERS, Occupancy, occupancy
 from kerneltrace.machine.events import SECTOR_BYTES
-from kerneltrace.machine.grid import WARP
+from kerneltrace.machine.grid import WARP, Dim3
 from kerneltrace.machine.traced_memory import Array
 from kerneltrace.tiles.arrays import Pages
 
@@ -164,68 +165,93 @@ def moved(
     return out * SECTOR_BYTES
 
 
-def time(
-    kernel: str,
-    device: Device,
-    demands: Mapping[str, float],
-    dots: Mapping[str, float],
-    fit: Occupancy,
-    programs: int,
-    notes: tuple[str, ...],
-) -> Estimate:
-    """The time of a launch of `programs`: the part that takes longest, and the launch.
+@dataclass(frozen=True)
+class Asked:
+    """What a launch asks of a GPU."""
 
-    Of one program tensor cores and other arithmetic wait for each other, so that only
-    programs that share an SM use both at once. `demands` has the whole launch's bytes
-    of "memory" and "L2 cache", and its operations, "arithmetic" and "special"; `dots`
-    the FLOP of tl.dot by type. UnknownDevice where a type's rate is unknown.
-    """
-    sm = rates(device)
-    sms = device.sms or 0
-    clocks = sms * (device.boost_hz or 0.0)
-    bandwidth = MEMORY_SHARE * (device.bandwidth_bytes_per_s or 0)
-    tensor_s, scalar_clocks = dot_times(device, dots)
-    if scalar_clocks:
-        notes = (SCALAR_DOTS, *notes)
-    busiest_clocks = max(
-        scalar_clocks + demands["arithmetic"] / sm.float32_per_clock,
-        demands["special"] / sm.special_per_clock,
-    )
-    slots = fit.blocks_per_sm * sms
-    # SMs that have no program left idle while the last wave runs.
-    if programs > slots:
-        idle = math.ceil(programs / slots) * slots / programs
-    else:
+    kernel: str
+    device: Device
+    fit: Occupancy
+    notes: tuple[str, ...]
+    """What is assumed for it."""
+    grid: Dim3
+    bytes_moved: Array
+    """Through L2, from DRAM and to it; shape (accesses, 3)."""
+    operations: float
+    """But those of tl.dot and special ones."""
+    special: float
+    """Operations of the special function units."""
+    dots: Mapping[str, float]
+    """FLOP of tl.dot by type."""
+
+    @property
+    def slots(self) -> int:
+        """The programs that the whole GPU has room for."""
+        return self.fit.blocks_per_sm * (self.device.sms or 0)
+
+    def estimate(self, shares: Any = 1.0, programs: int = 0) -> Estimate:
+        """The time with shares of the accesses' bytes, filling the GPU as so many
+        programs do: the part that takes longest, and the launch.
+
+        Of one program tensor cores and other arithmetic wait for each other, so that
+        only programs that share an SM use both at once. UnknownDevice where a type's
+        rate is unknown.
+        """
+        programs = programs or math.prod(self.grid)
+        device = self.device
+        fit = self.fit
+        sms = device.sms or 0
+        parts, notes = self._parts(shares, programs)
+        at_once = min(fit.blocks_per_sm, math.ceil(programs / sms))
+        in_turns = (parts["tensor cores"] + parts["arithmetic"]) / at_once
+        if in_turns > max(parts.values()):
+            notes = (*notes, _IN_TURNS)
+        if device.assumed:
+            notes = (device.assumed, *notes)
+        warps = programs * fit.warps_per_sm / fit.blocks_per_sm
+        filled = min(fit.fraction, warps / (sms * fit.max_warps_per_sm))
+        untested: tuple[str, ...] = ()
+        if device.compute_capability not in TESTED:
+            of_chip = f"of compute capability {device.compute_capability}"
+            untested = (f"Untested: no published time {of_chip} was compared.",)
+        return Estimate(
+            self.kernel,
+            device.name,
+            max(*parts.values(), in_turns) + LAUNCH_S,
+            {part: busy for part, busy in parts.items() if busy},
+            filled,
+            (_NOT_KNOWN, *notes),
+            untested,
+            SPAN,
+        )
+
+    def _parts(
+        self, shares: Any, programs: int
+    ) -> tuple[dict[str, float], tuple[str, ...]]:
+        """Seconds by what the launch asks of, and notes."""
+        device = self.device
+        sm = rates(device)
+        sms = device.sms or 0
+        clocks = sms * (device.boost_hz or 0.0)
+        bandwidth = MEMORY_SHARE * (device.bandwidth_bytes_per_s or 0)
+        tensor_s, scalar_clocks = dot_times(device, self.dots)
+        busiest_clocks = max(
+            scalar_clocks + self.operations / sm.float32_per_clock,
+            self.special / sm.special_per_clock,
+        )
+        # SMs that have no program left idle while the last wave runs.
         idle = sms / min(sms, programs)
-    parts = {
-        "memory": demands["memory"] / bandwidth,
-        "L2 cache": demands["L2 cache"] / (sm.l2_bytes_per_clock * clocks),
-        "tensor cores": idle * tensor_s,
-        "arithmetic": idle / clocks * busiest_clocks,
-        "launch": LAUNCH_S,
-    }
-    at_once = min(fit.blocks_per_sm, math.ceil(programs / sms))
-    in_turns = (parts["tensor cores"] + parts["arithmetic"]) / at_once
-    if in_turns > max(parts.values()):
-        notes = (*notes, _IN_TURNS)
-    if device.assumed:
-        notes = (device.assumed, *notes)
-    warps = programs * fit.warps_per_sm / fit.blocks_per_sm
-    filled = min(fit.fraction, warps / (sms * fit.max_warps_per_sm))
-    untested: tuple[str, ...] = ()
-    if device.compute_capability not in TESTED:
-        of_chip = f"of compute capability {device.compute_capability}"
-        untested = (f"Untested: no published time {of_chip} was compared.",)
-    return Estimate(
-        kernel,
-        device.name,
-        max(*parts.values(), in_turns) + LAUNCH_S,
-        {part: busy for part, busy in parts.items() if busy},
-        filled,
-        (_NOT_KNOWN, *notes),
-        untested,
-        SPAN,
-    )
+        if programs > self.slots:
+            idle = math.ceil(programs / self.slots) * self.slots / programs
+        l2_bytes, read_bytes, write_bytes = (shares * self.bytes_moved).sum(0).tolist()
+        parts = {
+            "memory": (read_bytes + write_bytes) / bandwidth,
+            "L2 cache": l2_bytes / (sm.l2_bytes_per_clock * clocks),
+            "tensor cores": idle * tensor_s,
+            "arithmetic": idle / clocks * busiest_clocks,
+            "launch": LAUNCH_S,
+        }
+        return parts, (SCALAR_DOTS, *self.notes) if scalar_clocks else self.notes
 
 
 def dot_times(device: Device, dots: Mapping[str, float]) -> tuple[float, float]:

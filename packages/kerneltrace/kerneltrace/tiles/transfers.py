@@ -15,16 +15,21 @@ from kerneltrace.machine.traced_memory import Array
 from kerneltrace.tiles.language import (
     AS_PTX,
     FUNCTIONS,
-    Language,
     as_function,
     broadcast,
 )
-from kerneltrace.tiles.tensors import INT1, Refused, Tile, constant, kind_of
+from kerneltrace.tiles.tensors import (
+    INT1,
+    RUN,
+    Refused,
+    Tile,
+    constant,
+    fitted,
+    kind_of,
+)
 
 
-def _masked(
-    tl: Language, pointer: Any, mask: Any, operation: str
-) -> tuple[Tile, Array]:
+def _masked(pointer: Any, mask: Any, operation: str) -> tuple[Tile, Array]:
     """Pointers, undefined where their mask is, and which of them take part, in one
     shape.
     """
@@ -33,7 +38,7 @@ def _masked(
             f"tl.{operation} takes pointers, such as x + offsets, got"
             f" {kind_of(pointer)}."
         )
-    mask = constant(tl, True if mask is None else mask)
+    mask = constant(True if mask is None else mask)
     if mask.dtype != INT1:
         raise Refused(
             f"A mask is made by comparisons such as offsets < n, got {mask.dtype}."
@@ -43,20 +48,15 @@ def _masked(
             f"One pointer takes one mask, got a mask of shape {mask.shape}: add"
             " tl.arange to the pointer."
         )
-    try:
-        data, active = np.broadcast_arrays(pointer.data, mask.data)
-    except ValueError:
-        raise Refused(
-            f"Pointers of shape {pointer.shape} and a mask of {mask.shape} don't fit."
-        ) from None
-    out = Tile(tl, data, pointer.dtype, pointer, mask)
+    fitted(pointer.shape, mask.shape)
+    data, active = np.broadcast_arrays(pointer.data, mask.data)
+    out = Tile(data, pointer.dtype, pointer, mask)
     out.wrapped = pointer.wrapped
     return out, active
 
 
 @as_function
 def _load(
-    tl: Language,
     pointer: Any,
     mask: Any = None,
     other: Any = None,
@@ -71,17 +71,17 @@ def _load(
             "`other` is for lanes that a mask leaves out: pass mask too, or leave"
             " `other` out."
         )
-    pointer, active = _masked(tl, pointer, mask, "load")
+    pointer, active = _masked(pointer, mask, "load")
     dtype = pointer.dtype.element_ty
-    values = tl.run.access("load", pointer, active)
+    values = RUN.get().access("load", pointer, active)
     if active.all():
         data = values.reshape(pointer.shape)
     else:
         data = np.zeros(pointer.shape, dtype.numpy)
         if other is not None:
-            data[...] = constant(tl, other).to(dtype).data
+            data[...] = constant(other).to(dtype).data
         data[active] = values
-    out = Tile(tl, data, dtype)
+    out = Tile(data, dtype)
     out.undefined = pointer.undefined
     if other is None and not active.all():
         out.undefined = pointer.undefined | ~active
@@ -89,28 +89,25 @@ def _load(
 
 
 def _stored(
-    tl: Language, pointer: Any, value: Any, mask: Any, operation: str
+    pointer: Any, value: Any, mask: Any, operation: str
 ) -> tuple[Tile, Tile, Array]:
     """Pointers, the values for them, undefined where the pointers are, and which of
     them take part.
     """
     shape = getattr(pointer, "shape", ())
-    pointer, active = _masked(tl, pointer, mask, operation)
-    value = constant(tl, value).to(pointer.dtype.element_ty)
-    if shape != pointer.shape or (
-        value.shape and np.broadcast_shapes(shape, value.shape) != shape
-    ):
+    pointer, active = _masked(pointer, mask, operation)
+    value = constant(value).to(pointer.dtype.element_ty)
+    if shape != pointer.shape or fitted(shape, value.shape) != shape:
         raise Refused(
             f"tl.{operation} has pointers of shape {shape} and values of"
             f" {value.shape}: the pointers' shape counts."
         )
-    data = broadcast(tl, value, shape).data
-    return pointer, Tile(tl, data, value.dtype, value, pointer), active
+    data = broadcast(value, shape).data
+    return pointer, Tile(data, value.dtype, value, pointer), active
 
 
 @as_function
 def _store(
-    tl: Language,
     pointer: Any,
     value: Any,
     mask: Any = None,
@@ -118,48 +115,48 @@ def _store(
     cache_modifier: str = "",
     eviction_policy: str = "",
 ) -> None:
-    pointer, value, active = _stored(tl, pointer, value, mask, "store")
-    tl.run.access("store", pointer, active, value)
+    pointer, value, active = _stored(pointer, value, mask, "store")
+    RUN.get().access("store", pointer, active, value)
 
 
 def _atomic(
     name: str,
-    tl: Language,
     pointer: Any,
     val: Any,
     mask: Any = None,
     sem: Any = None,
     scope: Any = None,
 ) -> Tile:
-    pointer, value, active = _stored(tl, pointer, val, mask, f"atomic_{name}")
+    pointer, value, active = _stored(pointer, val, mask, f"atomic_{name}")
     data = np.zeros(pointer.shape, value.dtype.numpy)
-    data[active] = tl.run.access("atomic", pointer, active, value, _CHANGES[name], sem)
-    out = Tile(tl, data, value.dtype)
+    data[active] = RUN.get().access(
+        "atomic", pointer, active, value, _CHANGES[name], sem
+    )
+    out = Tile(data, value.dtype)
     out.undefined = ~active
     return out
 
 
 @as_function
 def _atomic_cas(
-    tl: Language,
     pointer: Any,
     cmp: Any,
     val: Any,
     sem: Any = None,
     scope: Any = None,
 ) -> Tile:
-    pointer, value, active = _stored(tl, pointer, val, None, "atomic_cas")
-    expected = constant(tl, cmp).to(value.dtype)
-    expected_values = iter(broadcast(tl, expected, pointer.shape).data.ravel())
+    pointer, value, active = _stored(pointer, val, None, "atomic_cas")
+    expected = constant(cmp).to(value.dtype)
+    expected_values = iter(broadcast(expected, pointer.shape).data.ravel())
 
     def changed(old: Any, new: Any) -> Any:
         return new if old == next(expected_values) else old
 
-    old = tl.run.access("atomic", pointer, active, value, changed, sem)
-    return Tile(tl, old.reshape(pointer.shape), value.dtype)
+    old = RUN.get().access("atomic", pointer, active, value, changed, sem)
+    return Tile(old.reshape(pointer.shape), value.dtype)
 
 
-def _no_box(tl: Language, *_: Any, **__: Any) -> None:
+def _no_box(*_: Any, **__: Any) -> None:
     raise Refused(
         "Block pointers and tensor descriptors aren't traced: use pointers and masks."
         f" {AS_PTX}."
