@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from kerneltrace.machine.events import (
 )
 from kerneltrace.machine.execution import Execution
 from kerneltrace.machine.grid import WARP, Dim3
+from kerneltrace.machine.program import Operations
 from kerneltrace.machine.traced_memory import Array
 
 FIRST_TOUCH = 2.5
@@ -266,22 +266,8 @@ def _load_waits(
     return float(largest(step[first], turns * times[reading[first]]).sum())
 
 
-class _WarpCounts(NamedTuple):
-    """The fields of Operations, counted for warps."""
-
-    flop: float
-    integer: float
-    instructions: float
-    double: float
-    special: float
-    tensor: float
-    products: float
-    divisions: float
-    local: float
-
-
-def _operations(run: Execution, spread: float) -> tuple[_WarpCounts, int]:
-    """Operations of warps, and their branches.
+def _operations(run: Execution, spread: float) -> tuple[Operations, int]:
+    """Operations of warps, which may be fractions, and their branches.
 
     The condition of a branch is worked out once for all lanes of a warp. Of all else
     the threads are counted, and `spread` says how many lanes take as long as one that
@@ -291,14 +277,9 @@ def _operations(run: Execution, spread: float) -> tuple[_WarpCounts, int]:
     order = in_order(others.warp, others.key)
     once = others.only(order[starts(others.key[order], others.warp[order])])
     blocks = run.settings.blocks
-    straight = operations(others.only(slice(0)), run.program, blocks)
-    both = operations(once, run.program, blocks)
-    counts = _WarpCounts(
-        *(
-            by_thread * spread / WARP + total - by_thread
-            for by_thread, total in zip(straight, both, strict=True)
-        )
-    )
+    straight = np.array(operations(others.only(slice(0)), run.program, blocks))
+    both = np.array(operations(once, run.program, blocks))
+    counts = Operations(*(straight * spread / WARP + both - straight).tolist())
     is_branch = np.array([site.kind == "branch" for site in run.sites])
     return counts, int(is_branch[once.site] @ blocks.weights_of(once.block))
 

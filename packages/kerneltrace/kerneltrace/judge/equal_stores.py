@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.judge.races import Race
-from kerneltrace.machine.events import Access, Events
-from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.events import Events
 from kerneltrace.machine.traced_memory import Array, Load, Store
 
 UNKNOWN = -1
@@ -37,7 +35,7 @@ class StoredValues:
             def load(index: Any, key: int) -> Any:
                 at = len(log.words)
                 value = ld(index, key)
-                if at in self._events:
+                if at in self._events and len(log.words) == at + 2:  # no view
                     self.values[at] = value
                 return value
 
@@ -79,20 +77,13 @@ def _bytes(value: Any, dtype: np.dtype[Any]) -> bytes:
         return b""
 
 
-def stored_values(
-    run: Execution, conflicts: list[Race], again: Callable[[Any], object]
-) -> StoredValues | None:
-    """The values that the run stores, where two plain stores are among the conflicts.
+def stored_values(events: set[int], again: Callable[[Any], object]) -> StoredValues:
+    """The values that a run stores, and that events read, given by their first words in
+    the log. Atomics have none.
 
-    `again(watch)` repeats it from the same inputs.
+    `again(watch)` repeats the run from the same inputs.
     """
-    kinds = run.pieces.log.kinds
-    are_stores = [
-        bool((kinds[race.accesses.site] == Access.STORE).all()) for race in conflicts
-    ]
-    if not any(are_stores):
-        return None
-    events = {int(at) for race in conflicts for at in race.accesses.at}
     values = StoredValues(events)
-    again(values)
+    if events:
+        again(values)
     return values

@@ -26,7 +26,13 @@ from kerneltrace._units import format_seconds
 from kerneltrace.errors import UnknownDevice
 from kerneltrace.judge.demands import Demands
 from kerneltrace.judge.footprints import Footprint
-from kerneltrace.judge.occupancy import MAX_REGISTERS, Limits, limits, occupancy
+from kerneltrace.judge.occupancy import (
+    MAX_REGISTERS,
+    Limits,
+    Occupancy,
+    limits,
+    occupancy,
+)
 from kerneltrace.machine.events import Access
 from kerneltrace.machine.grid import WARP, Dim3
 
@@ -188,8 +194,7 @@ def estimate(
         assumed = (SCALAR_DOTS, *assumed)
     if registers is None:
         registers = _registers(asks)
-    needs = {"registers": registers, "shared_bytes": asks.shared_bytes}
-    room = occupancy(asks.threads, **needs, compute_capability=capability(chip))
+    room = room_for(asks, chip, registers)
     sms = chip.sms or 0
     hz = chip.boost_hz or 0.0
     bandwidth = chip.bandwidth_bytes_per_s or 0.0
@@ -225,6 +230,16 @@ def estimate(
         occupancy=min(room.fraction, total * asks.warps / room_for_warps),
         assumed=assumed,
         untested=_untested(chip, seconds, total),
+    )
+
+
+def room_for(asks: Demands, chip: Device, registers: int) -> Occupancy:
+    """The blocks that an SM of a device holds at the same time."""
+    return occupancy(
+        asks.threads,
+        registers=registers,
+        shared_bytes=asks.shared_bytes,
+        compute_capability=capability(chip),
     )
 
 

@@ -18,9 +18,9 @@ from kerneltrace.judge.overlaps import overlaps
 from kerneltrace.judge.races import Race, races, unset_reads
 from kerneltrace.judge.unwritten import unwritten
 from kerneltrace.machine.diagnostics import FROM_END, NOTED
-from kerneltrace.machine.event_log import EventLog
+from kerneltrace.machine.events import Access
 from kerneltrace.machine.execution import Execution
-from kerneltrace.machine.traced_memory import Array, Load, Store
+from kerneltrace.machine.traced_memory import Array
 
 TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-9}
 """Relative differences that a changed order may make in sums of thousands of floats, by
@@ -70,21 +70,19 @@ def find_mistakes(
     the values of a race. `numbers` are the launch's integer arguments.
     """
     conflicts = races(run.pieces, lambda: run.events, run.sites)
-    stored = stored_values(run, conflicts, again)
-    harmless: list[Race] = []
-    if stored is not None:
-        mistakes = races(run.pieces, lambda: run.events, run.sites, stored.of)
-        lines = {race.lines for race in mistakes}
-        harmless = [race for race in conflicts if race.lines not in lines]
+    events = {int(at) for race in conflicts for at in race.accesses.at}
+    stored = stored_values(events, again)
+    mistakes = conflicts
+    kinds = run.pieces.log.kinds
+    if any((kinds[race.accesses.site] == Access.STORE).all() for race in conflicts):
         # examples show values that differ
-        conflicts = mistakes
-        values = stored.values
-    else:
-        events = {int(at) for race in conflicts for at in race.accesses.at}
-        values = values_at(events, again)
+        mistakes = races(run.pieces, lambda: run.events, run.sites, stored.of)
+    lines = {race.lines for race in mistakes}
+    harmless = [race for race in conflicts if race.lines not in lines]
+    values = stored.values
     findings = [
         *_met(run),
-        *(_race_finding(run, race, values, mistake=True) for race in conflicts),
+        *(_race_finding(run, race, values, mistake=True) for race in mistakes),
         *(_race_finding(run, race, values, mistake=False) for race in harmless),
         *_unset_findings(run),
         *_overlap_findings(run),
@@ -125,38 +123,6 @@ def order_matters(run: Execution, findings: tuple[Finding, ...]) -> bool:
 
 _SAME = {"atomic.sub": "atomic.add"}
 _LAST_ONE_COUNTS = ("atomic.exch", "atomic.cas", "atomic.inc", "atomic.dec")
-
-
-def values_at(events: set[int], again: Callable[[Any], object]) -> dict[int, Any]:
-    """Values read or written by events, given by their first word in the log, from a
-    second run. Atomics have none.
-    """
-    values: dict[int, Any] = {}
-
-    def watch(log: EventLog) -> Any:
-        def note(at: int, value: Any) -> None:
-            if at in events and len(log.words) == at + 2:  # a view logs nothing
-                values[at] = value
-
-        def accessors(_: Any, ld: Load, st: Store) -> tuple[Load, Store]:
-            def load(index: Any, key: int) -> Any:
-                at = len(log.words)
-                value = ld(index, key)
-                note(at, value)
-                return value
-
-            def store(index: Any, value: Any, key: int) -> None:
-                at = len(log.words)
-                st(index, value, key)
-                note(at, value)
-
-            return load, store
-
-        return accessors
-
-    if events:
-        again(watch)
-    return values
 
 
 def _race_finding(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kerneltrace.judge.footprints import packed
 from kerneltrace.judge.ordering import Ordering
 from kerneltrace.machine.events import Events, in_order, starts
 from kerneltrace.machine.program import Site
@@ -65,7 +66,7 @@ def races(
     # Pairs (group, owner): owners race within a group. Threads of a warp race between
     # two syncwarps, warps of a block between two barriers, and blocks anywhere in the
     # launch.
-    warp_step = _joined(log.phases, _joined(log.warp_epochs, log.warps))
+    warp_step = packed(log.phases, packed(log.warp_epochs, log.warps))
     _, in_step = np.unique(warp_step, return_inverse=True)
     in_a_warp = (in_step.astype("i4"), log.threads)
     in_a_block = (log.phases, log.warps)
@@ -83,12 +84,6 @@ def races(
         Race(both, search.addresses(*lines), lines)
         for lines, both in search.pairs.items()
     ]
-
-
-def _joined(major: Array, minor: Array) -> Array:
-    """A number for each pair of non-negative numbers."""
-    joined: Array = major.astype("i8") * (int(minor.max(initial=0)) + 1) + minor
-    return joined
 
 
 def _suspects(part: Events, groups: Array, owners: Array) -> Events:
@@ -335,7 +330,7 @@ def _owners(
 
 
 def _both(line: int, other: int) -> tuple[int, int]:
-    return (int(line), int(other)) if line < other else (int(other), int(line))
+    return int(min(line, other)), int(max(line, other))
 
 
 def unset_reads(accesses: Events) -> Events:

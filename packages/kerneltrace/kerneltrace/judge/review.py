@@ -30,12 +30,11 @@ from kerneltrace.judge.estimate import (
     REGISTERS,
     SCALAR_DOTS,
     Estimate,
-    capability,
     estimate,
     has_scalar_dots,
     rates,
+    room_for,
 )
-from kerneltrace.judge.occupancy import occupancy
 from kerneltrace.judge.waste import (
     MemoryWaste,
     Waste,
@@ -277,8 +276,7 @@ def _few_in_flight(
         return
     bandwidth = chip.bandwidth_bytes_per_s or 0.0
     needed = bandwidth * MEMORY_CLOCKS / (chip.boost_hz or 1.0)
-    needs = {"registers": REGISTERS, "shared_bytes": asks.shared_bytes}
-    room = occupancy(asks.threads, **needs, compute_capability=capability(chip))
+    room = room_for(asks, chip, REGISTERS)
     blocks = min(room.blocks_per_sm * (chip.sms or 1), math.prod(grid))
     under_way = blocks * asks.l1_miss_bytes / asks.global_waits
     if under_way < needed / 2:
@@ -295,8 +293,7 @@ def _capped(
     run: Execution, asks: Demands, chip: Device, registers: int | None
 ) -> Iterator[Waste]:
     """Shared memory or registers that let fewer than half of the warps be resident."""
-    needs = {"registers": registers or REGISTERS, "shared_bytes": asks.shared_bytes}
-    room = occupancy(asks.threads, **needs, compute_capability=capability(chip))
+    room = room_for(asks, chip, registers or REGISTERS)
     if room.fraction >= 0.5:
         return
     if "shared memory" in room.limited_by:

@@ -26,27 +26,24 @@ def unwritten(
     """
     if not run.settings.blocks.all_run:
         return
-    writes = run.pieces.only(run.pieces.write)
     for region in run.memory.regions:
-        left = _left(run.pieces, writes, region)
-        if left is not None and left.any():
-            yield region, left, _is_mistake(run, region, left, numbers)
+        written = _touched(run.pieces, region, is_write=True)
+        if written is not None and not written.all():
+            yield region, ~written, _is_mistake(run, region, ~written, numbers)
 
 
-def _left(accesses: Events, writes: Events, region: Region) -> Array | None:
-    """The elements without a write of an array that the kernel writes and never reads;
-    None for other arrays.
+def _touched(accesses: Events, region: Region, *, is_write: bool) -> Array | None:
+    """Which elements of an array of global memory threads write, or else read; None for
+    one that they don't, or access in another way, too.
     """
-    if region.space != "global" or not region.array.size:
+    if region.space != "global":
         return None
-    stores, element = writes.reaching(region)
-    if not len(stores) or stores.atomic.any():
+    events, element = accesses.reaching(region)
+    if not len(events) or (events.write != is_write).any() or events.atomic.any():
         return None
-    if len(stores) < len(accesses.reaching(region)[0]):
-        return None
-    left = np.ones(region.array.shape, bool)
-    left.flat[element] = False
-    return left
+    touched = np.zeros(region.array.shape, bool)
+    touched.flat[element] = True
+    return touched
 
 
 def _is_mistake(
@@ -67,7 +64,7 @@ def _is_mistake(
     inputs = [
         (other.array, read)
         for other in run.memory.regions
-        if (read := _read(run.pieces, other)) is not None
+        if (read := _touched(run.pieces, other, is_write=False)) is not None
     ]
     alike = [read for array, read in inputs if array.shape == left.shape]
     if alike:
@@ -95,20 +92,6 @@ def _meant(run: Execution, region: Region, numbers: Collection[int]) -> set[int]
     products = {a * b for a, b in itertools.combinations(sizes, 2)}
     products.discard(region.array.size)
     return counts | products if region.array.ndim > 1 else counts
-
-
-def _read(accesses: Events, region: Region) -> Array | None:
-    """Which elements of an array of global memory threads read; None for one that they
-    don't read, or write.
-    """
-    if region.space != "global":
-        return None
-    reads, element = accesses.reaching(region)
-    if not len(reads) or reads.write.any():
-        return None
-    is_read = np.zeros(region.array.shape, bool)
-    is_read.flat[element] = True
-    return is_read
 
 
 def _lacks_a_block(run: Execution, left: Array, written: int) -> bool:

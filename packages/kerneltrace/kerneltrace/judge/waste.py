@@ -117,7 +117,7 @@ class MemoryWaste:
             mask = chosen & (group == number)
             yield self._run.sites[self._requests.site[mask][0]], mask
 
-    def _passes(self, mask: Array, fewest: Array) -> Array:
+    def _passes(self, mask: Array, fewest: Array | int) -> Array:
         return np.where(mask, np.minimum(fewest, self._asks.passes), self._asks.passes)
 
     def _bank_conflicts(self) -> Iterator[Waste]:
@@ -146,8 +146,7 @@ class MemoryWaste:
                 " request, which are read one after another. Let the lanes of a warp"
                 " read the same, or take global or shared memory."
             )
-            one_pass = np.ones(len(mask), int)
-            passes = self._passes(mask, one_pass)
+            passes = self._passes(mask, 1)
             yield waste_at(site, "constant memory", sentence, passes=passes)
 
     def _scattered(self) -> Iterator[Waste]:
@@ -302,9 +301,8 @@ class MemoryWaste:
             if 2 * collisions < lanes:
                 continue
             most = int(requests.rounds[mask].max())
-            one_pass = np.ones(len(mask), int)
             changes: dict[str, Any] = {
-                "passes": self._passes(mask & self._head.shared, one_pass)
+                "passes": self._passes(mask & self._head.shared, 1)
             }
             region, _ = self._run.region_of(int(self._head.address[mask][0]))
             is_float = region is not None and region.array.dtype.kind == "f"
@@ -336,7 +334,6 @@ class MemoryWaste:
             # a register adds up what goes to one address
             once = len(addresses) / len(atomics)
             is_shared = self._head.shared[mask][0]
-            two_passes = np.full(len(mask), 2)
             yield waste_at(
                 site,
                 "atomics",
@@ -345,7 +342,7 @@ class MemoryWaste:
                 always=True,
                 least_clocks=SHARED_CLOCKS if is_shared else L2_CLOCKS,
                 weights=np.where(mask, asks.weights * once, asks.weights),
-                passes=self._passes(mask & self._head.shared, two_passes),
+                passes=self._passes(mask & self._head.shared, 2),
             )
 
     def _is_private(self, atomics: Events) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 Monomial = tuple[str, ...]
 """The names of its factors, sorted, each as often as it occurs; () is the number 1."""
@@ -24,17 +23,17 @@ class Polynomial:
         return Polynomial(terms)
 
     def __neg__(self) -> Polynomial:
-        return Polynomial({factors: -n for factors, n in self.terms.items()})
+        return self * -1
 
     def __sub__(self, other: Polynomial | int) -> Polynomial:
-        return self + -polynomial(other)
+        return self + other * -1
 
     def __mul__(self, other: Polynomial | int) -> Polynomial:
         if isinstance(other, int):
             return Polynomial({factors: n * other for factors, n in self.terms.items()})
         terms: dict[Monomial, int] = {}
-        for left, m in self.terms.items():
-            for right, n in other.terms.items():
+        for right, n in other.terms.items():
+            for left, m in self.terms.items():
                 factors = tuple(sorted(left + right))
                 terms[factors] = terms.get(factors, 0) + m * n
         return Polynomial(terms)
@@ -45,12 +44,13 @@ class Polynomial:
     def __hash__(self) -> int:
         return hash(frozenset(self.terms.items()))
 
+    def __str__(self) -> str:
+        return str(sorted(self.terms.items()))
+
     @property
     def number(self) -> int | None:
         """Its value where it has no factors; None where it has some."""
-        if not self.terms:
-            return 0
-        return self.terms.get(()) if len(self.terms) == 1 else None
+        return None if self.names else self.terms.get((), 0)
 
     @property
     def names(self) -> set[str]:
@@ -59,51 +59,36 @@ class Polynomial:
 
     def replaced(self, values: Mapping[str, Polynomial]) -> Polynomial:
         """The same with values for some names."""
-        if not any(name in values for name in self.names):
+        if values.keys().isdisjoint(self.names):
             return self
-        total = Polynomial({})
+        total = polynomial(0)
         for factors, n in self.terms.items():
             product = polynomial(n)
             for name in factors:
-                product = product * values.get(name, Polynomial({(name,): 1}))
+                product = product * values.get(name, symbol(name))
             total = total + product
         return total
-
-    def renamed(self, rename: Callable[[str], str]) -> Polynomial:
-        """The same with other names."""
-        return Polynomial(
-            {
-                tuple(sorted(map(rename, factors))): n
-                for factors, n in self.terms.items()
-            }
-        )
 
     def divided(self, divisor: Monomial, by: int) -> tuple[Polynomial, Polynomial]:
         """`high` and `low` of which the polynomial is high * by * divisor + low, each
         coefficient divided toward 0.
         """
         high: dict[Monomial, int] = {}
-        low: dict[Monomial, int] = {}
         for factors, n in self.terms.items():
             rest = quotient(factors, divisor)
-            if rest is None:
-                low[factors] = n
-                continue
-            whole = abs(n) // by
-            whole = whole if n > 0 else -whole
-            high[rest] = whole
-            low[factors] = n - whole * by
-        return Polynomial(high), Polynomial(low)
-
-    @property
-    def content(self) -> int:
-        """The greatest common divisor of its coefficients."""
-        return math.gcd(*self.terms.values())
+            if rest is not None:
+                high[rest] = abs(n) // by if n > 0 else -(abs(n) // by)
+        return Polynomial(high), self - Polynomial(high) * Polynomial({divisor: by})
 
 
 def polynomial(value: Polynomial | int) -> Polynomial:
     """A number as a polynomial."""
     return value if isinstance(value, Polynomial) else Polynomial({(): value})
+
+
+def symbol(name: str) -> Polynomial:
+    """An unknown number."""
+    return Polynomial({(name,): 1})
 
 
 def quotient(dividend: Monomial, divisor: Monomial) -> Monomial | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kerneltrace.proof.polynomial import Polynomial, polynomial
+from kerneltrace.proof.polynomial import Polynomial, polynomial, symbol
 from kerneltrace.proof.symbols import Sharing
-from kerneltrace.proof.verdict import ONLY_THIS_RUN, Proof, Unproven, arguments
+from kerneltrace.proof.verdict import Proof, arguments, only_this_run
 from kerneltrace.proof.walker import (
     LOST,
     UNKNOWN,
@@ -23,13 +23,13 @@ from kerneltrace.proof.walker import (
 
 _LANE = "lane"
 _UNCHANGED = ("multiple_of", "max_contiguous", "constexpr", "max_constancy")
-_MASK = {"load": 1, "store": 2}
-"""The places of masks among arguments; those of atomics are the store's."""
+_MASK = {"load": 1, "store": 2, "atomic_cas": 3}
+"""The places of masks among arguments; those of other atomics are the store's."""
 
 
 class ProgramWalker(Walker):
     """A kernel of programs: a pointer is an array with one index, its offset; a tile's
-    number depends on the places of its lane along the axes, counted from the last.
+    number depends on the places of its lane along the axes.
     """
 
     floors = False
@@ -38,206 +38,127 @@ class ProgramWalker(Walker):
 
     def __init__(self, grid: Sequence[int]) -> None:
         super().__init__()
-        self.block_names = [
-            f"program_id({axis})" for axis in range(3) if grid[axis] > 1
-        ]
-        self._program(0)
+        for axis in range(3):
+            if axis == 0 or grid[axis] > 1:
+                self._program(axis)
 
     def _program(self, axis: int) -> tuple[Polynomial, Polynomial]:
         """A program's place along an axis, and the number of programs."""
         name = f"program_id({axis})"
         programs = self.symbols.add(f"num_programs({axis})", Sharing.GRID, least=1)
-        place = self.symbols.add(name, Sharing.BLOCK)
-        self.symbols.facts[name] = (programs - 1 - place,)
         if name not in self.block_names:
             self.block_names.append(name)
-        return place, programs
+        return self.symbols.add(name, Sharing.BLOCK, programs), programs
 
     def is_range(self, node: ast.expr) -> bool:
         """Whether a function gives the turns of a loop."""
-        return super().is_range(node) or self._builtin(node) in (
-            "range",
-            "static_range",
-        )
+        return super().is_range(node) or self.built_in(node).endswith("range")
 
-    def _builtin(self, node: ast.expr) -> str:
-        """The name of a function of Triton; "" for any other."""
+    def built_in(self, node: ast.expr) -> str:
+        """`load` for `tl.load`, of Triton or as kerneltrace runs it."""
         scope = self._scopes[-1]
         value = scope.resolve(node)
-        if str(getattr(value, "__module__", "")).startswith("triton."):
-            name = getattr(value, "__name__", "")
-            return (
-                name
-                if not hasattr(value, "fn") or "language" in value.__module__
-                else ""
-            )
-        if isinstance(node, ast.Attribute):
-            owner = scope.resolve(node.value)
-            is_module = isinstance(owner, types.ModuleType | types.SimpleNamespace)
-            name = getattr(owner, "__name__", "triton")
-            if type(owner).__name__ == "Language" or (
-                is_module and name.startswith("triton")
-            ):
-                return node.attr
-        return ""
+        if str(getattr(value, "__module__", "")).split(".")[0] == "triton":
+            return str(getattr(value, "__name__", ""))
+        if not isinstance(node, ast.Attribute):
+            return ""
+        owner = scope.resolve(node.value)
+        is_simulated = isinstance(owner, types.SimpleNamespace)
+        is_simulated |= type(owner).__name__ == "Language"
+        return node.attr if is_simulated else ""
 
-    def attribute(self, node: ast.Attribute) -> Any:
-        """The value of a dotted name."""
-        if node.attr in ("dtype", "shape", "type") or self._builtin(node):
-            return UNKNOWN
-        return super().attribute(node)
-
-    def call(self, node: ast.Call) -> Any:
-        """What a call gives; its accesses are noted."""
-        args = [self.value(arg) for arg in node.args]
-        keywords = {str(word.arg): self.value(word.value) for word in node.keywords}
-        name = self._builtin(node.func)
+    def called(
+        self, name: str, args: list[Any], words: dict[str, Any], node: ast.Call
+    ) -> Any:
+        """What a function of Triton gives; its accesses are noted."""
         if name in _MASK or name.startswith("atomic_"):
-            self._access(name, args, keywords, node)
+            self._access(name, args, words, node)
             return UNKNOWN
-        function = None if name else self._scopes[-1].device_function(node.func)
-        if function:
-            bound = inspect.signature(function).bind(*args, **keywords)
-            return self.walk(function, dict(bound.arguments))
         if name in _UNCHANGED:
             return args[0]
-        if any(
-            isinstance(arg, ArrayPart) or arg is LOST
-            for arg in [*args, *keywords.values()]
-        ):
-            raise self._refuse(node, f"{ast.unparse(node.func)} isn't followed")
-        if name:
-            return self._of_triton(name, args, keywords)
-        if isinstance(node.func, ast.Attribute):
-            return self._method(node)
-        built_in = self._scopes[-1].resolve(node.func)
-        if built_in in (min, max):
-            return self._of_triton(f"{built_in.__name__}imum", args, keywords)
-        return UNKNOWN
-
-    def _method(self, node: ast.Call) -> Any:
-        """What a method of a tile gives: an integer stays the same in another type."""
-        assert isinstance(node.func, ast.Attribute)
-        owner = self.value(node.func.value)
-        to = ast.unparse(node.args[0]).split(".")[-1] if node.args else ""
-        if node.func.attr == "to" and to in ("int32", "int64"):
-            return owner
-        if isinstance(owner, ArrayPart):
-            raise self._refuse(node, f"{ast.unparse(node.func)} isn't followed")
-        return UNKNOWN
-
-    def _of_triton(
-        self, name: str, args: list[Any], keywords: Mapping[str, Any]
-    ) -> Any:
-        """What a function of numbers gives."""
         if name in ("program_id", "num_programs"):
-            axis = args[0] if args else keywords.get("axis", UNKNOWN)
+            axis = args[0] if args else words["axis"]
             if not isinstance(axis, Polynomial) or axis.number is None:
-                raise NoArgument(f"the axis of {name} isn't known")
+                raise self.refusal(node)
             return self._program(axis.number)[name == "num_programs"]
-        is_whole = bool(args) and all(isinstance(arg, Polynomial) for arg in args)
-        if not is_whole or keywords:
-            return UNKNOWN
-        if name == "arange" and len(args) == 2:
-            return args[0] + self._lane(1, args[1] - args[0])
-        if name == "cdiv" and len(args) == 2:
-            return self._divided(args[0] + args[1] - 1, args[1])[0]
-        if name in ("minimum", "maximum"):
-            return self.symbols.extreme(
-                "least" if name == "minimum" else "greatest", args
-            )
-        return UNKNOWN
+        if len(args) != 2 or not all(isinstance(arg, Polynomial) for arg in args):
+            return None
+        if name == "arange":
+            size = args[1] - args[0]
+            return args[0] + self.symbols.add(f"{_LANE} {size}", Sharing.THREAD, size)
+        if name == "cdiv":
+            return self.divided(args[0] + args[1] - 1, args[1])[0]
+        return None
 
-    def _lane(self, axis: int, size: Polynomial) -> Polynomial:
-        """A lane's place along an axis, 1 for the last one. Numbers that meet in an
-        expression have axes of one size.
-        """
-        name = f"{_LANE} {axis} {sorted(size.terms.items())}"
-        lane = self.symbols.add(name, Sharing.THREAD)
-        self.symbols.facts[name] = (size - 1 - lane,)
-        return lane
+    def converted(self, node: ast.Call, args: list[Any]) -> Any:
+        """What a method of a tile gives: an integer stays the same in another type."""
+        dtypes = [ast.unparse(arg).split(".")[-1] for arg in node.args]
+        if isinstance(node.func, ast.Attribute) and dtypes in (["int32"], ["int64"]):
+            return self.value(node.func.value)
+        return UNKNOWN
 
     def _access(
-        self, name: str, args: list[Any], keywords: Mapping[str, Any], node: ast.Call
+        self, name: str, args: list[Any], words: Mapping[str, Any], node: ast.Call
     ) -> None:
-        pointer = args[0] if args else keywords.get("pointer", UNKNOWN)
+        pointer = args[0] if args else words.get("pointer", UNKNOWN)
         if not isinstance(pointer, ArrayPart):
-            raise self._refuse(node, "the array that the pointer is in isn't known")
+            raise self.refusal(node, "the array that the pointer is in isn't known")
         place = _MASK.get(name, 2)
-        mask = args[place] if len(args) > place else keywords.get("mask", UNKNOWN)
-        if name == "atomic_cas" or not isinstance(mask, Condition):
-            mask = Condition(Sharing.GRID)
-        with self._where(mask.true, mask.true_zero):
-            self.access(name if name in _MASK else "atomic", pointer, node)
+        mask = args[place] if len(args) > place else words.get("mask", UNKNOWN)
+        with self._where(mask.true if isinstance(mask, Condition) else ()):
+            self.access(name.split("_")[0], pointer, node)
 
-    def _operation(self, op: ast.operator, left: Any, right: Any) -> Any:
+    def operation(self, op: ast.operator, left: Any, right: Any) -> Any:
+        """What an operator gives; a sum of a pointer and a number is a pointer."""
         if isinstance(right, ArrayPart) and isinstance(op, ast.Add):
             left, right = right, left
-        if not isinstance(left, ArrayPart):
-            return super()._operation(op, left, right)
-        if not isinstance(op, ast.Add | ast.Sub) or isinstance(right, ArrayPart):
+        if isinstance(right, ArrayPart):
             return LOST
-        if not isinstance(right, Polynomial):
-            right = self.symbols.fresh("data", Sharing.THREAD, least=None)
-        offset = left.index[0] + (right if isinstance(op, ast.Add) else -right)
-        return ArrayPart(left.name, False, 1, (), (offset,))
+        if not isinstance(left, ArrayPart):
+            return super().operation(op, left, right)
+        sign = {ast.Add: 1, ast.Sub: -1}.get(type(op))
+        if sign is None:
+            return LOST
+        return self._pointer(left, left.index[0] + self._whole(right) * sign)
 
-    def _loaded_value(self, node: ast.Subscript) -> Any:
+    def _pointer(self, array: ArrayPart, offset: Polynomial) -> ArrayPart:
+        return ArrayPart(array.name, False, array.shape, (offset,))
+
+    def subscript(self, node: ast.Subscript) -> Any:
+        """A tile with further axes, [:, None], or a part of a tuple."""
         value = self.value(node.value)
-        if isinstance(value, tuple):
-            return super()._loaded_value(node)
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        kept = [
-            place for place, part in enumerate(parts) if isinstance(part, ast.Slice)
-        ]
-        # axes count from the last one
-        moved = {
-            len(kept) - axis: len(parts) - place for axis, place in enumerate(kept)
-        }
+        axes = ast.unparse(node.slice)
+        match value:
+            case Condition():
+                facts = (
+                    tuple(self._moved(fact, axes) for fact in path)
+                    for path in (value.true, value.false)
+                )
+                return Condition(value.sharing, *facts)
+            case tuple():
+                return super().subscript(node)
+            case Polynomial():
+                return self._moved(value, axes)
+            case ArrayPart():
+                return self._pointer(value, self._moved(value.index[0], axes))
+        return UNKNOWN
 
-        def shaped(number: Polynomial) -> Polynomial | None:
-            return self._reshaped(number, moved)
-
-        if isinstance(value, Polynomial):
-            return shaped(value) or UNKNOWN
-        if isinstance(value, ArrayPart):
-            data = self.symbols.fresh("data", Sharing.THREAD, least=None)
-            return ArrayPart(
-                value.name, False, 1, (), (shaped(value.index[0]) or data,)
-            )
-        return _mapped(value, shaped) if isinstance(value, Condition) else UNKNOWN
-
-    def _reshaped(
-        self, value: Polynomial, moved: Mapping[int, int]
-    ) -> Polynomial | None:
-        """A value of lanes on other axes; None for what can't be moved there."""
-        names = {}
+    def _moved(self, value: Polynomial, axes: str) -> Polynomial:
+        """A value of lanes on other axes, whose names say which: lanes that may be
+        others count as others.
+        """
+        moved = {}
         for name in value.names:
-            if self.symbols.sharing[name] < Sharing.THREAD:
-                continue
-            if not name.startswith(f"{_LANE} "):
-                return None
-            _, axis, size = name.split(" ", 2)
-            if int(axis) not in moved:
-                return None
-            other = f"{_LANE} {moved[int(axis)]} {size}"
-            lane = self.symbols.add(other, Sharing.THREAD)
-            self.symbols.facts[other] = tuple(
-                fact.replaced({name: lane}) for fact in self.symbols.facts[name]
-            )
-            names[name] = lane
-        return value.replaced(names)
-
-
-def _mapped(
-    test: Condition, change: Callable[[Polynomial], Polynomial | None]
-) -> Condition:
-    """A condition of changed values, without those that can't be changed."""
-    facts = (
-        tuple(value for value in map(change, values) if value is not None)
-        for values in (test.true, test.true_zero, test.false, test.false_zero)
-    )
-    return Condition(test.sharing, *facts)
+            if self.symbols.sharing[name] == Sharing.THREAD:
+                least = None if name in self.symbols.signed else 0
+                other = f"{name}[{axes}]"
+                moved[name] = self.symbols.add(other, Sharing.THREAD, least=least)
+                if name.startswith(_LANE):
+                    facts = self.symbols.facts[name]
+                    self.symbols.facts[other] = tuple(
+                        fact.replaced({name: symbol(other)}) for fact in facts
+                    )
+        return value.replaced(moved)
 
 
 def program_proof(
@@ -260,7 +181,8 @@ def program_proof(
     for name, value in args.items():
         is_constant = "constexpr" in str(parameters[name].annotation).lower()
         if name in arrays:
-            names[name] = ArrayPart(name, False, 1, (), (polynomial(0),))
+            zero = polynomial(0)
+            names[name] = ArrayPart(name, False, (zero,), (zero,))
         elif is_constant or type(value) is not int:
             names[name] = constant(value) if is_constant else UNKNOWN
             constants += [f"{name} = {value}"] if is_constant else []
@@ -270,13 +192,12 @@ def program_proof(
             positive += [name] if least == 0 else []
     try:
         walker.walk(function, names)
-        walker.together.clear()  # of lanes of one program: only programs are compared
-        reasons = arguments(walker, (), walker.block_names)
-    except (NoArgument, Unproven) as error:
-        return Proof(False, f"{ONLY_THIS_RUN} {error}".rstrip(".") + ".")
+        reasons = arguments(walker)
+    except NoArgument as error:
+        return only_this_run(error)
     words = "No race between programs, for any data and any grid"
     if constants:
         words += f", with {', '.join(constants)}"
     if positive:
         words += f", and no number below 0 ({', '.join(positive)})"
-    return Proof(True, f"{words}.", tuple(reasons))
+    return Proof(True, f"{words}.", reasons)

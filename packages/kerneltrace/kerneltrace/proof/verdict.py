@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kerneltrace._tables import ShownAsTable, Table
-from kerneltrace.proof.polynomial import Polynomial
-from kerneltrace.proof.symbols import Result, Sharing
+from kerneltrace.proof.polynomial import symbol
+from kerneltrace.proof.symbols import Sharing
 from kerneltrace.proof.system import System
-from kerneltrace.proof.walker import PossibleAccess, Walker, conflict
+from kerneltrace.proof.walker import NoArgument, PossibleAccess, Walker
 
 ONLY_THIS_RUN = "Only this run was looked at."
 ASSUMED = (
@@ -59,192 +59,101 @@ class Proof(ShownAsTable):
         return Table(rows, ("array", "lines", "why they can't conflict"), "", notes)
 
 
-class Unproven(Exception):
-    """Two accesses of which it isn't proven that they can't conflict."""
+def only_this_run(error: NoArgument) -> Proof:
+    """No proof, and why."""
+    return Proof(False, f"{ONLY_THIS_RUN} {error}".rstrip(".") + ".")
 
 
-def arguments(
-    walker: Walker, places: Iterable[str], blocks: Iterable[str]
-) -> list[Argument]:
-    """An argument for each pair of accesses that could conflict; Unproven for the first
-    pair without one.
-
-    `places` are the names that tell a thread within its block, `blocks` those that tell
-    a block.
+def arguments(walker: Walker) -> tuple[Argument, ...]:
+    """An argument for each pair of accesses that could conflict; NoArgument for the
+    first pair without one.
     """
-    judge = _Judge(walker, tuple(places), tuple(blocks))
     words: dict[tuple[str, tuple[int, int]], set[str]] = {}
     for left, right, is_one_block in _pairs(walker):
         low, high = sorted((left.line, right.line))
-        key = left.memory.name, (low, high)
-        words.setdefault(key, set()).add(judge.argument(left, right, is_one_block))
-    return [
+        argument = _argument(walker, left, right, is_one_block)
+        words.setdefault((left.memory.name, (low, high)), set()).add(argument)
+    return tuple(
         Argument(array, lines, "; ".join(sorted(each)))
         for (array, lines), each in words.items()
-    ]
+    )
 
 
 def _pairs(walker: Walker) -> Iterator[tuple[PossibleAccess, PossibleAccess, bool]]:
     """Two accesses, and whether only threads of one block may do them at once."""
-    for left, right in walker.together:
-        yield left, right, True
-    of_grid = [access for access in walker.accesses if not access.memory.is_shared]
-    by_array = itertools.groupby(
-        sorted(of_grid, key=lambda access: access.memory.name),
-        key=lambda access: access.memory.name,
+    if walker.thread_names:
+        for left, right in walker.together:
+            yield left, right, True
+    for left, right in itertools.combinations_with_replacement(walker.accesses, 2):
+        if left.conflicts(right) and not left.memory.is_shared:
+            yield left, right, False
+
+
+def _require_unwrapped(walker: Walker, access: PossibleAccess) -> None:
+    """NoArgument for an index that may be negative, which counts from the end."""
+    for index in access.memory.index:
+        if not walker.symbols.is_nonnegative(index, access.path):
+            raise NoArgument(_index_words(access))
+
+
+def _argument(
+    walker: Walker, left: PossibleAccess, right: PossibleAccess, is_one_block: bool
+) -> str:
+    """Why two accesses, each by a thread of its own, can't conflict: within a block, or
+    from block to block. Names that the second thread has for itself get a prime.
+    """
+    if walker.counts_from_end:
+        _require_unwrapped(walker, left)
+        _require_unwrapped(walker, right)
+    symbols = walker.symbols
+    shared = Sharing.BLOCK if is_one_block else Sharing.GRID
+    primed = {
+        name: symbol(f"{name}'")
+        for name, sharing in symbols.sharing.items()
+        if sharing > shared
+    }
+    equations = [
+        mine - other.replaced(primed)
+        for mine, other in zip(left.memory.index, right.memory.index, strict=True)
+    ]
+    facts = [*left.path, *symbols.facts_about([*left.memory.index, *left.path])]
+    of_right = [*right.path, *symbols.facts_about([*right.memory.index, *right.path])]
+    facts += [fact.replaced(primed) for fact in of_right]
+    places = walker.thread_names if is_one_block else walker.block_names
+    system = System(
+        equations,
+        list(dict.fromkeys(facts)),
+        [symbol(name) - primed[name] for name in places],
+        {*symbols.signed, *(f"{name}'" for name in symbols.signed)},
+        {*primed, *(f"{name}'" for name in primed)},
     )
-    for _, group in by_array:
-        for left, right in itertools.combinations_with_replacement(group, 2):
-            if conflict(left.kind, right.kind):
-                yield left, right, False
-
-
-class _Judge:
-    """Compares accesses, each by a thread of its own: names that the second has for
-    itself get a prime.
-    """
-
-    def __init__(
-        self, walker: Walker, places: tuple[str, ...], blocks: tuple[str, ...]
-    ) -> None:
-        self._walker = walker
-        self._symbols = walker.symbols
-        self._places = places
-        self._blocks = blocks
-        self._known: dict[object, str] = {}
-
-    def argument(
-        self, left: PossibleAccess, right: PossibleAccess, is_one_block: bool
-    ) -> str:
-        """Why the two can't conflict: within a block, or from block to block."""
-        key = id(left), id(right), is_one_block
-        if key not in self._known:
-            self._known[key] = self._argument(left, right, is_one_block)
-        return self._known[key]
-
-    def _argument(
-        self, left: PossibleAccess, right: PossibleAccess, is_one_block: bool
-    ) -> str:
-        if self._walker.counts_from_end:
-            self._require_unwrapped(left)
-            self._require_unwrapped(right)
-        shared = Sharing.BLOCK if is_one_block else Sharing.GRID
-        same = self._places if is_one_block else self._blocks
-        system, primed, again = self._system(left, right, shared)
-        if system.contradicts(again):
-            return "their elements never meet"
-        differences = (
-            Polynomial({(name,): 1}) - Polynomial({(primed(name),): 1}) for name in same
-        )
-        if not any(system.reduced(difference).terms for difference in differences):
-            what = "thread" if is_one_block else self._blocks[0].split("_")[0]
-            what = what.removesuffix("Idx.x")
-            return f"each {what} has elements of its own"
-        raise Unproven(_unproven(left, right, is_one_block))
-
-    def _require_unwrapped(self, access: PossibleAccess) -> None:
-        """Unproven for an index that may be negative, which counts from the end."""
-        path = [*access.path, *access.zero, *(-value for value in access.zero)]
-        for index in access.memory.index:
-            if not self._symbols.is_nonnegative(index, path):
-                raise Unproven(
-                    f"line {access.line}: an index of {access.memory.name}"
-                    f" {_depends(access)}."
-                )
-
-    def _system(
-        self, left: PossibleAccess, right: PossibleAccess, shared: Sharing
-    ) -> tuple[System, Callable[[str], str], Callable[[], Iterator[Polynomial]]]:
-        """What holds where both reach the same element."""
-        symbols = self._symbols
-
-        def varies(name: str) -> bool:
-            return symbols.sharing[name.removesuffix("'")] > shared
-
-        def primed(name: str) -> str:
-            return f"{name}'" if varies(name) else name
-
-        def prime(value: Polynomial) -> Polynomial:
-            return value.renamed(primed)
-
-        left_facts, left_results = self._about(left)
-        right_facts, right_results = self._about(right)
-        equations = [
-            mine - prime(other)
-            for mine, other in zip(left.memory.index, right.memory.index, strict=True)
-        ]
-        equations += [*left.zero, *map(prime, right.zero)]
-        results = [*left_results]
-        results += [
-            Result(
-                result.kind,
-                tuple(map(prime, result.of)),
-                tuple(map(prime, result.values)),
-            )
-            for result in right_results
-        ]
-        for mine in left_results:
-            if mine in right_results and mine.kind == "division":
-                equations.append(mine.exact - prime(mine.exact))
-        facts = dict.fromkeys([*left_facts, *map(prime, right_facts)])
-        signed = {*symbols.signed, *(f"{name}'" for name in symbols.signed)}
-        system = System(equations, list(facts), signed, varies)
-        return system, primed, lambda: _equal_results(system, results)
-
-    def _about(self, access: PossibleAccess) -> tuple[list[Polynomial], list[Result]]:
-        """The facts about an access, and the numbers in it that others determine."""
-        symbols = self._symbols
-        values = [*access.memory.index, *access.path, *access.zero]
-        names = sorted(symbols.reached(values))
-        facts = [fact for name in names for fact in symbols.facts.get(name, ())]
-        results = [symbols.results[name] for name in names if name in symbols.results]
-        return [*access.path, *facts], list(dict.fromkeys(results))
-
-
-def _equal_results(system: System, results: list[Result]) -> Iterator[Polynomial]:
-    """Equations: the same operation gives equal results for equal operands, and a
-    division's operands follow from its results.
-    """
-
-    def are_equal(left: Iterable[Polynomial], right: Iterable[Polynomial]) -> bool:
-        pairs = zip(left, right, strict=True)
-        return not any(system.reduced(mine - other).terms for mine, other in pairs)
-
-    for left, right in itertools.combinations(results, 2):
-        if left.kind != right.kind or len(left.of) != len(right.of):
-            continue
-        if are_equal(left.of, right.of):
-            for mine, other in zip(left.values, right.values, strict=True):
-                yield mine - other
-        elif (
-            left.kind == "division"
-            and are_equal(left.of[1:], right.of[1:])
-            and are_equal(left.values, right.values)
-        ):
-            yield left.of[0] - right.of[0]
+    if system.contradicts():
+        return "their elements never meet"
+    if not any(goal.terms for goal in system.goals):
+        what = "thread" if is_one_block else places[0].split("_")[0]
+        return f"each {what.removesuffix('Idx.x')} has elements of its own"
+    raise NoArgument(_unproven(left, right, is_one_block))
 
 
 def _unproven(left: PossibleAccess, right: PossibleAccess, is_one_block: bool) -> str:
     """Why two accesses are not known to be apart, in words."""
-    who = "threads of a block" if is_one_block else "different blocks"
     for access in filter(_has_data, (right, left)):
-        what = f"an index of {access.memory.name}"
-        return f"line {access.line}: {what} {_depends(access)}."
+        return _index_words(access)
+    who = "threads of a block" if is_one_block else "different blocks"
     lines = f"line {left.line}"
     if left.line != right.line:
         lines = f"lines {min(left.line, right.line)} and {max(left.line, right.line)}"
-    return f"{lines}: two {who} may reach the same element of {left.memory.name}."
+    return f"{lines}: two {who} may reach the same element of {left.memory.name}"
+
+
+def _index_words(access: PossibleAccess) -> str:
+    """What is wrong with an index of an access."""
+    words = "may be below 0, which counts from the end"
+    if _has_data(access):
+        words = "depends on data, or isn't followed"
+    return f"line {access.line}: an index of {access.memory.name} {words}"
 
 
 def _has_data(access: PossibleAccess) -> bool:
-    return any(
-        name.startswith("data#")
-        for index in access.memory.index
-        for name in index.names
-    )
-
-
-def _depends(access: PossibleAccess) -> str:
-    if _has_data(access):
-        return "depends on data"
-    return "may be below 0, which counts from the end"
+    names = {name for index in access.memory.index for name in index.names}
+    return any(name.startswith("data#") for name in names)

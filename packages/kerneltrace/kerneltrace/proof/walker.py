@@ -5,7 +5,9 @@ what depends on data is unknown.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
+import math
 import textwrap
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +16,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kerneltrace.proof.polynomial import Polynomial, polynomial
 from kerneltrace.proof.symbols import Sharing, Symbols
 from kerneltrace.source.kernel_scope import MISSING, KernelScope
@@ -21,9 +25,9 @@ from kerneltrace.source.kernel_scope import MISSING, KernelScope
 UNKNOWN = object()
 """A number that depends on data, or that isn't followed."""
 PRIVATE = object()
-"""An array of each thread's own."""
+"""An array of each thread's own, or of constants, and its elements."""
 LOST = object()
-"""One of several arrays."""
+"""One of several arrays; no expression may use it."""
 MAX_DEPTH = 10
 """Of functions that call each other."""
 
@@ -31,7 +35,9 @@ Path = tuple[Polynomial, ...]
 
 
 class NoArgument(Exception):
-    """Something in the kernel that the proof can't follow; says its line."""
+    """Something in the kernel that the proof can't follow, or two accesses of which it
+    isn't proven that they can't conflict; says its line.
+    """
 
 
 @dataclass(frozen=True)
@@ -40,39 +46,33 @@ class ArrayPart:
 
     name: str
     is_shared: bool
-    dimensions: int
     shape: tuple[Polynomial, ...]
+    """Of the whole array."""
     index: tuple[Polynomial, ...] = ()
+
+    @property
+    def is_element(self) -> bool:
+        """Whether there is an index for each dimension."""
+        return len(self.index) >= len(self.shape)
 
 
 @dataclass(frozen=True)
 class Condition:
     """What holds where a condition is true, and where it is false: values that aren't
-    negative, and values that are 0.
+    negative.
     """
 
     sharing: Sharing
     true: Path = ()
-    true_zero: Path = ()
     false: Path = ()
-    false_zero: Path = ()
 
     def negated(self) -> Condition:
         """The opposite condition."""
-        return Condition(
-            self.sharing, self.false, self.false_zero, self.true, self.true_zero
-        )
+        return Condition(self.sharing, self.false, self.true)
 
     def both(self, other: Condition) -> Condition:
         """That both hold: where that is false, nothing is known."""
-        return Condition(
-            max(self.sharing, other.sharing),
-            self.true + other.true,
-            self.true_zero + other.true_zero,
-        )
-
-
-NO_TEST = Condition(Sharing.THREAD)
+        return Condition(max(self.sharing, other.sharing), self.true + other.true)
 
 
 class PossibleAccess(NamedTuple):
@@ -83,16 +83,24 @@ class PossibleAccess(NamedTuple):
     line: int
     path: Path
     """Values that aren't negative where it happens."""
-    zero: Path
-    """Values that are 0 there."""
+
+    def conflicts(self, other: PossibleAccess) -> bool:
+        """Whether the two, if they are to one element, depend on their order."""
+        is_same = self.memory.name == other.memory.name
+        return is_same and conflict(self.kind, other.kind)
 
 
-class Held(NamedTuple):
-    """What is taken to hold for a variable in each turn of a loop."""
+class Loop(NamedTuple):
+    """A loop of which any turn is looked at."""
 
-    is_whole: bool = True
-    sharing: Sharing = Sharing.BLOCK
-    least: int | None = 1
+    node: ast.For | ast.While
+    head: Callable[[Polynomial], Condition]
+    """Begins a turn, of which it gets the number, and says what holds in it."""
+    sharing: Sharing
+    """Who is in the same turn."""
+    before: dict[str, Any]
+    steps: dict[str, Polynomial]
+    """Variables to which each turn adds the same, and how much."""
 
 
 class Walker:
@@ -109,102 +117,88 @@ class Walker:
 
     def __init__(self) -> None:
         self.symbols = Symbols()
+        self.thread_names: list[str] = []
+        """The names that tell a thread within its block."""
+        self.block_names: list[str] = []
         self.accesses: list[PossibleAccess] = []
-        """Each place of the source once, in any turn of its loops."""
+        """Each place of the source, in any turn of its loops."""
         self.together: list[tuple[PossibleAccess, PossibleAccess]] = []
         """Pairs that two threads of a block may do without a barrier in between."""
-        self._open: list[PossibleAccess] = []
+        self._open: dict[PossibleAccess, None] = {}
         """Accesses since the last barrier, on any way to here."""
-        self._is_repeated = False
         self._path: Path = ()
-        self._zero: Path = ()
         self._divergent = 0
         """The line of the branch around, in which only some threads of a block are."""
-        self._left = 0
-        """The line of the branch in which some threads returned from a function."""
         self._names: dict[str, Any] = {}
         self._scopes: list[KernelScope] = []
         self._first_line = 1
-        self._returned: list[Any] = []
 
     # -- functions
 
     def walk(self, function: types.FunctionType, names: dict[str, Any]) -> Any:
-        """Walk through a function whose parameters have these values; what it
-        returns.
+        """Walk through a function whose parameters have these values; what its last
+        statement returns.
         """
         if len(self._scopes) >= MAX_DEPTH:
             raise NoArgument(f"{function.__name__} calls itself")
         tree, first = parsed(function)
-        before = self._names, self._first_line, self._returned, self._left
+        before = self._names, self._first_line
         self._names = dict(names)
         self._first_line = first
-        self._returned = []
         self._scopes.append(KernelScope(function, tree))
+        *body, last = tree.body
         with self._where():
-            ended = self._block(tree.body)
-        returned = self._returned
+            self._block(body)
+            if isinstance(last, ast.Return) and last.value:
+                result = self.value(last.value)
+            else:
+                result = UNKNOWN
+                self._statement(last)
         self._scopes.pop()
-        self._names, self._first_line, self._returned, self._left = before
-        if ended and len(returned) == 1:
-            return returned[0]
-        return LOST if any(map(_has_array, returned)) else UNKNOWN
+        self._names, self._first_line = before
+        return result
 
     def _line(self, node: ast.AST) -> int:
         return self._first_line + getattr(node, "lineno", 1) - 1
 
-    def _refuse(self, node: ast.AST, words: str) -> NoArgument:
+    def refusal(self, node: ast.AST, words: str = "") -> NoArgument:
+        """The error for a part of the kernel, by default that it isn't followed."""
+        words = words or f"{ast.unparse(node).splitlines()[0]} isn't followed"
         return NoArgument(f"line {self._line(node)}: {words}")
 
     @contextmanager
-    def _where(
-        self, facts: Path = (), zero: Path = (), divergent: int = 0
-    ) -> Iterator[None]:
+    def _where(self, facts: Path = (), divergent: int = 0) -> Iterator[None]:
         """Take some facts to hold inside of the block."""
-        before = self._path, self._zero, self._divergent
+        before = self._path, self._divergent
         self._path += facts
-        self._zero += zero
         self._divergent = self._divergent or divergent
         yield
-        self._path, self._zero, self._divergent = before
+        self._path, self._divergent = before
 
     def _holds(self, value: Polynomial) -> bool:
         """Whether a value is at least 0 here."""
-        zero = [
-            sign * each
-            for each in self._zero
-            for sign in (polynomial(1), polynomial(-1))
-        ]
-        return self.symbols.is_nonnegative(value, (*self._path, *zero))
+        return self.symbols.is_nonnegative(value, self._path)
 
     # -- accesses
 
     def access(self, kind: str, memory: ArrayPart, node: ast.AST) -> None:
         """Note an access to an element of an array."""
-        access = PossibleAccess(kind, memory, self._line(node), self._path, self._zero)
-        self._open.append(access)
+        access = PossibleAccess(kind, memory, self._line(node), self._path)
+        self._open[access] = None
         self.together += [
-            (other, access)
-            for other in self._open
-            if other.memory.name == memory.name and conflict(other.kind, kind)
+            (other, access) for other in self._open if access.conflicts(other)
         ]
-        if not self._is_repeated:
-            self.accesses.append(access)
+        self.accesses.append(access)
 
     def barrier(self, node: ast.AST) -> None:
         """All threads of a block meet."""
-        branch = self._divergent or self._left
-        if branch:
-            words = f"only some threads may come to this barrier, by line {branch}"
-            raise self._refuse(node, words)
-        self._open = []
+        if self._divergent:
+            words = "only some threads may come to this barrier, by line"
+            raise self.refusal(node, f"{words} {self._divergent}")
+        self._open = {}
 
-    def has_barrier(self, nodes: Sequence[ast.AST]) -> bool:
-        """Whether statements may come to a barrier."""
-        return False
-
-    def is_barrier(self, node: ast.AST) -> bool:
-        """Whether a statement is one."""
+    def is_barrier(self, node: ast.AST | None) -> bool:
+        """Whether an expression is one."""
         return False
 
     # -- statements
@@ -215,21 +209,14 @@ class Walker:
 
     def _statement(self, node: ast.stmt) -> bool:
         """Walk through a statement; whether no thread comes to its end."""
-        if getattr(node, "orelse", None) and not isinstance(node, ast.If):
-            raise self._refuse(node, "the else of a loop isn't followed")
         match node:
             case ast.If():
                 return self._if(node)
-            case ast.For():
+            case ast.For(orelse=[]):
                 self._for(node)
-            case ast.While():
-                self._loop(node, [], lambda turn: self.test(node.test))
-            case ast.Return():
-                self._returned.append(self.value(node.value) if node.value else None)
-                if len(self._scopes) > 1:  # the thread goes on outside
-                    self._left = self._left or self._divergent
-                return True
-            case ast.Break() | ast.Continue():
+            case ast.While(orelse=[]):
+                self._loop(node, lambda turn: self.test(node.test))
+            case ast.Return(None) if len(self._scopes) == 1:
                 return True
             case _:
                 self._simple(node)
@@ -242,226 +229,135 @@ class Walker:
                 for target in node.targets:
                     self._assign(target, value)
             case ast.AugAssign():
-                old = self.value(_loaded(node.target))
-                self._assign(
-                    node.target, self._operation(node.op, old, self.value(node.value))
-                )
-            case ast.AnnAssign():
-                if node.value:
-                    self._assign(node.target, self.value(node.value))
+                old = self.value(node.target)
+                value = self.operation(node.op, old, self.value(node.value))
+                self._assign(node.target, value)
             case ast.Expr():
                 self.value(node.value)
-            case ast.Pass() | ast.Assert():
+            case ast.Pass():
                 pass
             case _:
-                raise self._refuse(node, f"{type(node).__name__} isn't followed")
+                raise self.refusal(node)
 
     def _assign(self, target: ast.expr, value: Any) -> None:
         match target:
             case ast.Name():
                 self._names[target.id] = value
-            case ast.Tuple() | ast.List():
-                parts = value if isinstance(value, tuple) else ()
-                if len(parts) != len(target.elts):
-                    parts = (UNKNOWN,) * len(target.elts)
+            case ast.Tuple():
+                unknown = (UNKNOWN,) * len(target.elts)
+                parts = value if isinstance(value, tuple) else unknown
                 for part, element in zip(target.elts, parts, strict=True):
                     self._assign(part, element)
             case ast.Subscript():
                 memory = self._element(target)
-                if memory is PRIVATE:
-                    return
-                if not _is_element(memory):
-                    raise self._refuse(
-                        target, "the array that is stored to isn't known"
-                    )
-                self.access("store", memory, target)
+                if isinstance(memory, ArrayPart) and memory.is_element:
+                    self.access("store", memory, target)
+                elif memory is not PRIVATE:
+                    raise self.refusal(target)
             case _:
-                raise self._refuse(target, "such a store isn't followed")
+                raise self.refusal(target)
 
     def _if(self, node: ast.If) -> bool:
         test = self.test(node.test)
-        truth = self._decided(test)
-        if truth is not None:
-            return self._block(node.body if truth else node.orelse)
-        syncs = self.has_barrier([*node.body, *node.orelse])
+        if any((fact.number or 0) < 0 for fact in test.true):
+            return self._block(node.orelse)
+        if any((fact.number or 0) < 0 for fact in test.false):
+            return self._block(node.body)
         divergent = self._line(node) if test.sharing > Sharing.BLOCK else 0
         names = dict(self._names)
-        before = list(self._open)
-        with self._where(test.true, test.true_zero, divergent):
+        before = self._open
+        self._open = dict(before)
+        with self._where(test.true, divergent):
             ended = self._block(node.body)
             self._names, names = names, self._names
         after = self._open
-        if syncs:
-            self._open = before
-        with self._where(test.false, test.false_zero, divergent):
+        self._open = before | after
+        with self._where(test.false, divergent):
             ended_else = self._block(node.orelse)
-        if syncs:
-            self._open = list(
-                {id(access): access for access in after + self._open}.values()
-            )
+        self._open = after | self._open
         if ended != ended_else:
             self._path += test.false if ended else test.true
-            self._zero += test.false_zero if ended else test.true_zero
             self._names = self._names if ended else names
         else:
-            self._names = self._merged(names, self._names, test.sharing)
+            self._names = {
+                name: _either(names.get(name, UNKNOWN), self._names.get(name, UNKNOWN))
+                for name in names | self._names
+            }
         return ended and ended_else
-
-    def _decided(self, test: Condition) -> bool | None:
-        """Whether a condition holds for all threads, or for none."""
-        if any(
-            _is_false(fact, zero)
-            for facts, zero in ((test.true, False), (test.true_zero, True))
-            for fact in facts
-        ):
-            return False
-        if any(
-            _is_false(fact, zero)
-            for facts, zero in ((test.false, False), (test.false_zero, True))
-            for fact in facts
-        ):
-            return True
-        return None
-
-    def _merged(
-        self, left: dict[str, Any], right: dict[str, Any], sharing: Sharing
-    ) -> dict[str, Any]:
-        return {
-            name: self._either(
-                left.get(name, UNKNOWN), right.get(name, UNKNOWN), sharing
-            )
-            for name in {**left, **right}
-        }
-
-    def _either(self, left: Any, right: Any, sharing: Sharing) -> Any:
-        """One of two values."""
-        if left is right or left == right:
-            return left
-        if (
-            isinstance(left, tuple)
-            and isinstance(right, tuple)
-            and len(left) == len(right)
-        ):
-            return tuple(
-                self._either(*parts, sharing) for parts in zip(left, right, strict=True)
-            )
-        if _has_array(left) or _has_array(right):
-            return LOST
-        if not isinstance(left, Polynomial) or not isinstance(right, Polynomial):
-            return UNKNOWN
-        sharing = max(sharing, self.symbols.shared_by(left, right))
-        least = 0 if self._holds(left) and self._holds(right) else None
-        return self.symbols.fresh("either", sharing, least=least)
 
     # -- loops
 
     def _for(self, node: ast.For) -> None:
-        bounds = self.range(node.iter)
-        if bounds is None:
-            items = self.value(node.iter)
-            if not isinstance(items, tuple) or _leaves(node.body):
-                raise self._refuse(node, "a loop over something else than range")
-            for item in items:
-                self._assign(node.target, item)
-                self._block(node.body)
-            return
-        start, stop, step = bounds
+        calls = node.iter
+        if not isinstance(calls, ast.Call) or not self.is_range(calls.func):
+            raise self.refusal(node, "a loop over something else than range")
+        numbers = [self._whole(self.value(arg)) for arg in calls.args]
+        if len(numbers) == 1:
+            numbers = [polynomial(0), *numbers]
+        start, stop, step = (*numbers, polynomial(1))[:3]
 
         def head(turn: Polynomial) -> Condition:
-            if not all(isinstance(value, Polynomial) for value in (start, step)):
-                self._assign(node.target, UNKNOWN)
-                return NO_TEST
             value = start + step * turn
             self._assign(node.target, value)
-            sharing = self.symbols.shared_by(start, step)
-            if not isinstance(stop, Polynomial):
-                return NO_TEST
-            sharing = max(sharing, self.symbols.shared_by(stop))
             facts: Path = ()
             if self._holds(step - 1):
                 facts = (stop - 1 - value,)
             elif self._holds(-step - 1):
                 facts = (value - stop - 1,)
-            return Condition(sharing, facts)
+            return Condition(self.symbols.shared_by(start, stop, step), facts)
 
-        self._loop(node, [node.target], head)
+        self._loop(node, head)
+        self._assign(node.target, UNKNOWN)
 
-    def range(self, node: ast.expr) -> tuple[Any, Any, Any] | None:
-        """Start, stop and step of a range; None for anything else."""
-        if not isinstance(node, ast.Call) or not self.is_range(node.func):
-            return None
-        if not node.args:
-            return UNKNOWN, UNKNOWN, UNKNOWN
-        values = [self.value(arg) for arg in node.args]
-        one = polynomial(1)
-        if len(values) == 1:
-            return polynomial(0), values[0], one
-        return values[0], values[1], values[2] if len(values) > 2 else one
+    def _whole(self, value: Any) -> Polynomial:
+        """A value as a whole number, which may depend on data."""
+        if isinstance(value, Polynomial):
+            return value
+        return self.symbols.fresh("data", Sharing.THREAD, least=None)
 
     def is_range(self, node: ast.expr) -> bool:
         """Whether a function gives the turns of a loop."""
         return self._scopes[-1].resolve(node) is range
 
     def _loop(
-        self,
-        node: ast.For | ast.While,
-        targets: list[ast.expr],
-        head: Callable[[Polynomial], Condition],
+        self, node: ast.For | ast.While, head: Callable[[Polynomial], Condition]
     ) -> None:
-        """Any number of turns. `head` begins a turn, of which it gets the number, and
-        says what holds in it.
+        """Any number of turns: what is taken to hold at the beginning of one is
+        weakened until it holds at its end.
         """
-        syncs = self.has_barrier(node.body)
         # all threads of a block are in the same turn, if each turn has a barrier
-        in_step = self.in_turn or (syncs and any(map(self.is_barrier, node.body)))
-        leaves = _leaves(node.body)
-        if syncs and leaves:
-            raise self._refuse(node, "a loop with barriers that is left early")
-        changed = _assigned([*node.body, *targets]) & set(self._names)
-        before = dict(self._names)
-        steps = {} if leaves else self._steps(node.body, changed)
-        sharing = Sharing.BLOCK if in_step else Sharing.THREAD
-        held = {
-            name: self._first_held(before[name], sharing, leaves) for name in changed
-        }
-        opened = list(self._open)
-        state = len(self.accesses), len(self.together)
+        syncs = any(self.is_barrier(getattr(part, "value", None)) for part in node.body)
+        sharing = Sharing.BLOCK if syncs or self.in_turn else Sharing.THREAD
+        changed = _assigned([node]) & set(self._names)
+        steps = self._steps(node.body, changed)
+        loop = Loop(node, head, sharing, dict(self._names), steps)
+        least = dict.fromkeys(changed - steps.keys(), 1)
+        least = self._least(loop, least)
+        opened = dict(self._open)
+        before = len(self.accesses), len(self.together)
         while True:
             turn = self.symbols.fresh("turn", sharing)
-            self._names = self._turned(before, held, steps, turn)
-            weaker = self._turn(node, head, turn, held, steps, syncs)
-            if weaker == held:
+            weaker = self._turn(loop, least, turn)
+            if weaker == least:
                 break
-            held = weaker
-            del self.accesses[state[0] :], self.together[state[1] :]
-            self._open = list(opened)
-        if syncs:
-            repeated, self._is_repeated = self._is_repeated, True
-            turn = turn + 1 if in_step else self.symbols.fresh("turn", sharing)
-            if not in_step:
-                self._names = self._turned(before, held, steps, turn)
-            self._turn(node, head, turn, held, steps, syncs)
-            self._is_repeated = repeated
-        self._open = list(
-            {id(access): access for access in opened + self._open}.values()
-        )
-        turns = self.symbols.fresh("turns", sharing)
-        self._names = self._turned(before, held, steps, turns)
-        for target in targets:
-            for name in _assigned([target]):
-                self._names[name] = UNKNOWN
-
-    def _first_held(self, value: Any, sharing: Sharing, leaves: bool) -> Held:
-        """What is tried for a variable that a loop changes."""
-        if not isinstance(value, Polynomial) or leaves:
-            return Held(is_whole=False)
-        least = next((n for n in (1, 0) if self._holds(value - n)), None)
-        return Held(True, max(sharing, self.symbols.shared_by(value)), least)
+            least = weaker
+            del self.accesses[before[0] :], self.together[before[1] :]
+            self._open = dict(opened)
+        if syncs:  # from the last barrier of a turn to the first one of the next
+            self._turn(loop, least, turn + 1)
+        self._open = opened | self._open
+        self._begin(loop, least, self.symbols.fresh("turns", sharing))
 
     def _steps(
         self, body: Sequence[ast.stmt], changed: set[str]
     ) -> dict[str, Polynomial]:
         """Variables to which each turn adds the same, and how much."""
+
+        def varies(part: ast.AST) -> bool:
+            is_changed = isinstance(part, ast.Name) and part.id in changed
+            is_read = isinstance(part, ast.Subscript)
+            return is_changed or is_read or self.is_barrier(part)
+
         steps = {}
         for statement in body:
             match statement:
@@ -469,120 +365,94 @@ class Walker:
                     pass
                 case _:
                     continue
-            others = [other for other in body if other is not statement]
-            uses = {n.id for n in ast.walk(added) if isinstance(n, ast.Name)}
-            calls = any(isinstance(n, ast.Subscript) for n in ast.walk(added))
-            if name in _assigned(others) or uses & changed or calls:
-                continue
-            if not isinstance(self._names.get(name), Polynomial | ArrayPart):
-                continue
-            value = self.value(added)
-            if isinstance(value, Polynomial):
-                steps[name] = value if isinstance(op, ast.Add) else -value
+            others = _assigned([other for other in body if other is not statement])
+            if name in changed - others and not any(map(varies, ast.walk(added))):
+                value = self.value(added)
+                if isinstance(value, Polynomial):
+                    steps[name] = value if isinstance(op, ast.Add) else -value
         return steps
 
-    def _turned(
-        self,
-        before: dict[str, Any],
-        held: dict[str, Held],
-        steps: dict[str, Polynomial],
-        turn: Polynomial,
-    ) -> dict[str, Any]:
-        """The variables at the beginning of a turn."""
-        names = dict(before)
-        for name, hold in sorted(held.items()):
-            if name in steps:
-                added = steps[name] * turn
-                names[name] = self._operation(ast.Add(), before[name], added)
-            elif _has_array(before[name]):
-                names[name] = LOST
-            elif hold.is_whole:
-                names[name] = self.symbols.fresh(name, hold.sharing, least=hold.least)
-            else:
-                names[name] = UNKNOWN
-        return names
+    def _least(self, loop: Loop, most: dict[str, int]) -> dict[str, int]:
+        """The least values of variables, 1 or 0; -1 for one that isn't followed."""
+        least = {}
+        for name, start in most.items():
+            value = self._names[name]
+            is_whole = isinstance(value, Polynomial)
+            if not is_whole or self.symbols.shared_by(value) > loop.sharing:
+                start = -1
+            bounds = (n for n in range(start, -1, -1) if self._holds(value - n))
+            least[name] = next(bounds, -1)
+        return least
+
+    def _begin(self, loop: Loop, least: dict[str, int], turn: Polynomial) -> None:
+        """Give variables their values at the beginning of a turn."""
+        self._names = dict(loop.before)
+        for name, step in loop.steps.items():
+            value = self.operation(ast.Add(), loop.before[name], step * turn)
+            self._names[name] = value
+        for name in sorted(least):
+            self._names[name] = LOST if _has_array(loop.before[name]) else UNKNOWN
+            if least[name] >= 0:
+                number = self.symbols.fresh(name, loop.sharing, least=least[name])
+                self._names[name] = number
 
     def _turn(
-        self,
-        node: ast.For | ast.While,
-        head: Callable[[Polynomial], Condition],
-        turn: Polynomial,
-        held: dict[str, Held],
-        steps: dict[str, Polynomial],
-        syncs: bool,
-    ) -> dict[str, Held]:
-        """Walk through one turn; what holds after it of what was taken to hold."""
+        self, loop: Loop, least: dict[str, int], turn: Polynomial
+    ) -> dict[str, int]:
+        """Walk through one turn; the least values after it."""
+        self._begin(loop, least, turn)
         with self._where():
-            test = head(turn)
-            divergent = self._line(node) if test.sharing > Sharing.BLOCK else 0
-            if syncs and divergent:
-                raise self._refuse(node, "threads may take different numbers of turns")
-            with self._where(test.true, test.true_zero, divergent):
-                self._block(node.body)
-                weaker = {
-                    name: hold
-                    if name in steps
-                    else self._weaker(self._names[name], hold)
-                    for name, hold in held.items()
-                }
-        return weaker
-
-    def _weaker(self, value: Any, held: Held) -> Held:
-        """What holds of a variable's value after a turn."""
-        if not held.is_whole or not isinstance(value, Polynomial):
-            return Held(is_whole=False)
-        sharing = max(held.sharing, self.symbols.shared_by(value))
-        least = held.least
-        while least is not None and not self._holds(value - least):
-            least = least - 1 if least else None
-        return Held(True, sharing, least)
+            test = loop.head(turn)
+            is_divergent = max(test.sharing, loop.sharing) > Sharing.BLOCK
+            with self._where(test.true, self._line(loop.node) if is_divergent else 0):
+                self._block(loop.node.body)
+                return self._least(loop, least)
 
     # -- expressions
 
     def value(self, node: ast.expr) -> Any:
         """The value of an expression; its accesses are noted."""
+        is_test = isinstance(node, ast.Compare | ast.BoolOp)
+        is_test |= isinstance(getattr(node, "op", None), ast.Not)
+        value = self.test(node) if is_test else self._value(node)
+        if value is LOST:
+            words = f"which memory {ast.unparse(node)} is can't be followed"
+            raise self.refusal(node, words)
+        return value
+
+    def _value(self, node: ast.expr) -> Any:
         match node:
             case ast.Constant(value):
-                return polynomial(int(value)) if isinstance(value, int) else UNKNOWN
-            case ast.Name():
-                return self._name(node)
+                return constant(value)
+            case ast.Name(name):
+                value = constant(self._scopes[-1].resolve(node))
+                return self._names.get(name, value)
             case ast.Tuple():
                 return tuple(map(self.value, node.elts))
             case ast.BinOp():
                 left = self.value(node.left)
-                right = self.value(node.right)
-                return self._operation(node.op, left, right)
+                return self.operation(node.op, left, self.value(node.right))
             case ast.UnaryOp(ast.USub()):
-                value = self.value(node.operand)
-                return -value if isinstance(value, Polynomial) else UNKNOWN
+                zero = polynomial(0)
+                return self.operation(ast.Sub(), zero, self.value(node.operand))
             case ast.Subscript():
-                return self._loaded_value(node)
+                return self.subscript(node)
             case ast.Attribute():
                 return self.attribute(node)
             case ast.Call():
-                return self.call(node)
-        return self._choice(node)
-
-    def _choice(self, node: ast.expr) -> Any:
-        """The value of a condition, or of one of two expressions."""
-        match node:
-            case ast.UnaryOp(ast.Not()):
-                return self.test(node.operand).negated()
-            case ast.UnaryOp():
-                self.value(node.operand)
-                return UNKNOWN
-            case ast.Compare() | ast.BoolOp():
-                return self.test(node)
+                return self._call(node)
             case ast.IfExp():
-                return self._conditional(node)
-        raise self._refuse(node, f"{type(node).__name__} isn't followed")
+                return self._choice(node)
+        raise self.refusal(node)
 
-    def _name(self, node: ast.Name) -> Any:
-        if self._names.get(node.id) is LOST:
-            raise self._refuse(node, f"which memory {node.id} is can't be followed")
-        if node.id in self._names:
-            return self._names[node.id]
-        return constant(self._scopes[-1].resolve(node))
+    def _choice(self, node: ast.IfExp) -> Any:
+        """One of two values."""
+        test = self.test(node.test)
+        with self._where(test.true):
+            left = self.value(node.body)
+        with self._where(test.false):
+            right = self.value(node.orelse)
+        return _either(left, right)
 
     def attribute(self, node: ast.Attribute) -> Any:
         """The value of a dotted name."""
@@ -590,74 +460,87 @@ class Walker:
         if value is not MISSING:
             return constant(value)
         owner = self.value(node.value)
-        if isinstance(owner, ArrayPart):
-            raise self._refuse(node, f"{ast.unparse(node)} isn't followed")
-        return UNKNOWN
+        if not isinstance(owner, ArrayPart) or node.attr in ("dtype", "type"):
+            return UNKNOWN
+        shape = owner.shape[len(owner.index) :]
+        size = math.prod(shape, start=polynomial(1))
+        values = {"shape": shape, "size": size, "ndim": polynomial(len(shape))}
+        if node.attr not in values:
+            raise self.refusal(node)
+        return values[node.attr]
 
-    def call(self, node: ast.Call) -> Any:
+    def _call(self, node: ast.Call) -> Any:
         """What a call gives."""
+        scope = self._scopes[-1]
+        args = [self.value(arg) for arg in node.args]
+        words = {str(word.arg): self.value(word.value) for word in node.keywords}
+        name = self.built_in(node.func)
+        function = None if name else scope.device_function(node.func)
+        if function:
+            bound = inspect.signature(function).bind(*args, **words)
+            return self.walk(function, dict(bound.arguments))
+        if name and (result := self.called(name, args, words, node)) is not None:
+            return result
+        target = scope.resolve(node.func)
+        if target is len and isinstance(args[0], ArrayPart):
+            return args[0].shape[len(args[0].index)]
+        if any(isinstance(arg, ArrayPart) for arg in [*args, *words.values()]):
+            raise self.refusal(node)
+        if not name and target is MISSING:
+            self.value(node.func)
+        return self.converted(node, args)
+
+    def built_in(self, node: ast.expr) -> str:
+        """The name of a function of CUDA or Triton; "" for any other."""
         raise NotImplementedError
 
-    def _conditional(self, node: ast.IfExp) -> Any:
-        test = self.test(node.test)
-        with self._where(test.true, test.true_zero):
-            left = self.value(node.body)
-        with self._where(test.false, test.false_zero):
-            right = self.value(node.orelse)
-        return self._either(left, right, test.sharing)
+    def called(
+        self, name: str, args: list[Any], words: dict[str, Any], node: ast.Call
+    ) -> Any:
+        """What a function of CUDA or Triton gives; None for one that isn't known to
+        give a whole number, or to access memory.
+        """
+        raise NotImplementedError
 
-    def _loaded_value(self, node: ast.Subscript) -> Any:
+    def converted(self, node: ast.Call, args: list[Any]) -> Any:
+        """A whole number in another type; UNKNOWN for what any other call gives."""
+        raise NotImplementedError
+
+    def subscript(self, node: ast.Subscript) -> Any:
+        """An element that is loaded, or a part of an array or a tuple."""
         memory = self._element(node)
-        if isinstance(memory, tuple):
-            index = self.value(node.slice)
-            number = index.number if isinstance(index, Polynomial) else None
-            if number is not None and -len(memory) <= number < len(memory):
-                return memory[number]
-            return LOST if _has_array(memory) else UNKNOWN
-        if _is_element(memory):
+        if isinstance(memory, ArrayPart) and memory.is_element:
             self.access("load", memory, node)
-            return UNKNOWN
-        if memory is PRIVATE:
             return UNKNOWN
         return memory
 
     def _element(self, node: ast.Subscript) -> Any:
-        """The part of an array that a subscript names, or the value that isn't an
-        array.
-        """
+        """The part of an array or a tuple that a subscript names."""
         owner = self.value(node.value)
-        if not isinstance(owner, ArrayPart):
-            if not isinstance(owner, tuple):
-                self.value(node.slice)
-            return owner
         index = self.value(node.slice)
-        return self.indexed(owner, index, node)
+        if isinstance(owner, tuple):
+            number = index.number if isinstance(index, Polynomial) else None
+            if number is None or not -len(owner) <= number < len(owner):
+                return LOST
+            return owner[number]
+        if isinstance(owner, ArrayPart):
+            return self.indexed(owner, index)
+        return PRIVATE if owner is PRIVATE else LOST
 
-    def indexed(self, owner: ArrayPart, index: Any, node: ast.AST) -> ArrayPart:
+    def indexed(self, owner: ArrayPart, index: Any) -> ArrayPart:
         """An array with one or more further indices."""
         parts = index if isinstance(index, tuple) else (index,)
-        index = tuple(
-            part
-            if isinstance(part, Polynomial)
-            else self.symbols.fresh("data", Sharing.THREAD, least=None)
-            for part in parts
-        )
-        if len(owner.index) + len(index) > owner.dimensions:
-            raise self._refuse(node, "more indices than dimensions")
-        return ArrayPart(
-            owner.name,
-            owner.is_shared,
-            owner.dimensions,
-            owner.shape,
-            owner.index + index,
-        )
+        indices = (*owner.index, *map(self._whole, parts))
+        return ArrayPart(owner.name, owner.is_shared, owner.shape, indices)
 
-    def _operation(self, op: ast.operator, left: Any, right: Any) -> Any:
+    def operation(self, op: ast.operator, left: Any, right: Any) -> Any:
+        """What an operator gives."""
         are_tests = isinstance(left, Condition) and isinstance(right, Condition)
         if are_tests and isinstance(op, ast.BitAnd):
             return left.both(right)
         if not isinstance(left, Polynomial) or not isinstance(right, Polynomial):
             return UNKNOWN
+        number = right.number
         match op:
             case ast.Add():
                 return left + right
@@ -665,39 +548,22 @@ class Walker:
                 return left - right
             case ast.Mult():
                 return left * right
-        return self._parted(op, left, right)
-
-    def _parted(self, op: ast.operator, left: Polynomial, right: Polynomial) -> Any:
-        """A part of a number: what a division, or its bits, give."""
-        match op:
             case ast.FloorDiv():
-                return self._divided(left, right)[0]
+                return self.divided(left, right)[0]
             case ast.Mod():
-                return self._divided(left, right)[1]
-            case ast.LShift():
-                return left * self._power(right)
-            case ast.RShift():
-                return self._divided(left, self._power(right))[0]
-            case ast.BitAnd():
-                mask = right.number if right.number is not None else left.number
-                value = left if right.number is not None else right
-                if mask is not None and mask > 0 and mask & (mask + 1) == 0:
-                    divisor = polynomial(mask + 1)
-                    return self.symbols.divided(value, divisor, self._path)[1]
+                return self.divided(left, right)[1]
+            case ast.RShift() if number is not None:
+                return self.divided(left, polynomial(1 << number))[0]
+            case ast.BitAnd() if number and number & (number + 1) == 0:
+                return self.divided(left, right + 1)[1]
         return UNKNOWN
 
-    def _power(self, exponent: Polynomial) -> Polynomial:
-        """2 to some power, which is taken to be no less than 0."""
-        if exponent.number is not None and 0 <= exponent.number < 64:
-            return polynomial(1 << exponent.number)
-        name = f"2**({sorted(exponent.terms.items())})"
-        return self.symbols.add(name, self.symbols.shared_by(exponent), least=1)
-
-    def _divided(self, left: Polynomial, right: Polynomial) -> tuple[Any, Any]:
+    def divided(self, left: Polynomial, right: Polynomial) -> tuple[Any, Any]:
+        """The quotient and the remainder."""
         rounds_down = self.floors or self._holds(left)
         if not rounds_down or not self._holds(right) or right.number == 0:
             return UNKNOWN, UNKNOWN
-        return self.symbols.divided(left, right, self._path)
+        return self.symbols.divided(left, right)
 
     # -- conditions
 
@@ -711,18 +577,13 @@ class Walker:
             case ast.BoolOp():
                 return self._all_of(node.values, Condition.negated).negated()
             case ast.Compare():
-                return self._comparison(node)
+                values = [self.value(part) for part in (node.left, *node.comparators)]
+                tests = map(self._compared, node.ops, values, values[1:])
+                return functools.reduce(Condition.both, tests, Condition(Sharing.GRID))
         value = self.value(node)
-        if isinstance(value, Condition):
-            return value
-        if not isinstance(value, Polynomial):
-            return NO_TEST
-        if value.number is not None:
-            is_zero = value.number == 0
-            where_true = (polynomial(is_zero),)  # no number is 0 and 1
-            where_false = (polynomial(not is_zero),)
-            return Condition(Sharing.GRID, true_zero=where_true, false_zero=where_false)
-        return Condition(self.symbols.shared_by(value), false_zero=(value,))
+        if isinstance(value, Polynomial):
+            return _is_zero(value, self.symbols.shared_by(value)).negated()
+        return value if isinstance(value, Condition) else Condition(Sharing.THREAD)
 
     def _all_of(
         self, nodes: Sequence[ast.expr], see: Callable[[Condition], Condition]
@@ -730,48 +591,28 @@ class Walker:
         """That conditions hold, each as `see` shows it; later ones are looked at where
         the first ones hold.
         """
-        total = see(self.test(nodes[0]))
-        for node in nodes[1:]:
-            with self._where(total.true, total.true_zero):
+        total = Condition(Sharing.GRID)
+        for node in nodes:
+            with self._where(total.true):
                 total = total.both(see(self.test(node)))
-        return total
-
-    def _comparison(self, node: ast.Compare) -> Condition:
-        values = [self.value(part) for part in (node.left, *node.comparators)]
-        tests = [
-            self._compared(op, left, right)
-            for op, left, right in zip(node.ops, values, values[1:], strict=False)
-        ]
-        total = tests[0]
-        for test in tests[1:]:
-            total = total.both(test)
         return total
 
     def _compared(self, op: ast.cmpop, left: Any, right: Any) -> Condition:
         if not isinstance(left, Polynomial) or not isinstance(right, Polynomial):
-            return NO_TEST
+            return Condition(Sharing.THREAD)
         sharing = self.symbols.shared_by(left, right)
+        if isinstance(op, ast.Gt | ast.LtE):
+            left, right = right, left
+        is_less = Condition(sharing, (right - left - 1,), (left - right,))
         match op:
-            case ast.Lt():
-                return Condition(
-                    sharing, true=(right - left - 1,), false=(left - right,)
-                )
-            case ast.GtE():
-                return Condition(
-                    sharing, true=(left - right,), false=(right - left - 1,)
-                )
-            case ast.Gt():
-                return Condition(
-                    sharing, true=(left - right - 1,), false=(right - left,)
-                )
-            case ast.LtE():
-                return Condition(
-                    sharing, true=(right - left,), false=(left - right - 1,)
-                )
+            case ast.Lt() | ast.Gt():
+                return is_less
+            case ast.LtE() | ast.GtE():
+                return is_less.negated()
             case ast.Eq():
-                return Condition(sharing, true_zero=(left - right,))
+                return _is_zero(left - right, sharing)
             case ast.NotEq():
-                return Condition(sharing, false_zero=(left - right,))
+                return _is_zero(left - right, sharing).negated()
         return Condition(sharing)
 
 
@@ -785,6 +626,8 @@ def constant(value: Any) -> Any:
     value = getattr(value, "value", value)  # a tl.constexpr
     if isinstance(value, tuple):
         return tuple(map(constant, value))
+    if isinstance(value, np.ndarray):
+        return PRIVATE
     return polynomial(int(value)) if isinstance(value, Integral) else UNKNOWN
 
 
@@ -793,7 +636,7 @@ def parsed(function: types.FunctionType) -> tuple[ast.FunctionDef, int]:
     try:
         lines, first = inspect.getsourcelines(function)
         (tree,) = ast.parse(textwrap.dedent("".join(lines))).body
-    except (OSError, SyntaxError, ValueError, TypeError) as error:
+    except (OSError, SyntaxError, ValueError) as error:
         raise NoArgument(f"the source of {function.__name__} can't be read") from error
     if not isinstance(tree, ast.FunctionDef):
         raise NoArgument(f"{function.__name__} is not defined with def")
@@ -801,32 +644,19 @@ def parsed(function: types.FunctionType) -> tuple[ast.FunctionDef, int]:
 
 
 def _has_array(value: Any) -> bool:
-    """Whether a value is an array or has one in it."""
-    if isinstance(value, tuple):
-        return any(map(_has_array, value))
-    return isinstance(value, ArrayPart) or value is LOST
+    """Whether a value is memory or may have some in it."""
+    return isinstance(value, ArrayPart | tuple) or value in (LOST, PRIVATE)
 
 
-def _is_element(value: Any) -> bool:
-    return isinstance(value, ArrayPart) and len(value.index) == value.dimensions
+def _either(left: Any, right: Any) -> Any:
+    """One of two values."""
+    if left is right or left == right:
+        return left
+    return LOST if _has_array(left) or _has_array(right) else UNKNOWN
 
 
-def _is_false(fact: Polynomial, is_zero: bool) -> bool:
-    number = fact.number
-    if number is None:
-        return False
-    return number != 0 if is_zero else number < 0
-
-
-def _loaded(target: ast.expr) -> ast.expr:
-    """A target as an expression."""
-    if isinstance(target, ast.Subscript):
-        loaded: ast.expr = ast.Subscript(target.value, target.slice, ast.Load())
-    elif isinstance(target, ast.Name):
-        loaded = ast.Name(target.id, ast.Load())
-    else:
-        return target
-    return ast.copy_location(loaded, target)
+def _is_zero(value: Polynomial, sharing: Sharing) -> Condition:
+    return Condition(sharing, (value, -value), (value * value - 1,))
 
 
 def _assigned(nodes: Sequence[ast.AST]) -> set[str]:
@@ -836,12 +666,3 @@ def _assigned(nodes: Sequence[ast.AST]) -> set[str]:
         for node in ast.walk(part)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
-
-
-def _leaves(body: Sequence[ast.stmt]) -> bool:
-    """Whether a loop's turn may end before its end."""
-    return any(
-        isinstance(node, ast.Break | ast.Continue)
-        for part in body
-        for node in ast.walk(part)
-    )

@@ -123,16 +123,18 @@ class Log:
         self.run = run
         self.is_shared = is_shared
         self.accesses = defaultdict(set)
-        self.is_wrapped = False
+        self.wrapped = set()
 
     def note(self, kind, at):
         run = self.run
         run.steps += 1
         if run.steps > 5000:
             raise Meets
-        self.is_wrapped |= at < 0
         place = (run.block, at) if self.is_shared else at
-        self.accesses[place].add((run.block, run.thread, run.phase, kind))
+        access = run.block, run.thread, run.phase, kind
+        self.accesses[place].add(access)
+        if at < 0:
+            self.wrapped.add(access)
 
     def __getitem__(self, at):
         self.note("load", at)
@@ -142,19 +144,18 @@ class Log:
         self.note("store", at)
 
     def check(self):
-        """Raise Meets for two accesses that conflict, and for an index below 0 of an
-        array in which some could.
+        """Raise Meets for two accesses that conflict; one whose index is below 0 may be
+        to any element.
         """
-        kinds = {access[3] for each in self.accesses.values() for access in each}
-        if self.is_wrapped and (len(kinds) > 1 or "store" in kinds):
-            raise Meets
         for accesses in self.accesses.values():
-            stores = [access for access in accesses if access[3] != "load"]
+            everyone = accesses | self.wrapped
+            stores = [access for access in everyone if access[3] != "load"]
             for mine in stores:
-                for other in accesses:
+                for other in everyone:
                     if mine[:2] == other[:2] or not conflict(mine[3], other[3]):
                         continue
-                    if mine[0] != other[0] or mine[2] == other[2]:
+                    is_one_block = mine[0] == other[0]
+                    if mine[2] == other[2] if is_one_block else not self.is_shared:
                         raise Meets
 
 
