@@ -258,7 +258,7 @@ def device_array(
 
 def device_array_like(ary: Any, stream: Any = 0) -> SimulatedArray:
     """A device array of the shape, the type and the order of another array."""
-    return SimulatedArray(unset(_empty_like(ary)), stream)
+    return SimulatedArray(unset(empty_like(ary)), stream)
 
 
 def auto_device(
@@ -268,7 +268,7 @@ def auto_device(
     return to_device(obj, stream, copy), not isinstance(obj, SimulatedArray)
 
 
-def _empty_like(ary: Any) -> Array:
+def empty_like(ary: Any) -> Array:
     """Memory without gaps whose dimensions follow each other as another array's."""
     like = memory_of(ary)
     if like.flags.c_contiguous or like.flags.f_contiguous or like.ndim < 2:
@@ -291,11 +291,6 @@ def pinned_array(
     return np.empty(shape, dtype, order)
 
 
-def pinned_array_like(ary: Any) -> Array:
-    """A host array like another one."""
-    return _empty_like(ary)
-
-
 def mapped_array(
     shape: Any,
     dtype: Any = np.float64,
@@ -310,7 +305,7 @@ def mapped_array(
 
 def mapped_array_like(ary: Any, stream: Any = 0, **options: Any) -> SharedWithHost:
     """An array that host and device share, like another one."""
-    return _empty_like(ary).view(SharedWithHost)
+    return empty_like(ary).view(SharedWithHost)
 
 
 def from_cuda_array_interface(

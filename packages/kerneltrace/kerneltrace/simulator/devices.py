@@ -122,6 +122,9 @@ class SimulatedContext:
     compute_capability = DEFAULT_CAPABILITY
     deallocations = _Deallocations()
     allocations: dict[Any, Any] = {}  # noqa: RUF012  # empty, and numba's name
+    create_stream = SimulatedStream
+    create_event = SimulatedEvent
+    defer_cleanup = contextlib.nullcontext
 
     def __enter__(self) -> SimulatedContext:
         return self
@@ -140,19 +143,6 @@ class SimulatedContext:
     def get_memory_info(self) -> tuple[int, int]:
         """Bytes free and bytes in all, which no array takes away from."""
         return _MemoryInfo(MEMORY_BYTES, MEMORY_BYTES)
-
-    @contextlib.contextmanager
-    def defer_cleanup(self) -> Iterator[None]:
-        """Nothing is cleaned up."""
-        yield
-
-    def create_stream(self) -> SimulatedStream:
-        """A new stream."""
-        return SimulatedStream()
-
-    def create_event(self, timing: bool = True) -> SimulatedEvent:
-        """A new event."""
-        return SimulatedEvent(timing)
 
 
 CONTEXT = SimulatedContext()
@@ -177,19 +167,9 @@ class SimulatedDevices:
 # -- functions of numba.cuda
 
 
-def stream() -> SimulatedStream:
-    """A new stream."""
-    return SimulatedStream()
-
-
 def current_context(devnum: int | None = None) -> SimulatedContext:
     """The only context; IndexError for another device's."""
     return SimulatedDevices.lst[devnum or 0]
-
-
-def select_device(device_id: int) -> SimulatedContext:
-    """The only context; IndexError for another device's."""
-    return SimulatedDevices.lst[device_id]
 
 
 def get_current_device() -> SimulatedCudaDevice:
@@ -211,14 +191,3 @@ def detect() -> bool:
     name = SimulatedContext.device.name.decode()
     sys.stdout.write(f"Found 1 CUDA devices\nid 0    {name:>20} {'[SUPPORTED]':>40}\n")
     return True
-
-
-@contextlib.contextmanager
-def profiling() -> Iterator[None]:
-    """Nothing is profiled."""
-    yield
-
-
-def event_elapsed_time(begin: SimulatedEvent, end: SimulatedEvent) -> float:
-    """Milliseconds between two events."""
-    return begin.elapsed_time(end)

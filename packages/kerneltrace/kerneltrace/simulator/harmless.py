@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kerneltrace.judge.findings import values_at
+from kerneltrace.judge.equal_stores import stored_values
 from kerneltrace.machine.events import Events
 from kerneltrace.machine.execution import Execution
 
@@ -37,7 +37,7 @@ def without_effect(
         if region.name in arrays
     }
     moments = {int(at) for accesses in shared.values() for at in accesses.at}
-    values = values_at(moments, again)
+    values = stored_values(moments, again).values
     return {
         name
         for name, accesses in shared.items()

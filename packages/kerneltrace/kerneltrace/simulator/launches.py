@@ -5,12 +5,13 @@ traced, on numba's simulator.
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import importlib
 import threading
 import types
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from kerneltrace.simulator.device_array import (
     unset,
 )
 from kerneltrace.simulator.harmless import without_effect
-from kerneltrace.simulator.successor import as_numba, numba_type
+from kerneltrace.simulator.surroundings import as_compiled, numba_type
 from kerneltrace.source.kernel_scope import python_function
 from kerneltrace.tracing import trace_launch
 
@@ -73,14 +74,13 @@ class SimulatedLaunches:
 
         Host arrays are copied to the device and back, each on its own, as numba does.
         """
-        fn = as_numba(python_function(kernel))
-        signature = signature_of(kernel)
+        fn = python_function(kernel)
         copies_back: list[Callable[[], object]] = []
         prepared = _extended(kernel, args, copies_back)
         values = tuple(_on_device(value, copies_back) for value in prepared)
         __tracebackhide__ = True
         with self._lock:
-            faults = self._run(kernel, fn, signature, grid, block, shared_bytes, values)
+            faults = self._run(kernel, grid, block, shared_bytes, values)
         for copy_back in copies_back:  # in numba's order
             copy_back()
         self.check([_line(fn, fault) for fault in faults], faults)
@@ -97,17 +97,19 @@ class SimulatedLaunches:
     def _run(
         self,
         kernel: Any,
-        fn: types.FunctionType,
-        signature: tuple[Any, ...] | None,
         grid: tuple[int, ...],
         block: tuple[int, ...],
         shared_bytes: int,
         values: tuple[Any, ...],
     ) -> list[Finding]:
         """Run a launch on memory of the device; the faults found."""
-        arguments: LaunchArguments | None = None
+        fn = python_function(kernel)
+        before: LaunchArguments | None = None
         try:
-            arguments = _typed(fn, launch_arguments(fn, values), signature)
+            untyped = launch_arguments(fn, values)
+            arguments = _typed(fn, untyped, signature_of(kernel))
+            fn, device_arrays = as_compiled(fn, arguments.types)
+            _refuse_overlap(fn, device_arrays, arguments.values.values())
             before = arguments.copy()
             trace = trace_launch(
                 fn, grid, block, arguments, shared_bytes, MEMORY_BYTES, MAX_STEPS
@@ -122,7 +124,7 @@ class SimulatedLaunches:
                 return faults
             # numba's simulator raises the kernel's own error, which a test may expect
             reason = faults[0].words
-        if arguments is not None:
+        if before is not None:
             for name, array in arguments.arrays.items():
                 array[...] = before.arrays[name]
         self._note(fn, reason)
@@ -196,6 +198,25 @@ def _typed(
     for (name, value), kind in zip(arguments.values.items(), signature, strict=True):
         values[name] = _converted(fn, name, value, kind)
     return replace(arguments, values=values, types=signature)
+
+
+def _refuse_overlap(
+    fn: types.FunctionType, device_arrays: Sequence[Array], values: Iterable[Any]
+) -> None:
+    """ValueError where a kernel gets a device array of its surroundings as an argument,
+    too: neither a trace nor numba's simulator sees in the one what it writes to the
+    other.
+    """
+    for value in values:
+        if isinstance(value, tuple):
+            _refuse_overlap(fn, device_arrays, value)
+        elif isinstance(value, np.ndarray) and any(
+            np.may_share_memory(value, array) for array in device_arrays
+        ):
+            raise ValueError(
+                f"{fn.__name__} gets a device array as an argument and as a global"
+                " variable, which isn't simulated. Pass it as an argument alone."
+            )
 
 
 def _converted(fn: types.FunctionType, name: str, value: Any, kind: Any) -> Any:
@@ -279,7 +300,33 @@ def _simulate_with_numba(
         raise KernelError(reason) from None
     is_debug = bool(getattr(kernel, "targetoptions", {}).get("debug"))
     simulated = simulator.FakeCUDAKernel(fn, device=False, debug=is_debug)
-    simulated[grid, block, 0, shared_bytes](*values)
+    with _cuda_swapped_in_closures(simulator):
+        simulated[grid, block, 0, shared_bytes](*values)
+
+
+@contextlib.contextmanager
+def _cuda_swapped_in_closures(simulator: Any) -> Iterator[None]:
+    """Let numba's simulator put its own `cuda` also into functions that have it from
+    the function around them, for one launch; it swaps globals only.
+    """
+    cuda: Any = importlib.import_module("numba.cuda")
+    swapped_globals = simulator.swapped_cuda_module
+    cells: list[types.CellType] = []
+
+    def swapped(fn: types.FunctionType, module: Any) -> Any:
+        for cell in fn.__closure__ or ():
+            if cell.cell_contents is cuda:
+                cells.append(cell)
+                cell.cell_contents = module
+        return swapped_globals(fn, module)
+
+    simulator.swapped_cuda_module = swapped
+    try:
+        yield
+    finally:
+        simulator.swapped_cuda_module = swapped_globals
+        for cell in cells:
+            cell.cell_contents = cuda
 
 
 def call_in_simulator(kernel: Any, args: Sequence[Any], original: Any) -> Any:

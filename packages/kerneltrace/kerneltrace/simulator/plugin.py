@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ class _Simulation:
         # tests skip by this setting what numba's simulator lacks; it may stay for them,
         # but mustn't be set while numba.cuda is imported
         setting = os.environ.pop("NUMBA_ENABLE_CUDASIM", "")
+        numba_config: Any = sys.modules.get("numba.core.config")
+        if numba_config:  # pytest imports numba before plugins for `filterwarnings`
+            numba_config.reload_config()
         from kerneltrace.simulator.simulation import simulate, simulator_setting
 
         self.launches = self._stack.enter_context(simulate(warn=False))

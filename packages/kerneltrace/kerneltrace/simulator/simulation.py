@@ -15,7 +15,9 @@ from typing import Any
 
 from kerneltrace.simulator import device_array, devices
 from kerneltrace.simulator.launches import SimulatedLaunches, call_in_simulator
-from kerneltrace.source.front_end import is_simulator, pretended_device
+from kerneltrace.simulator.surroundings import as_compiled, numba_type
+from kerneltrace.source.front_end import is_simulator
+from kerneltrace.source.kernel_scope import python_function
 
 THREADS_OF_FORALL = 128
 _HOST_NAMES: dict[str, Any] = {
@@ -27,13 +29,13 @@ _HOST_NAMES: dict[str, Any] = {
     "close": devices.nothing,
     "cuda_error": devices.nothing,
     "current_context": devices.current_context,
-    "default_stream": devices.stream,
-    "defer_cleanup": devices.CONTEXT.defer_cleanup,
+    "default_stream": devices.SimulatedStream,
+    "defer_cleanup": contextlib.nullcontext,
     "detect": devices.detect,
     "device_array": device_array.device_array,
     "device_array_like": device_array.device_array_like,
     "event": devices.SimulatedEvent,
-    "event_elapsed_time": devices.event_elapsed_time,
+    "event_elapsed_time": devices.SimulatedEvent.elapsed_time,
     "external_stream": devices.nothing,
     "from_cuda_array_interface": device_array.from_cuda_array_interface,
     "get_context": devices.current_context,
@@ -44,23 +46,23 @@ _HOST_NAMES: dict[str, Any] = {
     "is_cuda_array": device_array.is_cuda_array,
     "is_float16_supported": devices.yes,
     "is_supported_version": devices.yes,
-    "legacy_default_stream": devices.stream,
+    "legacy_default_stream": devices.SimulatedStream,
     "list_devices": devices.SimulatedDevices,
     "managed_array": device_array.mapped_array,
     "mapped": device_array.mapped,
     "mapped_array": device_array.mapped_array,
     "mapped_array_like": device_array.mapped_array_like,
-    "per_thread_default_stream": devices.stream,
+    "per_thread_default_stream": devices.SimulatedStream,
     "pinned": device_array.pinned,
     "pinned_array": device_array.pinned_array,
-    "pinned_array_like": device_array.pinned_array_like,
+    "pinned_array_like": device_array.empty_like,
     "profile_start": devices.nothing,
     "profile_stop": devices.nothing,
-    "profiling": devices.profiling,
+    "profiling": contextlib.nullcontext,
     "reduce": device_array.SimulatedReduction,
     "reset": devices.nothing,
-    "select_device": devices.select_device,
-    "stream": devices.stream,
+    "select_device": devices.current_context,
+    "stream": devices.SimulatedStream,
     "synchronize": devices.nothing,
     "to_device": device_array.to_device,
 }
@@ -155,9 +157,16 @@ def simulator_setting() -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         _replace(stack, cuda, "jit", jit_for_device)
+        kernels = importlib.import_module("numba.cuda.dispatcher").CUDADispatcher
+        _replace(stack, kernels, "_device", property(_is_device_function))
         stack.callback(_set, 0)
         _set(1)
         yield
+
+
+def _is_device_function(kernel: Any) -> bool:
+    """What the simulator's kernels say of themselves."""
+    return bool(kernel.targetoptions.get("device"))
 
 
 def _module(name: str) -> Any:
@@ -209,16 +218,12 @@ def _compiling(dispatcher: Any) -> dict[str, Any]:
     signatures instead.
     """
     call = dispatcher.__call__
-    compile_device = dispatcher.compile_device
     disable_compile = dispatcher.disable_compile
 
     def compile_kernel(self: Any, signature: Sequence[Any]) -> None:
         signatures = getattr(self, "simulated_signatures", ())
         self.simulated_signatures = (*signatures, tuple(signature))
-
-    def compile_for_device(self: Any, *args: Any, **options: Any) -> Any:
-        with pretended_device(devices.SimulatedCudaDevice.compute_capability):
-            return compile_device(self, *args, **options)
+        as_compiled(python_function(self), tuple(map(numba_type, signature)))
 
     def accept_no_more(self: Any, val: bool = True) -> None:
         if not hasattr(self, "simulated_signatures"):
@@ -227,7 +232,6 @@ def _compiling(dispatcher: Any) -> dict[str, Any]:
     return {
         "__call__": lambda self, *args: call_in_simulator(self, args, call),
         "compile": compile_kernel,
-        "compile_device": compile_for_device,
         "disable_compile": accept_no_more,
         "specialize": lambda self, *args: self,
     }

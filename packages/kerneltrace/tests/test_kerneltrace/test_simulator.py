@@ -190,6 +190,104 @@ def test_what_cannot_be_traced_runs_on_numbas_simulator_and_says_so():
     assert launches.untraced.total() == 2
 
 
+def test_a_kernel_keeps_the_globals_of_its_first_compilation():
+    rate = 0.5
+    prices = np.array([10.0, 25, 5])
+    with kerneltrace.simulate(warn=False) as launches:
+        discounts = cuda.to_device(np.array([1.0, 2, 3]))
+
+        @cuda.jit(device=True)
+        def price(i):
+            return prices[i] * rate - discounts[i]
+
+        @cuda.jit
+        def total(n, out):
+            i = cuda.threadIdx.x
+            out[i] = n * price(i)
+
+        @cuda.jit("void(int64, float64[:])")
+        def early(n, out):
+            out[cuda.threadIdx.x] = n * rate
+
+        out = np.zeros(3)
+        early_out = np.zeros(3)
+        total[1, 3](2, out)
+        np.testing.assert_array_equal(out, [8, 21, -1])
+        rate = 0.25
+        prices[:] = 0
+        discounts.copy_to_device(np.zeros(3))
+        total[1, 3](2, out)
+        np.testing.assert_array_equal(out, [10, 25, 5])
+        early[1, 3](2, early_out)
+        np.testing.assert_array_equal(early_out, 1)
+        assert launches.traced == 3
+
+        with pytest.raises(ValueError, match="as an argument and as a global"):
+            total[1, 3](2, discounts)
+
+
+def test_inlined_device_functions_compute_in_their_types():
+    @cuda.jit(device=True, inline="always")
+    def buffer():
+        return cuda.local.array(1, np.int64)
+
+    @cuda.jit(device=True, inline="always")
+    def square(x):
+        result = buffer()
+        result[0] = x * x
+        return result[0]
+
+    @cuda.jit
+    def halved_square(x):
+        i = cuda.grid(1)
+        x[i] = square(x[i]) >> 1
+
+    x = np.full(2, 2**62 + 3)
+    expected = (x * x) >> 1  # which wraps around
+    with kerneltrace.simulate() as launches:
+        halved_square[1, 2](x)
+    np.testing.assert_array_equal(x, expected)
+    assert launches.traced == 1
+    trace = kerneltrace.trace(halved_square, 1, 2, x)
+    assert "4 integer operations" in str(trace)
+
+
+def test_numbas_simulator_takes_cuda_from_the_function_around_a_kernel():
+    from numba import cuda
+
+    @cuda.jit
+    def in_a_group(x):
+        cuda.cg.this_grid().sync()
+        x[cuda.grid(1)] = 1
+
+    x = np.zeros(4)
+    with kerneltrace.simulate(warn=False) as launches:
+        in_a_group[2, 2](x)
+    assert (x == 1).all()
+    assert launches.untraced.total() == 1
+
+
+@cuda.jit
+def rounded(x, digits, y):
+    y[cuda.grid(1)] = round(x[cuda.grid(1)], digits)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "digits", "expected"),
+    [
+        (np.float32, 3, [0.343, -0.343, 0.343, 3e38]),  # in float64, of float32's value
+        (np.float64, 3, [0.342, -0.342, 0.344, 3e38]),  # halves to even
+        (np.float32, 300, [0.3425, -0.3425, 0.3435, 3e38]),  # too many digits
+    ],
+)
+def test_rounding_to_decimal_places_is_numbas(dtype, digits, expected):
+    x = np.array([0.3425, -0.3425, 0.3435, 3e38], dtype)
+    y = np.zeros_like(x)
+    with np.errstate(over="ignore"):
+        kerneltrace.trace(rounded, 1, 4, x, digits, y)
+    np.testing.assert_allclose(y, np.array(expected, dtype), rtol=1e-6)
+
+
 def test_a_kernel_sees_what_its_module_holds_now(monkeypatch):
     x = np.zeros(N, np.float32)
     for value in (float32(2), float32(3)):
@@ -235,6 +333,11 @@ def test_cuda_cpp(cuda_cpp):
     past_the_end = cuda_cpp("count.cu")
     past_the_end[2, 33](x)
 """
+SETTINGS = """
+[pytest]
+filterwarnings =
+    ignore::numba.core.errors.NumbaPerformanceWarning
+"""
 COUNT = """
 extern "C" __global__ void count(int *x) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -246,6 +349,7 @@ extern "C" __global__ void count(int *x) {
 @pytest.mark.complete
 def test_the_plugin_fails_the_tests_whose_launches_have_mistakes(tmp_path):
     (tmp_path / "test_suite.py").write_text(SUITE)
+    (tmp_path / "pytest.ini").write_text(SETTINGS)
     (tmp_path / "count.cu").write_text(COUNT)
     package = str(Path(kerneltrace.__file__).parents[1])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
