@@ -11,7 +11,7 @@ import importlib
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -346,7 +346,12 @@ def call_in_simulator(kernel: Any, args: Sequence[Any], original: Any) -> Any:
 
 
 def launch_cuda_cpp(
-    launches: SimulatedLaunches, path: Path, name: str, config: Any, args: Sequence[Any]
+    launches: SimulatedLaunches,
+    path: Path,
+    name: str,
+    constants: Mapping[str, Any],
+    config: Any,
+    args: Sequence[Any],
 ) -> Trace:
     """Run a kernel of a `.cu` file; the trace, or KernelFault for a mistake."""
     from kerneltrace.tracing import trace
@@ -363,6 +368,7 @@ def launch_cuda_cpp(
         shared_bytes=shared_bytes,
         schedules=1,
         name=name,
+        constants=constants,
         memory_bytes=MEMORY_BYTES,
         max_steps=MAX_STEPS,
     )

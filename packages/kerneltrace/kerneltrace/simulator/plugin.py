@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,35 +88,49 @@ class CudaFile:
     `kernel[grid, block, stream, shared_bytes](*args)`.
     """
 
-    def __init__(self, launches: Any, path: Path, name: str) -> None:
+    def __init__(
+        self, launches: Any, path: Path, name: str, constants: Mapping[str, Any]
+    ) -> None:
         self._launches = launches
         self._path = path
         self._name = name
+        self._constants = constants
 
     def __getitem__(self, config: Any) -> Callable[..., Any]:
         from kerneltrace.simulator.launches import launch_cuda_cpp
 
         def launch(*args: Any) -> Any:
             """Run it; the trace of the launch."""
-            return launch_cuda_cpp(self._launches, self._path, self._name, config, args)
+            return launch_cuda_cpp(
+                self._launches,
+                self._path,
+                self._name,
+                self._constants,
+                config,
+                args,
+            )
 
         return launch
 
 
 @pytest.fixture
 def cuda_cpp(request: pytest.FixtureRequest) -> Callable[..., CudaFile]:
-    """A function (path, name="") that gives a kernel of a `.cu` file, whose path is
-    taken from the test's folder.
+    """A function (path, name="", constants={}) that gives a kernel of a `.cu` file,
+    whose path is taken from the test's folder.
 
     Its launches take NumPy arrays and scalars, need no GPU, and raise KernelFault for a
-    mistake; `name` picks one of several kernels.
+    mistake; `name` picks one of several kernels, and `constants` are the arrays that
+    the host copies to __constant__ and __device__ variables, by name.
     """
     from kerneltrace.simulator.launches import SimulatedLaunches
 
     simulation = request.config.pluginmanager.get_plugin(_PLUGIN)
     launches = simulation.launches if simulation else SimulatedLaunches()
 
-    def kernel(path: str | Path, name: str = "") -> CudaFile:
-        return CudaFile(launches, request.path.parent / path, name)
+    def kernel(
+        path: str | Path, name: str = "", constants: Mapping[str, Any] | None = None
+    ) -> CudaFile:
+        file = request.path.parent / path
+        return CudaFile(launches, file, name, constants or {})
 
     return kernel

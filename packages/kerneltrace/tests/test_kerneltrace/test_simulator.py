@@ -328,9 +328,10 @@ def test_fails():
 
 def test_cuda_cpp(cuda_cpp):
     x = np.zeros(64, np.int32)
-    cuda_cpp("count.cu")[2, 32](x)
-    assert (x == np.arange(64)).all()
-    past_the_end = cuda_cpp("count.cu")
+    constants = {"first": np.array([5], np.int32)}
+    cuda_cpp("count.cu", constants=constants)[2, 32](x)
+    assert (x == np.arange(5, 69)).all()
+    past_the_end = cuda_cpp("count.cu", constants=constants)
     past_the_end[2, 33](x)
 """
 SETTINGS = """
@@ -339,9 +340,11 @@ filterwarnings =
     ignore::numba.core.errors.NumbaPerformanceWarning
 """
 COUNT = """
+__constant__ int first[1];
+
 extern "C" __global__ void count(int *x) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    x[i] = i;
+    x[i] = first[0] + i;
 }
 """
 
@@ -373,4 +376,4 @@ def test_the_plugin_fails_the_tests_whose_launches_have_mistakes(tmp_path):
     assert "FAILED test_suite.py::test_cuda_cpp" in ended.stdout
     assert "4 launches traced, 0 not; 2 faults found" in ended.stdout
     assert "test_suite.py:13: past_the_end: [outside]" in ended.stdout
-    assert "count.cu:4: count: [outside]" in ended.stdout
+    assert "count.cu:6: count: [outside]" in ended.stdout
