@@ -22,7 +22,7 @@ TERMS = (
         "63 - t",
         "min(i, {c})",
     ),
-    *("(i + k) % {c}", "max(t - {c}, 0)", "t >> 1", "i & 3", "half", "t + half"),
+    *("(i + k) % {c}", "max(t - {c}, 0)", "(t >> 1)", "(i & 3)", "half", "t + half"),
 )
 GUARDS = (
     *("if i < n", "if t < {c}", "if t == 0", "if b == 0", "if t % {c} == 0"),
