@@ -71,7 +71,7 @@ class CommCall:
     start_s: float = 0.0
     peer: int | None = None
     root: str = ""  # of a collective in which one rank sends or receives, as words
-    members: tuple[int, ...] = ()  # the ranks of a collective's group
+    group: Any = None  # of a collective; None is that of all ranks
 
     @property
     def label(self) -> str:
@@ -80,6 +80,13 @@ class CommCall:
             return self.name
         direction = "to" if "send" in self.name else "from"
         return f"{self.name} {direction} {self.peer}"
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The ranks of a collective's group; none of a message."""
+        if self.key is None or self.peer is not None:
+            return ()
+        return tuple(dist.get_process_group_ranks(self.group))
 
 
 class CommTracer:
@@ -129,12 +136,9 @@ class CommTracer:
             key, peer = self._key(name, arguments)
             what = _what(arguments)
             root = _root(name, arguments)
-            members: tuple[int, ...] = ()
-            if key is not None and peer is None:
-                group = arguments.get("group")
-                members = tuple(dist.get_process_group_ranks(group))
+            group = arguments.get("group")
             start_s = self.context.now_s()
-            call = CommCall(name, what, key, start_s, peer, root, members)
+            call = CommCall(name, what, key, start_s, peer, root, group)
             self._note_size(name, arguments, key)
             return self._timed(call, lambda: original(*args, **kwargs), arrives=True)
 
