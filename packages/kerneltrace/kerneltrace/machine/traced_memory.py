@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,15 @@ class TracedTuple(tuple[Any, ...]):
         """The element at `index`; a tuple lives in registers, so nothing is logged."""
         element = self[index]
         return TracedTuple(element) if type(element) is tuple else element
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """The values in a tuple and in the tuples in it; of any other value, itself."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from leaves(part)
+    else:
+        yield value
 
 
 class TracedArray:

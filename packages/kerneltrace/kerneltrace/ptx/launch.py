@@ -6,7 +6,7 @@ import inspect
 import itertools
 import re
 import types
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from kerneltrace._text import brief_repr
 from kerneltrace.errors import KernelError
 from kerneltrace.machine.diagnostics import Diagnostics
 from kerneltrace.machine.execution import Execution, LaunchSettings, prepared
-from kerneltrace.machine.traced_memory import TracedArray
+from kerneltrace.machine.traced_memory import TracedArray, leaves
 from kerneltrace.ptx.decode import Decoder
 from kerneltrace.ptx.handed_on import (
     as_cupy_hands_on,
@@ -206,7 +206,7 @@ class Kernel:
             )
         bases = {
             value.base: value.name
-            for value in _leaves(tuple(placed.values()))
+            for value in leaves(tuple(placed.values()))
             if isinstance(value, TracedArray)
         }
         contents = {}
@@ -274,21 +274,13 @@ def _entry(name: str, ptx: str, module: Module) -> str:
     return matching[0]
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, tuple):
-        for part in value:
-            yield from _leaves(part)
-    else:
-        yield value
-
-
 def _struct(value: tuple[Any, ...], size: int) -> bytes | None:
     """A struct by value, with numbers of 4 bytes where these give its size, else of 8;
     None where neither does.
     """
     for whole, real in itertools.product("48", repeat=2):
         contents = b""
-        for part in map(_pointer, _leaves(value)):
+        for part in map(_pointer, leaves(value)):
             if isinstance(part, int):
                 kind = f"i{whole}"
             elif isinstance(part, np.float64):

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from kerneltrace._text import brief_repr
 from kerneltrace.errors import KernelError
 from kerneltrace.machine.address_space import owner_bounds
-from kerneltrace.machine.traced_memory import Array, TracedTuple
+from kerneltrace.machine.traced_memory import Array, TracedTuple, leaves
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class LaunchArguments:
 
     def restore(self, before: LaunchArguments) -> None:
         """Write what was in the arrays before into them."""
-        old = _leaves(tuple(before.values.values()))
-        new = _leaves(tuple(self.values.values()))
+        old = leaves(tuple(before.values.values()))
+        new = leaves(tuple(self.values.values()))
         for value, original in zip(new, old, strict=True):
             if isinstance(value, np.ndarray) and value.flags.writeable:
                 value[...] = original
@@ -59,16 +59,8 @@ class LaunchArguments:
     @property
     def numbers(self) -> set[int]:
         """The arguments that are whole numbers, also those in tuples."""
-        leaves = _leaves(tuple(self.values.values()))
-        return {value for value in leaves if type(value) is int}
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, tuple):
-        for part in value:
-            yield from _leaves(part)
-    else:
-        yield value
+        values = leaves(tuple(self.values.values()))
+        return {value for value in values if type(value) is int}
 
 
 def _copied(value: Any, copies: dict[int, Array]) -> Any:
