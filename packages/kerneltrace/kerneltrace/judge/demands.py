@@ -90,6 +90,8 @@ class Demands:
     special: float
     tensor: float
     """FLOP of matrix instructions, as Operations counts them."""
+    tensor_double: float
+    """FLOP of matrix instructions on float64."""
     divisions: float
     """Instructions on numbers that divide integers."""
     local: float
@@ -202,6 +204,7 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
         double=per_block * counts.double,
         special=per_block * counts.special,
         tensor=per_block * counts.tensor * WARP,
+        tensor_double=per_block * counts.tensor_double * WARP,
         dots=per_block * counts.products if run.program.is_triton else 0.0,
         divisions=per_block * counts.divisions,
         local=local,

@@ -333,8 +333,13 @@ def _with_tensor_cores(
         )
         return _services(scalar, sm, memory_per_clock, moved)
     services = _services(asks, sm, memory_per_clock, moved)
+    clocks = 0.0
     if asks.tensor:
-        services["tensor cores"] = tensor_clocks(asks.tensor, "float16", chip)
+        clocks += tensor_clocks(asks.tensor, "float16", chip)
+    if asks.tensor_double:
+        clocks += _double_clocks(asks.tensor_double, sm, chip)
+    if clocks:
+        services["tensor cores"] = clocks
     return services
 
 
@@ -406,6 +411,15 @@ def tensor_clocks(flop: float, dtype: str, chip: Device) -> float:
             " GPU or dtype."
         )
     return flop * chip.sms * chip.boost_hz / rate
+
+
+def _double_clocks(flop: float, sm: Limits, chip: Device) -> float:
+    """The least clocks of an SM for `flop` of matrix instructions on float64: where the
+    data sheet has no rate of tensor cores for them, the float64 units make them.
+    """
+    if chip.tensor_flop_per_s.get("float64"):
+        return tensor_clocks(flop, "float64", chip)
+    return flop / 2 / sm.float64_per_clock
 
 
 def capability(chip: Device) -> tuple[int, int]:

@@ -38,8 +38,10 @@ class Operations(NamedTuple):
     """Of the instructions, divisions and mathematical functions of float32."""
     tensor: int = 0
     """FLOP of matrix instructions, as float16 takes as long for: 1 of TF32 counts as 2,
-    and 2 of 8 bits as 1.
+    and 2 of 8 bits as 1. Those on float64 are in the next.
     """
+    tensor_double: int = 0
+    """FLOP of matrix instructions on float64."""
     products: int = 0
     """Products of matrix instructions, of whatever type, each with its sum."""
     divisions: int = 0

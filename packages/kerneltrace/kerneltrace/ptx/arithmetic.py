@@ -347,8 +347,8 @@ def _operations_of_matrices(parts: tuple[str, ...]) -> Operations:
     (shape,) = filter(None, shapes)
     m, n, k = map(int, shape.groups())
     flop = 2 * m * n * k // WARP
-    if parts[-1] == "f64":
-        return Operations(flop, instructions=1, double=1)
+    if "f64" in parts:
+        return Operations(flop, instructions=1, tensor_double=flop)
     bits = _BITS.get(parts[6], 16)
     return Operations(
         flop, instructions=1, tensor=flop * bits // 16, products=flop // 2

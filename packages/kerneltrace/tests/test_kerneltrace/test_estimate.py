@@ -18,6 +18,7 @@ from kerneltrace.judge.estimate import (
     tensor_clocks,
     throughput,
 )
+from test_kerneltrace.cplusplus.matrices import CASES
 from test_kerneltrace.published_kernels import LAUNCHES
 from test_kerneltrace.published_memory import copied, transposed
 from test_kerneltrace.tracing import not_on_macos
@@ -161,6 +162,23 @@ def test_tensor_cores_take_their_rate_and_an_unknown_one_is_refused():
     )
     with pytest.raises(UnknownDevice, match="float8"):
         tensor_clocks(1, "float8", a100)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "flop_per_clock"),
+    [
+        ("A100 SXM4 80GB", 19.5e12 / 108 / 1410e6),  # its tensor cores have float64
+        ("T4", 2 * 2),  # two units of float64 an SM, a product and a sum each
+    ],
+)
+def test_matrices_of_float64_take_the_rate_of_float64(gpu, flop_per_clock):
+    case = CASES.found["wmma of double"]
+    arrays = [array.copy() for array in case.args]
+    estimate = trace(case.source, case.grid, case.block, *arrays).estimate(gpu)
+    device = find(gpu)
+    flop = 2 * 8 * 8 * 4
+    seconds = flop / flop_per_clock / device.boost_hz
+    assert estimate.parts["tensor cores"] == pytest.approx(seconds, rel=0.01)
 
 
 def test_a_warm_launch_finds_in_the_l2_cache_what_fits_there():
