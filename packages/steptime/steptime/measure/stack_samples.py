@@ -21,6 +21,8 @@ from pathlib import Path
 from time import perf_counter
 from types import CodeType, FrameType
 
+import torch
+
 # between samples: each wakes a thread, for which the one that is watched may have to
 # wait
 _EVERY_S = 2e-2
@@ -30,7 +32,13 @@ _LIBRARIES = (
     sysconfig.get_path("stdlib"),
     sysconfig.get_path("purelib"),
     sysconfig.get_path("platlib"),
+    # wherever that lies: it may be in no site-packages (PYTHONPATH, pip --target)
+    str(Path(torch.__file__).parent) + os.sep,
     "<frozen",
+)
+# pip's and Debian's names for a folder of installed packages, of any interpreter
+_INSTALLED = tuple(
+    f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages")
 )
 _COLLECTIVES = f"{os.sep}torch{os.sep}distributed{os.sep}"
 WAITING = ", in a collective"
@@ -186,6 +194,13 @@ def longest(lines: Lines) -> str:
     return f"{function} ({file}, line {line})"
 
 
+def _is_library(path: str) -> bool:
+    """Whether a file is of Python's library or of an installed package."""
+    if path.startswith(_LIBRARIES):
+        return True
+    return any(folder in path for folder in _INSTALLED)
+
+
 def place_of(stack: Iterable[At]) -> Place | None:
     """The function, its file and the line; None if the thread is in no code that the
     experiment has called.
@@ -202,7 +217,7 @@ def place_of(stack: Iterable[At]) -> Place | None:
         if depth == 0 and code.co_code[last] == opcode.opmap["RESUME"]:
             continue
         within_line = code.co_name.endswith(("comp>", "genexpr>"))
-        if not within_line and not path.startswith(_LIBRARIES):
+        if not within_line and not _is_library(path):
             file = "a cell" if "ipykernel_" in path else Path(path).name
             return code.co_name + waiting, file, line
         if _COLLECTIVES in path:

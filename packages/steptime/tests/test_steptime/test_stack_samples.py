@@ -4,9 +4,11 @@ in.
 
 import ctypes
 import json
+import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from time import sleep
 
 import pytest
@@ -165,6 +167,26 @@ def test_a_function_that_waits_in_a_collective_is_named_so():
         return names["all_reduce"]()
 
     assert step()[0] == "step, in a collective"
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        str(Path(torch.__file__).parent / "nn"),
+        "/home/ann/.local/lib/python3.11/site-packages/torchvision",
+        "/usr/lib/python3/dist-packages/numpy",
+    ],
+)
+def test_what_an_installed_package_does_counts_for_the_line_that_calls_it(folder):
+    folder = folder.replace("/", os.sep)
+    names = {"place_of": place_of, "stack_of": stack_of, "sys": sys}
+    source = "def dropout(): return place_of(stack_of(sys._getframe()))"
+    exec(compile(source, f"{folder}{os.sep}functional.py", "exec"), names)
+
+    def step():
+        return names["dropout"]()
+
+    assert step()[0] == "step"
 
 
 def test_the_function_with_the_most_seconds_is_named_with_its_longest_line():
