@@ -92,7 +92,9 @@ def watch(
 
     A turn ends when an optimizer has updated its weights; without an optimizer, with
     each batch. After `steps` turns and eight more, in which each operator is timed,
-    `say` is called with what limits the loop, which goes on unwatched. Code that calls
+    `say` is called with what limits the loop, which goes on unwatched. A loop that ends
+    earlier gets its page when the program ends, or a notebook's cell, if there were 31
+    turns. Code that calls
     this again, for each epoch or for two loaders, has one watch, that of its first
     call. `ceilings`, `device` and `watch` are those of find_bottleneck.
     """
@@ -131,8 +133,10 @@ def diagnose(
     been seen for long enough; `options` are then those of `watch`, and nothing is
     tried.
     """
-    with unchanged(step, batches):
+    with unchanged(step, batches) as left:
         if batches is None:
             function("step", step, 0)
-            return run_watched(step, watch(None, **options, say=leave).loop)
-        return find_bottleneck(step, batches, try_changes=True, **options)
+            limit = run_watched(step, watch(None, **options, say=leave).loop)
+        else:
+            limit = find_bottleneck(step, batches, try_changes=True, **options)
+    return dataclasses.replace(limit, evidence=(*limit.evidence, *left))

@@ -4,9 +4,11 @@ step, or with a batch.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import inspect
 import itertools
+import sys
 import traceback
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
@@ -15,6 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.hooks import RemovableHandle
 
@@ -26,7 +29,8 @@ from steptime.measure.machine import sync_of
 from steptime.measure.operator_hooks import replaced
 from steptime.measure.operator_timing import CallTimer, OperatorCall, timing_calls
 
-_TIMED = 8  # turns after those that are watched, of which each operator is timed
+_FIRST = 20  # turns that are watched before operators are timed: enough for a page
+_TIMED = 8  # turns after those, of which each operator is timed
 _PLACES = 16  # in the code, whose loops are kept
 _UNWATCHED = 3  # at the start: first calls are slow
 
@@ -55,7 +59,8 @@ class WatchedBatches:
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch."""
-        batches = iter(self._batches)
+        # to start workers takes time, too
+        batches = self.loop.waited_for(partial(iter, self._batches), ends_turn=False)
         number = next(self.loop.numbers)
         at_end = object()
         fetch = partial(next, batches, at_end)
@@ -86,9 +91,13 @@ class OwnLoop:
     """Watches the loop that uses batches.
 
     `steps` turns are watched, in a few more each operator is timed, and after that
-    nothing is. `say` is then called with what was found. Code that calls `watch` again,
-    for each epoch or for two loaders, has one loop.
+    nothing is. `say` is then called with what was found, or where the loop ends before
+    that with what was found in fewer turns. Code that calls `watch` again, for each
+    epoch or for two loaders, has one loop.
     """
+
+    # experiments have optimizers of their own, which end no turn of any loop
+    _judging = False
 
     def __init__(
         self, steps: int, device: str, judge: Judge, say: Callable[[Limit], object]
@@ -121,15 +130,28 @@ class OwnLoop:
         codes = [frame.f_code for frame, _ in traceback.walk_stack(None)]
         calls = tuple(map(id, codes))
         _, before = _LOOPS.get(calls, (codes, self))
-        goes_on = inspect.getgeneratorstate(before._turns) != inspect.GEN_CLOSED
-        if before is not self and goes_on:
+        if before is not self and before._turns_are_left():
             before._anew = True
             return before
         self._before = before
         _LOOPS[calls] = codes, self
+        at_the_end(self)
         for oldest in [*_LOOPS][:-_PLACES]:
             del _LOOPS[oldest]
         return self
+
+    def _turns_are_left(self) -> bool:
+        return inspect.getgeneratorstate(self._turns) != inspect.GEN_CLOSED
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether turns have begun, and nothing has been said of them."""
+        return bool(self._turns_begun) and self._turns_are_left()
+
+    @property
+    def has_seen_enough(self) -> bool:
+        """Whether what was watched so far is enough to judge."""
+        return bool(self._runs)
 
     def fetched(self, number: int, batches: object) -> None:
         """A batch has come from the iterator of this number."""
@@ -137,13 +159,15 @@ class OwnLoop:
         iterator = batches if hasattr(batches, "_dataset_fetcher") else None
         self.source = (number, iterator)
 
-    def waited_for(self, fetch: Callable[[], Any]) -> Any:
+    def waited_for(self, fetch: Callable[[], Any], *, ends_turn: bool = True) -> Any:
         """The batch that `fetch` returns: the loop waits for it, and its operators
         belong to no step.
+
+        Without an optimizer, the turn before ends here if `ends_turn`.
         """
         if self._limit is not None:
             self.close()
-        elif self._optimizer() is None:
+        elif ends_turn and self._optimizer() is None:
             self.turn()
         timed = len(self._timer.calls) if self._timer is not None else 0
         self._watch.mark("input_s")
@@ -157,8 +181,10 @@ class OwnLoop:
 
     def stepped(self, optimizer: object, *_: object) -> None:
         """An optimizer has updated its weights: that ends a turn, if it is the loop's
-        first optimizer.
+        first optimizer, and not one of an experiment's.
         """
+        if OwnLoop._judging:
+            return
         if self._anew:
             if self._before._optimizer() is optimizer:  # judged already
                 self._limit = self._before._limit
@@ -187,17 +213,27 @@ class OwnLoop:
         next `yield`.
         """
         self._hook = register_optimizer_step_post_hook(self.stepped)
+        first = min(_FIRST, self._steps)
         yield from range(_UNWATCHED)
-        with self._watch.watching():
-            for turn in range(self._steps):
-                self._watch.begin()
-                yield turn
-            self._watch.end()
+        yield from self._watched(first)
         for turn in range(_TIMED):
             with timing_calls(self._sync) as self._timer:
                 yield turn
             self._runs.append(self._timer.calls)
             self._timer = None
+        if self._steps > first:
+            yield from self._watched(self._steps - first)
+
+    def _watched(self, turns: int) -> Generator[int, None, None]:
+        """So many turns in a row that are watched, or fewer if the loop ends."""
+        with self._watch.watching():
+            try:
+                for turn in range(turns):
+                    self._watch.begin()
+                    yield turn
+                self._watch.begin()  # the last one ends
+            finally:
+                self._watch.finish()
 
     def close(self) -> None:
         """Watch no longer. No hook may call this: torch is going through its hooks
@@ -217,19 +253,54 @@ class OwnLoop:
             return self._limit
         if not self._runs:
             ended = max(self._turns_begun - 1, 0)
-            needed = self._steps + _TIMED + _UNWATCHED
+            needed = min(_FIRST, self._steps) + _TIMED + _UNWATCHED
             raise TooLittleSeen(
-                f"The loop ended after {ended} steps, and {needed} are looked at. Let"
-                " it run longer, or pass a smaller `steps`."
+                f"The loop ended after {ended} steps, and {needed} are needed. Let it"
+                " run longer, or pass a smaller `steps`."
             )
-        if self._watch.epoch == 1:
-            _, iterator = self._trained_from
-            self._watch.again_s = again_s(iterator)
-        limit = self._judge(self._watch, self._runs)
+        OwnLoop._judging = True
+        try:
+            if self._watch.epoch == 1:
+                _, iterator = self._trained_from
+                self._watch.again_s = again_s(iterator)
+            limit = self._judge(self._watch, self._runs)
+        finally:
+            OwnLoop._judging = False
         self._limit = limit
         self.source = self._trained_from = (0, None)
         self._say(limit)
         return limit
+
+
+def at_the_end(loop: OwnLoop) -> None:
+    """Say what was found when the program ends, or a notebook's cell, if the loop has
+    ended before that.
+
+    A cell may be followed by another one with more steps: after too few, it says
+    nothing.
+    """
+    alive = ref(loop)
+
+    def program_ends() -> None:
+        ended = alive()
+        if ended is not None and ended.goes_on:
+            try:
+                ended.end()
+            except TooLittleSeen as error:
+                print(f"steptime.watch: {error}")
+
+    def cell_ends(*_: object) -> None:
+        ended = alive()
+        if ended is not None and ended.goes_on and ended.has_seen_enough:
+            ended.end()
+        if ended is None or not ended.goes_on:
+            notebook.events.unregister("post_run_cell", cell_ends)
+
+    atexit.register(program_ends)
+    ipython = sys.modules.get("IPython")
+    notebook = ipython.get_ipython() if ipython is not None else None
+    if notebook is not None:
+        notebook.events.register("post_run_cell", cell_ends)
 
 
 def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
@@ -237,7 +308,11 @@ def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
     batches are input.
     """
     next_batch = _BaseDataLoaderIter.__next__
+    begin = DataLoader.__iter__
     number_of = WeakKeyDictionary[Any, int]()
+
+    def begun(loader: Any) -> Any:
+        return loop.waited_for(partial(begin, loader), ends_turn=False)
 
     def waited(batches: Any) -> Any:
         batch = loop.waited_for(partial(next_batch, batches))
@@ -247,7 +322,12 @@ def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
         return batch
 
     seen_loaders = replaced(_BaseDataLoaderIter, __next__=waited)
-    with contextlib.closing(loop), contextlib.suppress(Enough), seen_loaders:
+    with (
+        contextlib.closing(loop),
+        contextlib.suppress(Enough),
+        seen_loaders,
+        replaced(DataLoader, __iter__=begun),
+    ):
         loop.turn()
         train()
         loop.end()

@@ -137,6 +137,11 @@ class TurnWatch:
     def end(self, skip: int = 0) -> None:
         """The last turn ends here; the first ones are left out of `turns`."""
         self.begin()
+        self.finish()
+        del self.turns[:skip]
+
+    def finish(self) -> None:
+        """Add what was noted to `turns`, but for a turn that didn't end."""
         self._watching = False
         if self.on_gpu:
             torch.cuda.synchronize()
@@ -145,7 +150,10 @@ class TurnWatch:
             lines_since[mark][place] += seconds  # type: ignore[assignment]  # a Counter of seconds
         for begin, end in itertools.pairwise(self._begins):
             self.turns.append(self._turn(begin, end, lines_since))
-        del self.turns[:skip]
+        self._marks.clear()
+        self._begins.clear()
+        self._collecting_s.clear()
+        self.samples.seen.clear()
 
     def _turn(
         self, begin: _Counters, end: _Counters, lines_since: Mapping[int, Lines]

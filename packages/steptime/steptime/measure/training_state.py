@@ -23,13 +23,18 @@ _TRAINED = (
     torch.amp.GradScaler,
 )
 # from an object to its fields, to a list in one of them, to that list's tensors, and so
-# on
+# on: so far to all, and further to what a framework for training may keep its counters
+# in
 _DEPTH = 6
 _MOST = 1000  # entries of a container that are looked into
+_MOST_VALUES = 100_000  # looked into in all
+_CONTAINERS = (list, deque, set, tuple, dict, defaultdict)
+# whose objects keep caches and locks, and no counters of a training
+_SYSTEM = {*sys.stdlib_module_names, "torch", "numpy"}
 
 
 @contextlib.contextmanager
-def unchanged(*loop: object) -> Iterator[None]:
+def unchanged(*loop: object) -> Iterator[tuple[str, ...]]:
     """Run the block, then put back what its training has changed.
 
     Put back are: buffers and modes of every module that is alive; tensors that require
@@ -37,21 +42,31 @@ def unchanged(*loop: object) -> Iterator[None]:
     numbers of torch, Python and NumPy; and, of the functions and objects in `loop` (a
     step, a loader) and of what they refer to, variables, fields, lists, dicts, sets and
     tensors. Files, other processes, generators and a DataLoader's workers stay as the
-    block leaves them.
+    block leaves them. The block gets sentences on what else isn't put back.
     """
     with contextlib.ExitStack() as undo:
         # A step may use what it has no name for.
         values: list[Any] = [*loop, *filter(_is_trained, gc.get_objects())]
         visited = {id(undo), id(values)}
-        for _ in range(_DEPTH):
+        depth = 0
+        while values and len(visited) < _MOST_VALUES:
+            if depth >= _DEPTH:
+                values = list(filter(_may_count, values))
             inner: list[Any] = []
             for value in values:
                 if id(value) not in visited:
                     visited.add(id(value))
                     inner += _kept(value, undo)
             values = inner
+            depth += 1
+        left: tuple[str, ...] = ()
+        if values:
+            left = (
+                f"Values {depth} levels below the loop's variables aren't put back:"
+                f" {_MOST_VALUES:,} above them are.",
+            )
         with same_random_numbers():
-            yield
+            yield left
 
 
 @contextlib.contextmanager
@@ -75,6 +90,15 @@ def _is_trained(value: Any) -> bool:
     if issubclass(kind, _TRAINED):
         return True
     return issubclass(kind, torch.Tensor) and value.requires_grad and value.is_leaf
+
+
+def _may_count(value: Any) -> bool:
+    """Whether a value far below a loop's own may hold counters of its training."""
+    kind = type(value)
+    if kind in _CONTAINERS or issubclass(kind, torch.Tensor):
+        return True
+    package, _, _ = kind.__module__.partition(".")
+    return package not in _SYSTEM and not inspect.isroutine(value)
 
 
 def _kept(value: Any, undo: contextlib.ExitStack) -> Iterable[Any]:

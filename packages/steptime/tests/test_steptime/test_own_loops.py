@@ -2,6 +2,8 @@
 
 import copy
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from steptime.loop import script_loop
 from steptime.loop.reloaded_batches import again_s
 from steptime.loop.turn_patterns import seen
 from steptime.loop.turns import Turn
+from steptime.measure import training_state
 from steptime.measure.stack_samples import Lines
 from steptime.measure.training_state import unchanged
 from test_steptime.loop_parts import labels, small_batch, small_step
@@ -94,9 +97,77 @@ def test_a_loop_that_is_too_short_says_how_many_steps_it_takes():
     for _ in watched:
         pass
     with pytest.raises(
-        TooLittleSeen, match=f"ended after 5 steps, and {8 + TURNS} are looked at"
+        TooLittleSeen, match=f"ended after 5 steps, and {8 + TURNS} are needed"
     ):
         watched.limit  # noqa: B018
+
+
+def test_a_loop_that_ends_early_is_judged_by_the_turns_that_it_had(time):
+    def loaded():
+        time.work(0.02)
+        return small_batch()
+
+    watched = steptime.watch(
+        loaded, steps=200, ceilings=CEILINGS, device="cpu", say=str
+    )
+    train = small_step()
+    for _ in range(60):
+        train(watched())
+    assert watched.limit.dominant == "input"
+    # 3 of 60 turns come first, and of 8 the operators are timed
+    assert watched.limit.evidence[0].startswith("Watched: 49 steps")
+
+
+_SHORT_SCRIPT = """
+import torch, steptime
+from steptime import Ceilings
+
+ceilings = Ceilings("planted", {"float32": 1e9}, 1e9, 1)
+layer = torch.nn.Linear(8, 8)
+for x in steptime.watch([torch.randn(4, 8)] * STEPS, ceilings=ceilings):
+    layer(x).sum().backward()
+    layer.weight.data -= 0.1 * layer.weight.grad
+print("the end")
+"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        (60, "Watched: 49 steps"),
+        (9, "ended after 9 steps, and 31 are needed"),
+        (300, "Watched: 200 steps"),
+    ],
+)
+def test_a_script_gets_one_page_at_its_end_or_before_and_needs_no_optimizer(
+    steps, words
+):
+    script = _SHORT_SCRIPT.replace("STEPS", str(steps))
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.count("\nWatched: ") == (steps > 31)
+    assert words in ran.stdout
+    at_its_end = ran.stdout.index(words) > ran.stdout.index("the end")
+    assert at_its_end == (steps < 211)
+
+
+def test_what_starting_an_iterator_takes_is_input(time):
+    class Started:
+        def __iter__(self):
+            time.work(0.2)  # as that of new workers
+            return iter([small_batch()] * 4)
+
+    pages = []
+    train = small_step()
+    watched = steptime.watch(
+        Started(), steps=30, ceilings=CEILINGS, device="cpu", say=pages.append
+    )
+    for _epoch in range(12):
+        for batch in watched:
+            train(batch)
+    assert pages[0].dominant == "input"
+    assert pages[0].line.startswith("__iter__")
 
 
 def test_two_watches_that_other_code_calls_end_at_the_same_step(time):
@@ -254,6 +325,32 @@ def test_what_experiments_change_is_put_back(warm):
     )
     step(loader.next_batch())
     assert everything()["n"] == before["n"] + 1
+
+
+def test_a_counter_far_below_the_trainer_is_put_back_or_the_page_says_that_it_is_not(
+    monkeypatch,
+):
+    class Level:
+        def __init__(self, depth):
+            self.steps = 0
+            self.below = [Level(depth - 1)] if depth else []
+
+    trainer = Level(12)
+    lowest = trainer
+    while lowest.below:
+        (lowest,) = lowest.below
+
+    def fit():
+        assert trainer
+        lowest.steps += 1
+
+    with unchanged(fit) as left:
+        fit()
+    assert (lowest.steps, left) == (0, ())
+    monkeypatch.setattr(training_state, "_MOST_VALUES", 10)
+    with unchanged(fit) as left:
+        pass
+    assert "aren't put back" in left[0]
 
 
 def test_tensors_that_torch_compile_traces_with_are_passed_over():
