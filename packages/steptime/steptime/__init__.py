@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Any
 from steptime import errors as errors
 
 if TYPE_CHECKING:
+    from steptime.comparison import (
+        Comparison as Comparison,
+        compare as compare,
+        load as load,
+    )
     from steptime.judge.bottleneck import (
         diagnose as diagnose,
         find_bottleneck as find_bottleneck,
@@ -56,6 +61,7 @@ if TYPE_CHECKING:
 _HOME_OF = {
     "MEMORY_CATEGORIES": "profile.allocations",
     "Ceilings": "measure.ceilings",
+    "Comparison": "comparison",
     "EachOperator": "measure.operator_hooks",
     "Gain": "limits",
     "LIMITS": "limits",
@@ -68,10 +74,12 @@ _HOME_OF = {
     "StepProfile": "profile.step_profile",
     "Utilization": "profile.utilization",
     "WatchedBatches": "loop.script_loop",
+    "compare": "comparison",
     "counted_flop": "measure.operator_timing",
     "diagnose": "judge.bottleneck",
     "each_read": "profile.gpu_waits",
     "find_bottleneck": "judge.bottleneck",
+    "load": "comparison",
     "measure_ceilings": "measure.ceilings",
     "memory_timeline": "profile.memory_timeline",
     "part": "profile.parts",

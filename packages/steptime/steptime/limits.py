@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
+from steptime._page import html_page, markdown
 from steptime._tables import Shown, Table
 from steptime._units import significant
 from steptime.arguments import choice
@@ -50,6 +53,10 @@ _TOO_LOW = (
 _REMOVED = ("input", FAULTS, COLLECTING, THREADS)
 
 
+FORMAT = 1
+"""Of the JSON files that `save` writes; `load` reads no other."""
+
+
 @dataclass(frozen=True, repr=False)
 class Gain(Shown):
     """How many times faster a loop was with a `change`: the median of `pairs` pairs,
@@ -89,7 +96,9 @@ class Limit(Shown):
     gained where a suspect was removed. `every` is how many steps lie between two with
     occasional work, if that is always the same. `busy` says why the shares are in
     doubt: other programs took too much, or steps took longer in the loop than by
-    themselves.
+    themselves. `interval_s` are the seconds between which the mean step lies in nine
+    of ten such loops, (0, 0) where too few were seen. `flop` are those of the products
+    in a usual step, `machine` the device.
     """
 
     shares: dict[str, float]
@@ -101,6 +110,9 @@ class Limit(Shown):
     of_ceiling: float = 0.0
     gains: tuple[Gain, ...] = ()
     every: int = 0
+    interval_s: tuple[float, float] = (0.0, 0.0)
+    flop: float = 0.0
+    machine: str = ""
 
     @property
     def largest(self) -> str:
@@ -209,6 +221,28 @@ class Limit(Shown):
         if self.every and largest == OCCASIONAL:
             limits += f", every {self.every} steps"
         return f"{limits}: {self.without(largest)}."
+
+    def save(self, path: str | Path) -> None:
+        """Write the page to a file: .html is self-contained, without scripts and
+        network; .md is Markdown to paste into an issue; .json is read by
+        `steptime.load`.
+
+        Raises ValueError for another ending.
+        """
+        path = Path(path)
+        writers = {
+            ".html": self._html_page,
+            ".md": lambda: markdown(self.table()),
+            ".json": self._json,
+        }
+        choice("the ending of the file's name", path.suffix, writers)
+        path.write_text(writers[path.suffix](), encoding="utf-8")
+
+    def _html_page(self) -> str:
+        return html_page("What limits a training loop", self.table(), self.shares)
+
+    def _json(self) -> str:
+        return json.dumps({"steptime": FORMAT, **asdict(self)}, indent=1)
 
     def __str__(self) -> str:
         return str(self.table())

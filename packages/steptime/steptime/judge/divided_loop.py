@@ -15,7 +15,7 @@ from steptime.limits import FAULTS, HOST, LIMITS, RANKS, THREADS, Limit
 from steptime.loop.turn_patterns import seen
 from steptime.loop.turns import TurnWatch
 from steptime.measure.budget import Budget
-from steptime.measure.machine import distributed
+from steptime.measure.machine import distributed, name_of
 from steptime.measure.operator_timing import OperatorCall
 
 
@@ -32,6 +32,7 @@ class WatchedLoop:
         self.doubt = ""
         self.alone_s = self.ceiling_s = self.inside_s = 0.0
         self.slower = 1.0
+        self.flop = 0.0
 
     def see(self, watch: TurnWatch) -> None:
         """Keep what the turns of the loop have shown."""
@@ -62,6 +63,7 @@ class WatchedLoop:
         lines = dict.fromkeys(LIMITS, self.seen.where["step"])
         lines |= self.seen.where
         lines |= self.unexplained
+        low, high = self.seen.interval
         return Limit(
             {name: seconds / loop_s for name, seconds in seconds_of.items()},
             tuple(self.evidence),
@@ -70,6 +72,9 @@ class WatchedLoop:
             lines=lines,
             of_ceiling=self.ceiling_s / self.inside_s * step_s / loop_s,
             every=self.seen.every,
+            interval_s=(low * loop_s, high * loop_s),
+            flop=self.flop,
+            machine=name_of(self.budget.device),
         )
 
     def divided(
@@ -109,5 +114,6 @@ class WatchedLoop:
         self.inside_s = sum(seconds_of.values())
         longest, words = explained(calls, seconds_of, pace, step_s)
         self.unexplained = {"unknown": longest}
+        self.flop = sum(call.weight * call.flop for call in calls)
         self.evidence = self.evidence + words
         return {name: seconds / self.inside_s for name, seconds in seconds_of.items()}

@@ -297,8 +297,8 @@ def at_the_end(loop: OwnLoop) -> None:
             notebook.events.unregister("post_run_cell", cell_ends)
 
     atexit.register(program_ends)
-    ipython = sys.modules.get("IPython")
-    notebook = ipython.get_ipython() if ipython is not None else None
+    ipython: Any = sys.modules.get("IPython")
+    notebook: Any = ipython.get_ipython() if ipython is not None else None
     if notebook is not None:
         notebook.events.register("post_run_cell", cell_ends)
 

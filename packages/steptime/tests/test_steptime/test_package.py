@@ -13,9 +13,9 @@ PACKAGE = Path(steptime.__file__).parent
 # from the lowest: each imports from its own and from those before it, but the two of one
 # layer don't know each other
 LAYERS = (
-    {"_tables", "_units", "arguments", "errors"},
+    {"_page", "_tables", "_units", "arguments", "errors"},
     {"limits"},
-    {"measure"},
+    {"comparison", "measure"},
     {"loop", "profile"},
     {"judge"},
 )
