@@ -191,6 +191,7 @@ def _limit(tree: dict[str, Any]) -> Limit:
     return Limit(
         shares=shares,
         evidence=tuple(map(str, tree.pop("evidence"))),
+        remarks=tuple(map(str, tree.pop("remarks"))),
         loop_s=_number(tree.pop("loop_s"), above=0.0),
         gains=tuple(Gain(**gain) for gain in tree.pop("gains")),
         interval_s=(low, high),

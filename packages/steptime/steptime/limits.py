@@ -37,8 +37,10 @@ LIMITS = (
     HOST,
     "unknown",
 )
-# without a measured time of their own, there is no bound
-_ESTIMATED = ("launch overhead", "unknown")
+# what passes around operators: an edit that shortens one may shorten the others
+AROUND = ("launch overhead", "unknown", HOST, FAULTS, COLLECTING)
+# and fewer operators pass fewer bytes from one to the next
+_FEWER_OPERATORS = ("launch overhead", "unknown")
 # only other operators do without: that is no gain to promise
 _NEEDED = ("arithmetic", "memory bandwidth")
 # share of the loop's time: without it, the loop would be twice as fast
@@ -49,6 +51,7 @@ _TOO_LOW = (
     " (a ceiling that was measured too low: at a slower clock, or without a cache that"
     " holds this loop's data)"
 )
+_NOTHING = 1e-3  # a share of the time that is none
 # limits that an experiment takes away as a whole
 _REMOVED = ("input", FAULTS, COLLECTING, THREADS)
 
@@ -62,7 +65,8 @@ class Gain(Shown):
     """How many times faster a loop was with a `change`: the median of `pairs` pairs,
     the lowest and the highest.
 
-    `limit` is the suspect that the change removes or halves.
+    `limit` is the suspect that the change removes or halves, `at` the line to change
+    where it is known.
     """
 
     limit: str
@@ -71,17 +75,32 @@ class Gain(Shown):
     low: float
     high: float
     pairs: int
+    at: str = ""
 
     def __str__(self) -> str:
         """In words: what was changed, and what it gained."""
-        span = f"{significant(self.low)} to {significant(self.high)}"
+        fast = " as fast" if self.low > 1 else ""
+        return (
+            f"Tried, {self.named}: {self.gained}{fast} ({self.span} in {self.pairs}"
+            " pairs)."
+        )
+
+    @property
+    def named(self) -> str:
+        """The change, with its line."""
+        return f"{self.change} at {self.at}" if self.at else self.change
+
+    @property
+    def gained(self) -> str:
+        """In words: "2.38x", "slower", or "no sure gain" if 1 is in the interval."""
         if self.low > 1:
-            gained = f"{significant(self.times)}x as fast"
-        elif self.high < 1:
-            gained = "slower"
-        else:
-            gained = "no sure gain"
-        return f"Tried, {self.change}: {gained} ({span} in {self.pairs} pairs)."
+            return f"{significant(self.times)}x"
+        return "slower" if self.high < 1 else "no sure gain"
+
+    @property
+    def span(self) -> str:
+        """The interval in words."""
+        return f"{significant(self.low)} to {significant(self.high)}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,7 +117,8 @@ class Limit(Shown):
     doubt: other programs took too much, or steps took longer in the loop than by
     themselves. `interval_s` are the seconds between which the mean step lies in nine
     of ten such loops, (0, 0) where too few were seen. `flop` are those of the products
-    in a usual step, `machine` the device.
+    in a usual step, `machine` the device. `remarks` are on settings that cost time and
+    were read, not measured, each with the edit that changes them.
     """
 
     shares: dict[str, float]
@@ -113,6 +133,7 @@ class Limit(Shown):
     interval_s: tuple[float, float] = (0.0, 0.0)
     flop: float = 0.0
     machine: str = ""
+    remarks: tuple[str, ...] = ()
 
     @property
     def largest(self) -> str:
@@ -125,33 +146,84 @@ class Limit(Shown):
         return self.largest if self.shares[self.largest] > _DOMINATES else None
 
     def bound(self, limit: str) -> float:
-        """The highest speed-up from removing `limit`, if nothing else changes (Amdahl
-        1967) and input stays as fast.
+        """The highest speed-up from removing `limit`, with all that its cause may take
+        besides, if nothing else changes (Amdahl 1967) and input stays as fast.
 
-        For launch overhead and what is unknown this is an estimate: their time is what
-        other limits leave.
+        An edit that removes a limit may shorten others: what lies on the same line,
+        garbage collection, and what passes around operators. So this is no estimate of
+        what is gained, but no edit against this limit alone gains more.
         """
         choice("limit", limit, self.shares)
-        rest_s = self.loop_s * (1 - self.shares[limit])
+        gone = sum(self.shares[name] for name in self._of_one_cause(limit))
+        rest_s = self.loop_s * max(1 - gone, 0.0)
         if limit != "input":
             # input that was hidden before shows up now
             rest_s = min(max(rest_s, self.input_s), self.loop_s)
-        return self.loop_s / rest_s if rest_s > 0 else math.inf
+        return self.loop_s / rest_s if rest_s > _NOTHING * self.loop_s else math.inf
+
+    def _of_one_cause(self, limit: str) -> set[str]:
+        """The limits that an edit against `limit` may shorten with it."""
+        names = {limit}
+        if limit in _NEEDED:
+            return names
+        if limit in AROUND:
+            names.update(AROUND)
+        if limit in _FEWER_OPERATORS:
+            names.add("memory bandwidth")
+        if limit == "input":
+            names.add(COLLECTING)
+        function = self._function_of(limit)
+        if function:
+            names.update(
+                name
+                for name in self.shares
+                if name not in _NEEDED and self._function_of(name) == function
+            )
+        return names & self.shares.keys()
+
+    def _function_of(self, limit: str) -> str:
+        """The function and the file of a limit's line."""
+        function, _, _ = self.lines.get(limit, "").rpartition(", line ")
+        return function
+
+    def gain(self, limit: str) -> Gain | None:
+        """The largest gain that was measured against a limit; None where nothing was
+        tried.
+        """
+        gains = [gain for gain in self.gains if gain.limit == limit]
+        return max(gains, key=lambda gain: gain.low, default=None)
+
+    @property
+    def best(self) -> Gain | None:
+        """The largest sure gain that was measured; None without any."""
+        sure = [gain for gain in self.gains if gain.low > 1]
+        return max(sure, key=lambda gain: gain.low, default=None)
 
     def words(self, limit: str) -> str:
-        """The bound in words: "at most 2.50x", "about 2.50x" where it is an estimate,
-        "-" for work that is needed.
+        """What is gained without a limit: "2.38x, tried", "no sure gain, tried", or
+        where nothing was tried its bound, "at most 2.50x".
+
+        "-" for work that is needed, and where nothing else takes time.
         """
-        if limit in _NEEDED:
+        gain = self.gain(limit)
+        if gain is not None:
+            slower = gain.gained == "slower"
+            return f"{'no gain' if slower else gain.gained}, tried"
+        bound = self.bound(limit)
+        if limit in _NEEDED or math.isinf(bound):
             return "-"
-        about = "about" if limit in _ESTIMATED else "at most"
-        return f"{about} {significant(self.bound(limit))}x"
+        return f"at most {significant(bound)}x"
 
     def without(self, limit: str) -> str:
         """What would be gained without it, as part of a sentence."""
-        if limit in _NEEDED:
+        words = self.words(limit)
+        if limit in _NEEDED and words == "-":
             return "only fewer operations help"
-        return f"without it {self.words(limit)}"
+        if words == "-":
+            return "nothing else takes time"
+        if words.startswith("no"):
+            return words
+        return f"without it {words}"
 
     @property
     def line(self) -> str:
@@ -194,13 +266,21 @@ class Limit(Shown):
             rows,
             ("limit", "share of the time", "without it"),
             title,
-            (*self.evidence, *map(str, self.gains)),
+            (*self.remarks, *self.evidence, *map(str, self.gains)),
         )
 
     def _title(self) -> str:
         """The verdict, and where most of it lies."""
         verdict = self._verdict()
-        return f"{verdict} Most of it: {self.line}." if self.line else verdict
+        if self.line:
+            verdict = f"{verdict} Most of it: {self.line}."
+        gain = self.best
+        if gain is None:
+            return verdict
+        return (
+            f"Change first, {gain.named}: {gain.gained} as fast ({gain.span}), measured"
+            f" here. {verdict}"
+        )
 
     def _verdict(self) -> str:
         largest = self.largest
@@ -215,7 +295,8 @@ class Limit(Shown):
             at = f"at {self.of_ceiling:.0%} of this machine's ceiling"
             if self.of_ceiling > 1:
                 at += _TOO_LOW
-            if self.of_ceiling > _NEAR:
+            # a faster type, or another known edit, is said in a remark
+            if self.of_ceiling > _NEAR and not self.remarks and self.best is None:
                 at += ": nothing to gain but fewer operations"
             return f"{limits}, {at}."
         if self.every and largest == OCCASIONAL:

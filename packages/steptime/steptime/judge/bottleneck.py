@@ -13,6 +13,7 @@ import torch
 from steptime.arguments import count, expected, function, number
 from steptime.judge.divided_loop import WatchedLoop
 from steptime.judge.experiments import TINY_STEPS, LoopExperiments
+from steptime.judge.settings import remarks, remarks_on_step
 from steptime.judge.tried_changes import tried
 from steptime.limits import Gain, Limit
 from steptime.loop.script_loop import OwnLoop, WatchedBatches, leave, run_watched
@@ -23,6 +24,8 @@ from steptime.measure.ceilings import Ceilings, given_ceilings
 from steptime.measure.machine import Watch, core_waits, device_named, sync_of
 from steptime.measure.operator_timing import OperatorCall, typical_calls, usual_runs
 from steptime.measure.training_state import unchanged
+
+_LOOKING = 0.6  # of a budget, where changes are tried in what is left
 
 
 def find_bottleneck(
@@ -65,7 +68,8 @@ def find_bottleneck(
     function("watch", watch, 0)
     next_batch = Supply(batches)
     with contextlib.ExitStack() as stack:
-        loop = LoopExperiments(step, Budget(budget_s, device, sync_of(device)), watch)
+        looking_s = _LOOKING * budget_s if try_changes else budget_s
+        loop = LoopExperiments(step, Budget(looking_s, device, sync_of(device)), watch)
         loop.batch = next_batch()
         loop.use_fewer_threads(stack)
         rates = given_ceilings(ceilings, device)
@@ -74,8 +78,16 @@ def find_bottleneck(
         limit = loop.judged(loop.inside(loop.batch, rates, path))
         gains: tuple[Gain, ...] = ()
         if try_changes:
-            gains = tried(step, next_batch, loop.batch, limit, loop.budget)
-    return dataclasses.replace(limit, gains=gains, busy=others() or loop.doubt)
+            gains = tried(
+                step, batches, next_batch, loop.batch, limit, loop.budget, budget_s
+            )
+        on_settings = (
+            *remarks(loop.turns, loop.calls, batches, device),
+            *remarks_on_step(lambda: step(loop.batch)),
+        )
+    return dataclasses.replace(
+        limit, gains=gains, busy=others() or loop.doubt, remarks=on_settings
+    )
 
 
 def watch(
@@ -110,7 +122,11 @@ def watch(
         calls = typical_calls(usual_runs(runs))
         pace = loop.tiny.pace(given_ceilings(ceilings, device))
         limit = loop.judged(loop.divided(calls, None, pace, loop.seen.step_s))
-        return dataclasses.replace(limit, busy=others() or loop.doubt)
+        return dataclasses.replace(
+            limit,
+            busy=others() or loop.doubt,
+            remarks=remarks(loop.turns, loop.calls, batches, device),
+        )
 
     own_loop = OwnLoop(steps, device, judge, say)
     return WatchedBatches(batches, own_loop if batches is None else own_loop.known())

@@ -13,7 +13,7 @@ from steptime.judge.operator_limits import (
 )
 from steptime.limits import FAULTS, HOST, LIMITS, RANKS, THREADS, Limit
 from steptime.loop.turn_patterns import seen
-from steptime.loop.turns import TurnWatch
+from steptime.loop.turns import Turn, TurnWatch
 from steptime.measure.budget import Budget
 from steptime.measure.machine import distributed, name_of
 from steptime.measure.operator_timing import OperatorCall
@@ -33,9 +33,12 @@ class WatchedLoop:
         self.alone_s = self.ceiling_s = self.inside_s = 0.0
         self.slower = 1.0
         self.flop = 0.0
+        self.turns = list[Turn]()
+        self.calls = list[OperatorCall]()
 
     def see(self, watch: TurnWatch) -> None:
         """Keep what the turns of the loop have shown."""
+        self.turns = watch.turns
         self.seen = seen(
             watch.turns,
             watch.collected,
@@ -114,6 +117,7 @@ class WatchedLoop:
         self.inside_s = sum(seconds_of.values())
         longest, words = explained(calls, seconds_of, pace, step_s)
         self.unexplained = {"unknown": longest}
+        self.calls = list(calls)
         self.flop = sum(call.weight * call.flop for call in calls)
         self.evidence = self.evidence + words
         return {name: seconds / self.inside_s for name, seconds in seconds_of.items()}

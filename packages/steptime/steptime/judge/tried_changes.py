@@ -14,24 +14,43 @@ import os
 import statistics
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.data import DataLoader, IterableDataset
 
-from steptime.limits import COLLECTING, FAULTS, HOST, OCCASIONAL, Gain, Limit
-from steptime.measure.batches import Batch
+from steptime.judge.edited_lines import line_that_makes
+from steptime.limits import (
+    AROUND,
+    COLLECTING,
+    COMPILING,
+    FAULTS,
+    HOST,
+    OCCASIONAL,
+    Gain,
+    Limit,
+)
+from steptime.measure.batches import Batch, Supply
 from steptime.measure.budget import Budget
 from steptime.measure.clock import mean_s
+from steptime.measure.machine import distributed
 from steptime.measure.operator_hooks import kept_as_compiled, replaced
 from steptime.measure.stack_samples import no_collection
 
-# the median lies between the least and the most of six in 31 of 32 cases (sign test)
+# the median lies between the least and the most of six in 31 of 32 cases, of three in
+# 3 of 4 (sign test)
 _PAIRS = 6
+_FEW_PAIRS = 3  # where a step is slow
+_IN_A_PAIR = 6  # steps at least, those that aren't counted among them
 _SUSPECT = 0.1  # share of the time from which on a limit is removed or halved for real
 # a step may raise anything where a change takes away what it relies on
 REFUSALS = Exception
+_WORKERS = 4  # that are tried where a loader has none
+_LONG_EPOCH = 200  # batches, beyond which starting workers anew takes no time
+_ANSWER_S = 30  # in which a worker delivers a batch
 # of glibc's mallopt
 _TRIM = -1
 _MAP_MOST = -4
@@ -52,11 +71,13 @@ def measured(
     within: Change = contextlib.nullcontext,
     calls: int = 1,
     rows: int = 1,
+    pairs: int = _PAIRS,
+    at: str = "",
 ) -> Gain:
     """The gain of `after`, called within the block `within`, over `before`: each
     `calls` times or more, in turn.
 
-    `after` handles `rows` times as many rows as `before`.
+    `after` handles `rows` times as many rows as `before`. `at` is the line to change.
     """
 
     def seconds(work: Step, changed: Change) -> float:
@@ -71,7 +92,7 @@ def measured(
         calls * mean_s(before, budget.sync), share=0.02, most=50
     )
     ratios = []
-    for turn in range(_PAIRS):
+    for turn in range(pairs):
         # neither side is always the first
         if turn % 2:
             before_s = seconds(before, contextlib.nullcontext)
@@ -80,9 +101,8 @@ def measured(
             after_s = seconds(after, within)
             before_s = seconds(before, contextlib.nullcontext)
         ratios.append(rows * before_s / max(after_s, 1e-12))
-    return Gain(
-        limit, change, statistics.median(ratios), min(ratios), max(ratios), _PAIRS
-    )
+    times = statistics.median(ratios)
+    return Gain(limit, change, times, min(ratios), max(ratios), pairs, at)
 
 
 @contextlib.contextmanager
@@ -180,63 +200,196 @@ def doubled_batch(batch: Batch) -> Batch:
     return tree_map(lambda x: torch.cat([x, x]) if has_rows(x) else x, batch)
 
 
+@dataclass(frozen=True)
+class _Trial:
+    """A change that removes or halves a limit: a step without it and one with it, as
+    `measured` takes them.
+    """
+
+    limit: str
+    change: str
+    before: Step
+    after: Step
+    within: Change = contextlib.nullcontext
+    calls: int = 1
+    rows: int = 1
+    at: str = ""
+
+
 def tried(
     step: Callable[[Batch], object],
+    batches: object,
     next_batch: Callable[[], Batch],
     batch: Batch,
     limit: Limit,
     budget: Budget,
+    budget_s: float,
 ) -> tuple[Gain, ...]:
     """What was gained where suspects with a tenth of the time were removed or halved.
 
-    Without input, `batch` is what the step gets. A change that the step refuses is left
-    out.
+    Without input, `batch` is what the step gets. The largest suspect comes first: its
+    trial is made, the others in what is left of `budget_s`, with fewer pairs if that is
+    short. A change that the step refuses is left out.
     """
+    trials = [
+        trial
+        for trial in _trials(step, batches, next_batch, batch, limit, budget)
+        if budget.agreed(int(limit.shares[trial.limit] >= _SUSPECT))
+    ]
+    trials.sort(key=lambda trial: -limit.shares[trial.limit])
     gains = list[Gain]()
-    every = max(limit.every, 1)
-
-    def attempt(
-        name: str,
-        change: str,
-        after: Step | None = None,
-        before: Step | None = None,
-        **options: Any,
-    ) -> None:
-        if not suspected(name):
-            return
-        with contextlib.suppress(REFUSALS), kept_as_compiled():
-            gains.append(
-                measured(name, change, before or once, after or once, budget, **options)
+    for trial in trials:
+        pair_s = _IN_A_PAIR * trial.calls * limit.loop_s
+        fitting = budget.agreed(int(budget.left(budget_s) / pair_s))
+        if gains and fitting < _FEW_PAIRS:
+            continue
+        # what is compiled anew in each step can't be kept as it is compiled
+        kept = contextlib.nullcontext if trial.limit == COMPILING else kept_as_compiled
+        with contextlib.suppress(REFUSALS), kept():
+            gain = measured(
+                trial.limit,
+                trial.change,
+                trial.before,
+                trial.after,
+                budget,
+                within=trial.within,
+                calls=trial.calls,
+                rows=trial.rows,
+                pairs=min(max(fitting, _FEW_PAIRS), _PAIRS),
+                at=trial.at,
             )
+            gains.append(gain)
+    return tuple(gains)
 
-    def suspected(name: str) -> bool:
-        return bool(budget.agreed(int(limit.shares[name] >= _SUSPECT)))
+
+def _trials(
+    step: Callable[[Batch], object],
+    batches: object,
+    next_batch: Callable[[], Batch],
+    batch: Batch,
+    limit: Limit,
+    budget: Budget,
+) -> Iterator[_Trial]:
+    """What can be tried, the likeliest edit of each limit first."""
+    every = max(limit.every, 1)
 
     def once() -> object:
         return step(batch)
 
-    attempt("input", "a batch already in memory", before=lambda: step(next_batch()))
+    def loaded() -> object:
+        return step(next_batch())
+
+    if limit.shares["input"] >= _SUSPECT and not distributed():
+        yield from _loader_trials(step, batches, loaded)
+    yield _Trial("input", "a batch already in memory", loaded, once)
+    around = max(AROUND, key=lambda name: limit.shares[name])
+    for change, within in _modes_off():
+        yield _Trial(around, change, once, once, within)
     with contextlib.suppress(REFUSALS):
         twice = doubled_batch(batch)
-        attempt(
+        yield _Trial(
             "launch overhead",
             "twice the batch, by row",
-            after=lambda: step(twice),
+            once,
+            lambda: step(twice),
             rows=2,
         )
     if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
-        attempt(FAULTS, "memory that is kept, as out= does", within=kept_memory)
-    attempt(
-        COLLECTING, "without garbage collection", within=without_collector, calls=every
+        yield _Trial(
+            FAULTS, "memory that is kept, as out= does", once, once, kept_memory
+        )
+    # the loader makes garbage, too
+    yield _Trial(
+        COLLECTING,
+        "without garbage collection",
+        loaded,
+        loaded,
+        without_collector,
+        calls=every,
     )
     silent = "without print, logging and torch.save"
-    attempt(HOST, silent, within=without_output)
-    attempt(OCCASIONAL, silent, within=without_output, calls=every)
+    yield _Trial(HOST, silent, once, once, without_output)
+    yield _Trial(OCCASIONAL, silent, once, once, without_output, calls=every)
+    yield _Trial(COMPILING, "without torch.compile", loaded, loaded, _not_compiled)
     largest = max(
         ("launch overhead", "memory bandwidth"), key=lambda name: limit.shares[name]
     )
-    if suspected(largest):
+    if budget.agreed(int(limit.shares[largest] >= _SUSPECT)):
         optimizers = not_fused(once)
         if optimizers:
-            attempt(largest, "a fused optimizer", within=lambda: fused(optimizers))
-    return tuple(gains)
+            yield _Trial(
+                largest,
+                "fused=True",
+                once,
+                once,
+                lambda: fused(optimizers),
+                at=line_that_makes(optimizers[0]),
+            )
+
+
+def _modes_off() -> Iterator[tuple[str, Change]]:
+    """Modes that are on and slow Python down, each with a block in which it is off."""
+    if torch.is_anomaly_enabled():
+        yield "anomaly mode off", lambda: torch.autograd.set_detect_anomaly(False)
+    if sys.gettrace() is not None or sys.getprofile() is not None:
+        yield "without a trace or profile function", _not_traced
+
+
+@contextlib.contextmanager
+def _not_traced() -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        stack.callback(sys.settrace, sys.gettrace())
+        stack.callback(sys.setprofile, sys.getprofile())
+        sys.settrace(None)
+        sys.setprofile(None)
+        yield
+
+
+@contextlib.contextmanager
+def _not_compiled() -> Iterator[None]:
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+def _loader_trials(
+    step: Callable[[Batch], object], batches: object, loaded: Step
+) -> Iterator[_Trial]:
+    """Edits of a DataLoader: workers, where it has none, and workers that stay."""
+    if type(batches) is not DataLoader or isinstance(batches.dataset, IterableDataset):
+        return
+    workers = batches.num_workers or min(cores(), _WORKERS)
+    calls = 2 * workers  # as many batches as are prefetched
+    change = f"num_workers={workers}, persistent_workers=True"
+    if batches.num_workers:
+        if batches.persistent_workers or len(batches) > _LONG_EPOCH:
+            return
+        calls = len(batches)
+        change = "persistent_workers=True"
+    edited = Supply(_with_workers(batches, workers))
+    yield _Trial(
+        "input",
+        change,
+        loaded,
+        lambda: step(edited()),
+        calls=calls,
+        at=line_that_makes(batches),
+    )
+
+
+def _with_workers(loader: DataLoader[Any], workers: int) -> DataLoader[Any]:
+    """The same loader, with workers that stay; a worker that doesn't answer is an
+    error.
+    """
+    options: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
+    if loader.batch_sampler is None:
+        options = {"batch_size": None, "sampler": loader.sampler}
+    return DataLoader(
+        loader.dataset,
+        num_workers=workers,
+        persistent_workers=True,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        worker_init_fn=loader.worker_init_fn,
+        timeout=_ANSWER_S,
+        **options,
+    )

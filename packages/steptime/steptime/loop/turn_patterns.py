@@ -108,6 +108,13 @@ def seen(
         later = later or assumed
     turns = later or turns
 
+    if _compiles_always(turns):
+        compiling_s = [min(turn.compiling_s, turn.step_s) for turn in turns]
+        seconds_of[COMPILING] = statistics.fmean(compiling_s)
+        turns = [
+            replace(turn, step_s=turn.step_s - seconds, graphs=0)
+            for turn, seconds in zip(turns, compiling_s, strict=True)
+        ]
     unusual = _unusual(turns)
     usual = [turn for i, turn in enumerate(turns) if i not in set(unusual)]
     every = 0
@@ -155,6 +162,11 @@ def _interval(seconds: Sequence[float]) -> tuple[float, float]:
         return 0.0, 0.0
     error = _STUDENT * statistics.stdev(means) / math.sqrt(_PARTS) / mean
     return max(1 - error, 0.0), 1 + error
+
+
+def _compiles_always(turns: Sequence[Turn]) -> bool:
+    """Whether torch.compile compiles in most turns."""
+    return 2 * sum(bool(turn.graphs) for turn in turns) > len(turns)
 
 
 def _collecting_s(turn: Turn) -> float:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from steptime.measure import clock
-from steptime.measure.operator_hooks import compiled_graphs
+from steptime.measure.operator_hooks import compiled_graphs, compiling_s
 from steptime.measure.stack_samples import Lines, StackSamples, place_of, stack_of
 
 LONG_S = 2e-4  # what takes longer has a line
@@ -30,15 +30,16 @@ class Turn:
     step; what else happened in it.
 
     `faults` are the process's page faults, `graphs` those that torch.compile compiled,
-    `epoch` how often the batches began anew. `collecting` are seconds of Python's
-    garbage collector, in "input_s" and in "step_s", which don't have them. `lines` and
-    `input_lines` are samples of the stack.
+    in `compiling_s` seconds of the step, `epoch` how often the batches began anew.
+    `collecting` are seconds of Python's garbage collector, in "input_s" and in
+    "step_s", which don't have them. `lines` and `input_lines` are samples of the stack.
     """
 
     input_s: float = 0.0
     step_s: float = 0.0
     faults: int = 0
     graphs: int = 0
+    compiling_s: float = 0.0
     epoch: int = 0
     collecting: Counter[str] = field(default_factory=Counter)
     lines: Lines = field(default_factory=Counter)
@@ -66,6 +67,7 @@ class _Counters(NamedTuple):
     waited_s: float
     faults: int
     graphs: int
+    compiling_s: float
     epoch: int
 
 
@@ -93,6 +95,8 @@ class TurnWatch:
         self._collects_since_s = 0.0
         self._waited_s = 0.0
         self._switches = -1
+        self._graphs = -1
+        self._compiling_s = 0.0
         self._thread = threading.get_ident()
 
     @contextlib.contextmanager
@@ -115,8 +119,18 @@ class TurnWatch:
         if switches != self._switches and not self.on_gpu:
             self._switches = switches
             self._waited_s = self._clock.waited_s()
+        # the sum of all compilations is made anew only where there are new ones
+        graphs = compiled_graphs()
+        if graphs != self._graphs:
+            self._graphs = graphs
+            self._compiling_s = compiling_s()
         counters = _Counters(
-            len(self._marks), self._waited_s, faults, compiled_graphs(), self.epoch
+            len(self._marks),
+            self._waited_s,
+            faults,
+            graphs,
+            self._compiling_s,
+            self.epoch,
         )
         self._begins.append(counters)
         self._watching = True
@@ -162,6 +176,7 @@ class TurnWatch:
         turn = Turn(
             faults=end.faults - begin.faults,
             graphs=end.graphs - begin.graphs,
+            compiling_s=end.compiling_s - begin.compiling_s,
             epoch=end.epoch,
         )
         for i in range(begin.marks, end.marks):

@@ -23,6 +23,7 @@ class Budget:
 
     def __init__(self, budget_s: float, device: str, sync: Callable[[], None]) -> None:
         self.budget_s = budget_s
+        self._since_s = perf_counter()
         self.device = device
         self.sync = sync
         self.rounds = _ROUNDS
@@ -43,6 +44,10 @@ class Budget:
         trial_s = mean_s(work, self.sync, together)
         groups = self.often(perf_counter() - start, share=share, most=200)
         return mean_s(work, self.sync, groups * together) if groups > 1 else trial_s
+
+    def left(self, budget_s: float) -> float:
+        """Seconds that are left of `budget_s`, since this began."""
+        return self._since_s + budget_s - perf_counter()
 
     def often(self, each_s: float, *, share: float, most: int) -> int:
         """How many calls fit in a share of the budget."""

@@ -96,6 +96,14 @@ def compiled_graphs() -> int:
     return dynamo.counters["stats"]["unique_graphs"] if dynamo is not None else 0
 
 
+def compiling_s() -> float:
+    """Seconds that torch.compile has compiled for in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is None:
+        return 0.0
+    return float(sum(dynamo.compilation_time_metrics.get("_compile.compile_inner", ())))
+
+
 @contextlib.contextmanager
 def kept_as_compiled() -> Iterator[None]:
     """Within the block, what torch.compile has compiled raises RuntimeError where it

@@ -194,9 +194,9 @@ def longest(lines: Lines) -> str:
     return f"{function} ({file}, line {line})"
 
 
-def _is_library(path: str) -> bool:
-    """Whether a file is of Python's library or of an installed package."""
-    if path.startswith(_LIBRARIES):
+def is_library(path: str) -> bool:
+    """Whether a file is of Python's library, an installed package, or this one."""
+    if path.startswith((*_LIBRARIES, _OWN)):
         return True
     return any(folder in path for folder in _INSTALLED)
 
@@ -217,7 +217,7 @@ def place_of(stack: Iterable[At]) -> Place | None:
         if depth == 0 and code.co_code[last] == opcode.opmap["RESUME"]:
             continue
         within_line = code.co_name.endswith(("comp>", "genexpr>"))
-        if not within_line and not _is_library(path):
+        if not within_line and not is_library(path):
             file = "a cell" if "ipykernel_" in path else Path(path).name
             return code.co_name + waiting, file, line
         if _COLLECTIVES in path:

@@ -3,6 +3,7 @@ what it refuses.
 """
 
 import contextlib
+import dataclasses
 import io
 import itertools
 import math
@@ -14,7 +15,7 @@ import torch
 import steptime as profiling
 from steptime.errors import TooLittleSeen
 from steptime.judge.tried_changes import doubled_batch
-from steptime.limits import Limit
+from steptime.limits import Gain, Limit
 from steptime.loop import turns
 from steptime.loop.turns import TurnWatch
 from steptime.measure import clock, machine
@@ -130,7 +131,7 @@ def test_a_step_that_refuses_twice_the_batch_is_judged_without(time):
             raise RuntimeError("out of memory")
         step(batch)
 
-    limit = profiling.diagnose(strict, batch, budget_s=0.1, ceilings=CEILINGS)
+    limit = profiling.diagnose(strict, batch, budget_s=0.2, ceilings=CEILINGS)
     assert limit.dominant == "launch overhead"
     assert "it was refused (RuntimeError: out of memory)" in str(limit)
     assert not any("twice the batch" in gain.change for gain in limit.gains)
@@ -249,20 +250,57 @@ def test_no_gain_goes_beyond_what_a_loader_behind_the_step_delivers():
     shares = {"input": 0.0, "arithmetic": 0.9, "launch overhead": 0.1}
     behind = Limit(shares, (), loop_s=0.125, input_s=0.113)
     assert behind.bound("arithmetic") == pytest.approx(125 / 113)
-    assert behind.words("launch overhead") == "about 1.11x"
+    assert behind.words("launch overhead") == "at most 1.11x"
     assert behind.words("arithmetic") == "-", "operations that are needed are no gain"
     assert Limit(shares, (), loop_s=0.125, input_s=0.2).bound("arithmetic") == 1
 
 
-def test_only_measured_time_gives_a_bound():
-    limit = Limit(
-        {"launch overhead": 0.6, "unknown": 0.2, "other host work": 0.2}, (), 1.0
+def test_a_bound_holds_for_an_edit_that_shortens_what_shares_its_cause():
+    shares = {
+        "input": 0.3,
+        "garbage collection": 0.2,
+        "launch overhead": 0.1,
+        "occasional work": 0.1,
+        "memory bandwidth": 0.1,
+        "arithmetic": 0.2,
+    }
+    lines = {
+        "input": "load (a.py, line 3)",
+        "occasional work": "load (a.py, line 9)",
+        "launch overhead": "train (a.py, line 20)",
+    }
+    limit = Limit(shares, (), 1.0, lines=lines)
+    assert limit.bound("input") == pytest.approx(1 / 0.4)  # its garbage, its line
+    assert limit.bound("occasional work") == pytest.approx(1 / 0.6)
+    assert limit.bound("garbage collection") == pytest.approx(1 / 0.7)
+    # one operator in place of many moves fewer bytes
+    assert limit.bound("launch overhead") == pytest.approx(1 / 0.6)
+    assert limit.bound("arithmetic") == pytest.approx(1 / 0.8)
+
+
+def test_what_was_tried_stands_in_place_of_a_bound_and_first_on_the_page():
+    gains = (
+        Gain("input", "a batch already in memory", 2.0, 1.8, 2.2, 6),
+        Gain("garbage collection", "without garbage collection", 1.0, 0.9, 1.1, 6),
+        Gain("input", "num_workers=2", 2.4, 2.1, 2.5, 6),
     )
-    assert [limit.words(name).split()[0] for name in limit.shares] == [
-        "about",
-        "about",
-        "at",
-    ]
+    shares = {"input": 0.5, "garbage collection": 0.1, "arithmetic": 0.4}
+    limit = Limit(shares, (), 1.0, gains=gains, of_ceiling=0.9)
+    assert limit.words("input") == "2.40x, tried"
+    assert limit.words("garbage collection") == "no sure gain, tried"
+    assert limit.words("arithmetic") == "-"
+    assert str(limit).startswith(
+        "Change first, num_workers=2: 2.40x as fast (2.10 to 2.50), measured here."
+    )
+    assert "at most" not in str(limit)
+
+
+def test_nothing_is_left_to_gain_only_where_no_other_type_and_no_edit_is_known():
+    shares = {"arithmetic": 0.9, "input": 0.1}
+    at_the_ceiling = Limit(shares, (), 1.0, of_ceiling=0.9)
+    assert "nothing to gain" in str(at_the_ceiling)
+    double = dataclasses.replace(at_the_ceiling, remarks=("It is in float64.",))
+    assert "nothing to gain" not in str(double)
 
 
 def test_a_limits_vanishing_is_bounded_by_amdahls_law():
