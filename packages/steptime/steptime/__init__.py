@@ -11,7 +11,7 @@ from steptime import errors as errors
 
 if TYPE_CHECKING:
     from steptime.comparison import (
-        Comparison as Comparison,
+        LoopComparison as LoopComparison,
         compare as compare,
         load as load,
     )
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 _HOME_OF = {
     "MEMORY_CATEGORIES": "profile.allocations",
     "Ceilings": "measure.ceilings",
-    "Comparison": "comparison",
+    "LoopComparison": "comparison",
     "EachOperator": "measure.operator_hooks",
     "Gain": "limits",
     "LIMITS": "limits",

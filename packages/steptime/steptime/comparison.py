@@ -19,7 +19,7 @@ _MOVED = 0.02  # of the time before, from which on a limit has a row
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Shown):
+class LoopComparison(Shown):
     """The page of a loop `before` a change and the page `after` it.
 
     `times` is how many times as fast a step has become, `low` and `high` the ends of
@@ -131,7 +131,7 @@ class Comparison(Shown):
         return self.table()._repr_html_()
 
 
-def compare(before: Limit | str | Path, after: Limit | str | Path) -> Comparison:
+def compare(before: Limit | str | Path, after: Limit | str | Path) -> LoopComparison:
     """What a change has moved: two pages of the same work, or the files .json that
     their `save` wrote, on one machine or on two.
 
@@ -147,7 +147,7 @@ def compare(before: Limit | str | Path, after: Limit | str | Path) -> Comparison
             f" {format_si(after.flop, 'FLOP')} after. Compare loops with the same model"
             " and the same batch."
         )
-    return Comparison(before, after)
+    return LoopComparison(before, after)
 
 
 def _page(name: str, page: Limit | str | Path) -> Limit:

@@ -287,7 +287,7 @@ def at_the_end(loop: OwnLoop) -> None:
             try:
                 ended.end()
             except TooLittleSeen as error:
-                print(f"steptime.watch: {error}")
+                sys.stderr.write(f"steptime.watch: {error}\n")
 
     def cell_ends(*_: object) -> None:
         ended = alive()
