@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         diagnose as diagnose,
         find_bottleneck as find_bottleneck,
         watch as watch,
+        watching as watching,
     )
     from steptime.limits import LIMITS as LIMITS, Gain as Gain, Limit as Limit
     from steptime.loop.script_loop import WatchedBatches as WatchedBatches
@@ -91,11 +92,16 @@ _HOME_OF = {
     "utilization": "profile.utilization",
     "wait_lines": "profile.gpu_waits",
     "watch": "judge.bottleneck",
+    "watching": "judge.bottleneck",
 }
+# each imports its framework
+_FRAMEWORKS = ("hf", "keras", "lightning")
 __all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
+    if name in _FRAMEWORKS:
+        return importlib.import_module(f"steptime.frameworks.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'steptime' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"steptime.{_HOME_OF[name]}"), name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,18 @@ from steptime.judge.experiments import TINY_STEPS, LoopExperiments
 from steptime.judge.settings import remarks, remarks_on_step
 from steptime.judge.tried_changes import tried
 from steptime.limits import Gain, Limit
-from steptime.loop.script_loop import OwnLoop, WatchedBatches, leave, run_watched
+from steptime.loop.script_loop import (
+    OwnLoop,
+    WatchedBatches,
+    leave,
+    run_watched,
+    watched_loaders,
+)
 from steptime.loop.turns import TurnWatch
 from steptime.measure.batches import Batch, Supply
 from steptime.measure.budget import Budget
 from steptime.measure.ceilings import Ceilings, given_ceilings
-from steptime.measure.machine import Watch, core_waits, device_named, sync_of
+from steptime.measure.machine import Watch, core_waits, device_named, rank, sync_of
 from steptime.measure.operator_timing import OperatorCall, typical_calls, usual_runs
 from steptime.measure.training_state import unchanged
 
@@ -68,6 +74,7 @@ def find_bottleneck(
     function("watch", watch, 0)
     next_batch = Supply(batches)
     with contextlib.ExitStack() as stack:
+        stack.callback(next_batch.close)
         looking_s = _LOOKING * budget_s if try_changes else budget_s
         loop = LoopExperiments(step, Budget(looking_s, device, sync_of(device)), watch)
         loop.batch = next_batch()
@@ -106,10 +113,41 @@ def watch(
     each batch. After `steps` turns and eight more, in which each operator is timed,
     `say` is called with what limits the loop, which goes on unwatched. A loop that ends
     earlier gets its page when the program ends, or a notebook's cell, if there were 31
-    turns. Code that calls
-    this again, for each epoch or for two loaders, has one watch, that of its first
-    call. `ceilings`, `device` and `watch` are those of find_bottleneck.
+    turns. Code that calls this again, for each epoch or for two loaders, has one watch,
+    that of its first call. Of several ranks, the first calls `say`. `ceilings`,
+    `device` and `watch` are those of find_bottleneck.
     """
+    loop = _own_loop(
+        batches, steps=steps, ceilings=ceilings, device=device, watch=watch, say=say
+    )
+    return WatchedBatches(batches, loop.known())
+
+
+@contextlib.contextmanager
+def watching(**options: Any) -> Iterator[None]:
+    """Watch the training that runs within the block, whoever has its loop: the batches
+    of torch's DataLoaders are input, a turn ends with the optimizer's step.
+
+    `say` is called as `watch` says, whose `options` these are, at the latest when the
+    block ends. Then a RuntimeError (TooLittleSeen) says if there were fewer than 31
+    turns, unless the block itself raised something.
+    """
+    loop = _own_loop(None, **options)
+    with contextlib.closing(loop), watched_loaders(loop):
+        yield
+        loop.end()
+
+
+def _own_loop(
+    batches: object,
+    *,
+    steps: int = 200,
+    ceilings: Ceilings | Callable[[], Ceilings] | None = None,
+    device: str | None = None,
+    watch: Watch = core_waits,
+    say: Callable[[Limit], object] = print,
+) -> OwnLoop:
+    """A loop that is watched, and judged with these options."""
     count("steps", steps, 2, 100_000)
     device = device_named(device)
     others = watch()
@@ -128,8 +166,11 @@ def watch(
             remarks=remarks(loop.turns, loop.calls, batches, device),
         )
 
-    own_loop = OwnLoop(steps, device, judge, say)
-    return WatchedBatches(batches, own_loop if batches is None else own_loop.known())
+    def say_on_one_rank(limit: Limit) -> None:
+        if say is not print or rank() == 0:
+            say(limit)
+
+    return OwnLoop(steps, device, judge, say_on_one_rank)
 
 
 def diagnose(
@@ -152,7 +193,7 @@ def diagnose(
     with unchanged(step, batches) as left:
         if batches is None:
             function("step", step, 0)
-            limit = run_watched(step, watch(None, **options, say=leave).loop)
+            limit = run_watched(step, _own_loop(None, **options, say=leave))
         else:
             limit = find_bottleneck(step, batches, try_changes=True, **options)
     return dataclasses.replace(limit, evidence=(*limit.evidence, *left))

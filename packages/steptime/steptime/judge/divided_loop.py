@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
+from typing import Any
 
+import torch
+
+from steptime._units import format_seconds
 from steptime.judge.operator_limits import (
     Pace,
     TinyStep,
@@ -17,6 +22,8 @@ from steptime.loop.turns import Turn, TurnWatch
 from steptime.measure.budget import Budget
 from steptime.measure.machine import distributed, name_of
 from steptime.measure.operator_timing import OperatorCall
+
+_STRAGGLES = 1.1  # times the ranks' median, from which on a rank is slow
 
 
 class WatchedLoop:
@@ -100,6 +107,7 @@ class WatchedLoop:
             exchange_s = seconds_of["communication"]
             own_s = self.seen.input_s + step_s - exchange_s
             slowest_s = self.budget.most(own_s)
+            self.evidence.append(_slowest_rank(own_s, self.seen.where["step"]))
             seconds_of[RANKS] = min(max(slowest_s - own_s, 0.0), exchange_s)
             seconds_of["communication"] -= seconds_of[RANKS]
         # the collector's seconds count apart
@@ -121,3 +129,26 @@ class WatchedLoop:
         self.flop = sum(call.weight * call.flop for call in calls)
         self.evidence = self.evidence + words
         return {name: seconds / self.inside_s for name, seconds in seconds_of.items()}
+
+
+def _slowest_rank(own_s: float, line: str) -> str:
+    """A sentence on which rank the others wait for, or that the network is what they
+    wait for; each rank passes its own work of a step, and the line of most of it.
+    """
+    ranks: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(ranks, (own_s, line))
+    seconds = [rank_s for rank_s, _ in ranks]
+    slowest = seconds.index(max(seconds))
+    usual_s = statistics.median(seconds)
+    if seconds[slowest] < _STRAGGLES * usual_s:
+        return (
+            "All ranks work as long between exchanges: they wait for the network, not"
+            " for each other."
+        )
+    _, where = ranks[slowest]
+    place = f", most of it {where}" if where else ""
+    return (
+        f"Rank {slowest} is the slowest: of a step, it works"
+        f" {format_seconds(seconds[slowest])} itself{place}, and half of the ranks no"
+        f" more than {format_seconds(usual_s)}."
+    )

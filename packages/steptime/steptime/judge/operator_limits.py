@@ -265,6 +265,8 @@ def explained(
             unknown.append(call)
     unexplained = max(unknown, key=lambda call: call.seconds).name if unknown else ""
     n = sum(call.weight for call in calls) - 1
+    if n < 1:  # a loader alone
+        return unexplained, []
     evidence = [
         (
             f"{n:.0f} operators in a step of {format_seconds(step_s)}. By the ceilings,"

@@ -303,12 +303,13 @@ def at_the_end(loop: OwnLoop) -> None:
         notebook.events.register("post_run_cell", cell_ends)
 
 
-def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
-    """Call `train`, watch it, and leave it when that is enough; its DataLoaders'
-    batches are input.
+@contextlib.contextmanager
+def watched_loaders(loop: OwnLoop) -> Iterator[None]:
+    """Within the block, the batches of every DataLoader of torch are the loop's
+    input.
     """
-    next_batch = _BaseDataLoaderIter.__next__
     begin = DataLoader.__iter__
+    next_batch = _BaseDataLoaderIter.__next__
     number_of = WeakKeyDictionary[Any, int]()
 
     def begun(loader: Any) -> Any:
@@ -321,14 +322,21 @@ def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
         loop.fetched(number_of[batches], batches)
         return batch
 
-    seen_loaders = replaced(_BaseDataLoaderIter, __next__=waited)
     with (
-        contextlib.closing(loop),
-        contextlib.suppress(Enough),
-        seen_loaders,
+        replaced(_BaseDataLoaderIter, __next__=waited),
         replaced(DataLoader, __iter__=begun),
     ):
         loop.turn()
+        yield
+
+
+def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
+    """Call `train`, watch it, and leave it when that is enough."""
+    with (
+        contextlib.closing(loop),
+        contextlib.suppress(Enough),
+        watched_loaders(loop),
+    ):
         train()
         loop.end()
     return loop.end()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from steptime.arguments import expected
 
 Batch = Any
+_END = object()  # in place of a batch
 
 
 class Supply:
@@ -24,34 +24,47 @@ class Supply:
 
     def __init__(self, batches: object) -> None:
         self.epoch = 0
+        self._epochs: Iterable[Batch] | None = None
+        self._iterator: Iterator[Batch] | None = None  # of the epoch
         if is_batch(batches):
             self._next: Callable[[], Batch] = lambda: batches
         elif callable(batches):
             self._next = batches
         elif isinstance(batches, Iterable):
-            self._next = functools.partial(next, self._again(batches))
+            self._epochs = batches
         else:
             words = "an iterable (a DataLoader), a function or one batch"
             raise TypeError(expected("batches", words, batches))
 
     def __call__(self) -> Batch:
         """The next batch."""
-        return self._next()
+        if self._epochs is None:
+            return self._next()
+        batch: Batch = _END
+        if self._iterator is not None:
+            batch = next(self._iterator, _END)
+            if batch is _END:
+                self.epoch += 1
+        return self._first_of(self._epochs) if batch is _END else batch
 
-    def _again(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        while True:
-            empty = True
-            for batch in batches:
-                empty = False
-                yield batch
-            if empty and self.epoch:
-                raise ValueError(
-                    "Expected batches that can be iterated more than once, got none."
-                    " Pass a list."
-                )
-            if empty:
-                raise ValueError("Expected at least one batch, got none.")
-            self.epoch += 1
+    def _first_of(self, batches: Iterable[Batch]) -> Batch:
+        """The first batch of the next epoch."""
+        self.close()
+        self._iterator = iter(batches)
+        batch = next(self._iterator, _END)
+        if batch is not _END:
+            return batch
+        self.close()
+        if self.epoch:
+            raise ValueError(
+                "Expected batches that can be iterated more than once, got none."
+                " Pass a list."
+            )
+        raise ValueError("Expected at least one batch, got none.")
+
+    def close(self) -> None:
+        """Let go of the iterator: a loader's workers and threads end with it."""
+        self._iterator = None
 
 
 def is_batch(value: object) -> bool:

@@ -89,6 +89,11 @@ def one_thread(n: int = 1) -> Iterator[None]:
         yield
 
 
+def rank() -> int:
+    """The number of this process among the ranks; 0 where there is one."""
+    return torch.distributed.get_rank() if distributed() else 0
+
+
 def distributed() -> bool:
     """Whether this process is one rank of several."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -18,6 +18,7 @@ LAYERS = (
     {"comparison", "measure"},
     {"loop", "profile"},
     {"judge"},
+    {"frameworks"},
 )
 LAYER_OF = {name: i for i, names in enumerate(LAYERS) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -1,0 +1,30 @@
+"""Lightning: `Trainer(..., callbacks=[steptime.lightning.Diagnose()])`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import Callback
+
+from steptime.frameworks._training import WatchedTraining
+
+
+class Diagnose(Callback):  # type: ignore[misc]  # mypy knows no types of it
+    """Says what limits the training after 208 steps, or at its end; `options` are those
+    of steptime.watch.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._training = WatchedTraining(options)
+
+    def on_train_start(self, *_: Any) -> None:
+        """The Trainer calls this."""
+        self._training.begin()
+
+    def on_train_end(self, *_: Any) -> None:
+        """The Trainer calls this."""
+        self._training.end()
+
+    def on_exception(self, *_: Any) -> None:
+        """The Trainer calls this."""
+        self._training.leave()
