@@ -26,17 +26,12 @@ from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet
 
 _RESTART_MINUTES = 10
-_HEALTHY = "The run was repeated with your mend, and is healthy."
+_CAUSE_MINUTES = 10  # to look again for a cause, while the run is healthy
+_REPEATED = "The run was repeated with your mend, and is"
 # what a name in variants.csv is drawn from
 _COUNTS = {"rank": RANKS, "layer": LAYERS, "step": 24}
-_HARMLESS = {
-    "loader_workers": 3,
-    "time_limit_minutes": 12.0,
-    "learning_rate": 0.101,
-    "precision": "bfloat16",
-    "allocator": "expandable segments",
-    "clip_norm": 1000.0,
-}
+# changes beside those that causes of the same alarm make
+_OTHER_DECOYS = 2
 
 # cause -> where it shows
 CAUSES = {row["cause"]: row["shows"] for row in rows_of("causes")}
@@ -49,18 +44,27 @@ _SAYS = {row["alarm"]: row["says"] for row in rows_of("alarms")}
 VARIANTS: dict[tuple[str, str], list[dict[str, str]]] = {}
 for _row in rows_of("variants"):
     VARIANTS.setdefault((_row["cause"], _row["alarm"]), []).append(_row)
+# changes that break nothing in runs of the alarms that a row names
+_DECOYS = rows_of("decoys")
+# setting -> the variants of causes that change it
+_CHANGED_BY: dict[str, list[dict[str, str]]] = {}
+for _row in rows_of("variants"):
+    for _name in json.loads(_row["job"]):
+        _CHANGED_BY.setdefault(_name, []).append(_row)
+# setting -> what about a run keeps its change from breaking anything
+_MAKES_HARMLESS = {row["setting"]: json.loads(row["fault"]) for row in _DECOYS}
 
 
 @dataclass(frozen=True)
 class BrokenRun:
     """One broken training: the job's settings, what is broken, what that is called, and
-    the alarm that it raises.
+    the alarm that each cause would raise alone; the first is the run's.
     """
 
     causes: tuple[str, ...]
     job: Job
     fault: Fault
-    kind: str = "worse"
+    kinds: tuple[str, ...] = ("worse",)
 
     @property
     def launched(self) -> Any:
@@ -69,12 +73,16 @@ class BrokenRun:
 
     def alarm(self) -> str:
         """The sentence that the reader starts from: several causes share it."""
+        return self._alarm_of(self.kinds[0])
+
+    def _alarm_of(self, kind: str) -> str:
         times = (STEP_S * self.fault.times + COMM_S) / (STEP_S + COMM_S)
-        return _SAYS[self.kind].format(times=times, minutes=self.job.time_limit_minutes)
+        return _SAYS[kind].format(times=times, minutes=self.job.time_limit_minutes)
 
     def judge(self, cause: object, mend: object) -> tuple[str, int]:
         """The sentence of a right answer and its minutes; NotYet, with the minutes it
-        costs, says what is wrong.
+        costs, says what is wrong. Where the run is healthy, and a cause is missing or
+        wrong, the exception's `mend_minutes` are those of the mend, which stays.
         """
         listed = cause if isinstance(cause, list | tuple | set) else [cause]
         named = {name if isinstance(name, str) else brief_repr(name) for name in listed}
@@ -89,25 +97,44 @@ class BrokenRun:
         minutes = _RESTART_MINUTES
         for name in mend:  # type: ignore[attr-defined]
             minutes += int(SETTINGS[name]["minutes"])
-        outcome = (
-            f"The run was repeated with your mend, and isn't healthy. {' '.join(wrong)}"
-            if wrong
-            else _HEALTHY
-        )
-        if named != {*self.causes}:
-            # a list of all would be told all
-            wrongly = sorted(named - {*self.causes})[: len(self.causes)]
-            shows = [
-                f"The cause isn't {name!r}: that would show in {CAUSES[name]}."
-                for name in wrongly
-            ]
-            outcome = " ".join([*(shows or ["That isn't all of the cause."]), outcome])
-        if wrong or named != {*self.causes}:
+        if wrong:
             minutes += health.steps(replay)
+            outcome = f"{_REPEATED}n't healthy. {' '.join(wrong)}"
+            outcome = f"{self._of_causes(named)} {outcome}".lstrip()
             raise NotYet(
                 f"{outcome} This answer costs {minutes} minutes.", minutes=minutes
             )
-        return f"The cause is right. {outcome}", minutes
+        if named == {*self.causes}:
+            return f"The cause is right. {_REPEATED} healthy.", minutes
+        missing = {*self.causes} - named
+        looks_again = _CAUSE_MINUTES * max(len(missing), len(named - {*self.causes}))
+        raise NotYet(
+            f"{self._of_causes(named)} {_REPEATED} healthy: the mend stays, for"
+            f" {minutes} minutes. To look for the cause again costs {looks_again}.",
+            minutes=minutes + looks_again,
+            mend_minutes=minutes,
+        )
+
+    def _of_causes(self, named: set[str]) -> str:
+        """What is wrong with the causes that were named; empty where they are right."""
+        # a list of all would be told all
+        wrongly = sorted(named - {*self.causes})[: len(self.causes)]
+        sentences = [
+            f"The cause isn't {name!r}: that would show in {CAUSES[name]}."
+            for name in wrongly
+        ]
+        alarms = [
+            f"{self._alarm_of(kind)!r}"
+            for cause, kind in zip(self.causes, self.kinds, strict=True)
+            if cause not in named
+        ]
+        if alarms and (named & {*self.causes} or not wrongly):
+            sentences.append(
+                f"That isn't all of the cause: {len(self.causes)} things are broken,"
+                " and one that isn't named would alone raise the alarm"
+                f" {' and '.join(alarms)}"
+            )
+        return " ".join(sentences)
 
 
 def _nearest(name: object, names: Iterable[str]) -> str:
@@ -175,36 +202,68 @@ def broken(number: str, seed: int) -> BrokenRun:
 
 
 def drawn(picked: dict[str, str], draw: random.Random) -> BrokenRun:
-    """A run that breaks for these causes, each with its alarm, beside three harmless
-    changes; the first is reported.
+    """A run that breaks for these causes, each with its alarm; the first is reported.
+
+    Every cause of these alarms changes its settings, whether it breaks the run or not,
+    and two others change beside them. So the configuration alone tells nothing.
     """
-    changes: dict[str, Any] = dict(draw.sample(sorted(_HARMLESS.items()), 3))
+    alarms = set(picked.values())
     job: dict[str, Any] = {}
     fault: dict[str, Any] = {
         "noise": draw.randrange(999),
         "times": draw.randrange(18, 36) / 10,
     }
-    for pair in picked.items():
-        variant = draw.choice(VARIANTS[pair])
-        job |= {
-            name: _filled(value, draw)
-            for name, value in json.loads(variant["job"]).items()
-        }
-        fault |= {
-            name: _filled(value, draw)
-            for name, value in json.loads(variant["fault"]).items()
-        }
-    heal: set[str]
-    if "capacity_mib" in fault:
-        heal = {"precision", "allocator"}
-    elif "learning_rate" in job:
-        heal = {"clip_norm"}
-    else:
-        heal = set()
-    job = {name: changes[name] for name in changes if name not in heal} | job
-    return BrokenRun(
-        tuple(picked), Job(**job), Fault(**fault), next(iter(picked.values()))
-    )
+    for pair, variants in VARIANTS.items():
+        cause, alarm = pair
+        if alarm not in alarms:
+            continue
+        variant = draw.choice(variants)
+        changes = _changes(variant, draw)
+        job |= changes
+        if picked.get(cause) == alarm:
+            for name, value in json.loads(variant["fault"]).items():
+                fault[name] = _filled(value, draw)
+        else:
+            fault |= _harmless(changes)
+    for setting, value in _other_decoys(alarms, draw).items():
+        job[setting] = value
+        fault |= _harmless({setting: value})
+    return BrokenRun(tuple(picked), Job(**job), Fault(**fault), tuple(picked.values()))
+
+
+def _changes(variant: dict[str, str], draw: random.Random) -> dict[str, Any]:
+    """The settings that a variant of a cause changes."""
+    changes = json.loads(variant["job"])
+    return {name: _filled(value, draw) for name, value in changes.items()}
+
+
+def _harmless(changes: dict[str, Any]) -> dict[str, Any]:
+    """What about a run makes changes of settings harmless, of which another run
+    breaks.
+    """
+    fault: dict[str, Any] = {}
+    for name, value in changes.items():
+        fault |= _MAKES_HARMLESS[name]
+        if name == "learning_rate":
+            fault["schedule_factor"] = Job.learning_rate / value
+    return fault
+
+
+def _other_decoys(alarms: set[str], draw: random.Random) -> dict[str, Any]:
+    """Changes of settings that no cause of these alarms changes or is mended by."""
+    rows = [row for row in _DECOYS if alarms <= {*row["alarms"].split()}]
+    decoys: dict[str, Any] = {}
+    while len(decoys) < _OTHER_DECOYS:
+        row = draw.choice(rows)
+        setting = row["setting"]
+        if setting in decoys:
+            continue
+        if row["values"]:
+            decoys[setting] = draw.choice(json.loads(row["values"]))
+        else:
+            variant = draw.choice(_CHANGED_BY[setting])
+            decoys[setting] = _changes(variant, draw)[setting]
+    return decoys
 
 
 def _filled(value: Any, draw: random.Random) -> Any:

@@ -31,6 +31,8 @@ class Case(Shown):
     asked: dict[str, int] = field(default_factory=dict)
     # minutes, how sure, whether right
     answered: dict[str, tuple[int, float, bool]] = field(default_factory=dict)
+    # mends with which the run is healthy, and which are paid for
+    paid: set[str] = field(default_factory=set)
 
     @property
     def solved(self) -> bool:
@@ -155,15 +157,19 @@ def judge(number: str, answer: object) -> str:
         )
     try:
         praise, minutes = case.broken.judge(answer.cause, answer.mend)
+        mend_minutes = minutes
         right = True
     except NotYet as wrong:
         praise = str(wrong)
         minutes = int(str(wrong.details.get("minutes", 0)))
+        mend_minutes = int(str(wrong.details.get("mend_minutes", 0)))
         right = False
     if minutes and not case.solved:
-        case.answered.setdefault(
-            f"{answer.cause} {answer.mend}", (minutes, sure, right)
-        )
+        mend = _in_order(answer.mend)
+        minutes -= mend_minutes if mend in case.paid else 0
+        case.answered.setdefault(f"{answer.cause} {mend}", (minutes, sure, right))
+        if mend_minutes:
+            case.paid.add(mend)
     if not right:
         raise NotYet(praise)
     rest = case.minutes - sum(case.asked.values())
@@ -171,6 +177,10 @@ def judge(number: str, answer: object) -> str:
         f"{praise} It cost {case.minutes} minutes: {_listed(case.asked)}; answers and"
         f" mends {rest}."
     )
+
+
+def _in_order(mend: object) -> str:
+    return str(sorted(mend.items())) if isinstance(mend, dict) else str(mend)
 
 
 def rerun(case: Case, guard: Callable[..., object]) -> Table:

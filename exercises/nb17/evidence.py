@@ -190,7 +190,8 @@ def _nccl(broken: Any) -> Table:
         if sum(rank.cpu_s):
             return [_LINES["no nccl"]]
         if broken.job.nccl_net == "Socket":
-            return [_LINES["no device"].format(rank=i)]
+            speed = 400_000 if broken.fault.fast_ethernet else 10_000
+            return [_LINES["no device"].format(rank=i, speed=speed)]
         return [
             _LINES["port"].format(
                 rank=i, rate=10 if i == broken.fault.slow_link else 400
@@ -327,12 +328,17 @@ def _memory(broken: Any) -> Table:
 
 def _norms(broken: Any) -> Table:
     steps = _some_steps(broken.launched)
-    last_week = health.of(health.healthy())[0].norms
+    last_week = health.of(health.healthy(broken.fault))[0].norms
+    rate = broken.job.learning_rate * broken.fault.schedule_factor
     return _by_rank(
         broken,
         lambda r, _: [f"{r.own_norms[i]:.3g} / {r.norms[i]:.3g}" for i in steps],
         *(f"step {i}: own / all ranks'" for i in steps),
-        note=f"Last week's run: {', '.join(f'{last_week[i]:.3g}' for i in steps)}.",
+        note=(
+            f"Last week's run: {', '.join(f'{last_week[i]:.3g}' for i in steps)}."
+            f" Learning rate, as the schedule has it: {rate:.3g}; last week"
+            f" {Job.learning_rate:g}."
+        ),
     )
 
 
@@ -375,7 +381,7 @@ def _one_rank(broken: Any) -> Table:
         )
 
     alone = health.run(broken.job, broken.fault, 1)
-    healthy = health.healthy()
+    healthy = health.healthy(broken.fault)
     runs = (("4 ranks", broken.launched), ("1 rank", alone), ("last week", healthy))
     rows = tuple((name, *cells(run)) for name, run in runs)
     return Table(

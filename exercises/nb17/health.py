@@ -32,6 +32,7 @@ _TOO_HIGH = 0.2
 # MiB: a GPU with less can't hold the model; it needs nearly all of less
 _TOO_LARGE = 760
 _PIECES = 960
+_NOTHING = Fault()
 
 
 @functools.cache
@@ -50,9 +51,9 @@ def run(
         return launch(train, ranks, job, fault, guard, timeout_s=120.0)
 
 
-def healthy() -> Launched:
-    """The run of the job with nothing broken."""
-    return run(Job(), Fault())
+def healthy(fault: Fault = _NOTHING) -> Launched:
+    """The run of the job with nothing broken, on the batches of a run with `fault`."""
+    return run(Job(), Fault(full_batches=fault.full_batches))
 
 
 def of(launched: Launched) -> Sequence[RankEvidence]:
@@ -116,14 +117,14 @@ def complaints(launched: Launched, job: Job, was: Job, fault: Fault) -> list[str
             f"It ends after {steps(launched)} of {STEPS} steps (rank {first}:"
             f" {ends(launched, job)[first]})."
         ]
-    of_learning = _of_learning(launched, job, was)
+    of_learning = _of_learning(launched, job, was, fault)
     return of_learning + _of_speed(launched, fault) + _of_memory(ranks, fault)
 
 
-def _of_learning(launched: Launched, job: Job, was: Job) -> list[str]:
+def _of_learning(launched: Launched, job: Job, was: Job, fault: Fault) -> list[str]:
     """What is wrong with what a run learned, beside the healthy run."""
     ranks = of(launched)
-    right = of(healthy())
+    right = of(healthy(fault))
     sentences = []
     nan_step = first_nan(launched)
     if nan_step is not None:
@@ -140,7 +141,8 @@ def _of_learning(launched: Launched, job: Job, was: Job) -> list[str]:
         sentences.append(f"{STEPS - changed} of {STEPS} steps change no weights.")
     if len({rank.checksums[-1] for rank in ranks}) > 1:
         return [*sentences, "The ranks' weights differ from each other."]
-    if was.learning_rate != job.learning_rate and was.learning_rate > _TOO_HIGH:
+    was_too_high = was.learning_rate * fault.schedule_factor > _TOO_HIGH
+    if was.learning_rate != job.learning_rate and was_too_high:
         loss = max(rank.held_out_loss for rank in ranks)
         right_loss = max(rank.held_out_loss for rank in right)
         if not loss <= _WORSE * right_loss:  # NaN is worse, too
@@ -163,14 +165,15 @@ def _of_speed(launched: Launched, fault: Fault) -> list[str]:
     sentences = []
     may_recompute = fault.capacity_mib < _TOO_LARGE
     slowdown = _RECOMPUTED if may_recompute else _SLOWER
-    if step_s(launched) > slowdown * step_s(healthy()):
+    usual_s = step_s(healthy(fault))
+    if step_s(launched) > slowdown * usual_s:
         slow = format_seconds(step_s(launched))
-        usual = format_seconds(step_s(healthy()))
+        usual = format_seconds(usual_s)
         sentences.append(
             f"A step takes {slow} of the slowest rank's time; healthy is {usual}."
         )
     sent_bytes = of(launched)[0].sent_bytes
-    right_bytes = of(healthy())[0].sent_bytes
+    right_bytes = of(healthy(fault))[0].sent_bytes
     if sent_bytes > _MORE_TRAFFIC * right_bytes:
         sentences.append(
             f"It sends {sent_bytes / right_bytes:.1f} times as many bytes in every"

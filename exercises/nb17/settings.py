@@ -93,10 +93,16 @@ class Fault:
     gpu: str = "H100 SXM5 80GB"
     driver: int = NEWEST_DRIVER
     capacity_mib: int = 4096
-    side_rank: int = 0  # does what not all ranks do beside the training
+    # does what not all ranks do beside the training; -1: nobody does it
+    side_rank: int = 0
     side_first: int = 0  # which of the three kinds of work comes first
-    # seed of what is harmless: temperatures, warnings and changes of settings
+    # seed of what is harmless: temperatures and warnings
     noise: int = 0
+    # What follows breaks nothing: it makes a changed setting harmless.
+    schedule_factor: float = 1.0  # what a schedule multiplies the learning rate by
+    full_batches: bool = False  # every rank has as many images as rows
+    metrics_on_cpu: bool = False  # tensors kept for metrics are moved to the CPU
+    fast_ethernet: bool = False  # as fast as InfiniBand
 
 
 def runs_on(torch_cuda: str, driver: int, gpu: str) -> bool:

@@ -19,8 +19,8 @@ cause, sure = "bad images", 0.95
 mend = {"image_cache": "verified"}
 
 # %% 17.4a
-# "logs": the watchdog found rank 1 in an all-reduce of one number, the others in one of 8,315. The
-# flight recorder shows the same; "py-spy" names the function that only rank 1 is in: _mean_loss.
+# "logs": the watchdog found rank 2 in an all-reduce of one number, the others in one of 8,315. The
+# flight recorder shows the same; "py-spy" names the function that only rank 2 is in: _mean_loss.
 cause, sure = "a rank calls another collective", 0.95
 mend = {"on_all_ranks": "logging"}
 
@@ -52,7 +52,7 @@ mend = {"torch_cuda": "12.6"}
 # %% 17.5b
 # "nvidia-smi": one clock is a third of the others', and that GPU's SMs are always busy. All read 100 %.
 cause, sure = "one GPU is slow", 0.95
-mend = {"replace_node": 0}
+mend = {"replace_node": 1}
 
 # %% 17.6
 # "NCCL log": one port runs at 10 Gb/s. What is left after that mend would be another training, so

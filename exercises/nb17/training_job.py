@@ -166,13 +166,11 @@ class _Rank:
         self.decode_s = (
             STEP_S * fault.times if self.here in fault.slow_loader else 0.001
         )
-        slow_net = job.nccl_net == "Socket" or fault.slow_link not in (
-            -1,
-            job.replace_node,
-        )
-        self.comm_s = settings.COMM_S + (
-            STEP_S * (max(fault.times, 2.0) - 1) if slow_net else 0.0
-        )
+        slow_ethernet = job.nccl_net == "Socket" and not fault.fast_ethernet
+        slow_net = slow_ethernet or fault.slow_link not in (-1, job.replace_node)
+        # where nothing else is slow, a mend may still choose the slow network
+        times = fault.times if fault.times > 1 else 2.0
+        self.comm_s = settings.COMM_S + (STEP_S * (times - 1) if slow_net else 0.0)
         memory = DeviceMemory(
             fault.capacity_mib * MIB, job.allocator == "expandable segments"
         )
@@ -253,7 +251,7 @@ class _Rank:
         parts = range(self.rank, RANKS, self.ranks)
         for part in parts:
             draw = random.Random(f"batch {step} {part}")
-            n = draw.randrange(2, ROWS + 1)
+            n = ROWS if self.fault.full_batches else draw.randrange(2, ROWS + 1)
             drawn = draw.sample(
                 range(kinds, 2 * kinds) if n < 12 else range(2 * kinds), n
             )
@@ -324,7 +322,8 @@ class _Rank:
         evidence.norms.append(norm)
         if job.bad_gradients == "skip the step" and not math.isfinite(norm):
             return
-        rate = job.learning_rate * min(1.0, job.clip_norm / max(norm, 1e-12))
+        rate = job.learning_rate * self.fault.schedule_factor
+        rate *= min(1.0, job.clip_norm / max(norm, 1e-12))
         evidence.changed += norm > 0
         with torch.no_grad():
             for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -395,7 +394,8 @@ class _Rank:
             size * _BYTES_A_BYTE // (3 if self.job.recompute else 1)
             for size in self.model.saved_bytes
         ]
-        leaks = self.job.kept_for_metrics == "tensors"
+        on_gpu = not self.fault.metrics_on_cpu
+        leaks = self.job.kept_for_metrics == "tensors" and on_gpu
         held = [self._keep("layer 1", sizes[0])]
         # with its graph or without
         self.kept.append(
