@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from exercises.nb13.expert_dispatch import rows_to_ranks
 from exercises.nb13.tensor_parallel import operators, plan
 from labkit.core.display import brief_repr
 from labkit.lesson.answers import about, parts
@@ -312,4 +313,10 @@ def _judge_kept(got: Any, chosen: list[int], experts: int, factor: float) -> Non
     raise NotYet(f"an expert's capacity is {most}. {why}")
 
 
-CHECKS = {"13.4": operators, "13.5": plan, "13.8": merged, "13.9": capacity}
+CHECKS = {
+    "13.4": operators,
+    "13.5": plan,
+    "13.8": merged,
+    "13.9": capacity,
+    "13.9b": rows_to_ranks,
+}

@@ -45,3 +45,14 @@ def within_capacity(chosen, experts, factor):
     mine = nn.functional.one_hot(chosen, experts)  # (tokens, experts)
     before = (mine.cumsum(0) - mine)[torch.arange(len(chosen)), chosen]
     return before < math.ceil(factor * len(chosen) / experts)
+
+
+# %% 13.9b
+def rows_to(chosen, per_rank, ranks):
+    """Rows that a rank sends to each rank, itself included: a tensor of `ranks` integers.
+
+    chosen: (tokens, k), the numbers of each token's k experts; expert e is on rank
+    e // per_rank. A token with several experts on a rank is sent there once.
+    """
+    places = chosen // per_rank  # (tokens, k)
+    return torch.stack([(places == rank).any(1).sum() for rank in range(ranks)])

@@ -144,6 +144,51 @@ def kept(most_of=lambda exact: math.ceil(exact), dtype=torch.bool):
     return within_capacity
 
 
+def counts(rows_of):
+    """A count for each rank, from a function of a rank and of the places (tokens, k)."""
+
+    def rows_to(chosen, per_rank, ranks):
+        places = chosen // per_rank
+        return torch.stack([rows_of(rank, places) for rank in range(ranks)])
+
+    return rows_to
+
+
+def copies(chosen, per_rank, ranks):
+    return (chosen // per_rank).flatten().bincount(minlength=ranks)
+
+
+def only_ranks_with_some(chosen, per_rank, ranks):
+    reached = [row.unique() for row in chosen // per_rank]
+    return torch.cat(reached).bincount()
+
+
+def dealt_out(chosen, per_rank, ranks):
+    return torch.stack([(chosen % ranks == rank).any(1).sum() for rank in range(ranks)])
+
+
+def without_its_own(chosen, per_rank, ranks):
+    rows = counts(lambda rank, places: (places == rank).any(1).sum())(chosen, per_rank, ranks)
+    return torch.cat([rows[:1] * 0, rows[1:]])
+
+
+def by_expert(chosen, per_rank, ranks):
+    return chosen.flatten().bincount(minlength=per_rank * ranks)
+
+
+def first_choice(chosen, per_rank, ranks):
+    return (chosen[:, 0] // per_rank).bincount(minlength=ranks)
+
+
+def each_place_once(chosen, per_rank, ranks):
+    return (chosen // per_rank).unique().bincount(minlength=ranks)
+
+
+def ranks_in_place(chosen, per_rank, ranks):
+    chosen //= per_rank
+    return torch.stack([(chosen == rank).any(1).sum() for rank in range(ranks)])
+
+
 def rounds_down(chosen, experts, factor):
     most, listed = math.floor(factor * len(chosen) / experts), chosen.tolist()
     return torch.tensor(
@@ -380,6 +425,34 @@ WRONG = {
             "an expert's capacity is",
             "upside-down",
         ),
+        (3, "Expected a function", "result-of-another-kind"),
+    ],
+    "13.9b": [
+        (copies, "to a rank once", "whole-tensor-travels"),
+        (first_choice, "other experts need it too", "half-the-work-counted"),
+        (dealt_out, "deals them out", "other-formula"),
+        (without_its_own, "stay on a rank count", "rest-left-out"),
+        (by_expert, "integers, got", "result-of-another-kind"),
+        (only_ranks_with_some, "integers, got", "zero-never-happens"),
+        (each_place_once, "rows, got", "half-the-work-counted"),
+        (
+            counts(lambda rank, places: (places == rank).all(1).sum()),
+            "rows, got",
+            "other-formula",
+        ),
+        (
+            counts(lambda rank, places: (places == rank).any(1).float().mean()),
+            "integers, got",
+            "result-of-another-kind",
+        ),
+        (
+            counts(lambda rank, places: (places == rank).any(0).sum()),
+            "rows, got",
+            "axes-swapped",
+        ),
+        (lambda chosen, per_rank, ranks: [len(chosen)] * ranks, "integers, got", "result-of-another-kind"),
+        (lambda chosen, per_rank, ranks: torch.full((ranks,), len(chosen)), "rows, got", "whole-tensor-travels"),
+        (ranks_in_place, "changed the tensor", "input-is-mine"),
         (3, "Expected a function", "result-of-another-kind"),
     ],
 }
