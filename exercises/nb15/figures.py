@@ -93,7 +93,7 @@ def step_parts(ax: Axes, steps: Mapping[str, Step]) -> FigureSpec:
     """
     for y, step in enumerate(steps.values()):
         end = draw_parts(ax, y, step)
-        over = "" if step.fits else ": does not fit"
+        over = "" if step.fits else f": {step.verdict}"
         over += "\nunlike all published runs" * bool(step.outside)
         held = (
             f"{format_bytes(step.memory_bytes)} of"

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from exercises.nb15 import elastic
+from exercises.nb15 import diloco, elastic
 from exercises.nb15.rank_script import as_script
 from ranks.errors import RankFailed
 from tests.helpers import code_cells, notebook_paths
@@ -93,3 +93,14 @@ def test_without_bash_a_sentence_says_so(tmp_path, monkeypatch):
                 test_without_bash_a_sentence_says_so, tmp_path, None, None, nproc=1
             )
         )
+
+
+def test_what_a_process_writes_is_counted_by_linux_and_nowhere_else(
+    tmp_path, monkeypatch
+):
+    counts = tmp_path / "io"
+    counts.write_text("rchar: 7\nwchar: 4096\nsyscr: 1\n")
+    monkeypatch.setattr(diloco, "_IO", counts)
+    assert diloco.written_bytes() == 4096
+    monkeypatch.setattr(diloco, "_IO", tmp_path / "absent")
+    assert diloco.written_bytes() is None
