@@ -327,6 +327,14 @@ def _passed(tensors: dict[int, _Tensor]) -> str:
     return textwrap.shorten(", ".join(phrases), 500, placeholder="...")
 
 
+def _parameter_names(names: str) -> str:
+    """The names as named_parameters() gives them: torch writes a dot before those that
+    belong to the module itself.
+    """
+    bare = [name.strip().removeprefix(".") for name in names.split(",")]
+    return textwrap.shorten(", ".join(bare), 500, placeholder="...")
+
+
 def _how_it_failed(state: RankState) -> str:
     """Why a rank failed, on one line."""
     failure = state.failure
@@ -340,8 +348,8 @@ def _how_it_failed(state: RankState) -> str:
             if unused:
                 return (
                     "DistributedDataParallel got no gradient for"
-                    f" {unused[1].strip()}. Use these parameters in the loss, freeze"
-                    " them, or pass find_unused_parameters=True"
+                    f" {_parameter_names(unused[1])}. Use these parameters in the loss,"
+                    " freeze them, or pass find_unused_parameters=True"
                 )
             # github.com/NVIDIA/nccl/issues/342
             no_room = "segment /dev/shm/nccl" in failure.error

@@ -228,12 +228,13 @@ def sends_with_another_tag():
 
 
 class Gated(torch.nn.Module):
-    """Never uses its gate."""
+    """Never uses its gate, nor a scale of its own."""
 
     def __init__(self):
         super().__init__()
         self.used = torch.nn.Linear(4, 4)
         self.gate = torch.nn.Linear(4, 4, bias=False)
+        self.scale = torch.nn.Parameter(torch.ones(1))
 
     def forward(self, x):
         return self.used(x)
@@ -455,7 +456,7 @@ FAULTS = {
     ),
     sends_with_another_tag: (_HANGS, "have to pass the same tag"),
     leaves_out_a_parameter: (
-        "DistributedDataParallel got no gradient for gate.weight.",
+        "DistributedDataParallel got no gradient for gate.weight, scale.",
     ),
     half_a_message: (_HANGS, "rank 1 doesn't answer"),
     leaves_and_is_killed: ("failed first", "killed by SIGKILL"),
