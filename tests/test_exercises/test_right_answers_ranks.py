@@ -81,6 +81,18 @@ PLAN = {name: ColwiseParallel() for name in COLUMNS} | {
 }
 
 
+def rows_by_sets(chosen, per_rank, ranks):
+    places = [{expert // per_rank for expert in row} for row in chosen.tolist()]
+    return torch.tensor([sum(rank in row for row in places) for rank in range(ranks)])
+
+
+def rows_by_one_hot(chosen, per_rank, ranks):
+    hot = torch.nn.functional.one_hot(
+        chosen.div(per_rank, rounding_mode="floor"), ranks
+    )
+    return (hot.sum(1) > 0).sum(0).to(torch.int32)
+
+
 RIGHT = {
     "12.1": [summed_behind_the_loss],
     "12.3": [backwards_ring],
@@ -90,6 +102,7 @@ RIGHT = {
     ],
     "13.8": [merged_by_softmax],
     "13.9": [kept_token_by_token],
+    "13.9b": [rows_by_sets, rows_by_one_hot],
     "15.4": [
         Layout(data=2, tensor=4, pipeline=8, interleave=10),
         Layout(data=8, tensor=4, pipeline=2, zero=1),
