@@ -12,6 +12,7 @@ type.
 
 from gpufacts.device import DTYPES, Device, UnknownDtype, peak
 from gpufacts.names import UnknownDevice, find, matching
+from gpufacts.shown import facts
 from gpufacts.table import devices
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "UnknownDevice",
     "UnknownDtype",
     "devices",
+    "facts",
     "find",
     "matching",
     "peak",

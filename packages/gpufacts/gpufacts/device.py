@@ -50,7 +50,7 @@ class Device:
 
     name: str
     source: str
-    reported_as: str = ""  # the names that drivers report, between semicolons
+    reported_as: str = ""  # by drivers and clouds, with semicolons between the names
     vendor: str = ""
     family: str = ""
     architecture: str = ""

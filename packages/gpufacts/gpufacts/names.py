@@ -11,11 +11,22 @@ from dataclasses import replace
 from gpufacts.device import Device
 from gpufacts.table import devices, read
 
-_BRAND = re.compile(r"nvidia|tesla|geforce|amd|instinct|gpu|chip|\d+x")
+_BRAND = re.compile(
+    r"nvidia|tesla|geforce|amd|instinct|oam|intel|habana|aws|amazon|google|gpu|chip"
+    r"|[dh]gx|nvlink|superchip|\d+x"
+)
 """Words that say nothing: no two rows differ only in them."""
 
+_COUNT = re.compile(
+    r"^\s*\d+ ?[x×] ?(?=[a-z])|(?<=\d)[x×]\d{1,4}\s*$|(\s[x×]|:) ?\d{1,4}\s*$"
+)
+"""How many cards, before or behind a name: "8xH100", "H100 x 8"."""
+
+_FORM = re.compile(r"(sxm|pcie|nvl)\d*")
+"""How a card is connected."""
+
 _BUILD = re.compile(
-    r"sxm\d*|pcie|nvl|\d+gb|hbm\w*|fe|[rg]tx|tpu|blackwell|trillium|ironwood"
+    r"sxm\d*|pcie|nvl|\d+gb|hbm\w*|fe|[rg]tx|tpu|blackwell|trillium|ironwood|edition"
 )
 """Words of a row that a short name may leave out: form, memory, series."""
 
@@ -34,9 +45,10 @@ def find(name: str | Device, memory_bytes: float | None = None) -> Device:
 
     Case, spaces, hyphens, brands and a count of cards ("2x Tesla T4") don't matter. A
     short name that fits several builds of one chip gives the usual one, the SXM module
-    and then the one with the most memory, and its `assumed` says so. `memory_bytes`, as
-    the driver counts it, tells builds apart. Raises UnknownDevice, a ValueError, with
-    what is missing and the nearest names; TypeError where the name isn't text.
+    and then the one with the most memory; an instance of a cloud ("p5.48xlarge") gives
+    what it has. Then `assumed` says so. `memory_bytes`, as the driver counts it, tells
+    builds apart. Raises UnknownDevice, a ValueError, with what is missing and the
+    nearest names; TypeError where the name isn't text.
     """
     if isinstance(name, Device):
         return name
@@ -47,6 +59,9 @@ def find(name: str | Device, memory_bytes: float | None = None) -> Device:
     exact = _by_key().get(_key(name))
     if exact is not None and _has_memory(exact, memory_bytes):
         return exact
+    rented = _of_instance(name)
+    if rented is not None:
+        return replace(rented, assumed=f"{name!r:.60} has {rented.name}.")
     builds = [row for row in _builds(name) if _has_memory(row, memory_bytes)]
     if not builds:
         raise UnknownDevice(_refusal(name))
@@ -56,15 +71,44 @@ def find(name: str | Device, memory_bytes: float | None = None) -> Device:
 
 def matching(name: str) -> list[Device]:
     """The devices that a name may mean, the usual one first; none if it's unknown."""
-    exact = _by_key().get(_key(name))
+    exact = _by_key().get(_key(name)) or _of_instance(name)
     return [exact] if exact else sorted(_builds(name), key=_rank)
 
 
+def _of_instance(name: str) -> Device | None:
+    """The device of a cloud's instance, such as p5.48xlarge; None for other names."""
+    plain = _COUNT.sub("", name.casefold()).strip()
+    plain = plain.removeprefix("ml.").removeprefix("standard_")
+    for words, device in _instances():
+        if words.fullmatch(plain):
+            return _by_key()[_key(device)]
+    return None
+
+
+@functools.cache
+def _instances() -> tuple[tuple[re.Pattern[str], str], ...]:
+    """The names of clouds' instances, and of the devices that they have."""
+    return tuple(
+        (re.compile(row["words"]), row["device"]) for row in read("instances.csv")
+    )
+
+
 def _words(name: str) -> list[str]:
-    """The words of a name in lower case, without brands and what stands in brackets."""
-    plain = re.sub(r"\(.*?\)", " ", name.casefold())
+    """The words of a name in lower case, without brands. Of what stands in brackets
+    only those of a build: "A100 (40 GB SXM4)", "TPU v4 (chip)".
+    """
+    plain, *in_brackets = re.split(r"[()]", _COUNT.sub("", name.casefold()))
+    words = _split(plain)
+    for index, part in enumerate(in_brackets):
+        inside = index % 2 == 0
+        words += [w for w in _split(part) if not inside or _BUILD.fullmatch(w)]
+    return words
+
+
+def _split(text: str) -> list[str]:
     # "rtx4090" is two words; "h100" is one
-    spaced = re.sub(r"\b(rtx|gtx|geforce|tesla)(?=[a-z]?\d)", r"\1 ", plain)
+    series = r"\b(rtx|gtx|geforce|tesla|gaudi|trainium)(?=[a-z]?\d)"
+    spaced = re.sub(series, r"\1 ", text)
     # "80 gb" and "80g" are "80gb"
     spaced = re.sub(r"\b(\d+) ?gb?\b", r"\1gb", spaced)
     return [w for w in re.findall(r"[a-z0-9]+", spaced) if not _BRAND.fullmatch(w)]
@@ -72,7 +116,7 @@ def _words(name: str) -> list[str]:
 
 def _key(name: str) -> str:
     """The same text for all spellings of a name, such as 'NVIDIA A100-SXM4-80GB'."""
-    words = re.findall(r"[a-z0-9]+", name.casefold())
+    words = re.findall(r"[a-z0-9]+", _COUNT.sub("", name.casefold()))
     return "".join(word for word in words if not _BRAND.fullmatch(word))
 
 
@@ -100,7 +144,7 @@ def _is_build(row: Device, asked: Iterable[str]) -> bool:
     unnamed = set(row_words)
     for word in asked:
         named = {each for each in row_words if _is_word(word, each)}
-        if not named:
+        if not named and not _is_fact(word, row, row_words):
             return False
         unnamed -= named
     chip = {word for word in row_words if not _BUILD.fullmatch(word)}
@@ -108,10 +152,26 @@ def _is_build(row: Device, asked: Iterable[str]) -> bool:
 
 
 def _is_word(asked: str, row_word: str) -> bool:
-    """Whether a word means a row's: "sxm" means "sxm5"; "h20" doesn't mean "h200"."""
+    """Whether a word means a row's: "sxm" and "sxm5" mean each other; "h20" doesn't
+    mean "h200".
+    """
     if asked == row_word:
         return True
+    if _FORM.fullmatch(asked) and row_word.isalpha():
+        return asked.rstrip("0123456789") == row_word
     return asked.isalpha() and row_word.rstrip("0123456789") == asked
+
+
+def _is_fact(asked: str, row: Device, row_words: Iterable[str]) -> bool:
+    """Whether a word is a fact of a row whose name doesn't have it: "H200 141GB", "L4
+    PCIe". A row that names its memory or form has no other.
+    """
+    if memory := re.fullmatch(r"(\d+)gb", asked):
+        is_named = any(re.fullmatch(r"\d+gb", word) for word in row_words)
+        return not is_named and _has_memory(row, float(memory[1]) * 1e9)
+    if asked == "pcie":
+        return bool(row.pcie) and not any(map(_FORM.fullmatch, row_words))
+    return asked == (row.memory_type or "").casefold()
 
 
 def _has_memory(device: Device, memory_bytes: float | None) -> bool:

@@ -27,6 +27,7 @@ BANDWIDTH_GBS = {
     "GDDR6X": (19 * 192 / 8, 23 * 384 / 8),
     "GDDR7": (28 * 128 / 8, 32 * 512 / 8),
     "LPDDR5": (6.4 * 128 / 8, 6.4 * 256 / 8),
+    "LPDDR5X": (8.5 * 256 / 8, 9.6 * 256 / 8),
     "DDR4": (2.133 * 64 / 8, 3.2 * 256 / 8),
     "HBM": (1.0 * 2048 / 8, 6.4 * 2048 / 8),  # TPU pages don't say which HBM
     "HBM2": (1.4 * 1024 / 8, 2.43 * 5120 / 8),
@@ -61,10 +62,11 @@ def test_a_row_agrees_with_itself(device):
         )
     lowest, highest = BANDWIDTH_GBS[device.memory_type.split(" ")[0]]
     assert 0.98 * lowest <= device.bandwidth_bytes_per_s / 1e9 <= 1.02 * highest
-    float16 = device.tensor_flop_per_s.get("float16", float("inf"))
+    peaks = device.tensor_flop_per_s
+    float16 = max(peaks.get("float16", 0), peaks.get("bfloat16", 0)) or float("inf")
     int8_limit = 4 if device.family == "GeForce" else 2
-    assert device.tensor_flop_per_s.get("int8", 0) <= 1.02 * int8_limit * float16
-    assert device.tensor_flop_per_s.get("float8", 0) <= 1.02 * 2 * float16
+    assert peaks.get("int8", 0) <= 1.02 * int8_limit * float16
+    assert peaks.get("float8", 0) <= 1.02 * 2 * float16
     if device.vendor == "NVIDIA" and "bfloat16" in device.peaks:
         assert device.peaks["bfloat16"] == device.peaks["float16"]
 
@@ -99,6 +101,14 @@ def test_each_device_is_found_by_its_own_name_and_the_driver_s(device):
         ("8x NVIDIA GeForce RTX 4090", "GeForce RTX 4090"),
         ("rtx4090", "GeForce RTX 4090"),
         ("tpu-v5e", "TPU v5e (chip)"),
+        ("NVIDIA A800-SXM4-80GB", "A800 SXM4 80GB"),
+        ("AMD Instinct MI300X OAM", "AMD Instinct MI300X"),
+        ("Gaudi3", "Gaudi 3"),
+        ("Intel Gaudi 2", "Gaudi 2"),
+        ("AWS Trainium 2", "Trainium 2"),
+        ("NVIDIA H20", "H20 SXM 96GB"),
+        ("DGX Spark", "GB10"),
+        ("GB200 NVL72", "GB200 (per Blackwell GPU)"),
     ],
 )
 def test_a_whole_name_in_any_spelling_is_found(name, row):
@@ -115,6 +125,18 @@ def test_a_whole_name_in_any_spelling_is_found(name, row):
         ("a100-40g", "A100 SXM4 40GB", "A100 PCIe 40GB"),
         ("H100 SXM", "H100 SXM5 80GB", ""),
         ("4090", "GeForce RTX 4090", ""),
+        ("1x A100 (40 GB SXM4)", "A100 SXM4 40GB", ""),
+        ("8x B200 (180 GB SXM6)", "B200 SXM", ""),
+        ("1x A10 (24 GB PCIe)", "A10", ""),
+        ("nvidia-h200-141gb", "H200 SXM", ""),
+        ("H100 94GB", "H100 NVL", ""),
+        ("gpu_8x_h100_sxm5", "H100 SXM5 80GB", ""),
+        ("8xH100", "H100 SXM5 80GB", "H100 NVL"),
+        ("H100 x 8", "H100 SXM5 80GB", "H100 NVL"),
+        ("A100:4", "A100 SXM4 80GB", "A100 PCIe 40GB"),
+        ("DGX H100", "H100 SXM5 80GB", "H100 NVL"),
+        ("RTX PRO 6000 Server", "RTX PRO 6000 Blackwell Server Edition", ""),
+        ("GH200", "GH200 (Hopper part), 141GB", "GH200 (Hopper part), 96GB"),
     ],
 )
 def test_a_short_name_gives_the_usual_build_and_says_so(name, row, others):
@@ -127,13 +149,43 @@ def test_a_short_name_gives_the_usual_build_and_says_so(name, row, others):
 
 
 @pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("p5.48xlarge", "H100 SXM5 80GB"),
+        ("ml.p4d.24xlarge", "A100 SXM4 40GB"),
+        ("trn2.48xlarge", "Trainium 2"),
+        ("a3-ultragpu-8g", "H200 SXM"),
+        ("nvidia-tesla-a100", "A100 SXM4 40GB"),
+        ("Standard_ND96isr_H100_v5", "H100 SXM5 80GB"),
+        ("v5litepod-16", "TPU v5e (chip)"),
+    ],
+)
+def test_an_instance_of_a_cloud_gives_what_it_has_and_says_so(name, row):
+    assert gpufacts.find(name) == gpufacts.find(row)
+    assert gpufacts.find(name).assumed == f"{name!r} has {row}."
+    assert gpufacts.matching(name) == [gpufacts.find(row)]
+
+
+def test_each_instance_s_device_has_a_row():
+    for instance in table.read("instances.csv"):
+        assert gpufacts.find(instance["device"]).name == instance["device"]
+        assert instance["source"]
+
+
+@pytest.mark.parametrize(
     "name",
     [
+        "c5.xlarge",
+        "Standard_NC24s_v3",
         "NVIDIA GeForce RTX 4090 Laptop GPU",
         "GeForce RTX 4060 Ti",
         "RTX 6000",
         "L40",
-        "H20",
+        "H20-3e",
+        "V100 PCIe",
+        "A800 40GB",
+        "RTX 3080 12GB",
+        "H200 NVL",
         "MI300A",
         "Orin",
         "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
@@ -165,7 +217,7 @@ def test_each_name_of_a_driver_has_a_row_or_a_reason():
             gpufacts.find(name)
         except gpufacts.UnknownDevice as error:
             refusals[name] = str(error)
-    assert len(names) - len(refusals) == 36
+    assert len(names) - len(refusals) == 43
     for name, refusal in refusals.items():
         assert any(reason in refusal for reason in reasons), name
     laptops = [name for name in names if re.search("Laptop GPU|Max-Q Design", name)]
@@ -225,6 +277,20 @@ def test_the_command_prints_a_row_the_table_or_a_refusal():
     unknown = run("RTX", "4080", "Ti")
     assert unknown.returncode == 2
     assert "Nearest names: GeForce RTX 4080" in unknown.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("H100",), ("--help",)])
+def test_a_reader_that_stops_is_no_error(words):
+    command = [sys.executable, "-m", "gpufacts", *words]
+    with subprocess.Popen(
+        command,
+        cwd=HERE.parents[1],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as running:
+        running.stdout.close()
+        assert running.stderr.read() == b""
+        assert running.wait() == 0
 
 
 def test_the_readme_s_example_runs():

@@ -365,4 +365,10 @@ def test_every_nvidia_gpu_of_the_catalogue_has_a_time_or_says_what_is_missing():
                 assert math.isfinite(traced.estimate(device, grid=10**6).seconds)
             except UnknownDevice:
                 without.append(device.name)
-    assert without == ["GB300 (per Blackwell Ultra GPU)", "B300 SXM"]
+    assert without == [
+        "H20 SXM 96GB",
+        "GB300 (per Blackwell Ultra GPU)",
+        "B300 SXM",
+        "RTX PRO 6000 Blackwell Server Edition",
+        "GB10",
+    ]
