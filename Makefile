@@ -12,7 +12,7 @@ ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-packages test-all nightly test-gpu-path colab-check quick check fix appendix extras programs book handout address bench bench-class soak record gpu doctor setup clean
+.PHONY: help lab test test-packages test-all nightly test-gpu-path colab-check quick check fix appendix frameworks extras programs book handout address bench bench-class soak record gpu doctor setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 21
@@ -57,12 +57,13 @@ test-all: setup ## what `make test` and `make test-packages` run, and browser, g
 	$(BIN)/python scripts/notebooks.py solved
 	$(BIN)/python $(PYTEST) $(NBVAL) --complete $(LEAVE_OUT) $(NAMES:%=build/solved/%) tests packages
 
-nightly: setup build/paths ## all of every table, the notebooks as they are, all pretend GPUs, soak, Colab's versions
+nightly: setup build/paths ## all of every table, the notebooks as they are, all pretend GPUs, soak, Colab's versions, frameworks
 	$(BIN)/python scripts/notebooks.py solved
 	$(BIN)/python $(PYTEST) $(NBVAL) --nightly $(LEAVE_OUT) $(NAMES:%=build/solved/%) $(NAMES:%=notebooks/%) build/paths tests packages
 	$(BIN)/python -m tests.rehearsal
 	$(BIN)/python -m benchmarks.soak 20
 	$(MAKE) colab-check
+	$(MAKE) frameworks
 
 # CONFIGS="T4 no-cupy" and NB="05 07" narrow it; python -m tests.rehearsal says which there are.
 test-gpu-path: setup ## the notebooks on pretend GPUs, and which share of the lines that only a GPU reaches has run
@@ -96,10 +97,18 @@ fix: setup ## repair what can be repaired of what `make check` finds
 appendix: setup ## what some sections of notebooks 20 and later need: 2 GB
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[appendix]"
 
+# Their newest versions, beside torch: nothing else of the workbook needs them.
+FRAMEWORKS := build/frameworks/bin/python
+frameworks: setup ## steptime's callbacks with Hugging Face's Trainer, Lightning and Keras, in an environment of their own
+	test -x $(FRAMEWORKS) || $(BIN)/python -m venv build/frameworks
+	$(FRAMEWORKS) -m pip install -q torch -c constraints.txt
+	$(FRAMEWORKS) -m pip install -q transformers accelerate lightning keras pytest -e packages/steptime
+	$(FRAMEWORKS) -m pytest -q -p no:cacheprovider -c packages/steptime/pyproject.toml packages/steptime/tests/test_steptime/test_frameworks.py
+
 extras: setup ## what the book and teachers need: Sphinx, and the graders that classes use
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[book,teaching]"
 
-programs: ## on Debian and Ubuntu, what some tests need: Chromium, a C++ compiler, ip, Slurm
+programs: ## on Debian and Ubuntu, what some tests need: Chromium, a C++ compiler, ip, Slurm, Pyodide
 	$(BASE) scripts/programs.py install
 
 # JOBS=2 takes half the time, but the notebooks disturb each other's measurements.

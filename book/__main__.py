@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -83,6 +84,8 @@ def main(arguments: list[str]) -> int:
         static,
     ]
     failed: int = sphinx([*options, str(source), str(site)])
+    planner = [sys.executable, "-m", "trainplan.page", "-o", str(site / "planner.html")]
+    subprocess.run(planner, check=True, stdout=subprocess.DEVNULL)
     if chosen.pdf:
         printing.pdfs(site, lambda line: print(line, flush=True))
     print(f"{site / 'index.html'}: open it in a browser.", flush=True)

@@ -1,5 +1,5 @@
-"""The programs that some tests need and Python doesn't bring, as Debian's packages:
-`make programs`.
+"""The programs that some tests need and Python doesn't bring, as Debian's packages,
+and Pyodide, a Python for browsers, from npm: `make programs`.
 
 usage: programs.py install        install those that are missing, with apt-get
 programs.py hide FOLDER    fill a new folder with links to the programs of PATH, but for
@@ -10,6 +10,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -26,6 +27,7 @@ PACKAGES = {
     ),
     "g++": (("g++",), ("g++",)),
     "ip": (("ip", "tc"), ("iproute2",)),
+    "npm": (("npm",), ("npm",)),
     "slurmctld": (("slurmctld", "slurmd", "munged", "sbatch"), ("slurm-wlm", "munge")),
 }
 COMPILER = re.compile(
@@ -33,13 +35,22 @@ COMPILER = re.compile(
 )
 # of the Python that runs this; what torch.compile builds includes it
 HEADERS = "Python.h"
+# what the planner's page runs on, of the version that its package.json names
+PYODIDE = "pyodide"
+ROOT = Path(__file__).parents[1]
+PINNED = ROOT / "packages" / "trainplan" / "trainplan" / "page"
+NODE_MODULES = ROOT / "build" / "pyodide" / "node_modules"
 
 
 def path_of(name: str) -> str | None:
-    """Where a program of PACKAGES is, or Python's headers; None where it is missing."""
+    """Where a program of PACKAGES, Python's headers or Pyodide's files are; None where
+    they are missing.
+    """
     if name == HEADERS:
         header = Path(sysconfig.get_path("include"), HEADERS)
         return str(header) if header.exists() else None
+    if name == PYODIDE:
+        return _pyodide()
     names = PACKAGES[name][0]
     paths = list(filter(None, map(shutil.which, names)))
     # one of chromium's names is enough
@@ -47,10 +58,34 @@ def path_of(name: str) -> str | None:
     return paths[0] if paths and is_there else None
 
 
+def _pyodide() -> str | None:
+    """The folder of Pyodide's files, if it is of the version that the page names."""
+    pinned = json.loads((PINNED / "package.json").read_text(encoding="utf-8"))
+    package = NODE_MODULES / PYODIDE / "package.json"
+    if not package.exists():
+        return None
+    installed = json.loads(package.read_text(encoding="utf-8"))["version"]
+    return str(package.parent) if installed == pinned["dependencies"][PYODIDE] else None
+
+
 def install() -> None:
     """Install what is missing; exits with a sentence where apt-get or the right to use
     it is missing.
     """
+    _install_packages()
+    if path_of(PYODIDE) is None:
+        print("Installing pyodide", flush=True)
+        folder = NODE_MODULES.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(PINNED / name, folder)
+        # the lock has the hash of each package
+        subprocess.run(["npm", "ci", "--ignore-scripts"], cwd=folder, check=True)
+    print("All programs that the tests use are here.")
+
+
+def _install_packages() -> None:
+    """Install the packages of Debian's that are missing."""
     missing = [
         package
         for name, (_, packages) in PACKAGES.items()
@@ -59,7 +94,6 @@ def install() -> None:
     ]
     missing += [] if path_of(HEADERS) else ["python3-dev"]
     if not missing:
-        print("All programs that the tests use are here.")
         return
     if shutil.which("apt-get") is None:
         sys.exit(

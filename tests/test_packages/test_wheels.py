@@ -92,9 +92,11 @@ def test_the_wheel_has_every_module_the_tables_as_they_are_and_no_test(instrumen
         path.relative_to(PROJECTS / name).as_posix()
         for path in SOURCES[name].rglob("*.py")
     }
-    tables = {path for path in packed if path.startswith(f"{name}/data/")}
-    assert all(packed[path] == (PROJECTS / name / path).read_bytes() for path in tables)
-    assert packed.keys() - modules - tables <= {f"{name}/py.typed"}
+    # tables, and the parts of the planner's page
+    folders = (f"{name}/data/", f"{name}/page/")
+    files = {path for path in packed if path.startswith(folders)}
+    assert all(packed[path] == (PROJECTS / name / path).read_bytes() for path in files)
+    assert packed.keys() - modules - files <= {f"{name}/py.typed"}
 
 
 def test_its_import_is_light(instrument, tmp_path):
@@ -131,6 +133,9 @@ def test_its_command_runs(instrument, tmp_path):
         assert run(python, "-c", asked, cwd=tmp_path).strip() == str(
             cluster.published_steps("megatron")
         )
+        run(python, "-m", "trainplan.page", cwd=tmp_path)
+        page = (tmp_path / "planner.html").read_text(encoding="utf-8")
+        assert "cdn.jsdelivr.net/pyodide/" in page
 
 
 def test_the_picture_of_trainplan_s_readme_is_what_its_script_draws(
