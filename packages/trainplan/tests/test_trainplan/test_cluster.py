@@ -9,6 +9,7 @@ from trainplan import costs, schedule
 from trainplan.cluster import (
     MODELS,
     PURPOSES,
+    SOFTWARE,
     Cluster,
     Layout,
     Transformer,
@@ -22,7 +23,12 @@ from trainplan.cluster import (
 from trainplan.cluster.communication_time import communication
 from trainplan.cluster.hardware import group_link
 from trainplan.cluster.layout import stage_layers
-from trainplan.cluster.rank_memory import block_kept_bytes, in_flight, stage_memory
+from trainplan.cluster.rank_memory import (
+    STATES,
+    block_kept_bytes,
+    in_flight,
+    stage_memory,
+)
 from trainplan.cluster.rank_share import rank_share
 from trainplan.cluster.rates import rates
 from trainplan.costs.collectives import Link
@@ -127,6 +133,63 @@ def test_zero_shares_what_it_says_over_the_data_ranks():
             parts = 16 if state in purposes else 1
             assert memory[state] == pytest.approx(plain[state] / parts)
     assert memory["gathered for a moment"] >= 2 * 2 * GPT3.block_params
+
+
+@pytest.mark.parametrize(
+    ("library", "dtype", "zero", "whole", "split"),
+    [
+        # bytes a parameter on each rank, and those that the ranks share
+        ("torchtitan", "", 3, 0, 16),
+        ("torchtitan", "", 0, 18, 0),
+        ("Megatron-Core", "", 0, 18, 0),
+        ("Megatron-Core", "", 1, 6, 12),
+        ("Megatron-Core", "mixed bfloat16", 1, 4, 12),
+        ("Megatron-Core", "mixed float8", 1, 4, 12),
+        # in 16 bit, and twice in 8
+        ("Megatron-Core", "mixed float8", 0, 18, 0),
+        ("nanotron", "bfloat16", 1, 2 + 2 + 4, 4),
+        ("DeepSpeed", "", 2, 2, 14),
+        ("DeepSpeed", "", 3, 0, 16),
+    ],
+)
+def test_each_library_holds_its_own_bytes_a_parameter(
+    library, dtype, zero, whole, split
+):
+    shape = dataclasses.replace(GPT3, gated=True)
+    software = dataclasses.replace(SOFTWARE[library], bucket=0)
+    layout = Layout(16, zero=zero, dtype=dtype, software=software)
+    memory = stage_memory(rank_share(shape, node(16), layout, 16), 0)
+    a_param = sum(memory[state] for state in STATES) / shape.params
+    assert a_param == pytest.approx(whole + split / 16)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "input_bytes"),
+    [
+        ("mixed bfloat16", 2),
+        ("mixed float8", 1),
+        ("mixed mxfp8 with float32 gradients", 1 + 1 / 32),
+        ("mixed nvfp4", 1 / 2 + 1 / 16),
+        ("autocast float8", 2),
+    ],
+)
+def test_products_keep_their_inputs_as_they_take_them(dtype, input_bytes):
+    shape = model("Llama-3-8B")
+    kept = {  # of a token: how many numbers, and their bytes
+        "inputs of the norms": (2 * 4096, 2),
+        "inputs of the products behind them": (2 * 4096, input_bytes),
+        "queries": (4096, 2),
+        "keys and values": (2 * 1024, 2),
+        "attention's output": (4096, 2),
+        "log-sum-exp of a head's row": (32, 4),
+        "gate and its factor": (2 * 14_336, 2),
+        "input of the last product": (14_336, input_bytes),
+    }
+    if input_bytes < 2:
+        kept["input of the product behind attention"] = (4096, input_bytes)
+    share = rank_share(shape, Cluster("B200 SXM", 8), Layout(8, dtype=dtype), 8)
+    a_token = sum(numbers * n_bytes for numbers, n_bytes in kept.values())
+    assert block_kept_bytes(share, "none") == pytest.approx(8192 * a_token)
 
 
 @pytest.mark.parametrize(
@@ -354,6 +417,55 @@ def test_layouts_that_cannot_be(layout, batch, words):
 def test_bad_input_is_named(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    ("device", "node_gpus", "inside", "between"),
+    [
+        ("MI325X", 8, "448 GB/s a direction", "InfiniBand NDR"),
+        ("MI355X", 8, "536 GB/s a direction", "InfiniBand NDR"),
+        ("Gaudi 2", 8, "21 Ethernet ports, 262 GB/s", "3 Ethernet ports, 37.5 GB/s"),
+        ("Gaudi 3", 8, "21 Ethernet ports, 525 GB/s", "3 Ethernet ports, 75.0 GB/s"),
+        ("Trainium 2", 16, "512 GB/s a direction", "EFA, 25 GB/s"),
+        ("A800", 8, "200 GB/s a direction", "InfiniBand NDR"),
+        ("H20", 8, "NVLink 4", "InfiniBand NDR"),
+        ("p5en.48xlarge", 8, "NVLink 4", "InfiniBand NDR"),
+        ("GB200 NVL72", 72, "900 GB/s a direction", "InfiniBand NDR"),
+    ],
+)
+def test_a_node_of_each_device_has_its_size_and_links(
+    device, node_gpus, inside, between
+):
+    cluster = Cluster(device, 144)
+    assert cluster.gpus_per_node == node_gpus
+    assert inside in str(cluster)
+    assert between in str(cluster)
+    llama = model("llama3.2-1b")
+    planned = step(llama, cluster, Layout(data=144, zero=3), 288)
+    assert 0.1 < planned.mfu < 0.8
+    is_nvidia = cluster.gpu.vendor == "NVIDIA" and device != "H20"
+    assert ("compared on this device" in str(planned.outside)) != is_nvidia
+    # a Cluster that is written down again is the same one
+    assert dataclasses.replace(cluster, gpus=node_gpus).gpus_per_node == node_gpus
+
+
+@pytest.mark.parametrize(
+    ("device", "peaks"),
+    [
+        ("GB10", "float32, float4"),
+        ("RTX PRO 6000 Blackwell Server Edition", "float32"),
+        ("V100 32GB", "float64, float32, float16"),
+    ],
+)
+def test_a_device_without_a_peak_in_bfloat16_is_refused_in_words(device, peaks):
+    with pytest.raises(LayoutError, match=f"peak in bfloat16.* peaks in {peaks}"):
+        step(model("llama3.2-1b"), Cluster(device, 1), Layout(), 1)
+
+
+def test_a_v100_is_planned_in_float16():
+    layout = Layout(dtype="mixed float16")
+    planned = step(model("llama3.2-1b"), Cluster("V100 32GB", 1), layout, 1)
+    assert 0.3 < planned.mfu < 0.7
 
 
 def test_values_say_what_they_are():

@@ -14,6 +14,7 @@ def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) ->
     """
     reason = (
         _indivisible(model, layout)
+        or _across_nodes(cluster, layout)
         or _wrong_count(cluster, layout)
         or why_not_in(model, layout, layout.software.library)
         or _wrong_stages(model, layout)
@@ -69,6 +70,19 @@ def _wrong_count(cluster: Cluster, layout: Layout) -> str:
     )
 
 
+def _across_nodes(cluster: Cluster, layout: Layout) -> str:
+    """Why tensor ranks can't be: no group of them is partly in a node."""
+    tensor = layout.tensor
+    node = min(cluster.gpus_per_node, cluster.gpus)
+    if node % tensor == 0 or tensor % node == 0:
+        return ""
+    choices = [*divisors(node), 2 * node]
+    return (
+        f"Expected tensor to divide the {node} GPUs of a node, or to be a multiple of"
+        f" them, got {tensor}. The nearest: {_nearest(tensor, choices)}."
+    )
+
+
 def _indivisible(model: Transformer, layout: Layout) -> str:
     tensor = layout.tensor
     heads = model.heads
@@ -77,10 +91,13 @@ def _indivisible(model: Transformer, layout: Layout) -> str:
     ranks = replicas * tensor
     tensor_of_kv = tensor if tensor % kv_heads else 1
     either_way = f"{kv_heads} key and value heads, or to be divided by them"
+    # each rank has whole groups of state spaces, or of what is projected together
+    groups = model.state_groups or model.out_groups or tensor
     # a field, its value, and what that must divide, as a number and in words
     conditions = (
         ("tensor", tensor, heads, f"{heads} heads"),
         ("tensor", tensor_of_kv, kv_heads, either_way),
+        ("tensor", tensor, groups, f"{groups} groups of state spaces or of outputs"),
         ("expert", layout.expert, ranks, f"{ranks} data, context and tensor ranks"),
         ("expert", layout.expert, model.experts or 1, f"{model.experts} experts"),
         ("shard", layout.shard or 1, replicas, f"{replicas} data and context ranks"),

@@ -72,7 +72,17 @@ def network(
 HDR = network(25 * GIGA, "InfiniBand HDR, 25 GB/s a GPU")
 NDR = network(50 * GIGA, "InfiniBand NDR, 50 GB/s a GPU")
 XDR = network(100 * GIGA, "InfiniBand XDR, 100 GB/s a GPU")
+EFA3 = network(25 * GIGA, "EFA, 25 GB/s a chip")  # 16 x 200 Gb/s a trn2.48xlarge
 NVL72 = 72  # GPUs that share an NVLink switch in a rack of GB200 or GB300
+
+# Devices a node where they aren't eight. Source, as of the ports and of EFA3's rate:
+# stas00/ml-engineering, network/README.md and compute/accelerator/README.md (744d01e1).
+_NODES = {"Trainium 2": 16, "GB10": 1}
+_USUAL_NODE = 8
+# Of a Gaudi's Ethernet ports three leave the node; of Trainium 2's NeuronLink a fifth.
+_GAUDI_PORTS = 24
+_GAUDI_OUTSIDE = 3
+_NEURONLINK_INSIDE = 4 / 5
 
 _Gpus = Annotated[int, Bounds(least=1, most=10_000_000)]  # searches try every divisor
 
@@ -80,12 +90,14 @@ _Gpus = Annotated[int, Bounds(least=1, most=10_000_000)]  # searches try every d
 @checked
 @dataclass(frozen=True, repr=False)
 class Cluster(Shown):
-    """`gpus` of a `device` in whole nodes of `gpus_per_node`.
+    """`gpus` of a `device` in whole nodes of `gpus_per_node` (0: as many as such a node
+    has: eight; 16 of Trainium 2, one of GB10, and 72 where the name says NVL72).
 
     `device` is a gpufacts.Device or a name that gpufacts.find knows.
     `intra` and `inter` are a GPU's own links inside the node and between nodes. None
     stands for what such a node usually has: the GPU's NVLink (else PCIe), and HDR
-    InfiniBand for an A100 or older, XDR for Blackwell Ultra, NDR for others. With
+    InfiniBand for an A100 or older, XDR for Blackwell Ultra, NDR for others; for a
+    Gaudi its own Ethernet ports, for Trainium 2 NeuronLink and AWS's EFA. With
     gpus_per_node=NVL72 a rack of GB200 is a node. A slice of TPUs is one node with a
     `torus` of these sides, all of whose axes a collective uses that spans them.
     `reserve` is the share of the printed memory that layouts must leave free. It is
@@ -99,13 +111,17 @@ class Cluster(Shown):
     MAKER: ClassVar = "trainplan.Cluster('A100 SXM4 80GB', 8) is one."
     device: Annotated[Device | str, ANYTHING]  # which find judges
     gpus: _Gpus
-    gpus_per_node: _Gpus = 8
+    gpus_per_node: Annotated[int, Bounds(least=0, most=10_000_000)] = 0
     intra: Link | None = None
     inter: Link | None = None
     torus: tuple[Count, ...] | None = None
     reserve: Share = 0.0
 
     def __post_init__(self) -> None:
+        # an unknown name fails here, not in the first calculation
+        node = _usual_node(self.device, self.gpu)
+        if not self.gpus_per_node:
+            object.__setattr__(self, "gpus_per_node", node)
         if self.gpus > self.gpus_per_node and self.gpus % self.gpus_per_node:
             full = self.gpus // self.gpus_per_node * self.gpus_per_node
             raise ValueError(
@@ -123,7 +139,6 @@ class Cluster(Shown):
                 "Expected reserve below 1, which leaves no memory. It is a share: 0.08"
                 " is 8 %."
             )
-        _ = self.gpu  # an unknown name fails here, not in the first calculation
 
     @functools.cached_property
     def gpu(self) -> Device:
@@ -140,6 +155,12 @@ class Cluster(Shown):
         """A GPU's link between nodes."""
         if self.inter is not None:
             return self.inter
+        if self.gpu.vendor == "Intel":
+            return _gaudi_ports(self.gpu, _GAUDI_OUTSIDE)
+        if self.gpu.vendor == "AWS":
+            return EFA3
+        if self.gpu.name == "GB10":
+            return HDR
         if self.gpu.architecture == "Blackwell Ultra":
             return XDR
         return NDR if (self.gpu.year or 0) >= 2022 else HDR
@@ -162,6 +183,13 @@ class Cluster(Shown):
         return f"{self.gpus:,} x {self.gpu.name} ({memory}), {links}"
 
 
+def _usual_node(name: Device | str, device: Device) -> int:
+    """Devices a node, by what was asked for and its row."""
+    if isinstance(name, str) and "nvl72" in name.casefold():
+        return NVL72
+    return _NODES.get(device.name, _USUAL_NODE)
+
+
 def pcie(device: Device) -> Link:
     """16 lanes of a device's PCIe generation: between cards without NVLink, and to main
     memory.
@@ -171,9 +199,21 @@ def pcie(device: Device) -> Link:
     return network(15.75 * GIGA * 2 ** (generation - 3), f"PCIe {generation}.0 x16")
 
 
+def _gaudi_ports(device: Device, ports: int) -> Link:
+    """The link of so many of a Gaudi's Ethernet ports."""
+    assert device.interconnect_bytes_per_s is not None  # its rows have it
+    direction = device.interconnect_bytes_per_s / 2
+    rate = ports / _GAUDI_PORTS * direction
+    return network(rate, f"{ports} Ethernet ports, {format_si(rate, 'B/s')}")
+
+
 @functools.cache
 def _usual_intra(device: Device) -> Link:
+    if device.vendor == "Intel":
+        return _gaudi_ports(device, _GAUDI_PORTS - _GAUDI_OUTSIDE)
     printed = device.interconnect_bytes_per_s
+    if device.vendor == "AWS" and printed is not None:
+        printed *= _NEURONLINK_INSIDE
     # a card's NVLink bridge joins two cards, not a node, so that cards talk over PCIe
     boards = ("SXM", "GH200", "GB200", "GB300")
     bridged = device.vendor == "NVIDIA" and not any(
@@ -230,8 +270,8 @@ def group_link(cluster: Cluster, ranks: int, stride: int) -> Link:
     intra = cluster.inside
     if cluster.torus is not None:
         intra = _torus_link(intra, cluster.torus, inside, stride)
-    usual_amd = cluster.gpu.vendor == "AMD" and cluster.intra is None
-    if usual_amd and 1 < inside < per_node:
+    is_mesh = cluster.gpu.vendor in ("AMD", "Intel") and cluster.intra is None
+    if is_mesh and 1 < inside < per_node:
         # each GPU has a link of its own to every other
         # (trainplan_published/interconnect_specs.csv, "all-to-all")
         share = (inside - 1) / (per_node - 1)

@@ -211,6 +211,7 @@ def attention(
     head_dim: Size,
     *,
     kv_heads: Size = 0,
+    window: Size = 0,
     fused: bool = True,
     dropout: bool = False,
 ) -> Cost:
@@ -218,13 +219,14 @@ def attention(
     FLOP, and 5 a score for softmax.
 
     Counts the full square, also where a causal mask needs half of it (the convention of
-    Chowdhery et al. 2022, PaLM, appendix B). `fused` (Dao et al. 2022, FlashAttention)
+    Chowdhery et al. 2022, PaLM, appendix B), or with a `window` so many keys a query
+    (0: all). `fused` (Dao et al. 2022, FlashAttention)
     keeps the scores out of memory; else they are written and read twice, and kept:
     once, or with dropout twice and a mask byte each (Korthikanti et al. 2022, section
     4.1). Grouped queries have `kv_heads` key and value heads (0: as many as `heads`).
     """
     query = batch * seq * heads * head_dim
-    scores = batch * heads * seq**2
+    scores = batch * heads * seq * min(window or seq, seq)
     key_value = 2 * batch * seq * (kv_heads or heads) * head_dim
     in_memory = 0 if fused else scores
     return Cost(

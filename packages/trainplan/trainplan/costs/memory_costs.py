@@ -31,6 +31,10 @@ class Precision:
     master_bytes: int
     state_bytes: int
     activation_bytes: int
+    # what a product keeps of its input for the weight's gradient, with scales
+    input_bytes: float
+    # 16-bit weights are passing copies of float32 ones: ZeRO-3 stores none of them
+    casts: bool = False
 
     @property
     def scaled(self) -> bool:
@@ -42,11 +46,43 @@ class Precision:
 PRECISIONS: Mapping[str, Precision] = MappingProxyType(
     {row["name"]: Precision(**settings(row)) for row in rows("precisions")}
 )
-# numbers of state a parameter: none; velocity (Polyak 1964); two moments (Kingma and Ba
-# 2015; Loshchilov, Hutter 2019)
-OPTIMIZER_STATES: Mapping[str, int] = MappingProxyType(
-    {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+
+
+@dataclass(frozen=True)
+class OptimizerStates:
+    """Numbers of state a parameter: `numbers` of a block's, `table_numbers` of the
+    embedding's and the head's. A number takes `number_bytes`; 0 stands for what the
+    precision says. `paged` ones are in main memory, where a GPU has no room for them.
+    """
+
+    numbers: int
+    table_numbers: int
+    number_bytes: float = 0
+    paged: bool = False
+
+    def a_param(self, kind: Precision) -> float:
+        """Bytes a parameter of a block."""
+        return self.numbers * (self.number_bytes or kind.state_bytes)
+
+    def a_table_param(self, kind: Precision, *, wide: bool = False) -> float:
+        """Bytes a parameter of the embedding or the head, `wide` ones in float32 where
+        others are in 8 bit.
+        """
+        n_bytes = self.number_bytes or kind.state_bytes
+        if wide and self.number_bytes:
+            n_bytes = 4
+        return self.table_numbers * n_bytes
+
+
+# By data/optimizers.csv, which says where each was read.
+OPTIMIZER_STATES: Mapping[str, OptimizerStates] = MappingProxyType(
+    {row["name"]: OptimizerStates(**settings(row)) for row in rows("optimizers")}
 )
+
+
+# a weight in NF4, with a scale in 8 bit for each 64 and one in 32 bit for each 256 of
+# those (Dettmers et al. 2023, QLoRA, section 3)
+NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
 
 
 def precision(dtype: str) -> Precision:
@@ -56,9 +92,9 @@ def precision(dtype: str) -> Precision:
     return lookup(dtype, PRECISIONS, "dtype")
 
 
-def optimizer_states(optimizer: str) -> int:
-    """Numbers of state a parameter for a name in OPTIMIZER_STATES. Raises ValueError
-    with the nearest name.
+def optimizer_states(optimizer: str) -> OptimizerStates:
+    """The OptimizerStates of a name in OPTIMIZER_STATES. Raises ValueError with the
+    nearest name.
     """
     return lookup(optimizer, OPTIMIZER_STATES, "optimizer")
 
@@ -118,7 +154,7 @@ def training_memory(
         param_bytes=params * kind.param_bytes,
         gradient_bytes=params * kind.gradient_bytes,
         master_bytes=params * kind.master_bytes,
-        optimizer_bytes=params * kind.state_bytes * optimizer_states(optimizer),
+        optimizer_bytes=int(params * optimizer_states(optimizer).a_param(kind)),
         activation_bytes=activation_elements * kind.activation_bytes + fixed_bytes,
     )
 
@@ -131,8 +167,8 @@ def optimizer_traffic_bytes(params: Params, *, dtype: str, optimizer: str) -> Pa
     names.
     """
     kind = precision(dtype)
-    states = 2 * optimizer_states(optimizer) * kind.state_bytes
+    states = 2 * optimizer_states(optimizer).a_param(kind)
     weights = 2 * kind.param_bytes
     if kind.master_bytes:
         weights = 2 * kind.master_bytes + kind.param_bytes
-    return params * (kind.gradient_bytes + weights + states)
+    return type(params)(params * (kind.gradient_bytes + weights + states))
