@@ -16,6 +16,7 @@ usage: python -m trainplan_published.fit_cluster
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
 import sys
@@ -25,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trainplan._units import GIGA
+from trainplan.cluster.agreement import Compared
 from trainplan.cluster.constants import (
     CONSTANTS,
     HOP_S,
@@ -38,23 +40,28 @@ from trainplan.cluster.constants import (
 from trainplan.cluster.evidence import SOURCES, Nearest, inputs, kind, nearest, rows
 from trainplan.cluster.rank_memory import memory, stage_memory
 from trainplan.cluster.rank_share import rank_share
-from trainplan.cluster.step_prediction import EXPERTS, Step
+from trainplan.cluster.step_prediction import RELEASES, Step
 from trainplan.cluster.validation import COMPARISONS, compare
 from trainplan.costs.collectives import ALGORITHMS, Link, fit_link, wire_s
+from trainplan.costs.transformers import Transformer
 from trainplan_published import table
 
 TABLES = tuple(name for name in COMPARISONS if "memory" not in name)
+# tables of one source and so many models that a model can be left out
+BY_MODEL = ("megatron bridge", "megatron bridge 25.09", "megatron bridge 2026")
 MEMORY = tuple(name for name in COMPARISONS if "memory" in name)
-# power, contention and jitter stay as an earlier fit to these tables found them:
-# together with the others they drift far without making the errors much smaller
+# power, contention, jitter and async_tensor stay as an earlier fit found them: together
+# with the others they drift far without making the errors much smaller
 FITTED = (
     "sustained",
     "flash1",
     "flash3",
     "cast",
-    "async_tensor",
     "bandwidth",
     "expert_s",
+    "all_to_all",
+    "counts_s",
+    "gb300",
 )
 START = Constants(sustained=0.8, flash1=0.4, flash2=0.5, flash3=0.6, bandwidth=0.75)
 # bytes from which the H200 curve is NVLS, below it is a ring (column "algorithm")
@@ -169,33 +176,54 @@ def sends() -> tuple[float, float]:
 
 
 def judged(made: Step) -> bool:
-    """Whether a step is used: experts are hard to predict, but few were published, so
-    all of them are.
+    """Whether a step is used: so are experts in 8 bit, which are hard to predict, but
+    of which few steps were published.
     """
-    return not set(made.unlike) - {EXPERTS}
+    return not set(made.unlike) - {RELEASES}
+
+
+@functools.cache
+def used(name: str, without: tuple[int, int] | None) -> tuple[bool, ...]:
+    """Whether each step of a table is `judged`, with the constants in use, and not of
+    a model left out.
+    """
+    return tuple(
+        judged(row.by) and family(row.by.model) != without for row in compare(name).rows
+    )
+
+
+def family(shape: Transformer) -> tuple[int, int]:
+    """What tells models apart, whatever the length of their sequences."""
+    return shape.layers, shape.hidden
 
 
 def residuals(
-    constants: Constants, tables: tuple[str, ...] = TABLES
+    constants: Constants,
+    tables: tuple[str, ...] = TABLES,
+    without: tuple[int, int] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Logarithm of predicted speed over published of every step that is `judged`, and
+    """Logarithm of predicted speed over published of every step that is `used`, and
     its weight.
     """
     errors: list[float] = []
     weights: list[float] = []
     for name in tables:
+        chosen = used(name, without)
         rows = [
             math.log1p(row.error)
-            for row in compare(name, constants).rows
-            if judged(row.by)
+            for row, is_used in zip(compare(name, constants).rows, chosen, strict=True)
+            if is_used
         ]
         errors += rows
-        weights += [1 / len(rows) / len(tables)] * len(rows)
+        weights += [1 / max(len(rows), 1) / len(tables)] * len(rows)
     return np.array(errors), np.array(weights)
 
 
 def with_flash2(
-    constants: Constants, tables: tuple[str, ...], change: float
+    constants: Constants,
+    tables: tuple[str, ...],
+    change: float,
+    without: tuple[int, int] | None = None,
 ) -> Constants:
     """Constants with a `flash2` of least squares in the steps of whose FLOP attention
     does a fifth.
@@ -206,8 +234,10 @@ def with_flash2(
     made = [
         row.by
         for name in tables
-        for row in compare(name, constants).rows
-        if judged(row.by)
+        for row, is_used in zip(
+            compare(name, constants).rows, used(name, without), strict=True
+        )
+        if is_used
     ]
     scores = np.array(
         [
@@ -215,8 +245,9 @@ def with_flash2(
             for entry in made
         ]
     )
-    errors = residuals(constants, tables)[0]
-    changed = residuals(moved(constants, {"flash2": change}), tables)[0]
+    errors = residuals(constants, tables, without)[0]
+    slower = moved(constants, {"flash2": change})
+    changed = residuals(slower, tables, without)[0]
     slopes = (changed - errors) / change
     rest = np.array([entry.model.flop_per_token for entry in made]) - scores
     long = (slopes > 0) & (scores > 0.2 * rest)
@@ -247,21 +278,23 @@ def fit(
     rounds: int = 20,
     tables: tuple[str, ...] = TABLES,
     change: float = 0.02,
+    without: tuple[int, int] | None = None,
 ) -> Constants:
     """Least sizes of errors by repeatedly weighted least squares over the logarithms of
-    the fitted constants.
+    the fitted constants, of all models but one `family`.
     """
     now = start
     best = (math.inf, start)
     for turn in range(rounds):
-        now = with_flash2(now, tables, change)
-        errors, weights = residuals(now, tables)
+        now = with_flash2(now, tables, change, without)
+        errors, weights = residuals(now, tables, without)
         if turn >= min(3, rounds - 1):  # flash2 has settled
             best = min(
                 best, (float(np.abs(errors) @ weights), now), key=lambda pair: pair[0]
             )
         slopes = [
-            (residuals(moved(now, {name: change}), tables)[0] - errors) / change
+            (residuals(moved(now, {name: change}), tables, without)[0] - errors)
+            / change
             for name in FITTED
         ]
         root = np.sqrt(weights / np.maximum(np.abs(errors), 0.02))
@@ -300,23 +333,50 @@ def left_out(start: Constants, rounds: int = 8) -> list[LeftOut]:
     return steps
 
 
-def spreads(constants: Constants) -> dict[str, float]:
+def left_out_by_model(
+    start: Constants = CONSTANTS, rounds: int = 4
+) -> list[tuple[str, Compared[Step]]]:
+    """Every step of BY_MODEL with its table, with constants fitted to all other
+    models.
+    """
+    families = {
+        family(row.by.model): None for name in BY_MODEL for row in compare(name).rows
+    }
+    steps = []
+    for without in families:
+        constants = fit(start, rounds, without=without)
+        steps += [
+            (name, row)
+            for name in BY_MODEL
+            for row in compare(name, constants).rows
+            if family(row.by.model) == without
+        ]
+    return steps
+
+
+def spreads(
+    constants: Constants, left: Sequence[tuple[str, Compared[Step]]]
+) -> dict[str, float]:
     """Of each class the size of the logarithm of published over predicted that holds
-    four of five further steps.
+    four of five further steps; of the tables of BY_MODEL as they are when `left` out.
 
     It is the conformal quantile: of n steps the one of rank 0.8 (n + 1), rounded up, n
     at most; in thousandths, rounded up.
     """
+    fitted = [
+        (name, row)
+        for name in SOURCES
+        if name not in BY_MODEL
+        for row in compare(name, constants).rows
+    ]
     sizes: dict[str, list[float]] = {}
-    for name in SOURCES:
-        for row in compare(name, constants).rows:
-            sizes.setdefault(kind(name, row.by.model, row.by.layout), []).append(
-                abs(math.log1p(row.error))
-            )
+    for name, row in [*fitted, *left]:
+        of_class = kind(name, row.by.model, row.by.layout)
+        sizes.setdefault(of_class, []).append(abs(math.log1p(row.error)))
     spread = {}
-    for name, of_class in sizes.items():
-        rank = min(math.ceil(0.8 * (len(of_class) + 1)), len(of_class))
-        spread[name] = math.ceil(1000 * sorted(of_class)[rank - 1]) / 1000
+    for of_class, values in sizes.items():
+        rank = min(math.ceil(0.8 * (len(values) + 1)), len(values))
+        spread[of_class] = math.ceil(1000 * sorted(values)[rank - 1]) / 1000
     return spread
 
 
@@ -369,25 +429,56 @@ def fragments(*names: str) -> float:
     )
 
 
+def memory_left_out() -> dict[str, list[float]]:
+    """Logarithms of predicted over published memory, by who measured it, with the
+    `fragments` of the tables that others measured.
+
+    Those of Megatron-LM and of memory.csv were fitted to nothing.
+    """
+    torchtitan, nanotron = "torchtitan memory", "nanotron memory"
+    errors = {
+        "zero bubble": memory_errors("zero bubble memory"),
+        "torchtitan": memory_errors(torchtitan, fragments(nanotron)),
+        "nanotron": memory_errors(nanotron, fragments(torchtitan)),
+    }
+    measured = [row for row in table("memory") if row["published_gb"]]
+    unseen = memory_errors("memory of others")
+    for row, error in zip(measured, unseen, strict=True):
+        errors.setdefault(row["measured_by"], []).append(error)
+    return errors
+
+
+def memory_spread() -> float:
+    """The size of the logarithm of published over predicted memory that holds four of
+    five further steps of each source, where it has at least four; as in `spreads`.
+    """
+    spread = 0.0
+    for errors in memory_left_out().values():
+        rank = math.ceil(0.8 * (len(errors) + 1))
+        if rank <= len(errors):
+            spread = max(spread, sorted(map(abs, errors))[rank - 1])
+    return math.ceil(1000 * spread) / 1000
+
+
 def _say_memory(say: Callable[[str], object]) -> None:
     """Print the fragments of each library, and the errors of its memory with those
     fitted to the others.
     """
-    sizes = []
     for name in MEMORY:
-        without = fragments(*(other for other in MEMORY if other != name))
         in_use = inputs(name)[0][2].software.fragments
-        left = [abs(math.expm1(error)) for error in memory_errors(name, without)]
         own = [abs(math.expm1(error)) for error in memory_errors(name)]
-        sizes += left
         say(
             f"{name}: fragments {fragments(name):.2f} alone, in use {in_use:.2f},"
-            f" median error {statistics.median(own):.1%}; with {without:.2f} of the"
-            f" others {statistics.median(left):.1%}\n"
+            f" median error {statistics.median(own):.1%}\n"
         )
+    sizes = []
+    for source, errors in memory_left_out().items():
+        left = [abs(math.expm1(error)) for error in errors]
+        sizes += left
+        say(f"memory left out, {source}: median {statistics.median(left):.1%}\n")
     say(
         f"memory left out: median {statistics.median(sizes):.1%}, 90 % within"
-        f" {np.quantile(sizes, 0.9):.1%}\n"
+        f" {np.quantile(sizes, 0.9):.1%}; spread {memory_spread()}\n"
     )
 
 
@@ -420,7 +511,8 @@ def main(say: Callable[[str], object] = sys.stdout.write) -> None:
         )
     for name in TABLES:
         say(f"{compare(name, fitted_constants)}\n")
-    spread = spreads(fitted_constants)
+    by_model = left_out_by_model(fitted_constants)
+    spread = spreads(fitted_constants, by_model)
     everything = left_out(fitted_constants)
     say(f"spread: {spread}\n")
     say(f"widened by {widening(everything, spread):.3f} a unit of distance\n")
@@ -430,6 +522,12 @@ def main(say: Callable[[str], object] = sys.stdout.write) -> None:
     say(f"left out, all: {_errors(everything)}\n")
     others = [entry for entry in everything if entry.source != "llm-foundry"]
     say(f"left out, all but llm-foundry: {_errors(others)}\n")
+    for name in BY_MODEL:
+        sizes = [abs(row.error) for table_name, row in by_model if table_name == name]
+        say(
+            f"left out by model, {name}: median error {statistics.median(sizes):.1%},"
+            f" 90 % within {np.quantile(sizes, 0.9):.1%}\n"
+        )
 
 
 def _errors(steps: Sequence[LeftOut]) -> str:

@@ -21,7 +21,7 @@ from trainplan._units import GIGA, TERA
 from trainplan.cluster.constants import EFA_HOP_S, NETWORK_ALPHA_S, NETWORK_SHARE
 from trainplan.cluster.hardware import Cluster, network
 from trainplan.cluster.layout import Layout
-from trainplan.cluster.software import SOFTWARE
+from trainplan.cluster.software import SOFTWARE, Software
 from trainplan.costs.transformers import Transformer, model
 from trainplan.csv_tables import DATA
 from trainplan_published import table
@@ -50,6 +50,14 @@ def _counts(row: Row, *columns: str) -> list[int]:
 _GIB = 2**30 / GIGA
 _A100 = "A100 SXM4 80GB"
 _H100 = "H100 SXM5 80GB"
+# torchtitan's H100 (benchmarks/llama3_h100_202412_torchtitan.md)
+_TITAN_DEVICE = dataclasses.replace(
+    find(_H100),
+    name="H100 SXM5 96GB HBM2e",
+    memory_bytes=96 * GIGA,
+    bandwidth_bytes_per_s=2.4 * TERA,
+    tdp_w=500.0,
+)
 
 # ---- Megatron-LM ----
 
@@ -173,7 +181,7 @@ def zero_bubble(memory: bool = False) -> Iterator[PublishedStep]:
             pipeline=stages,
             interleave=(layers + 2) // stages if row["schedule"] == "1F1B-I" else 1,
             micro_batch=int(row["micro_batch"]),
-            dtype="autocast bfloat16",
+            dtype="mixed bfloat16 with float32 gradients",
             overlap=False,
             software=SOFTWARE["Megatron-LM"],
         )
@@ -291,17 +299,7 @@ def _titan_device(text: str, gpus: int) -> tuple[Device | str, int]:
         return _A100, gpus
     if text.startswith("H200"):
         return "H200 SXM", gpus
-    name = "H100 SXM5 96GB HBM2e"
-    held = 96 * GIGA
-    moved = 2.4 * TERA
-    own = dataclasses.replace(
-        find(_H100),
-        name=name,
-        memory_bytes=held,
-        bandwidth_bytes_per_s=moved,
-        tdp_w=500.0,
-    )
-    return own, gpus
+    return _TITAN_DEVICE, gpus
 
 
 def nanotron(memory: bool = False) -> Iterator[PublishedStep]:
@@ -336,7 +334,7 @@ def nanotron(memory: bool = False) -> Iterator[PublishedStep]:
             pipeline,
             zero=1 if row["zero_stage"] == "1" else 0,
             micro_batch=int(row["micro_batch"]),
-            dtype="autocast bfloat16",
+            dtype="mixed bfloat16 with float32 gradients",
             software=SOFTWARE["nanotron"],
         )
         label = f"{row['model_params_b']}B, {gpus} GPUs, {data} x {tensor} x {pipeline}"
@@ -374,8 +372,40 @@ _BRIDGE_GPUS = {
     "B200": ("B200 SXM", 8),
     "GB200": ("GB200 (per Blackwell GPU)", 64),
 }
+_BRIDGE_DTYPES = {
+    "BF16": "mixed bfloat16",
+    "FP8-MX": "mixed mxfp8",
+    "NVFP4": "mixed nvfp4",
+}
 _DEEPSEEK = model("DeepSeek-V3")
-_GB300 = ("GB300 (per Blackwell Ultra GPU)", 64)
+_ULTRA_GPUS = {
+    "B300": ("B300 SXM", 8),
+    "GB300": ("GB300 (per Blackwell Ultra GPU)", 64),
+}
+# Rows whose tokens went to experts by plain all-to-alls, without CUDA graphs of
+# attention, and those whose all-to-alls overlapped, by release, model and GPU, where
+# the release's other rows differ. Source: NVIDIA-NeMo/Megatron-Bridge,
+# scripts/performance/configs, *_workload_base_configs.py, 25.11 (commit 97ad8cc6),
+# 26.02 (c0b9a000, with 4a645075 and 0ec1df78 for 26.02.01) and 26.04 (7260d621).
+_ALL_TO_ALL = {
+    ("25.11", "Qwen3_30B_a3B", "B200"),
+    ("25.11", "Qwen3_30B_a3B", "H100"),
+    ("25.11", "Qwen3_235B_a22B", "B200"),
+    ("25.11", "Qwen3_235B_a22B", "H100"),
+    ("25.11", "DeepSeekV3 (w/ MTP)", "B200"),
+    ("26.02", "Qwen3_30B_a3B", "B200"),
+    ("26.02", "Qwen3_30B_a3B", "H100"),
+}
+_WITHOUT_GRAPHS = {
+    ("26.02.01", "Qwen3_30B_a3B", "H100"),
+    ("26.04", "Qwen3_30B_a3B", "H100"),
+}
+_OVERLAPPED = {
+    ("25.11", "Qwen3_30B_a3B", "H100"),
+    ("25.11", "Qwen3_235B_a22B", "B200"),
+    ("25.11", "Qwen3_235B_a22B", "H100"),
+    ("26.02", "Qwen3_30B_a3B", "H100"),
+}
 
 
 def nemo() -> Iterator[PublishedStep]:
@@ -398,14 +428,65 @@ def megatron_bridge() -> Iterator[PublishedStep]:
     NVLink switch.
     """
     for row in table("megatron_bridge"):
-        if row["model"] in _BRIDGE and row["gpu"] in _BRIDGE_GPUS:
+        is_fitted = row["model"] in _BRIDGE and row["gpu"] in _BRIDGE_GPUS
+        if row["release"] == "25.11" and is_fitted:
             yield _bridge(row, model(_BRIDGE[row["model"]]))
 
 
+def megatron_bridge_2509() -> Iterator[PublishedStep]:
+    """NVIDIA Megatron Bridge 25.09: FP8 with a scale a tensor; experts that take their
+    mean share of tokens and drop the rest, but for one row.
+
+    By the table's FLOP a token DeepSeek-V3 predicts one token ahead.
+    """
+    for row in table("megatron_bridge"):
+        if row["release"] != "25.09":
+            continue
+        if row["model"] == "DeepSeekV3":
+            shape = dataclasses.replace(_DEEPSEEK, ahead=1)
+        else:
+            shape = model(_BRIDGE[row["model"]])
+        if "dropped" in row["notes"]:
+            shape = dataclasses.replace(shape, capacity=1)
+        yield _bridge(row, shape)
+
+
+def megatron_bridge_2026() -> Iterator[PublishedStep]:
+    """NVIDIA Megatron Bridge 26.02 to 26.04: those of three models."""
+    for row in table("megatron_bridge_2026"):
+        yield _bridge(row, model(_BRIDGE[row["model"]]))
+
+
 def _bridge(row: Row, shape: Transformer) -> PublishedStep:
-    device, node = (_BRIDGE_GPUS | {"GB300": _GB300})[row["gpu"]]
-    return _recipe(
+    device, node = (_BRIDGE_GPUS | _ULTRA_GPUS)[row["gpu"]]
+    made = _recipe(
         row, shape, device, node, *_counts(row, "global_batch_seqs", "micro_batch")
+    )
+    if not shape.experts:
+        return made
+    software = _expert_habits(row, made.layout.software)
+    layout = dataclasses.replace(made.layout, software=software)
+    return dataclasses.replace(made, layout=layout)
+
+
+def _expert_habits(row: Row, software: Software) -> Software:
+    """How a row's recipe brings tokens to experts.
+
+    In 25.09 by DeepEP on H100 unless tokens are dropped, without CUDA graphs
+    (scripts/performance/run_script.py, commit fa0315ae).
+    """
+    key = (row["release"], row["model"], row["gpu"])
+    if row["release"] == "25.09":
+        is_plain = "dropped" in row["notes"]
+        has_graphs = False
+    else:
+        is_plain = key in _ALL_TO_ALL
+        has_graphs = not is_plain and key not in _WITHOUT_GRAPHS
+    return dataclasses.replace(
+        software,
+        dispatch="all-to-all" if is_plain else "HybridEP",
+        graphs=has_graphs,
+        expert_overlap=key in _OVERLAPPED,
     )
 
 
@@ -420,6 +501,8 @@ def machines_of_2026() -> Iterator[PublishedStep]:
     micro-batch, which the paper does not print.
     """
     for row in table("megatron_bridge"):
+        if row["release"] != "25.11":
+            continue
         if row["model"].startswith("DeepSeekV3"):
             yield _bridge(
                 row, dataclasses.replace(_DEEPSEEK, ahead=int("w/ MTP" in row["model"]))
@@ -477,9 +560,7 @@ def _recipe(
         chunks if pipeline > 1 else 1,
         3 if fsdp else 1,
         micro_batch,
-        dtype=(
-            "mixed float8" if row["precision"].startswith("FP8") else "mixed bfloat16"
-        ),
+        dtype=_BRIDGE_DTYPES.get(row["precision"], "mixed float8"),
         context=context,
         expert=expert,
         software=SOFTWARE["Transformer Engine"],
@@ -492,6 +573,35 @@ def _recipe(
     shape = dataclasses.replace(shape, seq=seq)
     return PublishedStep(
         label, shape, cluster, layout, batch, float(row["tokens_per_s_per_gpu"])
+    )
+
+
+# ---- memory ----
+
+
+def memory_of_others() -> Iterator[PublishedStep]:
+    """GB of steps to which nothing was fitted: of one GPU, the fullest or rank 0."""
+    for row in table("memory"):
+        if row["published_gb"]:
+            yield memory_step(row)
+
+
+def memory_step(row: Row) -> PublishedStep:
+    """A row of memory.csv; one that ran out of memory published NaN GB."""
+    gpus = int(row["gpus"])
+    device: Device | str = row["device"]
+    if device == _TITAN_DEVICE.name:
+        device = _TITAN_DEVICE
+    software = SOFTWARE[row["software"]]
+    if row["habits"]:
+        software = dataclasses.replace(software, **json.loads(row["habits"]))
+    return PublishedStep(
+        row["label"],
+        dataclasses.replace(model(row["model"]), seq=int(row["seq"])),
+        Cluster(device, gpus, min(gpus, 8)),
+        Layout(**json.loads(row["layout"]), software=software),
+        int(row["batch"]),
+        float(row["published_gb"] or "nan"),
     )
 
 
@@ -569,6 +679,7 @@ def maxtext() -> Iterator[PublishedStep]:
             micro_batch=per_chip * tensor,
             shard=fsdp if slices > 1 else None,
             recompute="none" if row["remat"] == "minimal" else "full",
+            dtype="mixed bfloat16",
             software=SOFTWARE["MaxText"],
         )
         cluster = Cluster(
@@ -605,6 +716,14 @@ TABLES: Mapping[str, tuple[Callable[[], Iterator[PublishedStep]], str]] = {
     "nanotron": (nanotron, "huggingface/nanotron, docs/benchmark_summary.svg"),
     "nemo": (nemo, "NVIDIA NeMo, performance summaries 24.07 and 24.12"),
     "megatron bridge": (megatron_bridge, "NVIDIA Megatron Bridge, release 25.11"),
+    "megatron bridge 25.09": (
+        megatron_bridge_2509,
+        "NVIDIA Megatron Bridge, release 25.09",
+    ),
+    "megatron bridge 2026": (
+        megatron_bridge_2026,
+        "NVIDIA Megatron Bridge, releases 26.02 to 26.04",
+    ),
     "MaxText": (
         maxtext,
         (
@@ -625,8 +744,13 @@ TABLES: Mapping[str, tuple[Callable[[], Iterator[PublishedStep]], str]] = {
         lambda: nanotron(memory=True),
         "huggingface/nanotron, docs/benchmark_summary.svg",
     ),
+    "memory of others": (
+        memory_of_others,
+        "each row's: see trainplan_published/memory.csv",
+    ),
 }
 UNITS = {
+    "memory of others": "GB",
     "zero bubble memory": "GB",
     "torchtitan memory": "GB",
     "nanotron memory": "GB of the first stage",

@@ -32,7 +32,8 @@ pytestmark = pytest.mark.slow  # simulates large clusters
     [
         ("megatron", 10, 0.02, 0.05), ("selective recomputation", 8, 0.04, 0.06), ("zero bubble", 12, 0.03, 0.04),
         ("llm-foundry", 139, 0.03, 0.07), ("llm-foundry H100", 20, 0.03, 0.06), ("torchtitan", 15, 0.06, 0.15),
-        ("nemo", 9, 0.06, 0.12), ("megatron bridge", 17, 0.18, 0.95), ("zero bubble memory", 12, 0.04, 0.05),
+        ("nemo", 9, 0.06, 0.12), ("megatron bridge", 17, 0.06, 0.70), ("zero bubble memory", 12, 0.04, 0.05),
+        ("megatron bridge 25.09", 17, 0.05, 0.17), ("megatron bridge 2026", 51, 0.06, 0.18),
     ],
 )  # fmt: skip
 def test_published_tables_are_met(name, rows, median, most):
@@ -50,7 +51,7 @@ def test_all_tables_together_keep_to_three_percent_and_twelve():
         if fit_cluster.judged(row.by)
     ]
     errors = sorted(abs(row.error) for row in made)
-    assert len(errors) > 210
+    assert len(errors) > 270
     assert statistics.median(errors) <= 0.03
     assert errors[math.ceil(0.9 * len(errors)) - 1] <= 0.12
 
@@ -113,7 +114,6 @@ def test_the_constants_in_use_are_those_that_the_script_finds():
             "jitter": 0.5,
             "expert_s": 0.2,
             "cast": 0.15,
-            "async_tensor": 0.15,
         }.get(name, 0.05)
         assert getattr(fitted, name) == pytest.approx(
             getattr(CONSTANTS, name), rel=tolerance

@@ -11,6 +11,7 @@ from trainplan.cluster.constants import SEND_SHARE, SEND_START_S
 from trainplan.cluster.hardware import Cluster, group_link
 from trainplan.cluster.rank_share import RankShare
 from trainplan.costs.collectives import Link, all_gather_s, fastest_all_reduce_s, wire_s
+from trainplan.costs.mixers import ATTENTIONS, MIXERS
 
 
 class Communication(NamedTuple):
@@ -61,7 +62,7 @@ def _all_reduce_s(cluster: Cluster, n_bytes: float, ranks: int, link: Link) -> f
 
 def _tensor_s(share: RankShare) -> float:
     """Seconds that tensor ranks communicate in a block's forward pass: an all-reduce
-    after attention and after the MLP.
+    after each mixer, which are attention and the MLP where no pattern says otherwise.
 
     With sequence parallelism each is a reduce-scatter and an all-gather, the same
     bytes. Sources: Shoeybi et al. 2019, Megatron-LM, section 3; Korthikanti et al.
@@ -69,12 +70,13 @@ def _tensor_s(share: RankShare) -> float:
     """
     tensor = share.layout.tensor
     n_bytes = share.boundary_bytes
+    mixers = share.model.per_block(*MIXERS)
     if tensor == 1:
         return 0.0
     if share.layout.sequence_parallel:
         # a reduce-scatter takes as long
-        return 4 * all_gather_s(n_bytes, tensor, share.tensor_link)
-    return 2 * _all_reduce_s(share.cluster, n_bytes, tensor, share.tensor_link)
+        return 2 * mixers * all_gather_s(n_bytes, tensor, share.tensor_link)
+    return mixers * _all_reduce_s(share.cluster, n_bytes, tensor, share.tensor_link)
 
 
 def _context_s(share: RankShare) -> float:
@@ -89,15 +91,16 @@ def _context_s(share: RankShare) -> float:
     sequences = layout.micro_batch * model.seq
     width = max(model.kv_width / layout.tensor, 1)
     n_bytes = 2 * sequences * width * share.kind.activation_bytes
-    return all_gather_s(n_bytes, layout.context, share.context_link)
+    attentions = model.per_block(*ATTENTIONS)
+    return attentions * all_gather_s(n_bytes, layout.context, share.context_link)
 
 
 def _experts_s(share: RankShare) -> float:
     """Seconds that tokens travel to a block's experts and back, forward.
 
     Each is an all-to-all of `top_k` copies of a rank's tokens, of which (n-1)/n leave
-    it. Where the nodes of a token's experts are limited, one copy goes to each, and is
-    passed on over the node's own links. Sources: Lepikhin et al. 2021, GShard, section
+    it. HybridEP sends one to each node that has some of a token's experts, where it is
+    passed on to each rank that has some. Sources: Lepikhin et al. 2021, GShard, section
     3.2; DeepSeek-AI 2024, DeepSeek-V3, section 3.2.2.
     """
     n = share.layout.expert
@@ -108,22 +111,31 @@ def _experts_s(share: RankShare) -> float:
         return 0.0
     dispatched = 1 if share.layout.software.float8_dispatch and share.kind.scaled else e
     # there and back
-    token_bytes = share.tokens / share.layout.tensor * model.hidden * (dispatched + e)
-    n_bytes = token_bytes * model.top_k * (model.capacity or 1)
+    routed = model.routed_share * share.routed
+    n_bytes = routed * model.hidden * (dispatched + e)
+    token_bytes = n_bytes / model.top_k
     inside = min(n, cluster.gpus_per_node)
     link = share.expert_link
+    sent_once = share.dispatch == "HybridEP"
     if inside == n:
-        return 2 * wire_s(link, 1, n_bytes / 2 * (n - 1) / n)
+        leaving = n_bytes * (n - 1) / n
+        if sent_once:
+            leaving = token_bytes * _reached(n, model.top_k) * (n - 1) / n
+        return 2 * wire_s(link, 1, leaving / 2)
     leaving = n_bytes * (n - inside) / n
     passed = n_bytes * inside / n
-    # of so many nodes those that some of its experts are on, drawn at random
-    if model.max_nodes:
-        nodes = min(model.max_nodes, n // inside)
-        reached = nodes * (1 - (1 - 1 / nodes) ** model.top_k)
-        leaving = token_bytes * reached * (n - inside) / n
-        passed = n_bytes * (inside - 1) / inside
+    if sent_once:
+        nodes = min(model.max_nodes or n, n // inside)
+        leaving = token_bytes * _reached(nodes, model.top_k) * (n - inside) / n
+        ranks = nodes * inside
+        passed = token_bytes * _reached(ranks, model.top_k) * (inside - 1) / inside
     # what leaves the node leaves over each GPU's own link
     return max(2 * wire_s(cluster.between, 1, leaving / 2), passed / link.bytes_per_s)
+
+
+def _reached(places: int, experts: int) -> float:
+    """How many of so many places some of a token's experts are on, drawn at random."""
+    return places * (1 - (1 - 1 / places) ** experts)
 
 
 def _send_s(share: RankShare) -> float:
@@ -134,7 +146,7 @@ def _send_s(share: RankShare) -> float:
     """
     cluster = share.cluster
     layout = share.layout
-    n_bytes = share.boundary_bytes / layout.tensor
+    n_bytes = share.model.streams * share.boundary_bytes / layout.tensor
     if layout.tensor * layout.replicas >= cluster.gpus_per_node:
         return SEND_START_S + n_bytes / cluster.between.bytes_per_s
     return SEND_START_S + n_bytes / (SEND_SHARE * cluster.inside.bytes_per_s)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trainplan.cluster.constants import (
+    BIAS_BYTES,
     FLASH_BACKWARD,
     LOGIT_BYTES,
     RANDOM_FLOP,
@@ -16,6 +17,19 @@ from trainplan.cluster.constants import (
 )
 from trainplan.cluster.rank_share import RankShare
 from trainplan.cluster.rates import Rates, rates
+from trainplan.costs.memory_costs import NF4_BYTES
+from trainplan.costs.mixers import (
+    ATTENTION,
+    ATTENTIONS,
+    CHOSEN,
+    CHOSEN_TOKENS,
+    HEAVY,
+    MIXERS,
+    MLPS,
+    STATE_SPACES,
+    WINDOW,
+)
+from trainplan.costs.transformers import Transformer
 
 
 class _Moved(NamedTuple):
@@ -36,6 +50,7 @@ class _Moved(NamedTuple):
 _NORM = _Moved(4, 36)
 _ROTARY = _Moved(4, 20)
 _SWIGLU = _Moved(6, 10)
+_FLASH_TILE = 128  # keys of a tile of fused attention
 
 
 class _Product(NamedTuple):
@@ -90,30 +105,94 @@ def _block(share: RankShare, rate: Rates, constants: Constants) -> PassTimes:
     cast = constants.cast * 4 / rate.bytes_per_s if kind.scaled else 0.0
     around = [_Product(share.tokens, *widths) for widths in share.products]
     forward = backward = last = 0.0
-    for rows, inputs, outputs, number in [*around, *_mlp_products(share)]:
+    # how many of its mixers a block has, in the mean of those of a pattern
+    attentions = model.per_block(*ATTENTIONS)
+    weighted = [
+        *((attentions, product) for product in around),
+        *_compressing(share),
+        *((model.per_block(*STATE_SPACES), product) for product in _states(share)),
+        *((model.per_block(*MLPS), product) for product in _mlp_products(share)),
+    ]
+    for times, (rows, inputs, outputs, number) in weighted:
         last = rate.matmul_s(rows, outputs, inputs, number, e)
-        forward += last + cast * number * (rows * inputs + inputs * outputs)
-        backward += rate.matmul_s(rows, inputs, outputs, number, e)
-        backward += cast * number * rows * outputs
+        cast_forward = cast * number * (rows * inputs + inputs * outputs)
+        forward += times * (last + cast_forward)
+        backward += times * rate.matmul_s(rows, inputs, outputs, number, e)
+        backward += times * cast * number * rows * outputs
         if not adapters:  # else weights are frozen
-            backward += rate.matmul_s(inputs, outputs, rows, number, e, added)
-    if adapters:  # two thin products forward and four backward
-        for rows, inputs, outputs, number in around:
-            for width in (inputs, outputs):
-                thin = rate.matmul_s(rows, adapters, width, number, e)
-                forward += thin
-                backward += thin + rate.matmul_s(
-                    adapters, width, rows, number, e, added
-                )
-    vector_s = _vector_bytes(share) / rate.bytes_per_s
+            backward += times * rate.matmul_s(inputs, outputs, rows, number, e, added)
+        if model.quantized:  # read in 4 bit, written and read in 16 bit, in each pass
+            weights = times * number * inputs * outputs
+            made_s = weights * (NF4_BYTES + 2 * e) / rate.bytes_per_s
+            forward += made_s
+            backward += made_s
+    # beside what adapters are, two thin products forward and four backward
+    beside = weighted if model.adapted == "linear" else weighted[: len(around)]
+    for times, (rows, inputs, outputs, number) in beside if adapters else ():
+        for width in (inputs, outputs):
+            thin = rate.matmul_s(rows, adapters, width, number, e)
+            forward += times * thin
+            backward += times * thin
+            backward += times * rate.matmul_s(adapters, width, rows, number, e, added)
+    vector_s = _vector_bytes(share, constants) / rate.bytes_per_s
+    biases = _biases(share, rate)
     scores = _fused(share, rate) if model.fused_attention else _unfused(share, rate)
+    scan_s = _scan_s(share, rate)
     return PassTimes(
-        forward + vector_s + scores.forward_s,
-        backward + 2 * vector_s + scores.backward_s,
+        forward + vector_s + scores.forward_s + biases.forward_s + scan_s,
+        backward + 2 * vector_s + scores.backward_s + biases.backward_s + 2 * scan_s,
         scores.forward_s,
         forward,
         last,
     )
+
+
+def _compressing(share: RankShare) -> list[tuple[float, _Product]]:
+    """The products that compress and choose keys, whole on each rank, each with how
+    often a block has it.
+    """
+    compressed = share.model.compressed
+    if compressed is None:
+        return []
+    return [
+        (share.model.per_block(letter), _Product(share.tokens, *widths))
+        for letter in (CHOSEN, HEAVY)
+        for widths in compressed.compressing(letter)
+    ]
+
+
+def _states(share: RankShare) -> list[_Product]:
+    """The products around a state space; none where there is none."""
+    state = share.model.state_space
+    if state is None:
+        return []
+    (hidden, projected), (values, _) = state.products
+    tensor = share.layout.tensor
+    return [
+        _Product(share.tokens, hidden, projected / tensor),
+        _Product(share.tokens, values / tensor, hidden),
+    ]
+
+
+def _scan_s(share: RankShare, rate: Rates) -> float:
+    """Seconds that the states of a block take forward: their products in chunks, at the
+    rate of fused attention's second generation, or the bytes that convolution, scan,
+    gate and norm move.
+
+    Nothing was fitted to it: no published step had state spaces. Backward takes twice
+    as long.
+    """
+    state = share.model.state_space
+    if state is None:
+        return 0.0
+    tokens = share.tokens / share.layout.tensor
+    e = share.kind.activation_bytes
+    products_s = tokens * state.chunked_flop / rate.attention_flop_per_s[1]
+    # convolution and scan read and write what is convolved and the output; the norm
+    # reads output and gate, and writes
+    elements = 3 * state.convolved + 4 * state.values
+    moved_s = tokens * e * elements / rate.bytes_per_s
+    return share.model.per_block(*STATE_SPACES) * (products_s + moved_s)
 
 
 def _mlp_products(share: RankShare) -> list[_Product]:
@@ -121,7 +200,7 @@ def _mlp_products(share: RankShare) -> list[_Product]:
     tokens = share.tokens
     expert_ranks = share.layout.expert
     t = share.layout.tensor
-    factors = 2 if model.gated else 1
+    factors = 2 if model.has_gated_mlp else 1
 
     def mlp(rows: float, width: float, number: float = 1.0) -> list[_Product]:
         return [
@@ -134,14 +213,24 @@ def _mlp_products(share: RankShare) -> list[_Product]:
     experts = model.experts / expert_ranks
     # experts that have a rank of their own are whole
     split = t if expert_ranks == 1 else 1
-    routed = tokens * split / t * model.top_k * (model.capacity or 1) / experts
-    products = mlp(routed, model.inner / split, experts)
+    products = mlp(share.routed / experts, model.inner / split, experts)
     if model.shared:
         products += mlp(tokens, model.shared / t)
     return products
 
 
-def _vector_bytes(share: RankShare) -> float:
+def _biases(share: RankShare, rate: Rates) -> PassTimes:
+    """Times of the kernels that add the second bias of each expert, weighted by the
+    token's share of the expert.
+    """
+    if not share.biases:
+        return PassTimes(0.0, 0.0)
+    routed = share.model.routed_share * share.routed
+    element_s = routed * share.model.hidden / rate.bytes_per_s
+    return PassTimes(BIAS_BYTES[0] * element_s, BIAS_BYTES[1] * element_s)
+
+
+def _vector_bytes(share: RankShare, constants: Constants) -> float:
     """Bytes that all but products and attention move in a block, forward: norms, sums,
     dropout, MLP, positions.
     """
@@ -153,17 +242,26 @@ def _vector_bytes(share: RankShare) -> float:
     # takes a byte an element
     norm = e / 2 * _NORM.by(eager=eager and model.gated)
     masks = 2 if model.dropout else 0
-    hidden_bytes = 2 * norm + 2 * 3 * e + masks
+    mixers = model.per_block(*MIXERS)
+    # residual streams are read to make one of them, and to be mixed, and written
+    summed = 3 if model.streams == 1 else 3 * model.streams + 2
+    hidden_bytes = mixers * norm + mixers * summed * e + masks
     n_bytes = tokens * model.hidden * hidden_bytes / share.sequence_split
     inner = tokens * model.used_inner / share.layout.tensor
-    if model.gated:
-        rotated = tokens * (share.query_width + share.kv_width)
+    inner *= model.per_block(*MLPS)
+    if model.has_gated_mlp:
         n_bytes += inner * e / 2 * _SWIGLU.by(eager=eager)
-        n_bytes += rotated * e / 2 * _ROTARY.by(eager=eager)
     else:
         n_bytes += inner * e * 2
-    if model.experts:  # tokens gathered for their experts and put back, weighted
-        n_bytes += 4 * e * tokens * model.hidden * model.top_k * (model.capacity or 1)
+    if model.gated:
+        rotated = tokens * (share.query_width + share.kv_width)
+        rotated *= model.per_block(*ATTENTIONS)
+        n_bytes += rotated * e / 2 * _ROTARY.by(eager=eager)
+    # tokens gathered for their experts and put back, weighted
+    routed = model.routed_share * share.routed
+    n_bytes += 4 * e * routed * model.hidden
+    if share.dispatch == "all-to-all":
+        n_bytes += constants.all_to_all * routed * model.hidden
     return n_bytes
 
 
@@ -176,12 +274,49 @@ def _fused(share: RankShare, rate: Rates) -> PassTimes:
     model = share.model
     layout = share.layout
     ranks = layout.tensor * layout.context
-    pairs = layout.micro_batch * model.heads / ranks * model.seq * (model.seq + 128) / 2
+    pairs = layout.micro_batch * model.heads / ranks * _pairs(model)
     width = (model.query_width + model.value_width) / 2 / model.heads
     flop_per_s = rate.attention_flop_per_s[layout.software.attention - 1]
     product = 2 * pairs * width / flop_per_s
     softmax = SOFTMAX_FLOP * pairs / rate.vector_flop_per_s
-    return PassTimes(2 * product + softmax, 5 * product / FLASH_BACKWARD + softmax)
+    index_s = _index_s(share, rate)
+    return PassTimes(
+        2 * product + softmax + index_s,
+        5 * product / FLASH_BACKWARD + softmax + 2 * index_s,
+    )
+
+
+def _index_s(share: RankShare, rate: Rates) -> float:
+    """Seconds of the scores by which a block's keys are chosen, forward: half of the
+    square, whole on each tensor rank.
+    """
+    model = share.model
+    if model.compressed is None:
+        return 0.0
+    heads = model.index_heads
+    keys = model.seq / CHOSEN_TOKENS / 2
+    product = rate.matmul_s(share.tokens, keys, model.index_dim, heads)
+    return model.per_block(CHOSEN) * product
+
+
+def _pairs(model: Transformer) -> float:
+    """Pairs of a query and a key that a head and a block compute, in the mean: half of
+    the square, or what of it is within the window, and the tiles on the diagonal.
+    """
+    seq = model.seq
+    if model.compressed is not None:
+        met = sum(
+            model.per_block(letter) * model.compressed.keys(letter, seq)
+            for letter in ATTENTIONS
+        )
+        return seq * met
+    pairs = model.per_block(ATTENTION) * seq * (seq + _FLASH_TILE) / 2
+    if model.window:
+        window = min(model.window, seq)
+        # each query has `window` keys but the first ones, who have fewer
+        within = window * (seq + _FLASH_TILE / 2) - window**2 / 2
+        pairs += model.per_block(WINDOW) * min(within, seq * (seq + _FLASH_TILE) / 2)
+    return pairs
 
 
 def _unfused(share: RankShare, rate: Rates) -> PassTimes:
@@ -195,6 +330,7 @@ def _unfused(share: RankShare, rate: Rates) -> PassTimes:
     width = model.query_width / model.heads
     along_width_s = rate.matmul_s(seq, seq, width, count, e)
     along_seq_s = rate.matmul_s(seq, width, seq, count, e)
+    attentions = model.per_block(*ATTENTIONS)
     scores = count * seq * seq
     byte_s = scores / rate.bytes_per_s  # of a byte a score
     drop_s = dropout_s = 0.0
@@ -204,8 +340,8 @@ def _unfused(share: RankShare, rate: Rates) -> PassTimes:
     # backward, each product has two for the gradients of its inputs: of the four, three
     # are along seq
     return PassTimes(
-        along_width_s + along_seq_s + 2 * e * byte_s + dropout_s,
-        along_width_s + 3 * along_seq_s + 3 * e * byte_s + drop_s,
+        attentions * (along_width_s + along_seq_s + 2 * e * byte_s + dropout_s),
+        attentions * (along_width_s + 3 * along_seq_s + 3 * e * byte_s + drop_s),
     )
 
 

@@ -15,6 +15,7 @@ from gpufacts import Device, find
 from trainplan import csv_tables
 from trainplan.cluster.hardware import Cluster, network
 from trainplan.cluster.layout import Layout
+from trainplan.cluster.rank_share import dispatch
 from trainplan.cluster.software import Software
 from trainplan.costs.memory_costs import precision
 from trainplan.costs.transformers import Transformer
@@ -108,6 +109,9 @@ def _kinds(model: Transformer, cluster: Cluster, layout: Layout) -> dict[str, ob
         "a pipeline in one of them": layout.pipeline > 1,
         "context ranks in one of them": layout.context > 1,
         "experts in one of them": model.experts > 0,
+        "tokens sent to experts otherwise": dispatch(model, cluster, layout),
+        "expert ranks in several nodes": layout.expert > cluster.gpus_per_node,
+        "another routing": layout.balance if model.experts else "",
         "adapters in one of them": model.adapters > 0,
         "another schedule": layout.schedule,
         "another library": [getattr(layout.software, name) for name in _HABITS],
@@ -190,22 +194,32 @@ def compared(name: str, value: object) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def nearest(
-    model: Transformer, cluster: Cluster, layout: Layout, batch: int, without: str = ""
+    model: Transformer,
+    cluster: Cluster,
+    layout: Layout,
+    batch: int,
+    without: str = "",
+    same_device: bool = False,
 ) -> Nearest:
     """The Nearest published step to another, of all sources but one; with experts one
-    that has some, where there is.
+    that has some, and on the same generation of devices if that is asked for, where
+    there is.
     """
     kinds = _kinds(model, cluster, layout)
     sizes = _sizes(model, cluster, layout, batch)
     steps = [step for step in _published() if step.source != without]
     has_experts = model.experts > 0
     alike = [step for step in steps if step.kind.endswith("experts") == has_experts]
+    if same_device:
+        device = generation(cluster.gpu)
+        here = [step for step in alike if step.kinds["another device"] == device]
+        alike = here or alike
     near = min(alike or steps, key=lambda step: step.distance(kinds, sizes))
     differs = [name for name in kinds if kinds[name] != near.kinds[name]]
     for name in sizes:
         ratio = math.exp(sizes[name] - near.sizes[name])
         if ratio >= 3:
-            differs.append(f"{ratio:.0f} times as much in {name}")
+            differs.append(f"{ratio:.0f} times the {name}")
         elif ratio <= 1 / 3:
-            differs.append(f"{1 / ratio:.0f} times less in {name}")
+            differs.append(f"1/{1 / ratio:.0f} of the {name}")
     return Nearest(near.label, near.kind, near.distance(kinds, sizes), tuple(differs))

@@ -139,10 +139,13 @@ def rates(device: Device, dtype: str, constants: Constants = CONSTANTS) -> Rates
         lacking = f"peak in {dtype}" if peak is None else "memory bandwidth"
         raise LayoutError(
             f"Expected a device with a known {lacking}, got {device.name}. Choose"
-            " another device or dtype."
+            " another device or dtype: known are peaks in"
+            f" {', '.join(device.peaks) or 'none'}."
         )
     power = _power_share(device, constants)
     matmul = constants.sustained * best_share(device, dtype) * peak * power
+    if device.name.startswith("GB300"):
+        matmul *= constants.gb300
     sms = device.sms or 100
     peak_16 = device.peaks.get("bfloat16") or device.peaks.get("float16") or peak
     peak_16 = min(peak_16, peak)  # 32 bit has a lower one

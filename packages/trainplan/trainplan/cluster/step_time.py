@@ -14,14 +14,17 @@ from trainplan.cluster.compute_time import ComputeTimes, compute_times
 from trainplan.cluster.constants import (
     CONSTANTS,
     DUALPIPE_SMS,
+    EXPERT_SMS,
     HOST_BYTES_PER_S,
     Constants,
 )
 from trainplan.cluster.hardware import group_link, pcie
 from trainplan.cluster.layout import Layout
-from trainplan.cluster.rank_share import RankShare
+from trainplan.cluster.rank_memory import block_kept_bytes
+from trainplan.cluster.rank_share import RankShare, has_graphs
+from trainplan.cluster.rates import rates
 from trainplan.costs.collectives import fastest_all_reduce_s
-from trainplan.costs.memory_costs import optimizer_traffic_bytes
+from trainplan.costs.memory_costs import optimizer_states, optimizer_traffic_bytes
 
 PARTS = (
     "compute",
@@ -33,6 +36,7 @@ PARTS = (
     "data communication",
     "waiting for the slowest",
     "optimizer",
+    "activation offloading",
 )
 WORK = PARTS[:4]  # what a micro-batch takes on each rank in turn
 # Kernels of a block that recomputing launches again, over those of both passes: all of
@@ -53,10 +57,12 @@ class _Work(NamedTuple):
     # the backward part of all these, which a gradient exchange can hide behind
     backward: float
     weights: float  # of the backward part what only the weights' gradients need
+    offloading: float = 0.0  # what waits for activations on their way
 
     @property
     def total(self) -> float:
-        return self.compute + self.recompute + self.tensor + self.others
+        communication = self.tensor + self.others + self.offloading
+        return self.compute + self.recompute + communication
 
 
 class _Passes(NamedTuple):
@@ -114,7 +120,10 @@ def parts(share: RankShare, constants: Constants = CONSTANTS) -> dict[str, float
         "waiting for the slowest": (
             constants.jitter * math.log(share.cluster.nodes) * m * slowest.total
         ),
-        "optimizer": _optimizer_s(share, compute.byte_s),
+        "optimizer": (
+            _optimizer_s(share, compute.byte_s) + _orthogonalizing_s(share, constants)
+        ),
+        "activation offloading": m * added.offloading / p,
     }
 
 
@@ -221,7 +230,49 @@ def _optimizer_s(share: RankShare, byte_s: float) -> float:
     norm_s = fastest_all_reduce_s(
         4, gpus, group_link(cluster, gpus, 1), in_node=cluster.nodes == 1
     )
-    return (n_bytes + around * updated) * byte_s + norm_s
+    states = optimizer_states(layout.optimizer)
+    paged_s = 0.0  # both ways, as where nothing of the states stays on the GPU
+    if states.paged:
+        moved = 2 * updated * states.a_param(kind)
+        paged_s = moved / pcie(cluster.gpu).bytes_per_s
+    return (n_bytes + around * updated) * byte_s + norm_s + paged_s
+
+
+def _orthogonalizing_s(share: RankShare, constants: Constants) -> float:
+    """Seconds of Muon's five Newton-Schulz steps, each three products in 16 bit of a
+    matrix of a block; with ZeRO each matrix is one rank's work.
+
+    Source: KellerJordan/Muon, muon.py, zeropower_via_newtonschulz5 (857d1ad).
+    """
+    layout = share.layout
+    model = share.model
+    if layout.optimizer != "muon":
+        return 0.0
+    rate = rates(share.cluster.gpu, "bfloat16", constants)
+    mlps = 3 if model.has_gated_mlp else 2
+    experts = model.experts / layout.expert if model.experts else 1
+    matrices = [(1.0, *widths) for widths in model.attention_products]
+    matrices.append((mlps * experts, model.hidden, model.inner))
+    seconds = 0.0
+    for number, inputs, outputs in matrices:
+        short, long = sorted((inputs, outputs))
+        square = rate.matmul_s(short, short, long)  # X times itself
+        again = rate.matmul_s(short, short, short)  # that times itself
+        back = rate.matmul_s(short, long, short)  # and times X
+        seconds += 5 * number * (square + again + back)
+    ranks = layout.sharded if layout.zero else 1
+    return seconds * share.layers[0] / ranks
+
+
+def _shown_offloading_s(share: RankShare, forward: float, backward: float) -> float:
+    """Seconds that a block waits for what it keeps to go to main memory beside its
+    forward pass, and to come back beside its backward pass.
+    """
+    if not share.layout.offload_activations:
+        return 0.0
+    kept = block_kept_bytes(share, share.layout.recompute)
+    one_way_s = kept / pcie(share.cluster.gpu).bytes_per_s
+    return max(one_way_s - forward, 0.0) + max(one_way_s - backward, 0.0)
 
 
 def _shown_tensor_s(
@@ -232,9 +283,14 @@ def _shown_tensor_s(
     software = layout.software
     if layout.tensor == 1:
         return _Passes(0.0, 0.0)
-    forward = once * constants.async_tensor if software.async_tensor == "all" else once
-    backward = once if software.async_tensor == "no" else once * constants.async_tensor
-    if layout.sequence_parallel and software.async_tensor == "backward":
+    habit = software.async_tensor
+    if share.kind.compute_dtype == "float4":
+        # Userbuffers sends no pieces in 4 bit (NVIDIA Megatron Bridge,
+        # src/megatron/bridge/perf_recipes/llama, tp_comm_overlap of nvfp4 recipes)
+        habit = "no"
+    forward = once * constants.async_tensor if habit == "all" else once
+    backward = once if habit == "no" else once * constants.async_tensor
+    if layout.sequence_parallel and habit == "backward":
         # gradients are gathered before any product can start, and the inputs again
         # beside the products (Korthikanti et al. 2022, section 4.2.2)
         backward += once / 2
@@ -245,23 +301,36 @@ def _shown_tensor_s(
     return _Passes(forward, backward)
 
 
-def _shown_experts_s(share: RankShare, sent_s: float, compute_s: float) -> float:
-    """Seconds of a block's all-to-alls that show, forward and backward.
+def _shown_experts_s(
+    share: RankShare, sent_s: float, counts_s: float, compute_s: float
+) -> float:
+    """Seconds of a block's all-to-alls that show, forward and backward, and of the
+    wait for the counts of tokens.
 
-    DualPipe runs those of a forward pass beside the compute of another micro-batch's
-    backward pass and the other way round, and the SMs that carry them don't compute.
-    The pipeline fills and empties without: of m micro-batches of p stages m - 5 p / 4 +
+    Where the software overlaps them, they run beside the compute of another
+    micro-batch (those of a lone one too, so that a search's bound is one). DualPipe
+    runs those of a forward pass beside the compute of another micro-batch's backward
+    pass and the other way round. The SMs that carry them don't compute. Its pipeline
+    fills and empties without: of m micro-batches of p stages m - 5 p / 4 +
     1/2 overlap in the mean of the ranks. Sources: DeepSeek-AI 2024, DeepSeek-V3,
     sections 3.2.1 and 3.2.2; deepseek-ai/DualPipe, dualpipe/dualpipe.py.
     """
     layout = share.layout
-    if layout.schedule != "DualPipe" or not layout.overlap:
-        return sent_s
-    overlapped = max(1 - (1.25 * layout.pipeline - 0.5) / share.microbatches, 0.0)
+    if layout.schedule == "DualPipe" and layout.overlap:
+        alone = (1.25 * layout.pipeline - 0.5) / share.microbatches
+        sending_sms = DUALPIPE_SMS
+        sent_s += counts_s
+        counts_s = 0.0
+    elif layout.software.expert_overlap:
+        alone = 0.0
+        sending_sms = EXPERT_SMS
+    else:
+        return sent_s + counts_s
+    overlapped = max(1 - alone, 0.0)
     hidden = overlapped * min(sent_s, compute_s)
     sms = share.cluster.gpu.sms
-    lost_share = DUALPIPE_SMS / sms if sms else 0.0
-    return sent_s - hidden + hidden * lost_share
+    lost_share = sending_sms / sms if sms else 0.0
+    return sent_s - hidden + hidden * lost_share + counts_s
 
 
 def _adding_s(share: RankShare, byte_s: float) -> float:
@@ -273,6 +342,19 @@ def _adding_s(share: RankShare, byte_s: float) -> float:
     # first
     n_bytes = 3 * share.kind.gradient_bytes * share.trained * sum(share.block_params)
     return (1 - 1 / share.microbatches) * n_bytes * byte_s
+
+
+def _host_s(share: RankShare, constants: Constants) -> float:
+    """Seconds that the host launches a block's kernels, forward and backward; none on
+    TPUs, where XLA compiles the step into one program.
+    """
+    if share.cluster.gpu.vendor == "Google":
+        return 0.0
+    if not share.model.experts:
+        return constants.block_s
+    if has_graphs(share.model, share.layout) or share.model.capacity:
+        return constants.expert_s / 2
+    return constants.expert_s
 
 
 def _block(
@@ -294,7 +376,7 @@ def _block(
     }[layout.recompute]
     # the host launches a pass's kernels while the last ones run; where it takes longer,
     # the GPU waits for it
-    host_s = constants.expert_s if model.experts else constants.block_s
+    host_s = _host_s(share, constants)
     forward = max(times.forward_s, host_s / 3)
     backward = max(times.backward_s, host_s * 2 / 3)
     if again > 0:
@@ -313,7 +395,16 @@ def _block(
     passes = 3 if layout.recompute == "full" else 2
     others = shown(sent.context, times.scores_s + forward - times.forward_s)
     others += shown(2 * sent.context, 2 * times.scores_s + backward - times.backward_s)
-    others += _shown_experts_s(share, passes * sent.experts, forward + backward)
+    # which the GPU does while it waits for the host anyway
+    wait_s = forward - times.forward_s + backward - times.backward_s
+    is_counted = model.experts > 0 and not model.capacity and host_s > 0
+    experts_s = _shown_experts_s(
+        share,
+        passes * sent.experts,
+        constants.counts_s if is_counted else 0.0,
+        forward + backward,
+    )
+    others += max(experts_s - wait_s, 0.0)
     repeated = again + (passes - 2) * tensor.forward
     return _Work(
         compute=forward + backward + adding,
@@ -322,6 +413,7 @@ def _block(
         others=others,
         backward=backward + adding + repeated + tensor.backward + others * 2 / 3,
         weights=max(times.products_s, host_s / 3),
+        offloading=_shown_offloading_s(share, forward, backward + again),
     )
 
 
