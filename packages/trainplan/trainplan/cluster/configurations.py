@@ -9,22 +9,32 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainplan.arguments import checked
+from trainplan.cluster.finetuning_configurations import (
+    accelerate_config,
+    axolotl_config,
+    flag_words,
+    litgpt_command,
+    torchtune_command,
+    trainer_flags,
+    trl_flags,
+)
 from trainplan.cluster.layout import Layout, stage_layers
+from trainplan.cluster.libraries import torchtitan_flavor
+from trainplan.cluster.rank_share import dispatch, has_graphs
 from trainplan.cluster.software import versions
 from trainplan.cluster.step_prediction import Step
-from trainplan.csv_tables import rows
+from trainplan.costs.memory_costs import precision
+from trainplan.costs.mixers import WINDOW
+from trainplan.costs.transformers import Transformer
 
-_FLAVORS = {
-    row["name"]: row["torchtitan"].split()
-    for row in rows("models")
-    if row["torchtitan"]
-}
+_MEGATRON_OPTIMIZERS = {"momentum": "sgd", "muon": "muon", "lion": "lion"}
 
 
 @checked
 def configuration(step: Step) -> str:
     """What to give the library that a step is calculated for, as text; empty where
-    nothing here writes for it.
+    nothing here writes for it, as for models with state spaces or
+    compressed keys.
 
     It says what a plan decides: sizes, ranks, batch, precision and recomputing. Data,
     rates of learning and the length of the run are the reader's.
@@ -33,6 +43,10 @@ def configuration(step: Step) -> str:
     nodes = step.cluster.nodes
     launch = f"torchrun --nnodes={nodes} --nproc-per-node={step.cluster.gpus // nodes}"
     about = f"# {library} {versions().get(library)}: {launch}"
+    if step.model.state_space is not None or step.model.compressed is not None:
+        return _finetuning(step)  # which names a checkpoint, whatever it has
+    if library == "Megatron-Core" and step.model.adapters:
+        return ""  # NeMo and Megatron Bridge add adapters in Python
     if library == "Megatron-Core":
         return _megatron_command(step, launch)
     if library == "torchtitan":
@@ -41,7 +55,32 @@ def configuration(step: Step) -> str:
     if library == "nanotron":
         command = f"{about} run_train.py \\\n#   --config-file plan.yaml"
         return "\n".join([command, *_yaml(_nanotron(step))])
-    return ""
+    return _finetuning(step)
+
+
+def _finetuning(step: Step) -> str:
+    """As `configuration`, for libraries that start from a checkpoint."""
+    library = step.layout.software.library
+    about = f"# {library} {versions().get(library)}"
+    if library == "axolotl":
+        command = f"{about}: axolotl train plan.yaml"
+        return "\n".join([command, *_yaml(axolotl_config(step))])
+    if library == "torchtune":
+        command = " \\\n  ".join(torchtune_command(step))
+        return f"{about}, beside the file of the model's own recipe\n{command}"
+    if library == "litgpt":
+        return f"{about}\n" + " \\\n  ".join(litgpt_command(step))
+    if library == "TRL":
+        script = "trl/scripts/sft.py"
+        flags = trl_flags(step)
+    elif library.startswith("Trainer"):
+        script = "run_clm.py"
+        flags = trainer_flags(step)
+    else:
+        return ""
+    words = [f"accelerate launch --config_file plan.yaml {script}", *flag_words(flags)]
+    command = " \\\n#   ".join(words)
+    return "\n".join([f"{about}: {command}", *_yaml(accelerate_config(step))])
 
 
 def _megatron_command(step: Step, launch: str) -> str:
@@ -97,6 +136,7 @@ def _megatron_layout(step: Step) -> dict[str, Any]:
         "data-parallel-sharding-strategy": strategies.get(layout.zero),
         "overlap-grad-reduce": hidden,
         "overlap-param-gather": hidden and layout.zero > 0,
+        "optimizer": _MEGATRON_OPTIMIZERS.get(layout.optimizer),
         "optimizer-cpu-offload": layout.offload,
         "use-precision-aware-optimizer": layout.offload,
         "micro-batch-size": layout.micro_batch,
@@ -107,14 +147,32 @@ def _megatron_layout(step: Step) -> dict[str, Any]:
         "recompute-method": "uniform" if full else None,
         "recompute-num-layers": 1 if full else None,
         "recompute-modules": "core_attn" if layout.recompute == "selective" else None,
-        "bf16": layout.dtype.endswith(("bfloat16", "float8", "nvfp4")),
-        "fp16": layout.dtype.endswith(" float16"),
-        "grad-reduce-in-bf16": (
-            layout.dtype in ("mixed bfloat16", "mixed float8", "mixed nvfp4")
-        ),
-        "fp8-format": "hybrid" if layout.dtype.endswith("float8") else None,
-        "fp4-format": "e2m1" if layout.dtype.endswith("nvfp4") else None,
+        **_megatron_precision(layout),
     }
+
+
+def _megatron_precision(layout: Layout) -> dict[str, Any]:
+    """The flags of a precision; 8- and 4-bit weights are stored as such where the
+    optimizer is distributed, which alone allows it.
+    """
+    kind = precision(layout.dtype)
+    is_half = kind.compute_dtype == "float16"
+    is_bfloat = kind.param_bytes == 2 and not is_half
+    flags: dict[str, Any] = {
+        "bf16": is_bfloat,
+        "fp16": is_half,
+        "grad-reduce-in-bf16": is_bfloat and kind.gradient_bytes == 2,
+    }
+    if kind.compute_dtype == "float8":
+        block_scaled = "mxfp8" in layout.dtype
+        flags["fp8-format"] = "e4m3" if block_scaled else "hybrid"
+        flags["fp8-recipe"] = "mxfp8" if block_scaled else "tensorwise"
+        flags["fp8-param-gather"] = layout.zero > 0
+    if kind.compute_dtype == "float4":
+        flags["fp4-format"] = "e2m1"
+        flags["fp4-recipe"] = "nvfp4"
+        flags["fp4-param-gather"] = layout.zero > 0
+    return flags
 
 
 def _megatron_model(step: Step) -> dict[str, Any]:
@@ -137,12 +195,13 @@ def _megatron_model(step: Step) -> dict[str, Any]:
         "kv-channels": None if model.kv_rank else model.query_width // model.heads,
         "group-query-attention": grouped,
         "num-query-groups": model.key_value_heads if grouped else None,
+        **_megatron_windows(model),
         "num-experts": experts or None,
         "moe-router-topk": model.top_k if experts else None,
         "moe-ffn-hidden-size": model.inner if experts else None,
         "moe-grouped-gemm": experts > 0,
         "moe-shared-expert-intermediate-size": model.shared or None,
-        "moe-token-dispatcher-type": "alltoall" if experts else None,
+        **_megatron_dispatch(step),
         "moe-layer-freq": (
             f'"[0]*{model.dense}+[1]*{model.layers - model.dense}"'
             if model.dense
@@ -150,7 +209,7 @@ def _megatron_model(step: Step) -> dict[str, Any]:
         ),
         "mtp-num-layers": model.ahead or None,
         "swiglu": gated,
-        "disable-bias-linear": gated,
+        "disable-bias-linear": gated and not model.expert_biases,
         "normalization": "RMSNorm" if gated else "LayerNorm",
         "untie-embeddings-and-output-weights": not model.has_tied_head,
         "attention-dropout": dropped,
@@ -164,19 +223,45 @@ def _megatron_model(step: Step) -> dict[str, Any]:
     }
 
 
+def _megatron_dispatch(step: Step) -> dict[str, Any]:
+    """The flags that say how tokens get to experts, and what CUDA graphs launch."""
+    layout = step.layout
+    if not step.model.experts:
+        return {}
+    is_plain = dispatch(step.model, step.cluster, layout) != "HybridEP"
+    is_graphed = has_graphs(step.model, layout)
+    return {
+        "moe-token-dispatcher-type": "alltoall" if is_plain else "flex",
+        "moe-flex-dispatcher-backend": None if is_plain else "hybridep",
+        "overlap-moe-expert-parallel-comm": layout.software.expert_overlap,
+        "cuda-graph-impl": "transformer_engine" if is_graphed else None,
+        "cuda-graph-modules": (
+            "attn moe_router moe_preprocess" if is_graphed else None
+        ),
+    }
+
+
+def _megatron_windows(model: Transformer) -> dict[str, Any]:
+    """The flags of blocks whose attention looks back over a window alone: how many
+    tokens before its own, and a 1 for each such block.
+    """
+    if not model.window:
+        return {}
+    within = ",".join(str(int(WINDOW in block)) for block in model.blocks)
+    return {
+        "window-size": f'"{model.window - 1},0"',
+        "window-attn-skip-freq": f'"[{within}]"',
+    }
+
+
 def _titan(step: Step) -> Iterator[str]:
     """The lines of a TOML file."""
     model = step.model
     layout = step.layout
-    name, flavor = _FLAVORS.get(model.name, ("llama3", "mine"))
+    name, flavor = torchtitan_flavor(model)
     if flavor == "mine":
         yield f'# "mine" is to be added to torchtitan/models/{name}/__init__.py:'
         yield f"#   {model}"
-    if "autocast" not in layout.dtype:
-        yield (
-            '# Weights and gradients are float32: plan the memory with "autocast'
-            f' bfloat16", not "{layout.dtype}".'
-        )
     stages = _titan_stages(layout)
     layers = model.layers + 2 * _titan_less(model.layers, stages)
     per_stage = _up(layers, stages)
@@ -194,7 +279,8 @@ def _titan_tables(step: Step, name: str, flavor: str) -> dict[str, dict[str, Any
     """The tables of a TOML file, for a model's name and flavor."""
     layout = step.layout
     software = layout.software
-    float8 = layout.dtype.endswith("float8")
+    kind = precision(layout.dtype)
+    float8 = kind.compute_dtype == "float8"
     tables: dict[str, dict[str, Any]] = {
         "model": {
             "name": name,
@@ -207,6 +293,9 @@ def _titan_tables(step: Step, name: str, flavor: str) -> dict[str, dict[str, Any
             ),
             "global_batch_size": step.batch,
             "seq_len": step.model.seq,
+            "dtype": "float32" if kind.casts or kind.param_bytes == 4 else "bfloat16",
+            "mixed_precision_param": "bfloat16" if kind.param_bytes == 2 else "float32",
+            "mixed_precision_reduce": "float32",
         },
         "parallelism": _titan_parallelism(step),
         "activation_checkpoint": {
@@ -288,12 +377,13 @@ def _nanotron(step: Step) -> dict[str, Any]:
     qwen: dict[str, Any] = {}  # which only Qwen2Config has
     if layout.context > 1:
         qwen["_attn_implementation"] = "llama3_ring_attention"
+        qwen["ring_attn_heads_k_stride"] = 1  # which ring attention asks for
     if model.experts:
-        qwen["moe_config"] = {"num_experts": model.experts, "top_k": model.top_k}
+        qwen["moe_config"] = _nanotron_experts(model)
     shape = {
         "is_qwen2_config" if qwen else "is_llama_config": True,
         "hidden_size": model.hidden,
-        "intermediate_size": model.inner,
+        "intermediate_size": model.used_inner if model.dense else model.inner,
         "num_hidden_layers": model.layers,
         "num_attention_heads": model.heads,
         "num_key_value_heads": model.key_value_heads,
@@ -321,9 +411,21 @@ def _nanotron(step: Step) -> dict[str, Any]:
         },
         "optimizer": {
             "zero_stage": layout.zero,
-            "accumulate_grad_in_fp32": layout.dtype.startswith("autocast"),
+            "accumulate_grad_in_fp32": precision(layout.dtype).gradient_bytes == 4,
         },
         "model": {"dtype": "bfloat16", "model_config": shape},
+    }
+
+
+def _nanotron_experts(model: Transformer) -> dict[str, Any]:
+    """The keys of moe_config, whose defaults are those of another model."""
+    return {
+        "num_experts": model.experts,
+        "top_k": model.top_k,
+        "moe_intermediate_size": model.inner,
+        "shared_expert_intermediate_size": model.shared,
+        "enable_shared_expert": model.shared > 0,
+        "layers": list(range(model.dense, model.layers)),
     }
 
 

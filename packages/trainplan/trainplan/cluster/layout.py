@@ -26,6 +26,7 @@ SHORT = {  # what the command line and tables call a field of Layout
     "mb": "micro_batch",
     "zero": "zero",
     "recompute": "recompute",
+    "balance": "balance",
 }
 
 
@@ -41,8 +42,8 @@ class Layout(Shown):
     pass computes again: "none", "selective" (attention's scores), "half" (every second
     product and all that is element-wise, as torchtitan does) or "full" (blocks, from
     their inputs). `overlap` hides data and pipeline communication behind compute where
-    it can. `dtype` is a name of PRECISIONS, `optimizer` one of OPTIMIZER_STATES
-    (trainplan.costs.memory_costs).
+    it can. `dtype` is a name of PRECISIONS, by default that of `software`;
+    `optimizer` one of OPTIMIZER_STATES (trainplan.costs.memory_costs).
 
     `context` ranks share each sequence and pass keys and values round (Liu et al. 2023,
     Ring attention); for weights and gradients they are data ranks. `expert` of the
@@ -55,7 +56,11 @@ class Layout(Shown):
     the one that is computed (0: none, so that their gathering hides behind nothing),
     and each block's are given up after its forward pass, to be gathered again, or kept
     until its backward pass where `reshard_after_forward` is False (torch's FSDP 2).
-    `software` says how the library works, and with a library's name what it can run.
+    `offload_activations` sends what the backward pass needs to main memory and fetches
+    it again, beside compute (torchtune's and TRL's OffloadActivations). `balance` is of
+    experts: "forced" gives all of them as many tokens, as published speeds mostly do,
+    "learned" lets the router choose, so that ranks wait for the fullest. `software`
+    says how the library works, and with a library's name what it can run.
     Raises ValueError for counts below 1 and unknown levels.
     """
 
@@ -67,7 +72,7 @@ class Layout(Shown):
     micro_batch: Count = 1
     recompute: Literal["none", "selective", "half", "full"] = "none"
     sequence_parallel: bool = True
-    dtype: Dtype = "mixed bfloat16"
+    dtype: Dtype = ""
     optimizer: str = "adam"
     overlap: bool = True
     context: Count = 1
@@ -77,9 +82,13 @@ class Layout(Shown):
     offload: bool = False
     prefetch: Size = 1
     reshard_after_forward: bool = True
+    offload_activations: bool = False
+    balance: Literal["forced", "learned"] = "forced"
     software: Software = TORCH
 
     def __post_init__(self) -> None:
+        if not self.dtype:
+            object.__setattr__(self, "dtype", self.software.dtype)
         precision(self.dtype)
         optimizer_states(self.optimizer)
 
@@ -146,8 +155,12 @@ class Layout(Shown):
             parts.append(zero + groups)
         parts.append(f"micro-batch {self.micro_batch}")
         parts.append(f"recompute {self.recompute}")
+        if self.optimizer not in ("adam", "adamw"):
+            parts.append(self.optimizer)
         if self.offload:
             parts.append("optimizer offloaded")
+        if self.offload_activations:
+            parts.append("activations offloaded")
         return ", ".join(parts)
 
 

@@ -13,13 +13,23 @@ from types import MappingProxyType
 from trainplan._tables import Shown, Table
 from trainplan._units import format_bytes, format_seconds, format_si, significant
 from trainplan.arguments import Count, Positive, checked
-from trainplan.cluster.constants import CONSTANTS, REPORTED, SPREAD, WIDENED, Constants
+from trainplan.cluster.constants import (
+    CONSTANTS,
+    LEARNED_OVERLOAD,
+    LEARNED_SLOWDOWN,
+    LEARNED_SOURCE,
+    MEMORY_SPREAD,
+    REPORTED,
+    SPREAD,
+    WIDENED,
+    Constants,
+)
 from trainplan.cluster.divisibility import why_not
 from trainplan.cluster.evidence import Nearest, compared, generation, nearest
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.rank_memory import memory
-from trainplan.cluster.rank_share import rank_share
+from trainplan.cluster.rank_share import dispatch, rank_share
 from trainplan.cluster.software import SOFTWARE, TORCH
 from trainplan.cluster.step_time import parts
 from trainplan.costs.memory_costs import precision
@@ -28,12 +38,22 @@ from trainplan.errors import LayoutError
 
 # distance of the nearest published step from which its interval may not hold
 _FAR = 2.0
+# share of MFU that is left without what a causal mask hides, below which both are shown
+_MOSTLY = 0.85
 # libraries of SOFTWARE that run on any cluster of GPUs
 PRESETS = ("torch", "Megatron-LM", "Transformer Engine")
 # devices of a step that was fitted, or for TPUs compared
 _MOST_GPUS = 3072
 _MOST = {"Google": 8192}
-EXPERTS = "published steps with experts were up to a factor of two slower or faster"
+RELEASES = (
+    "published steps of one layout with experts in 8 bit, on this device or with plain"
+    " all-to-alls, differ by up to a factor of two between releases of a library"
+)
+LEARNED = (
+    "the one published step with a learned router took from"
+    f" {LEARNED_OVERLOAD:.1f} to {LEARNED_SLOWDOWN:.1f} times as long as with routing"
+    " forced even"
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,11 +85,44 @@ class Step(Shown):
         return self.cluster.gpu.memory_bytes or 0.0
 
     @property
-    def fits(self) -> bool:
-        """Whether the fullest GPU's bytes leave the cluster's reserve of its memory
-        free.
+    def memory_interval_bytes(self) -> tuple[float, float]:
+        """Bytes on the fullest GPU between which eight of ten published steps were,
+        also those of sources that nothing was fitted to.
         """
-        return self.memory_bytes <= self.usable_bytes
+        width = math.exp(MEMORY_SPREAD)
+        return self.memory_bytes / width, self.memory_bytes * width
+
+    @property
+    def fits(self) -> bool:
+        """Whether the upper end of `memory_interval_bytes` leaves the cluster's reserve
+        of a GPU's memory free.
+        """
+        return self.memory_interval_bytes[1] <= self.usable_bytes
+
+    @property
+    def tight(self) -> bool:
+        """Whether what there is lies in `memory_interval_bytes`: it may run, or run out
+        of memory.
+        """
+        low, high = self.memory_interval_bytes
+        return low <= self.usable_bytes < high
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the lower end of `memory_interval_bytes` is more than there is."""
+        return not self.fits and not self.tight
+
+    @property
+    def verdict(self) -> str:
+        """Whether the memory suffices, in words: "fits", "tight: 72 GiB to 81 GiB of
+        79 GiB", "does not fit".
+        """
+        if self.fits:
+            return "fits"
+        if self.too_large:
+            return "does not fit"
+        low, high = map(format_bytes, self.memory_interval_bytes)
+        return f"tight: {low} to {high} of {format_bytes(self.usable_bytes)}"
 
     @property
     def usable_bytes(self) -> float:
@@ -113,7 +166,16 @@ class Step(Shown):
         others = self.by_library.values()
         low = min([self.seconds / width, *others])
         high = max([self.seconds * width, *others])
+        if self._learned:
+            low /= LEARNED_OVERLOAD
+            high *= LEARNED_SLOWDOWN / LEARNED_OVERLOAD
         return low, high
+
+    @property
+    def _learned(self) -> bool:
+        """Whether expert ranks wait for the fullest of them."""
+        has_ranks = self.model.experts > 0 and self.layout.expert > 1
+        return has_ranks and self.layout.balance == "learned"
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -123,7 +185,10 @@ class Step(Shown):
         near = self.nearest
         if near.distance <= _FAR:
             return self.unlike
-        far = f"the nearest published step ({near.label}) has {', '.join(near.differs)}"
+        far = (
+            f"the nearest published step ({near.label}) is unlike this one; different"
+            f" here: {', '.join(near.differs)}"
+        )
         return (*self.unlike, far)
 
     @property
@@ -135,8 +200,16 @@ class Step(Shown):
         compute_s = self.parts["compute"] + self.parts["recompute"]
         too_large = self.memory_bytes > REPORTED * self.capacity_bytes
         most_gpus = _MOST.get(cluster.gpu.vendor, _MOST_GPUS)
+        is_plain = dispatch(self.model, cluster, layout) == "all-to-all"
+        is_hopper = cluster.gpu.architecture.startswith("Hopper")
+        is_dropless = not self.model.capacity
+        has_scaled_experts = self.model.experts > 0 and precision(layout.dtype).scaled
         reasons = [
-            (self.model.experts > 0, EXPERTS),
+            (
+                (is_plain or is_hopper) and is_dropless and has_scaled_experts,
+                RELEASES,
+            ),
+            (self._learned, LEARNED),
             (
                 not compared("another device", generation(cluster.gpu)),
                 "few or no published steps were compared on this device",
@@ -145,7 +218,14 @@ class Step(Shown):
                 dtype in ("float32", "tf32"),
                 "no published step was computed in float32 or tf32",
             ),
-            (dtype == "float4", "no published step was computed in 4 bit"),
+            (
+                self.model.state_space is not None,
+                "no published step had state spaces beside attention",
+            ),
+            (
+                self.model.compressed is not None,
+                "no published step had attention to compressed keys",
+            ),
             (self.model.adapters > 0, "two published steps alone trained adapters"),
             (
                 cluster.gpus > most_gpus,
@@ -157,7 +237,7 @@ class Step(Shown):
             ),
             (compute_s < 0.4 * self.seconds, "less than two fifths of it is compute"),
             (
-                not self.fits and not too_large,
+                self.memory_bytes > self.usable_bytes and not too_large,
                 "the memory is all but full, which costs time",
             ),
             (too_large, "it needs more memory than there is"),
@@ -197,6 +277,14 @@ class Step(Shown):
         assert peak is not None  # the step's time needed it
         return self.tokens_per_s_per_gpu * self.model.flop_per_token / peak
 
+    @property
+    def causal_mfu(self) -> float:
+        """`mfu` without what of attention's square is hidden by a causal mask and
+        windows, which fused attention doesn't compute.
+        """
+        hidden = self.model.hidden_flop_per_token
+        return self.mfu * (1 - hidden / self.model.flop_per_token)
+
     @checked
     def train_s(self, tokens: Positive) -> float:
         """Seconds that a run of `tokens` takes, without failures."""
@@ -220,7 +308,7 @@ class Step(Shown):
                 (part, value, share) for part, value, share in rows if share != "0.0%"
             ),
             ("part", "calculated", "share"),
-            title=str(self.layout),
+            title=f"{self.layout}, {self.layout.dtype}",
             notes=(self._sentence(), *_assumed(self)),
         )
 
@@ -258,13 +346,16 @@ class Step(Shown):
     def _sentence(self) -> str:
         return (
             f"{format_seconds(self.seconds)} a step,"
-            f" {format_si(self.tokens_per_s, 'tokens/s')}, MFU {self.mfu:.1%},"
+            f" {format_si(self.tokens_per_s, 'tokens/s')}, MFU {self.mfu:.1%}"
+            f"{_causal(self)},"
             f" {format_bytes(self.memory_bytes)} of {format_bytes(self.capacity_bytes)}"
-            f" a GPU. {self.worth}"
+            f" a GPU ({self.verdict}). {self.worth}"
         )
 
     def __str__(self) -> str:
-        return ". ".join([f"{self.layout}: {self._sentence()}", *_assumed(self)])
+        return ". ".join(
+            [f"{self.layout}, {self.layout.dtype}: {self._sentence()}", *_assumed(self)]
+        )
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
@@ -294,8 +385,18 @@ def steps_table(
     return Table(
         tuple(_row(entry, tokens) for entry in steps),
         tuple(headings),
-        title=f"{first.model}\n{first.cluster}\n{batch} a step, {capacity} a GPU",
-        notes=(worth, *_assumed(first), *_ends(steps), *notes),
+        title=(
+            f"{first.model}\n{first.cluster}\n{batch} a step, {capacity} a GPU,"
+            f" {first.layout.dtype}"
+        ),
+        notes=(
+            worth,
+            *_tightness(first),
+            *_square(first),
+            *_assumed(first),
+            *_ends(steps),
+            *notes,
+        ),
     )
 
 
@@ -306,17 +407,67 @@ def _row(entry: Step, tokens: float | None) -> tuple[str, ...]:
         format_seconds(entry.seconds) + doubt,
         format_si(entry.tokens_per_s, "tokens/s").removesuffix(" tokens/s"),
         f"{entry.mfu:.1%}",
-        format_bytes(entry.memory_bytes),
+        format_bytes(entry.memory_bytes) + _room(entry),
     )
     if tokens is None:
         return cells
     return (*cells, f"{significant(entry.train_s(tokens) / 86_400)} days")
 
 
+def _room(entry: Step) -> str:
+    """How a row's memory goes on where it isn't sure to fit."""
+    if entry.fits:
+        return ""
+    return ", tight" if entry.tight else ", too much"
+
+
+def _tightness(entry: Step) -> list[str]:
+    """A note on a step whose memory isn't sure to suffice."""
+    if not entry.tight:
+        return []
+    return [
+        f"The first's memory is {entry.verdict}, between which eight of ten published"
+        " steps would be: it may run, or run out of memory."
+    ]
+
+
+def _causal(entry: Step) -> str:
+    """MFU without what a causal mask hides, where that is much of it."""
+    if entry.causal_mfu > _MOSTLY * entry.mfu:
+        return ""
+    windows = " and windows hide" if entry.model.window else " hides"
+    return f" ({entry.causal_mfu:.1%} without what a causal mask{windows})"
+
+
+def _square(entry: Step) -> list[str]:
+    """A note on what MFU counts, where attention's square is much of it."""
+    if entry.causal_mfu > _MOSTLY * entry.mfu:
+        return []
+    windows = ", and windows more" if entry.model.window else ""
+    return [
+        "MFU counts all of attention's square, of which a causal mask hides"
+        f" half{windows}: without that the first has {entry.causal_mfu:.1%}."
+    ]
+
+
 def _assumed(entry: Step) -> list[str]:
-    """Which device a short name such as "H100" was taken as; empty for a whole one."""
-    assumed = entry.cluster.gpu.assumed
-    return [assumed] if assumed else []
+    """Which device a short name such as "H100" was taken as, and how tokens are routed
+    to experts; empty for a whole name and no experts.
+    """
+    assumed = [entry.cluster.gpu.assumed] if entry.cluster.gpu.assumed else []
+    if not entry.model.experts:
+        return assumed
+    if entry.layout.balance == "learned":
+        routing = (
+            f"Routing learned (balance=learned): the fullest expert rank has"
+            f" {LEARNED_OVERLOAD:.1f} times the mean, and later more"
+        )
+    else:
+        routing = (
+            "Routing forced even (balance=forced): a learned router may take up to"
+            f" {LEARNED_SLOWDOWN:.1f} times as long"
+        )
+    return [*assumed, f"{routing} ({LEARNED_SOURCE})."]
 
 
 def _ends(steps: Sequence[Step]) -> list[str]:
