@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from trainplan.cluster.layout import Layout
-from trainplan.cluster.software import versions
-from trainplan.costs.transformers import Transformer
+from trainplan.cluster.software import SOFTWARE, TORCHTITAN, Software, versions
+from trainplan.costs.transformers import MODELS, Transformer
 from trainplan.csv_tables import rows
 
 _MULTIPLE = "multiple of "
@@ -24,7 +25,8 @@ class Rule(NamedTuple):
 
     A condition is a field that must be above 1 ("pipeline"), or one with its value
     ("zero=3"). Where the field is to be a multiple or a divisor of a product, `factors`
-    are the numbers and fields in that.
+    are the numbers and fields in that. A word of `allowed` that is a field stands for
+    its value.
     """
 
     row: Mapping[str, str]
@@ -39,7 +41,8 @@ class Rule(NamedTuple):
             return False
         value = _value(model, layout, self.field)
         if not self.factors:
-            return str(value) not in self.allowed
+            allowed = [_value(model, layout, word) for word in self.allowed]
+            return str(value) not in map(str, allowed)
         product = math.prod(_value(model, layout, factor) for factor in self.factors)
         if self.row["allowed"].startswith(_MULTIPLE):
             return bool(value % product)
@@ -66,10 +69,53 @@ def _holds(model: Transformer, layout: Layout, field: str, value: str) -> bool:
 
 
 def _value(model: Transformer, layout: Layout, name: str) -> Any:
-    """A number as it is written, or a field of a layout or of its model."""
+    """A field of a layout or of its model, or what is no field as it is written."""
     if name.isdigit():
         return int(name)
-    return getattr(layout if hasattr(layout, name) else model, name)
+    if name == "family":
+        return torchtitan_flavor(model)[0]
+    if hasattr(layout, name):
+        return getattr(layout, name)
+    return getattr(model, name, name)
+
+
+def _sizes(model: Transformer) -> Transformer:
+    """A model as its sizes alone, by which it is found under any name."""
+    return replace(model, name="", source="", seq=1, head_dim=_head_dim(model))
+
+
+def _head_dim(model: Transformer) -> int:
+    return model.query_width // model.heads - model.rotary
+
+
+@functools.cache
+def _flavors() -> Mapping[Transformer, tuple[str, str]]:
+    """What torchtitan calls the models of data/models.csv, by their sizes."""
+    flavors = {}
+    for row in rows("models"):
+        if row["torchtitan"]:
+            family, flavor = row["torchtitan"].split()
+            flavors[_sizes(MODELS[row["name"]])] = (family, flavor)
+    return flavors
+
+
+@functools.lru_cache(maxsize=4096)
+def torchtitan_flavor(model: Transformer) -> tuple[str, str]:
+    """The family of torchtitan's models that has these sizes, and its flavor there;
+    the flavor "mine" is one to be added to the family.
+
+    Latent attention is deepseek_v3's alone, and experts, heads of a width of their own
+    and tied heads are qwen3's (torchtitan/models/*/model/args.py, v0.2.2).
+    """
+    flavor = _flavors().get(_sizes(model))
+    if flavor is not None:
+        return flavor
+    if model.kv_rank:
+        return ("deepseek_v3", "mine")
+    own_width = model.query_width != model.hidden
+    if model.experts or model.has_tied_head or own_width:
+        return ("qwen3", "mine")
+    return ("llama3", "mine")
 
 
 @functools.cache
@@ -90,31 +136,72 @@ def _rule(row: Mapping[str, str]) -> Rule:
     for condition in row["where"].split():
         field, _, value = condition.partition("=")
         where.append((field, value))
-    return Rule(row, row["field"], tuple(allowed.split()), tuple(factors), tuple(where))
+    # names of precisions have spaces in them
+    words = allowed.split(" or " if row["field"] == "dtype" else None)
+    return Rule(row, row["field"], tuple(words), tuple(factors), tuple(where))
 
 
-def broken_rule(model: Transformer, layout: Layout, library: str) -> Rule | None:
-    """The first rule of a library that a layout breaks; None where the
-    library runs it.
+def usual_software(model: Transformer) -> Software:
+    """What a model's plan is for where no software is named: torchtitan, TRL for
+    adapters, and Megatron-Core for models that torchtitan hasn't.
     """
-    return next((rule for rule in rules(library) if rule.breaks(model, layout)), None)
+    if model.adapters:
+        return SOFTWARE["TRL"]
+    if broken_rule(model, Layout(), TORCHTITAN.library, chosen=("dtype",)) is None:
+        return TORCHTITAN
+    return SOFTWARE["Megatron-Core"]
 
 
-def running(model: Transformer, layout: Layout) -> list[str]:
-    """The libraries that run a layout."""
-    return [
-        library for library in versions() if broken_rule(model, layout, library) is None
-    ]
+def broken_rule(
+    model: Transformer, layout: Layout, library: str, chosen: Collection[str] = ()
+) -> Rule | None:
+    """The first rule of a library that a layout breaks, but for those of fields that
+    are still to be `chosen`; None where the library runs it.
+    """
+    for rule in rules(library):
+        if rule.field not in chosen and rule.breaks(model, layout):
+            return rule
+    return None
 
 
-def why_not_in(model: Transformer, layout: Layout, library: str) -> str:
+def running(model: Transformer, layout: Layout, *, own_dtype: bool = True) -> list[str]:
+    """The libraries that run a layout, each in its own precision, or all in the
+    layout's.
+    """
+    libraries = []
+    for library in versions():
+        candidate = layout
+        if own_dtype:
+            candidate = replace(layout, dtype=SOFTWARE[library].dtype)
+        if broken_rule(model, candidate, library) is None:
+            libraries.append(library)
+    return libraries
+
+
+def splits(model: Transformer, library: str) -> bool:
+    """Whether a library splits a model among ranks, so that more of them hold less."""
+    layouts = (
+        *(Layout(2, zero=zero) for zero in (1, 2, 3)),
+        Layout(tensor=2),
+        Layout(pipeline=2),
+    )
+    chosen = ("dtype", "recompute")
+    return any(
+        broken_rule(model, layout, library, chosen) is None for layout in layouts
+    )
+
+
+def why_not_in(
+    model: Transformer, layout: Layout, library: str, chosen: Collection[str] = ()
+) -> str:
     """Why a library can't run a layout, and which ones can, as a sentence; empty where
-    it can.
+    it can, whatever the fields are that are still to be `chosen`.
     """
-    rule = broken_rule(model, layout, library)
+    rule = broken_rule(model, layout, library, chosen)
     if rule is None:
         return ""
-    others = ", ".join(running(model, layout)) or "none"
+    in_own_dtype = rule.field != "dtype"
+    others = ", ".join(running(model, layout, own_dtype=in_own_dtype)) or "none"
     source = f"{rule.row['version']} ({rule.row['source']})"
     value = _value(model, layout, rule.field)
     return (
