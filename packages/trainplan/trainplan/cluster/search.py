@@ -1,5 +1,5 @@
-"""Search of layouts: all that a library runs and that divide a model and a cluster, the
-fastest that fit first.
+"""Search of layouts: all that a library runs and that divide a model and a cluster. Of
+the fastest that fit the one that an engineer would take is first.
 """
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from types import MappingProxyType
@@ -17,12 +17,20 @@ from typing import Annotated, Any, NamedTuple
 from trainplan._tables import ShownAsTable, Table
 from trainplan._units import format_bytes
 from trainplan.arguments import Bounds, Count, Dtype, checked
-from trainplan.cluster.constants import MEDIAN_LEFT_OUT
+from trainplan.cluster.constants import MEDIAN_LEFT_OUT, MEMORY_SPREAD
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import RECOMPUTES, Layout, divisors, layers_of_stages
-from trainplan.cluster.libraries import rules
+from trainplan.cluster.libraries import rules, splits, usual_software, why_not_in
+from trainplan.cluster.preference import (
+    idea,
+    is_surer,
+    preference,
+    preferred,
+    recipe,
+    why,
+)
 from trainplan.cluster.rank_memory import PURPOSES, STATES, memory
-from trainplan.cluster.rank_share import rank_share
+from trainplan.cluster.rank_share import RankShare, rank_share
 from trainplan.cluster.software import TORCHTITAN, Software, versions
 from trainplan.cluster.step_prediction import Step, sequences, step, steps_table
 from trainplan.cluster.step_time import WORK, parts
@@ -33,6 +41,8 @@ from trainplan.errors import LayoutError
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _LONG = 16_384  # tokens a sequence, from which context ranks are tried
 _SHORT = 2048  # tokens of a context rank at least
+_IDEAS = 3  # layouts of different kinds that are shown where no number is asked for
+_SLOWEST = 1.5  # times the fastest layout's seconds that another kind may take
 NOT_SEARCHED = (
     "tensor ranks in several nodes, sequence parallelism off, micro-batches that"
     " aren't powers of two or are above 64, chunks of different sizes, schedules other"
@@ -58,6 +68,7 @@ class _Choice(NamedTuple):
     dtype: str
     optimizer: str
     software: Software
+    offload_activations: bool = False
 
     def layout(self) -> Layout:
         return Layout(**self._asdict())
@@ -82,32 +93,37 @@ class _TimedLayout(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class BestLayout(ShownAsTable):
-    """The fastest layout that fits, the next ones, and how many were rejected for each
-    reason.
+    """The layout to take, others, and how many were rejected for each reason.
 
-    `alike` is how many others are slower by less than the model's median error on
-    tables that it wasn't fitted to: it can't tell them from the fastest.
+    `fastest` is calculated to take the fewest seconds of all that fit. `step` is that,
+    or one that the model can't tell from it and that has more to be said for it: it is
+    within the model's median error on tables that it wasn't fitted to
+    (trainplan.cluster.preference). `alike` is how many others are within that error of
+    the fastest. `tight` is the fastest of those of which it is in doubt whether they
+    fit, where `step` isn't one.
     """
 
     step: Step
+    fastest: Step
     runners_up: tuple[Step, ...]
     rejected: Mapping[str, int]
     alike: int = 0
+    tight: Step | None = None
 
     @property
     def layout(self) -> Layout:
-        """The fastest layout."""
+        """The layout to take."""
         return self.step.layout
 
     @property
     def tried(self) -> int:
-        """How many layouts there were: the rejected ones and the fastest."""
+        """How many layouts there were: the rejected ones and the one to take."""
         return sum(self.rejected.values()) + 1
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why the others were rejected, which ones are as good, and what wasn't
-        searched.
+        """Why this layout, which published runs are near, why the others were rejected,
+        and what wasn't searched.
         """
         rejected = "; ".join(
             f"{count:,} {reason}" for reason, count in self.rejected.items()
@@ -118,6 +134,7 @@ class BestLayout(ShownAsTable):
         else:
             searched = "what a program of one's own could do"
         return (
+            *self._advice(),
             f"Searched: {searched}.",
             f"Rejected of {self.tried:,} layouts: {rejected or 'none'}.",
             (
@@ -131,9 +148,61 @@ class BestLayout(ShownAsTable):
             ),
         )
 
+    def _advice(self) -> list[str]:
+        """The fastest layout where another is to be taken, why that is, chunks of a
+        single layer, and each layout's recipe or nearest published step.
+        """
+        notes = []
+        if self.fastest.layout != self.layout:
+            gain = self.step.seconds / self.fastest.seconds - 1
+            notes.append(
+                f"The fastest calculated is {self.fastest.layout.short}, {gain:.1%}"
+                f" faster{_doubt(self.fastest)}. The first"
+                f" {why(self.step, self.fastest)}."
+            )
+        tight = self.tight
+        if tight and tight.seconds < (1 - MEDIAN_LEFT_OUT) * self.step.seconds:
+            gain = self.step.seconds / tight.seconds - 1
+            notes.append(
+                f"Where it fits, {tight.layout.short} is {gain:.0%} faster: its"
+                f" {format_bytes(tight.memory_bytes)} are tight."
+            )
+        chunks = self.layout.pipeline * self.layout.interleave
+        if chunks >= self.step.model.layers and self.layout.interleave > 1:
+            notes.append(
+                "The first has chunks of a single layer: with more layers a chunk all"
+                f" that fit are slower by {MEDIAN_LEFT_OUT:.0%} or more, or less like"
+                " published steps."
+            )
+        return notes + [_precedent(planned) for planned in self._shown]
+
+    @property
+    def _shown(self) -> tuple[Step, ...]:
+        return (self.step, *self.runners_up)[:_IDEAS]
+
     def table(self) -> Table:
-        """The fastest layouts, and the notes below."""
+        """The layout to take, others, and the notes below."""
         return steps_table((self.step, *self.runners_up), notes=self.notes)
+
+
+def _doubt(planned: Step) -> str:
+    """That no published step is like a calculated one, as a sentence goes on."""
+    return ", without a published step that is like it" if planned.outside else ""
+
+
+def _precedent(planned: Step) -> str:
+    """The published step that is most like a calculated one, and the recipe that its
+    library ships.
+    """
+    near = planned.nearest
+    differs = ""
+    if near.differs:
+        differs = f"; different here: {', '.join(near.differs)}"
+    text = f"Nearest published to {planned.layout.short}: {near.label}{differs}."
+    recipe_name = recipe(planned)
+    if recipe_name:
+        text += f" A recipe has its ranks: {recipe_name}."
+    return text
 
 
 def _shapes(
@@ -152,6 +221,8 @@ def _shapes(
         if model.heads % tensor or cluster.gpus % tensor:
             continue
         if kv_heads % tensor and tensor % kv_heads:
+            continue
+        if model.state_groups % tensor or model.out_groups % tensor:
             continue
         for pipeline in divisors(cluster.gpus // tensor):
             if pipeline > model.layers + 2:
@@ -359,47 +430,107 @@ def best_layout(
     cluster: Cluster,
     batch: Count,
     *,
-    dtype: Dtype = "mixed bfloat16",
+    dtype: Dtype = "",
     optimizer: str = "adam",
-    runners_up: Annotated[int, Bounds(least=0, most=1000)] = 5,
-    software: Software = TORCHTITAN,
+    offload_activations: bool = False,
+    runners_up: Annotated[int, Bounds(least=0, most=1000)] | None = None,
+    software: Software | None = None,
 ) -> BestLayout:
-    """The fastest layout of `batch` sequences that fits, of all data x tensor x
-    pipeline x ZeRO that divide.
+    """The layout of `batch` sequences to take, of all data x tensor x pipeline x ZeRO
+    that divide: of those that fit the fastest, or one as fast that speaks for itself.
 
     So are context ranks for long sequences and expert ranks for mixtures of experts;
     NOT_SEARCHED says what isn't tried. Only what the library of `software` runs is
-    tried: torchtitan's, if nothing else is named, and everything with
-    SOFTWARE["torch"], a program of one's own. Raises LayoutError where nothing divides,
-    and where nothing fits: then with the leanest layout, what needs most, and how much
-    is too much.
+    tried: torchtitan's, if nothing else is named (TRL's for adapters, Megatron-Core's
+    for models that torchtitan hasn't), and everything with SOFTWARE["torch"], a program
+    of one's own. `dtype` is the library's own, if none is
+    named. Where nothing fits, layouts are taken that are tight. `runners_up` is how
+    many others are shown, the fastest first; with None two that are other ideas (other
+    kinds of parallelism, or parameters split), where some are not much slower. Raises
+    LayoutError where nothing divides, and where nothing fits: then with the leanest
+    layout, what needs most, and how much is too much.
     """
     capacity = _capacity(cluster)
+    software = software or usual_software(model)
+    dtype = dtype or software.dtype
     rejected: Counter[str] = Counter()
-    common = {"dtype": dtype, "optimizer": optimizer, "software": software}
+    common: dict[str, Any] = {
+        "dtype": dtype,
+        "optimizer": optimizer,
+        "offload_activations": offload_activations,
+        "software": software,
+    }
+    # what no layout changes: the library runs no such model or optimizer
+    chosen = set(_Choice._fields) - set(common)
+    reason = why_not_in(model, Layout(**common), software.library, chosen)
+    if reason:
+        raise LayoutError(reason)
     choices = _choices(model, cluster, batch, common, rejected)
     if cluster.gpu.peaks.get(precision(dtype).compute_dtype) is None:
         ordered = [(0.0, choice) for choice in choices]  # nothing can be timed
     else:
         ordered = _by_bound(model, cluster, batch, choices)
-    timed, too_large = _timed_layouts(model, cluster, batch, ordered, runners_up)
-    if not timed:
+    # bytes whose interval's upper end fits; else any that are calculated to fit
+    for room in (capacity / math.exp(MEMORY_SPREAD), capacity):
+        fitting = _Fitting(model, cluster, batch, room, capacity)
+        timed, too_large = _timed_layouts(fitting, ordered, runners_up or 0)
+        if timed:
+            break
+    else:
         raise LayoutError(
             _no_layout(model, cluster, batch, capacity, too_large, software)
         )
     slower = len(ordered) - len(timed) - len(too_large)
-    if slower:
-        rejected["that are slower, whether they fit or not"] = slower
-    if too_large:
-        rejected["that don't fit in memory"] = len(too_large)
-    if len(timed) > 1:
-        rejected["that fit and are slower"] = len(timed) - 1
-    best, *others = [
-        step(model, cluster, entry.layout, batch) for entry in timed[: runners_up + 1]
-    ]
+    rejected["that are slower, whether they fit or not"] = slower
+    rejected["that don't fit in memory, or are tight"] = len(too_large)
+    rejected["that fit and aren't preferred"] = len(timed) - 1
+
+    def planned(layout: Layout) -> Step:
+        return step(model, cluster, layout, batch)
+
+    best, *others = _advised(timed, planned)
+    if runners_up is not None:
+        layouts = [entry.layout for entry in timed if entry.layout != best.layout]
+        others = [planned(layout) for layout in layouts[:runners_up]]
+    return BestLayout(
+        best,
+        planned(timed[0].layout),
+        tuple(others),
+        MappingProxyType(dict(+rejected)),  # without those of which there are none
+        len(_alike(timed)) - 1,
+        None if fitting.tight is None else planned(fitting.tight),
+    )
+
+
+def _alike(timed: list[_TimedLayout]) -> list[_TimedLayout]:
+    """Those of timed layouts, the fastest first, that the model can't tell from it."""
     alike_s = (1 + MEDIAN_LEFT_OUT) * timed[0].seconds
-    alike = sum(entry.seconds < alike_s for entry in timed[1:])
-    return BestLayout(best, tuple(others), MappingProxyType(dict(rejected)), alike)
+    return timed[: bisect.bisect_left(timed, (alike_s,))]
+
+
+def _advised(
+    timed: list[_TimedLayout], planned: Callable[[Layout], Step]
+) -> list[Step]:
+    """The step to take, and those of other ideas that aren't much slower, the fastest
+    first.
+    """
+    best = preferred(planned(entry.layout) for entry in _alike(timed))
+    by_idea: dict[tuple[bool, ...], list[_TimedLayout]] = defaultdict(list)
+    for entry in timed:
+        by_idea[idea(entry.layout)].append(entry)
+    others = [
+        preferred(planned(entry.layout) for entry in _alike(entries))
+        for key, entries in itertools.islice(by_idea.items(), _IDEAS)
+        if key != idea(best.layout)
+        and entries[0].seconds <= _SLOWEST * timed[0].seconds
+    ]
+    surer = [other for other in others if is_surer(other, best, timed[0].seconds)]
+    if surer:
+        others.append(best)
+        best = min(surer, key=preference)
+        others.remove(best)
+    others.sort(key=lambda other: other.seconds)
+    return [best, *others[: _IDEAS - 1]]
 
 
 def _capacity(cluster: Cluster) -> float:
@@ -412,41 +543,123 @@ def _capacity(cluster: Cluster) -> float:
     return room * (1 - cluster.reserve)
 
 
+class _Ideas:
+    """The fewest seconds of a layout of each idea, while a search goes on."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[tuple[bool, ...], float] = {}
+
+    def add(self, seconds: float, layout: Layout) -> None:
+        """Keep the seconds of a layout that fits."""
+        key = idea(layout)
+        self.seconds[key] = min(seconds, self.seconds.get(key, math.inf))
+
+    def are_found(self, bound_s: float) -> bool:
+        """Whether layouts that take `bound_s` at least can't change the ideas shown."""
+        fewest = sorted(self.seconds.values())
+        most_s = _SLOWEST * fewest[0]
+        if len(fewest) >= _IDEAS:
+            most_s = min(most_s, (1 + MEDIAN_LEFT_OUT) * fewest[_IDEAS - 1])
+        return bound_s > most_s
+
+    def may_be_better(self, bound_s: float, choice: _Choice) -> bool:
+        """Whether a layout that takes `bound_s` at least may be as fast as the fastest
+        of its idea.
+        """
+        fewest_s = self.seconds.get(idea(choice), math.inf)
+        return bound_s <= (1 + MEDIAN_LEFT_OUT) * fewest_s
+
+
+class _Fitting:
+    """Which layouts take at most `room` bytes a GPU, most of them without being
+    calculated: of layouts that are known by parts of theirs, bytes at least.
+
+    `tight` is the fastest of those that take more, and at most `capacity`.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        cluster: Cluster,
+        batch: int,
+        room: float,
+        capacity: float,
+    ) -> None:
+        self.model = model
+        self.cluster = cluster
+        self.batch = batch
+        self.room = room
+        self.capacity = capacity
+        self.tight: Layout | None = None
+        self.tight_s = math.inf
+        self.states: dict[tuple[object, ...], float] = {}  # without activations
+        # with micro-batches of one sequence, the fewest
+        self.single: dict[_Choice, float] = {}
+
+    def share(self, choice: _Choice, bound_s: float) -> tuple[RankShare, float] | None:
+        """A rank's share of a layout that fits and its bytes; None for others.
+
+        `bound_s` are seconds that the layout takes at least.
+        """
+        most = self.capacity if bound_s < self.tight_s else self.room
+        key = _states_key(choice)
+        if self.states.get(key, 0.0) > most:
+            return None
+        leanest = choice._replace(micro_batch=1)
+        if leanest not in self.single:
+            bytes_by_purpose = memory(self._share(leanest))
+            states = sum(bytes_by_purpose[purpose] for purpose in STATES)
+            self.states[key] = states
+            self.single[leanest] = sum(bytes_by_purpose.values())
+        if self.single[leanest] > most:
+            return None
+        share = self._share(choice)
+        n_bytes = self.single[leanest]
+        if choice != leanest:
+            n_bytes = sum(memory(share).values())
+        if n_bytes <= self.room:
+            return share, n_bytes
+        if n_bytes <= most:
+            self._keep_tight(share)
+        return None
+
+    def _keep_tight(self, share: RankShare) -> None:
+        seconds = sum(parts(share).values())
+        if seconds < self.tight_s:
+            self.tight = share.layout
+            self.tight_s = seconds
+
+    def _share(self, choice: _Choice) -> RankShare:
+        return rank_share(self.model, self.cluster, choice.layout(), self.batch)
+
+
 def _timed_layouts(
-    model: Transformer,
-    cluster: Cluster,
-    batch: int,
-    ordered: list[tuple[float, _Choice]],
-    runners_up: int,
+    fitting: _Fitting, ordered: list[tuple[float, _Choice]], runners_up: int
 ) -> tuple[list[_TimedLayout], list[_Choice]]:
-    """The layouts that fit, the fastest first, and those that don't.
+    """The layouts that fit, the fastest first, and the others.
 
     `ordered` are by the least that they take: the search ends with the first that can
-    be no runner-up, nor as good as the fastest.
+    be none of `runners_up`, nor as good as the fastest of three ideas.
     """
-    capacity = _capacity(cluster)
     timed: list[_TimedLayout] = []
     too_large: list[_Choice] = []
-    states: dict[tuple[object, ...], float] = {}  # bytes at least, without activations
+    ideas = _Ideas()
     for i, (bound_s, choice) in enumerate(ordered):
         if len(timed) > runners_up:
             alike_s = (1 + MEDIAN_LEFT_OUT) * timed[0].seconds
             if bound_s > max(timed[runners_up].seconds, alike_s):
-                break
-        key = _states_key(choice)
-        if states.get(key, 0.0) > capacity:
+                if ideas.are_found(bound_s):
+                    break
+                if not ideas.may_be_better(bound_s, choice):
+                    continue
+        fits = fitting.share(choice, bound_s)
+        if fits is None:
             too_large.append(choice)
             continue
-        layout = choice.layout()
-        share = rank_share(model, cluster, layout, batch)
-        bytes_by_purpose = memory(share)
-        states[key] = sum(bytes_by_purpose[purpose] for purpose in STATES)
-        n_bytes = sum(bytes_by_purpose.values())
-        if n_bytes > capacity:
-            too_large.append(choice)
-        else:
-            seconds = sum(parts(share).values())
-            bisect.insort(timed, _TimedLayout(seconds, n_bytes, i, layout))
+        share, n_bytes = fits
+        seconds = sum(parts(share).values())
+        bisect.insort(timed, _TimedLayout(seconds, n_bytes, i, share.layout))
+        ideas.add(seconds, share.layout)
     return timed, too_large
 
 
@@ -471,12 +684,19 @@ def _no_layout(
     least = min(totals)
     leanest = totals.index(least)
     purpose, most = max(needs[leanest].items(), key=lambda item: item[1])
-    gpus = _usual_gpus(cluster.gpus * least / capacity, cluster.gpus_per_node)
+    share = math.exp(MEMORY_SPREAD) * least / capacity
+    gpus = _usual_gpus(cluster.gpus * share, cluster.gpus_per_node)
+    advice = f"Take about {gpus:,} GPUs, larger ones, or shorter sequences."
+    if not splits(model, software.library):
+        advice = (
+            f"{software.library} splits nothing among them: take larger GPUs, or"
+            " software with FSDP."
+        )
     return (
         f"No layout fits: the leanest ({layouts[leanest]}) needs"
         f" {format_bytes(least)} of {format_bytes(capacity)} a GPU,"
         f" {format_bytes(least - capacity)} over, {format_bytes(most)} of it for"
-        f" {purpose}. Take about {gpus:,} GPUs, larger ones, or shorter sequences."
+        f" {purpose}. {advice}"
     )
 
 
@@ -491,19 +711,26 @@ def _usual_gpus(need: float, gpus_per_node: int) -> int:
 
 @checked
 def require_fit(predicted: Step) -> Step:
-    """`predicted` if its GPUs hold it; else LayoutError with the excess, the largest
-    purpose and what makes it smaller.
+    """`predicted` if its GPUs hold what is calculated, though it be tight; else
+    LayoutError with the excess, the largest purpose and what makes it smaller.
     """
-    if predicted.fits:
+    if predicted.memory_bytes <= predicted.usable_bytes:
         return predicted
-    excess = predicted.memory_bytes - predicted.usable_bytes
+    raise LayoutError(excess(predicted))
+
+
+def excess(predicted: Step) -> str:
+    """By how much a step's memory is too large, what needs most, and what makes that
+    smaller.
+    """
+    over = predicted.memory_bytes - predicted.usable_bytes
     purpose, most = max(predicted.memory.items(), key=lambda item: item[1])
     reserved = ""
     if predicted.cluster.reserve:
         capacity = format_bytes(predicted.capacity_bytes)
         reserved = f" ({capacity} less {predicted.cluster.reserve:.0%} in reserve)"
-    raise LayoutError(
+    return (
         f"Expected at most {format_bytes(predicted.usable_bytes)} a GPU{reserved}, got"
-        f" {format_bytes(predicted.memory_bytes)}: {format_bytes(excess)} over; the"
+        f" {format_bytes(predicted.memory_bytes)}: {format_bytes(over)} over; the"
         f" largest part is {purpose}, {format_bytes(most)}. {PURPOSES[purpose]}"
     )

@@ -4,6 +4,7 @@ published, with the errors.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from trainplan._tables import Shown
@@ -12,6 +13,7 @@ from trainplan._units import GIGA
 from trainplan.arguments import Count, Positive, checked
 from trainplan.cluster import evidence
 from trainplan.cluster.agreement import Agreement, Compared
+from trainplan.cluster.comparison import Differences, differences, published_run
 from trainplan.cluster.constants import CONSTANTS, Constants
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import Layout
@@ -30,12 +32,14 @@ COMPARISONS = (
     "nanotron",
     "nemo",
     "megatron bridge",
+    "megatron bridge 25.09",
+    "megatron bridge 2026",
     "zero bubble memory",
     "torchtitan memory",
     "nanotron memory",
 )
-# TPUs; GB300, DeepSeek-V3, LoRA, and two whole trainings
-NOT_FITTED = ("MaxText", "machines of 2026")
+# TPUs; GB300, DeepSeek-V3, LoRA, and two whole trainings; memory of several sources
+NOT_FITTED = ("MaxText", "machines of 2026", "memory of others")
 
 
 def compare(name: str, constants: Constants = CONSTANTS) -> Agreement[Step]:
@@ -73,13 +77,33 @@ def published_steps(name: str) -> Agreement[Step]:
 class HeldAgainst(Compared[Step], Shown):
     """A run of the reader's own beside its prediction; speeds in tokens a second and
     GPU.
+
+    `against` is another run beside its own prediction, with which it is compared; None
+    stands for the published step that is most like it, on the same generation of
+    devices where there is one.
     """
+
+    against: Compared[Step] | None = None
 
     @property
     def expected(self) -> bool:
         """Whether the run is in the prediction's interval."""
         low, high = self.by.interval_s
         return low <= self.by.seconds * (1 + self.error) <= high
+
+    @functools.cached_property
+    def differences(self) -> Differences:
+        """What differs between this run and the other, what each difference is worth,
+        and what is left unexplained.
+        """
+        other = self.against
+        if other is None:
+            mine = self.by
+            near = evidence.nearest(
+                mine.model, mine.cluster, mine.layout, mine.batch, same_device=True
+            )
+            other = published_run(near.label)
+        return differences(self, other)
 
     def __str__(self) -> str:
         where = "within" if self.expected else "outside"
@@ -98,11 +122,20 @@ def held_against(
     layout: Layout,
     batch: Count,
     tokens_per_s_per_gpu: Positive,
+    *,
+    against: Compared[Step] | str | None = None,
 ) -> HeldAgainst:
     """How far off the planner is on a run of `batch` sequences that reached a speed, in
-    tokens a second and GPU.
+    tokens a second and GPU, and in what the run differs from another.
+
+    `against` is that other run: another result of held_against, such as what a blog
+    wrote of its run; a row of `published_steps`; or a published step by its table and
+    label. Without it the published step is taken that is most like this run, on the
+    same generation of devices where there is one.
     """
     prediction = step(model, cluster, layout, batch)
     predicted = prediction.tokens_per_s_per_gpu
     measured = float(tokens_per_s_per_gpu)
-    return HeldAgainst(str(layout), predicted, measured, prediction)
+    if isinstance(against, str):
+        against = published_run(against)
+    return HeldAgainst(str(layout), predicted, measured, prediction, against)
