@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         figures as figures,
         schedule as schedule,
     )
+    from trainplan.cluster.gpu_search import which_gpus as which_gpus
     from trainplan.cluster.hardware import Cluster as Cluster
     from trainplan.cluster.layout import Layout as Layout
     from trainplan.cluster.search import best_layout as best_layout
@@ -31,6 +32,7 @@ _HOME_OF = {
     "model": "costs.transformers",
     "model_from_config": "costs.hugging_face",
     "step": "cluster.step_prediction",
+    "which_gpus": "cluster.gpu_search",
 }
 _PARTS = ("cluster", "costs", "figures", "schedule")
 __all__ = sorted([*_HOME_OF, *_PARTS])  # from the tables above

@@ -87,6 +87,7 @@ def _folded(row: Sequence[str], width: int) -> list[tuple[str, ...]]:
     """
     cell, *others = row
     parts = re.findall(rf".{{1,{width}}}(?:(?<=[, ])|$)|.{{1,{width}}}", cell) or [""]
+    parts = [part.strip() for part in parts]
     empty = [""] * len(others)
     return [
         (parts[0], *others),

@@ -23,6 +23,7 @@ _LOOKS = {
     "data communication": ("#D55E00", "xx"),
     "waiting for the slowest": ("#ffffff", ".."),
     "optimizer": ("#009E73", "++"),
+    "activation offloading": ("#F0E442", "oo"),
 }
 
 

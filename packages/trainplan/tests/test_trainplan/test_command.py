@@ -1,15 +1,20 @@
 """`python -m trainplan`: what it prints, which names it takes, and what it refuses."""
 
 import re
+import shlex
 import subprocess
 import sys
+from datetime import date
 
 import pytest
 
+from trainplan import deadlines
 from trainplan.__main__ import main
 from trainplan.cluster import Cluster, best_layout, model
+from trainplan.cluster.gpu_search import USUAL_TOKENS
+from trainplan.cluster.preference import idea
 from trainplan.cluster.search import even_batch
-from trainplan.command import USUAL_TOKENS, asked
+from trainplan.command import asked
 
 
 def command(text):
@@ -25,14 +30,16 @@ def test_the_search_is_that_of_best_layout(capsys):
     best = best_layout(
         model("Llama-3-70B"), cluster, USUAL_TOKENS // 8192, runners_up=2
     )
-    rows = [line for line in out.splitlines() if line.startswith("tp=")]
+    # a long layout goes on in a line of its own
+    rows = re.findall(r"(?m)^(tp=\S+)( .*)(?:\n(\w+=\S+)$)?", out)
     for row, planned in zip(rows, (best.step, *best.runners_up), strict=True):
-        pasted = asked(
-            command(f"llama3-70b --gpus 512xH100 --layout {row.split()[0]}")
-        ).steps[0]
+        layout = row[0] + row[2]
+        pasted = asked(command(f"llama3-70b --gpus 512xH100 --layout {layout}")).steps[
+            0
+        ]
         assert (pasted.layout, pasted.seconds) == (planned.layout, planned.seconds)
-    assert f"{best.step.mfu:.1%}" in rows[0]
-    assert f"{best.step.train_s(15e12) / 86_400:.0f} days" in rows[0]
+    assert f"{best.step.mfu:.1%}" in rows[0][1]
+    assert f"{best.step.train_s(15e12) / 86_400:.0f} days" in rows[0][1]
     words = " ".join(out.split())
     assert (
         "Calculated, not measured. Of the first: Eight of ten published steps would be"
@@ -41,6 +48,32 @@ def test_the_search_is_that_of_best_layout(capsys):
     assert "Searched: what torchtitan v0.2.2 runs." in words
     assert "[parallelism]" in out
     assert "'H100' is taken as H100 SXM5 80GB" in out
+
+
+@pytest.mark.slow
+def test_without_a_number_three_ideas_are_shown_with_what_was_published_near_them():
+    plan = asked(command("llama3-70b --gpus 512xH100"))
+    ideas = {idea(planned.layout) for planned in plan.steps}
+    assert len(ideas) == len(plan.steps) == 3
+    for planned in plan.steps:
+        near = f"Nearest published to {planned.layout.short}: {planned.nearest.label}"
+        assert any(note.startswith(near) for note in plan.notes)
+
+
+def test_a_measured_run_is_held_against_the_nearest_published_one(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    layout = "--layout zero=3,recompute=full --software torch"
+    words = f"llama3-8b --gpus 64xH100 {layout} --measured 5800"
+    assert main(command(words)) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "measured 5,800" in out
+    for row in ("calculated", "measured", "unexplained"):
+        assert re.search(rf"(?m)^{row} +x \d", out)
+    label = "nemo, 24.12 LLAMA3-8B, 8 x H100, FP8"
+    named = [*command(words), "--against", label]
+    assert main(named) == 0
+    assert f"Against {label}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -58,7 +91,7 @@ def test_names_in_any_form_are_understood(model_name, gpus, words):
 
 
 @pytest.mark.parametrize(
-    "line", ["llama3.1-8b --gpus 2xH100", "gemma-2-2b --gpus 4xRTX_4090"]
+    "line", ["llama3.1-8b --gpus 4xH100", "gemma-2-2b --gpus 4xRTX_4090"]
 )
 def test_the_advised_number_of_gpus_holds_the_model(line):
     assert asked(command(line)).steps[0].fits
@@ -71,6 +104,13 @@ def test_the_advised_number_of_gpus_holds_the_model(line):
         ("--sizes layers=2,hidden=256,heads=4,gated,vocab=999", "your model"),
         ("llama3.2-1b --finetune lora:16", "trained adapters"),
         ("llama3.2-1b --finetune full", "Llama-3.2-1B: 1.24 billion parameters"),
+        (
+            "llama3.2-1b --finetune qlora:8",
+            "adapters of rank 8 beside all products, weights in 4 bit",
+        ),
+        ("llama3.2-1b --finetune lora:8:linear", "of rank 8 beside all products 1 x"),
+        ("llama3.2-1b --optimizer muon", "Libraries that run it: Megatron-Core, "),
+        ("llama3.2-1b --offload-activations", "Libraries that run it: MaxText, TRL"),
     ],
 )
 def test_the_model_is_named_or_given_by_its_sizes(arguments, words):
@@ -150,6 +190,67 @@ def test_a_library_by_its_name_is_searched_and_told_what_to_run(capsys):
     assert "parallelism:" in plan.configuration
 
 
+@pytest.mark.parametrize(
+    ("line", "words", "status"),
+    [
+        ("llama3.2-1b", ("The fewest GPUs that hold it: 1 x", "US$/h"), 0),
+        ("llama3.2-1b --tokens 20e9 --days 5", ("The cheapest that keeps it:",), 0),
+        (
+            "llama3.2-1b --tokens 20B --by friday --gpu H100,A100",
+            ("in at most 5 days", "likely", "x H100 SXM5", "x A100 SXM4"),
+            0,
+        ),
+        (
+            "llama3.2-1b --tokens 1e9 --dollars $500 --gpu=H100",
+            ("for at most 500 US$", "The fastest that keeps it:", "2026-09-20"),
+            0,
+        ),
+        (
+            "llama3.2-1b --tokens 1e9 --dollars 500 --gpu RTX_4090 --rent 0.4",
+            ("x GeForce RTX 4090", "US$"),
+            0,
+        ),
+        (
+            "llama3.2-1b --tokens 1e12 --dollars 9 --gpu H100",
+            ("Nothing keeps it. The nearest:", "are likely to do"),
+            2,
+        ),
+        (
+            "llama3.2-1b --tokens 1e9 --gpus 8xH100 --days 3",
+            ("In at most 3 days: likely.", "[parallelism]"),
+            0,
+        ),
+        (
+            "llama3.2-1b --tokens 1e12 --gpus 8xH100 --dollars 99",
+            ("For at most 99 US$: no.",),
+            2,
+        ),
+        (
+            "llama3.2-1b --tokens 50M --days 3 --gpu H100",
+            ("50.0 million tokens are 11.9 steps",),
+            0,
+        ),
+    ],
+)
+def test_a_question_without_a_number_of_gpus_or_with_bounds(
+    line, words, status, capsys, monkeypatch
+):
+    monkeypatch.setattr(deadlines, "today", lambda: date(2026, 11, 29))
+    assert main(command(line)) == status
+    out = " ".join(capsys.readouterr().out.split())
+    assert [each for each in words if each not in out] == []
+
+
+def test_the_whole_plan_of_an_offer_is_what_the_printed_command_prints():
+    line = "llama3.2-1b --tokens 20e9 --days 5 --sequence 4096 --gpu B200,GB200"
+    offered = asked(command(line))
+    shown = offered.notes[-1].partition("python -m trainplan ")[2]
+    planned = asked(shlex.split(shown))
+    assert planned.steps[0].layout == offered.steps[0].layout
+    assert planned.steps[0].seconds == offered.steps[0].seconds
+    assert planned.offer.bill.usd == offered.offer.bill.usd
+
+
 def test_help_says_what_mfu_and_the_statuses_are(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
@@ -179,12 +280,25 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller(capsys):
         ("--config missing.json --gpus 8xH100", "which can't be read"),
         ("--sizes layers=2 --gpus 8xH100", "Expected hidden, heads in --sizes"),
         ("--sizes layer=2 --gpus 8xH100", "The nearest is 'layers'"),
-        ("gpt2 --finetune qlora --gpus 8xH100", "full or lora:RANK"),
+        ("gpt2 --finetune qlora --gpus 8xH100", "full, lora:RANK or qlora:RANK"),
+        ("gpt2 --finetune lora:8:mlp --gpus 8xH100", "got lora:8:mlp"),
+        (
+            "llama3.1-8b --gpus 8xH100 --software trainer",
+            "Trainer splits nothing among them: take larger GPUs",
+        ),
+        ("mixtral --finetune qlora:8 --gpus 8xH100", "Say --finetune lora:16"),
+        ("gpt2 --optimizer adamm --gpus 8xH100", "The nearest is 'adam'"),
+        (
+            "gpt2 --optimizer adafactor --gpus 8xH100",
+            "momentum or muon or lion in Megatron-Core",
+        ),
+        ("llama3.1-8b --optimizer lion --gpus 8xH100", "optimizer = adam or adamw in"),
+        ("llama3.1-8b --offload-activations", "--gpus beside --offload-activations"),
         ("gpt75 --gpus 8xH100", "got 'gpt75'"),  # no GPT 7.5B: a point is no decoration
         ("llama3-8b --gpus H100", "a number and a GPU, such as 512xH100, got 'H100'"),
         (
-            "llama3-8b --gpus 8xH20",
-            "got 'H20'; its peaks are unknown. Its row is still missing",
+            "llama3-8b --gpus 8xB400",
+            "got 'B400'; its peaks are unknown. Its row is still missing",
         ),
         ("llama3-8b --gpus 8x90", "got '90'; its peaks are unknown"),
         (
@@ -196,8 +310,8 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller(capsys):
             "--gpus to be a number of at most 10,000,000",
         ),
         ("llama3-8b --gpus 12xH100", "The nearest are 8 and 16"),
-        ("llama3-405b --gpus 88xA100", "Take about 96 GPUs"),
-        ("llama3.1-8b --gpus 1xH100", "Take about 2 GPUs"),
+        ("llama3-405b --gpus 88xA100", "Take about 112 GPUs"),
+        ("llama3.1-8b --gpus 1xH100", "Take about 4 GPUs"),
         ("gemma-2-2b --gpus 1xRTX_4090", "Take about 4 GPUs"),
         ("llama3-405b --gpus 8xT4", "No layout fits"),
         (
@@ -210,7 +324,41 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller(capsys):
         ),
         ("llama3-8b --gpus 8xH100 --layout tensor=2", "one of dp, tp, pp"),
         ("llama3-8b --gpus 8xH100 --layout tp", "tp to be a number of at least 0"),
+        ("llama3-8b --gpus 8xH100 --measured 5800", "--layout beside --measured"),
+        ("llama3-8b --gpus 8xH100 --layout tp=8 --measured slow", "--measured to be"),
+        (
+            "llama3-8b --gpus 8xH100 --layout tp=8 --against nemo",
+            "--measured beside --against",
+        ),
+        (
+            "llama3-8b --gpus 8xH100 --layout tp=8 --measured 5800 --against blog",
+            "of a published step, got 'blog'. The nearest are",
+        ),
         ("llama3-8b --gpus 8xH100 --tokens many", "--tokens to be a number"),
+        ("llama3-8b --days 5", "Expected the tokens of the run (--tokens)"),
+        ("llama3-8b --gpus 8xH100 --dollars 5", "Expected the tokens of the run"),
+        (
+            "llama3-8b --tokens 1e9 --days 5 --by friday",
+            "Expected --days or --by, got both",
+        ),
+        ("llama3-8b --tokens 1e9 --by 2020-01-01", "to be a day to come, got 2020"),
+        ("llama3-8b --tokens 1e9 --days soon", "Expected --days to be a number"),
+        ("llama3-8b --tokens 1e9 --dollars -5", "--dollars to be a number of at least"),
+        ("llama3-8b --layout tp=8", "Expected --gpus beside --layout"),
+        ("llama3-8b --gpu 8xH100", "For that number say --gpus 8xH100"),
+        ("llama3-8b --gpus 8xH100 --gpu A100", "for how many are needed, got both"),
+        ("llama3-8b --rent 2", "Expected a single GPU (--gpu)"),
+        (
+            "llama3-8b --tokens 1e9 --dollars 500 --gpu RTX_4090",
+            "RTX 4090: its rent is unknown. Say what an hour of one costs (--rent",
+        ),
+        (
+            "llama3-8b --tokens 1e9 --dollars 500 --gpus 8xRTX_4090",
+            "Expected a rent (--rent, usd_per_gpu_hour) beside the dollars",
+        ),
+        ("llama3-8b --gups 8xH100", "The nearest is --gpus"),
+        ("llama3 8b --gpus 8xH100", "A name with a space in it stands in quotes"),
+        ("llama3-8b --gpus", "Argument --gpus: expected one argument"),
         (
             "llama3-8b --gpus 8xH100 --sequence 2.5",
             "--sequence to be a whole number, got '2.5'",
@@ -258,11 +406,11 @@ def test_a_picture_of_the_layouts(tmp_path, capsys, monkeypatch):
 @pytest.mark.slow
 def test_it_runs_as_a_module_and_a_reader_that_stops_is_no_error():
     module = [sys.executable, "-m", "trainplan"]
-    words = [*module, *command("llama3-8b --gpus 8xH100 --layout tp=8")]
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as running:
-        running.stdout.close()
-        assert running.stderr.read() == b""
-        assert running.wait() == 0
+    for line in ("llama3-8b --gpus 8xH100 --layout tp=8", "--help"):
+        with subprocess.Popen(
+            [*module, *command(line)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as running:
+            running.stdout.close()
+            assert running.stderr.read() == b""
+            assert running.wait() == 0
     assert subprocess.run(module, capture_output=True, check=False).returncode == 2

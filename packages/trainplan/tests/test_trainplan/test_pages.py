@@ -21,6 +21,7 @@ def test_the_example_runs_as_it_stands(capsys):
     exec(code, {})
     out = capsys.readouterr().out
     assert "predicted 5,987 tokens/s a GPU, measured 5,800: +3.2%" in out
+    assert re.search(r"(?m)^unexplained +x [01]\.\d\d$", out)
     assert "Rejected of" in out
 
 
@@ -38,8 +39,8 @@ def test_the_errors_of_a_published_set_are_the_page_s(name):
 def test_the_page_has_every_set_and_the_readme_their_number():
     rows = re.findall(r"(?m)^\| ([^|]+) \| \d", VALIDATION)
     assert rows == [*COMPARISONS, *NOT_FITTED]
-    assert len(rows) == 14
-    assert "in fourteen sets, two of which" in " ".join(README.split())
+    assert len(rows) == 17
+    assert "in seventeen sets, three of which" in " ".join(README.split())
 
 
 def test_every_link_of_a_page_leads_somewhere():

@@ -3,9 +3,13 @@ layouts.
 """
 
 from trainplan.cluster.agreement import Agreement, Compared
+from trainplan.cluster.comparison import Difference, Differences
 from trainplan.cluster.configurations import configuration
+from trainplan.cluster.gpu_search import which_gpus
 from trainplan.cluster.hardware import NVL72, Cluster, group_link, network
 from trainplan.cluster.layout import Layout
+from trainplan.cluster.offers import RENTS, Offer, Offers, Rent
+from trainplan.cluster.preference import preferred
 from trainplan.cluster.rank_memory import PURPOSES
 from trainplan.cluster.runs import Bill, Goodput, bill, goodput
 from trainplan.cluster.search import (
@@ -31,15 +35,21 @@ __all__ = [
     "NVL72",
     "PARTS",
     "PURPOSES",
+    "RENTS",
     "SOFTWARE",
     "Agreement",
     "BestLayout",
     "Bill",
     "Cluster",
     "Compared",
+    "Difference",
+    "Differences",
     "Goodput",
     "HeldAgainst",
     "Layout",
+    "Offer",
+    "Offers",
+    "Rent",
     "Software",
     "Step",
     "Transformer",
@@ -52,7 +62,9 @@ __all__ = [
     "held_against",
     "model",
     "network",
+    "preferred",
     "published_steps",
     "require_fit",
     "step",
+    "which_gpus",
 ]

@@ -85,7 +85,7 @@ class Bill(Shown):
     US dollars (0: unknown).
 
     `kwh` is the energy of the GPUs alone, at their printed power; None where that is
-    unknown.
+    unknown. The intervals are those of the step's seconds.
     """
 
     step: Step
@@ -94,22 +94,46 @@ class Bill(Shown):
     usd: float
     kwh: float | None
 
-    def __str__(self) -> str:
+    @property
+    def days_interval(self) -> tuple[float, float]:
+        """Days between which eight of ten such runs would be."""
+        return self._interval(self.days)
+
+    @property
+    def usd_interval(self) -> tuple[float, float]:
+        """US dollars of rent in the least and in the most of these days."""
+        return self._interval(self.usd)
+
+    @property
+    def kw(self) -> float | None:
+        """The printed power of all GPUs together, in kilowatts."""
+        watts = self.step.cluster.gpu.tdp_w
+        return None if watts is None else watts * self.step.cluster.gpus / 1000
+
+    def _interval(self, amount: float) -> tuple[float, float]:
         low_s, high_s = self.step.interval_s
-        low = significant(self.gpu_hours * low_s / self.step.seconds)
-        high = significant(self.gpu_hours * high_s / self.step.seconds)
-        text = (
-            f"{significant(self.gpu_hours)} GPU hours ({low} to {high}),"
-            f" {significant(self.days)} days"
-        )
+        seconds = self.step.seconds
+        return amount * low_s / seconds, amount * high_s / seconds
+
+    def __str__(self) -> str:
+        hours = _between(self.gpu_hours, self._interval(self.gpu_hours))
+        text = f"{hours} GPU hours, {_between(self.days, self.days_interval)} days"
         if self.usd > 0:
-            text += f", {significant(self.usd / 1e6)} million US$"
-        if self.kwh is not None:
-            text += f", {format_si(1000 * self.kwh, 'Wh')}"
+            size, unit = (1e6, "million US$") if self.usd >= 1e5 else (1.0, "US$")
+            low, high = self.usd_interval
+            text += f", {_between(self.usd / size, (low / size, high / size))} {unit}"
+        if self.kwh is not None and self.kw is not None:
+            energy = format_si(1000 * self.kwh, "Wh")
+            text += f", {energy} at {format_si(1000 * self.kw, 'W')}"
         text += " (calculated)"
         if self.step.outside:
             text += f"; but {'; '.join(self.step.outside)}"
         return text
+
+
+def _between(amount: float, interval: tuple[float, float]) -> str:
+    low, high = map(significant, interval)
+    return f"{significant(amount)} ({low} to {high})"
 
 
 @checked
