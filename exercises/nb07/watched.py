@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import math
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +48,8 @@ _SAME_LOSS = 1e-4
 # A script may read its loss in every fourth step, and two results at the end.
 _READS_A_STEP = 0.25
 _READS_AT_END = 2
+# Of this step and of the two before it: a loss may be looked at later.
+_GRAPHS = 3
 # on an image before the network: four prepare it, and some prepare it again for the
 # accuracy
 _OPERATIONS = 12
@@ -59,6 +63,10 @@ _PRODUCTS = (
     "aten::matmul",
     "aten::linear",
 )
+
+
+class _GraphMark:
+    """Lives as long as the graph of one forward pass."""
 
 
 class _ScriptWatch(TorchDispatchMode):
@@ -76,26 +84,28 @@ class _ScriptWatch(TorchDispatchMode):
         self.singles = 0  # operations on one image's pixels before the network
         self.listed = 0  # images turned into Python lists
         self.prepared = 0  # images in the results of operators before the network
-        # whether a number with a graph held on to a loss of two backward passes before
-        self.kept = False
-        # with the number of backward passes before the first
-        self._losses: dict[int, tuple[Tensor, int]] = {}
+        self.kept = False  # whether graphs of steps that are over stayed in memory
+        # one for each graph of a forward pass that is still in memory
+        self._graphs: weakref.WeakSet[_GraphMark] = weakref.WeakSet()
         self._pass_since_read = False
 
-    def loss(self, result: object, arguments: list[Any]) -> None:
-        """Note a number with a graph, and whether it holds on to a step
-        that is over.
+    def mark_graph(self, result: Tensor) -> None:
+        """Note that a forward pass has begun, whose graph `result` belongs to.
+
+        What keeps the graph in memory, be it a loss, logits or a sum of them, keeps the
+        node of this first convolution, and so its mark.
         """
-        if not isinstance(result, Tensor) or not result.requires_grad:
-            return
-        now = len(self.trained)
-        first = min(
-            [now, *(self._losses[id(x)][1] for x in arguments if id(x) in self._losses)]
-        )
-        # reading the loss of the step that has just ended holds on to nothing
-        self.kept |= now - first > 1
-        if not result.dim():
-            self._losses[id(result)] = result, first
+        node: Any = result.grad_fn  # torch takes its metadata for a method
+        if node is not None:
+            mark = _GraphMark()
+            node.metadata["mark"] = mark
+            self._graphs.add(mark)
+
+    def judge_graphs(self) -> None:
+        """Note whether more graphs are in memory than a step may need."""
+        if len(self._graphs) > _GRAPHS:
+            gc.collect()
+            self.kept |= len(self._graphs) > _GRAPHS
 
     def read(self) -> None:
         """Count a read; several after the same pass are one wait. Anomaly mode reads in
@@ -115,6 +125,7 @@ class _ScriptWatch(TorchDispatchMode):
         self.checked |= torch.is_anomaly_enabled()
         if name == "aten::convolution_backward" and args[1].shape[1] == _CHANNELS:
             self.trained.append(len(args[1]))
+            self.judge_graphs()
         self.wide += name in _PRODUCTS and result.dtype == torch.float64
         if backward:
             return result
@@ -157,13 +168,8 @@ class _MethodWatch(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         if func is torch.tensor and isinstance(args[0], list | tuple):
             self.seen.listed += result.numel() // _PIXELS
-        self.seen.loss(
-            result,
-            [
-                *(args[0] if args and isinstance(args[0], list | tuple) else args[:1]),
-                *arguments,
-            ],
-        )
+        if func is torch.conv2d and args and args[0].shape[1] == _CHANNELS:
+            self.seen.mark_graph(result)
         return result
 
 
@@ -243,8 +249,8 @@ def fixed_script(answer: object) -> str:
         faults = dict(_traces(seen, epoch)) | faults
         if seen.kept and not faults:
             raise NotYet(
-                "The sum of the losses keeps the graph of every step in memory. Add"
-                " loss.detach() to it."
+                "What is kept of each step, losses, their sum or logits, keeps the"
+                " graph of every step in memory. Keep its .detach()."
             )
     if faults:
         left = remaining(list(faults.values()), of=len(slow_script.FAULTS))

@@ -316,6 +316,20 @@ def keeps_graphs(add):
     return train
 
 
+def keeps_by_hook(part):
+    """Mended, but for what `part` takes out of each batch's logits, which is kept."""
+
+    def train(model, *given):
+        kept = []
+        hook = model.register_forward_hook(lambda module, x, logits: kept.append(part(logits)))
+        try:
+            return planted()(model, *given)
+        finally:
+            hook.remove()
+
+    return train
+
+
 def wide_classifier(model, *given):
     """Mended but for the classifier, which stays in float64."""
     model.classifier.double()
@@ -598,6 +612,16 @@ WRONG = {
         ),
         (
             keeps_graphs(lambda total, loss, losses: losses.append(loss) or total),
+            "keeps the graph of every step",
+            "other-formula",
+        ),
+        (
+            keeps_by_hook(lambda logits: logits),
+            "keeps the graph of every step",
+            "other-formula",
+        ),
+        (
+            keeps_by_hook(lambda logits: logits.grad_fn),
             "keeps the graph of every step",
             "other-formula",
         ),

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
 import random
 import sys
 from collections import Counter
@@ -23,6 +22,19 @@ from labkit.lesson.answers import about, as_list
 from labkit.lesson.checks import NotYet, call, close, function, over_cases
 from labkit.measure.machine import machine
 from labkit.train.graphs import operators
+
+# 08.6 judges the moves of so many images, and compares them at every distance that
+# leaves this many pairs
+_MANY = 8_000
+_FEWEST_PAIRS = 1_000
+# in standard deviations; pairs counted twice, as when reversed, have 1.4 of them
+_LARGEST_EXCESS = 10.0
+# of 25 pairs of amounts, by chance once in 10**9 times
+_LARGEST_CHI_SQUARE = 91.0
+_SAME_AGAIN = (
+    "Called twice, it moves the images by the same amounts again. Draw them anew in"
+    " every call."
+)
 
 
 def throughput(answer: object) -> str:
@@ -200,14 +212,13 @@ def shift_batch(answer: object) -> str:
         ((0, 3, 4, 4), 1, torch.float32),
     ):
         _shifts(fn, shape, most, dtype)
-    _judge_shifts(_shifts(fn, (2000, 2, 6, 5), 2, torch.uint8), 2)
+    moves = _shifts(fn, (_MANY, 1, 3, 5), 2, torch.uint8)
+    later = _shifts(fn, (_MANY, 1, 3, 5), 2, torch.uint8)
+    _judge_shifts(moves, later, 2)
     same = torch.randint(1, 256, (40, 1, 6, 5)).to(torch.uint8)
     first, second = (_shifts(fn, (40, 1, 6, 5), 2, torch.uint8, same) for _ in range(2))
     if first == second:
-        raise NotYet(
-            "Called twice, it moves the images by the same amounts again. Draw them"
-            " anew in every call."
-        )
+        raise NotYet(_SAME_AGAIN)
     few = torch.zeros(100, 1, 4, 4)
     many = torch.zeros(400, 1, 4, 4)
     lines = _lines(fn, many) - _lines(fn, few)
@@ -326,9 +337,11 @@ def _shifted(image: Tensor, down: int, right: int) -> Tensor:
     return functional.pad(image, (right, -right, down, -down))
 
 
-def _judge_shifts(moves: list[tuple[int, int]], most: int) -> None:
-    """NotYet unless both directions take all their values equally often, and
-    independently.
+def _judge_shifts(
+    moves: list[tuple[int, int]], later: list[tuple[int, int]], most: int
+) -> None:
+    """NotYet unless both directions take all their values equally often, and no image's
+    move follows from another's, in this call or a later one.
     """
     if len(set(moves)) == 1:
         raise NotYet(
@@ -336,12 +349,9 @@ def _judge_shifts(moves: list[tuple[int, int]], most: int) -> None:
             " own."
         )
     amounts = 2 * most + 1
-    pairs = torch.tensor(
-        [(down + most) * amounts + right + most for down, right in moves]
-    )
-    shares = torch.bincount(pairs, minlength=amounts**2).reshape(
-        amounts, amounts
-    ) / len(moves)
+    pairs = _numbered(moves, most)
+    counts = torch.bincount(pairs, minlength=amounts**2)
+    shares = counts.reshape(amounts, amounts) / len(moves)
     along = {"down": shares.sum(1), "right": shares.sum(0)}
     if shares.min() == 0 and all(share.min() > 0 for share in along.values()):
         raise NotYet(
@@ -357,14 +367,74 @@ def _judge_shifts(moves: list[tuple[int, int]], most: int) -> None:
                 f"Amounts {name} are not equally frequent ({frequencies}). Draw"
                 " integers from -most to most, both included."
             )
-    alike = sum(map(operator.eq, moves, moves[1:])) / (len(moves) - 1)
-    # 2,000 images: six standard deviations from 1, and more
-    if not 0.3 < alike * amounts**2 < 2.5:
+    _judge_independence(pairs, _numbered(later, most), amounts)
+    expected = len(moves) / amounts**2
+    if (counts - expected).square().sum() / expected > _LARGEST_CHI_SQUARE:
         raise NotYet(
-            f"{alike:.0%} of the images are moved exactly as the one before,"
-            f" {1 / amounts**2:.0%} would be by chance. Each gets its own random"
-            " amount."
+            f"Some of the {amounts**2} pairs of amounts come more often than others,"
+            f" {counts.max()} and {counts.min()} times in {len(moves):,} images. Draw"
+            " each amount anew, not from moves that were drawn before."
         )
+
+
+def _numbered(moves: list[tuple[int, int]], most: int) -> Tensor:
+    """Each move as one number from 0: (N,) for N moves."""
+    amounts = 2 * most + 1
+    return torch.tensor(
+        [(down + most) * amounts + right + most for down, right in moves]
+    )
+
+
+def _judge_independence(first: Tensor, later: Tensor, amounts: int) -> None:
+    """NotYet where moves follow from each other: one image's from another's, down from
+    right, or those of a call from those of an earlier one.
+
+    first, later: (_MANY,) each, the moves of two calls as `_numbered` gives them.
+    """
+    if torch.equal(first, later):
+        raise NotYet(_SAME_AGAIN)
+    down = first // amounts
+    right = first % amounts
+    if _alike(down, right, amounts):
+        raise NotYet(
+            "How far an image moves right follows from how far one moves down: draw the"
+            " two apart."
+        )
+    pairs = amounts**2
+    of_batch = max(
+        _alike(first, first, pairs, least=1), _alike(first, first.flip(0), pairs)
+    )
+    of_calls = _alike(first, later, pairs)
+    if share := max(of_batch, of_calls):
+        where = "another one of the batch" if of_batch else "one in the call before"
+        raise NotYet(
+            f"{share:.0%} of the images are moved exactly as {where}, {1 / pairs:.0%}"
+            " would be by chance. Each gets its own random amount, drawn anew in every"
+            " call."
+        )
+
+
+def _alike(a: Tensor, b: Tensor, values: int, least: int = 1 - _MANY) -> float:
+    """The share of a[i + offset] that equal b[i], at the offset from `least` on where
+    that is most; 0 where chance would give as much.
+
+    a, b: (_MANY,), each element one of `values` numbers from 0.
+    """
+    spectra = [
+        torch.fft.rfft(functional.one_hot(part, values).T.double(), 2 * _MANY)
+        for part in (a, b)
+    ]  # (values, _MANY + 1) each
+    products = (spectra[0] * spectra[1].conj()).sum(0)
+    equal = torch.fft.irfft(products, 2 * _MANY)  # at each offset, negative ones last
+    offsets = torch.arange(max(least, _FEWEST_PAIRS - _MANY), _MANY - _FEWEST_PAIRS)
+    compared = _MANY - offsets.abs()
+    by_chance = compared / values
+    equal = equal[offsets]
+    excess = (equal - by_chance) / by_chance.sqrt()
+    at = int(excess.argmax())
+    if excess[at] < _LARGEST_EXCESS:
+        return 0.0
+    return float(equal[at] / compared[at])
 
 
 CHECKS = {"08.2": throughput, "08.4": own_shards, "08.6": shift_batch, "08.7": pipeline}

@@ -34,6 +34,7 @@ _FEWEST_ROUNDS = 5
 _PATIENCE_S = 8.0
 # a noisy machine alone does not make a right one that slow in every round
 _HOPELESS_SHARE = 0.6
+_FEWEST_PAIRS = 40  # of images at one distance, whose moves are compared
 _EPOCHS = 40  # that must all be different
 # mean difference from the decoded image; reduced decoding differs by 0.02, other images
 # by more
@@ -233,6 +234,18 @@ class _Judge:
                     f"{max(alike):.0%} of the images come from the same shard as the"
                     f" one {1 + alike.index(max(alike))} before, 25% would by chance."
                     " Draw one order of all images, across the shards."
+                )
+        for moves in self.moves:
+            alike = [
+                (moves[lag:] == moves[:-lag]).float().mean().item()
+                for lag in range(1, len(moves) - _FEWEST_PAIRS)
+            ]
+            # by chance one of 81 places
+            if max(alike) > 0.25:
+                raise NotYet(
+                    f"{max(alike):.0%} of the images are moved exactly as the one"
+                    f" {1 + alike.index(max(alike))} before. Move each image by its own"
+                    " amount."
                 )
         if (seen := len(set(self.moves[0].tolist()))) < self.places // 2:
             raise NotYet(

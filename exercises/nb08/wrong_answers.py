@@ -101,6 +101,31 @@ def in_pairs(images, most):
     return shift(images, most, down, right)
 
 
+def second_half_like_the_first(images, most):
+    half = torch.randint(0, 2 * most + 1, (2, (len(images) + 1) // 2))
+    return shift(images, most, *half.repeat(1, 2)[:, : len(images)])
+
+
+POOL = torch.rand(2, 1000, generator=torch.Generator().manual_seed(0))
+
+
+def from_a_pool(images, most):
+    """A thousand moves that were drawn once, from a random one on."""
+    places = torch.randint(1000, ()) + torch.arange(len(images))
+    return shift(images, most, *(POOL[:, places % 1000] * (2 * most + 1)).long())
+
+
+def picked_from_a_pool(images, most):
+    places = torch.randint(1000, (len(images),))
+    return shift(images, most, *(POOL[:, places] * (2 * most + 1)).long())
+
+
+def right_after_down(images, most):
+    """Each image moves right as far as the one before moves down."""
+    down = torch.randint(0, 2 * most + 1, (len(images),))
+    return shift(images, most, down, down.roll(1))
+
+
 def one_after_the_other(images, most):
     """Every amount equally often, in an order that only begins at random."""
     places, i = 2 * most + 1, torch.arange(len(images))
@@ -523,6 +548,10 @@ WRONG = {
         (diagonally, "draw the two apart", "any-draw-is-random"),
         (in_pairs, "would be by chance", "any-draw-is-random"),
         (one_after_the_other, "would be by chance", "any-draw-is-random"),
+        (second_half_like_the_first, "would be by chance", "any-draw-is-random"),
+        (from_a_pool, "would be by chance", "any-draw-is-random"),
+        (picked_from_a_pool, "moves that were drawn before", "any-draw-is-random"),
+        (right_after_down, "follows from how far one moves down", "any-draw-is-random"),
         (one_way, "not equally frequent", "any-draw-is-random"),
         (without_the_end, "not equally frequent", "any-draw-is-random"),
         (rounded, "not equally frequent", "any-draw-is-random"),
@@ -562,6 +591,11 @@ WRONG = {
         (built(batch=200), "Expected batches of 64", "changes-the-training"),
         (built(most=0), "not at all", "does-less-work"),
         (built(moved=same_for_all), "by its own amount", "any-draw-is-random"),
+        (
+            built(moved=second_half_like_the_first),
+            "by its own amount",
+            "any-draw-is-random",
+        ),
         (built(most=12), "none of the given ones", "other-formula"),
         (
             labels_as(torch.uint8),

@@ -134,7 +134,12 @@ def _judge_total(fn: Callable[..., Any], each: Format, numbers: list[float]) -> 
     n = len(numbers)
     adder = _Adder(each, numbers)
     case = f"{len(numbers)} numbers in {each}"
-    value = as_number(call(fn, list(numbers), adder), "(no unit)", case)
+
+    def add(a: Any, b: Any) -> float:
+        # without the adder's format and its notes
+        return adder(a, b)
+
+    value = as_number(call(fn, list(numbers), add), "(no unit)", case)
     if n == 0:
         if value != 0:
             raise NotYet(f"The sum of no numbers is 0, got {value:g}.")

@@ -350,6 +350,11 @@ WRONG = {
             "none of the sums that add gave",
             "goes-round-the-tool",
         ),
+        (
+            lambda numbers, add: add.format.round(math.fsum(numbers)),
+            "AttributeError",
+            "goes-round-the-tool",
+        ),
         (tree, "raised IndexError", "zero-never-happens"),
         (tree_of_powers_of_two, "only add may add", "rest-left-out"),
         (padded_tree, "add was called", "other-formula"),

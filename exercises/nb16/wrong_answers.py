@@ -268,6 +268,11 @@ WRONG = {
     ],
     "16.5": [
         (nothing, "nothing was tried", "does-less-work"),
+        (
+            lambda techniques, seconds, budget_s: seconds.__self__.names,
+            "AttributeError",
+            "goes-round-the-tool",
+        ),
         (everything, "is in the result, and with it no training", "missed-target-is-fast"),
         (best_alone, "is missing", "gain-has-no-order"),
         (

@@ -131,6 +131,26 @@ def in_even_pieces(shards, rank, ranks, worker, workers):
     return piece(piece(shards, rank, ranks), worker, max(workers, 1))
 
 
+def by_one_number(images, most):
+    amounts = 2 * most + 1
+    both = torch.randint(amounts**2, (len(images),))
+    return shift(images, most, both // amounts, both % amounts)
+
+
+def as_often_as_the_others(images, most):
+    """Each pair of amounts as often as any other, in a random order."""
+    amounts = 2 * most + 1
+    both = torch.randperm(len(images)) % amounts**2
+    return shift(images, most, both // amounts, both % amounts)
+
+
+def by_determinants(small, small_s, large, large_s):
+    if large_s <= small_s:
+        return small_s, math.inf
+    fixed = small_s * large - large_s * small
+    return fixed / (large - small), fixed / (large_s - small_s)
+
+
 def rolled_and_cut(images, most):
     """Rows and columns are taken around the edge, and what came around
     is set to zero.
@@ -268,11 +288,12 @@ RIGHT = {
     ],
     "08.2": [as_tensor],
     "08.4": [in_even_pieces],
-    "08.6": [rolled_and_cut],
+    "08.6": [rolled_and_cut, by_one_number, as_often_as_the_others],
     "08.7": [Loading, in_order(seeded_by_epoch)],
     "09.1": [lambda *bits: torch.tensor(by_ldexp(*bits))],
     "09.2": [in_torch],
     "09.5": [by_sgd],
+    "10.1": [lambda *times: np.array(by_determinants(*times))],
     "10.2": [
         lambda x, a, b: (
             torch.addcmul(b, x, a, out=torch.empty_like(x)).clamp_min_(0).mul_(0.5)
