@@ -298,10 +298,8 @@ def _memory_in_words(timeline: MemoryTimeline, predicted_bytes: int) -> str:
 @Drawing
 def shares(ax: Axes, limit: Limit) -> FigureSpec:
     """The loop's time by what limits it, the largest first, and how much faster the
-    loop would be without it.
-
-    Nothing else changes when a limit vanishes (Amdahl 1967): at most, or about, 1 / (1
-    - share).
+    loop would be without it: what was tried, or at most 1 / (1 - the shares of its
+    cause), if nothing else changes (Amdahl 1967).
     """
     ordered = [
         name

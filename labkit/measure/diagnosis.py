@@ -50,7 +50,8 @@ def diagnose(
 
     `loop` is a step(batch) for `batches`, tried for about `budget_s` seconds, or a
     whole training without arguments, as `trainer.train`, left after `steps` steps.
-    Afterwards it is as before. `watch` watches a script's own loop.
+    Afterwards it is as before. `watch` watches a script's own loop, and
+    `compare(before, after)` says what moved between two pages of the same step.
     """
     options: dict[str, Any] = profiling.on_this_machine(ceilings)
     if batches is None:
@@ -76,5 +77,6 @@ def watch(
     )
 
 
-# a script's own loop has one name to know: lab.diagnose
+# one name to know for a loop of one's own, and for two of its pages: lab.diagnose
 vars(diagnose)["watch"] = watch
+vars(diagnose)["compare"] = steptime.compare

@@ -155,7 +155,7 @@ def test_bars_of_limits_are_in_order_with_the_bound_of_each():
     assert words(picture.ax)[:3] == [
         "60%, without it at most 2.50x, dominates",
         "20%, only fewer operations help",
-        "10%, without it about 1.11x",
+        "10%, without it at most 1.43x",
     ]
     assert (
         picture.sentence
