@@ -344,6 +344,29 @@ def test_few_seeds_give_an_interval_and_no_verdict():
         few.gain("c")
 
 
+PLAIN = tuple(0.90 + 0.002 * i for i in range(10))  # from 0.900 to 0.918
+
+
+@pytest.mark.parametrize(
+    ("gains", "keeps"),
+    [
+        ([0.0] * 10, True),
+        ([0.05] * 10, True),
+        ([-0.004, 0.004] * 5, True),  # the interval lies within the seeds' spread
+        ([-0.001] * 10, False),  # a small loss is still a loss
+        ([-0.05] * 10, False),
+        ([-0.06, 0.05] * 5, None),  # the interval holds 0, and losses above the spread
+        ([0.0] * 9, None),
+    ],
+)
+def test_no_difference_shown_is_no_equal_accuracy(gains, keeps):
+    plain = PLAIN[: len(gains)]
+    other = tuple(a + gain for a, gain in zip(plain, gains, strict=True))
+    assert (
+        training.TunedComparison({"a": plain, "b": other}, {}, {}).keeps("b") is keeps
+    )
+
+
 def test_equal_ways_look_different_in_about_5_of_100_comparisons():
     draw = random.Random(7)
     shown = 0

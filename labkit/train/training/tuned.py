@@ -127,6 +127,24 @@ class TunedComparison(ShownAsTable):
             label, baseline, statistics.fmean(gains), low, high, len(gains)
         )
 
+    @checked
+    def keeps(self, label: str) -> bool | None:
+        """Whether `label` loses less accuracy than another seed changes, by a test of
+        equivalence whose margin is the first way's best seed less its worst.
+
+        True where the whole interval lies above minus the margin; False where all of it
+        is below 0; None where it settles neither, and with fewer than 10 seeds. Raises
+        BadArgument for an unknown way.
+        """
+        gain = self.gain(label)
+        if gain.verdict == "not judged":
+            return None
+        if gain.verdict == "worse":
+            return False
+        own = self.accuracies[gain.baseline]
+        spread = max(own) - min(own)
+        return True if gain.low > -spread else None
+
     def table(self) -> Table:
         """Return a row for each way, and a sentence for each but the first."""
         rows = tuple(
