@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import json
 import math
+import os
 import shutil
 import sys
 import textwrap
@@ -45,6 +46,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit status: 1 where a mistake was found in the kernel, 2
     where it can't be traced.
     """
+    try:
+        try:
+            return _answer(argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # whoever reads it has stopped; nor must Python's last flush complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _answer(argv: Sequence[str] | None) -> int:
     options = parser().parse_args(argv)
     report: Report = {"estimate": None, "review": None, "error": None}
     status = 0

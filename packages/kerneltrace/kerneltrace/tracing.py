@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kerneltrace._arguments import text, whole
 from kerneltrace._text import brief_repr
@@ -120,10 +120,13 @@ def trace_launch(
     shared_bytes: int,
     memory_bytes: int,
     max_steps: int,
+    divide: Literal["ignore", "raise"],
 ) -> Trace:
-    """Trace a kernel in Python whose arguments are converted already, in one order."""
+    """Trace a kernel in Python whose arguments are converted already, in one order;
+    `divide` says what a division of floats by zero does.
+    """
     settings = _settings(fn, grid, block, "all", shared_bytes, memory_bytes, max_steps)
-    return _traced(settings, arguments, None, 1)
+    return _traced(replace(settings, divide=divide), arguments, None, 1)
 
 
 def _traced(

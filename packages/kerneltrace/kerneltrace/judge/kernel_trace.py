@@ -35,7 +35,7 @@ from kerneltrace.judge.review import Review, review
 from kerneltrace.machine.address_space import Region
 from kerneltrace.machine.event_log import SITES
 from kerneltrace.machine.events import KINDS, Events
-from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.execution import Execution, LaunchSettings
 from kerneltrace.machine.grid import MAX_GRID, WARP, Dim3, as_dim3, place
 from kerneltrace.machine.program import Operations
 from kerneltrace.machine.traced_memory import Array
@@ -72,8 +72,11 @@ class Trace(ShownAsTable):
     ) -> None:
         self._run = run
         self.findings = tuple(finding for finding in findings if finding.mistake)
-        self.notes = tuple(finding for finding in findings if not finding.mistake)
-        """What may be meant: elements never written, values in another order."""
+        notes = tuple(finding for finding in findings if not finding.mistake)
+        self.notes = (*_sampling(run.settings), *notes)
+        """What may be meant: elements never written, values in another order; and of
+        how many blocks all this speaks, where some were left out.
+        """
         self.schedules = schedules
         self._demands: dict[float, Demands] = {}
         self.kernel = run.settings.fn.__name__
@@ -420,12 +423,6 @@ class Trace(ShownAsTable):
         """What a cell shows."""
         n = math.prod(self.grid)
         blocks = f"{n:,} blocks" if n > 1 else f"{n:,} block"
-        sampled: tuple[str, ...] = ()
-        if not self._blocks.all_run:
-            sampled = (
-                f"{len(self._blocks.numbers):,} of the {blocks} were run: counts are"
-                " scaled to the whole grid, all else speaks of the blocks that ran.",
-            )
         title = f"{self.kernel}: {blocks} of {math.prod(self.block):,} threads"
         by_array = self.by_array()
         rows: tuple[tuple[str, ...], ...] = by_array.rows or (("no access to memory",),)
@@ -439,7 +436,6 @@ class Trace(ShownAsTable):
         if self.schedules != 1:
             limits += f"; the kernel ran in {self.schedules} orders of its threads"
         notes = (
-            *sampled,
             *(map(str, self.findings) if self.findings else ("No mistakes found.",)),
             *map(str, self.notes),
             f"{self.branches()}; {waits}; {counted}.",
@@ -447,6 +443,18 @@ class Trace(ShownAsTable):
         )
         headings = by_array.headings if by_array.rows else ()
         return Table(rows, headings, title, notes)
+
+
+def _sampling(settings: LaunchSettings) -> tuple[Finding, ...]:
+    """A note that only some blocks ran; nothing where all did."""
+    blocks = settings.blocks
+    if blocks.all_run:
+        return ()
+    words = (
+        f"{len(blocks.numbers):,} of the {blocks.of_grid:,} blocks were run: counts are"
+        " scaled to the whole grid, all else speaks of the blocks that ran."
+    )
+    return (Finding("sampled", 0, words, mistake=False),)
 
 
 def _check_name(what: str, name: str, names: Collection[str]) -> None:

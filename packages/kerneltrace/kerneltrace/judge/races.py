@@ -64,13 +64,14 @@ def races(
     """
     log = accesses.log
     # Pairs (group, owner): owners race within a group. Threads of a warp race between
-    # two syncwarps, warps of a block between two barriers, and blocks anywhere in the
-    # launch.
+    # two syncwarps, warps of a block between two barriers, and blocks between two
+    # barriers of the grid.
     warp_step = packed(log.phases, packed(log.warp_epochs, log.warps))
     _, in_step = np.unique(warp_step, return_inverse=True)
     in_a_warp = (in_step.astype("i4"), log.threads)
     in_a_block = (log.phases, log.warps)
-    between_blocks = (np.zeros(len(log.threads), "i4"), log.threads // log.block_size)
+    between_barriers = np.searchsorted(log.grid_barriers, log.phases).astype("i4")
+    between_blocks = (between_barriers, log.threads // log.block_size)
     search = _Search(
         sites, Ordering(events, sites), _rechecked(accesses, sites), values
     )

@@ -18,6 +18,10 @@ calls it outside.
 """
 NOTED = ("printed", "layout")
 """Kinds of what may be meant."""
+NOT_ALL_RUN = (
+    "grid.sync() waits for all blocks of the grid, of which some run here. Trace a"
+    ' smaller grid, with blocks="all".'
+)
 NOT_MET = (
     "the mask {:#x} names {} lanes that don't come here (the first: lane {}). Name"
     " those that do: {:#x}."

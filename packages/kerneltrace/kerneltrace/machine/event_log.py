@@ -77,6 +77,8 @@ class EventLog:
         """For each phase that a barrier began, the phase of its block before, and the
         barrier's key.
         """
+        self.grid_barriers = array("i")
+        """A phase for each barrier of the grid, larger than those before it."""
         self.fresh = 0  # the largest context so far
         self._phase = 0  # the newest one
 

@@ -58,6 +58,8 @@ class LogColumns:
     kinds: Array
     """An Access for each site."""
     block_size: int
+    grid_barriers: Array
+    """A phase for each barrier of the grid, larger than those before it."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,10 @@ class Events:
         warps_a_block = -(-block_size // WARP)
         block, in_block = np.divmod(threads, block_size)
         warps = block * warps_a_block + in_block // WARP
-        log = LogColumns(words, threads, warps, phases, epochs, kinds, block_size)
+        barriers = np.array(event_log.grid_barriers, "i4")
+        log = LogColumns(
+            words, threads, warps, phases, epochs, kinds, block_size, barriers
+        )
         return cls(log, at, stretch)
 
     def only(self, mask: Array | slice) -> Events:

@@ -8,7 +8,7 @@ import math
 import types
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -38,6 +38,8 @@ class LaunchSettings:
     """
     undefined: int = 0
     """What a shuffle gives from a lane that does not take part."""
+    divide: Literal["ignore", "raise"] = "ignore"
+    """What a division of floats by zero does."""
 
     @property
     def block_size(self) -> int:

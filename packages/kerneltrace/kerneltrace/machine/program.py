@@ -89,6 +89,8 @@ class Site:
     used: bool = True
     """Whether the source uses what that call returns."""
     waits: Waits = (0, False)
+    file: str = ""
+    """Where the source of Python is."""
 
 
 class Program:

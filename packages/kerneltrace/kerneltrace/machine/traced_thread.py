@@ -38,6 +38,7 @@ PLAIN = (
     "cbrt",
     "nanosleep",
     "lanemask_lt",
+    "cg.this_grid",
 )
 """Functions of `cuda` that leave no trace."""
 
@@ -82,7 +83,7 @@ KEYED = {
         ("threadfence", "threadfence_system", "threadfence_block"), "fence"
     ),
     **dict.fromkeys(("shared.array", "local.array", "const.array_like"), "array"),
-    **{f"atomic.{op}": "atomic" for op in ATOMICS},
+    **{f"atomic.{op}": "atomic" for op in (*ATOMICS, "compare_and_swap")},
 }
 """Functions of `cuda` that report, and the kind of their sites."""
 
@@ -241,6 +242,12 @@ class TracedThread:
         lanes = yield from self.wait("warp", key, mask & FULL, value)
         same = len(set(lanes.values())) == 1
         return TracedTuple((mask if same else 0, same))
+
+    cg_this_grid = staticmethod(lambda: None)  # all that it is for is sync()
+
+    def grid_sync(self, key: int) -> Wait:
+        """Wait for all threads of the grid."""
+        yield from self.wait("grid", key, 0, None)
 
     def lanemask_lt(self) -> int:
         """The lanes below this one."""

@@ -9,6 +9,7 @@ from collections import defaultdict
 import numpy as np
 
 from kerneltrace.errors import KernelError
+from kerneltrace.machine.diagnostics import NOT_ALL_RUN
 from kerneltrace.machine.program import NOTED, Operations
 from kerneltrace.ptx.accesses import Accesses
 from kerneltrace.ptx.arithmetic import operations_of
@@ -224,10 +225,7 @@ class Interpreter:
         if barrier:
             at_once = math.prod(settings.grid)
             if settings.blocks.is_decided and not settings.blocks.all_run:
-                raise KernelError(
-                    "grid.sync() waits for all blocks of the grid, of which some run"
-                    ' here. Trace a smaller grid, with blocks="all".'
-                )
+                raise KernelError(NOT_ALL_RUN)
         counters = self._run.program.counters
         batches = settings.blocks.batches(self._run.log, counters, at_once, order)
         with np.errstate(all="ignore"):

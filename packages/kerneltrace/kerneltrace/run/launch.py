@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from kerneltrace.errors import KernelError
+from kerneltrace.machine.diagnostics import NOT_ALL_RUN
+from kerneltrace.machine.event_log import SITES
 from kerneltrace.machine.execution import Execution, LaunchSettings, prepared
 from kerneltrace.run.launch_arguments import LaunchArguments
 from kerneltrace.run.thread_block import Order, Stopped, ThreadBlock
@@ -45,8 +48,8 @@ def execute(
     # a trace makes millions of objects, and each block breaks the cycles it makes
     gc.disable()
     try:
-        with np.errstate(all="ignore"):
-            _run(blocks, one_after_another=order is None)
+        with np.errstate(all="ignore", divide=settings.divide):
+            _run(execution, blocks, one_after_another=order is None)
     except Stopped:
         pass  # the diagnostics say why, and the counts up to here are kept
     finally:
@@ -55,13 +58,51 @@ def execute(
     return execution
 
 
-def _run(blocks: Iterator[Iterator[bool]], *, one_after_another: bool) -> None:
-    """Run blocks to their ends; each pauses where it seems to wait for others."""
-    waiting = []
+def _run(
+    execution: Execution, blocks: Iterator[Iterator[int]], *, one_after_another: bool
+) -> None:
+    """Run blocks to their ends; each pauses where it seems to wait for others, and at a
+    barrier of the grid, which opens when all have come.
+    """
+    paused: list[Iterator[int]] = []
+    arrived: list[Iterator[int]] = []
+    keys: list[int] = []
+
+    def go_on(block: Iterator[int]) -> None:
+        for key in block:
+            if key:
+                arrived.append(block)
+                keys.append(key)
+                return
+            if not one_after_another:
+                paused.append(block)
+                return
+
     for block in blocks:
-        if one_after_another:
-            all(block)
-        elif next(block, False):
-            waiting.append(block)
-    while waiting:
-        waiting = [block for block in waiting if next(block, False)]
+        go_on(block)
+    while paused or arrived:
+        going = paused or arrived
+        if going is arrived:
+            _open_grid_barrier(execution, keys)
+        for block in [going.pop(0) for _ in range(len(going))]:
+            go_on(block)
+
+
+def _open_grid_barrier(execution: Execution, keys: list[int]) -> None:
+    """Let all blocks pass, which wait at the places `keys`; Stopped where blocks have
+    ended without it.
+    """
+    settings = execution.settings
+    if not settings.blocks.all_run:
+        raise KernelError(NOT_ALL_RUN)
+    missing = settings.blocks.of_grid - len(keys)
+    if missing:
+        line = execution.sites[keys[0] % SITES].line
+        words = (
+            f"{len(keys):,} blocks wait at this barrier of the grid, and {missing:,}"
+            " have ended without it."
+        )
+        execution.diagnostics.add("barrier", line, words)
+        raise Stopped
+    execution.log.grid_barriers.append(execution.log.new_phase())
+    keys.clear()

@@ -369,7 +369,7 @@ def run_in_lockstep(
     batches = settings.blocks.batches(
         execution.log, execution.program.counters, at_once
     )
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore", divide=settings.divide):
         for numbers in batches:
             lanes.start(numbers)
             kernel(lanes, 0, *map(lanes.array, args))

@@ -54,11 +54,12 @@ class ThreadBlock:
 
     def run(
         self, kernel: Callable[..., Any], args: tuple[Any, ...], order: Order | None
-    ) -> Iterator[bool]:
+    ) -> Iterator[int]:
         """Run until every thread has returned; Stopped where that can't happen.
 
-        Pauses where it can only go on with loops that have gone round many times: they
-        may wait for another block.
+        Gives the key of a barrier of the grid where the block waits at one, and 0 where
+        it can only go on with loops that have gone round many times: they may wait for
+        another block.
         """
         self.is_reordered = order is not None and not self.program.pauses
         if inspect.isgeneratorfunction(kernel):
@@ -77,7 +78,10 @@ class ThreadBlock:
                     self.alive = [thread for thread in self.alive if thread.key >= 0]
                 ready = self._released()
                 if ready and not any(thread.key for thread in ready):
-                    yield True
+                    yield 0
+                elif ready and ready[0].kind == "grid":
+                    yield ready[0].key
+                    self._enter_phase()
             if self.alive:
                 self._deadlock()
         finally:
@@ -148,7 +152,7 @@ class ThreadBlock:
         """
         kinds = {thread.kind for thread in self.alive}
         keys = {thread.key for thread in self.alive}
-        if kinds == {"barrier"} and 0 not in keys:
+        if kinds in ({"barrier"}, {"grid"}) and 0 not in keys:
             return self._open_barrier(keys)
         paused = [thread for thread in self.alive if not thread.key]
         return paused + self._complete_warps() if "warp" in kinds else paused
@@ -171,10 +175,14 @@ class ThreadBlock:
             votes = [thread.brought for thread in self.alive]
             for thread in self.alive:
                 thread.answer = votes
-        before, self.phase = self.phase, self.log.new_phase()
-        self.log.opened_by[self.phase] = before, self.alive[0].key
+        if self.alive[0].kind == "barrier":
+            self._enter_phase()
         self.log.barriers += 1
         return self.alive
+
+    def _enter_phase(self) -> None:
+        before, self.phase = self.phase, self.log.new_phase()
+        self.log.opened_by[self.phase] = before, self.alive[0].key
 
     def _complete_warps(self) -> list[TracedThread]:
         ready: list[TracedThread] = []

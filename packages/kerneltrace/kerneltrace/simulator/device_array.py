@@ -6,6 +6,7 @@ As on a GPU they have no arithmetic, and a host array that isn't contiguous is r
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,18 +26,54 @@ NOT_CONTIGUOUS = (
 """Numba's own words, which test suites compare."""
 
 
+class SimulatedPointer:
+    """Where an array's memory begins, as numba's `MemoryPointer`."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.size: int = array.nbytes
+        self.device_pointer_value: int = array.ctypes.data
+        self.device_ctypes_pointer = ctypes.c_void_p(array.ctypes.data)
+
+    def __int__(self) -> int:
+        return self.device_pointer_value
+
+
 class SimulatedArray:
     """A device array, as numba's `DeviceNDArray` (numba-cuda, "CUDA Array")."""
 
     __cuda_memory__ = True
     __cuda_ndarray__ = True
 
-    def __init__(self, array: Array, stream: Any = 0, owner: Any = None) -> None:
+    def __init__(
+        self,
+        shape: Any,
+        strides: Any,
+        dtype: Any,
+        stream: Any = 0,
+        gpu_data: SimulatedPointer | None = None,
+    ) -> None:
+        """An array over `gpu_data`, or over memory that nobody has written."""
+        array = np.ndarray(shape, dtype, strides=strides)
+        if gpu_data is not None:
+            memory = gpu_data.array.view(dtype)
+            array = np.lib.stride_tricks.as_strided(memory, array.shape, array.strides)
+        self._take(array, stream)
+
+    @classmethod
+    def over(cls, array: Array, stream: Any = 0, owner: Any = None) -> SimulatedArray:
+        """A device array whose memory is that of `array`, which `owner` keeps."""
+        made = cls.__new__(cls)
+        made._take(array, stream, owner)
+        return made
+
+    def _take(self, array: Array, stream: Any, owner: Any = None) -> None:
         self.array = array
         """The memory, which kernels read and write."""
         self.stream = stream
         self.owner = owner
         """What keeps that memory, where it is another object's."""
+        self.gpu_data = SimulatedPointer(array)
         self.shape: tuple[int, ...] = array.shape
         self.strides: tuple[int, ...] = array.strides
         self.dtype = array.dtype
@@ -81,11 +118,11 @@ class SimulatedArray:
     # -- views
 
     def _view(self, array: Array) -> SimulatedArray:
-        return SimulatedArray(array, self.stream)
+        return SimulatedArray.over(array, self.stream)
 
     def bind(self, stream: Any = 0) -> SimulatedArray:
         """The same memory, with another default stream."""
-        return SimulatedArray(self.array, stream)
+        return SimulatedArray.over(self.array, stream)
 
     def __getitem__(self, index: Any) -> Any:
         part = self.array[index]
@@ -166,6 +203,11 @@ class SimulatedArray:
         return bool(self.array.flags.f_contiguous)
 
     @property
+    def device_ctypes_pointer(self) -> ctypes.c_void_p:
+        """The address of the memory."""
+        return self.gpu_data.device_ctypes_pointer
+
+    @property
     def _numba_type_(self) -> Any:
         from numba import typeof
 
@@ -185,11 +227,11 @@ class SharedWithHost(np.ndarray[Any, Any]):
 
     def copy_to_host(self, ary: Any = None, stream: Any = 0) -> Any:
         """As of a device array."""
-        return SimulatedArray(np.asarray(self)).copy_to_host(ary)
+        return SimulatedArray.over(np.asarray(self)).copy_to_host(ary)
 
     def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
         """As of a device array."""
-        SimulatedArray(np.asarray(self)).copy_to_device(ary)
+        SimulatedArray.over(np.asarray(self)).copy_to_device(ary)
 
 
 def memory_of(value: Any) -> Any:
@@ -240,7 +282,7 @@ def to_device(
         return obj
     host = np.asarray(obj)
     check_contiguous(host)
-    return SimulatedArray(host.copy(order="K") if copy else host.copy(), stream)
+    return SimulatedArray.over(host.copy(order="K") if copy else host.copy(), stream)
 
 
 def device_array(
@@ -252,13 +294,13 @@ def device_array(
 ) -> SimulatedArray:
     """A device array that nobody has written."""
     if strides is None:
-        return SimulatedArray(unset(np.empty(shape, dtype, order)), stream)
-    return SimulatedArray(np.ndarray(shape, dtype, strides=strides), stream)
+        return SimulatedArray.over(unset(np.empty(shape, dtype, order)), stream)
+    return SimulatedArray(shape, strides, dtype, stream)
 
 
 def device_array_like(ary: Any, stream: Any = 0) -> SimulatedArray:
     """A device array of the shape, the type and the order of another array."""
-    return SimulatedArray(unset(empty_like(ary)), stream)
+    return SimulatedArray.over(unset(empty_like(ary)), stream)
 
 
 def auto_device(
@@ -313,7 +355,7 @@ def from_cuda_array_interface(
 ) -> SimulatedArray:
     """A device array over the memory that a `__cuda_array_interface__` describes."""
     holder: Any = type("Interface", (), {"__array_interface__": desc})
-    return SimulatedArray(np.asarray(holder()), desc.get("stream") or 0, owner)
+    return SimulatedArray.over(np.asarray(holder()), desc.get("stream") or 0, owner)
 
 
 def as_cuda_array(obj: Any, sync: bool = True) -> SimulatedArray:

@@ -24,8 +24,10 @@ MEMORY_BYTES = 16 << 30
 class SimulatedStream:
     """A stream: nothing waits in it."""
 
-    handle = 0
     external = False
+
+    def __init__(self, handle: int = 0) -> None:
+        self.handle = handle
 
     def __int__(self) -> int:
         return self.handle
@@ -109,6 +111,12 @@ class SimulatedCudaDevice:
     MAX_GRID_DIM_X, MAX_GRID_DIM_Y, MAX_GRID_DIM_Z = MAX_GRID
     MAX_SHARED_MEMORY_PER_BLOCK = SHARED_BYTES
     MULTIPROCESSOR_COUNT = MULTIPROCESSORS
+    COOPERATIVE_LAUNCH = 1
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"The simulated GPU has no {name}: only a real one can answer that."
+        )
 
     def reset(self) -> None:
         """Return: nothing is kept."""
@@ -179,6 +187,11 @@ def get_current_device() -> SimulatedCudaDevice:
 
 def nothing(*args: Any, **options: Any) -> None:
     """Return: there is nothing to wait for, to close or to profile."""
+
+
+def driver_version() -> tuple[int, int]:
+    """The CUDA that a driver of the simulated GPU would say it runs."""
+    return (13, 0)
 
 
 def yes(*args: Any, **options: Any) -> bool:

@@ -8,6 +8,7 @@ import collections
 import contextlib
 import functools
 import importlib
+import math
 import threading
 import types
 import warnings
@@ -27,7 +28,9 @@ from kerneltrace.run.launch_arguments import LaunchArguments, launch_arguments
 from kerneltrace.simulator.device_array import (
     SharedWithHost,
     SimulatedArray,
+    as_cuda_array,
     check_contiguous,
+    is_cuda_array,
     unset,
 )
 from kerneltrace.simulator.harmless import without_effect
@@ -74,7 +77,6 @@ class SimulatedLaunches:
 
         Host arrays are copied to the device and back, each on its own, as numba does.
         """
-        fn = python_function(kernel)
         copies_back: list[Callable[[], object]] = []
         prepared = _extended(kernel, args, copies_back)
         values = tuple(_on_device(value, copies_back) for value in prepared)
@@ -83,7 +85,7 @@ class SimulatedLaunches:
             faults = self._run(kernel, grid, block, shared_bytes, values)
         for copy_back in copies_back:  # in numba's order
             copy_back()
-        self.check([_line(fn, fault) for fault in faults], faults)
+        self.check([line for line, _ in faults], [fault for _, fault in faults])
 
     def check(self, lines: list[str], faults: Sequence[Finding]) -> None:
         """Note the faults of a launch, each in a line, and raise KernelFault if there
@@ -101,9 +103,10 @@ class SimulatedLaunches:
         block: tuple[int, ...],
         shared_bytes: int,
         values: tuple[Any, ...],
-    ) -> list[Finding]:
-        """Run a launch on memory of the device; the faults found."""
+    ) -> list[tuple[str, Finding]]:
+        """Run a launch on memory of the device; each fault in a line, and as it is."""
         fn = python_function(kernel)
+        is_debug = bool(getattr(kernel, "targetoptions", {}).get("debug"))
         before: LaunchArguments | None = None
         try:
             untyped = launch_arguments(fn, values)
@@ -112,23 +115,43 @@ class SimulatedLaunches:
             _refuse_overlap(fn, device_arrays, arguments.values.values())
             before = arguments.copy()
             trace = trace_launch(
-                fn, grid, block, arguments, shared_bytes, MEMORY_BYTES, MAX_STEPS
+                fn,
+                grid,
+                block,
+                arguments,
+                shared_bytes,
+                MEMORY_BYTES,
+                MAX_STEPS,
+                divide="raise" if is_debug else "ignore",
             )
         except (KernelError, TraceTooLarge) as error:
             reason = str(error)
         else:
             faults, suspects = _judged(trace, before)
-            self.suspects += [_line(fn, suspect) for suspect in suspects]
+            if is_debug:
+                _raise_division(faults)
+            self.suspects += [_line(trace, fn, suspect) for suspect in suspects]
             if all(fault.kind != "raised" for fault in faults):
                 self.traced += 1
-                return faults
+                return [(_line(trace, fn, fault), fault) for fault in faults]
             # numba's simulator raises the kernel's own error, which a test may expect
             reason = faults[0].words
         if before is not None:
             for name, array in arguments.arrays.items():
                 array[...] = before.arrays[name]
         self._note(fn, reason)
-        _simulate_with_numba(kernel, fn, grid, block, shared_bytes, values, reason)
+        if "this_grid" in fn.__code__.co_names and math.prod(grid) > 1:
+            raise KernelError(
+                f"{reason} Numba's simulator runs one block after the other, so that"
+                " the grid can't wait in it."
+            )
+        try:
+            _simulate_with_numba(
+                fn, grid, block, shared_bytes, values, reason, is_debug
+            )
+        except Exception as error:
+            error.add_note(f"It ran on numba's simulator, untraced: {reason}")
+            raise
         return []
 
     def _note(self, fn: types.FunctionType, reason: str) -> None:
@@ -139,8 +162,30 @@ class SimulatedLaunches:
             warnings.warn(words, RuntimeWarning, stacklevel=5)
 
 
-def _line(fn: types.FunctionType, finding: Finding) -> str:
-    return f"{fn.__code__.co_filename}:{finding.line}: {fn.__name__}: {finding}"
+class DivisionInDebug(ZeroDivisionError, FloatingPointError):
+    """A division by zero in a kernel with debug=True: a ZeroDivisionError on a GPU, and
+    a FloatingPointError on numba's simulator.
+    """
+
+
+def _raise_division(faults: Sequence[Finding]) -> None:
+    """Raise what numba does for a division by zero with debug=True."""
+    for fault in faults:
+        is_raised = fault.kind == "raised" and "FloatingPointError" in fault.words
+        if fault.kind == "division" or is_raised:
+            raise DivisionInDebug(f"line {fault.line}: {fault.words}")
+
+
+def _line(trace: Trace, fn: types.FunctionType, finding: Finding) -> str:
+    """A finding with its place: in the kernel's file, or that of a device function, if
+    only that has accesses in such a line.
+    """
+    file = fn.__code__.co_filename
+    sites = trace._run.sites
+    files = {site.file for site in sites if site.line == finding.line and site.file}
+    if len(files) == 1:
+        (file,) = files
+    return f"{file}:{finding.line}: {fn.__name__}: {finding}"
 
 
 def faults_of(trace: Trace) -> list[Finding]:
@@ -264,6 +309,8 @@ def _on_device(value: Any, copies_back: list[Callable[[], object]]) -> Any:
         return np.asarray(value)
     if type(value) is tuple:
         return tuple(_on_device(part, copies_back) for part in value)
+    if is_cuda_array(value):
+        return as_cuda_array(value).array
     if not isinstance(value, np.ndarray):
         return value
     check_contiguous(value)
@@ -283,13 +330,13 @@ def _copy(source: Array, target: Array) -> None:
 
 
 def _simulate_with_numba(
-    kernel: Any,
     fn: types.FunctionType,
     grid: tuple[int, ...],
     block: tuple[int, ...],
     shared_bytes: int,
     values: tuple[Any, ...],
     reason: str,
+    is_debug: bool,
 ) -> None:
     """Run a launch on numba's simulator; KernelError with the reason against a trace
     where there is none.
@@ -298,7 +345,6 @@ def _simulate_with_numba(
         simulator: Any = importlib.import_module("numba.cuda.simulator.kernel")
     except ImportError:
         raise KernelError(reason) from None
-    is_debug = bool(getattr(kernel, "targetoptions", {}).get("debug"))
     simulated = simulator.FakeCUDAKernel(fn, device=False, debug=is_debug)
     with _cuda_swapped_in_closures(simulator):
         simulated[grid, block, 0, shared_bytes](*values)

@@ -15,13 +15,18 @@ from typing import Any
 
 from kerneltrace.simulator import device_array, devices
 from kerneltrace.simulator.launches import SimulatedLaunches, call_in_simulator
-from kerneltrace.simulator.surroundings import as_compiled, numba_type
-from kerneltrace.source.front_end import is_simulator
+from kerneltrace.simulator.surroundings import (
+    as_compiled,
+    exec_with_source,
+    numba_type,
+)
+from kerneltrace.source.front_end import is_simulator, set_for_device
 from kerneltrace.source.kernel_scope import python_function
 
 THREADS_OF_FORALL = 128
 _HOST_NAMES: dict[str, Any] = {
     "DeviceNDArray": device_array.SimulatedArray,
+    "DeviceNDArrayBase": device_array.SimulatedArray,
     "Reduce": device_array.SimulatedReduction,
     "_auto_device": device_array.auto_device,
     "as_cuda_array": device_array.as_cuda_array,
@@ -36,10 +41,11 @@ _HOST_NAMES: dict[str, Any] = {
     "device_array_like": device_array.device_array_like,
     "event": devices.SimulatedEvent,
     "event_elapsed_time": devices.SimulatedEvent.elapsed_time,
-    "external_stream": devices.nothing,
+    "external_stream": devices.SimulatedStream,
     "from_cuda_array_interface": device_array.from_cuda_array_interface,
     "get_context": devices.current_context,
     "get_current_device": devices.get_current_device,
+    "get_version": devices.driver_version,
     "gpus": devices.SimulatedDevices(),
     "is_available": devices.yes,
     "is_bfloat16_supported": devices.yes,
@@ -72,6 +78,7 @@ _HOMES = (
     "numba.cuda.api",
     "numba.cuda.cudadrv.devicearray",
     "numba.cuda.cudadrv.devices",
+    "numba.cuda.cudadrv.driver",
     "numba.cuda.device_init",
     "numba.cuda.dispatcher",
     "numba_cuda_mlir.cuda",
@@ -79,7 +86,16 @@ _HOMES = (
     "numba_cuda_mlir.numba_cuda.api",
     "numba_cuda_mlir.numba_cuda.cudadrv.devicearray",
     "numba_cuda_mlir.numba_cuda.cudadrv.devices",
+    "numba_cuda_mlir.numba_cuda.cudadrv.driver",
 )
+_RESOURCES = (
+    "get_const_mem_size",
+    "get_local_mem_per_thread",
+    "get_max_threads_per_block",
+    "get_regs_per_thread",
+    "get_shared_mem_per_block",
+)
+"""Methods of kernels that ask a driver what the compiled kernel needs."""
 _KERNELS = {
     "numba.cuda.dispatcher": "CUDADispatcher",
     "numba_cuda_mlir.descriptor": "MLIRDispatcher",
@@ -120,6 +136,7 @@ def simulate(*, warn: bool = True) -> Iterator[SimulatedLaunches]:
                 methods = _launching(launches) | _compiling(kernels)
                 for method, stand_in in methods.items():
                     _replace(stack, kernels, method, stand_in)
+        _replace(stack, _module("numba.cuda.deviceufunc"), "exec", exec_with_source)
         yield launches
 
 
@@ -136,20 +153,14 @@ def simulator_setting() -> Iterator[None]:
     jit = cuda.jit
 
     def jit_for_device(*args: Any, **options: Any) -> Any:
-        _set(0)
-        try:
+        with set_for_device():
             made = jit(*args, **options)
-        finally:
-            _set(1)
         is_decorator = isinstance(made, types.FunctionType)
         return functools.partial(_as_device, made) if is_decorator else made
 
     def _as_device(decorator: Any, function: Any) -> Any:
-        _set(0)
-        try:
+        with set_for_device():
             return decorator(function)
-        finally:
-            _set(1)
 
     def _set(value: int) -> None:
         for setting in settings:
@@ -229,7 +240,14 @@ def _compiling(dispatcher: Any) -> dict[str, Any]:
         if not hasattr(self, "simulated_signatures"):
             disable_compile(self, val)
 
+    def refuse(self: Any, *args: Any) -> None:
+        raise NotImplementedError(
+            "What a compiled kernel needs is known with a GPU only, and this one is"
+            " simulated."
+        )
+
     return {
+        **dict.fromkeys(_RESOURCES, refuse),
         "__call__": lambda self, *args: call_in_simulator(self, args, call),
         "compile": compile_kernel,
         "disable_compile": accept_no_more,

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import dis
 import importlib
+import itertools
+import linecache
 import types
 import weakref
 from collections.abc import Sequence
@@ -30,6 +32,7 @@ class Compiled(NamedTuple):
 _compiled: weakref.WeakKeyDictionary[types.FunctionType, dict[Any, Any]] = (
     weakref.WeakKeyDictionary()
 )
+_ufuncs = itertools.count()
 _called: weakref.WeakKeyDictionary[Any, tuple[Any, tuple[Array, ...]]] = (
     weakref.WeakKeyDictionary()
 )
@@ -57,6 +60,15 @@ def numba_type(kind: Any) -> Any:
     if hasattr(kind, "ndim"):
         return numba.types.Array(numba_type(kind.dtype), kind.ndim, kind.layout)
     return getattr(numba.types, str(kind), kind)
+
+
+def exec_with_source(source: str, names: dict[str, Any]) -> None:
+    """What numba executes to make the kernel of a ufunc, with a source that can be
+    read.
+    """
+    file = f"<ufunc {next(_ufuncs)}>"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    exec(compile(source, file, "exec"), names)
 
 
 def _fixed(fn: types.FunctionType) -> Compiled:

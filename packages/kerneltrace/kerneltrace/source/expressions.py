@@ -18,6 +18,7 @@ from kerneltrace.machine.numba_types import stand_in
 from kerneltrace.machine.program import Operations, Program, Site
 from kerneltrace.machine.traced_memory import FromEnd
 from kerneltrace.machine.traced_thread import BITS, KEYED, WAITING
+from kerneltrace.source.front_end import implementation
 from kerneltrace.source.kernel_scope import MISSING, KernelScope
 from kerneltrace.source.reuse import Called, Constant, Rewritten
 from kerneltrace.source.typed_source import (
@@ -186,6 +187,7 @@ class ExpressionRewriter(ast.NodeTransformer):
             call,
             used=node is not self._dropped,
             waits=getattr(node, "waits", (0, False)),
+            file=self.scope.file,
         )
         sites.append(site)
         key = ast.BinOp(load("c"), ast.Add(), ast.Constant(len(sites) - 1))
@@ -375,17 +377,29 @@ class ExpressionRewriter(ast.NodeTransformer):
         keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
         if path == "syncthreads":
             return ast.Yield(self._key("barrier", node, call=path))
+        if self._is_grid_barrier(node):
+            key = self._key("barrier", node, call="grid.sync")
+            return ast.YieldFrom(method(load("t"), "grid_sync", key))
         if path in KEYED:
             return self._keyed_call(node, path, source, args, keywords)
         function = None if path else self.scope.device_function(node.func)
         if function is None:
             return ast.Call(self.visit(node.func), args, keywords)
         kinds = None if typed is UNTYPED else typed.arguments
+        if kinds is not None and function is self.scope.resolve(node.func):
+            function = implementation(function, kinds)
         can_wait = self.rewritten(function, kinds).can_wait
         context = call("inside", self._key("call", node))
         inner = self._bound(Called((function, kinds)))
         result = ast.Call(inner, [load("t"), context, *args], keywords)
         return ast.YieldFrom(result) if can_wait else result
+
+    def _is_grid_barrier(self, node: ast.Call) -> bool:
+        """Whether a call is `sync()` of `cuda.cg.this_grid()`, numba's only object with
+        such a method.
+        """
+        is_sync = isinstance(node.func, ast.Attribute) and node.func.attr == "sync"
+        return is_sync and self.scope.resolve(node.func) is MISSING
 
     def _keyed_call(
         self,
@@ -396,6 +410,9 @@ class ExpressionRewriter(ast.NodeTransformer):
         keywords: list[ast.keyword],
     ) -> ast.expr:
         """The call of a member of cuda that reports itself."""
+        if path == "atomic.compare_and_swap":  # of an array's first element
+            path = "atomic.cas"
+            args.insert(1, ast.Constant(0))
         kind = KEYED[path]
         text = self._target_name if kind == "array" else source
         key = self._key(kind, node, text=text, call=path)

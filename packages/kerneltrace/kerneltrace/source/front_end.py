@@ -4,13 +4,15 @@ no driver and no NVVM.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 import sys
 import traceback
+import types
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -61,6 +63,19 @@ def _known_layout() -> AbstractContextManager[None]:
     return nullcontext()
 
 
+@contextmanager
+def set_for_device() -> Iterator[None]:
+    """Let numba compile its own overloads for a device while its setting says that it
+    is its simulator, as it may for tests that look at it.
+    """
+    with ExitStack() as stack:
+        for home in ("numba.core.config", "numba.cuda.core.config"):
+            if home in sys.modules:
+                config = sys.modules[home]
+                stack.enter_context(_replaced(config, "ENABLE_CUDASIM", 0))
+        yield
+
+
 def _calls_kept() -> AbstractContextManager[None]:
     """Keep calls of device functions with inline="always": inlined, their operations
     would have the lines of another function.
@@ -86,12 +101,33 @@ def annotation(function: Any, types: tuple[Any, ...], *, kernel: bool) -> Any:
         pretended_device(DEFAULT_CAPABILITY),
         _known_layout(),
         _calls_kept(),
+        set_for_device(),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
         return compiler.compile_cuda(
             function, returned, types, cc=DEFAULT_CAPABILITY, inline=inline
         ).type_annotation
+
+
+@functools.cache  # one function for the same types, which the trace keeps by identity
+def implementation(
+    function: types.FunctionType, kinds: tuple[Any, ...]
+) -> types.FunctionType:
+    """What numba compiles for a function without a decorator, called with arguments of
+    the types `kinds`: what its @overload gives, or itself.
+    """
+    target: Any = importlib.import_module("numba.cuda.descriptor").cuda_target
+    try:
+        templates = target.typing_context.resolve_value_type(function).templates
+    except ValueError:  # it is not overloaded
+        return function
+    for template in templates:
+        overload = getattr(template, "_overload_func", None)
+        chosen = overload and overload(*kinds)
+        if isinstance(chosen, types.FunctionType):
+            return chosen
+    return function
 
 
 _ADVICE = {

@@ -61,6 +61,7 @@ class KernelScope:
         cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
         self.names: dict[str, Any] = {**vars(builtins), **fn.__globals__}
         self.names |= {name: cell.cell_contents for name, cell in cells}
+        self.file = fn.__code__.co_filename
         self._local = stored_names(tree) | parameters(tree)
         self._imported = _members_of_cuda()
 
@@ -96,7 +97,7 @@ class KernelScope:
             "numba.cuda",
             "numba.cuda.simulator",
         ):
-            return node.attr if node.attr != "libdevice" else ""
+            return node.attr if node.attr not in ("libdevice", "random") else ""
         path = self.cuda_path(node.value)
         return f"{path}.{node.attr}" if path and path not in VALUES else ""
 
@@ -109,12 +110,11 @@ class KernelScope:
             return None
         inner = _behind(value)
         library = ("numpy", "math", "numba", "numba_cuda")
-        if (
-            not isinstance(inner, types.FunctionType)
-            or (inner.__module__ or "").split(".")[0] in library
-        ):
+        if not isinstance(inner, types.FunctionType):
             return None
-        return inner
+        home = inner.__module__ or ""
+        is_library = home.split(".")[0] in library and home != "numba.cuda.random"
+        return None if is_library else inner
 
 
 def _members_of_cuda() -> dict[int, str]:
@@ -123,7 +123,7 @@ def _members_of_cuda() -> dict[int, str]:
     """
     module = sys.modules.get("numba.cuda")
     paths: dict[int, str] = {}
-    for path in (*VALUES, *PLAIN, *KEYED, "shared", "local", "const", "atomic"):
+    for path in (*VALUES, *PLAIN, *KEYED, *_SPACES):
         value: Any = module
         for part in path.split("."):
             value = getattr(value, part, None)
@@ -157,8 +157,10 @@ REFUSED = (
     "JoinedStr",
     "Match",
 )
+_MACHINE_CODE = ("ExternFunction", "_Intrinsic", "ForeignFunction")
+"""Numba's classes of functions without Python source: linked ones and intrinsics."""
 _KNOWN = {*VALUES, *PLAIN, *KEYED}
-_SPACES = ("shared", "local", "const", "atomic")
+_SPACES = ("shared", "local", "const", "atomic", "cg")
 _ALTERNATIVES = {
     "jit": (
         "Call a function that stands outside the kernel, with @cuda.jit(device=True)."
@@ -170,12 +172,7 @@ _ALTERNATIVES = {
     "synchronize": (
         "It belongs to the host; the threads of a block wait with cuda.syncthreads()."
     ),
-    "cg": (
-        "Cooperative groups are not traced: split the kernel where the whole grid has"
-        " to wait."
-    ),
     "fp16": "Use the operators, and functions of math, on float16 numbers.",
-    "random": "Random numbers are not traced: pass an array of them.",
 }
 
 
@@ -201,7 +198,11 @@ def refuse(tree: ast.FunctionDef, label: str, scope: KernelScope) -> None:
                 advice = "Memory of a thread is a cuda.local.array."
             raise refusal(label, node, f"a kernel can't use {text!r}. {advice}")
         if isinstance(node, ast.Name | ast.Attribute):
-            _refuse_member(node, label, scope.cuda_path(node), id(node) in called)
+            path = scope.cuda_path(node)
+            _refuse_member(node, label, path, id(node) in called)
+            if not path and type(scope.resolve(node)).__name__ in _MACHINE_CODE:
+                words = f"{ast.unparse(node)} is machine code, which isn't run here."
+                raise refusal(label, node, words)
 
 
 def _refuse_member(node: ast.AST, label: str, path: str, is_called: bool) -> None:

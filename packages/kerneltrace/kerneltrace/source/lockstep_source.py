@@ -220,9 +220,9 @@ class LockstepRewriter(Rewriter):
         path = self.scope.cuda_path(node.func)
         if path == "syncthreads":
             return _do("barrier", self._key("barrier", node, call=path))
-        if KEYED.get(path) in ("barrier", "warp") or (
-            KEYED.get(path) == "atomic" and node is not self._dropped
-        ):
+        is_atomic = KEYED.get(path) == "atomic" and node is not self._dropped
+        is_wait = KEYED.get(path) in ("barrier", "warp") or self._is_grid_barrier(node)
+        if is_atomic or is_wait:
             raise NotInLockstep
         return super().visit_Call(node)
 

@@ -579,3 +579,13 @@ def test_the_command_finds_the_files_beside_the_kernels_own(tmp_path):
     )
     assert (completed.returncode, completed.stderr) == (0, "")
     assert "times: 1 block of 32 threads" in completed.stdout
+    # a reader that stops, as head does, is no error
+    with subprocess.Popen(
+        [*command[:3], "--help"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    ) as running:
+        running.stdout.close()
+        assert running.stderr.read() == b""
+        assert running.wait() == 0

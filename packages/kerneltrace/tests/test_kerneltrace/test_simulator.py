@@ -2,15 +2,22 @@
 and what is reported.
 """
 
+import importlib
 import os
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from numba import cuda, float32, float64
+from numba.cuda.extending import overload
+from numba.cuda.random import (
+    create_xoroshiro128p_states,
+    xoroshiro128p_normal_float32,
+)
 
 import kerneltrace
 from kerneltrace.errors import KernelFault
@@ -163,10 +170,9 @@ def test_a_signature_converts_numbers_and_refuses_other_arrays():
 
 
 @cuda.jit
-def grid_group(x):
-    group = cuda.cg.this_grid()
-    x[cuda.grid(1)] = 1
-    group.sync()
+def of_vectors(x):
+    pair = cuda.float32x2(1, 2)
+    x[cuda.grid(1)] = pair.x
 
 
 @cuda.jit
@@ -178,8 +184,8 @@ def picky(x):
 def test_what_cannot_be_traced_runs_on_numbas_simulator_and_says_so():
     x = np.zeros(N)
     with kerneltrace.simulate() as launches:
-        with pytest.warns(RuntimeWarning, match="without being traced: .*cg"):
-            grid_group[1, N](x)
+        with pytest.warns(RuntimeWarning, match="without being traced: .*vector"):
+            of_vectors[1, N](x)
         with (
             warnings.catch_warnings(action="ignore"),
             pytest.raises(ValueError, match="x is zero"),
@@ -256,15 +262,211 @@ def test_numbas_simulator_takes_cuda_from_the_function_around_a_kernel():
     from numba import cuda
 
     @cuda.jit
-    def in_a_group(x):
-        cuda.cg.this_grid().sync()
-        x[cuda.grid(1)] = 1
+    def of_vectors(x):
+        x[cuda.grid(1)] = cuda.float32x2(1, 2).x
 
     x = np.zeros(4)
     with kerneltrace.simulate(warn=False) as launches:
-        in_a_group[2, 2](x)
+        of_vectors[2, 2](x)
     assert (x == 1).all()
     assert launches.untraced.total() == 1
+
+
+# -- what libraries use
+
+
+@cuda.jit
+def drawn(states, y):
+    i = cuda.grid(1)
+    y[i] = cuda.random.xoroshiro128p_uniform_float32(states, i)
+    y[i] += xoroshiro128p_normal_float32(states, i)
+
+
+def test_random_numbers_are_numbas():
+    y = np.zeros(2 * N, np.float32)
+    with kerneltrace.simulate() as launches:
+        states = create_xoroshiro128p_states(2 * N, seed=3).copy_to_host()
+        drawn[2, N](states.copy(), y)
+    uniform = cuda.random.xoroshiro128p_uniform_float32
+    expected = [uniform(states, i) for i in range(2 * N)]  # on the CPU
+    normal = [xoroshiro128p_normal_float32(states, i) for i in range(2 * N)]
+    np.testing.assert_allclose(y, np.add(expected, normal), rtol=1e-5)
+    assert launches.traced == 1
+
+
+def test_universal_functions_run_traced():
+    with kerneltrace.simulate() as launches:
+
+        @numba.vectorize(["float64(float64, float64)"], target="cuda")
+        def plus(a, b):
+            return a + b
+
+        @numba.guvectorize(
+            ["void(float64[:], float64[:], float64[:])"], "(n),(n)->()", target="cuda"
+        )
+        def dot(a, b, out):
+            out[0] = 0
+            for k in range(a.shape[0]):
+                out[0] += a[k] * b[k]
+
+        x = np.arange(12.0).reshape(3, 4)
+        on_device = cuda.to_device(x)
+        row = cuda.to_device(x[:1])
+        np.testing.assert_array_equal(plus(x, 1.0), x + 1)
+        np.testing.assert_array_equal(plus(on_device, row).copy_to_host(), x + x[0])
+        np.testing.assert_array_equal(dot(x, x[0]), x @ x[0])
+        assert plus.reduce(x.ravel()) == x.sum()
+    assert launches.traced > 3
+    assert not launches.untraced
+
+
+def clamped(x, low):
+    """Replaced on a GPU."""
+
+
+@overload(clamped, target="cuda")
+def _clamped(x, low):
+    def of_floats(x, low):
+        return max(x, low)
+
+    return of_floats
+
+
+@cuda.jit
+def clamp(x):
+    x[cuda.grid(1)] = clamped(x[cuda.grid(1)], 3.0)
+
+
+@cuda.jit
+def swap_first(x):
+    cuda.atomic.compare_and_swap(x, 2, 9)
+
+
+class Foreign:
+    """An array of another library."""
+
+    def __init__(self, array):
+        self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+
+def test_overloads_swaps_and_arrays_of_other_libraries():
+    x = np.arange(5.0)
+    counts = np.full(1, 2)
+    with kerneltrace.simulate() as launches:
+        device_x = cuda.to_device(x)
+        clamp[1, 5](Foreign(device_x))
+        np.testing.assert_array_equal(device_x.copy_to_host(), [3, 3, 3, 3, 4])
+        swap_first[1, 2](counts)
+    assert counts[0] == 9
+    assert launches.traced == 2
+
+
+@cuda.jit
+def reversed_in_a_grid(x, y, turns):
+    grid = cuda.cg.this_grid()
+    i = cuda.grid(1)
+    for _ in range(turns):
+        x[i] = i
+        grid.sync()
+        y[i] = x[x.size - 1 - i]
+
+
+@cuda.jit
+def one_block_leaves(x):
+    if cuda.blockIdx.x:
+        cuda.cg.this_grid().sync()
+    x[cuda.grid(1)] = 1
+
+
+def test_all_blocks_wait_at_a_barrier_of_the_grid():
+    x, y = np.zeros((2, 4 * N))
+    trace = kerneltrace.trace(reversed_in_a_grid, 4, N, x, y, 1)
+    assert trace.ok
+    np.testing.assert_array_equal(y, np.arange(4 * N)[::-1])
+    # what a thread writes next, another one may still have to read
+    again = kerneltrace.trace(reversed_in_a_grid, 4, N, x, y, 2)
+    assert {finding.kind for finding in again.findings} == {"race"}
+    left = kerneltrace.trace(one_block_leaves, 3, N, x)
+    assert "2 blocks wait" in str(left)
+    with pytest.raises(ValueError, match="all blocks of the grid"):
+        kerneltrace.trace(reversed_in_a_grid, 4, N, x, y, 1, blocks=2)
+
+
+@cuda.jit(debug=True, opt=False)
+def divided(x, y):
+    x[0] = x[0] / y[0]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_a_division_by_zero_raises_in_debug_mode(dtype):
+    x = np.ones(1)
+    with kerneltrace.simulate():
+        divided[1, 1](x, np.ones(1, dtype))
+        with pytest.raises(ZeroDivisionError):
+            divided[1, 1](x, np.zeros(1, dtype))
+    assert x[0] == 1
+
+
+def test_a_mistake_in_a_device_function_has_its_files_line(tmp_path, monkeypatch):
+    source = "\n" * 998 + "def store(x, i):\n    x[i] = 1\n"  # line 1,000
+    (tmp_path / "device_functions.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    store = cuda.jit(device=True)(importlib.import_module("device_functions").store)
+
+    @cuda.jit
+    def kernel(x):
+        store(x, cuda.grid(1))
+
+    with (
+        kerneltrace.simulate(),
+        pytest.raises(
+            KernelFault, match=r"device_functions\.py:1000: kernel: .outside"
+        ),
+    ):
+        kernel[1, N + 1](np.zeros(N))
+
+
+def test_linked_code_is_refused_in_words():
+    triple = cuda.declare_device("triple", "int32(int32)")
+
+    @cuda.jit
+    def linked(x):
+        x[0] = triple(x[0])
+
+    with kerneltrace.simulate(warn=False), pytest.raises(TypeError) as raised:
+        linked[1, 1](np.ones(1))
+    assert "triple is machine code" in raised.value.__notes__[0]
+
+
+def test_kernels_of_numba_cuda_mlir_run_traced():
+    mlir = pytest.importorskip("numba_cuda_mlir", reason="needs numba-cuda-mlir")
+    cuda = mlir.cuda
+    float32 = mlir.types.float32
+
+    @cuda.jit(device=True)
+    def doubled(x):
+        return x * 2
+
+    @cuda.jit
+    def reverse(x, y):
+        tile = cuda.shared.array(N, float32)
+        i = cuda.threadIdx.x
+        tile[i] = doubled(x[i])
+        cuda.syncthreads()
+        y[i] = tile[N - 1 - i]
+
+    @cuda.jit
+    def past(x):
+        x[cuda.grid(1)] = 1
+
+    x = np.arange(N, dtype=np.float32)
+    with kerneltrace.simulate() as launches:
+        y = cuda.device_array_like(x)
+        reverse[1, N](cuda.to_device(x), y)
+        np.testing.assert_array_equal(y.copy_to_host(), 2 * x[::-1])
+        with pytest.raises(KernelFault, match="outside"):
+            past[1, N + 1](x)
+    assert launches.traced == 2
 
 
 @cuda.jit

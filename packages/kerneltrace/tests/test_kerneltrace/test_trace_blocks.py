@@ -182,6 +182,7 @@ def test_counts_of_a_sample_are_those_of_the_grid(kernel, blocks, rest):
     assert len(sampled.blocks) < len(whole.blocks)
     assert counts == expected
     assert "blocks were run" in str(sampled)
+    assert sampled.notes[0].kind == "sampled"
     assert "blocks were run" not in str(whole)
 
 
