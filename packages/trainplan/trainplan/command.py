@@ -18,17 +18,21 @@ from trainplan._tables import ShownAsTable, Table
 from trainplan._text import brief_repr, lookup
 from trainplan.cluster.comparison import Differences
 from trainplan.cluster.configurations import configuration
-from trainplan.cluster.gpu_search import usual_batch, which_gpus
+from trainplan.cluster.gpu_search import (
+    ADAPTER_SEQUENCES,
+    usual_batch,
+    which_gpus,
+)
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import SHORT, Layout
-from trainplan.cluster.libraries import running, usual_software
+from trainplan.cluster.libraries import running, runs_dtype, usual_software
 from trainplan.cluster.offers import RENTS, Offer, Offers, require_tokens
 from trainplan.cluster.search import best_layout, even_batch, excess, habits
 from trainplan.cluster.software import SOFTWARE, TORCH, Software
 from trainplan.cluster.step_prediction import Step, sequences, step, steps_table
 from trainplan.cluster.validation import HeldAgainst, held_against
 from trainplan.costs import transformers
-from trainplan.costs.hugging_face import model_from_config
+from trainplan.costs.hugging_face import model_from_config, unread_parts
 from trainplan.costs.memory_costs import OPTIMIZER_STATES, PRECISIONS
 from trainplan.costs.transformers import MODELS, Transformer
 from trainplan.figures import require_picture
@@ -43,6 +47,18 @@ _NUMBERS = (
 _FLAGS = ("gated", "tied")
 _PATTERN = "pattern"  # is text
 _SIZE_NAMES = {name: name for name in (*_NUMBERS, *_FLAGS, _PATTERN)}
+# numbers by their short names, as PRECISIONS calls what is computed in
+_SHORT_DTYPES = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "float16": "float16",
+    "half": "float16",
+    "fp32": "float32",
+    "fp8": "float8",
+    "float8": "float8",
+    "fp4": "float4",
+    "nvfp4": "float4",
+}
 _COUNTED = re.compile(r"\s*([\d,_]+)\s*[x×*]\s*(.+?)\s*")
 # what makes sense for GPUs that are named alone
 _OF_GPUS = ("layout", "picture", "show", "measured", "offload-activations")
@@ -117,6 +133,8 @@ def asked(argv: Sequence[str] | None = None) -> Plan:
     if words.sequence is not None:
         model = replace(model, seq=_whole(words.sequence, "--sequence"))
     bounds = _bounds(words)
+    words.dtype, dtype_notes = _dtype(words.dtype, model, words.software)
+    notes += dtype_notes
     if words.gpus is None:
         offers, batch_notes = _offers(words, model, bounds)
         notes += (*batch_notes, _next_command(arguments, offers.best))
@@ -150,7 +168,7 @@ def _steps(
     words: argparse.Namespace, model: Transformer
 ) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """The steps of the layouts that are searched or given on --gpus, and notes."""
-    cluster = _cluster(words.gpus, words.gpus_per_node or "8")
+    cluster = _cluster(words.gpus, words.gpus_per_node)
     batch, batch_notes = _batch(
         words.global_batch, model, cluster, searched=words.layout is None
     )
@@ -321,7 +339,7 @@ def _layout_step(
     if software is None:
         names = ", ".join(libraries) or "none that is known here"
         notes += (f"Libraries that run it: {names}.",)
-        usual = usual_software(model)
+        usual = usual_software(model, cluster.gpu)
         # else a program of one's own
         software = usual if usual.library in libraries else TORCH
     layout = replace(
@@ -420,12 +438,20 @@ def _parser() -> argparse.ArgumentParser:
         help="without --gpus: which ones may be taken; default: the usual ones",
     )
     parser.add_argument(
-        "--gpus-per-node", metavar="N", help="default: 8, of GB200 without --gpus 64"
+        "--gpus-per-node",
+        metavar="N",
+        help=(
+            "default: 8, of Trainium 2 16, of GB10 1, of a name with NVL72 72, of GB200"
+            " without --gpus 64"
+        ),
     )
     parser.add_argument(
         "--global-batch",
         metavar="TOKENS",
-        help="tokens a step; default: about 4 million",
+        help=(
+            "tokens a step; default: about 4 million, of adapters"
+            f" {ADAPTER_SEQUENCES} sequences a GPU"
+        ),
     )
     parser.add_argument(
         "--sequence", metavar="N", help="tokens a sequence; default: the model's own"
@@ -437,12 +463,16 @@ def _parser() -> argparse.ArgumentParser:
         "--dtype",
         default="",
         metavar="NAME",
-        help=f"one of {', '.join(PRECISIONS)}; default: the library's own",
+        help=(
+            f"one of {', '.join(PRECISIONS)}; or bf16, fp16, fp8, fp4, fp32: the"
+            " library's own of that kind; default: the library's own"
+        ),
     )
     parser.add_argument(
         "--software",
         metavar="NAME",
-        help=f"one of {', '.join(SOFTWARE)}; default: torchtitan, TRL for adapters",
+        help=f"one of {', '.join(SOFTWARE)}; default: torchtitan, TRL for adapters,"
+        " MaxText on TPUs",
     )
     parser.add_argument(
         "--tokens", metavar="T", help="tokens of the whole run, such as 15e12"
@@ -493,6 +523,25 @@ def _software(name: str) -> Software:
     return lookup(name.casefold(), presets, "--software")
 
 
+def _dtype(
+    text: str, model: Transformer, software_name: str | None
+) -> tuple[str, tuple[str, ...]]:
+    """A precision by its name, or by a number's such as bf16: then the library's own,
+    or the first that it runs, with a note.
+    """
+    kind = _SHORT_DTYPES.get(text.strip().casefold())
+    if kind is None:
+        return text, ()
+    software = usual_software(model)
+    if software_name is not None:
+        software = _software(software_name)
+    names = [software.dtype, *PRECISIONS]
+    in_kind = [name for name in names if PRECISIONS[name].compute_dtype == kind]
+    run = [name for name in in_kind if runs_dtype(model, name, software.library)]
+    name = (run or in_kind)[0]
+    return name, (f"--dtype {text} is taken as {name}.",)
+
+
 def _model(words: argparse.Namespace) -> tuple[Transformer, tuple[str, ...]]:
     """The model by its name, its file or its sizes, with a note where a name stands for
     another.
@@ -511,6 +560,9 @@ def _model(words: argparse.Namespace) -> tuple[Transformer, tuple[str, ...]]:
     notes: tuple[str, ...] = ()
     if words.config is not None:
         model = model_from_config(words.config)
+        parts = " and ".join(unread_parts(words.config))
+        if parts:
+            notes = (f"The plan is for the text model alone, without {parts}.",)
     elif words.sizes is not None:
         model = _sized(words.sizes)
     else:
@@ -558,7 +610,7 @@ def _adapters(text: str) -> dict[str, Any]:
     }
 
 
-def _cluster(gpus: str, per_node: str) -> Cluster:
+def _cluster(gpus: str, per_node: str | None) -> Cluster:
     """The cluster of a text such as "512xH100"."""
     match = _COUNTED.fullmatch(gpus)
     if match is None:
@@ -567,7 +619,8 @@ def _cluster(gpus: str, per_node: str) -> Cluster:
             f" For how many are needed, say --gpu {gpus.strip() or 'H100'}."
         )
     count = _whole(match[1], "--gpus", most=10_000_000)
-    return Cluster(match[2], count, _whole(per_node, "--gpus-per-node"))
+    in_node = 0 if per_node is None else _whole(per_node, "--gpus-per-node")
+    return Cluster(match[2], count, in_node)
 
 
 def _batch(

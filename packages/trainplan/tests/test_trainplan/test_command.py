@@ -118,6 +118,34 @@ def test_the_model_is_named_or_given_by_its_sizes(arguments, words):
     assert words in " ".join(str(asked(command(f"{arguments} {gpu}"))).split())
 
 
+@pytest.mark.parametrize(
+    ("words", "dtype"),
+    [
+        ("--dtype bf16", "autocast bfloat16"),
+        ("--dtype fp8", "autocast float8"),
+        ("--dtype FP8 --software Megatron-Core", "mixed float8"),
+        ("--dtype fp32 --software torchtune", "float32"),
+    ],
+)
+def test_a_number_s_short_name_is_the_library_s_precision(words, dtype):
+    plan = asked(command(f"llama3.2-1b --gpus 8xH100 --show 1 {words}"))
+    assert plan.steps[0].layout.dtype == dtype
+    assert any(note.endswith(f"is taken as {dtype}.") for note in plan.notes)
+
+
+def test_a_step_of_adapters_has_sixteen_sequences_a_gpu():
+    plan = asked(command("llama3.2-1b --gpus 2xH100 --finetune lora:8 --show 1"))
+    assert plan.steps[0].batch == 32
+
+
+def test_a_run_of_years_and_a_speed_beyond_the_peak_are_said():
+    long_run = asked(command("llama3.1-8b --gpus 8xH100 --tokens 15e12 --show 1"))
+    assert "years. For how many GPUs end sooner" in str(long_run.table())
+    measured = "llama3.1-8b --gpus 8xH100 --layout tp=1,zero=3 --measured"
+    assert "which no run can" in str(asked(command(f"{measured} 60000")).table())
+    assert "which no run can" not in str(asked(command(f"{measured} 7000")).table())
+
+
 def test_the_batch_is_in_tokens_and_the_sequence_the_user_s():
     words = "llama3-8b --gpus 24xA100 --layout tp=1"
     planned = asked(
@@ -311,7 +339,18 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller(capsys):
         ),
         ("llama3-8b --gpus 12xH100", "The nearest are 8 and 16"),
         ("llama3-405b --gpus 88xA100", "Take about 112 GPUs"),
-        ("llama3.1-8b --gpus 1xH100", "Take about 4 GPUs"),
+        (
+            "llama3.1-8b --gpus 1xH100",
+            "Take about 4 GPUs, larger ones, or train adapters alone",
+        ),
+        (
+            "llama3.1-70b --gpus 1xH100 --finetune lora:16",
+            "or keep the weights in 4 bit (--finetune qlora:16)",
+        ),
+        (
+            "llama3.2-1b --gpus 1xH100 --sequence 262144",
+            "or shorter sequences",
+        ),
         ("gemma-2-2b --gpus 1xRTX_4090", "Take about 4 GPUs"),
         ("llama3-405b --gpus 8xT4", "No layout fits"),
         (
@@ -363,7 +402,7 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller(capsys):
             "llama3-8b --gpus 8xH100 --sequence 2.5",
             "--sequence to be a whole number, got '2.5'",
         ),
-        ("llama3-8b --gpus 8xH100 --dtype bf16", "dtype to be one of float32"),
+        ("llama3-8b --gpus 8xH100 --dtype bf17", "dtype to be one of float32"),
         ("llama3-8b --gpus 8xH100 --software megatron", "The nearest is 'megatron-"),
         (
             "llama3-8b --gpus 8xH100 --software nanotron --layout tp=2,zero=3",

@@ -33,7 +33,12 @@ from trainplan.cluster import (
 from trainplan.cluster.constants import MEDIAN_LEFT_OUT, MEMORY_SPREAD, WIDENED
 from trainplan.cluster.divisibility import why_not
 from trainplan.cluster.layout import RECOMPUTES, layers_of_stages
-from trainplan.cluster.libraries import broken_rule, rules, running
+from trainplan.cluster.libraries import (
+    broken_rule,
+    rules,
+    running,
+    usual_software,
+)
 from trainplan.cluster.preference import idea, is_surer, preferred
 from trainplan.cluster.search import habits
 from trainplan.cluster.software import Software, versions
@@ -180,7 +185,7 @@ def test_what_a_library_makes_of_a_model(name, layout, rule):
         (dataclasses.replace(model("Llama-3.1-8B"), layers=8), "llama3", "mine"),
         (model("Mixtral-8x7B"), "qwen3", "mine"),
         (model("Llama-3.2-1B"), "qwen3", "mine"),
-        (model("Gemma-3-4B"), "qwen3", "mine"),
+        (model("Gemma-7B"), "qwen3", "mine"),
         (model("Kimi-K2"), "deepseek_v3", "mine"),
         (model("GPT-OSS-20B"), "gpt_oss", "20b"),
     ],
@@ -191,6 +196,41 @@ def test_torchtitan_is_told_the_family_that_has_the_model_s_parts(
     planned = step(shape, H100, of("torchtitan", data=64, zero=3), 64)
     named = tomllib.loads(configuration(planned))["model"]
     assert (named["name"], named["flavor"]) == (family, flavor)
+
+
+@pytest.mark.parametrize("name", ["Gemma-2-9B", "Gemma-3-4B"])
+def test_torchtitan_has_windows_of_attention_in_gpt_oss_alone(name):
+    within = dataclasses.replace(model(name), seq=model(name).window)
+    assert usual_software(model(name)) is SOFTWARE["Megatron-Core"]
+    assert usual_software(within) is SOFTWARE["torchtitan"]
+    assert usual_software(model("GPT-OSS-20B")) is SOFTWARE["torchtitan"]
+
+
+@pytest.mark.parametrize(
+    ("library", "words"),
+    [
+        ("TRL", {"dtype": "bfloat16"}),
+        ("TRL", {"dtype": "autocast float16"}),
+        ("axolotl", {"optimizer": "adamw_8bit"}),
+    ],
+)
+def test_a_search_keeps_to_the_levels_of_zero_that_a_dtype_or_optimizer_allows(
+    library, words
+):
+    best = best_layout(
+        model("Llama-3.2-1B"),
+        Cluster("H100 SXM5 80GB", 8),
+        64,
+        software=SOFTWARE[library],
+        runners_up=0,
+        **words,
+    )
+    assert best.step.layout.zero == 0
+
+
+def test_a_tpu_s_plan_is_for_maxtext():
+    best = best_layout(model("Llama-3.2-1B"), Cluster("TPU v5e", 4), 64, runners_up=0)
+    assert best.step.layout.software is SOFTWARE["MaxText"]
 
 
 def test_tensor_ranks_fill_nodes_or_divide_them():

@@ -10,6 +10,7 @@ import pytest
 
 from trainplan import model, model_from_config
 from trainplan.cluster import MODELS
+from trainplan.command import asked
 
 # what people type, and the row that it means
 NAMES = {
@@ -110,6 +111,8 @@ def test_parameters_are_those_of_transformers(name):
         ("jamba-1.5-large", "Mamba-1"),
         ("nemotron-3-super", "in a narrower space"),
         ("llama4-scout", "attention in chunks"),
+        ("tiiuae/falcon-7b", "attention and MLP beside each other"),
+        ("state-spaces/mamba-2.8b", "in place of all attention"),
     ],
 )
 def test_a_model_that_cannot_be_said_is_refused_with_why(name, words):
@@ -341,6 +344,46 @@ def test_a_config_of_hugging_face_is_the_model_of_the_table(tmp_path, config, na
     assert (read.dense, read.max_nodes) == (published.dense, published.max_nodes)
 
 
+def test_what_a_gemma_3_leaves_out_of_its_config_is_transformers_default():
+    text = {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10_240,
+        "num_hidden_layers": 34,
+        "sliding_window": 1024,
+        "vocab_size": 262_144,  # transformers' is that of the model with images
+    }
+    read = model_from_config({"model_type": "gemma3", "text_config": text})
+    assert read.params == MODELS["Gemma-3-4B"].params
+
+
+def test_what_a_config_has_beside_the_text_model_is_told(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA, "vision_config": {"depth": 32}}))
+    words = ["--config", str(path), "--gpus", "64xH100", "--show", "1"]
+    assert "without vision_config" in str(asked(words).table())
+
+
+def test_queries_of_latent_attention_may_come_from_hidden():
+    lite = {**DEEPSEEK, "q_lora_rank": None}
+    read = model_from_config(lite)
+    heads = read.query_width
+    whole = read.hidden * heads
+    halves = 1536 * (read.hidden + heads) + 1536  # with a norm
+    blocks = read.params - model_from_config(DEEPSEEK).params
+    assert blocks == read.layers * (whole - halves)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("mine.json", "mine"), ("tiny/config.json", "tiny")]
+)
+def test_a_config_is_called_as_its_file_or_folder(tmp_path, file, name):
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(LLAMA), encoding="utf-8")
+    assert model_from_config(path).name == name
+
+
 @pytest.mark.parametrize(
     ("config", "change", "pattern", "window"),
     [
@@ -410,6 +453,10 @@ def test_what_blocks_are_made_of_becomes_a_pattern(config, change, pattern, wind
         ({"architectures": ["BertForMaskedLM"]}, "of a decoder, got BertForMaskedLM"),
         ({"is_encoder_decoder": True}, "of a decoder"),
         ({"hidden_act": "relu2"}, "of a gated MLP"),
+        ({"hidden_act": "gelu"}, "of a gated MLP"),  # a GPT's, of two matrices
+        ({"hidden_act": None}, "got no hidden_act"),
+        ({"model_type": "gpt_neox"}, "attention and MLP beside each other"),
+        ({"model_type": "mamba"}, "in place of all attention"),
         ({"hidden_size": None}, "Expected hidden_size in config"),
         ({"num_hidden_layers": "80"}, "a whole number of at least 1, got '80'"),
         ({"decoder_sparse_step": 2}, "of blocks that are alike"),

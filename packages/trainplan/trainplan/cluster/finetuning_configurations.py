@@ -28,6 +28,11 @@ _LITGPT = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"}
 _ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]  # as most models call them
 
 
+_IN_FLOAT16 = "autocast float16"
+# accelerate's words for precisions; bf16 for all others
+_MIXED = {"float32": "no", _IN_FLOAT16: "fp16"}
+
+
 def checkpoint(step: Step) -> str:
     """The name of a model's checkpoint, which the reader completes to its path."""
     return step.model.name.replace(" ", "-") or "your-model"
@@ -39,7 +44,7 @@ def accelerate_config(step: Step) -> dict[str, Any]:
     tree: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "MULTI_GPU" if layout.data > 1 else "NO",
-        "mixed_precision": "no" if layout.dtype == "float32" else "bf16",
+        "mixed_precision": _MIXED.get(layout.dtype, "bf16"),
         "num_machines": step.cluster.nodes,
         "num_processes": step.cluster.gpus,
     }
@@ -89,11 +94,13 @@ def _training_flags(step: Step) -> dict[str, Any]:
     """TrainingArguments that all of its kinds have."""
     layout = step.layout
     flags = {
-        "bf16": layout.dtype != "float32",
+        "bf16": _MIXED.get(layout.dtype, "bf16") == "bf16",
         "per_device_train_batch_size": layout.micro_batch,
         "gradient_accumulation_steps": layout.microbatches(step.batch),
         "optim": _OPTIM.get(layout.optimizer, layout.optimizer),
     }
+    if layout.dtype == _IN_FLOAT16:
+        flags["fp16"] = True
     if layout.optimizer == "momentum":
         flags["optim_args"] = "momentum=0.9"
     return flags
@@ -106,9 +113,12 @@ def trl_flags(step: Step) -> dict[str, Any]:
     # weights that aren't trained stay as they are loaded
     is_frozen = model.adapters > 0 and layout.dtype != "float32"
     in_16_bit = layout.dtype == "bfloat16" or is_frozen
+    weights = "float32"
+    if in_16_bit:
+        weights = "float16" if layout.dtype == _IN_FLOAT16 else "bfloat16"
     flags: dict[str, Any] = {
         "model_name_or_path": checkpoint(step),
-        "dtype": "bfloat16" if in_16_bit else "float32",
+        "dtype": weights,
         "max_length": model.seq,
         "packing": True,
         "packing_strategy": "wrapped",
@@ -126,7 +136,7 @@ def trl_flags(step: Step) -> dict[str, Any]:
         flags["bnb_4bit_quant_type"] = "nf4"
         flags["use_bnb_nested_quant"] = True
         # FSDP splits weights of one dtype
-        flags["bnb_4bit_quant_storage"] = "bfloat16"
+        flags["bnb_4bit_quant_storage"] = weights
     return flags
 
 

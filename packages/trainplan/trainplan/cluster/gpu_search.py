@@ -33,6 +33,9 @@ from trainplan.errors import LayoutError
 
 MOST_GPUS = 16_384
 USUAL_TOKENS = 4 * 2**20  # a step, where nothing else is asked for
+# A step and GPU of adapters. Source: pytorch/torchtune,
+# recipes/configs/llama3_1/8B_qlora_single_device.yaml and others (bd2a0fc7): 8 times 2.
+ADAPTER_SEQUENCES = 16
 USUAL_NODE = 8  # GPUs of a machine that isn't in RENTS
 _MOST_CARDS = 256  # without NVLink, where no GPU is named
 _WORTH_DAYS = 1 / 24  # more GPUs that save less than an hour aren't worth it
@@ -87,8 +90,8 @@ def which_gpus(
     reasons, where no GPU has an answer.
     """
     require_tokens(model, tokens, days, dollars)
-    software = software or usual_software(model)
     machines = _machines_of(gpus, gpus_per_node, usd_per_gpu_hour)
+    software = software or usual_software(model, machines[0].device)
     search = {
         "dtype": dtype or software.dtype,
         "optimizer": optimizer,
@@ -268,11 +271,14 @@ def _least_gpus(question: _Question, machine: _Machine) -> float:
 
 def usual_batch(model: Transformer, gpus: int) -> int:
     """Sequences a step: about USUAL_TOKENS, or up to four times that for thousands of
-    GPUs, in a multiple of the GPUs or of a part of them.
+    GPUs, in a multiple of the GPUs or of a part of them; of adapters ADAPTER_SEQUENCES
+    a GPU at most.
 
     Llama 3 405B had 16 million tokens a step on 8,192 and 16,384 GPUs (Llama team 2024,
     table 4).
     """
+    if model.adapters and gpus * ADAPTER_SEQUENCES * model.seq < USUAL_TOKENS:
+        return gpus * ADAPTER_SEQUENCES
     usual = min(max(gpus / 2048, 1), 4) * USUAL_TOKENS / model.seq
     unit = gpus
     while unit > usual / 8 and unit % 2 == 0:

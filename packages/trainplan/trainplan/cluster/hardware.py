@@ -97,7 +97,8 @@ class Cluster(Shown):
     `intra` and `inter` are a GPU's own links inside the node and between nodes. None
     stands for what such a node usually has: the GPU's NVLink (else PCIe), and HDR
     InfiniBand for an A100 or older, XDR for Blackwell Ultra, NDR for others; for a
-    Gaudi its own Ethernet ports, for Trainium 2 NeuronLink and AWS's EFA. With
+    Gaudi its own Ethernet ports, for Trainium 2 NeuronLink and AWS's EFA, for TPUs the
+    links of one slice. With
     gpus_per_node=NVL72 a rack of GB200 is a node. A slice of TPUs is one node with a
     `torus` of these sides, all of whose axes a collective uses that spans them.
     `reserve` is the share of the printed memory that layouts must leave free. It is
@@ -159,6 +160,8 @@ class Cluster(Shown):
             return _gaudi_ports(self.gpu, _GAUDI_OUTSIDE)
         if self.gpu.vendor == "AWS":
             return EFA3
+        if self.gpu.vendor == "Google":
+            return self.inside  # a slice has no network but its own
         if self.gpu.name == "GB10":
             return HDR
         if self.gpu.architecture == "Blackwell Ultra":

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from gpufacts import Device
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.software import SOFTWARE, TORCHTITAN, Software, versions
 from trainplan.costs.transformers import MODELS, Transformer
@@ -74,6 +75,8 @@ def _value(model: Transformer, layout: Layout, name: str) -> Any:
         return int(name)
     if name == "family":
         return torchtitan_flavor(model)[0]
+    if name == "window" and model.window >= model.seq:
+        return 0  # no sequence is longer
     if hasattr(layout, name):
         return getattr(layout, name)
     return getattr(model, name, name)
@@ -141,10 +144,12 @@ def _rule(row: Mapping[str, str]) -> Rule:
     return Rule(row, row["field"], tuple(words), tuple(factors), tuple(where))
 
 
-def usual_software(model: Transformer) -> Software:
-    """What a model's plan is for where no software is named: torchtitan, TRL for
-    adapters, and Megatron-Core for models that torchtitan hasn't.
+def usual_software(model: Transformer, device: Device | None = None) -> Software:
+    """What a model's plan is for where no software is named: MaxText on TPUs; else
+    torchtitan, TRL for adapters, and Megatron-Core for models that torchtitan hasn't.
     """
+    if device is not None and device.vendor == "Google":
+        return SOFTWARE["MaxText"]
     if model.adapters:
         return SOFTWARE["TRL"]
     if broken_rule(model, Layout(), TORCHTITAN.library, chosen=("dtype",)) is None:
@@ -162,6 +167,14 @@ def broken_rule(
         if rule.field not in chosen and rule.breaks(model, layout):
             return rule
     return None
+
+
+def runs_dtype(model: Transformer, dtype: str, library: str) -> bool:
+    """Whether no rule of a library is against a precision."""
+    layout = Layout(dtype=dtype)
+    return not any(
+        rule.field == "dtype" and rule.breaks(model, layout) for rule in rules(library)
+    )
 
 
 def running(model: Transformer, layout: Layout, *, own_dtype: bool = True) -> list[str]:

@@ -17,6 +17,7 @@ from trainplan.costs.transformers import Transformer
 from trainplan.csv_tables import rows, settings
 
 OPTIMAL_TOKENS = 20  # a parameter: Hoffmann et al. 2022, table 3, about
+_YEAR_DAYS = 365
 _FEW_STEPS = 100  # of a run, below which a smaller batch is advised
 _UNITS = ((2.0, 1.0, "days"), (2 / 24, 1 / 24, "hours"), (0.0, 1 / 1440, "minutes"))
 _COUNTS = ((1e12, "trillion "), (1e9, "billion "), (1e6, "million "), (0.0, ""))
@@ -95,7 +96,8 @@ class Offer(Shown):
         """The days and dollars that there are, in words; empty for none."""
         words = []
         if self.days is not None:
-            words.append(f"in at most {self.days:,.10g} days")
+            unit = "day" if self.days == 1 else "days"
+            words.append(f"in at most {self.days:,.10g} {unit}")
         if self.dollars is not None:
             words.append(f"for at most {self.dollars:,.10g} US$")
         return " and ".join(words)
@@ -106,7 +108,19 @@ class Offer(Shown):
         text = f"The run with the first: {self}."
         if self.bounds:
             text += f" {self.bounds[0].upper()}{self.bounds[1:]}: {self.keeps}."
-        return (text, *self.few_steps, *_pages([self]))
+        return (text, *self.long_run, *self.few_steps, *_pages([self]))
+
+    @property
+    def long_run(self) -> tuple[str, ...]:
+        """A note on a run of more than a year; empty for others."""
+        run = self.bill
+        if run is None or run.days <= _YEAR_DAYS:
+            return ()
+        years = significant(run.days / _YEAR_DAYS)
+        return (
+            f"That is {years} years. For how many GPUs end sooner, ask without --gpus,"
+            " such as with --days 90.",
+        )
 
     @property
     def few_steps(self) -> tuple[str, ...]:

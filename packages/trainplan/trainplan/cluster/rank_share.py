@@ -122,7 +122,10 @@ def rank_share(
         (queries, model.hidden),
     )
     if model.kv_rank:  # what is common to all heads isn't split
-        down, *up, (values, hidden) = model.attention_products
+        (_, shared), *up, (values, hidden) = model.attention_products
+        down = (float(model.hidden), float(shared))
+        if not model.query_rank:  # queries are of heads, and split
+            down = (float(model.hidden), queries + model.cached_width)
         products = (
             down,
             *((inputs, outputs / tensor) for inputs, outputs in up),

@@ -368,12 +368,21 @@ def _options(model: Transformer, shape: Layout) -> dict[str, list[Any]]:
     }
 
 
+_FIXED = ("dtype", "optimizer", "offload_activations")
+
+
 def _runnable(
     model: Transformer, layout: Layout, field: str, values: list[Any]
 ) -> list[Any]:
-    """The values of a field with which the library of a layout runs it."""
+    """The values of a field with which the library of a layout runs it: by rules of
+    the field, and by those of what no search chooses, such as a dtype that can't be
+    with zero=3.
+    """
     field_rules = [
-        rule for rule in rules(layout.software.library) if rule.field == field
+        rule
+        for rule in rules(layout.software.library)
+        if rule.field == field
+        or (rule.field in _FIXED and any(name == field for name, _ in rule.where))
     ]
     if not field_rules:
         return values
@@ -451,7 +460,7 @@ def best_layout(
     layout, what needs most, and how much is too much.
     """
     capacity = _capacity(cluster)
-    software = software or usual_software(model)
+    software = software or usual_software(model, cluster.gpu)
     dtype = dtype or software.dtype
     rejected: Counter[str] = Counter()
     common: dict[str, Any] = {
@@ -686,7 +695,10 @@ def _no_layout(
     purpose, most = max(needs[leanest].items(), key=lambda item: item[1])
     share = math.exp(MEMORY_SPREAD) * least / capacity
     gpus = _usual_gpus(cluster.gpus * share, cluster.gpus_per_node)
-    advice = f"Take about {gpus:,} GPUs, larger ones, or shorter sequences."
+    leaner = _leaner(model, needs[leanest], least - capacity)
+    advice = f"Take about {gpus:,} GPUs or larger ones."
+    if leaner:
+        advice = f"Take about {gpus:,} GPUs, larger ones, or {leaner}."
     if not splits(model, software.library):
         advice = (
             f"{software.library} splits nothing among them: take larger GPUs, or"
@@ -698,6 +710,21 @@ def _no_layout(
         f" {format_bytes(least - capacity)} over, {format_bytes(most)} of it for"
         f" {purpose}. {advice}"
     )
+
+
+def _leaner(model: Transformer, needs: Mapping[str, float], excess: float) -> str:
+    """What else makes the leanest layout smaller by `excess` bytes; empty for
+    nothing.
+    """
+    states = sum(needs[purpose] for purpose in STATES)
+    of_tokens = sum(needs.values()) - states
+    if of_tokens > states or of_tokens > 2 * excess:
+        return "shorter sequences"
+    if not model.adapters:
+        return "train adapters alone (--finetune lora:16)"
+    if not (model.quantized or model.experts):
+        return "keep the weights in 4 bit (--finetune qlora:16)"
+    return ""
 
 
 def _usual_gpus(need: float, gpus_per_node: int) -> int:

@@ -108,6 +108,12 @@ class HeldAgainst(Compared[Step], Shown):
     def __str__(self) -> str:
         where = "within" if self.expected else "outside"
         why = "".join(f"; {reason}" for reason in self.by.outside)
+        mfu = self.by.causal_mfu * self.published / self.predicted
+        if mfu > 1:
+            why += (
+                f"; it would take {mfu:.0%} of the GPU's peak, which no run can: give"
+                " the tokens a second of one GPU, not of all"
+            )
         return (
             f"predicted {self.predicted:,.0f} tokens/s a GPU, measured"
             f" {self.published:,.0f}: {self.error:+.1%}, {where} the interval in which"

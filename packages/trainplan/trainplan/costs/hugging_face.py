@@ -20,7 +20,7 @@ from trainplan.costs.mixers import (
     MLP,
     WINDOW,
 )
-from trainplan.costs.transformers import Transformer
+from trainplan.costs.transformers import Transformer, left_out
 
 LONGEST = 8192
 """Tokens a sequence at most, where a file says only how many the model could take."""
@@ -28,7 +28,20 @@ LONGEST = 8192
 # These tie the head to the embedding unless their file says something else: the default
 # of their classes in transformers, which a file leaves out. All others write it down.
 _TIED = ("gemma", "gemma2", "gemma3_text", "smollm3")
-_GATES = ("silu", "swiglu", "gelu_pytorch_tanh", "gelu")  # Gemma's are GELUs
+_GATES = ("silu", "swiglu")
+_GEMMA_GATES = ("gelu_pytorch_tanh", "gelu")  # of others they are MLPs without a gate
+# What a Gemma 3 leaves out of its text_config. Source: transformers,
+# models/gemma3/configuration_gemma3.py, Gemma3TextConfig (008f5c8c).
+_GEMMA3 = {
+    "vocab_size": 262_208,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "max_position_embeddings": 131_072,
+    "sliding_window": 4096,
+}
+_ENCODERS = ("vision_config", "audio_config")
 _DECODERS = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
 # The mixers of costs.mixers by the words of layer_types, but for linear_attention.
 _MIXERS = {
@@ -80,17 +93,14 @@ def model_from_config(config: Mapping[str, Any] | str | Path) -> Transformer:
         name = str(config)
         config = _read(Path(config))
     fields = config.get("text_config") or config
+    if fields.get("model_type") == "gemma3_text":
+        fields = {**_GEMMA3, **fields}
     _refuse_other_kinds({**config, **fields}, name)
     if fields.get("model_type") == "gpt2":
         return _gpt2(fields, name)
     if fields.get("model_type") == "nemotron_h":
         return _nemotron_h(fields, name)
-    activation = fields.get("hidden_act") or fields.get("hidden_activation")
-    if activation not in _GATES:
-        raise ValueError(
-            f"Expected {name} of a gated MLP, as Llama's, got hidden_act"
-            f" {brief_repr(activation)}. Give the sizes instead."
-        )
+    _require_gate(fields, name)
     sizes = {
         "layers": _size(fields, "num_hidden_layers", name),
         "hidden": _size(fields, "hidden_size", name),
@@ -107,9 +117,44 @@ def model_from_config(config: Mapping[str, Any] | str | Path) -> Transformer:
     return Transformer(
         **settings,
         gated=True,
-        name=config.get("_name_or_path") or Path(name).parent.name or name,
+        name=config.get("_name_or_path") or _model_name(name),
         source=name,
     )
+
+
+def _model_name(path: str) -> str:
+    """A model's name by its file, or the folder of a file that is called config."""
+    file = Path(path)
+    if file.stem == "config":
+        return file.parent.name or path
+    return file.stem
+
+
+def _require_gate(fields: Mapping[str, Any], name: str) -> None:
+    """ValueError for MLPs of two matrices, and where nothing says how many."""
+    activation = fields.get("hidden_act") or fields.get("hidden_activation")
+    kind = fields.get("model_type") or ""
+    is_gemma = kind.startswith("gemma")
+    if activation in _GATES or (is_gemma and activation in _GEMMA_GATES):
+        return
+    what = f"hidden_act {brief_repr(activation)}"
+    if activation is None:
+        what = "no hidden_act"
+    if kind:
+        what += f" with model_type {kind}"
+    raise ValueError(
+        f"Expected {name} of a gated MLP, as Llama's (hidden_act silu) or a Gemma's,"
+        f" got {what}. Give the model's sizes instead, such as --sizes"
+        " layers=32,hidden=4096,heads=32, with gated for three matrices an MLP."
+    )
+
+
+def unread_parts(path: str | Path) -> tuple[str, ...]:
+    """The parts of a config.json that model_from_config leaves out: what makes tokens
+    of images and sounds.
+    """
+    fields = _read(Path(path))
+    return tuple(part for part in _ENCODERS if fields.get(part))
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -130,7 +175,16 @@ def _refuse_other_kinds(fields: Mapping[str, Any], name: str) -> None:
     names = ", ".join(fields.get("architectures") or ())
     is_decoder = not names or any(part in names for part in _DECODERS)
     if fields.get("is_encoder_decoder") or not is_decoder:
-        raise ValueError(f"Expected {name} of a decoder, got {names or 'an encoder'}.")
+        raise ValueError(
+            f"Expected {name} of a decoder, got {names or 'an encoder'}. Encoders can't"
+            " be planned here."
+        )
+    reason = left_out(fields.get("model_type") or "")
+    if reason:
+        raise ValueError(
+            f"Expected {name} of a model that can be planned here, got one that has"
+            f" {reason}."
+        )
     others = [field for field in _OTHER_BLOCKS if fields.get(field)]
     if fields.get("decoder_sparse_step", 1) != 1:
         others.append("decoder_sparse_step")
@@ -317,7 +371,7 @@ def _nemotron_h(fields: Mapping[str, Any], name: str) -> Transformer:
         **_pattern(fields, name, list(letters)),
         gated=True,
         gated_mlp=False,
-        name=fields.get("_name_or_path") or name,
+        name=fields.get("_name_or_path") or _model_name(name),
         source=name,
     )
 
@@ -343,7 +397,7 @@ def _latent(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The sizes of latent attention, in the words of DeepSeek's config.json."""
     return {
         "kv_rank": _size(fields, "kv_lora_rank", name),
-        "query_rank": _size(fields, "q_lora_rank", name),
+        "query_rank": fields.get("q_lora_rank") or 0,  # 0: queries are not compressed
         "head_dim": _size(fields, "qk_nope_head_dim", name),
         "rotary": _size(fields, "qk_rope_head_dim", name),
         "value_dim": _size(fields, "v_head_dim", name),
@@ -387,6 +441,6 @@ def _gpt2(fields: Mapping[str, Any], name: str) -> Transformer:
         vocab=_size(fields, "vocab_size", name),
         seq=_size(fields, "n_positions", name),
         feed_forward=fields.get("n_inner"),
-        name=fields.get("_name_or_path") or name,
+        name=fields.get("_name_or_path") or _model_name(name),
         source=name,
     )

@@ -163,13 +163,12 @@ class Transformer(Shown):
                 f"Expected dense blocks before blocks with experts, got {self.dense} of"
                 f" {self.layers}."
             )
-        query_rank = 0 if self.out_rank else self.query_rank
-        latent = (self.kv_rank, query_rank, self.rotary, self.value_dim)
+        latent = (self.kv_rank, self.rotary, self.value_dim)
         if any(latent) and not (all(latent) and self.head_dim and self.gated):
             numbers = ", ".join(str(number) for number in latent)
             raise ValueError(
-                "Expected kv_rank, query_rank, rotary, value_dim and head_dim"
-                " together, in a gated model: latent attention needs them all. Got"
+                "Expected kv_rank, rotary, value_dim and head_dim together, in a gated"
+                " model: latent attention needs them all. Got"
                 f" {numbers} and {self.head_dim}."
             )
         if self.experts and (self.quantized or self.adapted != "attention"):
@@ -362,10 +361,13 @@ class Transformer(Shown):
         if not self.kv_rank:
             asked = 2 * q if self.attention_gate else q
             return ((h, asked + 2 * self.kv_width), (q, h))
+        keys_and_values = (self.kv_rank, q - self.heads * self.rotary + v)
+        if not self.query_rank:
+            return ((h, q + self.cached_width), keys_and_values, (v, h))
         return (
             (h, self.query_rank + self.cached_width),
             (self.query_rank, q),
-            (self.kv_rank, q - self.heads * self.rotary + v),
+            keys_and_values,
             (v, h),
         )
 
@@ -604,8 +606,8 @@ MODELS: Mapping[str, Transformer] = MappingProxyType(
 
 # What a name may end in that says how a model was trained on, and when, not its sizes.
 _VERSION = re.compile(
-    r"[-_ ](instruct|chat|base|it|pt|hf|thinking|sft|dpo|reasoning|v0\.\d|\d{4}"
-    r"|\d+k|bf16|fp8|nvfp4)"
+    r"[-_ ](instruct|chat|base|it|pt|hf|thinking|sft|dpo|reasoning|v[01]\.\d|\d{4}"
+    r"|\d+k|bf16|fp8|nvfp4|bnb|4bit|8bit|gptq|awq|int[48]|unsloth)"
     r"(?![a-z0-9.])"
 )
 
@@ -617,7 +619,7 @@ def plain_name(name: str) -> str:
     "meta-llama/Llama-3.1-8B-Instruct" is "llama3.18b".
     """
     own = name.casefold().rpartition("/")[2]
-    shortened = _VERSION.sub("", own)
+    shortened = _VERSION.sub("", own).removeprefix("meta-")
     return re.sub(r"[^a-z0-9.]|\.(?!\d)", "", shortened)
 
 
@@ -662,17 +664,22 @@ def model(name: str) -> Transformer:
     if len(longer) == 1:
         return MODELS[longer[0]]
     near = longer or [names[other] for other in nearest(plain, names)]
+    reason = left_out(name)
+    if reason:
+        reason = f" It can't be planned here: it has {reason}."
     raise ValueError(
-        f"Expected a model such as llama3.1-70b, got {brief_repr(name)}."
-        f"{_why_left_out(plain)} The nearest are {', '.join(dict.fromkeys(near))}."
+        f"Expected a model such as llama3.1-70b, got {brief_repr(name)}.{reason} The"
+        f" nearest are {', '.join(dict.fromkeys(near))}. For others give --config with"
+        " the model's config.json, or --sizes."
     )
 
 
-def _why_left_out(plain: str) -> str:
-    """Why a model that a name fits can't be said as a Transformer, as a sentence; empty
-    for other names.
+def left_out(name: str) -> str:
+    """What a model, by its name or model_type, has that no Transformer has; empty for
+    other names.
     """
+    plain = plain_name(name)
     for row in rows("models_left_out"):
         if re.match(row["words"], plain):
-            return f" It can't be planned here: it has {row['what']}."
+            return row["what"]
     return ""
