@@ -21,43 +21,46 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]  # there nobody takes turns, and what was disturbed is marked
 
-# As long as a reader waits without stopping the cell. A dozen notebooks that open
-# together need it: each measures ceilings and a comparison or two, some seconds each.
-PATIENCE_S = 60.0
+# for all waits of a call together: what others disturb all the same is marked
+PATIENCE_S = 10.0
 # as long as half a dozen notebooks that are opened together need to load their packages
 QUIET_S = 10.0
 _patience_s = PATIENCE_S
 _quiet_s = QUIET_S
 _holding = False
+_within = False  # a turn's block, whether the turn came or not
 
 
 @contextlib.contextmanager
 def turn(
     on_wait: Callable[[str], object] | None = None, *, patience_s: float | None = None
 ) -> Iterator[None]:
-    """Wait for this machine's turn, at most `patience_s` seconds (60), and hold it
+    """Wait for this machine's turn, at most `patience_s` seconds (10), and hold it
     within the block.
 
     After that time the block runs without: what it measures is marked if the others
     disturbed it. After a turn that never came, the next are waited for a tenth as long.
     Programs that take no turns, and what notebooks do between theirs, are waited for
-    too: 10 s at most, and a tenth as long after each time that they didn't pause.
-    `on_wait` gets a sentence when others are waited for; by default it is printed. A
-    turn inside a turn is the same one. None is taken by ranks and data workers, whose
-    notebook has it, or where the system can't lock files.
+    too, in what is left of these seconds, and a tenth as long after each time that they
+    didn't pause. `on_wait` gets a sentence when others are waited for; by default it is
+    printed. A turn inside a turn is the same one, and waits no more if that didn't
+    come. None is taken by ranks and data workers, whose notebook has it, or where the
+    system can't lock files.
     """
-    global _holding, _patience_s, _quiet_s
+    global _holding, _within, _patience_s, _quiet_s
     is_notebook = multiprocessing.parent_process() is None and "RANK" not in os.environ
     file = None
-    if not _holding and fcntl is not None and is_notebook:
+    if not _within and fcntl is not None and is_notebook:
         file = _open(lock_path())
     if file is None:
         yield
         return
     tell = on_wait or print
+    _within = True
+    limit_s = _patience_s if patience_s is None else patience_s
+    until_s = time.monotonic() + limit_s
     try:
         with contextlib.suppress(OSError):  # this file system has no locks
-            limit_s = _patience_s if patience_s is None else patience_s
             _holding = _wait(
                 lambda: _lock(file),
                 limit_s,
@@ -66,13 +69,17 @@ def turn(
             )
         _patience_s = PATIENCE_S if _holding else PATIENCE_S / 10
         if _holding and results.profile() != "smoke":
+            left_s = max(until_s - time.monotonic(), 0.0)
             paused = _wait(
-                quiet, _quiet_s, tell, "other programs on this machine to pause"
+                quiet,
+                min(_quiet_s, left_s),
+                tell,
+                "other programs on this machine to pause",
             )
             _quiet_s = QUIET_S if paused else _quiet_s / 10
         yield
     finally:
-        _holding = False
+        _holding = _within = False
         with contextlib.suppress(OSError):
             # closing is not enough: a data worker may have a copy of the file
             fcntl.flock(file, fcntl.LOCK_UN)

@@ -13,6 +13,7 @@ from labkit.measure.ceilings import MachineCeilings
 from labkit.measure.machine import Gpu, Machine
 from labkit.measure.probe import Ceiling, Probe, ProbeSizes, SelfCheck
 from steptime import EachOperator
+from steptime.measure import clock
 
 # `labkit.measure.ceilings` itself is the function
 module = importlib.import_module("labkit.measure.ceilings")
@@ -58,6 +59,19 @@ def measured(monkeypatch):
 
 def new_kernel():
     module._store_at.cache_clear()
+
+
+def test_the_clock_is_that_by_which_steptime_times_operators(monkeypatch):
+    probes = []
+
+    def measure(probe, flags):
+        probes.append(probe)
+        return COPY, {"float32": FLOAT32}, (), {}
+
+    monkeypatch.setattr(module, "machine", lambda: CPU)
+    monkeypatch.setattr(module, "measure", measure)
+    module.measure_ceilings()
+    assert type(probes[0].clock) is clock.Clock
 
 
 def test_the_second_call_measures_nothing(measured, home):

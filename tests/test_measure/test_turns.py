@@ -75,11 +75,11 @@ def is_free(lock):
 
 def test_one_waits_for_the_other_and_says_so(lock, holder, clock):
     said = []
-    clock.at[40.0] = holder.release
+    clock.at[7.0] = holder.release
     with turns.turn(said.append):
         assert not is_free(lock)
         assert turns._holding
-    assert 40.0 <= clock.now_s < 40.3
+    assert 7.0 <= clock.now_s < 7.3
     assert said == ["Waiting for another notebook on this machine, which is measuring."]
     assert is_free(lock)
 
@@ -96,6 +96,21 @@ def test_a_turn_that_never_comes_is_not_waited_for_longer_than_the_limit(holder,
     with turns.turn():
         assert turns._holding
     assert turns._patience_s == turns.PATIENCE_S
+
+
+@pytest.mark.parametrize("released_s", [None, 7.0], ids=["never", "late"])
+def test_all_waits_of_a_call_together_take_10_s_at_most(
+    holder, clock, monkeypatch, released_s
+):
+    """Ceilings alone are a dozen timings: each has its turn within theirs."""
+    monkeypatch.setattr(turns, "quiet", lambda: False)
+    if released_s is not None:
+        clock.at[released_s] = holder.release
+    with turns.turn(lambda words: None):
+        for _ in range(30):
+            with turns.turn(lambda words: pytest.fail("waits again")):
+                assert turns._holding == (released_s is not None)
+    assert clock.now_s == pytest.approx(10.0, abs=0.01)
 
 
 def test_a_race_holds_the_turn_and_gives_it_back_whatever_happens(lock):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Ceilings as Ceilings,
         measure_ceilings as measure_ceilings,
     )
+    from steptime.measure.clock import Clock as Clock
     from steptime.measure.operator_hooks import EachOperator as EachOperator
     from steptime.measure.operator_timing import counted_flop as counted_flop
     from steptime.measure.training_state import unchanged as unchanged
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 _HOME_OF = {
     "MEMORY_CATEGORIES": "profile.allocations",
     "Ceilings": "measure.ceilings",
+    "Clock": "measure.clock",
     "LoopComparison": "comparison",
     "EachOperator": "measure.operator_hooks",
     "Gain": "limits",

@@ -16,3 +16,11 @@ class TooLittleSeen(RuntimeError):
 
     It has a class of its own since a step may raise RuntimeErrors too.
     """
+
+
+def stood_still(what: str) -> TooLittleSeen:
+    """The error for readings of 0 s: other programs had the core all the time."""
+    return TooLittleSeen(
+        f"Expected {what} to take time, measured 0 s: the clock leaves out what other"
+        " programs take. End some of them, or pass a step that does more."
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 from steptime._page import html_page, markdown
 from steptime._tables import Shown, Table
 from steptime._units import significant
-from steptime.arguments import choice
+from steptime.arguments import choice, number
 
 # these happen in some steps only, or limit them from outside
 FIRST_EPOCH = "first epoch"
@@ -47,9 +47,9 @@ _NEEDED = ("arithmetic", "memory bandwidth")
 _DOMINATES = 0.5
 _CLOSE = 0.1  # so close in share, two limits may change places
 _NEAR = 0.75  # share of the ceiling from which on only fewer operations help
-_TOO_LOW = (
-    " (a ceiling that was measured too low: at a slower clock, or without a cache that"
-    " holds this loop's data)"
+_ABOVE = (
+    "above this machine's ceiling, which was measured too low: at a slower clock, or"
+    " without a cache that holds this loop's data"
 )
 _NOTHING = 1e-3  # a share of the time that is none
 # limits that an experiment takes away as a whole
@@ -134,6 +134,9 @@ class Limit(Shown):
     flop: float = 0.0
     machine: str = ""
     remarks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        number("loop_s", self.loop_s, "seconds")
 
     @property
     def largest(self) -> str:
@@ -294,7 +297,7 @@ class Limit(Shown):
         if largest in _NEEDED:
             at = f"at {self.of_ceiling:.0%} of this machine's ceiling"
             if self.of_ceiling > 1:
-                at += _TOO_LOW
+                return f"{limits}, {_ABOVE}."
             # a faster type, or another known edit, is said in a remark
             if self.of_ceiling > _NEAR and not self.remarks and self.best is None:
                 at += ": nothing to gain but fewer operations"

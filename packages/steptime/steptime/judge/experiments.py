@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from steptime._units import format_seconds, significant
-from steptime.errors import TooLittleSeen
+from steptime.errors import TooLittleSeen, stood_still
 from steptime.judge.divided_loop import WatchedLoop
 from steptime.judge.tried_changes import REFUSALS, cores, doubled_batch, measured
 from steptime.limits import OCCASIONAL, THREADS
@@ -20,7 +20,7 @@ from steptime.measure import operator_timing
 from steptime.measure.batches import Batch, Supply, is_batch
 from steptime.measure.budget import Budget, crowded
 from steptime.measure.ceilings import Ceilings
-from steptime.measure.clock import mean_s
+from steptime.measure.clock import above_0, mean_s
 from steptime.measure.machine import Watch, distributed, one_thread
 from steptime.measure.operator_hooks import compiled_graphs, kept_as_compiled
 from steptime.measure.operator_timing import OperatorCall, low, usual_runs
@@ -36,7 +36,10 @@ _SLOW = 40  # a step that takes a budget's fortieth isn't repeated with twice th
 # times as long in the loop as by itself: what a step does by itself isn't what the
 # loop's steps do
 _SLOWER = 1.5
-_SLOWEST = 6  # one that takes a sixth is timed once
+_SLOWEST = 20  # one that takes a twentieth is timed once
+# shares of the budget, twice each: for one batch, and for twice the batch
+_PLAIN = 0.12
+_TIMED = 0.12
 
 
 class LoopExperiments(WatchedLoop):
@@ -72,11 +75,12 @@ class LoopExperiments(WatchedLoop):
             def thread_per_core() -> contextlib.AbstractContextManager[None]:
                 return one_thread(cores())
 
-            gain = measured(
-                THREADS, words, once, once, self.budget, within=thread_per_core
-            )
-            self.slower = max(gain.low, 1.0)
-            self.evidence = [str(gain)]
+            with contextlib.suppress(TooLittleSeen):
+                gain = measured(
+                    THREADS, words, once, once, self.budget, within=thread_per_core
+                )
+                self.slower = max(gain.low, 1.0)
+                self.evidence = [str(gain)]
             stack.enter_context(one_thread(cores()))
         if crowded(self.budget.device, self.watch):
             stack.enter_context(one_thread())
@@ -132,6 +136,8 @@ class LoopExperiments(WatchedLoop):
         `path`.
         """
         step_s, runs = self._timed(lambda: self.step(batch))
+        if not step_s:
+            raise stood_still("a step")
         waits_s = exposed_s = 0.0
         # in the loop, but not here, a rank waits for another one's input
         if distributed():
@@ -178,6 +184,8 @@ class LoopExperiments(WatchedLoop):
             twice = doubled_batch(batch)
             with kept_as_compiled():
                 twice_s, runs = self._timed(lambda: self.step(twice))
+            if not twice_s:
+                raise stood_still("it")
         except REFUSALS as error:
             message = " ".join(str(error).split())[:80]
             if "recompile" in message:
@@ -218,9 +226,9 @@ class LoopExperiments(WatchedLoop):
         # steps of timed operators after them
         steps = budget.often(trial_s, share=_READING_S / budget.budget_s, most=100)
         readings = budget.often(
-            trial_s * steps + 2 * timed_s, share=0.25 / rounds, most=_RUNS
+            trial_s * steps + 2 * timed_s, share=_PLAIN / rounds, most=_RUNS
         )
-        timed_steps = budget.often(timed_s, share=0.25 / rounds, most=_RUNS)
+        timed_steps = budget.often(timed_s, share=_TIMED / rounds, most=_RUNS)
         step_s = list[float]()
         runs = list[list[OperatorCall]]()
         for _ in range(rounds):
@@ -228,4 +236,5 @@ class LoopExperiments(WatchedLoop):
             self.tiny.measure(TINY_STEPS // rounds)
             runs += [timed() for _ in range(timed_steps)]
         same_work = len({len(run) for run in runs}) == 1
+        step_s = above_0(step_s)
         return low(step_s) if same_work else statistics.mean(step_s), runs

@@ -14,7 +14,7 @@ from torch import nn
 from steptime._units import format_seconds
 from steptime.limits import FAULTS, HOST
 from steptime.measure.ceilings import Ceilings
-from steptime.measure.clock import faults_and_switches, mean_s
+from steptime.measure.clock import above_0, faults_and_switches, mean_s
 from steptime.measure.operator_timing import (
     OperatorCall,
     low,
@@ -148,7 +148,7 @@ class TinyStep:
         """Time an operator on one number, the step, and each of its operators."""
         for _ in range(times):
             *additions, _end = timed_calls(self._add, self.sync)
-            self.empty_s.append(min(call.seconds for call in additions))
+            self.empty_s.append(min(above_0(call.seconds for call in additions)))
             self.plain_s.append(mean_s(self.step, self.sync))
             self.runs.append(timed_calls(self.step, self.sync))
 
@@ -167,7 +167,7 @@ class TinyStep:
             empty_s=empty_s,
             dearest_s=max(net_s),
             gap_s=max(call.before_s for call in calls),
-            launch_s=max(low(self.plain_s) - sum(net_s), 0.0) / len(calls),
+            launch_s=max(low(above_0(self.plain_s)) - sum(net_s), 0.0) / len(calls),
             on_cpu=self.on_cpu,
             fault_s=_fault_s(self.sync) if self.on_cpu else 0.0,
         )

@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, IterableDataset
 
+from steptime.errors import stood_still
 from steptime.judge.edited_lines import line_that_makes
 from steptime.limits import (
     AROUND,
@@ -44,7 +45,11 @@ from steptime.measure.stack_samples import no_collection
 # 3 of 4 (sign test)
 _PAIRS = 6
 _FEW_PAIRS = 3  # where a step is slow
-_IN_A_PAIR = 6  # steps at least, those that aren't counted among them
+_READING = 0.02  # share of the budget, of each side of a pair, or one step
+_WARM_UPS = 2  # steps before those that are counted
+_AFTER = 3  # steps that follow the trials, or precede them: for what they call
+_MORE = 0.25  # of the budget, for the first trial, where it needs that
+_SLOW = 20  # where a step takes a budget's twentieth, one change is tried all the same
 _SUSPECT = 0.1  # share of the time from which on a limit is removed or halved for real
 # a step may raise anything where a change takes away what it relies on
 REFUSALS = Exception
@@ -72,24 +77,26 @@ def measured(
     calls: int = 1,
     rows: int = 1,
     pairs: int = _PAIRS,
+    warm_ups: int = _WARM_UPS,
     at: str = "",
 ) -> Gain:
     """The gain of `after`, called within the block `within`, over `before`: each
     `calls` times or more, in turn.
 
     `after` handles `rows` times as many rows as `before`. `at` is the line to change.
+    Raises TooLittleSeen where half of the pairs have a reading of 0 s.
     """
 
     def seconds(work: Step, changed: Change) -> float:
         with changed():
             # what the change itself costs, or what it has to find first, is no part of
             # a step
-            for _ in range(2):
+            for _ in range(warm_ups):
                 work()
             return mean_s(work, budget.sync, often)
 
     often = calls * budget.often(
-        calls * mean_s(before, budget.sync), share=0.02, most=50
+        calls * mean_s(before, budget.sync), share=_READING, most=50
     )
     ratios = []
     for turn in range(pairs):
@@ -100,9 +107,12 @@ def measured(
         else:
             after_s = seconds(after, within)
             before_s = seconds(before, contextlib.nullcontext)
-        ratios.append(rows * before_s / max(after_s, 1e-12))
+        if min(before_s, after_s) > 0:
+            ratios.append(rows * before_s / after_s)
+    if 2 * len(ratios) <= pairs:
+        raise stood_still("a step with and without a change")
     times = statistics.median(ratios)
-    return Gain(limit, change, times, min(ratios), max(ratios), pairs, at)
+    return Gain(limit, change, times, min(ratios), max(ratios), len(ratios), at)
 
 
 @contextlib.contextmanager
@@ -214,6 +224,7 @@ class _Trial:
     calls: int = 1
     rows: int = 1
     at: str = ""
+    sides: float = 2.0  # of a pair, in steps of the loop
 
 
 def tried(
@@ -228,8 +239,9 @@ def tried(
     """What was gained where suspects with a tenth of the time were removed or halved.
 
     Without input, `batch` is what the step gets. The largest suspect comes first: its
-    trial is made, the others in what is left of `budget_s`, with fewer pairs if that is
-    short. A change that the step refuses is left out.
+    trial is made in a quarter more than what is left of `budget_s`, the others in what
+    is left, with fewer pairs if that is short. Left out are changes that take longer,
+    and those that the step refuses.
     """
     trials = [
         trial
@@ -239,9 +251,15 @@ def tried(
     trials.sort(key=lambda trial: -limit.shares[trial.limit])
     gains = list[Gain]()
     for trial in trials:
-        pair_s = _IN_A_PAIR * trial.calls * limit.loop_s
-        fitting = budget.agreed(int(budget.left(budget_s) / pair_s))
-        if gains and fitting < _FEW_PAIRS:
+        after_s = (_AFTER + limit.every) * limit.loop_s
+        left_s = budget.left(budget_s) - after_s
+        more_s = 0.0 if gains else _MORE * budget_s
+        is_slow = not gains and limit.loop_s > budget_s / _SLOW
+        slow = bool(budget.agreed(int(is_slow)))
+        pairs, warm_ups = _fitting(
+            trial, limit.loop_s, left_s, more_s, budget, slow=slow
+        )
+        if not pairs:
             continue
         # what is compiled anew in each step can't be kept as it is compiled
         kept = contextlib.nullcontext if trial.limit == COMPILING else kept_as_compiled
@@ -255,11 +273,39 @@ def tried(
                 within=trial.within,
                 calls=trial.calls,
                 rows=trial.rows,
-                pairs=min(max(fitting, _FEW_PAIRS), _PAIRS),
+                pairs=pairs,
+                warm_ups=warm_ups,
                 at=trial.at,
             )
             gains.append(gain)
     return tuple(gains)
+
+
+def _fitting(
+    trial: _Trial,
+    step_s: float,
+    left_s: float,
+    more_s: float,
+    budget: Budget,
+    *,
+    slow: bool,
+) -> tuple[int, int]:
+    """How many pairs of a trial fit in `left_s` seconds, and steps before each of their
+    readings; (0, 0) where the fewest pairs don't fit in `more_s` more.
+
+    Of a `slow` step, the fewest pairs are made all the same.
+    """
+    for seconds, most in ((left_s, _PAIRS), (left_s + more_s, _FEW_PAIRS)):
+        for warm_ups in (_WARM_UPS, 1):
+            steps = trial.sides * (warm_ups + trial.calls)
+            pair_s = steps * step_s + 2 * _READING * budget.budget_s
+            # before the first pair, `calls` steps are timed
+            fitting = budget.agreed(int((seconds - trial.calls * step_s) / pair_s))
+            if fitting >= _FEW_PAIRS:
+                return min(fitting, most), warm_ups
+    if slow and trial.calls == 1:
+        return _FEW_PAIRS, 1
+    return 0, 0
 
 
 def _trials(
@@ -281,7 +327,13 @@ def _trials(
 
     if limit.shares["input"] >= _SUSPECT and not distributed():
         yield from _loader_trials(step, batches, loaded)
-    yield _Trial("input", "a batch already in memory", loaded, once)
+    yield _Trial(
+        "input",
+        "a batch already in memory",
+        loaded,
+        once,
+        sides=2 - limit.shares["input"],
+    )
     around = max(AROUND, key=lambda name: limit.shares[name])
     for change, within in _modes_off():
         yield _Trial(around, change, once, once, within)
@@ -293,6 +345,7 @@ def _trials(
             once,
             lambda: step(twice),
             rows=2,
+            sides=3.0,
         )
     if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
         yield _Trial(

@@ -16,6 +16,7 @@ from steptime.measure.machine import no_sync
 # steps that are watched at most, and in which share of the budget
 _STEPS = 600
 _WATCHED = 0.3
+_SOUGHT = 0.55  # of it, until which a second epoch is looked for
 
 
 def watch_loop(
@@ -44,9 +45,9 @@ def watch_loop(
         step(batch)
 
     with watch.watching():
+        start_s = perf_counter()
         for _ in range(ready - 1):  # prepared while others ran
             turn()
-        start_s = perf_counter()
         turns = 0
         more = workers
         while more:
@@ -61,7 +62,8 @@ def watch_loop(
         watch.end(skip=ready - 1)
     watch.again_s = again_s(batches)
     if watch.again_s is None and ready == 1 and isinstance(batches, Iterable):
-        _look_for_second_epoch(watch, next_batch, perf_counter() + limit_s)
+        left_s = budget.left(_SOUGHT * budget.budget_s)
+        _look_for_second_epoch(watch, next_batch, perf_counter() + left_s)
     return watch
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from steptime._units import format_seconds, significant
+from steptime.errors import stood_still
 from steptime.limits import COLLECTING, COMPILING, FIRST_EPOCH, OCCASIONAL, RANKS
 from steptime.loop.turns import LONG_S, Turn
 from steptime.measure.stack_samples import WAITING, Lines, longest
@@ -86,9 +87,12 @@ def seen(
 
     If only a first one was watched, `again_s`, the seconds of a batch the second time,
     are what a later one would wait: in doubt, unless that was in a `second_epoch`.
+    Raises TooLittleSeen where no turn took time.
     """
     mean_s = statistics.fmean(turn.seconds + _collecting_s(turn) for turn in turns)
-    rate = significant(1 / max(mean_s, 1e-9))
+    if not mean_s:
+        raise stood_still("the loop's steps")
+    rate = significant(1 / mean_s)
     evidence = [f"Watched: {len(turns)} steps, {rate} a second."]
     seconds_of = dict[str, float]()
     where = dict[str, str]()

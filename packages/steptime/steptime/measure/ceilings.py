@@ -4,6 +4,7 @@ given, or measured here.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +12,8 @@ from functools import partial
 import torch
 
 from steptime.arguments import instance, number
-from steptime.measure.clock import mean_s
+from steptime.errors import stood_still
+from steptime.measure.clock import above_0, mean_s
 from steptime.measure.machine import device_named, name_of, sync_of
 
 DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64")
@@ -70,14 +72,14 @@ def measure_ceilings(device: str | None = None, *, small: bool = False) -> Ceili
     for dtype in _MEASURED[device]:
         a = torch.ones(side, side, device=device, dtype=getattr(torch, dtype))
         seconds = _readings(partial(torch.matmul, a, a), sync)
-        usual[dtype] = 2 * side**3 / seconds[_READINGS // 2]
+        usual[dtype] = 2 * side**3 / statistics.median(seconds)
         highest[dtype] = 2 * side**3 / seconds[0]
     threads = torch.get_num_threads() if device == "cpu" else None
     both_ways = 2 * source.nbytes
     return Ceilings(
         name_of(device),
         usual,
-        both_ways / copy_s[_READINGS // 2],
+        both_ways / statistics.median(copy_s),
         threads,
         highest_flop_per_s=highest,
     )
@@ -96,8 +98,12 @@ def given_ceilings(
 
 
 def _readings(work: Callable[[], object], sync: Callable[[], None]) -> list[float]:
-    """Seconds of a call, the shortest reading first, by the clock that
-    times operators.
+    """Seconds of a call, the shortest reading first, by the clock that times operators.
+    Raises TooLittleSeen where that stood still.
     """
     # the first call is cold
-    return sorted([mean_s(work, sync) for _ in range(_READINGS + 1)][1:])
+    readings = [mean_s(work, sync) for _ in range(_READINGS + 1)][1:]
+    shortest, *_ = seconds = sorted(above_0(readings))
+    if not shortest:
+        raise stood_still("a copy and a product of matrices")
+    return seconds

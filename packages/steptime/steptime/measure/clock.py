@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import perf_counter
 
 from steptime.measure.machine import no_sync
@@ -58,10 +58,18 @@ def faults_and_switches() -> tuple[int, int]:
     return usage.ru_minflt, usage.ru_nvcsw + usage.ru_nivcsw
 
 
+def above_0(readings: Iterable[float]) -> list[float]:
+    """The readings above 0 s; [0.0] without any.
+
+    In others the clock stood still: it may take a moment of this thread's for a wait.
+    """
+    return [seconds for seconds in readings if seconds > 0] or [0.0]
+
+
 def mean_s(
     work: Callable[[], object], sync: Callable[[], None], runs: int = 1
 ) -> float:
-    """Mean seconds of `runs` calls in a row."""
+    """Mean seconds of `runs` calls in a row; 0 where the clock stood still."""
     clock = Clock(sync)
     sync()  # what was queued before isn't this work's
     start_s = clock()

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten
 from torch.utils.flop_counter import flop_registry
 
 from steptime.arguments import function
-from steptime.measure.clock import Clock, faults_and_switches
+from steptime.measure.clock import Clock, above_0, faults_and_switches
 from steptime.measure.machine import no_sync
 from steptime.measure.operator_hooks import EachOperator, each_compiled_graph
 
@@ -196,7 +196,7 @@ def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
     return [
         dataclasses.replace(
             calls[0],
-            seconds=min(call.seconds for call in calls),
+            seconds=min(above_0(call.seconds for call in calls)),
             before_s=low([call.before_s for call in calls]),
             faults=min(call.faults for call in calls),
             weight=len(same) / len(runs),

@@ -213,6 +213,8 @@ def read_profile(
         notes.append(_BLIND)
     start = steps[0]["ts"]
     end = steps[-1]["ts"] + steps[-1]["dur"]
+    if end <= start:
+        raise TooLittleSeen("The profiled steps took 0 s. Pass a step that does more.")
     inside = [e for e in whole if e["ts"] < end and e["ts"] + e["dur"] > start]
     thread = steps[0]["tid"]
     main = part_spans.host(inside, thread, start, end)

@@ -27,6 +27,11 @@ def sleeping(time):
     return with_host_work(pause)
 
 
+def only_training(time):
+    """`sleeping`, `json_metrics` and other work beside the training, mended."""
+    return with_host_work(lambda batch: None)
+
+
 def locked_by_another(time):
     lock = threading.Lock()
 
@@ -67,6 +72,11 @@ def hook_in_backward(time):
 
     model.weight.register_hook(slow_hook)
     return training(model), small_batch()
+
+
+def without_a_hook(time):
+    """`hook_in_backward`, mended."""
+    return training(nn.Linear(64, 10)), small_batch()
 
 
 def slower_and_slower(time):

@@ -20,6 +20,11 @@ def slow_source(time):
     return small_step(), fetch
 
 
+def source_in_memory(time):
+    """`slow_source`, mended."""
+    return small_step(), small_batch()
+
+
 class Decoded(Dataset):
     """Images that take a moment each."""
 
@@ -47,6 +52,11 @@ def slow_collate(time):
     return small_step(), DataLoader(
         Decoded(time, 0.0), batch_size=16, collate_fn=collate
     )
+
+
+def decoded_before(time):
+    """`slow_decoding` and `slow_collate`, mended."""
+    return small_step(), DataLoader(Decoded(time, 0.0), batch_size=16)
 
 
 class Waited(DataLoader):

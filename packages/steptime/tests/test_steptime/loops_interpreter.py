@@ -62,6 +62,11 @@ def collected_by_the_dataset(time):
     return small_step(), DataLoader(Images(200, parse), batch_size=4)
 
 
+def nothing_collected(time):
+    """The same loops, mended: their steps make no garbage."""
+    return with_host_work(lambda batch: None)
+
+
 # compiling
 
 
@@ -107,6 +112,13 @@ def ragged_batches(time):
 def crowded_layers(time):
     torch.set_num_threads(4 * cores())
     return training(mlp(64, 64, 10)), (torch.randn(64, 64), labels(64))
+
+
+def a_thread_per_core(time):
+    """`crowded_layers`, mended."""
+    step, batch = crowded_layers(time)
+    torch.set_num_threads(cores())
+    return step, batch
 
 
 def crowded_convolutions(time):

@@ -21,13 +21,28 @@ def one_sample_at_a_time(time):
     return step, (torch.randn(16, 16), labels(16))
 
 
-def one_parameter_at_a_time(time):
+def all_samples_at_once(time):
+    """`one_sample_at_a_time`, mended."""
+    model = nn.Linear(16, 10)
+
+    def step(batch):
+        cross_entropy(model(batch[0]), batch[1], reduction="sum").backward()
+
+    return step, (torch.randn(16, 16), labels(16))
+
+
+def one_parameter_at_a_time(time, **update):
     layers = [nn.Linear(8, 8) for _ in range(20)]
     model = nn.Sequential(*layers, nn.Linear(8, 10))
-    return training(model, torch.optim.Adam, foreach=False), (
+    return training(model, torch.optim.Adam, **(update or {"foreach": False})), (
         torch.randn(4, 8),
         labels(4),
     )
+
+
+def all_parameters_at_once(time):
+    """`one_parameter_at_a_time`, mended."""
+    return one_parameter_at_a_time(time, fused=True)
 
 
 def clipped_with_item(time):
@@ -43,6 +58,20 @@ def clipped_with_item(time):
             total += weight.grad.detach().norm(2).item() ** 2
         for weight in model.parameters():
             weight.grad.mul_(min(1.0, 1.0 / (total**0.5 + 1e-6)))
+        optimizer.step()
+
+    return step, (torch.randn(4, 8), labels(4))
+
+
+def clipped_without_item(time):
+    """`clipped_with_item`, mended."""
+    model = mlp(*[8] * 14, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def step(batch):
+        optimizer.zero_grad()
+        cross_entropy(model(batch[0]), batch[1]).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
         optimizer.step()
 
     return step, (torch.randn(4, 8), labels(4))

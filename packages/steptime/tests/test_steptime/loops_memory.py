@@ -11,17 +11,22 @@ from test_steptime.loop_parts import labels, training, with_host_work
 # memory bandwidth
 
 
-def element_by_element(time):
+def element_by_element(time, passes=8):
     bias = torch.zeros(1, requires_grad=True)
 
     def step(batch):
         out = torch.empty_like(batch[0])
         with torch.no_grad():
-            for _ in range(8):
+            for _ in range(passes):
                 torch.add(batch[0], 0.5, out=out)
         (out[:1] * bias).sum().backward()
 
     return step, (torch.randn(512, 4096),)
+
+
+def in_one_pass(time):
+    """`element_by_element`, mended."""
+    return element_by_element(time, passes=1)
 
 
 def large_weights_one_row(time):
@@ -116,6 +121,17 @@ def doubled_anew(time):
     def step(batch):
         batch[0].add(1)
         x * 2
+
+    return step, (torch.ones(4),)
+
+
+def doubled_in_place(time):
+    """`doubled_anew`, mended."""
+    x = torch.ones(2**23)
+
+    def step(batch):
+        batch[0].add(1)
+        torch.mul(x, 2, out=x)
 
     return step, (torch.ones(4),)
 

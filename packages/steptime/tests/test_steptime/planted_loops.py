@@ -29,6 +29,7 @@ from test_steptime.virtual_time import CEILINGS, RealTime
 __all__ = [
     "BALANCED",
     "CEILINGS",
+    "MENDED",
     "RANKED",
     "SCRIPTS",
     "STEPS",
@@ -141,6 +142,31 @@ WATCHED = (
     Loop("other host work", "penalty", host.adversarial),
     Loop("occasional work", "estimate_loss", occasional.nanogpt),
     Loop("occasional work", "compare", occasional.both_loaders_watched),
+)
+# a planted loop, and the same work without what holds it up
+MENDED = (
+    (inputs.slow_source, inputs.source_in_memory),
+    (launches.one_sample_at_a_time, launches.all_samples_at_once),
+    (memory.element_by_element, memory.in_one_pass),
+    (host.sleeping, host.only_training),
+    (interpreter.collected_each_twentieth, interpreter.nothing_collected),
+    (occasional.checkpoint_now_and_then, host.only_training),
+    (inputs.slow_decoding, inputs.decoded_before),
+    (inputs.slow_collate, inputs.decoded_before),
+    (inputs.cleaned_by_expressions, inputs.source_in_memory),
+    (launches.one_parameter_at_a_time, launches.all_parameters_at_once),
+    (launches.clipped_with_item, launches.clipped_without_item),
+    (memory.doubled_anew, memory.doubled_in_place),
+    (memory.mixed_up_in_numpy, host.only_training),
+    (host.json_metrics, host.only_training),
+    (host.hook_in_backward, host.without_a_hook),
+    (host.a_dear_and_a_cheap_count, host.only_training),
+    (occasional.best_is_saved, host.only_training),
+    (occasional.written_in_the_step_itself, host.only_training),
+    (interpreter.collected_each_step, interpreter.nothing_collected),
+    (interpreter.compiled_each_ninth, host.only_training),
+    (interpreter.crowded_layers, interpreter.a_thread_per_core),
+    (mixed.sorting, mixed.largest_sought),
 )
 # limit and cause of each of the two ranks
 RANKED = (

@@ -14,14 +14,16 @@ import torch
 
 import steptime as profiling
 from steptime.errors import TooLittleSeen
-from steptime.judge.tried_changes import doubled_batch
+from steptime.judge import experiments, operator_limits, tried_changes
+from steptime.judge.tried_changes import cores, doubled_batch
 from steptime.limits import Gain, Limit
 from steptime.loop import turns
+from steptime.loop.turn_patterns import seen
 from steptime.loop.turns import TurnWatch
-from steptime.measure import clock, machine
+from steptime.measure import budget, clock, machine
 from steptime.measure.machine import no_sync
 from steptime.measure.operator_hooks import EachOperator
-from steptime.measure.stack_samples import StackSamples
+from steptime.measure.stack_samples import Lines, StackSamples, no_collection
 from test_steptime.loop_parts import small_batch, small_step
 from test_steptime.loops_input import slow_source
 from test_steptime.loops_launches import many_small_layers
@@ -201,6 +203,104 @@ def test_batches_that_come_in_bursts_count_by_their_mean(time, taken):
     assert limit.loop_s == pytest.approx(0.1, rel=0.05)
 
 
+@pytest.mark.parametrize("trying", [False, True], ids=["found", "tried"])
+@pytest.mark.parametrize(
+    ("step_s", "fetch_s", "every", "work_s", "is_iterable"),
+    [
+        (0.39, 0.0, 1, 0.0, False),
+        (0.0, 0.39, 1, 0.0, False),
+        (0.2, 0.19, 1, 0.0, False),
+        (0.0, 0.39, 1, 0.0, True),
+        (0.19, 0.2, 1, 0.0, True),
+        (0.01, 0.0, 1, 0.0, False),
+        (0.02, 0.0, 10, 0.37, False),
+        (0.02, 0.0, 50, 0.37, False),
+    ],
+)
+def test_the_whole_call_keeps_to_its_budget_within_a_quarter(
+    time, step_s, fetch_s, every, work_s, is_iterable, trying
+):
+    train = small_step()
+    batch = small_batch()
+    numbers = itertools.count(1)
+
+    def step(batch):
+        time.wait(step_s)
+        train(batch)
+        if next(numbers) % every == 0:
+            time.wait(work_s)
+
+    def fetch():
+        time.wait(fetch_s)
+        return batch
+
+    batches = map(lambda _: fetch(), range(10**6)) if is_iterable else fetch
+    page = profiling.find_bottleneck(
+        step, batches, budget_s=8, ceilings=CEILINGS, try_changes=trying
+    )
+    if trying and fetch_s > step_s:
+        assert page.gain("input").low > 1
+    assert page.loop_s < 8 / 20
+    assert time.now_s < 1.25 * 8
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_no_reading_of_0_s_is_divided_by(time, monkeypatch, every):
+    """The clock leaves out what others take: of each so many readings, all of one."""
+    readings = itertools.count(1)
+
+    def mean_s(work, sync, runs=1):
+        seconds = clock.mean_s(work, sync, runs)
+        return 0.0 if next(readings) % every == 0 else seconds
+
+    for module in (budget, experiments, operator_limits, tried_changes):
+        monkeypatch.setattr(module, "mean_s", mean_s)
+    torch.set_num_threads(2 * cores())  # `time` puts them back
+    _, fetch = slow_source(time)
+
+    def step(batch):
+        batch[0].add(1)
+
+    if every == 1:
+        with pytest.raises(TooLittleSeen, match="to take time, measured 0 s"):
+            profiling.find_bottleneck(step, fetch, budget_s=0.5, ceilings=CEILINGS)
+        return
+    page = profiling.find_bottleneck(
+        step, fetch, budget_s=0.5, ceilings=CEILINGS, try_changes=True
+    )
+    assert page.dominant == "input"
+    for gain in page.gains:
+        assert gain.high < 1e4
+    assert "inf" not in str(page)
+
+
+def test_a_loaders_iterator_is_let_go_at_the_end_and_its_workers_with_it(time):
+    """A thread of theirs that is inside torch when the program ends would abort it."""
+    ended = []
+
+    class Batches:
+        def __iter__(self):
+            try:
+                while True:
+                    time.wait(0.02)
+                    yield small_batch()
+            finally:
+                ended.append(True)
+
+    with no_collection():
+        profiling.find_bottleneck(
+            small_step(), Batches(), budget_s=0.2, ceilings=CEILINGS
+        )
+        assert ended == [True]
+
+
+def test_a_loop_of_0_s_is_refused():
+    with pytest.raises(TooLittleSeen, match="the loop's steps"):
+        seen([turns.Turn() for _ in range(40)], Lines())
+    with pytest.raises(ValueError, match="loop_s to be a finite number above 0"):
+        Limit({"input": 1.0}, (), 0.0)
+
+
 @pytest.mark.parametrize(("step_s", "fetch_s"), [(2.0, 0.5), (0.0, 1.5)])
 def test_slow_loops_are_judged_within_20_s(time, step_s, fetch_s):
     train = small_step()
@@ -324,9 +424,10 @@ def test_a_limits_vanishing_is_bounded_by_amdahls_law():
 
 def test_a_loop_beyond_the_ceiling_is_told_that_the_ceiling_is_too_low():
     shares = {"memory bandwidth": 0.9, "input": 0.1}
-    assert "at 112% of this machine's ceiling (a ceiling that was" in str(
-        Limit(shares, (), 1.0, of_ceiling=1.12)
-    )
+    beyond = str(Limit(shares, (), 1.0, of_ceiling=1.12))
+    assert "above this machine's ceiling, which was measured too low" in beyond
+    assert "112%" not in beyond
+    assert "nothing to gain" not in beyond
     assert "too low" not in str(Limit(shares, (), 1.0, of_ceiling=0.9))
 
 

@@ -13,6 +13,7 @@ from test_steptime import loops_communication
 from test_steptime.planted_loops import (
     BALANCED,
     CEILINGS,
+    MENDED,
     RANKED,
     SCRIPTS,
     STEPS,
@@ -93,6 +94,33 @@ def test_in_a_balanced_loop_nothing_dominates(time, kinds):
     assert "Nothing dominates" in str(page)
     for limit in kinds:
         assert page.shares[limit] == pytest.approx(1 / len(kinds), abs=0.03)
+
+
+def some_mended(n):
+    """Parameters of which every run has the first n, and a nightly run all."""
+    return [
+        pytest.param(
+            *pair,
+            id=pair[0].__name__.replace("_", " "),
+            marks=[pytest.mark.nightly] if i >= n else [],
+        )
+        for i, pair in enumerate(MENDED)
+    ]
+
+
+@pytest.mark.parametrize(("build", "build_mended"), some_mended(6))
+def test_no_bound_lies_below_what_the_mended_loop_gains(time, build, build_mended):
+    options = {"budget_s": 0.5, "ceilings": CEILINGS, "device": "cpu"}
+    page = steptime.diagnose(*build(time), **options)
+    mended = steptime.find_bottleneck(*build_mended(time), **options)
+    truth = page.loop_s / mended.loop_s
+    # an equal work may round differently, and a mean over few turns has more of one
+    assert page.bound(page.largest) > 0.97 * truth, (truth, page)
+    for name in page.shares:
+        assert page.gain(name) is None or "at most" not in page.words(name), page
+    assert str(page).count("at most") <= sum(
+        share > 0 and page.gain(name) is None for name, share in page.shares.items()
+    ) + (page.gain(page.largest) is None)
 
 
 def spawned(folder, worker, *loop):
