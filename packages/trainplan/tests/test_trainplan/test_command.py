@@ -222,7 +222,7 @@ def test_a_library_by_its_name_is_searched_and_told_what_to_run(capsys):
     ("line", "words", "status"),
     [
         ("llama3.2-1b", ("The fewest GPUs that hold it: 1 x", "US$/h"), 0),
-        ("llama3.2-1b --tokens 20e9 --days 5", ("The cheapest that keeps it:",), 0),
+        ("llama3.2-1b --tokens 20e9 --days 5", ("The cheapest within bounds:",), 0),
         (
             "llama3.2-1b --tokens 20B --by friday --gpu H100,A100",
             ("in at most 5 days", "likely", "x H100 SXM5", "x A100 SXM4"),
@@ -230,7 +230,7 @@ def test_a_library_by_its_name_is_searched_and_told_what_to_run(capsys):
         ),
         (
             "llama3.2-1b --tokens 1e9 --dollars $500 --gpu=H100",
-            ("for at most 500 US$", "The fastest that keeps it:", "2026-09-20"),
+            ("for at most 500 US$", "The fastest within bounds:", "2026-09-20"),
             0,
         ),
         (
@@ -240,7 +240,7 @@ def test_a_library_by_its_name_is_searched_and_told_what_to_run(capsys):
         ),
         (
             "llama3.2-1b --tokens 1e12 --dollars 9 --gpu H100",
-            ("Nothing keeps it. The nearest:", "are likely to do"),
+            ("Nothing stays within bounds. The nearest:", "are likely to do"),
             2,
         ),
         (

@@ -248,8 +248,8 @@ class Offers(ShownAsTable):
         notes += self.best.few_steps
         if self.best.bounds:
             notes.append(
-                "Kept is likely where the upper end of the interval keeps it, and in"
-                " doubt where only the calculated value does."
+                "Within bounds: likely, if the upper end of the interval is; in doubt,"
+                " if only the calculated value is."
             )
         notes.append(self._worth())
         if not self.best.step.outside and any(
@@ -266,10 +266,10 @@ class Offers(ShownAsTable):
         if not self.best.bounds:
             return "The fewest GPUs that hold it:"
         if not self.kept:
-            return "Nothing keeps it. The nearest:"
+            return "Nothing stays within bounds. The nearest:"
         if self.best.days is None:
-            return "The fastest that keeps it:"
-        return "The cheapest that keeps it:"
+            return "The fastest within bounds:"
+        return "The cheapest within bounds:"
 
     def _worth(self) -> str:
         if self.best.tokens is None:
@@ -322,17 +322,17 @@ class Offers(ShownAsTable):
             unit, _ = _time(best.bill, days)
             headings = ["GPUs, power", unit, "US$", "energy"]
         if best.bounds:
-            headings.append("kept")
+            headings.append("within bounds")
         columns = zip(*(_row(offer, days) for offer in self.offers), strict=True)
-        # a column in which nothing is known is left out
-        known = [
+        # an empty column is left out
+        filled = [
             (heading, cells)
             for heading, cells in zip(headings, columns, strict=True)
             if any(cells)
         ]
         return Table(
-            tuple(zip(*(cells for _, cells in known), strict=True)),
-            tuple(heading for heading, _ in known),
+            tuple(zip(*(cells for _, cells in filled), strict=True)),
+            tuple(heading for heading, _ in filled),
             title=self._title(),
             notes=self.notes,
         )
