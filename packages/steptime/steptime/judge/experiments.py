@@ -32,7 +32,7 @@ _READING_S = 2e-3
 # of timed operators in a row, so that work done in every eighth step only is seen
 _RUNS = 8
 TINY_STEPS = 60  # in all: their low times are sought
-_SLOW = 40  # a step that takes a budget's fortieth isn't repeated with twice the batch
+_SLOW = 60  # a step that takes a budget's sixtieth isn't repeated with twice the batch
 # times as long in the loop as by itself: what a step does by itself isn't what the
 # loop's steps do
 _SLOWER = 1.5

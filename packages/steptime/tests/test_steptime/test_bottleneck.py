@@ -234,11 +234,11 @@ def test_the_whole_call_keeps_to_its_budget_within_a_quarter(
         time.wait(fetch_s)
         return batch
 
-    batches = map(lambda _: fetch(), range(10**6)) if is_iterable else fetch
+    batches = (fetch() for _ in range(10**6)) if is_iterable else fetch
     page = profiling.find_bottleneck(
         step, batches, budget_s=8, ceilings=CEILINGS, try_changes=trying
     )
-    if trying and fetch_s > step_s:
+    if trying and not step_s:
         assert page.gain("input").low > 1
     assert page.loop_s < 8 / 20
     assert time.now_s < 1.25 * 8
