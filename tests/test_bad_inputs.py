@@ -137,6 +137,7 @@ def mistakes(hint):
 JUDGED_LATER = {
     ("SpeedBoard.time", "fn"), ("record", "value"), ("verdict", "because"),
     ("Cluster", "device"), ("schedule.simulate", "schedule"), ("Hosts.launch", "fn"),
+    ("which_gpus", "gpus"),
 }  # fmt: skip
 
 

@@ -194,7 +194,10 @@ def shortlist(
     text_beside(
         ax, -1, _COLUMNS.format("time", "memory", "energy"), weight="bold", **_ALIGNED
     )
-    name_rows(ax, [candidate.device.name for candidate in rows])
+    # the longest name would be cut
+    name_rows(
+        ax, [candidate.device.name.removesuffix(" Edition") for candidate in rows]
+    )
     for tick, candidate in zip(ax.get_yticklabels(), rows, strict=True):
         tick.set_color("black" if candidate.fits else _GREY)
     ax.set_xlim(left=0)

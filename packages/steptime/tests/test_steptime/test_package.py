@@ -57,7 +57,9 @@ def test_the_example_of_the_page_runs(capsys):
 
 def test_a_public_name_hides_no_module_and_is_hidden_by_none():
     for path in FILES:
-        importlib.import_module(module_of(path).removesuffix(".__init__"))
+        # each of these imports a framework, which may be missing
+        if path.parent.name != "frameworks":
+            importlib.import_module(module_of(path).removesuffix(".__init__"))
     for name in steptime.__all__:
         assert not isinstance(getattr(steptime, name), type(steptime)), name
 

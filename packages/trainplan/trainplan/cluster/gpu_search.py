@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 from gpufacts import Device, find
+from trainplan._text import brief_repr
 from trainplan.arguments import (
     ANYTHING,
     Count,
@@ -132,6 +133,11 @@ def _machines_of(
     usd_per_gpu_hour: float | None,
 ) -> list[_Machine]:
     """The machines that were named, or the usual ones."""
+    if not isinstance(gpus, Device | str | Sequence):
+        raise TypeError(
+            "Expected gpus to be names of GPUs, or Devices, got"
+            f" {brief_repr(gpus)}. Pass a list of them, or one."
+        )
     names = [gpus] if isinstance(gpus, Device | str) else list(gpus)
     are_named = bool(names)
     if usd_per_gpu_hour is not None and len(names) != 1:
