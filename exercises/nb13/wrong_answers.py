@@ -450,8 +450,16 @@ WRONG = {
             "rows, got",
             "axes-swapped",
         ),
-        (lambda chosen, per_rank, ranks: [len(chosen)] * ranks, "integers, got", "result-of-another-kind"),
-        (lambda chosen, per_rank, ranks: torch.full((ranks,), len(chosen)), "rows, got", "whole-tensor-travels"),
+        (
+            lambda chosen, per_rank, ranks: [len(chosen)] * ranks,
+            "integers, got",
+            "result-of-another-kind",
+        ),
+        (
+            lambda chosen, per_rank, ranks: torch.full((ranks,), len(chosen)),
+            "rows, got",
+            "whole-tensor-travels",
+        ),
         (ranks_in_place, "changed the tensor", "input-is-mine"),
         (3, "Expected a function", "result-of-another-kind"),
     ],
