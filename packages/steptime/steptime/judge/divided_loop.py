@@ -106,8 +106,9 @@ class WatchedLoop:
         if distributed():  # who has less work of its own waits for the slowest
             exchange_s = seconds_of["communication"]
             own_s = self.seen.input_s + step_s - exchange_s
-            slowest_s = self.budget.most(own_s)
-            self.evidence.append(_slowest_rank(own_s, self.seen.where["step"]))
+            ranks = _of_all_ranks(own_s, self.seen.where["step"])
+            self.evidence.append(_slowest_rank(ranks))
+            slowest_s, _ = max(ranks)
             seconds_of[RANKS] = min(max(slowest_s - own_s, 0.0), exchange_s)
             seconds_of["communication"] -= seconds_of[RANKS]
         # the collector's seconds count apart
@@ -131,12 +132,19 @@ class WatchedLoop:
         return {name: seconds / self.inside_s for name, seconds in seconds_of.items()}
 
 
-def _slowest_rank(own_s: float, line: str) -> str:
-    """A sentence on which rank the others wait for, or that the network is what they
-    wait for; each rank passes its own work of a step, and the line of most of it.
+def _of_all_ranks(own_s: float, line: str) -> list[tuple[float, str]]:
+    """By rank the seconds of a step that are its own work, and the line of most of
+    them.
     """
     ranks: list[Any] = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(ranks, (own_s, line))
+    return ranks
+
+
+def _slowest_rank(ranks: Sequence[tuple[float, str]]) -> str:
+    """A sentence on which rank the others wait for, or that the network is what they
+    wait for.
+    """
     seconds = [rank_s for rank_s, _ in ranks]
     slowest = seconds.index(max(seconds))
     usual_s = statistics.median(seconds)
