@@ -19,6 +19,7 @@ from book import recorded, reference
 from exercises.nb16 import course
 from labkit.core.paths import INSTRUMENTS, ROOT
 from labkit.lesson import exercise_files, notebook_files
+from labkit.lesson.claims import judged_anew
 from scripts.glossary import GLOSSARY, glossary
 from scripts.notebooks import address
 
@@ -249,7 +250,7 @@ def _claims(claims: course.Claims) -> str:
         ] or verdicts[:1]
         parts.append(
             "\n".join(
-                f"- **{v.verdict}** ({where}): {recorded.plain(v.because)}"
+                f"- **{judged_anew(v)}** ({where}): {recorded.plain(v.because)}"
                 for v, where in judged
             )
         )

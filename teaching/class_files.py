@@ -27,7 +27,8 @@ from labkit.core.own_folder import AT_ONCE
 from labkit.core.parameters import checked
 from labkit.core.paths import NOTEBOOKS, RECORDED
 from labkit.core.results import Entry, Measurement, Prediction, Verdict
-from labkit.lesson import exercise_files, journal, outline
+from labkit.lesson import exercise_files, outline
+from labkit.lesson.claims import claims
 
 # of a class, of a file; the whole course makes half a megabyte
 _MOST_FILES = 2_000
@@ -210,7 +211,7 @@ def _judge() -> Callable[[Any], Any]:
         Path(__file__).with_name("results.schema.json").read_text(encoding="utf-8")
     )
     kinds = schema["definitions"]
-    kinds["claim"] = {"enum": list(journal.claims())}
+    kinds["claim"] = {"enum": list(claims())}
     kinds["exercise"] = {"enum": exercise_files.numbers()}
     kinds["section"]["pattern"] = rf"^({'|'.join(outline.outlines())})\.[0-9]$"
     return fastjsonschema.compile(schema)

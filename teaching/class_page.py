@@ -20,7 +20,8 @@ from labkit.core.data_table import read_table
 from labkit.core.paths import EXERCISES
 from labkit.core.results import Attempt, Measurement, Prediction, Verdict
 from labkit.core.units import format_quantity, significant
-from labkit.lesson import guesses, journal
+from labkit.lesson import guesses
+from labkit.lesson.claims import claims as claims_tested, judged_anew
 from labkit.lesson.outcomes import Standing, standings
 from scripts.notebooks import section_minutes
 from teaching import docs, path as paths
@@ -283,7 +284,7 @@ def claims(readers: Sequence[Reader]) -> tuple[list[str], list[list[str]]]:
     verdicts: dict[str, dict[str, Counter[str]]] = {}
     for reader in readers:
         last = {
-            (v.claim, v.machine, v.section): v.verdict
+            (v.claim, v.machine, v.section): judged_anew(v)
             for v in reader.entries
             if isinstance(v, Verdict)
         }
@@ -296,7 +297,7 @@ def claims(readers: Sequence[Reader]) -> tuple[list[str], list[list[str]]]:
     columns = sorted(machine for machine, _ in judged.most_common(_MACHINES))
     return columns, [
         [
-            f"{claim} {journal.claims()[claim]}",
+            f"{claim} {claims_tested()[claim]}",
             *(_counted(by.get(machine, Counter())) for machine in columns),
         ]
         for claim, by in sorted(verdicts.items())

@@ -11,7 +11,8 @@ import sys
 
 import pytest
 
-from labkit.lesson import guesses, journal
+from labkit.lesson import guesses
+from labkit.lesson.claims import claims
 from scripts import notebooks as script
 from tests.helpers import cells, code_cells, notebook_paths
 
@@ -272,7 +273,7 @@ def test_its_keys_carry_its_own_sections_and_its_claims_exist(path):
         r'lab\.(?:predict|record|check|hint|solution|SpeedBoard)\(\s*"(\d\d)\.', text
     )
     assert set(used) == {path.name[:2]}
-    assert set(re.findall(r'"(C\d\d)"', text)) <= set(journal.claims())
+    assert set(re.findall(r'"(C\d\d)"', text)) <= set(claims())
 
 
 HOLE = "\0"  # what an f-string fills in

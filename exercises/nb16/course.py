@@ -14,7 +14,7 @@ from labkit.core.display import ShownAsTable, Table
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA, RECORDED
 from labkit.core.results import Verdict
-from labkit.lesson import journal
+from labkit.lesson import claims as tested
 from labkit.lesson.calibration import calibration as calibration
 from labkit.measure import published
 from labkit.measure.machine import machine
@@ -84,9 +84,11 @@ class Claims(ShownAsTable):
         rows = tuple(
             (
                 f"{c.id} {c.text}",
-                "; ".join(f"{v.verdict} ({v.section})" for v in c.here),
+                "; ".join(f"{tested.judged_anew(v)} ({v.section})" for v in c.here),
                 "; ".join(
-                    dict.fromkeys(f"{v.verdict} ({v.section})" for v in c.elsewhere)
+                    dict.fromkeys(
+                        f"{tested.judged_anew(v)} ({v.section})" for v in c.elsewhere
+                    )
                 ),
                 "; ".join(
                     "{supports}: {finding} ({device}, {source})".format(**e)
@@ -108,9 +110,12 @@ class Claims(ShownAsTable):
     def __str__(self) -> str:
         parts = [self._count()]
         for c in self.claims:
-            lines = [f"here, {v.verdict} ({v.section}): {v.because}" for v in c.here]
+            lines = [
+                f"here, {tested.judged_anew(v)} ({v.section}): {v.because}"
+                for v in c.here
+            ]
             lines += [
-                f"{v.machine}, {v.verdict} ({v.section}): {v.because}"
+                f"{v.machine}, {tested.judged_anew(v)} ({v.section}): {v.because}"
                 for v in c.elsewhere
             ]
             lines += [
@@ -125,7 +130,7 @@ class Claims(ShownAsTable):
 
 
 def claims() -> Claims:
-    """Collect the 32 claims with their verdicts and evidence. Raises DataError for a
+    """Collect all claims with their verdicts and evidence. Raises DataError for a
     damaged table.
     """
     here = machine().name
@@ -150,7 +155,7 @@ def claims() -> Claims:
 
     def claim(row: TableRow) -> Claim:
         name = row["id"]
-        text = journal.claims()[row["id"]]
+        text = tested.claims()[row["id"]]
         others = tuple(row for row in evidence if row["claim"] == name)
         return Claim(
             name,

@@ -18,6 +18,7 @@ import math
 import os
 import re
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,6 +32,9 @@ from labkit.core.units import format_quantity, significant
 
 Origin = Literal["measured", "simulated", "calculated", "recorded", "published"]
 Profile = Literal["smoke", "ci", "full"]
+VerdictWord = Literal[
+    "holds", "holds when", "partly", "not shown", "does not hold", "not measured"
+]
 
 _KEY = re.compile(r"(\d\d\.\d) (\S.*)")
 
@@ -169,14 +173,23 @@ class Prediction:
 @checked(error=BadMeasurement)
 @dataclass(frozen=True)
 class Verdict:
-    """What this machine's measurements say of a claim, and why."""
+    """What this machine's measurements say of a claim, and why.
+
+    `intervals` are the 95 % intervals (low, high) of the speed-ups that it was judged
+    by, by name, and `least` is what the claim asks of them: the verdict can be judged
+    anew. Those of before these were kept have no `least`.
+    """
 
     claim: str
-    verdict: Literal["holds", "holds when", "does not hold", "not measured"]
+    verdict: VerdictWord
     because: str
     section: Section
     machine: str
     when: str
+    least: float | None = None
+    intervals: dict[str, Sequence[float | None]] = dataclasses.field(
+        default_factory=dict
+    )
 
 
 @checked(error=BadMeasurement)
@@ -207,7 +220,7 @@ _KINDS: dict[str, type[Entry]] = {
 _OUTCOME = {
     *("value", "when", "samples", "predicted", "claims", "versions"),
     *("waited", "busy", "low", "high"),
-    *("blind", "verdict", "because"),
+    *("blind", "verdict", "because", "least", "intervals"),
 }
 # fields that a line leaves out where they are empty or 0
 _OPTIONAL = ("size", "dtype", "busy", "link", "answer", "step", "message")

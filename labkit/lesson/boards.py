@@ -21,6 +21,7 @@ from labkit.core.parameters import Items, Positive, checked
 from labkit.core.results import Section, Unit
 from labkit.core.units import format_quantity
 from labkit.lesson import guesses, journal
+from labkit.lesson.claims import check_claims
 from labkit.lesson.live import Live
 from labkit.measure import bench, published
 from labkit.measure.bench import Comparison, Timing
@@ -201,7 +202,7 @@ class SpeedBoard(Live):
         run: Callable[[OnSample], T],
     ) -> T:
         work = self._with(items)
-        journal.check_claims(claims)
+        check_claims(claims)
         self._look_up(rows, work)
         for row in rows:
             self._begin(row)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -12,13 +11,11 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from labkit.core import results
-from labkit.core.arguments import as_float, nearest
+from labkit.core.arguments import as_float
 from labkit.core.comparable import Work
-from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Note, Shown, Table, brief_repr
-from labkit.core.errors import BadMeasurement, DataError
-from labkit.core.parameters import ANYTHING, Positive, checked
-from labkit.core.paths import DATA
+from labkit.core.errors import BadMeasurement
+from labkit.core.parameters import ANYTHING, Kind, Positive, checked
 from labkit.core.results import (
     Key,
     Measurement,
@@ -27,17 +24,51 @@ from labkit.core.results import (
     Section,
     Unit,
     Verdict,
+    VerdictWord,
 )
 from labkit.core.units import format_quantity, significant
 from labkit.lesson import guesses, outline
-from labkit.measure import published
+from labkit.lesson.claims import (
+    WORTH_IT,
+    Interval,
+    check_claims,
+    claims,
+    interval_of,
+    judged_anew,
+    published_evidence,
+    word_of,
+)
 from labkit.measure.bench import Ratio, Timing
 from labkit.measure.contention import CELLS, Contention
 from labkit.measure.machine import machine
 
 OwnOrigin = Literal["measured", "simulated", "calculated"]
-_Word = Literal["holds", "holds when", "does not hold", "not measured"]
-_COMMIT = re.compile(r" \(commit \w+\)")  # of a source: its link holds it too
+
+
+def _is_evidence(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(each, Ratio | Measurement) for each in value.values())
+    if isinstance(value, list | tuple):
+        return all(isinstance(each, Ratio) for each in value)
+    if isinstance(value, str):
+        return value == "not shown"
+    return isinstance(value, Ratio | bool | None)
+
+
+Evidence = Annotated[
+    Ratio
+    | bool
+    | Literal["not shown"]
+    | Sequence[Ratio]
+    | Mapping[str, Ratio | Measurement]
+    | None,
+    Kind(
+        'a Ratio or True or False or "not shown" or None, or Ratios in a list or by'
+        " name",
+        _is_evidence,
+        advice="lab.compare(...).ratio(...) makes one.",
+    ),
+]
 _recorded_here: dict[str, Measurement] = {}  # by this kernel: the latest under each key
 
 
@@ -181,51 +212,35 @@ def check_items(what: str, unit: str, items: Positive | None) -> None:
         )
 
 
-def check_claims(ids: Sequence[str]) -> None:
-    """Raise BadMeasurement unless these are ids of claims under test."""
-    for claim in ids:
-        if claim not in claims():
-            near = ", ".join(nearest(str(claim), list(claims())))
-            raise BadMeasurement(
-                f"There is no claim {brief_repr(claim)}; did you mean {near}?"
-            )
-
-
-@functools.cache
-def claims() -> dict[str, str]:
-    """The claims under test: id -> what is claimed (data/claims.csv)."""
-    return dict(read_table(DATA / "claims.csv", _claim, DataError))
-
-
-def _claim(row: TableRow) -> tuple[str, str]:
-    if re.fullmatch(r"C\d\d", row["id"]) is None:
-        raise ValueError(f"expected an id such as C02, got {brief_repr(row['id'])}")
-    return row["id"], row["claim"].replace("`", "")
-
-
 @checked(error=BadMeasurement)
 def verdict(
     claim: str,
-    evidence: Ratio | bool | None,
+    evidence: Evidence,
     *,
     section: Section,
+    least: Positive = WORTH_IT,
     because: Annotated[
         str | Ratio | Sequence[object] | Mapping[str, object] | None, ANYTHING
     ] = None,
     when: str = "",
     needs: str = "",
 ) -> Note:
-    """Judge a claim by its evidence and keep the verdict: a speed-up holds if its whole
-    interval lies above 1.
+    """Judge a claim by its evidence, and keep the verdict.
 
-    `evidence` is a Ratio, True or False, or None where the claim can't be measured
-    here; `needs` then says what would be needed. `because` replaces the evidence's own
-    words: text, a Ratio, or a list or dict of them by name. `when` narrows a claim that
-    holds to a condition. Nothing is judged that was measured on a busy machine: no such
-    Ratio, and neither True nor False where a number is marked that this kernel recorded
-    in the section or for the claim, or if none, the cells since its last record. The
-    note ends with what others published about the claim, which the verdict doesn't rest
-    on. Raises BadMeasurement for other evidence and for an unknown claim.
+    `evidence` is a Ratio, or several in a list or by name. One confirms the claim if
+    its whole interval lies above `least`, refutes it if none of it does, and else the
+    claim is "not shown". Of several, all have to confirm it; if some do, it holds
+    "partly". Numbers that others published have no interval: each confirms the claim
+    from 1 on. What isn't a speed-up is True, False, or "not shown" where an experiment
+    didn't settle it. None, or no ratios, is a claim that can't be measured here;
+    `needs` then says what would be needed.
+
+    `because` replaces the evidence's own words: text, a Ratio, or a list or dict of
+    them by name. `when` narrows a claim that holds to a condition. Nothing is judged
+    that was measured on a busy machine: no such Ratio, and neither True nor False where
+    a number is marked that this kernel recorded in the section or for the claim, or if
+    none, the cells since its last record. The note ends with what others published
+    about the claim. Raises BadMeasurement for other evidence and for an unknown claim.
     """
     check_claims([claim])
     if not isinstance(because, str | Ratio | Mapping | list | tuple | None):
@@ -233,6 +248,8 @@ def verdict(
             "Expected because to be text, a ratio, or a list or dict of them, got"
             f" {brief_repr(because)}."
         )
+    by_name = _by_name(evidence)
+    _check_published(by_name)
     basis = _reason(because)
     # several lines are fine here
     _check_printable(
@@ -240,40 +257,97 @@ def verdict(
         when=when.replace("\n", ""),
         needs=needs.replace("\n", ""),
     )
-    word: _Word
-    if evidence is None:
+    intervals = {name: _interval_of(each, least) for name, each in by_name.items()}
+    word: VerdictWord
+    if evidence is None or not (by_name or isinstance(evidence, bool | str)):
         word = "not measured"
         reason = f"needs {needs}"
-    elif busy := _busy(claim, evidence, section):
+    elif busy := _busy(claim, by_name, section):
         word = "not measured"
         reason = f"{busy}. Run the cells again when it is calm"
+        intervals = {}
     else:
-        word = _judged(evidence, when)
-        reason = basis or str(evidence)
+        word = _judged(evidence, intervals, least)
+        if word == "holds" and when:
+            word = "holds when"
+        reason = basis or _in_words(evidence, by_name)
         if when:
             reason = f"{when}. {reason}"
     results.results().append(
-        Verdict(claim, word, reason, section, machine().name, results.now())
+        Verdict(
+            claim=claim,
+            verdict=word,
+            because=reason,
+            section=section,
+            machine=machine().name,
+            when=results.now(),
+            least=least,
+            intervals=intervals,
+        )
     )
     verdict_line = f"{claim} ({claims()[claim]}): {word}: {reason}"
-    return Note("\n".join([verdict_line, *_published_evidence(claim)]))
+    return Note("\n".join([verdict_line, *published_evidence(claim)]))
 
 
-def _judged(evidence: Ratio | bool, when: str) -> _Word:
-    holds = evidence.verdict == "faster" if isinstance(evidence, Ratio) else evidence
-    if not holds:
-        return "does not hold"
-    return "holds when" if when else "holds"
+def _by_name(evidence: Evidence) -> dict[str, Ratio | Measurement]:
+    """The speed-ups of evidence by name; empty where it has none."""
+    if isinstance(evidence, Ratio):
+        return {evidence.label: evidence}
+    if isinstance(evidence, Mapping):
+        return dict(evidence)
+    if isinstance(evidence, list | tuple):
+        return {
+            f"{number} {each.label} over {each.baseline}": each
+            for number, each in enumerate(evidence, 1)
+        }
+    return {}
 
 
-def _published_evidence(claim: str) -> list[str]:
-    sentences = []
-    for row in published.table("claims_evidence"):
-        if row["claim"] == claim:
-            source = _COMMIT.sub("", row["source"])
-            where = f"{row['device']}; {source}; {row['link']}"
-            sentences.append(f"Published evidence: {row['finding']} ({where}).")
-    return sentences
+def _check_published(by_name: Mapping[str, Ratio | Measurement]) -> None:
+    """Raise BadMeasurement for a number by name that nobody published."""
+    for name, each in by_name.items():
+        if isinstance(each, Measurement) and each.origin != "published":
+            raise BadMeasurement(
+                f"Expected published ratios by name, but {name!r} is {each.origin}."
+                " Pass the Ratio itself."
+            )
+
+
+def _interval_of(speedup: Ratio | Measurement, least: float) -> Interval:
+    """Of a published number, which has none, the side of `least` on which it stands."""
+    if isinstance(speedup, Ratio):
+        return interval_of(speedup.low, speedup.high)
+    if speedup.value >= 1:
+        return [max(speedup.value, math.nextafter(least, math.inf)), None]
+    return [None, min(speedup.value, least)]
+
+
+def _in_words(evidence: Evidence, by_name: Mapping[str, Ratio | Measurement]) -> str:
+    """Evidence in words: of published ratios how many are at least 1, and each."""
+    published_values = {
+        name: each.value
+        for name, each in by_name.items()
+        if isinstance(each, Measurement)
+    }
+    if not published_values:
+        return "; ".join(map(str, by_name.values())) or str(evidence)
+    n = sum(value >= 1 for value in published_values.values())
+    each_value = "; ".join(
+        f"{name} {significant(value, 3)}" for name, value in published_values.items()
+    )
+    return (
+        f"{n} of {len(published_values)} published ratios are at least 1: {each_value}"
+    )
+
+
+def _judged(
+    evidence: Evidence, intervals: Mapping[str, Interval], least: float
+) -> VerdictWord:
+    if intervals:
+        return word_of(intervals, least)
+    if isinstance(evidence, str):
+        return "not shown"
+    return "holds" if evidence else "does not hold"
 
 
 def _reason(because: object, between: str = "; ") -> str:
@@ -291,12 +365,13 @@ def _reason(because: object, between: str = "; ") -> str:
     return "" if because is None else str(because)
 
 
-def _busy(claim: str, evidence: Ratio | bool, section: str) -> str:
+def _busy(claim: str, by_name: Mapping[str, Ratio | Measurement], section: str) -> str:
     """How busy the machine was while the evidence was measured; empty where it may be
-    judged.
+    judged, as what others published always is.
     """
-    if isinstance(evidence, Ratio):
-        return evidence.busy
+    if by_name:
+        busy = (each.busy for each in by_name.values() if isinstance(each, Ratio))
+        return next(filter(None, busy), "")
     basis = [
         m for m in _recorded_here.values() if m.section == section or claim in m.claims
     ]
@@ -320,7 +395,7 @@ class Summary(Shown):
         parts = [Table(self.rows, _HEAD, notes=self.notes)]
         if self.verdicts:
             rows = tuple(
-                (v.claim, claims().get(v.claim, _UNLISTED), v.verdict, v.because)
+                (v.claim, claims().get(v.claim, _UNLISTED), judged_anew(v), v.because)
                 for v in self.verdicts
             )
             parts.append(Table(rows, _CLAIMS_HEAD))

@@ -11,7 +11,7 @@ from exercises.nb22 import fpga
 from labkit.core.data_table import read_table
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA
-from labkit.lesson import journal, outline
+from labkit.lesson import claims as claim_module, outline
 from labkit.measure import published
 from labkit.train.data import bundled
 from scripts import prerequisites
@@ -66,12 +66,12 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(fpga, "REPORTS", copy / "fpga_reports.csv")
     monkeypatch.setattr(compiled, "RECORDED", copy / "tile_code.csv")
     monkeypatch.setattr(published, "FOLDERS", (copy / "published",))
-    monkeypatch.setattr(journal, "DATA", copy)
+    monkeypatch.setattr(claim_module, "DATA", copy)
     monkeypatch.setattr(outline, "DATA", copy)
     monkeypatch.setattr(prerequisites, "DATA", copy)
     monkeypatch.setenv("LABKIT_DATA", str(copy))
     readers = (
-        journal.claims,
+        claim_module.claims,
         fpga.reports,
         outline.outlines,
         published.table,
@@ -94,7 +94,7 @@ def _fresh(reader):
 def read(name):
     stem = name.rpartition("/")[2].removesuffix(".csv")
     reader = {
-        "claims": journal.claims,
+        "claims": claim_module.claims,
         "fpga_reports": fpga.reports,
         "course": outline.outlines,
         "tile_code": compiled.recorded,

@@ -59,10 +59,21 @@ def test_what_is_no_fair_guess_does_not_count():
     assert "No guess has a measurement yet" in str(course.calibration())
 
 
-def judged(claim, word, section="00.4", because="needs a CUDA GPU"):
+def judged(claim, word, section="00.4", because="needs a CUDA GPU", **evidence):
+    evidence.setdefault("least", 1.02)
     results.results().append(
-        Verdict(claim, word, because, section, machine().name, "2026")
+        Verdict(claim, word, because, section, machine().name, "2026", **evidence)
     )
+
+
+def test_a_kept_verdict_is_judged_anew_by_the_intervals_it_rests_on():
+    judged("C12", "does not hold", "08.7", intervals={"mine": [0.9, 1.3]})
+    judged("C13", "holds", "08.3", intervals={"mine": [1.1, 1.3], "other": [0.5, 0.7]})
+    judged("C27", "holds", "14.7", least=None)
+    rows = {row[0][:3]: row[1] for row in course.claims().table().rows}
+    assert rows["C12"] == "not shown (08.7)"
+    assert rows["C13"] == "partly (08.3)"
+    assert rows["C27"] == "judged by an earlier rule (14.7)"
 
 
 def test_a_claim_shows_its_verdicts_here_and_elsewhere_and_what_is_missing():

@@ -54,16 +54,42 @@ FASTER = Ratio("GPU", "CPU", 2.0, 1.8, 2.2)
 UNCLEAR = Ratio("GPU", "CPU", 1.1, 0.9, 1.3)
 
 
+def published_ratios(*values):
+    """Ratios as `published.ratios` gives them."""
+    return {
+        f"{i} tokens": results.Measurement(
+            "00.4", f"{i} tokens", value, "x", "published", "somebody", ""
+        )
+        for i, value in enumerate(values)
+    }
+
+
 @pytest.mark.parametrize(
     ("evidence", "words", "text"),
     [
+        (
+            published_ratios(1.009, 0.955),
+            {},
+            "partly: 1 of 2 published ratios are at least 1: 0 tokens 1.01; 1 tokens",
+        ),
+        (published_ratios(0.9, 0.955), {}, "does not hold: 0 of 2 published ratios"),
+        (published_ratios(1.1, 1), {"when": "here"}, "holds when: here. 2 of 2"),
         (FASTER, {}, "holds: GPU is faster"),
         (FASTER, {"when": "at batch 64"}, "holds when: at batch 64"),
         (
             UNCLEAR,
             {"when": "at batch 64"},
-            "does not hold: at batch 64. GPU against CPU: no difference seen",
+            "not shown: at batch 64. GPU against CPU: no difference seen",
         ),
+        # an interval that ends below what the claim asks for refutes it
+        (FASTER, {"least": 3}, "does not hold: GPU is faster"),
+        (FASTER, {"least": 2}, "not shown: GPU is faster"),
+        ([FASTER, FASTER.inverse], {}, "partly: GPU is faster"),
+        ([FASTER, UNCLEAR], {}, "partly: GPU is faster"),
+        ([UNCLEAR, FASTER.inverse], {}, "not shown: GPU against CPU"),
+        ({"a": FASTER, "b": FASTER}, {"when": "here"}, "holds when: here. GPU is"),
+        ([], {"needs": "a CUDA GPU"}, "not measured: needs a CUDA GPU"),
+        ("not shown", {"because": "ten seeds"}, "not shown: ten seeds"),
         (True, {"because": "it was seen"}, "holds: it was seen"),
         (False, {"because": "it was not"}, "does not hold: it was not"),
         (True, {"because": FASTER}, f"holds: {FASTER}"),
