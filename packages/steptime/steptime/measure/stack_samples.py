@@ -26,8 +26,9 @@ import torch
 # between samples: each wakes a thread, for which the one that is watched may have to
 # wait
 _EVERY_S = 2e-2
-# until Python asks a thread to let another one run; by default it is 5 ms
-_AT_ONCE_S = 5e-6
+# until Python asks a thread to let another one run; by default it is 5 ms. The thread
+# that waits looks this often whether it is let, at the cost of a core.
+_AT_ONCE_S = 5e-5
 _LIBRARIES = (
     sysconfig.get_path("stdlib"),
     sysconfig.get_path("purelib"),
@@ -194,6 +195,7 @@ def longest(lines: Lines) -> str:
     return f"{function} ({file}, line {line})"
 
 
+@functools.cache  # asked of each frame of each sample: a program has few files
 def is_library(path: str) -> bool:
     """Whether a file is of Python's library, an installed package, or this one."""
     if path.startswith((*_LIBRARIES, _OWN)):
