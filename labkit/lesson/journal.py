@@ -42,6 +42,7 @@ from labkit.measure.bench import Ratio, Timing
 from labkit.measure.contention import CELLS, Contention
 from labkit.measure.machine import machine
 
+_NEVER_NEGATIVE = ("s", "B", "bytes", "x", "FLOP")
 OwnOrigin = Literal["measured", "simulated", "calculated"]
 
 
@@ -119,6 +120,7 @@ def record(
             f"Expected a finite number in {unit} for {key!r}, got {brief_repr(value)}."
             " Nothing was recorded."
         )
+    _check_possible(key, number, unit)
     here = machine()
     contention = _taken_by_others(section, value, origin, timed)
     measurement = Measurement(
@@ -169,6 +171,17 @@ def _taken_by_others(
             if timing.section == section and timing.samples and timing.busy:
                 return Contention(timing.waited, timing.busy)
     return cells
+
+
+def _check_possible(key: str, number: float, unit: str) -> None:
+    """Raise BadMeasurement for less than nothing of what can't be negative: seconds,
+    bytes, ratios and rates. Differences in other units can.
+    """
+    if number < 0 and (unit in _NEVER_NEGATIVE or unit.endswith("/s")):
+        raise BadMeasurement(
+            f"Expected a number of 0 or more for {key!r}, got {brief_repr(number)}"
+            f" {unit}. Nothing was recorded."
+        )
 
 
 def _check_printable(**texts: str) -> None:

@@ -144,6 +144,14 @@ class Ratio(Shown):
     high: float
     busy: str = ""
 
+    def __post_init__(self) -> None:
+        if any(map(math.isnan, (self.value, self.low, self.high))):
+            raise BadMeasurement(
+                f"Expected numbers for the ratio of {self.label!r} to"
+                f" {self.baseline!r} and its interval, got {self.value},"
+                f" {self.low} and {self.high}."
+            )
+
     @property
     def verdict(self) -> str:
         """'faster', 'slower', 'no difference seen' when the interval contains 1, or
@@ -323,7 +331,7 @@ def speedup(baseline: Timing, other: Timing) -> Ratio:
 
 
 def _check_took_time(timing: Timing) -> None:
-    if not timing.samples_s or not timing.median_s > 0:
+    if not all(seconds > 0 for seconds in timing.samples_s or (0.0,)):
         raise BadMeasurement(
             f"Expected durations above 0 s for {timing.label!r}, got"
             f" {brief_repr(timing.samples_s)}. Does the clock advance while it runs?"

@@ -9,6 +9,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from labkit.core.display import brief_repr
+from labkit.core.errors import BadMeasurement
+
 _RESAMPLES = 2000
 
 
@@ -23,10 +26,17 @@ def median_ratio_interval(
     moment lasts for several readings; a disturbance longer than a block still makes the
     interval too narrow. Sources: Politis and Romano, A circular block-resampling
     procedure for stationary data (1992); Hesterberg, What teachers should know about
-    the bootstrap (2015), for the expansion that few readings need.
+    the bootstrap (2015), for the expansion that few readings need. Raises
+    BadMeasurement for a reading that isn't above 0: no ratio has an interval then.
     """
     import numpy as np
 
+    for readings in (a, b):
+        if not all(0 < reading < math.inf for reading in readings):
+            raise BadMeasurement(
+                "Expected readings above 0 for the interval of a ratio, got"
+                f" {brief_repr(tuple(readings))}."
+            )
     # fixed: the same readings give the same interval
     generator = np.random.default_rng(0)
     rows = _resampled_rows(len(a), generator)
@@ -39,10 +49,16 @@ def median_ratio_interval(
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     """95 % expanded percentile bootstrap interval of the mean of two or more
-    independent values (Hesterberg, 2015).
+    independent values (Hesterberg, 2015). Raises BadMeasurement for a value that isn't
+    finite.
     """
     import numpy as np
 
+    if not all(map(math.isfinite, values)):
+        raise BadMeasurement(
+            "Expected finite numbers for the interval of a mean, got"
+            f" {brief_repr(tuple(values))}."
+        )
     n = len(values)
     rows = np.random.default_rng(0).integers(0, n, size=(_RESAMPLES, n))
     return _interval(np.asarray(values)[rows].mean(axis=1), n)

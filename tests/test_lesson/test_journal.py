@@ -137,6 +137,10 @@ FINE = Timing("x", 1.0, (0.1, 0.1))
             "There is no claim 'C99'; did you mean C",
         ),
         (
+            lambda: journal.record("00.2 a", -3, "images/s"),
+            "Expected a number of 0 or more for '00.2 a', got -3.0 images/s.",
+        ),
+        (
             lambda: journal.record("00.2 a", ZEROS, "images/s", items=64),
             "Expected readings above 0 s for 'x', got (0",
         ),

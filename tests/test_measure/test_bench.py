@@ -8,8 +8,10 @@ import pytest
 from labkit.core.errors import BadArgument, BadMeasurement, LabError
 from labkit.measure import bench
 from labkit.measure.bench import Ratio, Timing
+from labkit.measure.bootstrap import median_ratio_interval
 
 ZEROS = Timing("zeros", 0.0, (0.0,) * 5)
+ONE_STOOD_STILL = Timing("stood still", 0.1, (0.0, *(0.1,) * 5))
 
 
 class FakeDevice:
@@ -275,6 +277,18 @@ def test_the_same_function_twice_is_seldom_called_a_speedup():
         (
             lambda: bench.speedup(ZEROS, ZEROS),
             "Expected durations above 0 s for 'zeros', got (0.0,",
+        ),
+        (  # most readings are fine, and the interval would be "1.00 to nan"
+            lambda: bench.speedup(ONE_STOOD_STILL, ONE_STOOD_STILL),
+            "Expected durations above 0 s for 'stood still', got (0.0,",
+        ),
+        (
+            lambda: median_ratio_interval([0.1] * 5, [-0.1] * 5),
+            "Expected readings above 0 for the interval of a ratio, got (-0.1,",
+        ),
+        (
+            lambda: Ratio("b", "a", 1.0, 1.0, math.nan),
+            "Expected numbers for the ratio of 'b' to 'a' and its interval",
         ),
     ],
 )
