@@ -76,8 +76,8 @@ METRICS = {
     "integer division": "smsp__sass_thread_inst_executed_op_integer_pred_on.sum",
     "block size": "smsp__thread_inst_executed_per_inst_executed.ratio",
 }
-""" metric for `ncu --metrics` that confirms it; of stores and shared memory, with st
-and shared.
+"""The metric for `ncu --metrics` that confirms it; of stores, with `op_st` in place of
+`op_ld`.
 """
 
 
@@ -121,6 +121,8 @@ class Review(ShownAsTable):
     mistakes: bool = False
     device_assumed: str = ""
     """Why that GPU stands for a short name such as "H100"."""
+    traced_grid: Dim3 | None = None
+    """The grid that was traced, where costs are calculated for a larger one."""
 
     def of(self, kind: str) -> tuple[Remark, ...]:
         """The remarks of one kind, a key of METRICS; ValueError for another."""
@@ -166,6 +168,11 @@ class Review(ShownAsTable):
         grid = tuple(self.grid)
         title = f"{kernel} on {device}: {seconds} calculated for a grid of {grid}"
         notes = [self.device_assumed] if self.device_assumed else []
+        if self.traced_grid is not None:
+            notes.append(
+                f"The traced grid of {tuple(self.traced_grid)} is repeated until it"
+                f" fills this GPU {WAVES} times. grid= takes yours."
+            )
         if self.mistakes:
             notes.append("The trace found mistakes, which it prints: mend them first.")
         if not rows:
@@ -192,6 +199,7 @@ def review(
     times.
     """
     chip = find(device)
+    traced_grid = None if grid else asks.grid
     grid = grid or _filling(asks, chip)
 
     def seconds(
@@ -222,7 +230,7 @@ def review(
     ]
     remarks = _remarks(wastes, costs_s, now.seconds)
     by_cost = tuple(sorted(remarks, key=lambda remark: -remark.cost_ms))
-    return Review(by_cost, now, grid, mistakes, chip.assumed)
+    return Review(by_cost, now, grid, mistakes, chip.assumed, traced_grid)
 
 
 def _remarks(
@@ -246,10 +254,16 @@ def _remarks(
                 waste.sentence,
                 cost_ms=1e3 * cost_s,
                 share=cost_s / seconds,
-                metric=METRICS[waste.kind],
+                metric=_metric(waste),
             )
             once.setdefault((waste.kind, waste.line, waste.source), remark)
     return once.values()
+
+
+def _metric(waste: Waste) -> str:
+    """The metric that confirms a waste: of loads, or of stores."""
+    metric = METRICS[waste.kind]
+    return metric.replace("_op_ld", "_op_st") if waste.stores else metric
 
 
 def _filling(asks: Demands, chip: Device) -> Dim3:

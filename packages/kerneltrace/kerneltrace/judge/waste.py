@@ -55,6 +55,8 @@ class Waste(NamedTuple):
     """Whether it is remarked whatever it costs."""
     least_clocks: float = 0.0
     """What it costs at least, where the estimates with and without it don't differ."""
+    stores: bool = False
+    """Whether stores waste it, and no loads."""
 
 
 def waste_at(
@@ -67,7 +69,16 @@ def waste_at(
     **changes: Any,
 ) -> Waste:
     """A waste in the line of a site."""
-    return Waste(kind, site.line, site.text, sentence, changes, always, least_clocks)
+    return Waste(
+        kind,
+        site.line,
+        site.text,
+        sentence,
+        changes,
+        always,
+        least_clocks,
+        stores=site.kind == "store",
+    )
 
 
 class MemoryWaste:
