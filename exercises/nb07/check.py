@@ -4,13 +4,17 @@ is in watched.
 
 from __future__ import annotations
 
+import functools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from exercises.nb07.nsight_reports import published
+from labkit.core.arguments import brief_repr
 from labkit.core.units import format_seconds
 from labkit.lesson.checks import (
     NotYet,
+    as_number,
     call,
     close,
     function,
@@ -243,6 +247,157 @@ def _judge_gains(got: object, right: dict[str, float], case: str, *_: object) ->
         )
 
 
+# question -> the answers to choose from, the right one first, and what to look at
+_CHOICES: dict[str, tuple[tuple[str, ...], str]] = {
+    "device waits for": (
+        ("launches", "copies", "memory", "synchronization"),
+        "Hold the rows of cuda_api_sum against Profile_Loop's time: which one takes"
+        " nearly all of it? No copy is in the range, and cudaFree came before it.",
+    ),
+    "host waits for": (
+        ("kernels", "copies", "launches", "memory"),
+        "cudaMemcpy returns when its copy is done, and the copy begins when all work"
+        " before it is. Which row of the device is as long as the rest of cudaMemcpy?",
+    ),
+    "memory level": (
+        ("L2", "L1/TEX", "DRAM"),
+        "Memory Throughput is the percentage of one of the rows below it. Which row"
+        " has the same number?",
+    ),
+    "occupancy limit": (
+        ("grid size", "block size", "registers", "shared memory"),
+        "Theoretical occupancy is 100 %: no block limit keeps warps off an SM. How many"
+        " blocks are there for all SMs together (Waves Per SM)?",
+    ),
+    "first change": (
+        ("coalesce loads", "pad the tile", "fewer registers", "more blocks"),
+        "It is about the kernel `naive`: which of its rows is far from the best value?",
+    ),
+    "warps wait for": (
+        ("data", "arithmetic", "a barrier", "shared memory"),
+        "The longest row names it. A long scoreboard tracks requests to L1/TEX and what"
+        " lies behind it, a short one shared memory.",
+    ),
+}
+# question -> the unit of its number, and how far it may be off when it is rounded
+_NUMBERS = {
+    "idle": ("% of Profile_Loop", 0.02),
+    "copying": ("% of the time in cudaMemcpy", 0.1),
+    "full wave": ("blocks", 0.02),
+    "fewest sectors": ("sectors", 0.02),
+    "conflicts": ("% of the wavefronts", 0.02),
+}
+
+
+def reports(answer: object) -> str:
+    """Eleven answers that are read off the published reports."""
+    answers = mapping(answer, dict.fromkeys((*_CHOICES, *_NUMBERS), "an answer"))
+    for name, (right, hint) in _read_numbers().items():
+        given = answers[name]
+        unit, rounding = _NUMBERS[name]
+        advice = hint(as_number(given, unit, name))
+        number_close(given, right, rel=rounding, unit=unit, given=name, hint=advice)
+    for name, (choices, advice) in _CHOICES.items():
+        _judge_choice(name, answers[name], choices, advice)
+    return (
+        "Right: the loop is launch-bound, cudaMemcpy waits for the kernels, throw_dart"
+        " has too few blocks, the naive transpose loads four times the sectors, and the"
+        " product waits for data."
+    )
+
+
+def _judge_choice(
+    name: str, given: object, choices: tuple[str, ...], advice: str
+) -> None:
+    chosen = given.strip().casefold() if isinstance(given, str) else given
+    if chosen not in [choice.casefold() for choice in choices]:
+        listed = ", ".join(map(repr, sorted(choices)))
+        raise NotYet(f"{name}: expected one of {listed}; got {brief_repr(given)}.")
+    if chosen != choices[0].casefold():
+        raise NotYet(f"{name}: not {given!r}. {advice}")
+
+
+def _read_numbers() -> dict[str, tuple[float, Callable[[float], str]]]:
+    """Question -> the number that the reports give, and a hint for another one."""
+    tiny = published("tiny")
+    loop = tiny.value("Profile_Loop", "Total Time (ns)")
+    kernels = tiny.value("vectorAdd", "Total Time (ns)")
+    of_loop = 1000 / tiny.value("vectorAdd", "Instances")  # the others warm up
+    idle = 100 * (1 - of_loop * kernels / loop)
+    darts = published("darts")
+    kernel = published("throw_dart")
+    transpose = published("transpose")
+    in_call = darts.value("cudaMemcpy", "Total Time (ns)")
+    device_copies = [
+        darts.value(f"[CUDA memcpy {way}]", "Total Time (ns)")
+        for way in ("HtoD", "DtoH")
+    ]
+    copying = 100 * sum(device_copies) / in_call
+    full_wave = kernel.value("Grid Size") / kernel.value("Waves Per SM")
+    wavefronts = transpose.value("wavefronts of stores to shared memory", "tiled")
+    extra = transpose.value("of these, for bank conflicts", "tiled")
+    conflicts = 100 * extra / wavefronts
+    return {
+        "idle": (idle, functools.partial(_idle_hint, right=idle)),
+        "copying": (copying, functools.partial(_copying_hint, right=copying)),
+        "full wave": (full_wave, functools.partial(_wave_hint, right=full_wave)),
+        "fewest sectors": (32 * 8 / 32, _sector_hint),
+        "conflicts": (conflicts, functools.partial(_conflict_hint, right=conflicts)),
+    }
+
+
+def _idle_hint(value: float, right: float) -> str:
+    if math.isclose(100 * value, right, rel_tol=0.02):
+        return "That is a share of 1; it is asked for in percent."
+    if math.isclose(value, 100 - right, rel_tol=0.02):
+        return "That is the busy share."
+    return (
+        "The range's time is in nvtx_sum, and how long kernels ran in"
+        " cuda_gpu_kern_sum. The rest of the range, divided by the range."
+    )
+
+
+def _copying_hint(value: float, right: float) -> str:
+    if math.isclose(100 * value, right, rel_tol=0.02):
+        return "That is a share of 1; it is asked for in percent."
+    if math.isclose(value, 100 - right, rel_tol=1e-3):
+        return "That is the rest of the time."
+    return (
+        "The host's table says how long the call took; the device's table of copies"
+        " (cuda_gpu_mem_time_sum) says how long the copies themselves took. Divide."
+    )
+
+
+def _wave_hint(value: float, right: float) -> str:
+    if value < right / 10:
+        return "That is one SM; all SMs together are asked for."
+    if value > right:
+        return (
+            "By registers alone that many would fit. The smallest block limit counts,"
+            " and Waves Per SM holds it already."
+        )
+    return (
+        "A wave is as many blocks as fit at once: these blocks are Waves Per SM of it."
+    )
+
+
+def _sector_hint(value: float) -> str:
+    if value == 4:
+        return "That is for numbers of 4 bytes; float64 has 8."
+    return (
+        "A warp is 32 lanes, a float64 has 8 bytes, and a sector 32: how many sectors"
+        " hold what the 32 lanes ask for, if it lies in a row?"
+    )
+
+
+def _conflict_hint(value: float, right: float) -> str:
+    if math.isclose(100 * value, right, rel_tol=0.02):
+        return "That is a share of 1; it is asked for in percent."
+    if math.isclose(value, 100 - right, rel_tol=0.02):
+        return "That is what would be left without conflicts."
+    return "Divide the two rows on shared memory, in the column of `tiled`."
+
+
 def script(answer: object) -> str:
     """The fixed script. Its check needs torch, which loads when the
     exercise is judged.
@@ -252,4 +407,10 @@ def script(answer: object) -> str:
     return fixed_script(answer)
 
 
-CHECKS = {"07.1": busy_share, "07.2": mean_loss, "07.5": gains, "07.6": script}
+CHECKS = {
+    "07.1": busy_share,
+    "07.2": mean_loss,
+    "07.5": gains,
+    "07.5b": reports,
+    "07.6": script,
+}

@@ -37,6 +37,27 @@ def gains(load_s, step_s, factor, workers):
     }
 
 
+# %% 07.5b
+answers = {
+    # of tiny
+    "idle": 100 * (1 - 1000 / 1010 * 1_830_493 / 3_414_647),  # 10 of the kernels warm up
+    "device waits for": "launches",  # they take nearly all of the range
+    # of the program: darts
+    "copying": 100 * (41_055 + 22_784) / 13_852_441,  # both copies over both calls
+    "host waits for": "kernels",  # theirs is about the time that is left
+    # of its kernel: throw_dart
+    "memory level": "L2",
+    "full wave": 512 / 0.40,
+    "occupancy limit": "grid size",
+    # of transpose
+    "fewest sectors": 32 * 8 / 32,
+    "first change": "coalesce loads",
+    "conflicts": 100 * 16_012_462 / 17_061_038,
+    # of matmul
+    "warps wait for": "data",
+}
+
+
 # %% 07.6
 def mended(model, images, labels, device, batch, lr):
     """One epoch of SGD with momentum 0.9: the mean training loss, the accuracy at the end."""

@@ -199,6 +199,25 @@ def gains(change):
     return answer
 
 
+# 07.5b
+def read_off(**changed):
+    """The right answers, but for those that are given, `_` for a space in a name."""
+    right = {
+        "idle": 46.9,
+        "device waits for": "launches",
+        "copying": 0.461,
+        "host waits for": "kernels",
+        "memory level": "L2",
+        "full wave": 1280,
+        "occupancy limit": "grid size",
+        "fewest sectors": 8,
+        "first change": "coalesce loads",
+        "conflicts": 93.9,
+        "warps wait for": "data",
+    }
+    return right | {name.replace("_", " "): given for name, given in changed.items()}
+
+
 # 07.6
 def planted(*faults):
     def train(model, images, labels, device, batch, lr):
@@ -519,6 +538,75 @@ WRONG = {
             "result-of-another-kind",
         ),
         (lambda a, s, f, w: {"faster device": 1.0}, "missing", "result-of-another-kind"),
+    ],
+    "07.5b": [
+        (read_off(idle=53.1), "the busy share", "upside-down"),
+        (read_off(idle=0.469), "asked for in percent", "wrong-unit"),
+        (read_off(idle=92.1), "divided by the range", "wrong-denominator"),
+        (
+            read_off(device_waits_for="synchronization"),
+            "which one takes nearly all of it",
+            "counter-by-its-name",
+        ),
+        (
+            read_off(device_waits_for="memory"),
+            "cudaFree came before it",
+            "bigger-is-better",
+        ),
+        (read_off(copying=100), "how long the copies themselves", "counter-by-its-name"),
+        (read_off(copying=6.5), "how long the copies themselves", "wrong-denominator"),
+        (read_off(copying=99.54), "the rest of the time", "upside-down"),
+        (read_off(copying=0.00461), "asked for in percent", "wrong-unit"),
+        (
+            read_off(host_waits_for="copies"),
+            "begins when all work before it is",
+            "counter-by-its-name",
+        ),
+        (
+            read_off(host_waits_for="memory"),
+            "begins when all work before it is",
+            "bigger-is-better",
+        ),
+        (read_off(memory_level="DRAM"), "has the same number", "counter-by-its-name"),
+        (read_off(memory_level="L1/TEX"), "has the same number", "bigger-is-better"),
+        (read_off(full_wave=16), "all SMs together are asked for", "half-the-work-counted"),
+        (
+            read_off(full_wave=21 * 80),
+            "By registers alone that many would fit",
+            "occupancy-by-one-number",
+        ),
+        (read_off(full_wave=512), "these blocks are Waves Per SM of it", "other-formula"),
+        (
+            read_off(occupancy_limit="registers"),
+            "no block limit keeps warps off an SM",
+            "occupancy-by-one-number",
+        ),
+        (read_off(fewest_sectors=4), "float64 has 8", "wrong-unit"),
+        (read_off(fewest_sectors=32), "if it lies in a row", "neighbours-apart"),
+        (
+            read_off(first_change="fewer registers"),
+            "far from the best value",
+            "symptom-for-cause",
+        ),
+        (
+            read_off(first_change="pad the tile"),
+            "far from the best value",
+            "symptom-for-cause",
+        ),
+        (read_off(conflicts=6.15), "left without conflicts", "upside-down"),
+        (read_off(conflicts=1527), "in the column of `tiled`", "wrong-denominator"),
+        (
+            read_off(warps_wait_for="arithmetic"),
+            "The longest row names it",
+            "counter-by-its-name",
+        ),
+        (
+            read_off(warps_wait_for="shared memory"),
+            "The longest row names it",
+            "counter-by-its-name",
+        ),
+        (read_off(warps_wait_for="HBM"), "expected one of", "result-of-another-kind"),
+        (0.46, "Expected a dict", "result-of-another-kind"),
     ],
     "07.6": [
         (planted(*slow_script.FAULTS), "6 of 6 faults remain:", "reading-is-free"),

@@ -12,7 +12,9 @@ from exercises.nb07.nsight import (
     nsys_command,
     nsys_stats_command,
 )
+from exercises.nb07.nsight_reports import published
 from labkit.core.errors import BadArgument
+from labkit.measure import catalog
 
 
 def saved(folder, text, name="step-ncu.csv"):
@@ -111,3 +113,50 @@ def test_a_marked_range_limits_what_is_recorded(tmp_path):
     assert "--capture-range=cudaProfilerApi" in nsys_command(path)
     assert "--capture-range-end=stop" in nsys_command(path)
     assert "--profile-from-start off" in ncu_command(path)
+
+
+def test_a_published_report_keeps_the_tools_own_tables_and_names_its_source():
+    darts = published("darts")
+    assert [part.title for part in darts.tables()] == [
+        "cuda_api_sum",
+        "cuda_gpu_kern_sum",
+        "cuda_gpu_mem_time_sum",
+    ]
+    words = str(darts)
+    assert "196,623,264" in words
+    assert "(CC BY 4.0): https://github.com/AaltoSciComp/scicomp-docs/blob/" in words
+    assert "Blackwell" in published("matmul")._repr_html_()
+
+
+def test_the_reports_agree_with_themselves():
+    """Percentages, ratios and sums that a report prints follow from its other rows."""
+    tiny = published("tiny")
+    per_launch_ns = tiny.value("cudaLaunchKernel", "Med (ns)")
+    assert per_launch_ns > tiny.value("vectorAdd", "Med (ns)")
+    loop_ns = tiny.value("Profile_Loop", "Total Time (ns)")
+    assert 1000 * per_launch_ns == pytest.approx(loop_ns, rel=0.2)
+    darts = published("darts")
+    kernels_ns = [
+        darts.value(name, "Total Time (ns)") for name in ("throw_dart", "setup_rng")
+    ]
+    share = darts.value("throw_dart", "Time (%)")
+    assert 100 * kernels_ns[0] / sum(kernels_ns) == pytest.approx(share, abs=0.05)
+    in_calls_ns = darts.value("cudaMemcpy", "Total Time (ns)")
+    assert sum(kernels_ns) / in_calls_ns == pytest.approx(0.967, abs=1e-3)
+    kernel = published("throw_dart")
+    limits = [row["value"] for row in kernel.rows if "Block Limit" in row["row"]]
+    v100 = catalog.find("Tesla V100 SXM2 32GB")
+    fit = v100.sms * min(map(float, limits))
+    waves = kernel.value("Grid Size") / fit
+    assert waves == pytest.approx(kernel.value("Waves Per SM"), abs=0.005)
+    transpose = published("transpose")
+    used = transpose.value("bytes used of each sector loaded", "naive")
+    loaded = transpose.value("sectors per load request", "naive")
+    assert 100 * (32 * 8 / 32) / loaded == used
+
+
+def test_a_number_that_a_report_has_not_is_refused():
+    with pytest.raises(BadArgument, match="which name 0"):
+        published("darts").value("cudaMemcpy")
+    with pytest.raises(BadArgument, match="Expected published report to be one of"):
+        published("dart board")
