@@ -11,7 +11,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import labkit as lab
-from exercises.nb09 import formats
+from exercises.nb09 import claim, formats
+from labkit.measure import bench
 from tests.helpers import code_cells, notebook_paths
 
 (PATH,) = [path for path in notebook_paths() if path.name.startswith("09")]
@@ -90,3 +91,36 @@ def test_its_stochastic_rounding_goes_to_a_neighbour_and_is_right_on_average():
         )
     special = torch.tensor([0.0, math.inf, -math.inf, 0.5])
     assert torch.equal(names["stochastic"](special), special)
+
+
+def ratio(low, high):
+    middle = (low + high) / 2
+    return bench.Ratio("mixed", "float32", middle, low, high)
+
+
+@pytest.mark.parametrize(
+    ("gain", "memory", "keeps", "said"),
+    [
+        (ratio(1.5, 1.8), 0.6, True, True),
+        (ratio(0.9, 1.2), 0.6, True, None),  # a null result is none
+        (ratio(0.9, 1.0), 0.6, True, False),
+        (ratio(1.5, 1.8), 1.0, True, False),
+        (ratio(1.5, 1.8), 0.6, None, None),
+        (ratio(0.9, 1.2), 0.6, False, False),
+    ],
+)
+def test_mixed_precision_pays_only_where_all_three_are_shown(gain, memory, keeps, said):
+    assert claim.pays(gain, memory, keeps) is said
+
+
+def test_with_fewer_than_ten_seeds_nothing_is_judged_and_a_null_result_is_one():
+    assert claim.one_pays([True], 9) is None
+    assert claim.one_pays([], 10) is None
+    assert claim.one_pays([None, True], 10) is True
+    assert claim.one_pays([None, False], 10) == "not shown"
+    assert claim.one_pays([False], 10) is False
+    assert claim.masters_matter(False, True, 9) is None
+    assert claim.masters_matter(False, True, 10) is True
+    assert claim.masters_matter(True, None, 10) is False
+    assert claim.masters_matter(None, False, 10) is False
+    assert claim.masters_matter(False, None, 10) == "not shown"

@@ -1,6 +1,7 @@
 """Emulated training in eight and four bits: what is rounded, with which scales."""
 
 import math
+import random
 
 import pytest
 import torch
@@ -92,11 +93,80 @@ def test_without_rounding_the_gradients_are_those_of_a_linear_layer():
 
 def test_adam_breaks_where_its_second_state_becomes_zero_and_holds_where_it_does_not():
     with pytest.raises(NotFinite):
-        recipes.accuracy(
+        recipes.train(
             recipes.RECIPES["Adam's state in 8 bits"], 1e-2, 0, steps=60, batch=32
         )
-    held = recipes.accuracy(
+    held = recipes.train(
         recipes.RECIPES["Adam's state, never to 0"], 1e-2, 0, steps=60, batch=32
     )
-    plain = recipes.accuracy(recipes.RECIPES["float32"], 1e-2, 0, steps=60, batch=32)
-    assert math.isclose(held, plain, abs_tol=0.03)
+    plain = recipes.train(recipes.RECIPES["float32"], 1e-2, 0, steps=60, batch=32)
+    assert math.isclose(held.accuracy, plain.accuracy, abs_tol=0.03)
+
+
+def test_square_blocks_round_a_matrix_and_its_transpose_alike_and_rows_do_not():
+    w = numbers(40 * 50, 2).view(40, 50)
+    square = Scaled(E2M1, 16, "e4m3", square=True)
+    assert torch.equal(square(w), square(w.T.contiguous()).T)
+    row = Scaled(E2M1, 16, "e4m3")
+    assert not torch.equal(row(w), row(w.T.contiguous()).T)
+    # one scale for 16 x 16: a single large number takes the digits of its whole square
+    spike = torch.full((32, 32), 0.1)
+    spike[0, 0] = 600.0
+    assert (square(spike)[:16, :16] == 0).sum() == 16 * 16 - 1
+    assert (row(spike)[0, :16] == 0).sum() == 15
+    assert (row(spike)[1] != 0).all()
+
+
+def test_each_rung_of_nvfp4_adds_one_part_and_the_last_is_the_whole_recipe():
+    rungs = list(recipes.LADDER.values())
+    parts = [
+        (
+            rung.weights is not None,
+            rung.backward.stochastic,
+            rung.hadamard,
+            rung.last_kept,
+        )
+        for rung in rungs
+    ]
+    assert parts == [tuple(i > part for part in range(4)) for i in range(5)]
+    assert all(rung.forward.stochastic is False for rung in rungs)
+    torch.manual_seed(0)
+    for rung in (rungs[3], rungs[4]):
+        last = recipes.NextCharacter(rung, 65, 1.0).layers[-1]
+        assert isinstance(last, recipes.Linear) is not rung.last_kept
+
+
+def test_a_delayed_scale_has_transformer_engines_history_and_one_for_each_factor():
+    recipe = recipes.RECIPES["one delayed scale"]
+    assert recipe.forward.seen.maxlen == 1024
+    layer = recipes.Linear(recipe, 16, 16)
+    layer(torch.full((4, 16), 100.0))
+    assert max(layer.recipe.forward.seen) == 100
+    assert max(layer.recipe.of_weights.seen) < 1
+
+
+def test_a_ladder_says_what_is_shown_and_what_is_not(monkeypatch):
+    """Losses of a made-up training: chance helps by more than seeds differ, the rest by
+    less; too few seeds judge nothing.
+    """
+    gains = dict(zip(recipes.LADDER, (0.1, 0.0, -0.05, 0.0, 0.0), strict=True))
+
+    def train(recipe, rate, seed, **_):
+        draw = random.Random(f"{recipe} {seed}")
+        loss = 3.0 + draw.gauss(0, 0.01)
+        for name, rung in recipes.LADDER.items():
+            loss += gains[name]
+            if recipe == rung:
+                return recipes.Judged(0.2, loss)
+        return recipes.Judged(0.2, 3.0)
+
+    monkeypatch.setattr(recipes, "train", train)
+    tried = {"float32": Recipe(), **recipes.LADDER}
+    trainings = recipes.Trainings(tried, steps=1, outlier=1.0)
+    tuned = lab.training.compare_tuned(trainings.arms, [1e-2], seeds=10)
+    said = {row[0]: row[3] for row in trainings.ladder(tuned).rows}
+    assert list(said.values()) == [
+        "worse", "not shown", "better", "not shown", "not shown",
+    ]  # fmt: skip
+    few = lab.training.compare_tuned(trainings.arms, [1e-2], seeds=2)
+    assert all("10 seeds" in row[3] for row in trainings.ladder(few).rows)
