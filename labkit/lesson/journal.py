@@ -253,7 +253,8 @@ def verdict(
     that was measured on a busy machine: no such Ratio, and neither True nor False where
     a number is marked that this kernel recorded in the section or for the claim, or if
     none, the cells since its last record. The note ends with what others published
-    about the claim. Raises BadMeasurement for other evidence and for an unknown claim.
+    about the claim, on which no verdict rests but one whose evidence it is. Raises
+    BadMeasurement for other evidence and for an unknown claim.
     """
     check_claims([claim])
     if not isinstance(because, str | Ratio | Mapping | list | tuple | None):

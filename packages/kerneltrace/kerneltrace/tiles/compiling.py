@@ -30,11 +30,12 @@ from kerneltrace.ptx.triton import (
 )
 from kerneltrace.tiles.traffic import room
 
-CAPABILITIES = (80, 90, 100)
+CAPABILITIES = (75, 80, 90, 100)
 FAMILIES = {
     "mma.sync": r"mma\.sync",
     "wgmma": r"wgmma\.mma_async",
     "tcgen05": r"tcgen05\.mma",
+    "fma": r"fma\.rn",
     "TMA (cp.async.bulk)": r"cp\.async\.bulk\.(?!commit|wait)",
     "cp.async": r"cp\.async\.(?:ca|cg)\.",
     "ldmatrix": "ldmatrix",
@@ -100,10 +101,10 @@ def compile(  # noqa: A001 - the name that the package shows
     """Compile a kernel under @triton.jit for example arguments, and its tl.constexpr by
     name; needs no GPU.
 
-    `capability` is 80, 90 or 100, `num_ctas` the blocks of a cluster; what is not
-    passed is as for `trace`. MissingCompiler
-    where Triton is not installed, KernelError in Triton's words for what it can't
-    compile.
+    `capability` is 75, 80, 90 or 100, `num_ctas` the blocks of a cluster; what is not
+    passed is as for `trace`. Below 80 Triton makes scalar multiply-adds of tl.dot.
+    MissingCompiler where Triton is not installed, KernelError in Triton's words for
+    what it can't compile.
     """
     if capability not in CAPABILITIES:
         raise ValueError(

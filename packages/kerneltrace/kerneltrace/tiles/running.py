@@ -19,6 +19,7 @@ from kerneltrace._text import brief_repr
 from kerneltrace.errors import KernelError
 from kerneltrace.machine.grid import Dim3, place, place_name
 from kerneltrace.machine.traced_memory import Array
+from kerneltrace.ptx.triton import python_of
 from kerneltrace.tiles.arrays import SLOT, Pages, TileArray
 from kerneltrace.tiles.binding import bound
 from kerneltrace.tiles.language import TL
@@ -116,7 +117,8 @@ class TileRun:
             self.decisions = 0
             try:
                 with np.errstate(all="ignore"):
-                    bound(function, self.functions)(**args)
+                    named = {name: self._usable(arg) for name, arg in args.items()}
+                    bound(function, self.functions)(**named)
             except Ended:
                 return False
             except Refused as error:
@@ -132,6 +134,16 @@ class TileRun:
                     f" {words}."
                 ) from error
         return True
+
+    def _usable(self, argument: Any) -> Any:
+        """An argument as a program sees it: a function under @triton.jit, alone or in a
+        tuple, is one that it calls.
+        """
+        if isinstance(argument, tuple):
+            return tuple(map(self._usable, argument))
+        called = python_of(argument)
+        is_jitted = called is not argument and inspect.isfunction(called)
+        return bound(called, self.functions) if is_jitted else argument
 
     def _line_of(self, error: Exception) -> int:
         """The innermost line of the kernel's functions that an error passed."""
@@ -365,7 +377,8 @@ def arguments(
     shared: dict[Any, Any] = {}
     arguments: dict[str, Any] = {}
     for name, value in passed.arguments.items():
-        if "constexpr" in str(signature.parameters[name].annotation).lower():
+        annotation = str(signature.parameters[name].annotation)
+        if "constexpr" in annotation.lower() or hasattr(value, "fn"):
             arguments[name] = _constant_argument(value)
         elif value is None:
             arguments[name] = None

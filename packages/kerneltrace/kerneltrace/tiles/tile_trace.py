@@ -119,7 +119,8 @@ class TileTrace(ShownAsTable):
         )
         whole_work = _summed_work(run, chosen)
         self.flop = whole_work.pop("flop", 0)
-        self._special = whole_work.pop("special", 0)
+        self.special = whole_work.pop("special", 0)
+        """Operations among these for special function units: exp, log, sqrt, sin."""
         self.dot_flop = {dtype: n for dtype, n in whole_work.items() if n}
 
     @property
@@ -349,9 +350,10 @@ class TileTrace(ShownAsTable):
             notes,
             full_grid,
             bytes_moved * (weights * self._weights)[:, None],
-            turns * (self.flop - self._special),
-            turns * self._special,
+            turns * (self.flop - self.special),
+            turns * self.special,
             {dtype: flop * turns for dtype, flop in self.dot_flop.items()},
+            _uneven(self._run, self._chosen),
         )
 
     def _groups(self) -> Iterator[Group]:
@@ -561,6 +563,17 @@ def _summed_work(run: TileRun, chosen: Chosen) -> dict[str, int]:
         for kind, n in run.works.get(number, {}).items():
             work[kind] += weight * n
     return {kind: round(n) for kind, n in work.items()}
+
+
+def _uneven(run: TileRun, chosen: Chosen) -> float:
+    """FLOP of the program that has most over those of a mean one: of tl.dot, or all
+    where there is none. 1 without any.
+    """
+    works = [run.works.get(number, Counter()) for number in chosen.numbers.tolist()]
+    of_dots = [work.total() - work["flop"] - work["special"] for work in works]
+    flop = of_dots if any(of_dots) else [work["flop"] for work in works]
+    mean = float(np.average(flop, weights=chosen.weights))
+    return max(flop) / mean if mean else 1.0
 
 
 def _index(parameter: str, name: str, known: tuple[str, ...]) -> int:

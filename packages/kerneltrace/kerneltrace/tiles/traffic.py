@@ -51,6 +51,11 @@ _IN_TURNS = (
     "Tensor cores and other arithmetic wait for each other: the SM has one program at a"
     " time."
 )
+_EVEN = 1.1
+_LONGEST = (
+    "SMs wait for the longest program, which has {times:.1f} times the operations of a"
+    " mean one."
+)
 _NOT_KNOWN = (
     "Not known: what L1 and shared memory keep, waits between a program's steps, the"
     " clock under load."
@@ -183,6 +188,8 @@ class Asked:
     """Operations of the special function units."""
     dots: Mapping[str, float]
     """FLOP of tl.dot by type."""
+    uneven: float = 1.0
+    """Operations of the program that has most, over those of a mean one."""
 
     @property
     def slots(self) -> int:
@@ -243,6 +250,9 @@ class Asked:
         idle = sms / min(sms, programs)
         if programs > self.slots:
             idle = math.ceil(programs / self.slots) * self.slots / programs
+        # The longest program runs on one SM, however many the others have.
+        longest = self.uneven * sms / programs
+        idle = max(idle, longest)
         l2_bytes, read_bytes, write_bytes = (shares * self.bytes_moved).sum(0).tolist()
         parts = {
             "memory": (read_bytes + write_bytes) / bandwidth,
@@ -251,7 +261,10 @@ class Asked:
             "arithmetic": idle / clocks * busiest_clocks,
             "launch": LAUNCH_S,
         }
-        return parts, (SCALAR_DOTS, *self.notes) if scalar_clocks else self.notes
+        notes = (SCALAR_DOTS, *self.notes) if scalar_clocks else self.notes
+        if idle == longest and self.uneven > _EVEN:
+            notes = (*notes, _LONGEST.format(times=self.uneven))
+        return parts, notes
 
 
 def dot_times(device: Device, dots: Mapping[str, float]) -> tuple[float, float]:

@@ -220,6 +220,32 @@ def test_torch_s_tensors_are_computed_in_their_type(dtype):
 
 
 @triton.jit
+def turns_of_its_own(x, out, turns, TILE: tl.constexpr):
+    program = tl.program_id(0)
+    at = tl.arange(0, TILE)[:, None] * TILE + tl.arange(0, TILE)[None, :]
+    total = tl.zeros((TILE, TILE), tl.float32)
+    for _ in range(tl.load(turns + program)):
+        tile = tl.load(x + at)
+        total = tl.dot(tile, tile, total)
+    tl.store(out + program * TILE * TILE + at, total)
+
+
+@pytest.mark.parametrize(
+    ("turns", "longest"), [([4] * 8, 4), ([1] * 7 + [25], 25), ([0] * 7 + [32], 32)]
+)
+def test_a_launch_takes_as_long_as_its_longest_program(turns, longest):
+    """Eight programs have an SM each, of 132."""
+    x = np.ones((64, 64), np.float16)
+    args = x, np.zeros((8, 64, 64), np.float32), np.array(turns, np.int32)
+    estimate = tiles.trace(turns_of_its_own, 8, *args, TILE=64).estimate(
+        "H100 SXM5 80GB"
+    )
+    of_one, _ = dot_times(find("H100 SXM5 80GB"), {"float16": 2 * 64**3 * longest})
+    assert estimate.parts["tensor cores"] == pytest.approx(132 * of_one)
+    assert (longest > 4) == ("longest program" in str(estimate))
+
+
+@triton.jit
 def unknown_function(x, out):
     tl.store(out, tl.something_else(x))
 
@@ -328,6 +354,18 @@ class TestCompiled:
         assert 0 < code.registers <= 255
         assert code.shared_bytes > 0
         assert f"for compute capability {capability / 10:.1f}, 8 warps" in str(code)
+
+    def test_below_8_0_a_dot_is_scalar_multiply_adds(self):
+        a = np.ones((64, 64), np.float16)
+        c = np.zeros((64, 64), np.float32)
+        strides = 64, 1, 64, 1, 64, 1
+        sizes = {"BM": 32, "BN": 32, "BK": 32, "GROUP": 1}
+        code = tiles.compile(
+            matmul, a, a, c, *[64] * 3, *strides, **sizes, capability=75
+        )
+        assert code.instructions["fma"] == 32**3 // 128  # a thread's, of 128
+        assert not {"mma.sync", "cp.async"} & set(code.instructions)
+        assert tiles.occupancy(code, "T4").blocks_per_sm >= 1
 
     def test_loads_of_a_loop_are_copied_ahead_and_fill_shared_memory(self):
         code = self.code(80)

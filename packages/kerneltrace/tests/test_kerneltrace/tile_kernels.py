@@ -34,6 +34,25 @@ def gelu(x, out, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def doubled(values):
+    return 2 * values
+
+
+@triton.jit
+def positive(values):
+    return tl.maximum(values, 0.0)
+
+
+@triton.jit
+def applied(x, out, n, FUNCTION: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + at, mask=at < n)
+    if FUNCTION is not None:
+        values = FUNCTION(values)
+    tl.store(out + at, values, mask=at < n)
+
+
+@triton.jit
 def softmax(x, out, rows, columns, BLOCK: tl.constexpr):
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=2):
         at = tl.arange(0, BLOCK)
@@ -304,6 +323,20 @@ def launches() -> dict[str, Callable[[], Launch]]:
             add, (4,), (x, y, np.zeros_like(x), n), {"BLOCK": 256}, {2: x + y}
         ),
         "gelu of float16": lambda: _gelu(200),
+        "a function as a constant": lambda: Launch(
+            applied,
+            (4,),
+            (x, np.zeros_like(x), n),
+            {"FUNCTION": positive, "BLOCK": 256},
+            {1: np.maximum(x, 0)},
+        ),
+        "another function as a constant": lambda: Launch(
+            applied,
+            (4,),
+            (x, np.zeros_like(x), n),
+            {"FUNCTION": doubled, "BLOCK": 256},
+            {1: 2 * x},
+        ),
         "softmax": _softmax,
         "transpose": lambda: Launch(
             transpose,
