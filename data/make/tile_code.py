@@ -1,10 +1,10 @@
-"""Compile notebook 18's kernels with Triton and cuTile, and write what they became into
+"""Compile notebook 18's kernels with Triton, and write what they became into
 data/tile_code.csv.
 
 usage: python -m data.make.tile_code
 
-It runs the notebook's cells that define or compile kernels. Needs Linux, triton and
-cuda-tile[tileiras]; no GPU.
+It runs the notebook's cells that define or compile kernels. Needs Linux and triton; no
+GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files, notebook_files
 
 NOTEBOOK = ROOT / "notebooks" / "18_can_a_kernel_think_in_tiles.ipynb"
-_COMPILES = re.compile(r"@triton\.jit|import tiles|compiled\.(code|generations)\(")
+_COMPILES = re.compile(r"@triton\.jit|import tiles|compiled\.(code|dots|generations)\(")
 
 
 def codes() -> list[compiled.Code]:
@@ -61,11 +61,6 @@ def main() -> None:
         (code.name, code.capability, what, n, f"Triton {code.origin.split()[-1]}")
         for code in codes()
         for what, n in code.counts.items()
-    ]
-    by = compiled.cutile_version()
-    rows += [
-        ("cutile", each, "B of cubin", compiled.cutile_bytes(each), by)
-        for each in (80, 90, 100)
     ]
     with compiled.RECORDED.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")

@@ -4,12 +4,8 @@ installed, and recorded otherwise.
 
 from __future__ import annotations
 
-import importlib
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from kerneltrace import tiles
@@ -17,11 +13,7 @@ from kerneltrace.errors import KernelError
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Shown, Table
 from labkit.core.errors import DataError
-from labkit.core.parameters import checked
 from labkit.core.paths import DATA
-from labkit.core.units import format_bytes
-from labkit.lesson.boards import SpeedBoard
-from labkit.measure.bench import Comparison
 from labkit.measure.machine import machine
 
 NEEDS = "a CUDA GPU of compute capability 8.0 and Triton"
@@ -35,6 +27,7 @@ _SHOWN = (
     "mma.sync",
     "wgmma",
     "tcgen05",
+    "fma",
     "ldmatrix",
     "cp.async",
     "TMA (cp.async.bulk)",
@@ -43,13 +36,6 @@ _SHOWN = (
 )
 _OTHER = {"setmaxnreg": "setmaxnreg", "cluster": "barrier.cluster"}
 _WHAT = ("threads", "registers", "B of shared memory", "numbers a load")
-CUTILE_TEXT = (
-    "@ct.kernel"
-    + Path(__file__)
-    .with_name("cutile_matmul.py")
-    .read_text(encoding="utf-8")
-    .split("@ct.kernel")[1]
-)
 
 
 def with_triton() -> bool:
@@ -65,25 +51,6 @@ def launches(*, dots: bool = True) -> bool:
     if not gpus or not hasattr(tiles.triton, "runtime"):
         return False
     return not dots or gpus[0].compute_capability >= TENSOR_CORES
-
-
-@checked
-def race(
-    board: SpeedBoard,
-    ways: Mapping[str, Callable[[], object]],
-    yours: Callable[[], object] | None,
-    *,
-    dots: bool = True,
-    **timing: Any,
-) -> Comparison:
-    """Time ways in turn on a board, the reader's kernel among them where it is solved
-    and can be launched; `dots` says whether it multiplies matrices.
-    """
-    can_launch = launches(dots=dots)
-    if not can_launch:
-        board.absent("yours", NEEDS if dots else "a CUDA GPU and Triton")
-    own = {"yours": yours} if yours and can_launch else {}
-    return board.compare({**ways, **own}, **timing)
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,7 +85,7 @@ def code(
     """A kernel of the notebook, compiled by Triton for these arguments, or as it was
     recorded under `name`.
 
-    `capability` is 80, 90 or 100; num_warps, num_stages and num_ctas are Triton's
+    `capability` is 75, 80, 90 or 100; num_warps, num_stages and num_ctas are Triton's
     options. KernelError for what was not recorded, where Triton is not installed.
     """
     if with_triton():
@@ -143,11 +110,25 @@ def code(
     return Code(name, capability, counts, f"recorded, by {rows[0]['compiler']}")
 
 
+def dots(matmul: Any) -> list[Code]:
+    """The notebook's matmul of float16 for a GPU on which Triton has no tensor cores,
+    7.5, and for one on which it has, 8.0.
+    """
+    import torch
+
+    half = torch.empty(16, dtype=torch.float16)
+    shape = {"GROUP": 0, "TILE": 64, "DEPTH": 64}
+    return [
+        code("tl.dot", matmul, half, half, half, 4096, capability=capability, **shape)
+        for capability in (75, 80)
+    ]
+
+
 def generations(pointers: Any, descriptors: Any, **shape: int) -> list[Code]:
     """The notebook's two matmuls for float16: with pointers, and with descriptors in
     three ways.
 
-    These are plain, with specialised warps, and in clusters of two blocks.
+    These are plain, with specialized warps, and in clusters of two blocks.
     """
     import torch
 
@@ -155,7 +136,7 @@ def generations(pointers: Any, descriptors: Any, **shape: int) -> list[Code]:
     versions: list[tuple[str, Any, dict[str, int], tuple[int, ...]]] = [
         ("pointers", pointers, {"GROUP": 0}, (80, 90, 100)),
         ("descriptors", descriptors, {"SPECIAL": False}, (90, 100)),
-        ("specialised", descriptors, {"SPECIAL": True}, (90, 100)),
+        ("specialized", descriptors, {"SPECIAL": True}, (90, 100)),
         ("in pairs", descriptors, {"SPECIAL": False, "num_ctas": 2}, (90, 100)),
     ]
     return [
@@ -206,68 +187,6 @@ def table(codes: Sequence[Code]) -> Table:
     return Table(
         rows, headings, notes=tuple(dict.fromkeys(code.origin for code in codes))
     )
-
-
-def cutile() -> Table:
-    """What cuTile's compiler makes of the same matmul for three generations: the size
-    of the program for the GPU.
-    """
-    if by := cutile_version():
-        sizes = {
-            str(capability): cutile_bytes(capability) for capability in (80, 90, 100)
-        }
-        origin = f"compiled here by {by}"
-    else:
-        cubins = [row for row in recorded() if row["what"] == "B of cubin"]
-        sizes = {row["capability"]: int(row["value"]) for row in cubins}
-        origin = f"recorded, by {cubins[0]['compiler']}"
-    rows = tuple(
-        (f"{int(capability) / 10:.1f}", format_bytes(n))
-        for capability, n in sizes.items()
-    )
-    return Table(
-        rows, ("compute capability", "compiled, without a GPU"), notes=(origin,)
-    )
-
-
-def cutile_version() -> str:
-    """The names and versions of cuTile and of its compiler; empty where one of them
-    isn't installed.
-    """
-    try:
-        return (
-            f"cuda-tile {version('cuda-tile')}, tileiras"
-            f" {version('nvidia-cuda-tileiras')}"
-        )
-    except PackageNotFoundError:
-        return ""
-
-
-def cutile_bytes(capability: int) -> int:
-    """Bytes of the program that cuTile's compiler makes of `cutile_matmul.py` for 80,
-    90 or 100.
-    """
-    ct: Any = importlib.import_module("cuda.tile")
-    ways: Any = importlib.import_module("cuda.tile.compilation")
-    matmul = importlib.import_module("exercises.nb18.cutile_matmul").matmul
-    matrix = ways.ArrayConstraint(
-        ct.float16,
-        2,
-        index_dtype=ct.int32,
-        stride_lower_bound_incl=0,
-        alias_groups=(),
-        may_alias_internally=False,
-        stride_constant=(None, 1),
-        stride_divisible_by=(16, 1),
-        base_addr_divisible_by=16,
-    )
-    convention = ways.CallingConvention.cutile_python_v1()
-    signature = ways.KernelSignature([matrix, matrix, matrix, 128, 64], convention)
-    made = io.BytesIO()
-    ways.export_kernel(
-        matmul, [signature], made, gpu_code=f"sm_{capability}", output_format="cubin"
-    )
-    return len(made.getvalue())
 
 
 def recorded() -> list[TableRow]:

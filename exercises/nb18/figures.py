@@ -27,7 +27,7 @@ def tile_shares(ax: Axes, numbers: int, code: Code | Any) -> FigureSpec:
     """A tile of `numbers`, in rows of 128: the warp that loads each, and the numbers of
     thread 0.
 
-    A thread loads `code.vector` neighbours, the next thread those after them, and all
+    A thread loads `code.vector` neighbors, the next thread those after them, and all
     threads begin again from where the last one ended (the layout that Triton calls
     blocked).
     """

@@ -1,5 +1,5 @@
-"""Rows of one head, as notebook 18's attention loads and stores them: x has the shape
-(heads, tokens, WIDTH).
+"""What notebook 18's kernels call: rows of one head, where x has the shape (heads,
+tokens, WIDTH), and a tile of the product of one expert. And a matmul with descriptors.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
@@ -28,3 +28,53 @@ def store_rows(x, rows, tokens, values, WIDTH: tl.constexpr):
         None, :
     ]
     tl.store(x + at, values, mask=rows[:, None] < tokens)
+
+
+@triton.jit
+def store_product(
+    x,
+    w,
+    out,
+    expert,
+    row,
+    end,
+    column,
+    width,
+    columns,
+    TILE: tl.constexpr,
+    DEPTH: tl.constexpr = 32,
+):
+    """Store a tile of out = x times one expert's matrix: from `row` on as many rows as
+    are before `end`, from `column` on as many columns as there are.
+
+    x: (rows, width), w: (experts, width, columns), out: (rows, columns).
+    """
+    m = row + tl.arange(0, TILE)[:, None]
+    p = column + tl.arange(0, TILE)[None, :]
+    matrix = w + expert * width * columns
+    total = tl.zeros((TILE, TILE), tl.float32)
+    for start in range(0, width, DEPTH):
+        k = start + tl.arange(0, DEPTH)
+        in_a = (m < end) & (k[None, :] < width)
+        in_b = (k[:, None] < width) & (p < columns)
+        a = tl.load(x + m * width + k[None, :], mask=in_a, other=0.0)
+        b = tl.load(matrix + k[:, None] * columns + p, mask=in_b, other=0.0)
+        total = tl.dot(a, b, total)
+    tl.store(out + m * columns + p, total, mask=(m < end) & (p < columns))
+
+
+@triton.jit
+def described(
+    a, b, c, n, TILE: tl.constexpr, DEPTH: tl.constexpr, SPECIAL: tl.constexpr
+):
+    """A matmul of n x n in float16 whose tiles are loaded by their place; `SPECIAL`
+    asks for warp specialization.
+    """
+    row, column = tl.program_id(0) * TILE, tl.program_id(1) * TILE
+    in_a = tl.make_tensor_descriptor(a, [n, n], [n, 1], [TILE, DEPTH])
+    in_b = tl.make_tensor_descriptor(b, [n, n], [n, 1], [DEPTH, TILE])
+    in_c = tl.make_tensor_descriptor(c, [n, n], [n, 1], [TILE, TILE])
+    total = tl.zeros((TILE, TILE), tl.float32)
+    for k in tl.range(0, n, DEPTH, warp_specialize=SPECIAL):
+        total = tl.dot(in_a.load([row, k]), in_b.load([k, column]), total)
+    in_c.store([row, column], total.to(tl.float16))

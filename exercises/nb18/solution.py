@@ -24,6 +24,25 @@ def grouped(program, rows, columns, GROUP: tl.constexpr):
     return first + inside % height, inside // height
 
 
+# %% 18.3b
+@triton.jit
+def for_experts(x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr):
+    """out = each row of x times its expert's matrix; programs take tiles in turn."""
+    across = tl.cdiv(columns, TILE)
+    tile = tl.program_id(0)
+    before = 0  # tiles of the experts before this one
+    for expert in range(EXPERTS):
+        first = tl.load(starts + expert)
+        end = tl.load(starts + expert + 1)
+        tiles = tl.cdiv(end - first, TILE) * across  # none where an expert has no rows
+        while tile < before + tiles:
+            row = first + (tile - before) // across * TILE
+            column = (tile - before) % across * TILE
+            store_product(x, w, out, expert, row, end, column, width, columns, TILE)
+            tile += tl.num_programs(0)
+        before += tiles
+
+
 # %% 18.4
 @triton.jit
 def merge(top, total, mixed, scores, values):
@@ -51,3 +70,15 @@ def attention(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constex
         values = load_rows(v, key, tokens, WIDTH)
         top, total, mixed = merge(top, total, mixed, scores, values)
     store_rows(out, query, tokens, mixed / total[:, None], WIDTH)
+
+
+# %% 18.6
+@triton.jit
+def power(x):
+    """2 ** x of a tile of float32, none above 0, by multiply-adds."""
+    x = tl.maximum(x, -127.0)  # a masked score is -inf
+    whole = tl.floor(x)
+    f = x - whole
+    value = ((0.077119 * f + 0.227564) * f + 0.695146) * f + 1.0
+    bits = value.to(tl.int32, bitcast=True) + (whole.to(tl.int32) << 23)
+    return bits.to(tl.float32, bitcast=True)

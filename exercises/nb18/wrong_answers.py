@@ -2,7 +2,8 @@
 
 # ruff: noqa: N803 - kernels write constants in capitals
 
-from exercises.nb18.kernels import load_rows, store_rows
+from exercises.nb18.kernels import load_rows, store_product, store_rows
+from exercises.nb18.wrong_powers import POWERS
 from kerneltrace.tiles import tl, triton
 
 # -- 18.2
@@ -68,7 +69,9 @@ def loads_three_times(x, out, columns, BLOCK: tl.constexpr):
     top = tl.max(tl.load(x + here, mask=inside, other=-float("inf")), 0)
     total = tl.sum(tl.exp(tl.load(x + here, mask=inside, other=-float("inf")) - top), 0)
     tl.store(
-        out + here, tl.exp(tl.load(x + here, mask=inside, other=0.0) - top) / total, mask=inside
+        out + here,
+        tl.exp(tl.load(x + here, mask=inside, other=0.0) - top) / total,
+        mask=inside,
     )
 
 
@@ -214,6 +217,143 @@ def not_a_kernel(program, rows, columns, GROUP):
     return first + inside % height, inside // height
 
 
+# -- 18.3b
+
+
+@triton.jit
+def a_tile_at_least(
+    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
+):
+    """An expert without rows gets a tile, of which nothing is stored."""
+    across = tl.cdiv(columns, TILE)
+    tile = tl.program_id(0)
+    before = 0
+    for expert in range(EXPERTS):
+        first = tl.load(starts + expert)
+        end = tl.load(starts + expert + 1)
+        tiles = tl.maximum(tl.cdiv(end - first, TILE), 1) * across
+        while tile < before + tiles:
+            row = first + (tile - before) // across * TILE
+            column = (tile - before) % across * TILE
+            store_product(x, w, out, expert, row, end, column, width, columns, TILE)
+            tile += tl.num_programs(0)
+        before += tiles
+
+
+@triton.jit
+def whole_tiles_only(
+    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
+):
+    across = tl.cdiv(columns, TILE)
+    tile = tl.program_id(0)
+    before = 0
+    for expert in range(EXPERTS):
+        first = tl.load(starts + expert)
+        end = tl.load(starts + expert + 1)
+        tiles = (end - first) // TILE * across
+        while tile < before + tiles:
+            row = first + (tile - before) // across * TILE
+            column = (tile - before) % across * TILE
+            store_product(x, w, out, expert, row, end, column, width, columns, TILE)
+            tile += tl.num_programs(0)
+        before += tiles
+
+
+@triton.jit
+def rows_from_the_first_tile_on(
+    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
+):
+    """Right where every expert before fills its tiles."""
+    across = tl.cdiv(columns, TILE)
+    tile = tl.program_id(0)
+    before = 0
+    for expert in range(EXPERTS):
+        first = tl.load(starts + expert)
+        end = tl.load(starts + expert + 1)
+        tiles = tl.cdiv(end - first, TILE) * across
+        while tile < before + tiles:
+            row = tile // across * TILE
+            column = tile % across * TILE
+            store_product(x, w, out, expert, row, end, column, width, columns, TILE)
+            tile += tl.num_programs(0)
+        before += tiles
+
+
+@triton.jit
+def tiles_end_with_the_array(
+    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
+):
+    """The last tile of an expert runs into the rows of the next."""
+    across = tl.cdiv(columns, TILE)
+    tile = tl.program_id(0)
+    before = 0
+    for expert in range(EXPERTS):
+        first = tl.load(starts + expert)
+        end = tl.load(starts + expert + 1)
+        tiles = tl.cdiv(end - first, TILE) * across
+        while tile < before + tiles:
+            row = first + (tile - before) // across * TILE
+            column = (tile - before) % across * TILE
+            rows = tl.load(starts + EXPERTS)
+            store_product(x, w, out, expert, row, rows, column, width, columns, TILE)
+            tile += tl.num_programs(0)
+        before += tiles
+
+
+@triton.jit
+def a_tile_a_program(
+    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
+):
+    """Right where there are as many programs as tiles."""
+    across = tl.cdiv(columns, TILE)
+    tile = tl.program_id(0)
+    before = 0
+    for expert in range(EXPERTS):
+        first = tl.load(starts + expert)
+        end = tl.load(starts + expert + 1)
+        tiles = tl.cdiv(end - first, TILE) * across
+        if (tile >= before) & (tile < before + tiles):
+            row = first + (tile - before) // across * TILE
+            column = (tile - before) % across * TILE
+            store_product(x, w, out, expert, row, end, column, width, columns, TILE)
+        before += tiles
+
+
+@triton.jit
+def an_expert_a_program(
+    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
+):
+    """Right, but the expert with most rows keeps one program busy alone."""
+    for expert in range(tl.program_id(0), EXPERTS, tl.num_programs(0)):
+        end = tl.load(starts + expert + 1)
+        for row in range(tl.load(starts + expert), end, TILE):
+            for column in range(0, columns, TILE):
+                store_product(x, w, out, expert, row, end, column, width, columns, TILE)
+
+
+@triton.jit
+def every_program_all_tiles(
+    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
+):
+    for expert in range(EXPERTS):
+        end = tl.load(starts + expert + 1)
+        for row in range(tl.load(starts + expert), end, TILE):
+            for column in range(0, columns, TILE):
+                store_product(x, w, out, expert, row, end, column, width, columns, TILE)
+
+
+@triton.jit
+def the_first_expert_for_all(
+    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
+):
+    across = tl.cdiv(columns, TILE)
+    rows = tl.load(starts + EXPERTS)
+    for tile in range(tl.program_id(0), tl.cdiv(rows, TILE) * across, tl.num_programs(0)):
+        row = tile // across * TILE
+        column = tile % across * TILE
+        store_product(x, w, out, 0, row, rows, column, width, columns, TILE)
+
+
 # -- 18.4
 
 
@@ -221,7 +361,11 @@ def not_a_kernel(program, rows, columns, GROUP):
 def nothing_shrinks(top, total, mixed, scores, values):
     higher = tl.maximum(top, tl.max(scores, 1))
     weights = tl.exp(scores - higher[:, None])
-    return higher, total + tl.sum(weights, 1), tl.dot(weights.to(values.dtype), values, mixed)
+    return (
+        higher,
+        total + tl.sum(weights, 1),
+        tl.dot(weights.to(values.dtype), values, mixed),
+    )
 
 
 @triton.jit
@@ -381,7 +525,10 @@ def merge(top, total, mixed, scores, values):
 def no_tile_is_skipped(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
-    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    top, total = (
+        tl.full((TILE,), -float("inf"), tl.float32),
+        tl.zeros((TILE,), tl.float32),
+    )
     mixed = tl.zeros((TILE, WIDTH), tl.float32)
     for start in range(0, tokens, TILE):
         key = start + tl.arange(0, TILE)
@@ -395,7 +542,10 @@ def no_tile_is_skipped(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: t
 def without_a_causal_mask(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
-    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    top, total = (
+        tl.full((TILE,), -float("inf"), tl.float32),
+        tl.zeros((TILE,), tl.float32),
+    )
     mixed = tl.zeros((TILE, WIDTH), tl.float32)
     for start in range(0, tokens, TILE):
         key = start + tl.arange(0, TILE)
@@ -410,7 +560,10 @@ def skips_without_a_mask(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE:
     """Right up to the tile on the diagonal, where half of the scores belong to later tokens."""
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
-    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    top, total = (
+        tl.full((TILE,), -float("inf"), tl.float32),
+        tl.zeros((TILE,), tl.float32),
+    )
     mixed = tl.zeros((TILE, WIDTH), tl.float32)
     for start in range(0, (tl.program_id(0) + 1) * TILE, TILE):
         key = start + tl.arange(0, TILE)
@@ -423,7 +576,10 @@ def skips_without_a_mask(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE:
 def one_tile_short(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
-    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    top, total = (
+        tl.full((TILE,), -float("inf"), tl.float32),
+        tl.zeros((TILE,), tl.float32),
+    )
     mixed = tl.zeros((TILE, WIDTH), tl.float32)
     for start in range(0, tl.program_id(0) * TILE, TILE):
         key = start + tl.arange(0, TILE)
@@ -436,7 +592,10 @@ def one_tile_short(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.co
 def scale_is_forgotten(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
-    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    top, total = (
+        tl.full((TILE,), -float("inf"), tl.float32),
+        tl.zeros((TILE,), tl.float32),
+    )
     mixed = tl.zeros((TILE, WIDTH), tl.float32)
     for start in range(0, (tl.program_id(0) + 1) * TILE, TILE):
         key = start + tl.arange(0, TILE)
@@ -450,7 +609,10 @@ def scale_is_forgotten(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: t
 def four_tiles_of_keys(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
-    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    top, total = (
+        tl.full((TILE,), -float("inf"), tl.float32),
+        tl.zeros((TILE,), tl.float32),
+    )
     mixed = tl.zeros((TILE, WIDTH), tl.float32)
     for start in range(0, min(tl.program_id(0) + 1, 4) * TILE, TILE):
         key = start + tl.arange(0, TILE)
@@ -466,7 +628,10 @@ def masked_scores_are_minus_100(
 ):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
-    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    top, total = (
+        tl.full((TILE,), -float("inf"), tl.float32),
+        tl.zeros((TILE,), tl.float32),
+    )
     mixed = tl.zeros((TILE, WIDTH), tl.float32)
     for start in range(0, (tl.program_id(0) + 1) * TILE, TILE):
         key = start + tl.arange(0, TILE)
@@ -508,7 +673,10 @@ def tiles_of_16(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.const
 def later_keys_count(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
-    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    top, total = (
+        tl.full((TILE,), -float("inf"), tl.float32),
+        tl.zeros((TILE,), tl.float32),
+    )
     mixed = tl.zeros((TILE, WIDTH), tl.float32)
     for start in range(tl.program_id(0) * TILE, tokens, TILE):
         key = start + tl.arange(0, TILE)
@@ -525,7 +693,10 @@ def masked_scores_are_zero(
 ):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
-    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    top, total = (
+        tl.full((TILE,), -float("inf"), tl.float32),
+        tl.zeros((TILE,), tl.float32),
+    )
     mixed = tl.zeros((TILE, WIDTH), tl.float32)
     for start in range(0, (tl.program_id(0) + 1) * TILE, TILE):
         key = start + tl.arange(0, TILE)
@@ -539,7 +710,10 @@ def masked_scores_are_zero(
 def keys_not_transposed(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
-    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    top, total = (
+        tl.full((TILE,), -float("inf"), tl.float32),
+        tl.zeros((TILE,), tl.float32),
+    )
     mixed = tl.zeros((TILE, WIDTH), tl.float32)
     for start in range(0, (tl.program_id(0) + 1) * TILE, TILE):
         key = start + tl.arange(0, TILE)
@@ -552,7 +726,10 @@ def keys_not_transposed(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: 
 @triton.jit
 def queries_in_every_turn(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    top, total = (
+        tl.full((TILE,), -float("inf"), tl.float32),
+        tl.zeros((TILE,), tl.float32),
+    )
     mixed = tl.zeros((TILE, WIDTH), tl.float32)
     for start in range(0, (tl.program_id(0) + 1) * TILE, TILE):
         key = start + tl.arange(0, TILE)
@@ -570,7 +747,10 @@ def steps_as_wide_as_a_head(
     """Right while a head is as wide as a tile is long."""
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
-    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    top, total = (
+        tl.full((TILE,), -float("inf"), tl.float32),
+        tl.zeros((TILE,), tl.float32),
+    )
     mixed = tl.zeros((TILE, WIDTH), tl.float32)
     for start in range(0, (tl.program_id(0) + 1) * TILE, WIDTH):
         key = start + tl.arange(0, TILE)
@@ -585,7 +765,10 @@ def keeps_the_newest_top(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE:
     """A merge of its own, which overflows where a tile's scores are far below the first's."""
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
-    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    top, total = (
+        tl.full((TILE,), -float("inf"), tl.float32),
+        tl.zeros((TILE,), tl.float32),
+    )
     mixed = tl.zeros((TILE, WIDTH), tl.float32)
     for start in range(0, (tl.program_id(0) + 1) * TILE, TILE):
         key = start + tl.arange(0, TILE)
@@ -605,7 +788,10 @@ def keeps_the_newest_top(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE:
 def sums_in_float16(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
-    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    top, total = (
+        tl.full((TILE,), -float("inf"), tl.float32),
+        tl.zeros((TILE,), tl.float32),
+    )
     mixed = tl.zeros((TILE, WIDTH), tl.float16)
     for start in range(0, (tl.program_id(0) + 1) * TILE, TILE):
         key = start + tl.arange(0, TILE)
@@ -651,7 +837,11 @@ WRONG = {
         (stores_and_reads_back, "store a row once", "global-reads-repeated"),
         (stores_into_x, "x is an input", "input-is-mine"),
         (rounded_to_float16, "Close: is something rounded", "low-precision-is-enough"),
-        (lambda x, out, columns, BLOCK: None, "@triton.jit above it", "result-of-another-kind"),
+        (
+            lambda x, out, columns, BLOCK: None,
+            "@triton.jit above it",
+            "result-of-another-kind",
+        ),
     ],
     "18.3": [
         (row_by_row, "in another order", "other-formula"),
@@ -663,6 +853,17 @@ WRONG = {
         (counted_from_the_first_program, "in another order", "order-is-free"),
         (only_the_row, "two numbers, row and column", "result-of-another-kind"),
         (not_a_kernel, "@triton.jit above it", "result-of-another-kind"),
+    ],
+    "18.3b": [
+        (a_tile_at_least, "none without rows", "padding-is-free"),
+        (whole_tiles_only, "fill no tile, and need one", "rest-left-out"),
+        (rows_from_the_first_tile_on, "begins at starts[expert]", "off-by-one"),
+        (tiles_end_with_the_array, "ends where its expert", "missing-guard"),
+        (a_tile_a_program, "until all experts are done", "one-block-is-the-grid"),
+        (an_expert_a_program, "Programs take turns", "uneven-shares"),
+        (every_program_all_tiles, "is one program's", "everyone-reads-all"),
+        (the_first_expert_for_all, "by expert 0's matrix", "one-scale-fits-all"),
+        (lambda x, w: x @ w, "@triton.jit above it", "result-of-another-kind"),
     ],
     "18.4": [
         (nothing_shrinks, "When top rises", "old-sums-stay-right"),
@@ -701,4 +902,5 @@ WRONG = {
         (sums_in_float16, "ends at 65,504", "low-precision-is-enough"),
         (a_softmax_for_each_tile, "merge takes each tile", "old-sums-stay-right"),
     ],
+    "18.6": POWERS,
 }

@@ -210,6 +210,8 @@ def tiles(module):
         jit=Launched,
         cdiv=lambda a, b: -(-a // b),
         next_power_of_2=module.next_power_of_2,
+        Config=module.triton.Config,
+        autotune=lambda configs, **_: lambda kernel: Launched(kernel, configs),
         runtime="simulated",
     )
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from data.make import tile_code
-from exercises.nb18 import compiled, figures
-from exercises.nb18.kernels import load_rows, store_rows
+from exercises.nb18 import compiled, experts, figures, races
+from exercises.nb18.kernels import load_rows, store_product, store_rows
 from exercises.nb18.wrong_answers import merge
 from kerneltrace import tiles
 from kerneltrace.tiles import tl, triton
@@ -67,12 +67,11 @@ def test_what_was_recorded_has_each_generations_own_instructions():
         if row["what"] in own.values():
             assert own[row["capability"]] == row["what"]
     assert {row["name"] for row in rows if row["what"] == "setmaxnreg"} == {
-        "specialised"
+        "specialized"
     }
     assert "TMA (cp.async.bulk)" not in {
         row["what"] for row in rows if row["name"] == "pointers"
     }
-    assert {row["capability"] for row in rows if row["name"] == "cutile"} == set(own)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +100,92 @@ def test_without_triton_it_says_what_was_recorded(monkeypatch):
     assert table.rows[0][:2] == ("mma.sync", "128")
     with pytest.raises(compiled.KernelError, match="'add' wasn't recorded for 8"):
         compiled.code("add", None, capability=80)
+
+
+def test_tl_dot_is_scalar_arithmetic_for_a_t4_and_the_table_says_so(monkeypatch):
+    monkeypatch.setattr(compiled, "with_triton", lambda: False)
+    t4, a100 = compiled.dots(None)
+    assert t4.instructions["fma"] == 64**3 // 128  # a thread's part, of 128
+    assert "mma.sync" not in t4.instructions
+    assert a100.instructions["mma.sync"] > 0
+    assert "tl.dot for 7.5: 2048 fma" in str(t4)
+
+
+IN_ONE_CALL = torch.nn.functional.scaled_dot_product_attention
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [((1, 2, 64, 32), "its flash kernel for CPUs"), ((2, 64, 32), "computes in steps")],
+)
+def test_the_kernel_that_attention_took_is_named(shape, words):
+    """Of tensors with three axes none of PyTorch's kernels is taken."""
+    q, k, v = torch.rand(3, *shape)
+    named = races.attention_kernel(lambda: IN_ONE_CALL(q, k, v, is_causal=True))
+    assert words in named
+    assert torch.__version__ in named
+
+
+@pytest.mark.parametrize(
+    ("operator", "words"),
+    [
+        ("cudnn_attention", "takes cuDNN's kernel"),
+        ("flash_attention", "takes FlashAttention-2"),
+        ("efficient_attention", "takes its memory-efficient kernel"),
+    ],
+)
+def test_each_gpu_s_kernel_has_an_operator_of_its_own(monkeypatch, operator, words):
+    name = f"_scaled_dot_product_{operator}"
+    assert hasattr(torch.ops.aten, name)
+    monkeypatch.setitem(races._KERNELS, "aten::add", races._KERNELS[f"aten::{name}"])
+    assert words in races.attention_kernel(lambda: torch.ones(2) + 1)
+
+
+def attention_trace():
+    @triton.jit
+    def product(x, out, TILE: tl.constexpr):
+        at = tl.arange(0, TILE)[:, None] * TILE + tl.arange(0, TILE)[None, :]
+        tile = tl.load(x + at)
+        tl.store(out + at, tl.dot(tile, tile))
+
+    x = torch.rand(64, 64).half()
+    return tiles.trace(product, 1, x, torch.zeros(64, 64), TILE=64)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "name"),
+    [((), "H100 SXM5 80GB"), ((Gpu("Tesla T4", (7, 5), 2**34),), "T4")],
+)
+def test_what_cant_be_launched_is_calculated_for_the_gpu_at_hand(
+    monkeypatch, gpus, name
+):
+    """1,024 heads fill either GPU; a T4 has scalar arithmetic for them."""
+    monkeypatch.setattr(races, "machine", lambda: SimpleNamespace(gpus=gpus))
+    estimate = races.estimate(attention_trace(), 64, heads=1024)
+    ((device, seconds),) = races.calculated(estimate).items()
+    assert name in device
+    assert seconds == estimate(device).seconds
+    assumed = " ".join(estimate(device).assumed)
+    is_scalar = "tl.dot is scalar arithmetic" in assumed
+    assert is_scalar == bool(gpus)
+    assert races.calculated(None) == {}
+
+
+def test_a_gpu_of_unknown_rates_has_no_calculated_time(monkeypatch):
+    gpus = (Gpu("Something New", (7, 5), 2**34),)
+    monkeypatch.setattr(races, "machine", lambda: SimpleNamespace(gpus=gpus))
+    assert races.calculated(races.estimate(attention_trace(), 64, heads=1)) == {}
+
+
+def test_pytorch_s_ways_for_experts_agree():
+    x, w, starts = experts.task(100, 7, 16)
+    assert starts[-1] == 100
+    each, padded, grouped = (way() for way in experts.ways(x, w, starts).values())
+    expected = torch.cat(each)
+    assert torch.allclose(grouped, expected, atol=1e-4)
+    rows = starts.diff().tolist()
+    parts = [part[:n] for part, n in zip(padded, rows, strict=True)]
+    assert torch.allclose(torch.cat(parts), expected, atol=1e-4)
 
 
 @with_triton
@@ -132,6 +217,10 @@ def test_triton_compiles_the_solutions_and_their_notebooks_kernels(capability):
             {"GROUP": 8, "TILE": 128, "DEPTH": 64, "num_warps": 8},
         ),
         "attention": ((x, x, x, x, 1000, 0.125), {"WIDTH": 64, "TILE": 64}),
+        "for_experts": (
+            (x, x, x, x.int(), 1024, 1024),
+            {"EXPERTS": 16, "TILE": 64},
+        ),
     }
     for name, (args, constants) in launches.items():
         code = tiles.compile(names[name], *args, capability=capability, **constants)
@@ -164,6 +253,31 @@ def less_the_log_of_the_sum(x, out, columns, BLOCK: tl.constexpr):
     row = tl.load(x + at, mask=inside, other=-1e30)
     top = tl.max(row, 0)
     tl.store(out + at, tl.exp(row - top - tl.log(tl.sum(tl.exp(row - top)))), inside)
+
+
+@triton.jit
+def runs_of_tiles(
+    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
+):
+    """A run of tiles for each program, down the rows first."""
+    total = 0
+    for expert in range(EXPERTS):
+        rows = tl.load(starts + expert + 1) - tl.load(starts + expert)
+        total += tl.cdiv(rows, TILE) * tl.cdiv(columns, TILE)
+    run = tl.cdiv(total, tl.num_programs(0))
+    first_tile = tl.program_id(0) * run
+    before = 0
+    for expert in range(EXPERTS):
+        first = tl.load(starts + expert)
+        end = tl.load(starts + expert + 1)
+        down = tl.cdiv(end - first, TILE)
+        after = before + down * tl.cdiv(columns, TILE)
+        last_tile = tl.minimum(first_tile + run, after)
+        for tile in range(tl.maximum(first_tile, before), last_tile):
+            row = first + (tile - before) % down * TILE
+            column = (tile - before) // down * TILE
+            store_product(x, w, out, expert, row, end, column, width, columns, TILE)
+        before = after
 
 
 @triton.jit
@@ -229,6 +343,7 @@ def diagonal_apart(
         ("18.2", by_a_row_of_two_axes),
         ("18.2", powers_of_two),
         ("18.2", less_the_log_of_the_sum),
+        ("18.3b", runs_of_tiles),
         ("18.4", both_scaled),
         ("18.5", diagonal_apart),
         ("18.5", backwards),

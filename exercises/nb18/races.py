@@ -1,0 +1,133 @@
+"""Races of this notebook's kernels with PyTorch's: which kernel PyTorch took, and what
+is calculated for yours where it can't be launched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from exercises.nb18 import compiled
+from kerneltrace import Estimate, tiles
+from kerneltrace.errors import UnknownDevice
+from labkit.core.parameters import checked
+from labkit.lesson.boards import SpeedBoard
+from labkit.measure import catalog
+from labkit.measure.bench import Comparison
+from labkit.measure.machine import machine
+from labkit.measure.profiling import quiet_profiler
+
+_KERNELS = {
+    "aten::_scaled_dot_product_flash_attention_for_cpu": "its flash kernel for CPUs",
+    "aten::_scaled_dot_product_flash_attention": "FlashAttention-2",
+    "aten::_scaled_dot_product_cudnn_attention": "cuDNN's kernel",
+    "aten::_scaled_dot_product_efficient_attention": "its memory-efficient kernel",
+    "aten::_scaled_dot_product_fused_attention_overrideable": "the device's own kernel",
+}
+"""Operators that scaled_dot_product_attention calls, one for each of
+torch.nn.attention.SDPBackend, and what each runs.
+"""
+_IN_STEPS = "no kernel of its own: it computes in steps"
+H100 = "H100 SXM5 80GB"
+
+
+@checked
+def attention_kernel(call: Callable[[], object]) -> str:
+    """Which kernel torch.nn.functional.scaled_dot_product_attention takes in `call()`,
+    by the operators that torch.profiler sees.
+    """
+    cpu = torch.profiler.ProfilerActivity.CPU
+    with quiet_profiler(), torch.profiler.profile(activities=[cpu]) as profile:
+        call()
+    operators = {event.key for event in profile.key_averages()}
+    names = [name for operator, name in _KERNELS.items() if operator in operators]
+    kernel = names[0] if names else _IN_STEPS
+    activated = getattr(torch.nn.attention, "current_flash_attention_impl", str)()
+    if kernel == "FlashAttention-2" and activated:
+        kernel = f"FlashAttention, as activated: {activated}"
+    return f"PyTorch {torch.__version__} takes {kernel}"
+
+
+@checked
+def race(
+    board: SpeedBoard,
+    ways: Mapping[str, Callable[[], object]],
+    yours: Callable[[], object] | None,
+    estimate: Callable[[Any], Estimate] | None = None,
+    *,
+    dots: bool = True,
+    **timing: Any,
+) -> Comparison:
+    """Time ways in turn on a board, the reader's kernel among them where it is solved
+    and can be launched.
+
+    `dots` says whether it multiplies matrices. Where it can't be launched, its time is
+    what `estimate` calculates for this machine's GPU, or for an H100 where there is
+    none.
+    """
+    can_launch = compiled.launches(dots=dots)
+    if not can_launch:
+        needs = compiled.NEEDS if dots else "a CUDA GPU and Triton"
+        numbers = {f"{name}, float16": s for name, s in calculated(estimate).items()}
+        board.absent("yours", needs, calculated=numbers)
+    own = {"yours": yours} if yours and can_launch else {}
+    return board.compare({**ways, **own}, **timing)
+
+
+@checked
+def calculated(estimate: Callable[[Any], Estimate] | None) -> dict[str, float]:
+    """Seconds that `estimate(device)` gives for this machine's GPU, or for an H100
+    where there is none, by the device's name; nothing without an estimate, and for a
+    GPU whose rates are unknown.
+
+    Below compute capability 8.0 it is the time of scalar arithmetic.
+    """
+    if estimate is None:
+        return {}
+    gpus = machine().gpus
+    try:
+        device = catalog.find(gpus[0].name if gpus else H100)
+        return {device.name: estimate(device).seconds}
+    except UnknownDevice:
+        return {}
+
+
+@checked
+def tuned(attention: Any, sizes: Sequence[tuple[int, int]]) -> Any:
+    """The reader's attention under @triton.autotune: for each number of tokens Triton
+    times these tiles' rows and numbers of warps, and keeps the fastest.
+    """
+    if not hasattr(attention, "fn"):
+        return attention  # without @triton.jit, which its check says
+    tried = [tiles.triton.Config({"TILE": rows}, num_warps=n) for rows, n in sizes]
+    return tiles.triton.autotune(tried, key=["tokens"])(attention)
+
+
+def grid(tokens: int, heads: int) -> Callable[[Mapping[str, int]], tuple[int, int]]:
+    """A program for each tile of queries, of the chosen size, and each head."""
+    return lambda chosen: (-(-tokens // chosen["TILE"]), heads)
+
+
+@checked
+def estimate(
+    trace: tiles.TileTrace, tokens: int, heads: int
+) -> Callable[[Any], Estimate]:
+    """What calculates, for a GPU, the time of more tokens and heads than those of a
+    trace of causal attention of one head.
+
+    The program of tile i has a loop of i + 1 turns: of n tiles (n + 1) / 2 on average.
+    """
+    rows = 64
+    longer = (tokens // rows + 1) / (trace.programs + 1)
+    places = tokens // rows, heads
+    return lambda gpu: trace.estimate(gpu, grid=places, longer=longer)
+
+
+def share_with_mask(trace: tiles.TileTrace) -> float:
+    """The FLOP of tl.dot in a trace of causal attention of one head, over those of all
+    scores: 2 products of 2 FLOP for each, 64 wide.
+    """
+    tokens = trace.programs * 64
+    return sum(trace.dot_flop.values()) / (4 * tokens**2 * 64)
