@@ -1,5 +1,5 @@
 """Checks of notebook 08, whether the trainer waits for data; that of the whole pipeline
-is in pipeline.
+is in pipeline, and that of copies to a GPU in prefetching.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from exercises.nb08.pipeline import pipeline
+from exercises.nb08.prefetching import prefetched
 from labkit.core.display import brief_repr
 from labkit.lesson.answers import about, as_list
 from labkit.lesson.checks import NotYet, call, close, function, over_cases
@@ -437,4 +438,10 @@ def _alike(a: Tensor, b: Tensor, values: int, least: int = 1 - _MANY) -> float:
     return float(equal[at] / compared[at])
 
 
-CHECKS = {"08.2": throughput, "08.4": own_shards, "08.6": shift_batch, "08.7": pipeline}
+CHECKS = {
+    "08.2": throughput,
+    "08.4": own_shards,
+    "08.6": shift_batch,
+    "08.6b": prefetched,
+    "08.7": pipeline,
+}

@@ -23,6 +23,22 @@ def shift_batch(images, most):
     return windows[torch.arange(n, device=images.device), :, down, right]
 
 
+# %% 08.6b
+def prefetched(batches, cuda):
+    copies = cuda.Stream()
+    before = None
+    for batch in batches:
+        with cuda.stream(copies):
+            coming = batch.pin_memory().to("cuda", non_blocking=True)
+        if before is not None:
+            yield before
+        cuda.current_stream().wait_stream(copies)
+        coming.record_stream(cuda.current_stream())
+        before = coming
+    if before is not None:
+        yield before
+
+
 # %% 08.7
 def pipeline(shards, batch):
     cache = lab.data.decoded_cache(shards, size=32)

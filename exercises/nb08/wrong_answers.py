@@ -6,6 +6,7 @@ import operator
 import numpy as np
 import torch
 
+from exercises.nb08.wrong_prefetchers import WRONG_PREFETCHERS
 from labkit.measure.machine import machine
 from labkit.train import data
 
@@ -580,6 +581,7 @@ WRONG = {
             "other-formula",
         ),
     ],
+    "08.6b": WRONG_PREFETCHERS,
     "08.7": [
         (built(drop_last=True), "the last batch too", "rest-left-out"),
         (built(divide=1.0), "Divide by 255, once", "other-formula"),
