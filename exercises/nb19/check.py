@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from exercises.nb19 import decoding_checks
 from labkit.core.display import brief_repr
 from labkit.lesson.answers import judge_pair, mistake
-from labkit.lesson.checks import NotYet, close, over_cases
+from labkit.lesson.checks import NotYet, call, close, over_cases
 
 Pairs = Sequence[tuple[float, float]]  # (seconds, tokens) to the loss, by seed
 
@@ -136,8 +138,9 @@ def _judge_factors(
 
 
 def orthogonal(answer: object) -> str:
-    """Five steps of Newton and Schulz: wide, tall and square matrices, very large, very
-    small and zero ones.
+    """Five steps of Newton and Schulz, in float32 or, as torch.optim.Muon has them, in
+    bfloat16: wide, tall and square matrices, very large, very small and zero ones; no
+    product is larger than the gradient.
     """
     draw = torch.Generator().manual_seed(1904)
     sizes = (4, 4), (3, 17), (64, 16), (33, 32), (1, 5)
@@ -154,17 +157,21 @@ def orthogonal(answer: object) -> str:
     over_cases(
         answer, cases, lambda gradient: _iterated(gradient, 5), _judge_orthogonal
     )
+    _check_small_squares(answer, torch.randn(64, 16, generator=draw))
     return "Right for wide, tall, square, large, small and zero gradients."
 
 
-def _iterated(gradient: Tensor, steps: int) -> Tensor:
+def _iterated(
+    gradient: Tensor, steps: int, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """In float32, the result of so many steps that were calculated in a format."""
     tall = gradient.shape[0] > gradient.shape[1]
-    x = gradient.T if tall else gradient
-    x = x / (float(x.norm()) + 1e-7)
+    x: Tensor = (gradient.T if tall else gradient).to(dtype)
+    x = x / (x.norm() + 1e-7)
     for _ in range(steps):
         square = x @ x.T
         x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
-    return x.T if tall else x
+    return (x.T if tall else x).float()
 
 
 def _judge_orthogonal(got: object, right: Tensor, case: str, gradient: Tensor) -> None:
@@ -174,9 +181,9 @@ def _judge_orthogonal(got: object, right: Tensor, case: str, gradient: Tensor) -
             f"For {case}: expected a tensor of the gradient's shape {shape}, got"
             f" {brief_repr(got)}."
         )
-    rounded = ""
-    if got.dtype.itemsize == 2:
-        rounded = " 16 bits round too much: use float32."
+    in_float16 = ""
+    if got.dtype == torch.float16:
+        in_float16 = " In float16 a norm above 65,504 is infinite: take bfloat16."
     got = got.float()
     if not got.isfinite().all():
         raise NotYet(
@@ -184,6 +191,8 @@ def _judge_orthogonal(got: object, right: Tensor, case: str, gradient: Tensor) -
             " and may that be 0?"
         )
     if torch.allclose(got, right, rtol=1e-2, atol=1e-3):
+        return
+    if _is_rounded(got, right, gradient):
         return
     values = torch.linalg.svdvals(got)
     if torch.allclose(got, gradient / (gradient.norm() + 1e-7), rtol=1e-3, atol=1e-5):
@@ -200,89 +209,57 @@ def _judge_orthogonal(got: object, right: Tensor, case: str, gradient: Tensor) -
         f"For {case}: singular values from {values.min():.3g} to {values.max():.3g};"
         f" after five steps they are from {torch.linalg.svdvals(right).min():.3g} to"
         f" {torch.linalg.svdvals(right).max():.3g}, with the gradient's vectors. X"
-        f" becomes a X + (b S + c S S) X with S = X Xᵀ.{rounded}"
+        f" becomes a X + (b S + c S S) X with S = X Xᵀ.{in_float16}"
     )
 
 
-def decode_s(answer: object) -> str:
-    """Bytes that one step of decoding reads: with and without a cache, one sequence and
-    many, 32 and 16 bits.
+def _is_rounded(got: Tensor, right: Tensor, gradient: Tensor) -> bool:
+    """Whether all numbers are bfloat16's, and at most twice as far from float32's
+    result as five steps in bfloat16 are.
+
+    torch.optim.Muon rounds the gradient first, others what is divided by its norm.
     """
-    cases = {
-        "no token in the cache yet": (124_000_000, 12, 768, 0, 1, 4, 2e11),
-        "GPT-2, 1,024 tokens, one sequence": (
-            124_000_000,
-            12,
-            768,
-            1024,
-            1,
-            2,
-            3.35e12,
-        ),
-        "GPT-2, 1,024 tokens, 64 sequences": (
-            124_000_000,
-            12,
-            768,
-            1024,
-            64,
-            2,
-            3.35e12,
-        ),
-        "a small model of this notebook": (100_000, 2, 64, 64, 16, 4, 1e10),
-        "a long text": (7_000_000_000, 32, 4096, 100_000, 2, 2, 2e12),
-    }
-    over_cases(answer, cases, _decode_s, close("s", hint=_decode_hint))
-    return (
-        "Right for one sequence and many, for short and long caches, in 16 and 32 bits."
-    )
+    if not torch.equal(got, got.bfloat16().float()):
+        return False
+    scaled = gradient / (gradient.norm() + 1e-7)
+    in_16_bits = [_iterated(each, 5, torch.bfloat16) for each in (gradient, scaled)]
+    furthest = max(float((each - right).norm()) for each in in_16_bits)
+    return float((got - right).norm()) <= 2 * furthest
 
 
-def _decode_s(
-    weights: int,
-    layers: int,
-    width: int,
-    context: int,
-    batch: int,
-    bytes_each: int,
-    bytes_per_s: float,
-) -> float:
-    return (weights + 2 * layers * width * context * batch) * bytes_each / bytes_per_s
+class _LargestResult(TorchDispatchMode):
+    """Watches torch's operators; `numbers` is the size of the largest result."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.numbers = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor):
+            self.numbers = max(self.numbers, result.numel())
+        return result
 
 
-def _decode_hint(value: float, weights: int, layers: int, *rest: Any) -> str:
-    width, context, batch, bytes_each, bytes_per_s = rest
-    kept = layers * width * context * batch
-    mistakes = {
-        2 * weights * batch / bytes_per_s: (
-            "Those are FLOP over bytes a second: what is read decides."
-        ),
-        weights * bytes_each / bytes_per_s: (
-            "The weights are there; the cache is missing."
-        ),
-        (weights + kept) * bytes_each / bytes_per_s: (
-            "A token leaves a key and a value, two numbers for each width."
-        ),
-        (weights + 2 * kept / batch)
-        * bytes_each
-        / bytes_per_s: "Each sequence has a cache of its own.",
-        (weights * batch + 2 * kept)
-        * bytes_each
-        / bytes_per_s: "All sequences share one read of the weights.",
-        (weights + 2 * kept / layers)
-        * bytes_each
-        / bytes_per_s: "Each layer has a cache of its own.",
-        (weights + 2 * kept) / bytes_per_s: "Numbers aren't bytes.",
-        bytes_per_s
-        / (
-            (weights + 2 * kept) * bytes_each
-        ): "Those are steps a second: turn it round.",
-    }
-    return mistake(value, mistakes, "All that is read, in bytes, over bytes a second.")
+def _check_small_squares(answer: Any, tall: Tensor) -> None:
+    with _LargestResult() as largest:
+        call(answer, tall.clone())
+    if largest.numbers > tall.numel():
+        rows, n = tall.shape
+        raise NotYet(
+            f"The numbers are right. For a gradient of {rows} x {n} a result has"
+            f" {largest.numbers:,} numbers, more than the gradient: S is the large"
+            f" square, {rows} x {rows}. Transpose a tall matrix first, so that S is"
+            f" {n} x {n}."
+        )
 
 
 CHECKS = {
     "19.3": bits_per_byte,
     "19.4a": factors,
     "19.4b": orthogonal,
-    "19.6": decode_s,
+    "19.6a": decoding_checks.engine_rules,
+    "19.6b": decoding_checks.accept,
 }

@@ -26,8 +26,21 @@ def orthogonal(gradient):
     return x.T if len(gradient) > gradient.shape[1] else x
 
 
-# %% 19.6
-def decode_s(weights, layers, width, context, batch, bytes_each, bytes_per_s):
-    """Seconds that reading weights, keys and values takes, for one new token of each sequence."""
-    cache = 2 * layers * width * context * batch
-    return (weights + cache) * bytes_each / bytes_per_s
+# %% 19.6a
+def admit(sizes, free, places):
+    blocks = [math.ceil(tokens / 16) for tokens in sizes[:places]]
+    return sum(total <= free for total in itertools.accumulate(blocks))
+
+
+def slots(table, free, n_tokens):
+    needed = math.ceil(n_tokens / 16)
+    table += [free.pop() for _ in range(needed - len(table))]
+    free += [table.pop() for _ in range(len(table) - needed)]
+    return [16 * table[i // 16] + i % 16 for i in range(n_tokens)]
+
+
+# %% 19.6b
+def accept(draft, target):
+    right = [guess == token for guess, token in zip(draft, target, strict=False)]
+    n_right = [*right, False].index(False)
+    return target[: n_right + 1], n_right

@@ -1,5 +1,6 @@
 """Plausible wrong answers of notebook 19: number -> (answer, words the check must say, misconception)."""
 
+import itertools
 import math
 import statistics
 
@@ -116,6 +117,10 @@ def left_transposed(gradient):
     return iterated()(x)
 
 
+def large_square(gradient):
+    return iterated(transposed=False)(gradient)
+
+
 def other_product(gradient):
     x = gradient / (gradient.norm() + 1e-7)
     for _ in range(5):
@@ -127,13 +132,192 @@ def rows_of_length_one(gradient):
     return gradient / (gradient.norm(dim=1, keepdim=True) + 1e-7)
 
 
-# 19.6
+# 19.6a
 
 
-def bytes_read(numbers):
-    return lambda w, layers, width, context, batch, each, rate: (
-        numbers(w, layers * width * context, layers, batch) * each / rate
-    )
+def joined(needs, free):
+    return sum(total <= free for total in itertools.accumulate(needs))
+
+
+def blocks_of(sizes):
+    return [math.ceil(tokens / 16) for tokens in sizes]
+
+
+def right_admit(sizes, free, places):
+    return joined(blocks_of(sizes[:places]), free)
+
+
+def any_number(sizes, free, places):
+    return joined(blocks_of(sizes), free)
+
+
+def whole_blocks(sizes, free, places):
+    return joined([tokens // 16 for tokens in sizes[:places]], free)
+
+
+def shared_blocks(sizes, free, places):
+    return joined([tokens / 16 for tokens in sizes[:places]], free)
+
+
+def one_left(sizes, free, places):
+    return joined(blocks_of(sizes[:places]), free - 1)
+
+
+def each_by_itself(sizes, free, places):
+    return sum(need <= free for need in blocks_of(sizes[:places]))
+
+
+def whoever_fits(sizes, free, places):
+    n = 0
+    for need in blocks_of(sizes):
+        if n < places and need <= free:
+            free -= need
+            n += 1
+    return n
+
+
+def tokens_are_blocks(sizes, free, places):
+    return joined(sizes[:places], free)
+
+
+def beyond_the_cache(sizes, free, places):
+    return min(len(sizes), places)
+
+
+def resized(table, free, needed):
+    while len(table) < needed:
+        table.append(free.pop())
+    while len(table) > needed:
+        free.append(table.pop())
+
+
+def placed(table, n_tokens):
+    return [16 * table[i // 16] + i % 16 for i in range(n_tokens)]
+
+
+def right_slots(table, free, n_tokens):
+    resized(table, free, math.ceil(n_tokens / 16))
+    return placed(table, n_tokens)
+
+
+def only_full_blocks(table, free, n_tokens):
+    resized(table, free, n_tokens // 16)
+    return placed(table, n_tokens)
+
+
+def one_too_many(table, free, n_tokens):
+    resized(table, free, n_tokens // 16 + 1)
+    return placed(table, n_tokens)
+
+
+def still_free(table, free, n_tokens):
+    needed = math.ceil(n_tokens / 16)
+    if len(table) < needed:
+        table += free[: needed - len(table)]
+    resized(table, free, needed)
+    return placed(table, n_tokens)
+
+
+def freed_twice(table, free, n_tokens):
+    needed = math.ceil(n_tokens / 16)
+    free += table[needed:]
+    while len(table) < needed:
+        table.append(free.pop())
+    return placed(table, n_tokens)
+
+
+def lost_blocks(table, free, n_tokens):
+    needed = math.ceil(n_tokens / 16)
+    del table[needed:]
+    resized(table, free, needed)
+    return placed(table, n_tokens)
+
+
+def never_given_back(table, free, n_tokens):
+    while len(table) < math.ceil(n_tokens / 16):
+        table.append(free.pop())
+    return placed(table, n_tokens)
+
+
+def all_anew(table, free, n_tokens):
+    free += table
+    table.clear()
+    free.reverse()
+    resized(table, free, math.ceil(n_tokens / 16))
+    return placed(table, n_tokens)
+
+
+def without_the_table(table, free, n_tokens):
+    resized(table, free, math.ceil(n_tokens / 16))
+    return [*range(n_tokens)]
+
+
+def from_one(table, free, n_tokens):
+    resized(table, free, math.ceil(n_tokens / 16))
+    return [slot + 1 for slot in placed(table, n_tokens)]
+
+
+def of_blocks(table, free, n_tokens):
+    resized(table, free, math.ceil(n_tokens / 16))
+    return [16 * block + place for block in table for place in range(16)]
+
+
+def numbers_of_blocks(table, free, n_tokens):
+    resized(table, free, math.ceil(n_tokens / 16))
+    return [table[i // 16] for i in range(n_tokens)]
+
+
+# 19.6b
+
+
+def n_right(draft, target):
+    return [*(a == b for a, b in zip(draft, target, strict=False)), False].index(False)
+
+
+def only_the_draft(draft, target):
+    n = n_right(draft, target)
+    return draft[:n], n
+
+
+def whatever_agrees(draft, target):
+    kept = [a for a, b in zip(draft, target, strict=False) if a == b]
+    return [*kept, target[-1]], len(kept)
+
+
+def whole_draft(draft, target):
+    return [*draft, target[-1]], len(draft)
+
+
+def whole_target(draft, target):
+    return target, n_right(draft, target)
+
+
+def wrong_one_too(draft, target):
+    n = n_right(draft, target)
+    return [*draft[: n + 1], *target[len(draft) : n + 1]], n
+
+
+def last_of_all(draft, target):
+    n = n_right(draft, target)
+    return [*draft[:n], target[-1]], n
+
+
+def not_rolled_back(draft, target):
+    return target[: n_right(draft, target) + 1], len(draft)
+
+
+def own_token_too(draft, target):
+    n = n_right(draft, target)
+    return target[: n + 1], n + 1
+
+
+def one_place_later(draft, target):
+    n = n_right(draft, target[1:])
+    return target[: n + 1], n
+
+
+def no_count(draft, target):
+    return target[: n_right(draft, target) + 1]
 
 
 WRONG = {
@@ -175,10 +359,11 @@ WRONG = {
         (iterated(scaled=False), "divided by its norm first", "right-for-one-case"),
         (by_zero, "may that be 0", "zero-never-happens"),
         (left_transposed, "of the gradient's shape", "axes-swapped"),
+        (large_square, "S is the large square", "axes-swapped"),
         (
-            lambda gradient: iterated()(gradient.bfloat16()),
-            "use float32",
-            "low-precision-is-enough",
+            lambda gradient: iterated(steps=4)(gradient.bfloat16()),
+            "singular values from",
+            "off-by-one",
         ),
         (signs, "singular values from", "other-formula"),
         (other_product, "singular values from", "other-formula"),
@@ -190,44 +375,68 @@ WRONG = {
         ),
         (lambda gradient: None, "expected a tensor", "result-of-another-kind"),
     ],
-    "19.6": [
+    "19.6a": [
+        ((any_number, right_slots), "no more than `places`", "it-will-fit"),
+        ((whole_blocks, right_slots), "round up", "rounding-is-cosmetic"),
         (
-            bytes_read(lambda w, kept, layers, batch: w),
-            "the cache is missing",
-            "half-the-work-counted",
+            (shared_blocks, right_slots),
+            "round up for each request by itself",
+            "rounding-is-cosmetic",
+        ),
+        ((one_left, right_slots), "The last free block may be taken", "off-by-one"),
+        (
+            (each_by_itself, right_slots),
+            "those that joined before it have taken blocks",
+            "it-will-fit",
+        ),
+        ((whoever_fits, right_slots), "A later one passes an earlier one", "order-is-free"),
+        ((tokens_are_blocks, right_slots), "are blocks of 16 tokens", "wrong-unit"),
+        ((beyond_the_cache, right_slots), "The cache is full before that", "it-will-fit"),
+        (
+            (lambda sizes, free, places: None, right_slots),
+            "got nothing",
+            "result-of-another-kind",
+        ),
+        ((lambda sizes, free, places: 2, right_slots), "2 join", "hard-coded"),
+        (any_number, "Expected (admit, slots)", "result-of-another-kind"),
+        ((right_admit, only_full_blocks), "The last block need not be full", "rest-left-out"),
+        ((right_admit, one_too_many), "no new one is taken", "off-by-one"),
+        ((right_admit, still_free), "in the table and free at once", "copy-or-same-memory"),
+        ((right_admit, freed_twice), "in the table and free at once", "copy-or-same-memory"),
+        ((right_admit, lost_blocks), "neither in the table nor free", "rest-left-out"),
+        ((right_admit, never_given_back), "go back to `free`", "it-will-fit"),
+        ((right_admit, all_anew), "Earlier tokens are in them", "input-is-mine"),
+        ((right_admit, without_the_table), "leaves the table out", "right-for-one-case"),
+        ((right_admit, from_one), "places of a block count from 0", "off-by-one"),
+        ((right_admit, of_blocks), "whole blocks?", "rounding-is-cosmetic"),
+        ((right_admit, numbers_of_blocks), "has place", "wrong-unit"),
+        (
+            (right_admit, lambda table, free, n_tokens: []),
+            "Take blocks until",
+            "does-less-work",
         ),
         (
-            bytes_read(lambda w, kept, layers, batch: w + kept * batch),
-            "a key and a value",
-            "half-the-work-counted",
+            (right_admit, lambda table, free, n_tokens: None),
+            "Take blocks until",
+            "result-of-another-kind",
         ),
+    ],
+    "19.6b": [
+        (only_the_draft, "the model's own token after them, too", "off-by-one"),
+        (whatever_agrees, "A token after a wrong one was guessed", "order-is-free"),
+        (whole_draft, "Nothing after the first wrong token", "right-for-one-case"),
+        (whole_target, "Nothing after the first wrong token", "order-is-free"),
+        (wrong_one_too, "In place of the wrong token", "off-by-one"),
+        (last_of_all, "the one at the first wrong place", "off-by-one"),
+        (not_rolled_back, "Wrong guesses would stay in the cache", "cache-anywhere"),
+        (own_token_too, "it wasn't read yet", "off-by-one"),
+        (one_place_later, "target[i] is what the model writes", "off-by-one"),
+        (no_count, "expected (tokens that are kept", "result-of-another-kind"),
         (
-            bytes_read(lambda w, kept, layers, batch: w + 2 * kept),
-            "a cache of its own",
-            "what-grows-with-batch",
+            lambda draft, target: None,
+            "expected (tokens that are kept",
+            "result-of-another-kind",
         ),
-        (
-            bytes_read(lambda w, kept, layers, batch: (w + 2 * kept) * batch),
-            "share one read",
-            "what-grows-with-batch",
-        ),
-        (
-            bytes_read(lambda w, kept, layers, batch: w + 2 * kept * batch / layers),
-            "Each layer has a cache",
-            "half-the-work-counted",
-        ),
-        (
-            lambda w, n, d, t, b, each, rate: (w + 2 * n * d * t * b) / rate,
-            "Numbers aren't bytes",
-            "wrong-unit",
-        ),
-        (lambda w, n, d, t, b, each, rate: 2 * w * b / rate, "Those are FLOP", "other-formula"),
-        (
-            lambda w, n, d, t, b, each, rate: rate / ((w + 2 * n * d * t * b) * each),
-            "steps a second",
-            "upside-down",
-        ),
-        (lambda w, n, d, t, b, each, rate: 1e-3, "All that is read", "hard-coded"),
-        (lambda w, n, d, t, b, each, rate: None, "got nothing", "result-of-another-kind"),
+        (lambda draft, target: ([5], 0), "are kept, and", "hard-coded"),
     ],
 }

@@ -184,13 +184,17 @@ def published_ratios(section):
 
 
 def gains(table, column, names, lower, **where):
-    """The gain of each named rung over the row before it, by name."""
+    """The gain of each named rung over the row before it, by name; only between rates
+    of the same.
+    """
     rows = [row for row in published.table(table) if where.items() <= row.items()]
-    numbers = {row["rung"]: float(row[column]) for row in rows}
-    pairs = itertools.pairwise(numbers.items())
-    return {
-        name: a / b if lower else b / a for (_, a), (name, b) in pairs if name in names
-    }
+    found = {}
+    for before, row in itertools.pairwise(rows):
+        same = before.get("rate_of") == row.get("rate_of")
+        if same and row["rung"] in names:
+            gain = float(row[column]) / float(before[column])
+            found[row["rung"]] = 1 / gain if lower else gain
+    return found
 
 
 def by_who(section, who):
