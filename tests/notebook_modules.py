@@ -12,7 +12,7 @@ INSTRUMENTS = {
     "01": ("device_jobs", "published_matmuls"),
     "02": ("workstation",),
     "04": ("gpu_comparison", "kernel_times"),
-    "07": ("nsight",),
+    "07": ("nsight", "nsight_reports"),
     "08": ("steady_rate",),
     "09": ("formats", "resnet9"),
     "11": ("gradient_noise", "seed_curves", "several_seeds"),

@@ -93,6 +93,21 @@ def ncu_command(script: str | Path, *, launches: Count | None = None) -> str:
     return shlex.join(["ncu", *options, sys.executable, str(path)])
 
 
+def in_lines(command: str, *, width: int = 88) -> str:
+    """The command in lines of at most `width` characters, as far as its arguments are
+    short enough: each but the last ends in a backslash, so that a shell runs it.
+    """
+    first, *rest = map(shlex.quote, shlex.split(command))
+    lines = [first]
+    for argument in rest:
+        longer = f"{lines[-1]} {argument}"
+        if len(longer) + len(" \\") > width:
+            lines.append(f"    {argument}")
+        else:
+            lines[-1] = longer
+    return " \\\n".join(lines)
+
+
 def _stem(script: str | Path) -> Path:
     if not Path(script).name:
         raise BadArgument(

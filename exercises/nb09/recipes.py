@@ -192,7 +192,7 @@ _PLAIN = Recipe(
     _FOUR,
     last_kept=False,
     bits=4.5,
-    engine="disable_2d_quantization, and the two below",
+    engine="disable_2d_quantization, and both switches below",
 )
 _SQUARE = replace(
     _PLAIN, weights=_FOUR_SQUARE, engine="disable_stochastic_rounding, disable_rht"
@@ -202,7 +202,10 @@ _TURNED = replace(
     _CHANCE, hadamard=True, torchao="NVFP4TrainingConfig", engine="NVFP4BlockScaling"
 )
 _KEPT = replace(
-    _TURNED, last_kept=True, torchao="", engine="the same, in two autocasts"
+    _TURNED,
+    last_kept=True,
+    torchao="",
+    engine="the same, another autocast for that layer",
 )
 # NVFP4 with one part more of its recipe at a time.
 LADDER = {
@@ -419,7 +422,9 @@ class Trainings:
             other = self._by_seed(before, tuned)
             changes = [a - b for a, b in zip(own, other, strict=True)]
             rows.append((name, *_change_in_words(changes)))
-        return Table(tuple(rows), ("part", "loss, nats", "95 % interval", "it is"))
+        headings = ("part", "change in loss, nats", "95 % interval", "it is")
+        note = "Nats: the loss is a cross-entropy with the natural logarithm."
+        return Table(tuple(rows), headings, notes=(note,))
 
     def _by_seed(self, name: str, tuned: TunedComparison) -> list[float]:
         seeds = range(len(tuned.accuracies[name]))
@@ -453,10 +458,9 @@ _TORCHAO = (
     "torchao/prototype/moe_training/nvfp4_training/nvfp4_training.py"
 )
 _DEFAULTS = (
-    "Transformer Engine's defaults: Float8CurrentScaling and DelayedScaling take e5m2"
-    " for gradients, MXFP8BlockScaling e4m3; DelayedScaling remembers 1,024 steps;"
-    " NVFP4BlockScaling has all parts but the last, and which layers keep more bits is"
-    f" left to you: {_ENGINE}",
+    "Transformer Engine's defaults: Float8CurrentScaling takes e5m2 for gradients,"
+    " MXFP8BlockScaling e4m3; NVFP4BlockScaling has all parts but the last, and which"
+    f" layers keep more bits is left to you: {_ENGINE}",
     "torchao's: tensorwise takes e5m2 for gradients; mxfp8_rceil rounds scales up;"
     f" NVFP4TrainingConfig has the same parts, and no switch for them: {_TORCHAO}",
 )

