@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from exercises.nb07.nsight import (
     as_script,
+    in_lines,
     ncu_command,
     nsys_command,
     nsys_stats_command,
@@ -106,6 +107,15 @@ def test_the_commands_are_exact(tmp_path):
         f"{stem}.py",
     ]
     assert f"'{stem}.py'" in nsys_command(plain)
+
+
+def test_a_command_in_lines_is_the_same_command():
+    path = "/home/somebody/a folder/" + 60 * "x"
+    command = shlex.join(["ncu", "--set", "basic", *9 * ["--nvtx", "off"], path, path])
+    printed = in_lines(command, width=60)
+    assert shlex.split(printed.replace(" \\\n", "")) == shlex.split(command)
+    assert all(len(line) <= 60 or path in line for line in printed.splitlines())
+    assert in_lines("ncu --nvtx a.py") == "ncu --nvtx a.py"
 
 
 def test_a_marked_range_limits_what_is_recorded(tmp_path):
