@@ -37,6 +37,7 @@ LIMITS = (
     HOST,
     "unknown",
 )
+_SEVERAL = (FAULTS, RANKS, THREADS)  # that limit, and don't "limits"
 # what passes around operators: an edit that shortens one may shorten the others
 AROUND = ("launch overhead", "unknown", HOST, FAULTS, COLLECTING)
 # and fewer operators pass fewer bytes from one to the next
@@ -51,9 +52,14 @@ _ABOVE = (
     "above this machine's ceiling, which was measured too low: at a slower clock, or"
     " without a cache that holds this loop's data"
 )
+_SHOWN = 0.005  # share of the time, which is written as 1%
 _NOTHING = 1e-3  # a share of the time that is none
 # limits that an experiment takes away as a whole
 _REMOVED = ("input", FAULTS, COLLECTING, THREADS)
+# of these, by an edit
+_EDITED_AWAY = (FAULTS, COLLECTING, THREADS)
+_SURE = 1.005  # times as fast, which is written as more than 1.00x
+_MORE = 1.25  # times what was tried, from which on it is said that more may be gained
 
 
 FORMAT = 1
@@ -66,7 +72,8 @@ class Gain(Shown):
     the lowest and the highest.
 
     `limit` is the suspect that the change removes or halves, `at` the line to change
-    where it is known.
+    where it is known. `is_bound` says that the change is no edit but takes the limit
+    away as a whole: no edit gains more.
     """
 
     limit: str
@@ -76,10 +83,11 @@ class Gain(Shown):
     high: float
     pairs: int
     at: str = ""
+    is_bound: bool = False
 
     def __str__(self) -> str:
         """In words: what was changed, and what it gained."""
-        fast = " as fast" if self.low > 1 else ""
+        fast = " as fast" if self.sure else ""
         return (
             f"Tried, {self.named}: {self.gained}{fast} ({self.span} in {self.pairs}"
             " pairs)."
@@ -91,11 +99,16 @@ class Gain(Shown):
         return f"{self.change} at {self.at}" if self.at else self.change
 
     @property
+    def sure(self) -> bool:
+        """Whether the loop was faster in each pair."""
+        return self.low >= _SURE
+
+    @property
     def gained(self) -> str:
         """In words: "2.38x", "slower", or "no sure gain" if 1 is in the interval."""
-        if self.low > 1:
+        if self.sure:
             return f"{significant(self.times)}x"
-        return "slower" if self.high < 1 else "no sure gain"
+        return "slower" if self.high <= 1 / _SURE else "no sure gain"
 
     @property
     def span(self) -> str:
@@ -118,7 +131,9 @@ class Limit(Shown):
     themselves. `interval_s` are the seconds between which the mean step lies in nine
     of ten such loops, (0, 0) where too few were seen. `flop` are those of the products
     in a usual step, `machine` the device. `remarks` are on settings that cost time and
-    were read, not measured, each with the edit that changes them.
+    were read, not measured, each with the edit that changes them. `gpu_s` are the
+    seconds for which a GPU works in a usual step, 0 without one. `events` is in how
+    many steps occasional work was seen that comes at no fixed distance.
     """
 
     shares: dict[str, float]
@@ -134,6 +149,8 @@ class Limit(Shown):
     flop: float = 0.0
     machine: str = ""
     remarks: tuple[str, ...] = ()
+    gpu_s: float = 0.0
+    events: int = 0
 
     def __post_init__(self) -> None:
         number("loop_s", self.loop_s, "seconds")
@@ -162,7 +179,13 @@ class Limit(Shown):
         if limit != "input":
             # input that was hidden before shows up now
             rest_s = min(max(rest_s, self.input_s), self.loop_s)
-        return self.loop_s / rest_s if rest_s > _NOTHING * self.loop_s else math.inf
+        if limit not in (*_NEEDED, *_FEWER_OPERATORS):
+            # and so does what the GPU has done meanwhile
+            rest_s = min(max(rest_s, self.gpu_s), self.loop_s)
+        # so few may be one fewer than usual
+        more = gone / self.events if limit == OCCASIONAL and self.events else 0.0
+        loop_s = self.loop_s * (1 + more)
+        return loop_s / rest_s if rest_s > _NOTHING * self.loop_s else math.inf
 
     def _of_one_cause(self, limit: str) -> set[str]:
         """The limits that an edit against `limit` may shorten with it."""
@@ -191,31 +214,53 @@ class Limit(Shown):
 
     def gain(self, limit: str) -> Gain | None:
         """The largest gain that was measured against a limit; None where nothing was
-        tried.
+        tried that tells what is to be gained.
+
+        An edit without a sure gain tells nothing of other edits, unless it takes the
+        limit away as a whole.
         """
-        gains = [gain for gain in self.gains if gain.limit == limit]
+        gains = [
+            gain
+            for gain in self.gains
+            if gain.limit == limit and (gain.sure or limit in _REMOVED)
+        ]
         return max(gains, key=lambda gain: gain.low, default=None)
 
     @property
     def best(self) -> Gain | None:
-        """The largest sure gain that was measured; None without any."""
-        sure = [gain for gain in self.gains if gain.low > 1]
+        """The edit with the largest sure gain that was measured; None without any."""
+        sure = [gain for gain in self.gains if gain.sure and not gain.is_bound]
         return max(sure, key=lambda gain: gain.low, default=None)
 
     def words(self, limit: str) -> str:
-        """What is gained without a limit: "2.38x, tried", "no sure gain, tried", or
-        where nothing was tried its bound, "at most 2.50x".
+        """What is gained without a limit: "2.38x, tried" by an edit, "up to 2.38x,
+        tried" where it was taken away as a whole, "no sure gain, tried", or where
+        nothing was tried its bound, "at most 2.50x".
 
-        "-" for work that is needed, and where nothing else takes time.
+        "2.38x, tried; up to 20.0x" or "2.38x or more, tried" where other edits may gain
+        more. "-" for work that is needed, and where nothing else takes time.
         """
         gain = self.gain(limit)
-        if gain is not None:
-            slower = gain.gained == "slower"
-            return f"{'no gain' if slower else gain.gained}, tried"
         bound = self.bound(limit)
+        if gain is not None:
+            return self._tried(gain, bound)
         if limit in _NEEDED or math.isinf(bound):
             return "-"
         return f"at most {significant(bound)}x"
+
+    def _tried(self, gain: Gain, bound: float) -> str:
+        if gain.gained == "slower":
+            return "no gain, tried"
+        if not gain.sure:
+            return "no sure gain, tried"
+        if gain.is_bound:
+            return f"up to {gain.gained}, tried"
+        conclusive = gain.limit in (*_NEEDED, *_EDITED_AWAY)
+        if conclusive or bound <= _MORE * gain.times:
+            return f"{gain.gained}, tried"
+        if math.isinf(bound):
+            return f"{gain.gained} or more, tried"
+        return f"{gain.gained}, tried; up to {significant(bound)}x"
 
     def without(self, limit: str) -> str:
         """What would be gained without it, as part of a sentence."""
@@ -253,14 +298,14 @@ class Limit(Shown):
         return ""
 
     def table(self) -> Table:
-        """A row for each limit with a share, the largest first, and the evidence and
-        the gains below.
+        """A row for each limit with half a percent or more, the largest first, and the
+        evidence and the gains below.
         """
         ordered = sorted(self.shares, key=lambda name: -self.shares[name])
         rows = tuple(
             (name, f"{self.shares[name]:.0%}", self.words(name))
             for name in ordered
-            if self.shares[name]
+            if self.shares[name] >= _SHOWN
         )
         title = self._title()
         if self.doubt:
@@ -293,7 +338,8 @@ class Limit(Shown):
             )
         if largest == "unknown":
             return "What limits this loop is unknown."
-        limits = f"{largest.capitalize()} limits this loop"
+        verb = "limit" if largest in _SEVERAL else "limits"
+        limits = f"{largest.capitalize()} {verb} this loop"
         if largest in _NEEDED:
             at = f"at {self.of_ceiling:.0%} of this machine's ceiling"
             if self.of_ceiling > 1:

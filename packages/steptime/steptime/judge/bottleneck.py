@@ -23,12 +23,11 @@ from steptime.loop.script_loop import (
     run_watched,
     watched_loaders,
 )
-from steptime.loop.turns import TurnWatch
 from steptime.measure.batches import Batch, Supply
 from steptime.measure.budget import Budget
 from steptime.measure.ceilings import Ceilings, given_ceilings
 from steptime.measure.machine import Watch, core_waits, device_named, rank, sync_of
-from steptime.measure.operator_timing import OperatorCall, typical_calls, usual_runs
+from steptime.measure.operator_timing import typical_calls, usual_runs
 from steptime.measure.training_state import unchanged
 
 _LOOKING = 0.6  # of a budget, where changes are tried in what is left
@@ -84,16 +83,22 @@ def find_bottleneck(
         loop.watch_turns(batches, next_batch)
         limit = loop.judged(loop.inside(loop.batch, rates, path))
         gains: tuple[Gain, ...] = ()
+        left_out: tuple[str, ...] = ()
         if try_changes:
-            gains = tried(
+            gains, left_out = tried(
                 step, batches, next_batch, loop.batch, limit, loop.budget, budget_s
             )
+        busy = others()
         on_settings = (
-            *remarks(loop.turns, loop.calls, batches, device),
+            *remarks(loop.turns, loop.calls, batches, device, busy),
             *remarks_on_step(lambda: step(loop.batch)),
         )
     return dataclasses.replace(
-        limit, gains=gains, busy=others() or loop.doubt, remarks=on_settings
+        limit,
+        evidence=(*limit.evidence, *left_out),
+        gains=gains,
+        busy=busy or loop.doubt,
+        remarks=on_settings,
     )
 
 
@@ -118,7 +123,7 @@ def watch(
     `device` and `watch` are those of find_bottleneck.
     """
     loop = _own_loop(
-        batches, steps=steps, ceilings=ceilings, device=device, watch=watch, say=say
+        steps=steps, ceilings=ceilings, device=device, watch=watch, say=say
     )
     return WatchedBatches(batches, loop.known())
 
@@ -132,14 +137,13 @@ def watching(**options: Any) -> Iterator[None]:
     block ends. Then a RuntimeError (TooLittleSeen) says if there were fewer than 31
     turns, unless the block itself raised something.
     """
-    loop = _own_loop(None, **options)
+    loop = _own_loop(**options)
     with contextlib.closing(loop), watched_loaders(loop):
         yield
         loop.end()
 
 
 def _own_loop(
-    batches: object,
     *,
     steps: int = 200,
     ceilings: Ceilings | Callable[[], Ceilings] | None = None,
@@ -153,17 +157,18 @@ def _own_loop(
     others = watch()
     function("say", say, 1)
 
-    def judge(turns: TurnWatch, runs: list[list[OperatorCall]]) -> Limit:
-        loop = WatchedLoop(Budget(0.0, device, sync_of(device)))
-        loop.see(turns)
+    def judge(own: OwnLoop) -> Limit:
+        loop = WatchedLoop(Budget(0.0, own.device, sync_of(own.device)))
+        loop.see(own.watch)
         loop.tiny.measure(TINY_STEPS)
-        calls = typical_calls(usual_runs(runs))
-        pace = loop.tiny.pace(given_ceilings(ceilings, device))
+        calls = typical_calls(usual_runs(own.runs))
+        pace = loop.tiny.pace(given_ceilings(ceilings, own.device))
         limit = loop.judged(loop.divided(calls, None, pace, loop.seen.step_s))
+        busy = others()
         return dataclasses.replace(
             limit,
-            busy=others() or loop.doubt,
-            remarks=remarks(loop.turns, loop.calls, batches, device),
+            busy=busy or loop.doubt,
+            remarks=remarks(loop.turns, loop.calls, own.loader, own.device, busy),
         )
 
     def say_on_one_rank(limit: Limit) -> None:
@@ -193,7 +198,7 @@ def diagnose(
     with unchanged(step, batches) as left:
         if batches is None:
             function("step", step, 0)
-            limit = run_watched(step, _own_loop(None, **options, say=leave))
+            limit = run_watched(step, _own_loop(**options, say=leave))
         else:
             limit = find_bottleneck(step, batches, try_changes=True, **options)
     return dataclasses.replace(limit, evidence=(*limit.evidence, *left))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,9 +21,30 @@ from steptime.loop.turn_patterns import seen
 from steptime.loop.turns import Turn, TurnWatch
 from steptime.measure.budget import Budget
 from steptime.measure.machine import distributed, name_of
-from steptime.measure.operator_timing import OperatorCall
+from steptime.measure.operator_timing import OperatorCall, waits_inside_s
 
+# the work of a host and of its GPU, in steps, from which on they work at the same time
+_BESIDE = 1.2
+_ALIKE = 0.1  # share of a step by which they differ
 _STRAGGLES = 1.1  # times the ranks' median, from which on a rank is slow
+_SHORT = 0.1  # of a step, below which nobody need look at exchanges
+
+
+class OwnWork(NamedTuple):
+    """What a rank does of a step itself: seconds of its input and of its step, without
+    those of exchanges with other ranks, and the line of most of each.
+    """
+
+    input_s: float
+    step_s: float
+    exchange_s: float
+    input_line: str = ""
+    step_line: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of both."""
+        return self.input_s + self.step_s
 
 
 class WatchedLoop:
@@ -37,7 +58,7 @@ class WatchedLoop:
         self.evidence = list[str]()
         self.unexplained = dict[str, str]()
         self.doubt = ""
-        self.alone_s = self.ceiling_s = self.inside_s = 0.0
+        self.alone_s = self.ceiling_s = self.inside_s = self.gpu_s = 0.0
         self.slower = 1.0
         self.flop = 0.0
         self.turns = list[Turn]()
@@ -82,8 +103,10 @@ class WatchedLoop:
             lines=lines,
             of_ceiling=self.ceiling_s / self.inside_s * step_s / loop_s,
             every=self.seen.every,
+            events=self.seen.events,
             interval_s=(low * loop_s, high * loop_s),
             flop=self.flop,
+            gpu_s=self.gpu_s,
             machine=name_of(self.budget.device),
         )
 
@@ -101,15 +124,25 @@ class WatchedLoop:
         work = split_by_limit(calls, doubled, pace)
         seconds_of = {name: work.get(name, 0.0) for name in LIMITS}
         # besides the time in collectives' own calls
-        waits_s = max(exposed_s - seconds_of["communication"], 0.0)
-        divide_gaps(seconds_of, calls, pace, step_s, waits_s)
+        waits_s = max(
+            exposed_s - seconds_of["communication"], waits_inside_s(calls), 0.0
+        )
+        host_s = divide_gaps(seconds_of, calls, pace, step_s, waits_s)
+        if not pace.on_cpu:
+            self._compare_with_host(sum(work.values()), host_s, step_s)
         if distributed():  # who has less work of its own waits for the slowest
             exchange_s = seconds_of["communication"]
-            own_s = self.seen.input_s + step_s - exchange_s
-            ranks = _of_all_ranks(own_s, self.seen.where["step"])
-            self.evidence.append(_slowest_rank(ranks))
-            slowest_s, _ = max(ranks)
-            seconds_of[RANKS] = min(max(slowest_s - own_s, 0.0), exchange_s)
+            own = OwnWork(
+                self.seen.input_s,
+                max(step_s - exchange_s, 0.0),
+                exchange_s,
+                self.seen.where["input"],
+                self.seen.where["step"],
+            )
+            ranks = _of_all_ranks(own)
+            self.evidence.append(slowest_rank(ranks))
+            slowest_s = max(rank.seconds for rank in ranks)
+            seconds_of[RANKS] = min(max(slowest_s - own.seconds, 0.0), exchange_s)
             seconds_of["communication"] -= seconds_of[RANKS]
         # the collector's seconds count apart
         seconds_of[HOST] -= min(max(self.seen.collecting_s, 0.0), seconds_of[HOST])
@@ -131,30 +164,48 @@ class WatchedLoop:
         self.evidence = self.evidence + words
         return {name: seconds / self.inside_s for name, seconds in seconds_of.items()}
 
+    def _compare_with_host(self, gpu_s: float, host_s: float, step_s: float) -> None:
+        """Note which of the two is done first with a step, where they work at the same
+        time.
+        """
+        self.gpu_s = gpu_s
+        if gpu_s + host_s < _BESIDE * step_s:
+            return
+        self.evidence.append(
+            f"Of a step, the GPU works {format_seconds(gpu_s)} and the host"
+            f" {format_seconds(host_s)}, at the same time."
+        )
+        if abs(gpu_s - host_s) < _ALIKE * step_s:
+            self.doubt = (
+                "the host and the GPU take about as long, and neither gains much alone"
+            )
 
-def _of_all_ranks(own_s: float, line: str) -> list[tuple[float, str]]:
-    """By rank the seconds of a step that are its own work, and the line of most of
-    them.
-    """
+
+def _of_all_ranks(own: OwnWork) -> list[OwnWork]:
+    """By rank, what it does of a step itself."""
     ranks: list[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(ranks, (own_s, line))
+    torch.distributed.all_gather_object(ranks, own)
     return ranks
 
 
-def _slowest_rank(ranks: Sequence[tuple[float, str]]) -> str:
-    """A sentence on which rank the others wait for, or that the network is what they
-    wait for.
+def slowest_rank(ranks: Sequence[OwnWork]) -> str:
+    """A sentence on which rank the others wait for, on which line, or that the network
+    is what they wait for.
     """
-    seconds = [rank_s for rank_s, _ in ranks]
+    seconds = [rank.seconds for rank in ranks]
     slowest = seconds.index(max(seconds))
     usual_s = statistics.median(seconds)
     if seconds[slowest] < _STRAGGLES * usual_s:
-        return (
-            "All ranks work as long between exchanges: they wait for the network, not"
-            " for each other."
-        )
-    _, where = ranks[slowest]
-    place = f", most of it {where}" if where else ""
+        words = "All ranks work as long between exchanges"
+        exchange_s = statistics.median(rank.exchange_s for rank in ranks)
+        if exchange_s < _SHORT * (usual_s + exchange_s):
+            return f"{words}, and exchanges take little of a step."
+        return f"{words}: they wait for the network, not for each other."
+    rank = ranks[slowest]
+    more_input_s = rank.input_s - statistics.median(other.input_s for other in ranks)
+    more_step_s = rank.step_s - statistics.median(other.step_s for other in ranks)
+    line = rank.input_line if more_input_s > more_step_s else rank.step_line
+    place = f", most of it {line}" if line else ""
     return (
         f"Rank {slowest} is the slowest: of a step, it works"
         f" {format_seconds(seconds[slowest])} itself{place}, and half of the ranks no"

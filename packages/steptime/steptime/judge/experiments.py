@@ -13,8 +13,16 @@ import torch
 from steptime._units import format_seconds, significant
 from steptime.errors import TooLittleSeen, stood_still
 from steptime.judge.divided_loop import WatchedLoop
-from steptime.judge.tried_changes import REFUSALS, cores, doubled_batch, measured
-from steptime.limits import OCCASIONAL, THREADS
+from steptime.judge.tried_changes import (
+    FEW_PAIRS,
+    PAIRS,
+    REFUSALS,
+    WARM_UPS,
+    cores,
+    doubled_batch,
+    measured,
+)
+from steptime.limits import OCCASIONAL, THREADS, Gain
 from steptime.loop.step_loop import prefetched, watch_loop
 from steptime.measure import operator_timing
 from steptime.measure.batches import Batch, Supply, is_batch
@@ -32,10 +40,12 @@ _READING_S = 2e-3
 # of timed operators in a row, so that work done in every eighth step only is seen
 _RUNS = 8
 TINY_STEPS = 60  # in all: their low times are sought
+_RATHER_SLOW = 100  # of a step that takes a budget's hundredth, few pairs are made
 _SLOW = 60  # a step that takes a budget's sixtieth isn't repeated with twice the batch
 # times as long in the loop as by itself: what a step does by itself isn't what the
 # loop's steps do
 _SLOWER = 1.5
+_WAITS = 0.1  # of a step's time, from which on waits for a batch matter
 _SLOWEST = 20  # one that takes a twentieth is timed once
 # shares of the budget, twice each: for one batch, and for twice the batch
 _PLAIN = 0.12
@@ -64,21 +74,8 @@ class LoopExperiments(WatchedLoop):
         if self.budget.device != "cpu" or compiled_graphs():
             return
         if torch.get_num_threads() > cores():
-            words = (
-                f"{cores()} threads for {cores()} cores, in place of"
-                f" {torch.get_num_threads()}"
-            )
-
-            def once() -> object:
-                return self.step(self.batch)
-
-            def thread_per_core() -> contextlib.AbstractContextManager[None]:
-                return one_thread(cores())
-
             with contextlib.suppress(TooLittleSeen):
-                gain = measured(
-                    THREADS, words, once, once, self.budget, within=thread_per_core
-                )
+                gain = self._gain_of_fewer_threads()
                 self.slower = max(gain.low, 1.0)
                 self.evidence = [str(gain)]
             stack.enter_context(one_thread(cores()))
@@ -88,6 +85,35 @@ class LoopExperiments(WatchedLoop):
                 "Other programs take cores from torch's threads, so one thread ran all"
                 " experiments."
             )
+
+    def _gain_of_fewer_threads(self) -> Gain:
+        words = (
+            f"{cores()} threads for {cores()} cores, in place of"
+            f" {torch.get_num_threads()}"
+        )
+
+        def once() -> object:
+            return self.step(self.batch)
+
+        def thread_per_core() -> contextlib.AbstractContextManager[None]:
+            return one_thread(cores())
+
+        step_s = mean_s(once, self.budget.sync)
+        is_slow = step_s >= self.budget.budget_s / _RATHER_SLOW
+        if self.budget.agreed(int(not is_slow)):
+            pairs, warm_ups = PAIRS, WARM_UPS
+        else:
+            pairs, warm_ups = FEW_PAIRS, 0
+        return measured(
+            THREADS,
+            words,
+            once,
+            once,
+            self.budget,
+            within=thread_per_core,
+            pairs=pairs,
+            warm_ups=warm_ups,
+        )
 
     def watch_turns(self, batches: object, next_batch: Supply) -> None:
         """Watch the loop as it is; `alone_s` are from then on the seconds of the input
@@ -105,6 +131,11 @@ class LoopExperiments(WatchedLoop):
             next_batch, share=0.1, skip=ready - 1, together=workers
         )
         waited_s = statistics.fmean(turn.input_s for turn in turns.turns)
+        if turns.too_few and waited_s > _WAITS * self.seen.step_s:
+            self.doubt = (
+                f"{len(turns.turns)} steps are too few for {workers} workers, who have"
+                " prepared batches before: pass a larger budget_s"
+            )
         self.evidence.append(
             f"In the loop, a batch is waited for {format_seconds(waited_s)}."
         )

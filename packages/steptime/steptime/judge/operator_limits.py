@@ -230,21 +230,41 @@ def divide_gaps(
     pace: Pace,
     step_s: float,
     waits_s: float,
-) -> None:
+) -> float:
     """Add to `seconds`, by limit, what passes between the operators of a step of
-    `step_s` seconds.
+    `step_s` seconds. Returns the seconds that the host alone takes for it.
 
     `waits_s` of it are waits for other ranks. Launching lies in short gaps and costs no
-    more than in a tiny step; the rest is the host's.
+    more than in a tiny step; the rest is the host's. On a GPU, where the host takes
+    longer than the GPU's work, that work counts only as far as the host waits for it.
     """
     long_s = sum(call.weight * max(call.before_s - pace.gap_s, 0.0) for call in calls)
-    rest_s = max(step_s - sum(seconds.values()) - waits_s, 0.0)
     long_s = max(long_s - waits_s, 0.0)
     launches_s = sum(call.weight for call in calls) * pace.launch_s
+    if len(calls) == 1:  # the end of the step: a loader alone launches nothing
+        launches_s = 0.0
+    alone_s = long_s + launches_s
+    if not pace.on_cpu:
+        _hide_work(seconds, max(step_s - waits_s - alone_s, 0.0), alone_s)
+    rest_s = max(step_s - sum(seconds.values()) - waits_s, 0.0)
     host_s = max(min(long_s, rest_s), rest_s - launches_s)
     seconds["communication"] += waits_s
     seconds["launch overhead"] += rest_s - host_s
     seconds[HOST] += host_s
+    return alone_s
+
+
+def _hide_work(seconds: dict[str, float], exposed_s: float, alone_s: float) -> None:
+    """Shorten a GPU's operators to the `exposed_s` seconds that pass beside those of
+    the host, `alone_s`, if the host takes longer.
+    """
+    hideable = ("arithmetic", "memory bandwidth", "unknown", "launch overhead")
+    work_s = sum(seconds[name] for name in hideable)
+    # for copies and collectives, the host may wait
+    left_s = max(exposed_s - seconds["input"] - seconds["communication"], 0.0)
+    if left_s < work_s < alone_s:
+        for name in hideable:
+            seconds[name] *= left_s / work_s
 
 
 def explained(
@@ -265,8 +285,9 @@ def explained(
             unknown.append(call)
     unexplained = max(unknown, key=lambda call: call.seconds).name if unknown else ""
     n = sum(call.weight for call in calls) - 1
-    if n < 1:  # a loader alone
-        return unexplained, []
+    if n < 1:
+        words_on_loader = "No operator ran between batches: this is the loader alone."
+        return unexplained, [words_on_loader]
     evidence = [
         (
             f"{n:.0f} operators in a step of {format_seconds(step_s)}. By the ceilings,"
@@ -285,7 +306,7 @@ def explained(
         )
     if seconds_of["communication"]:
         evidence.append(
-            f"In a profile, exposed communication takes {words['communication']} a"
-            " step."
+            f"Of a step, exposed communication takes {words['communication']}: no work"
+            " hides it."
         )
     return unexplained, evidence

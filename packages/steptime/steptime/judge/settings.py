@@ -39,17 +39,20 @@ def remarks(
     calls: Sequence[OperatorCall],
     batches: object,
     device: str,
+    busy: str = "",
 ) -> tuple[str, ...]:
     """Sentences on settings that cost time, each with the edit that changes them.
 
     `turns` are those that were watched, `calls` the operators of a usual step,
     `batches` the loader, if there is one. Time is that of the calls and turns: nothing
-    is run.
+    is run. On a machine that was `busy`, steps may grow that others disturb.
     """
     return (
         *_modes(),
         *_types(calls, device),
-        *_turns(turns),
+        *_copies(calls),
+        *_compiled_anew(turns),
+        *(() if busy else _grown(turns)),
         *_loader(batches, turns, device),
         *_unused_gradients(),
     )
@@ -146,6 +149,19 @@ def _types(calls: Sequence[OperatorCall], device: str) -> Iterator[str]:
             )
 
 
+def _copies(calls: Sequence[OperatorCall]) -> Iterator[str]:
+    whole_s = sum(call.weight * call.seconds for call in calls) or 1.0
+    copies_s = sum(
+        call.weight * call.seconds for call in calls if call.group == "input"
+    )
+    if copies_s > _MUCH * whole_s:
+        yield (
+            f"{copies_s / whole_s:.0%} of the operators' time is copies between main"
+            " memory and the GPU: keep what is used again there, and copy the rest from"
+            " pinned memory with non_blocking=True, for which the host doesn't wait."
+        )
+
+
 def _has_tf32() -> bool:
     if torch.cuda.get_device_capability() < (8, 0):
         return False
@@ -165,7 +181,7 @@ def _processor_flags() -> set[str]:
     return set(flags[0].split()) if flags else set().union(*_UNITS.values())
 
 
-def _turns(turns: Sequence[Turn]) -> Iterator[str]:
+def _compiled_anew(turns: Sequence[Turn]) -> Iterator[str]:
     compiling = [turn for turn in turns if turn.graphs]
     if 2 * len(compiling) > len(turns):
         yield (
@@ -173,6 +189,9 @@ def _turns(turns: Sequence[Turn]) -> Iterator[str]:
             " compiled for one step doesn't fit the next. Give it the same shapes, or"
             " dynamic=True, and compile outside of the loop."
         )
+
+
+def _grown(turns: Sequence[Turn]) -> Iterator[str]:
     part = len(turns) // 4
     if part < _PART:
         return

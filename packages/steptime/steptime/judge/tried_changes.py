@@ -43,10 +43,10 @@ from steptime.measure.stack_samples import no_collection
 
 # the median lies between the least and the most of six in 31 of 32 cases, of three in
 # 3 of 4 (sign test)
-_PAIRS = 6
-_FEW_PAIRS = 3  # where a step is slow
+PAIRS = 6
+FEW_PAIRS = 3  # where a step is slow
 _READING = 0.02  # share of the budget, of each side of a pair, or one step
-_WARM_UPS = 2  # steps before those that are counted
+WARM_UPS = 2  # steps before those that are counted
 _AFTER = 3  # steps that follow the trials, or precede them: for what they call
 _MORE = 0.25  # of the budget, for the first trial, where it needs that
 _SLOW = 20  # where a step takes a budget's twentieth, one change is tried all the same
@@ -76,14 +76,16 @@ def measured(
     within: Change = contextlib.nullcontext,
     calls: int = 1,
     rows: int = 1,
-    pairs: int = _PAIRS,
-    warm_ups: int = _WARM_UPS,
+    pairs: int = PAIRS,
+    warm_ups: int = WARM_UPS,
     at: str = "",
+    is_bound: bool = False,
 ) -> Gain:
     """The gain of `after`, called within the block `within`, over `before`: each
     `calls` times or more, in turn.
 
-    `after` handles `rows` times as many rows as `before`. `at` is the line to change.
+    `after` handles `rows` times as many rows as `before`. `at` is the line to change,
+    and `is_bound` says that the change is no edit but takes `limit` away as a whole.
     Raises TooLittleSeen where half of the pairs have a reading of 0 s.
     """
 
@@ -112,7 +114,8 @@ def measured(
     if 2 * len(ratios) <= pairs:
         raise stood_still("a step with and without a change")
     times = statistics.median(ratios)
-    return Gain(limit, change, times, min(ratios), max(ratios), len(ratios), at)
+    low, high = min(ratios), max(ratios)
+    return Gain(limit, change, times, low, high, len(ratios), at, is_bound)
 
 
 @contextlib.contextmanager
@@ -225,6 +228,7 @@ class _Trial:
     rows: int = 1
     at: str = ""
     sides: float = 2.0  # of a pair, in steps of the loop
+    is_bound: bool = False  # it is no edit, but takes the limit away as a whole
 
 
 def tried(
@@ -235,8 +239,9 @@ def tried(
     limit: Limit,
     budget: Budget,
     budget_s: float,
-) -> tuple[Gain, ...]:
-    """What was gained where suspects with a tenth of the time were removed or halved.
+) -> tuple[tuple[Gain, ...], tuple[str, ...]]:
+    """What was gained where suspects with a tenth of the time were removed or halved,
+    and sentences on what was left out.
 
     Without input, `batch` is what the step gets. The largest suspect comes first: its
     trial is made in a quarter more than what is left of `budget_s`, the others in what
@@ -250,6 +255,8 @@ def tried(
     ]
     trials.sort(key=lambda trial: -limit.shares[trial.limit])
     gains = list[Gain]()
+    too_long = list[str]()
+    failed = list[str]()
     for trial in trials:
         after_s = (_AFTER + limit.every) * limit.loop_s
         left_s = budget.left(budget_s) - after_s
@@ -260,25 +267,43 @@ def tried(
             trial, limit.loop_s, left_s, more_s, budget, slow=slow
         )
         if not pairs:
+            too_long.append(trial.change)
             continue
         # what is compiled anew in each step can't be kept as it is compiled
         kept = contextlib.nullcontext if trial.limit == COMPILING else kept_as_compiled
-        with contextlib.suppress(REFUSALS), kept():
-            gain = measured(
-                trial.limit,
-                trial.change,
-                trial.before,
-                trial.after,
-                budget,
-                within=trial.within,
-                calls=trial.calls,
-                rows=trial.rows,
-                pairs=pairs,
-                warm_ups=warm_ups,
-                at=trial.at,
-            )
+        try:
+            with kept():
+                gain = measured(
+                    trial.limit,
+                    trial.change,
+                    trial.before,
+                    trial.after,
+                    budget,
+                    within=trial.within,
+                    calls=trial.calls,
+                    rows=trial.rows,
+                    pairs=pairs,
+                    warm_ups=warm_ups,
+                    at=trial.at,
+                    is_bound=trial.is_bound,
+                )
+        except REFUSALS as error:
+            failed.append(f"{trial.change} ({type(error).__name__})")
+        else:
             gains.append(gain)
-    return tuple(gains)
+    return tuple(gains), _left_out(too_long, failed)
+
+
+def _left_out(too_long: list[str], failed: list[str]) -> tuple[str, ...]:
+    """Sentences on changes that weren't tried, and why."""
+    sentences = list[str]()
+    if too_long:
+        changes = "; ".join(too_long)
+        sentences.append(f"Not tried, since budget_s is too small for it: {changes}.")
+    if failed:
+        changes = "; ".join(failed)
+        sentences.append(f"Tried, but it failed: {changes}.")
+    return tuple(sentences)
 
 
 def _fitting(
@@ -295,16 +320,16 @@ def _fitting(
 
     Of a `slow` step, the fewest pairs are made all the same.
     """
-    for seconds, most in ((left_s, _PAIRS), (left_s + more_s, _FEW_PAIRS)):
-        for warm_ups in (_WARM_UPS, 1):
+    for seconds, most in ((left_s, PAIRS), (left_s + more_s, FEW_PAIRS)):
+        for warm_ups in (WARM_UPS, 1):
             steps = trial.sides * (warm_ups + trial.calls)
             pair_s = steps * step_s + 2 * _READING * budget.budget_s
             # before the first pair, `calls` steps are timed
             fitting = budget.agreed(int((seconds - trial.calls * step_s) / pair_s))
-            if fitting >= _FEW_PAIRS:
+            if fitting >= FEW_PAIRS:
                 return min(fitting, most), warm_ups
     if slow and trial.calls == 1:
-        return _FEW_PAIRS, 1
+        return FEW_PAIRS, 1
     return 0, 0
 
 
@@ -327,12 +352,17 @@ def _trials(
 
     if limit.shares["input"] >= _SUSPECT and not distributed():
         yield from _loader_trials(step, batches, loaded)
+    where = "in memory" if budget.device == "cpu" else "on the GPU"
+    there = tree_map(
+        lambda x: x.to(budget.device) if isinstance(x, torch.Tensor) else x, batch
+    )
     yield _Trial(
         "input",
-        "a batch already in memory",
+        f"a batch already {where}",
         loaded,
-        once,
+        lambda: step(there),
         sides=2 - limit.shares["input"],
+        is_bound=True,
     )
     around = max(AROUND, key=lambda name: limit.shares[name])
     for change, within in _modes_off():
@@ -348,9 +378,8 @@ def _trials(
             sides=3.0,
         )
     if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
-        yield _Trial(
-            FAULTS, "memory that is kept, as out= does", once, once, kept_memory
-        )
+        kept = "memory that is kept, as out= does"
+        yield _Trial(FAULTS, kept, once, once, kept_memory, is_bound=True)
     # the loader makes garbage, too
     yield _Trial(
         COLLECTING,

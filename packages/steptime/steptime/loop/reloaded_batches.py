@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,8 +19,9 @@ from steptime.measure.training_state import same_random_numbers
 BATCHES = 3
 
 
-def again_s(batches: Any) -> float | None:
-    """Seconds of a batch the second time, from a DataLoader or an iterator of one.
+def again_s(batches: Any, sync: Callable[[], None] = no_sync) -> float | None:
+    """Seconds of a batch the second time, from a DataLoader or an iterator of one;
+    `sync` waits for what a dataset has queued on a GPU.
 
     None where workers load, whose memory ends with the epoch, and where the data are a
     stream.
@@ -42,6 +44,6 @@ def again_s(batches: Any) -> float | None:
         fetches = [partial(fetcher.fetch, index) for index in first]
         for fetch in fetches:
             fetch()
-        second_s = [mean_s(fetch, no_sync) for fetch in fetches]
-        next_index_s = mean_s(partial(next, indices, None), no_sync)
+        second_s = [mean_s(fetch, sync) for fetch in fetches]
+        next_index_s = mean_s(partial(next, indices, None), sync)
         return next_index_s + statistics.median(second_s)

@@ -6,16 +6,19 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import inspect
 import itertools
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary, ref
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -25,17 +28,17 @@ from steptime.errors import TooLittleSeen
 from steptime.limits import Limit
 from steptime.loop.reloaded_batches import again_s
 from steptime.loop.turns import TurnWatch
-from steptime.measure.machine import sync_of
+from steptime.measure.machine import no_sync, sync_of
 from steptime.measure.operator_hooks import replaced
 from steptime.measure.operator_timing import CallTimer, OperatorCall, timing_calls
+from steptime.measure.stack_samples import Place, place_of, stack_of
 
 _FIRST = 20  # turns that are watched before operators are timed: enough for a page
 _TIMED = 8  # turns after those, of which each operator is timed
 _PLACES = 16  # in the code, whose loops are kept
 _UNWATCHED = 3  # at the start: first calls are slow
+_NEXT_TO_NOTHING = 1e-12
 
-# from what was watched, and from timed operators
-Judge = Callable[[TurnWatch, list[list[OperatorCall]]], Limit]
 
 # By the code that calls `watch`, outwards, whose ids are its own as long as it is kept;
 # of the last places only.
@@ -46,6 +49,16 @@ class Enough(BaseException):
     """Leaves a training that has been watched for long enough; no `except Exception` of
     it holds this up.
     """
+
+
+class _Source(NamedTuple):
+    """Where a batch came from: the number of its iterator, a DataLoader's iterator
+    itself, and the loader.
+    """
+
+    number: int = 0
+    iterator: object = None
+    loader: object = None
 
 
 class WatchedBatches:
@@ -68,7 +81,7 @@ class WatchedBatches:
             batch = self.loop.waited_for(fetch)
             if batch is at_end:
                 return
-            self.loop.fetched(number, batches)
+            self.loop.fetched(number, batches, self._batches)
             yield batch
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -100,28 +113,36 @@ class OwnLoop:
     _judging = False
 
     def __init__(
-        self, steps: int, device: str, judge: Judge, say: Callable[[Limit], object]
+        self,
+        steps: int,
+        device: str,
+        judge: Callable[[OwnLoop], Limit],
+        say: Callable[[Limit], object],
     ) -> None:
+        self.device = device
+        self.watch = TurnWatch(device)
+        self.watch.samples.in_script = True
+        self.runs = list[list[OperatorCall]]()  # timed operators of turns
         self._steps = steps
         self._judge = judge
         self._say = say
         self._sync = sync_of(device)
-        self._watch = TurnWatch(device)
-        self._runs = list[list[OperatorCall]]()
         self._turns_begun = 0
         # the loop that the same code watched before
         self._before = self
         # returns the loop's first one, if it is alive
         self._optimizer: Callable[[], object] = lambda: None
+        self._has_stepped = False  # with an optimizer
         self._anew = True  # the next optimizer that steps is the first
         self._limit: Limit | None = None
         self._timer: CallTimer | None = None
         self._hook: RemovableHandle | None = None
         self._turns = self._watched_turns()
         self.numbers = itertools.count(1)  # of iterators
-        # the number of the last batch's iterator, and a DataLoader's own
-        self.source: tuple[int, object] = (0, None)
-        self._trained_from: tuple[int, object] = self.source
+        self._source = _Source()  # of the last batch
+        self._trained_from = self._source
+        self._drawn_at: Place | None = None
+        self._batches_of = Counter[int]()  # by iterator
 
     def known(self) -> OwnLoop:
         """The loop that the same code has begun to watch before, if that still goes on;
@@ -133,6 +154,8 @@ class OwnLoop:
         if before is not self and before._turns_are_left():
             before._anew = True
             return before
+        if before is not self and before._limit is not None and not before._has_stepped:
+            return before  # no other optimizer tells that another model is trained
         self._before = before
         _LOOPS[calls] = codes, self
         at_the_end(self)
@@ -151,13 +174,28 @@ class OwnLoop:
     @property
     def has_seen_enough(self) -> bool:
         """Whether what was watched so far is enough to judge."""
-        return bool(self._runs)
+        return bool(self.runs)
 
-    def fetched(self, number: int, batches: object) -> None:
+    @property
+    def loader(self) -> object:
+        """What the batches of the training come from; None where that is unknown.
+
+        An iterator that was begun before the loop was watched is of the DataLoader with
+        its dataset.
+        """
+        _, iterator, loader = self._trained_from
+        dataset = getattr(iterator, "_dataset", None)
+        if loader is not None or dataset is None:
+            return loader
+        alive = (x for x in gc.get_objects() if issubclass(type(x), DataLoader))
+        return next((loader for loader in alive if loader.dataset is dataset), None)
+
+    def fetched(self, number: int, batches: object, loader: object) -> None:
         """A batch has come from the iterator of this number."""
         # a DataLoader's alone: its workers live as long as it does
         iterator = batches if hasattr(batches, "_dataset_fetcher") else None
-        self.source = (number, iterator)
+        self._source = _Source(number, iterator, loader)
+        self._batches_of[number] += 1
 
     def waited_for(self, fetch: Callable[[], Any], *, ends_turn: bool = True) -> Any:
         """The batch that `fetch` returns: the loop waits for it, and its operators
@@ -165,16 +203,18 @@ class OwnLoop:
 
         Without an optimizer, the turn before ends here if `ends_turn`.
         """
-        if self._limit is not None:
+        if self._limit is not None or not self._turns_are_left():
             self.close()
         elif ends_turn and self._optimizer() is None:
             self.turn()
+        if self._drawn_at is None:
+            self._drawn_at = place_of(stack_of(sys._getframe()), in_script=True)
         timed = len(self._timer.calls) if self._timer is not None else 0
-        self._watch.mark("input_s")
+        self.watch.mark("input_s")
         try:
             return fetch()
         finally:
-            self._watch.mark("step_s")
+            self.watch.mark("step_s")
             if self._timer is not None:
                 del self._timer.calls[timed:]
                 self._timer.begin()
@@ -189,24 +229,32 @@ class OwnLoop:
             if self._before._optimizer() is optimizer:  # judged already
                 self._limit = self._before._limit
             self._optimizer = ref(optimizer)
+            self._has_stepped = True
             self._anew = False
             self._before = self
         if self._optimizer() is optimizer:
             self.turn()
 
     def turn(self) -> None:
-        """End a turn, and begin the next."""
-        if self._limit is not None:
+        """End a turn, and begin the next.
+
+        A training goes on, also if it can't be judged: that is said, and no error.
+        """
+        if self._limit is not None or not self._turns_are_left():
             return
-        number, _ = self.source
-        trained_from, _ = self._trained_from
         # other iterators are for an evaluation
-        if number != trained_from:
-            self._trained_from = self.source
-            self._watch.epoch += 1
+        if self._source.number != self._trained_from.number:
+            self._trained_from = self._source
+            self.watch.epoch += 1
         self._turns_begun += 1
-        if next(self._turns, None) is None:
-            self._judged()
+        if next(self._turns, None) is not None:
+            return
+        try:
+            limit = self._found()
+        except RuntimeError as error:
+            sys.stderr.write(f"steptime: this loop can't be judged: {error}\n")
+        else:
+            self._say(limit)
 
     def _watched_turns(self) -> Generator[int, None, None]:
         """How the turns are looked at: each time that one begins, this goes on to the
@@ -215,25 +263,35 @@ class OwnLoop:
         self._hook = register_optimizer_step_post_hook(self.stepped)
         first = min(_FIRST, self._steps)
         yield from range(_UNWATCHED)
+        if self._is_on_cpu():
+            self.device = "cpu"
+            self.watch.on_gpu = False
+            self._sync = no_sync
         yield from self._watched(first)
         for turn in range(_TIMED):
             with timing_calls(self._sync) as self._timer:
                 yield turn
-            self._runs.append(self._timer.calls)
+            self.runs.append(self._timer.calls)
             self._timer = None
         if self._steps > first:
             yield from self._watched(self._steps - first)
 
+    def _is_on_cpu(self) -> bool:
+        """Whether the optimizer's weights are on a CPU, whatever else there is."""
+        groups = getattr(self._optimizer(), "param_groups", ())
+        weights = [weight for group in groups for weight in group["params"]]
+        return bool(weights) and all(weight.device.type == "cpu" for weight in weights)
+
     def _watched(self, turns: int) -> Generator[int, None, None]:
         """So many turns in a row that are watched, or fewer if the loop ends."""
-        with self._watch.watching():
+        with self.watch.watching():
             try:
                 for turn in range(turns):
-                    self._watch.begin()
+                    self.watch.begin()
                     yield turn
-                self._watch.begin()  # the last one ends
+                self.watch.begin()  # the last one ends
             finally:
-                self._watch.finish()
+                self.watch.finish()
 
     def close(self) -> None:
         """Watch no longer. No hook may call this: torch is going through its hooks
@@ -246,30 +304,43 @@ class OwnLoop:
     def end(self) -> Limit:
         """What limits the loop. The training goes on unwatched."""
         self.close()
-        return self._judged()
+        if self._limit is None:
+            self._say(self._found())
+        return cast(Limit, self._limit)
 
-    def _judged(self) -> Limit:
-        if self._limit is not None:
-            return self._limit
-        if not self._runs:
+    def _found(self) -> Limit:
+        """What limits the loop, judged in modes in which a model can be trained."""
+        if not self.runs:
             ended = max(self._turns_begun - 1, 0)
             needed = min(_FIRST, self._steps) + _TIMED + _UNWATCHED
             raise TooLittleSeen(
                 f"The loop ended after {ended} steps, and {needed} are needed. Let it"
                 " run longer, or pass a smaller `steps`."
             )
+        if self._drawn_at is not None:  # too short for a sample, it has this line
+            self.watch.turns[0].input_lines[self._drawn_at] += _NEXT_TO_NOTHING  # type: ignore[assignment]  # a Counter of seconds
         OwnLoop._judging = True
         try:
-            if self._watch.epoch == 1:
-                _, iterator = self._trained_from
-                self._watch.again_s = again_s(iterator)
-            limit = self._judge(self._watch, self._runs)
+            with (
+                torch.inference_mode(False),
+                torch.enable_grad(),
+                torch.autocast(self.device, enabled=False),
+            ):
+                if self.watch.epoch == 1:
+                    self.watch.again_s = self._again_s()
+                self._limit = self._judge(self)
         finally:
             OwnLoop._judging = False
-        self._limit = limit
-        self.source = self._trained_from = (0, None)
-        self._say(limit)
-        return limit
+        self._source = self._trained_from = _Source()
+        return self._limit
+
+    def _again_s(self) -> float | None:
+        """Seconds of a turn's batches the second time that they are loaded."""
+        number, iterator, _ = self._trained_from
+        batch_s = again_s(iterator, self._sync)
+        if batch_s is None:
+            return None
+        return batch_s * self._batches_of[number] / self._turns_begun
 
 
 def at_the_end(loop: OwnLoop) -> None:
@@ -310,16 +381,20 @@ def watched_loaders(loop: OwnLoop) -> Iterator[None]:
     """
     begin = DataLoader.__iter__
     next_batch = _BaseDataLoaderIter.__next__
-    number_of = WeakKeyDictionary[Any, int]()
+    # by iterator: a loader whose workers stay begins the same one in each epoch
+    begun_as = WeakKeyDictionary[Any, tuple[int, Any]]()
 
     def begun(loader: Any) -> Any:
-        return loop.waited_for(partial(begin, loader), ends_turn=False)
+        batches = loop.waited_for(partial(begin, loader), ends_turn=False)
+        begun_as[batches] = next(loop.numbers), loader
+        return batches
 
     def waited(batches: Any) -> Any:
         batch = loop.waited_for(partial(next_batch, batches))
-        if batches not in number_of:
-            number_of[batches] = next(loop.numbers)
-        loop.fetched(number_of[batches], batches)
+        if batches not in begun_as:
+            begun_as[batches] = next(loop.numbers), None
+        number, loader = begun_as[batches]
+        loop.fetched(number, batches, loader)
         return batch
 
     with (

@@ -11,7 +11,6 @@ from steptime.loop.turns import TurnWatch
 from steptime.measure.batches import Batch, Supply
 from steptime.measure.budget import Budget
 from steptime.measure.clock import mean_s
-from steptime.measure.machine import no_sync
 
 # steps that are watched at most, and in which share of the budget
 _STEPS = 600
@@ -30,7 +29,7 @@ def watch_loop(
     batches may have been `ready`.
 
     Workers load side by side, and deliver side by side: the number of turns is a
-    multiple of theirs.
+    multiple of theirs, unless the budget is too short for that.
     """
     workers, ready = prefetched(batches)
     watch = TurnWatch(device)
@@ -44,41 +43,56 @@ def watch_loop(
         watch.mark("step_s")
         step(batch)
 
+    def fitting(taken_s: float, turns: int) -> int:
+        """How many more turns fit, after so many have taken so many seconds."""
+        left = (limit_s / max(taken_s, 1e-6) - 1) * turns
+        return budget.agreed(max(int(left), 0))
+
+    def taken_s() -> float:
+        # what a GPU has yet to do is part of the turns
+        budget.sync()
+        return perf_counter() - start_s
+
     with watch.watching():
         start_s = perf_counter()
-        for _ in range(ready - 1):  # prepared while others ran
+        skipped = 0
+        # prepared while others ran
+        while budget.agreed(int(skipped < ready - 1 and taken_s() < limit_s / 2)):
             turn()
+            skipped += 1
         turns = 0
         more = workers
+        if skipped:
+            more = min(more, max(fitting(taken_s(), skipped), 2))
         while more:
             for _ in range(more):
                 turn()
             turns += more
-            taken_s = perf_counter() - start_s
-            left = int((limit_s / max(taken_s, 1e-6) - 1) * turns)
+            left = fitting(taken_s(), skipped + turns)
             # no more than those so far, whose time may mislead
-            fitting = max(min(turns, _STEPS - turns, left), 0)
-            more = budget.agreed(fitting) // workers * workers
-        watch.end(skip=ready - 1)
-    watch.again_s = again_s(batches)
+            more = min(turns, _STEPS - turns, left) // workers * workers
+        watch.end(skip=skipped)
+    watch.too_few = skipped < ready - 1 or turns < workers
+    watch.again_s = again_s(batches, budget.sync)
     if watch.again_s is None and ready == 1 and isinstance(batches, Iterable):
         left_s = budget.left(_SOUGHT * budget.budget_s)
-        _look_for_second_epoch(watch, next_batch, perf_counter() + left_s)
+        _look_for_second_epoch(watch, next_batch, budget, perf_counter() + left_s)
     return watch
 
 
 def _look_for_second_epoch(
-    watch: TurnWatch, next_batch: Supply, until_s: float
+    watch: TurnWatch, next_batch: Supply, budget: Budget, until_s: float
 ) -> None:
     """Load what is left of a short first epoch, and time the batches that follow."""
     for _ in range(_STEPS):
         if next_batch.epoch or perf_counter() >= until_s:
             break
         next_batch()
+        budget.sync()
     if next_batch.epoch > watch.epoch:
         watch.second_epoch = True
         watch.again_s = statistics.median(
-            mean_s(next_batch, no_sync) for _ in range(BATCHES)
+            mean_s(next_batch, budget.sync) for _ in range(BATCHES)
         )
 
 

@@ -49,9 +49,10 @@ class Seen:
     where: dict[str, str]
     evidence: tuple[str, ...]
     every: int = 0
+    events: int = 0  # turns with occasional work, where that differs
     step_faults: float = 0.0
     collecting_s: float = 0.0
-    doubt: str = ""  # of the first epoch's share
+    doubt: str = ""  # of a first epoch's share, or of an only event's
     # of the mean turn, as shares of it; (0, 0) where it is unknown
     interval: tuple[float, float] = (0.0, 0.0)
 
@@ -73,6 +74,20 @@ class _Event(NamedTuple):
     name: str
     place: str
     indices: list[int]
+
+    def turns(self, watched: int) -> int:
+        """In how many turns it happens so often: in whole periods, if these fill the
+        loop, else in those that were `watched`.
+        """
+        distances = {
+            after - before for before, after in itertools.pairwise(self.indices)
+        }
+        if len(self.indices) < 3 or len(distances) > 1:
+            return watched
+        period = distances.pop()
+        # some turns in a row, at the start of a loop, aren't periodic
+        fills = self.indices[0] < period and watched - self.indices[-1] <= period
+        return period * len(self.indices) if fills else watched
 
 
 def seen(
@@ -121,15 +136,22 @@ def seen(
         ]
     unusual = _unusual(turns)
     usual = [turn for i, turn in enumerate(turns) if i not in set(unusual)]
-    every = 0
+    every = events = 0
+    occasions = set[int]()  # the turns that have occasional work
     # what takes longest is named
     for event in sorted(_events(turns, unusual, usual), reverse=True):
-        share_s = event.more_s / len(turns)
+        share_s = event.more_s / event.turns(len(turns))
         seconds_of[event.name] = seconds_of.get(event.name, 0.0) + share_s
         where.setdefault(event.name, event.place)
+        if event.name == OCCASIONAL:
+            occasions.update(event.indices)
         if event.name == OCCASIONAL and not every:
             every = _period(event.indices)
+            events = 0 if every else len(event.indices)
         evidence.append(_sentence(event, len(turns)))
+
+    if len(occasions) == 1 and seconds_of[OCCASIONAL] > mean_s / 2:
+        doubt = f"{OCCASIONAL} was seen in one step only: pass a larger budget_s"
 
     seconds_of[COLLECTING] = statistics.fmean(map(_collecting_s, turns))
     where[COLLECTING] = longest(collected)
@@ -142,6 +164,7 @@ def seen(
         where=where,
         evidence=tuple(evidence),
         every=every,
+        events=events,
         step_faults=statistics.median(turn.faults for turn in usual),
         collecting_s=statistics.fmean(turn.collecting["step_s"] for turn in usual),
         doubt=doubt,

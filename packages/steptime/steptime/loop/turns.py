@@ -87,6 +87,7 @@ class TurnWatch:
         self.turns = list[Turn]()
         self.again_s: float | None = None  # of a batch that was loaded before
         self.second_epoch = False  # that one came in a second epoch
+        self.too_few = False  # turns for what a loader's workers prepare side by side
         self._marks = list[_Mark]()
         self._begins = list[_Counters]()
         self._collecting_s = Counter[int]()  # since each mark
@@ -212,6 +213,7 @@ class TurnWatch:
         seconds = perf_counter() - self._collects_since_s
         self._collecting_s[self.samples.now] += seconds  # type: ignore[assignment]  # a Counter of seconds
         if seconds > LONG_S:
-            place = place_of(stack_of(sys._getframe().f_back))
+            stack = stack_of(sys._getframe().f_back)
+            place = place_of(stack, in_script=self.samples.in_script)
             if place is not None:
                 self.collected[place] += seconds  # type: ignore[assignment]  # a Counter of seconds

@@ -32,13 +32,20 @@ class Budget:
         self, work: Callable[[], object], *, share: float, skip: int, together: int = 1
     ) -> float:
         """Mean seconds of `work` over the calls that fit in `share` of the budget,
-        after `skip` uncounted calls.
+        after `skip` uncounted calls, or fewer if these take as long.
 
         Calls are counted in groups of `together`: workers that load side by side
         deliver their batches side by side.
         """
-        for _ in range(skip):
+        start = perf_counter()
+        limit_s = share * self.budget_s
+        skipped = 0
+        while self.agreed(int(skipped < skip and perf_counter() - start < limit_s)):
             work()
+            self.sync()
+            skipped += 1
+        if skipped < skip:  # a group would take longer than all of these
+            together = min(together, max(skipped, 1))
         start = perf_counter()
         # it counts if the share has no room for more
         trial_s = mean_s(work, self.sync, together)

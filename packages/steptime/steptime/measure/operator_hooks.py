@@ -90,6 +90,27 @@ def each_compiled_graph(
         yield
 
 
+@contextlib.contextmanager
+def each_wait(around: Callable[[Callable[[], Any]], Any]) -> Iterator[None]:
+    """Within the block, `around(run)` is called in place of each wait of this thread
+    for a collective; it returns what run() does.
+    """
+    distributed: Any = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        yield
+        return
+    wait = distributed.Work.wait
+    thread = threading.get_ident()
+
+    def wait_within_around(work: Any, *timeout: Any) -> Any:
+        if threading.get_ident() != thread:
+            return wait(work, *timeout)
+        return around(lambda: wait(work, *timeout))
+
+    with replaced(distributed.Work, wait=wait_within_around):
+        yield
+
+
 def compiled_graphs() -> int:
     """How many graphs torch.compile has compiled in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")

@@ -18,7 +18,11 @@ from torch.utils.flop_counter import flop_registry
 from steptime.arguments import function
 from steptime.measure.clock import Clock, above_0, faults_and_switches
 from steptime.measure.machine import no_sync
-from steptime.measure.operator_hooks import EachOperator, each_compiled_graph
+from steptime.measure.operator_hooks import (
+    EachOperator,
+    each_compiled_graph,
+    each_wait,
+)
 
 # read what they return
 _LOOKS_UP = ("embedding", "embedding_bag", "gather", "index", "index_select", "take")
@@ -36,7 +40,11 @@ _OVERWRITES = (
 # the least that a memory delivers: a cache line, a sector
 _LINE_BYTES = {"cpu": 64, "cuda": 32}
 _END = "end of the step"
+_WAIT = "c10d wait"
 COMPILED = "compiled graph"
+# what DistributedDataParallel does with a bucket that has arrived, before it waits for
+# the next one
+_MOVES = ("as_strided", "copy_", "detach", "slice", "view")
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ class OperatorCall:
     @property
     def group(self) -> str:
         """Its kind: "work", "input" (a copy between devices), or "communication"."""
-        if self.name.startswith("c10d"):
+        if self.name.startswith(("c10d", "_c10d")):
             return "communication"
         return "input" if self.name.startswith("between devices: ") else "work"
 
@@ -84,7 +92,11 @@ def timing_calls(sync: Callable[[], None]) -> Iterator[CallTimer]:
     last call is no operator: it holds the time after the last one.
     """
     timer = CallTimer(sync)
-    with EachOperator(timer.operator), each_compiled_graph(timer.graph):
+    with (
+        each_wait(timer.wait),
+        EachOperator(timer.operator),
+        each_compiled_graph(timer.graph),
+    ):
         timer.begin()
         yield timer
     timer.end()
@@ -138,6 +150,10 @@ class CallTimer:
         finally:
             self._graph_flop = None
 
+    def wait(self, run: Callable[[], Any]) -> Any:
+        """Run and time a wait for a collective that was begun before."""
+        return self._timed(run, lambda _, s: OperatorCall(_WAIT, s, 0.0, 0.0))
+
     def _timed(
         self, run: Callable[[], Any], describe: Callable[[Any, float], OperatorCall]
     ) -> Any:
@@ -167,6 +183,22 @@ def counted_flop(work: Callable[[], object]) -> float:
     """
     function("work", work, 0)
     return sum(call.flop for call in timed_calls(work, no_sync))
+
+
+def waits_inside_s(calls: Sequence[OperatorCall]) -> float:
+    """Seconds of a step's `calls` in which DistributedDataParallel waits at the end of
+    a backward pass, where no operator shows it: between the last collective that it
+    begins and what comes after the gradients.
+    """
+    seconds = 0.0
+    waits = False
+    for call in calls:
+        if waits:
+            seconds += call.weight * call.before_s
+        base, _, _ = call.name.partition(".")
+        begins = call.group == "communication" and call.name != _WAIT
+        waits = begins or (waits and base in _MOVES)
+    return seconds
 
 
 def low(seconds: Sequence[float]) -> float:

@@ -43,6 +43,9 @@ _INSTALLED = tuple(
 )
 _COLLECTIVES = f"{os.sep}torch{os.sep}distributed{os.sep}"
 WAITING = ", in a collective"
+DRAWING = ", drawing a batch"
+# in script_loop, through which a script's loop draws its batches
+_DRAWS = "waited_for"
 # the files of this package, which runs the experiments
 _OWN = f"{Path(__file__).parents[1]}{os.sep}"
 
@@ -77,10 +80,12 @@ class StackSamples:
 
     When is what stood in `now`, which its owner sets. A place is the innermost function
     that is part of no library: what a library does counts for the line that calls it.
+    In a script's own loop, `in_script`, this package counts as one.
     """
 
     def __init__(self) -> None:
         self.now = 0
+        self.in_script = False
         self.seen = list[tuple[int, Place, float]]()
 
     @contextlib.contextmanager
@@ -140,7 +145,7 @@ class StackSamples:
         """Take one sample: of the thread's stack, innermost first, `lasted_s` seconds
         after the sample before.
         """
-        place = place_of(stack)
+        place = place_of(stack, in_script=self.in_script)
         if place is not None:
             self.seen.append((self.now, place, lasted_s))
 
@@ -203,25 +208,30 @@ def is_library(path: str) -> bool:
     return any(folder in path for folder in _INSTALLED)
 
 
-def place_of(stack: Iterable[At]) -> Place | None:
+def place_of(stack: Iterable[At], *, in_script: bool = False) -> Place | None:
     """The function, its file and the line; None if the thread is in no code that the
     experiment has called.
+
+    `in_script`, where a script calls this package, that counts for the script's line;
+    the function that draws a batch, which only libraries make, is named with DRAWING.
 
     A function that has called a collective, in which it waits for other ranks, is named
     with WAITING.
     """
-    waiting = ""
+    waits = ""
     for depth, (code, last, line) in enumerate(stack):
         path = code.co_filename
-        if path.startswith(_OWN):
+        if path.startswith(_OWN) and not in_script:
             return None
+        if path.startswith(_OWN) and code.co_name == _DRAWS:
+            waits = DRAWING
         # so far, its caller worked
         if depth == 0 and code.co_code[last] == opcode.opmap["RESUME"]:
             continue
         within_line = code.co_name.endswith(("comp>", "genexpr>"))
         if not within_line and not is_library(path):
             file = "a cell" if "ipykernel_" in path else Path(path).name
-            return code.co_name + waiting, file, line
+            return code.co_name + waits, file, line
         if _COLLECTIVES in path:
-            waiting = WAITING
+            waits = WAITING
     return None

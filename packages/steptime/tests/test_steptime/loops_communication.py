@@ -209,3 +209,26 @@ def rank_in_virtual_time(rank, meeting, path, build):
 
     experiments.profile_step = planned  # type: ignore[assignment]
     judged(rank, meeting, path, find)
+
+
+def watched_in_virtual_time(rank, meeting, path, build):
+    """The same loop, as a script has it that calls `watch`."""
+    time = SharedTime()
+    run_on(time)
+    step, batches = build(time, rank)
+    pages = list[steptime.Limit]()
+    load = steptime.watch(
+        batches if callable(batches) else lambda: batches,
+        steps=24,
+        ceilings=CEILINGS,
+        device="cpu",
+        say=pages.append,
+    )
+
+    def find():
+        with EachOperator(time.operator):
+            while not pages:
+                step(load())
+        return pages[0]
+
+    judged(rank, meeting, path, find)

@@ -89,6 +89,19 @@ def slower_and_slower(time):
     return with_host_work(search)
 
 
+def scored_image_by_image(time):
+    """A metric that another library computes of each image."""
+
+    def label_components(image):
+        time.work(WORK_S / 4)
+        return float(image.sum())
+
+    def score(batch):
+        return [label_components(image) for image in batch[0].numpy()]
+
+    return with_host_work(score)
+
+
 # Python that lets no other thread run for some milliseconds
 
 

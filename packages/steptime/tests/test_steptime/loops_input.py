@@ -4,6 +4,7 @@ import re
 import threading
 
 import torch
+from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from test_steptime.loop_parts import labels, small_batch, small_step
@@ -111,6 +112,57 @@ def loaded_by_a_thread(time):
         return batches[0]
 
     return small_step(), next_batch
+
+
+def heatmaps_by_joint(time, joint_s=4e-4):
+    """Targets of a pose estimator, joint by joint."""
+
+    def draw_joints(i):
+        target = torch.zeros(17, 64)
+        for joint in range(17):
+            time.work(joint_s)
+            target[joint, i % 64] = 1.0
+        return target.sum(0)
+
+    return small_step(), DataLoader(
+        [*range(2_000)],
+        batch_size=8,
+        collate_fn=(
+            lambda rows: (torch.stack([*map(draw_joints, rows)]), labels(len(rows)))
+        ),
+    )
+
+
+def heatmaps_drawn_faster(time):
+    """`heatmaps_by_joint`, mended, as far as that goes: input is still most of it."""
+    return heatmaps_by_joint(time, joint_s=2e-5)
+
+
+class Resized(Dataset):
+    """Images that torch's operators make smaller."""
+
+    def __init__(self, resize):
+        self.resize = resize
+
+    def __getitem__(self, i):
+        return self.resize(i), i % 10
+
+    def __len__(self):
+        return 1_000
+
+
+def resized_by_torch(time):
+    image = torch.randn(1, 3, 128, 128)
+
+    def resize(i):
+        return interpolate(image * (1 + i % 2), (8, 8)).flatten()[:64]
+
+    return small_step(), DataLoader(Resized(resize), batch_size=8)
+
+
+def resized_before(time):
+    """`resized_by_torch`, mended."""
+    return small_step(), DataLoader(Resized(lambda i: torch.ones(64)), batch_size=8)
 
 
 # Python that lets no other thread run for some milliseconds

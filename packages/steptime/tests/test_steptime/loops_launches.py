@@ -81,3 +81,28 @@ def one_token(time):
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
     model = nn.Sequential(layer, nn.Flatten(), nn.Linear(16, 10))
     return training(model), (torch.randn(1, 1, 16), labels(1))
+
+
+def recurrent_by_hand(time):
+    """A cell for each of 32 moments."""
+    cell = nn.LSTMCell(4, 4)
+
+    def step(x):
+        cell.zero_grad()
+        h = c = torch.zeros(2, 4)
+        for moment in x:
+            h, c = cell(moment, (h, c))
+        h.sum().backward()
+
+    return step, torch.randn(32, 2, 4)
+
+
+def recurrent_as_one(time):
+    """`recurrent_by_hand`, mended."""
+    layer = nn.LSTM(4, 4)
+
+    def step(x):
+        layer.zero_grad()
+        layer(x)[0][-1].sum().backward()
+
+    return step, torch.randn(32, 2, 4)

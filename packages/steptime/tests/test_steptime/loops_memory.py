@@ -112,6 +112,24 @@ def normalized_maps(time):
     return step, torch.randn(8, 8, 96, 96)
 
 
+def kept_after_each_step(time):
+    """The weights so far are copied, in case that they are the best."""
+    model = nn.Linear(1024, 1024)
+    train = training(nn.Linear(16, 10))
+    best = {}
+
+    def step(batch):
+        train(batch)
+        best.update({name: w.clone() for name, w in model.state_dict().items()})
+
+    return step, (torch.randn(4, 16), labels(4))
+
+
+def nothing_kept(time):
+    """`kept_after_each_step`, mended."""
+    return training(nn.Linear(16, 10)), (torch.randn(4, 16), labels(4))
+
+
 # page faults
 
 

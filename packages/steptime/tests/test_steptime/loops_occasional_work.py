@@ -69,6 +69,25 @@ def best_is_saved(time):
     return step, small_batch()
 
 
+def flushed_when_full(time):
+    """At irregular distances."""
+    train = small_step()
+    chance = random.Random(8)
+    rows = []
+
+    def write_shard():
+        time.wait(0.25)
+        rows.clear()
+
+    def step(batch):
+        train(batch)
+        rows.extend(range(chance.randrange(40)))
+        if len(rows) > 200:
+            write_shard()
+
+    return step, small_batch()
+
+
 def evaluation_and_log(time):
     """Of two kinds of work, the dearer is the rarer."""
 

@@ -395,6 +395,112 @@ def test_what_was_tried_stands_in_place_of_a_bound_and_first_on_the_page():
     assert "at most" not in str(limit)
 
 
+def test_only_what_takes_a_limit_away_as_a_whole_bounds_what_edits_gain():
+    away = Gain("input", "a batch already in memory", 9.0, 8.8, 9.2, 6, is_bound=True)
+    quiet = Gain("other host work", "without print", 1.0, 0.9, 1.1, 6)
+    twice = Gain("launch overhead", "twice the batch", 1.5, 1.4, 1.6, 6)
+    shares = {"input": 0.7, "other host work": 0.2, "launch overhead": 0.1}
+    limit = Limit(shares, (), 1.0, gains=(away, quiet, twice))
+    assert limit.words("input") == "up to 9.00x, tried"
+    assert limit.words("other host work") == "at most 1.43x", "other edits may gain"
+    assert limit.words("launch overhead") == "1.50x, tried"
+    assert limit.best is twice
+    assert str(dataclasses.replace(limit, gains=(away, quiet))).startswith(
+        "Input limits this loop: without it up to 9.00x, tried."
+    )
+    only = Limit({"launch overhead": 1.0}, (), 1.0, gains=(twice,))
+    assert only.words("launch overhead") == "1.50x or more, tried"
+    mixed = {"launch overhead": 0.8, "arithmetic": 0.2}
+    most = Limit(mixed, (), 1.0, gains=(twice,)).words("launch overhead")
+    assert most == "1.50x, tried; up to 5.00x"
+
+
+def test_what_a_gpu_does_beside_the_host_bounds_what_less_work_of_the_host_gains():
+    shares = {"other host work": 0.9, "arithmetic": 0.1}
+    assert Limit(shares, (), 1.0, gpu_s=0.5).bound("other host work") == 2.0
+
+
+def test_what_rounds_to_no_gain_is_none():
+    assert Gain("input", "x", 1.0, 1.0001, 1.0002, 6).gained == "no sure gain"
+    assert Gain("input", "x", 1.0, 0.9998, 0.9999, 6).gained == "no sure gain"
+
+
+@pytest.mark.parametrize(("step_s", "fetch_s"), [(0.39, 0.0), (0.0, 0.39), (0.2, 0.19)])
+@pytest.mark.parametrize("trying", [False, True], ids=["found", "tried"])
+def test_a_loader_of_many_workers_keeps_to_the_budget(time, step_s, fetch_s, trying):
+    class Loader:
+        num_workers = 16
+        prefetch_factor = 4
+
+        def __iter__(self):
+            for _ in range(10**6):
+                time.wait(fetch_s)
+                yield small_batch()
+
+    train = small_step()
+
+    def step(batch):
+        time.wait(step_s)
+        train(batch)
+
+    page = profiling.find_bottleneck(
+        step, Loader(), budget_s=8, ceilings=CEILINGS, try_changes=trying
+    )
+    assert time.now_s < 1.25 * 8
+    assert page.dominant == ("other host work" if step_s > fetch_s else "input")
+    # what the workers have prepared may be among the batches
+    assert ("too few for 16 workers" in page.doubt) == (fetch_s > 0)
+
+
+def test_more_threads_than_cores_keep_to_the_budget(time):
+    torch.set_num_threads(2 * cores())  # `time` puts them back
+    train = small_step()
+
+    def step(batch):
+        time.wait(0.39)
+        train(batch)
+
+    profiling.find_bottleneck(
+        step, small_batch(), budget_s=8, ceilings=CEILINGS, try_changes=True
+    )
+    assert time.now_s < 1.25 * 8
+
+
+def test_changes_that_were_left_out_are_named(time):
+    step, fetch = slow_source(time)
+
+    def rare(batch):
+        time.wait(0.2)
+        step(batch)
+
+    options = {"ceilings": CEILINGS, "device": "cpu", "try_changes": True}
+    page = profiling.find_bottleneck(rare, fetch, budget_s=4, **options)
+    (sentence,) = (words for words in page.evidence if words.startswith("Not tried"))
+    assert "budget_s is too small for it: a batch already in memory" in sentence
+    assert len(page.gains) == 1
+    page = profiling.find_bottleneck(rare, fetch, budget_s=40, **options)
+    assert "Not tried" not in str(page)
+
+
+def test_one_event_is_no_sure_finding():
+    usual = [turns.Turn(step_s=1e-3) for _ in range(40)]
+    long = turns.Turn(step_s=1.0, lines=Lines({("save", "a.py", 3): 1.0}))
+    shown = seen([*usual, long, *usual], Lines())
+    assert shown.doubt == (
+        "occasional work was seen in one step only: pass a larger budget_s"
+    )
+    short = dataclasses.replace(long, step_s=0.01)
+    assert not seen([*usual, short, *usual], Lines()).doubt, "it takes a tenth"
+
+
+def test_what_happens_in_each_nth_step_counts_by_whole_periods():
+    long = turns.Turn(step_s=1.0, lines=Lines({("save", "a.py", 3): 1.0}))
+    nine = [turns.Turn(step_s=1e-3) for _ in range(9)]
+    shown = seen([*nine, long, *nine, long, *nine, long, *nine], Lines())
+    assert shown.seconds_of["occasional work"] == pytest.approx(0.0999)
+    assert not shown.doubt
+
+
 def test_nothing_is_left_to_gain_only_where_no_other_type_and_no_edit_is_known():
     shares = {"arithmetic": 0.9, "input": 0.1}
     at_the_ceiling = Limit(shares, (), 1.0, of_ceiling=0.9)

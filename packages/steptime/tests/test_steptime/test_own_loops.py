@@ -1,6 +1,7 @@
 """Loops that are watched as a script runs them; and what experiments put back."""
 
 import copy
+import json
 import random
 import subprocess
 import sys
@@ -16,14 +17,17 @@ from torch.utils.data import DataLoader
 
 import steptime
 from steptime.errors import TooLittleSeen
+from steptime.judge.divided_loop import OwnWork, slowest_rank
 from steptime.limits import OCCASIONAL
 from steptime.loop import script_loop
 from steptime.loop.reloaded_batches import again_s
 from steptime.loop.turn_patterns import seen
 from steptime.loop.turns import Turn
 from steptime.measure import training_state
+from steptime.measure.operator_timing import OperatorCall, waits_inside_s
 from steptime.measure.stack_samples import Lines
 from steptime.measure.training_state import unchanged
+from test_steptime import loops_communication
 from test_steptime.loop_parts import labels, small_batch, small_step
 from test_steptime.loops_input import Decoded
 from test_steptime.virtual_time import CEILINGS
@@ -374,6 +378,16 @@ def test_occasional_work_shorter_than_the_time_between_samples_counts_whole():
     assert shown.where[OCCASIONAL] == "log (a.py, line 2)"
 
 
+def test_long_steps_in_a_row_count_for_all_steps_and_no_more():
+    line = ("train", "a.py", 1)
+    turns = [Turn(step_s=1e-3, lines=Lines({line: 1e-3})) for _ in range(200)]
+    for turn in turns[:20]:  # as those before a cache is filled
+        turn.step_s = 0.1
+        turn.lines = Lines({("fill", "a.py", 2): 0.1})
+    shown = seen(turns, Lines())
+    assert shown.seconds_of[OCCASIONAL] == pytest.approx(20 * 0.099 / 200)
+
+
 def test_loops_of_the_last_places_in_the_code_alone_are_kept():
     for line in range(2 * script_loop._PLACES):
         code = compile(
@@ -393,3 +407,146 @@ def test_the_time_of_a_batch_loaded_again_includes_that_of_picking_its_rows(time
     assert again_s(DataLoader(Kept(time), batch_sampler=Grouped())) == pytest.approx(
         0.03, abs=1e-3
     )
+
+
+@pytest.mark.complete
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (loops_communication.one_rank_logs, "most of it log_to_server (loops_comm"),
+        (
+            loops_communication.one_rank_loads_slowly,
+            "most of it next_batch (loops_comm",
+        ),
+        (loops_communication.many_weights_between_ranks, "they wait for the network"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_watched_script_of_two_ranks_names_the_slow_one_and_its_line(
+    tmp_path, build, words
+):
+    arguments = str(tmp_path / "meeting"), str(tmp_path / "page"), build
+    worker = loops_communication.watched_in_virtual_time
+    torch.multiprocessing.spawn(worker, arguments, nprocs=2)
+    straggler, network = "Rank 1 is the slowest", "All ranks work as long"
+    for rank in range(2):
+        page = json.loads((tmp_path / f"page-{rank}").read_text())
+        assert words in page["text"]
+        assert (straggler in page["text"]) != (network in page["text"])
+    shares = json.loads((tmp_path / "page-0").read_text())["shares"]
+    waits = "communication" if network in page["text"] else "other ranks"
+    assert shares[waits] > 0.5
+
+
+def test_what_a_backward_pass_waits_for_other_ranks_is_what_follows_its_exchanges():
+    """As DistributedDataParallel begins them, waits, and copies what has come."""
+    names = ["mm", "c10d.allreduce_", "mul", "c10d.allreduce_"]
+    names += ["as_strided", "copy_", "as_strided", "copy_", "add_.Tensor", "mul"]
+    before_s = [1.0, 1.0, 0.0, 1.0, 10.0, 0.0, 20.0, 0.0, 0.5, 1.0]
+    calls = [
+        OperatorCall(name, 0.0, 0.0, 0.0, before_s=seconds)
+        for name, seconds in zip(names, before_s, strict=True)
+    ]
+    assert waits_inside_s(calls) == 30.5
+
+
+def test_a_slow_rank_is_named_by_the_line_on_which_it_takes_longer_than_others():
+    quick = OwnWork(0.01, 0.1, 0.2, "load (a.py, line 1)", "train (a.py, line 2)")
+    loads = quick._replace(input_s=0.1, exchange_s=0.0)
+    works = quick._replace(step_s=0.3, exchange_s=0.0)
+    assert "Rank 1 is the slowest" in slowest_rank([quick, loads])
+    assert "load (a.py" in slowest_rank([quick, loads])
+    assert "train (a.py" in slowest_rank([works, quick])
+    assert "wait for the network" in slowest_rank([quick, quick])
+    short = quick._replace(exchange_s=1e-3)
+    assert "exchanges take little of a step" in slowest_rank([short, short])
+
+
+def watched(batches, pages, **options):
+    """`batches` in a loop that is watched for 20 turns."""
+    options = {"steps": 20, "ceilings": CEILINGS, "say": pages.append} | options
+    return steptime.watch(batches, **options)
+
+
+def test_an_evaluation_without_gradients_is_judged_as_a_training_is(time):
+    model = network().eval()
+    pages = []
+    with torch.inference_mode():
+        for inputs, _ in watched([small_batch()] * 40, pages):
+            model(inputs)
+    assert pages[0].evidence[0].startswith("Watched: 20 steps")
+
+
+def test_a_training_goes_on_that_can_not_be_judged(time, capsys):
+    def failing():
+        raise RuntimeError("out of memory")
+
+    train = small_step()
+    trained = [
+        train(batch) for batch in watched([small_batch()] * 60, [], ceilings=failing)
+    ]
+    assert len(trained) == 60
+    assert capsys.readouterr().err.count("can't be judged: out of memory") == 1
+    assert not optimizer._global_optimizer_post_hooks
+
+
+def test_a_loop_without_an_optimizer_that_calls_watch_in_each_epoch_has_one_page(time):
+    pages = []
+    for _epoch in range(4):
+        loader = DataLoader(Decoded(time), batch_size=16)
+        for inputs, _ in watched(loader, pages, steps=4):
+            inputs.sum()
+    assert len(pages) == 1
+
+
+def test_a_loader_alone_is_named_with_the_line_that_draws_from_it(time):
+    """Its batches come from a library: no line of the script makes them."""
+    pages = []
+    rows = torch.utils.data.TensorDataset(torch.ones(400, 8))
+    for _batch in watched(DataLoader(rows, batch_size=8), pages):
+        time.work(1e-6)
+    (page,) = pages
+    test = test_a_loader_alone_is_named_with_the_line_that_draws_from_it.__name__
+    line = page.lines["input"]
+    assert line.startswith(f"{test}, drawing a batch (test_own_loops.py")
+    assert "this is the loader alone" in page.evidence[-1]
+    assert page.shares["launch overhead"] == 0
+
+
+def test_the_loader_of_a_training_that_others_run_is_looked_at(time):
+    pages = []
+    train = small_step()
+    loader = DataLoader(Decoded(time), batch_size=4)
+    begun_before = iter(loader)
+    for batches in (loader, begun_before):
+        with steptime.watching(
+            steps=2, ceilings=CEILINGS, device="cpu", say=pages.append
+        ):
+            for batch in batches:
+                train(batch)
+    assert all("num_workers=0" in " ".join(page.remarks) for page in pages)
+
+
+def test_a_step_of_several_batches_has_no_slow_first_epoch(time):
+    pages = []
+    weight = torch.zeros(1, requires_grad=True)
+    accumulating = torch.optim.SGD([weight])
+    loader = DataLoader(Decoded(time), batch_size=1)
+    for i, _batch in enumerate(watched(loader, pages, steps=4)):
+        (weight * 2).sum().backward()
+        if i % 4 == 3:
+            accumulating.step()
+    assert pages[0].shares["first epoch"] == 0
+
+
+def test_weights_on_a_cpu_are_watched_there_whatever_else_there_is():
+    devices = []
+    loop = script_loop.OwnLoop(2, "cuda", lambda own: devices.append(own.device), str)
+    weights = torch.nn.Linear(2, 2)
+    sgd = torch.optim.SGD(weights.parameters())
+    loop.turn()
+    for _ in range(13):
+        weights(torch.ones(2)).sum().backward()
+        sgd.step()
+    loop.close()
+    assert devices == ["cpu"]

@@ -48,7 +48,10 @@ def check(page, loop):
     elif loop.limit == "unknown":
         assert str(page).startswith("What limits this loop is unknown.")
     else:
-        assert str(page).startswith(f"{loop.limit.capitalize()} limits this loop")
+        verb = (
+            "limit" if loop.limit in ("page faults", "too many threads") else "limits"
+        )
+        assert str(page).startswith(f"{loop.limit.capitalize()} {verb} this loop")
     if loop.cause:
         assert f"Most of it: {page.line}." in str(page)
 
@@ -56,6 +59,8 @@ def check(page, loop):
 @pytest.mark.parametrize("loop", some_of(STEPS, 2))
 def test_a_step_is_named_with_its_limit_and_its_cause(time, loop):
     budget_s = 0.1 if loop.limit in OPERATORS else 8
+    if loop.name == "validated now and then":
+        budget_s = 24  # in 8 s, it would be seen once, and a page on that is in doubt
     step, batches = loop.build(time)
     page = steptime.find_bottleneck(
         step, batches, budget_s=budget_s, ceilings=CEILINGS, device="cpu"

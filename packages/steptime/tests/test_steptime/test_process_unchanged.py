@@ -3,12 +3,15 @@ numbers, threads, handlers.
 """
 
 import gc
+import json
 import logging
 import random
 import signal
+import subprocess
 import sys
 import threading
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,6 +34,9 @@ pytestmark = [
 
 CEILINGS = steptime.Ceilings("planted", {"float32": 1e11}, 1e10, 1)
 BATCH = torch.ones(8, 16)
+# Inductor's pool of compilers starts this thread whenever one of them answers, which may
+# be seconds after what was compiled ran: in a test that comes later, and compiles nothing
+COMPILERS_TIMER = "subproc_worker_timer"
 # a 1 for each graph; no step refers to it, so that `diagnose` doesn't put it back
 RAN_COMPILED = []
 
@@ -168,7 +174,7 @@ def process(training):
             random.getstate(),
             repr(np.random.get_state()),
         ),
-        "threads": set(threading.enumerate()),
+        "threads": {t for t in threading.enumerate() if t.name != COMPILERS_TIMER},
         "threads of an operator": torch.get_num_threads(),
         "clocks and handlers": (
             *(
@@ -264,3 +270,28 @@ def test_a_compiled_graph_is_one_call_with_the_flop_of_its_products():
     assert len(compiled) == 2, "forward and backward"
     assert sum(call.flop for call in compiled) == eager_flop
     assert all(call.n_bytes > BATCH.nbytes for call in compiled)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into Linux's /proc")
+@COMPILER
+def test_200_diagnoses_in_one_process_leave_nothing_and_it_ends():
+    """Loaders with and without workers, a thread of the loop's own, what is compiled,
+    whole trainings and watched ones.
+    """
+    ran = subprocess.run(
+        [sys.executable, "-m", "test_steptime.many_diagnoses", "200"],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert "terminate called" not in ran.stderr
+    _, second, *_, last = map(json.loads, ran.stdout.splitlines())
+    # the compiler's own threads begin and end as they like
+    for name in ("files", "processes", "modules"):
+        assert last[name] == second[name], (second, last)
+    assert set(last["threads"]) <= {*second["threads"], COMPILERS_TIMER}
+    # a leak of one batch's graph each would be as much again
+    assert last["MiB"] < 1.5 * second["MiB"], (second, last)

@@ -82,6 +82,12 @@ def test_a_setting_that_costs_time_is_said_with_its_edit(
         assert words in said(**options)
 
 
+def test_copies_between_main_memory_and_a_gpu_are_said():
+    copy = OperatorCall("between devices: _to_copy", 1e-3, 0.0, 0.0)
+    (words,) = remarks(QUICK, [product("bfloat16"), copy], None, "cuda")
+    assert words.startswith("50% of the operators' time is copies between main memory")
+
+
 def test_a_loop_with_nothing_to_change_gets_no_remark(monkeypatch):
     monkeypatch.setattr(settings, "_processor_flags", lambda: {"avx512_bf16"})
     workers = DataLoader([1, 2], num_workers=1, persistent_workers=True)

@@ -86,6 +86,7 @@ class VirtualTime:
             makes
             and call.n_bytes
             and isinstance(out, torch.Tensor)
+            and out.layout == torch.strided
             and out.nbytes >= NEW_BYTES
         ):
             self.fault(out.nbytes // 4096)
