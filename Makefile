@@ -98,12 +98,13 @@ appendix: setup ## what some sections of notebooks 20 and later need: 2 GB
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[appendix]"
 
 # Their newest versions, beside torch: nothing else of the workbook needs them.
-FRAMEWORKS := build/frameworks/bin/python
+FRAMEWORKS := $(CURDIR)/build/frameworks/bin/python
 frameworks: setup ## steptime's callbacks with Hugging Face's Trainer, Lightning and Keras, in an environment of their own
-	test -x $(FRAMEWORKS) || $(BIN)/python -m venv build/frameworks
-	$(FRAMEWORKS) -m pip install -q torch -c constraints.txt
-	$(FRAMEWORKS) -m pip install -q transformers accelerate lightning keras pytest -e packages/steptime
-	$(FRAMEWORKS) -m pytest -q -p no:cacheprovider -c packages/steptime/pyproject.toml packages/steptime/tests/test_steptime/test_frameworks.py
+	test -x "$(FRAMEWORKS)" || $(BIN)/python -m venv build/frameworks
+	"$(FRAMEWORKS)" -m pip install -q torch -c constraints.txt
+	"$(FRAMEWORKS)" -m pip install -q transformers accelerate lightning keras pytest -e packages/steptime
+	"$(FRAMEWORKS)" -m pip install -q torchvision datasets peft "jsonargparse[signatures]" -c constraints.txt
+	cd packages/steptime && "$(FRAMEWORKS)" -m pytest -q -p no:cacheprovider tests/test_steptime/test_frameworks.py tests/test_steptime/test_public_scripts.py
 
 extras: setup ## what the book and teachers need: Sphinx, and the graders that classes use
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[book,teaching]"
