@@ -159,7 +159,9 @@ class Engine:
                 if not self.running:
                     clock_s = max(clock_s, waiting[0].arrival_s)
                 begin_s = self.now()
-                arrived = [one for one in waiting if one.arrival_s <= clock_s]
+                arrived = [
+                    request for request in waiting if request.arrival_s <= clock_s
+                ]
                 joining = self._join(arrived)
                 waiting = waiting[len(joining) :]
                 new = [*map(self._read_prompt, joining), *self._step(joining)]
@@ -175,7 +177,9 @@ class Engine:
         if self.static and self.running:
             return []
         # what the running ones may still need is theirs
-        reserved = sum(one.n_blocks - len(one.table) for one in self.running)
+        reserved = sum(
+            request.n_blocks - len(request.table) for request in self.running
+        )
         free = len(self.cache.free) - reserved
         sizes = [request.n_tokens for request in arrived]
         joining = arrived[: self.admit(sizes, free, self.places - len(self.running))]
@@ -193,16 +197,19 @@ class Engine:
 
     def _step(self, joining: list[Request]) -> list[tuple[Request, int]]:
         """One more token of each request that didn't join just now, in one call."""
-        batch = [one for one in self.running if one not in joining]
+        batch = [request for request in self.running if request not in joining]
         if not batch:
             return []
         # a static batch is computed whole until its longest answer ends
-        lengths = [len(one.prompt) + len(one.written) - one.is_done for one in batch]
-        pages = [
-            self.slots(one.table, self.cache.free, n)
-            for one, n in zip(batch, lengths, strict=True)
+        lengths = [
+            len(request.prompt) + len(request.written) - request.is_done
+            for request in batch
         ]
-        last = [[one.written[-1]] for one in batch]
+        pages = [
+            self.slots(request.table, self.cache.free, n)
+            for request, n in zip(batch, lengths, strict=True)
+        ]
+        last = [[request.written[-1]] for request in batch]
         logits = read_on(self.model, self.cache, last, [n - 1 for n in lengths], pages)
         tokens = logits[:, -1].argmax(-1).tolist()
         pairs = zip(batch, tokens, strict=True)
@@ -210,9 +217,9 @@ class Engine:
 
     def _leave(self) -> None:
         """Give back the blocks of those that are done."""
-        if self.static and not all(one.is_done for one in self.running):
+        if self.static and not all(request.is_done for request in self.running):
             return
-        for one in self.running:
-            if one.is_done:
-                self.slots(one.table, self.cache.free, 0)
-        self.running = [one for one in self.running if not one.is_done]
+        for request in self.running:
+            if request.is_done:
+                self.slots(request.table, self.cache.free, 0)
+        self.running = [request for request in self.running if not request.is_done]
