@@ -231,7 +231,9 @@ def place_of(stack: Iterable[At], *, in_script: bool = False) -> Place | None:
         within_line = code.co_name.endswith(("comp>", "genexpr>"))
         if not within_line and not is_library(path):
             file = "a cell" if "ipykernel_" in path else Path(path).name
-            return code.co_name + waits, file, line
+            in_no_function = code.co_name == "<module>"
+            function = "module level" if in_no_function else code.co_name
+            return function + waits, file, line
         if _COLLECTIVES in path:
             waits = WAITING
     return None
