@@ -50,7 +50,9 @@ def write(path, *entries):
 @pytest.fixture
 def folder(tmp_path):
     """Three readers on two machines."""
-    verdict = Verdict("C05", "holds", "because of Ada", "00.3", "a laptop", now())
+    verdict = Verdict(
+        "C05", "holds", "because of Ada", "00.3", "a laptop", now(), least=1.02
+    )
     other = dataclasses.replace(verdict, verdict="does not hold", machine="a server")
     tried = [step("not yet", answer="1"), step("not yet", answer="2")]
     write(
