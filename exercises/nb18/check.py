@@ -1,5 +1,5 @@
-"""Checks of notebook 18, programs of tiles: a fused softmax, an order of tiles, a
-product for experts, online softmax, and attention.
+"""Checks of notebook 18, programs of tiles: a fused softmax, an order of tiles, online
+softmax, and attention.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -244,166 +243,6 @@ def _order_advice(got: Array, expected: Array, rows: int) -> str:
     return (
         "Every tile has a program, in another order: down GROUP rows first, then to the"
         " next column."
-    )
-
-
-class _Experts(NamedTuple):
-    """A launch for experts: how many rows each has, and so many programs."""
-
-    what: str
-    rows: tuple[int, ...]
-    width: int
-    columns: int
-    programs: int
-
-    @property
-    def starts(self) -> Array:
-        """The first row of each expert, and the end of the last, (experts + 1,)."""
-        return np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int32)
-
-    @property
-    def corners(self) -> list[tuple[int, int]]:
-        """The first row and column of each tile, expert by expert."""
-        return [
-            (row, column)
-            for first, end in itertools.pairwise(self.starts.tolist())
-            for row in range(first, end, SIDE)
-            for column in range(0, self.columns, SIDE)
-        ]
-
-
-_EXPERTS = (
-    _Experts("two experts of 32 rows", (32, 32), 32, 48, 3),
-    _Experts("an expert of 21 rows before others", (21, 16, 32), 32, 16, 2),
-    _Experts("an expert without rows", (16, 0, 5, 33), 32, 32, 4),
-    _Experts("no rows for the first expert and the last", (0, 7, 40, 0), 32, 40, 2),
-    _Experts("more programs than tiles", (0, 3), 32, 16, 5),
-    _Experts("one expert with most rows", (100, 1, 1, 30), 32, 64, 7),
-)
-
-
-def experts(answer: object) -> str:
-    """Experts of many, few and no rows; each tile once, and no program with more tiles
-    than an even share.
-    """
-    program = _jitted(answer, "x, w, out, starts, width, columns, EXPERTS, TILE")
-    for task in _EXPERTS:
-        trace = _routed(program, task)
-        stored = _tiles_stored(trace, task)  # (programs, tiles)
-        share = -(-len(task.corners) // task.programs)
-        within(
-            trace,
-            "FLOP of tl.dot",
-            sum(trace.dot_flop.values()),
-            len(task.corners) * 2 * SIDE**2 * task.width,
-            "An expert has as many tiles as its rows fill or begin: none without rows.",
-        )
-        within(
-            trace,
-            "tiles by the program that has most",
-            int(stored.sum(1).max()),
-            share,
-            "Programs take turns: tile p, then p + tl.num_programs(0), and so on.",
-        )
-    return (
-        f"Right for {len(_EXPERTS)} kinds of experts, empty ones among them. Of"
-        f" {stored.shape[1]} tiles no program of {task.programs} has more than {share}."
-    )
-
-
-def _routed(program: Any, task: _Experts) -> tiles.TileTrace:
-    """The trace of a launch for experts that leaves behind what is expected."""
-    draw = np.random.default_rng(sum(task.rows))
-    x = draw.normal(size=(sum(task.rows), task.width)).astype(np.float16)
-    shape = len(task.rows), task.width, task.columns
-    w = draw.normal(size=shape).astype(np.float16)
-    # by each expert's matrix, (experts, rows, columns)
-    by_each = np.matmul(x.astype(np.float32), w.astype(np.float32))
-    owners = np.repeat(np.arange(len(task.rows)), task.rows)  # (rows,)
-    right = by_each[owners, np.arange(len(x))]
-    out = unwritten(*right.shape)
-    case = Case(
-        task.what,
-        task.programs,
-        None,
-        (x, w, out, task.starts, task.width, task.columns),
-        {"out": right},
-    )
-    advice = functools.partial(
-        _experts_advice, right=right, by_each=by_each, owners=owners
-    )
-    return _traced(
-        program,
-        case,
-        advice,
-        within=1e-3,
-        about="race",
-        EXPERTS=len(task.rows),
-        TILE=SIDE,
-    )
-
-
-def _tiles_stored(trace: tiles.TileTrace, task: _Experts) -> Array:
-    """How often each program stored each tile, by its corner: (programs, tiles)."""
-    rows, columns = np.array(task.corners).T
-    stores = [
-        trace.touched("out", program, "store")[rows, columns]
-        for program in range(task.programs)
-    ]
-    return np.stack(stores)
-
-
-def _experts_advice(out: Array, right: Array, by_each: Array, owners: Array) -> str:
-    """What rows say that were left out, or have another expert's numbers."""
-    one_owner = (
-        "A tile ends where its expert's rows end, at starts[expert + 1], and is one"
-        " program's."
-    )
-    wrong = np.flatnonzero(~np.isclose(out, right, rtol=1e-2, atol=1e-2).all(1))
-    if not len(wrong):
-        return one_owner
-    row = int(wrong[0])
-    owner = int(owners[row])
-    if np.isnan(out[row]).any():
-        mine = np.flatnonzero(owners == owner)
-        is_open = np.asarray(np.isnan(out[mine]).any(axis=1))  # (rows of the owner,)
-        return _left_out(row, owner, int(mine[0]), is_open)
-    for other, product in enumerate(by_each):
-        if other != owner and np.allclose(out[row], product[row], atol=1e-2):
-            return (
-                f"Row {row} is expert {owner}'s and has been multiplied by expert"
-                f" {other}'s matrix. {one_owner}"
-            )
-    return (
-        f"Row {row} is row {row - int(owners.searchsorted(owner))} of expert {owner}."
-    )
-
-
-def _left_out(row: int, owner: int, first: int, is_open: Array) -> str:
-    """What it means that a row has numbers that no program stored; `is_open` says so of
-    all rows of its owner, from `first` on.
-    """
-    begin = f"Row {row} of expert {owner} has"
-    rest = len(is_open) % SIDE
-    if rest and is_open[-rest:].all() and not is_open[:-rest].any():
-        return (
-            f"{begin} no program: its last {rest} rows fill no tile, and need one all"
-            " the same."
-        )
-    if is_open[-1] and not is_open[:-1].any():
-        return (
-            f"{begin} no program, and is the expert's last: starts[expert + 1] is the"
-            " first row that isn't its own."
-        )
-    if row == first and not is_open.all():
-        return (
-            f"{begin} no program, but later ones have: an expert's first tile begins at"
-            " starts[expert]."
-        )
-    return (
-        f"{begin} no program for all of its columns. An expert has a tile for each"
-        f" {SIDE} rows and each {SIDE} columns; a program takes every"
-        " tl.num_programs(0)-th tile until all experts are done."
     )
 
 
@@ -669,7 +508,6 @@ def _attention_advice(
 CHECKS = {
     "18.2": softmax,
     "18.3": order,
-    "18.3b": experts,
     "18.4": merge,
     "18.5": attention,
     "18.6": powers,

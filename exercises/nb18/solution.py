@@ -24,25 +24,6 @@ def grouped(program, rows, columns, GROUP: tl.constexpr):
     return first + inside % height, inside // height
 
 
-# %% 18.3b
-@triton.jit
-def for_experts(x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr):
-    """out = each row of x times its expert's matrix; programs take tiles in turn."""
-    across = tl.cdiv(columns, TILE)
-    tile = tl.program_id(0)
-    before = 0  # tiles of the experts before this one
-    for expert in range(EXPERTS):
-        first = tl.load(starts + expert)
-        end = tl.load(starts + expert + 1)
-        tiles = tl.cdiv(end - first, TILE) * across  # none where an expert has no rows
-        while tile < before + tiles:
-            row = first + (tile - before) // across * TILE
-            column = (tile - before) % across * TILE
-            store_product(x, w, out, expert, row, end, column, width, columns, TILE)
-            tile += tl.num_programs(0)
-        before += tiles
-
-
 # %% 18.4
 @triton.jit
 def merge(top, total, mixed, scores, values):

@@ -2,7 +2,7 @@
 
 # ruff: noqa: N803 - kernels write constants in capitals
 
-from exercises.nb18.kernels import load_rows, store_product, store_rows
+from exercises.nb18.kernels import load_rows, store_rows
 from exercises.nb18.wrong_powers import POWERS
 from kerneltrace.tiles import tl, triton
 
@@ -215,143 +215,6 @@ def not_a_kernel(program, rows, columns, GROUP):
     height = min(rows - first, GROUP)
     inside = program % (GROUP * columns)
     return first + inside % height, inside // height
-
-
-# -- 18.3b
-
-
-@triton.jit
-def a_tile_at_least(
-    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
-):
-    """An expert without rows gets a tile, of which nothing is stored."""
-    across = tl.cdiv(columns, TILE)
-    tile = tl.program_id(0)
-    before = 0
-    for expert in range(EXPERTS):
-        first = tl.load(starts + expert)
-        end = tl.load(starts + expert + 1)
-        tiles = tl.maximum(tl.cdiv(end - first, TILE), 1) * across
-        while tile < before + tiles:
-            row = first + (tile - before) // across * TILE
-            column = (tile - before) % across * TILE
-            store_product(x, w, out, expert, row, end, column, width, columns, TILE)
-            tile += tl.num_programs(0)
-        before += tiles
-
-
-@triton.jit
-def whole_tiles_only(
-    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
-):
-    across = tl.cdiv(columns, TILE)
-    tile = tl.program_id(0)
-    before = 0
-    for expert in range(EXPERTS):
-        first = tl.load(starts + expert)
-        end = tl.load(starts + expert + 1)
-        tiles = (end - first) // TILE * across
-        while tile < before + tiles:
-            row = first + (tile - before) // across * TILE
-            column = (tile - before) % across * TILE
-            store_product(x, w, out, expert, row, end, column, width, columns, TILE)
-            tile += tl.num_programs(0)
-        before += tiles
-
-
-@triton.jit
-def rows_from_the_first_tile_on(
-    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
-):
-    """Right where every expert before fills its tiles."""
-    across = tl.cdiv(columns, TILE)
-    tile = tl.program_id(0)
-    before = 0
-    for expert in range(EXPERTS):
-        first = tl.load(starts + expert)
-        end = tl.load(starts + expert + 1)
-        tiles = tl.cdiv(end - first, TILE) * across
-        while tile < before + tiles:
-            row = tile // across * TILE
-            column = tile % across * TILE
-            store_product(x, w, out, expert, row, end, column, width, columns, TILE)
-            tile += tl.num_programs(0)
-        before += tiles
-
-
-@triton.jit
-def tiles_end_with_the_array(
-    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
-):
-    """The last tile of an expert runs into the rows of the next."""
-    across = tl.cdiv(columns, TILE)
-    tile = tl.program_id(0)
-    before = 0
-    for expert in range(EXPERTS):
-        first = tl.load(starts + expert)
-        end = tl.load(starts + expert + 1)
-        tiles = tl.cdiv(end - first, TILE) * across
-        while tile < before + tiles:
-            row = first + (tile - before) // across * TILE
-            column = (tile - before) % across * TILE
-            rows = tl.load(starts + EXPERTS)
-            store_product(x, w, out, expert, row, rows, column, width, columns, TILE)
-            tile += tl.num_programs(0)
-        before += tiles
-
-
-@triton.jit
-def a_tile_a_program(
-    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
-):
-    """Right where there are as many programs as tiles."""
-    across = tl.cdiv(columns, TILE)
-    tile = tl.program_id(0)
-    before = 0
-    for expert in range(EXPERTS):
-        first = tl.load(starts + expert)
-        end = tl.load(starts + expert + 1)
-        tiles = tl.cdiv(end - first, TILE) * across
-        if (tile >= before) & (tile < before + tiles):
-            row = first + (tile - before) // across * TILE
-            column = (tile - before) % across * TILE
-            store_product(x, w, out, expert, row, end, column, width, columns, TILE)
-        before += tiles
-
-
-@triton.jit
-def an_expert_a_program(
-    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
-):
-    """Right, but the expert with most rows keeps one program busy alone."""
-    for expert in range(tl.program_id(0), EXPERTS, tl.num_programs(0)):
-        end = tl.load(starts + expert + 1)
-        for row in range(tl.load(starts + expert), end, TILE):
-            for column in range(0, columns, TILE):
-                store_product(x, w, out, expert, row, end, column, width, columns, TILE)
-
-
-@triton.jit
-def every_program_all_tiles(
-    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
-):
-    for expert in range(EXPERTS):
-        end = tl.load(starts + expert + 1)
-        for row in range(tl.load(starts + expert), end, TILE):
-            for column in range(0, columns, TILE):
-                store_product(x, w, out, expert, row, end, column, width, columns, TILE)
-
-
-@triton.jit
-def the_first_expert_for_all(
-    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
-):
-    across = tl.cdiv(columns, TILE)
-    rows = tl.load(starts + EXPERTS)
-    for tile in range(tl.program_id(0), tl.cdiv(rows, TILE) * across, tl.num_programs(0)):
-        row = tile // across * TILE
-        column = tile % across * TILE
-        store_product(x, w, out, 0, row, rows, column, width, columns, TILE)
 
 
 # -- 18.4
@@ -853,17 +716,6 @@ WRONG = {
         (counted_from_the_first_program, "in another order", "order-is-free"),
         (only_the_row, "two numbers, row and column", "result-of-another-kind"),
         (not_a_kernel, "@triton.jit above it", "result-of-another-kind"),
-    ],
-    "18.3b": [
-        (a_tile_at_least, "none without rows", "padding-is-free"),
-        (whole_tiles_only, "fill no tile, and need one", "rest-left-out"),
-        (rows_from_the_first_tile_on, "begins at starts[expert]", "off-by-one"),
-        (tiles_end_with_the_array, "ends where its expert", "missing-guard"),
-        (a_tile_a_program, "until all experts are done", "one-block-is-the-grid"),
-        (an_expert_a_program, "Programs take turns", "uneven-shares"),
-        (every_program_all_tiles, "is one program's", "everyone-reads-all"),
-        (the_first_expert_for_all, "by expert 0's matrix", "one-scale-fits-all"),
-        (lambda x, w: x @ w, "@triton.jit above it", "result-of-another-kind"),
     ],
     "18.4": [
         (nothing_shrinks, "When top rises", "old-sums-stay-right"),

@@ -8,12 +8,13 @@ import csv
 import importlib.util
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from data.make import tile_code
 from exercises.nb18 import compiled, experts, figures, races
-from exercises.nb18.kernels import load_rows, store_product, store_rows
+from exercises.nb18.kernels import load_rows, store_rows
 from exercises.nb18.wrong_answers import merge
 from kerneltrace import tiles
 from kerneltrace.tiles import tl, triton
@@ -177,6 +178,22 @@ def test_a_gpu_of_unknown_rates_has_no_calculated_time(monkeypatch):
     assert races.calculated(races.estimate(attention_trace(), 64, heads=1)) == {}
 
 
+@pytest.mark.parametrize("rows", [(32, 32), (21, 0, 16, 33), (0, 3), (0, 7, 40, 0)])
+def test_one_launch_multiplies_each_row_by_its_experts_matrix(rows):
+    starts = np.cumsum([0, *rows]).astype(np.int32)
+    draw = np.random.default_rng(0)
+    x = draw.random((sum(rows), 32), np.float32)
+    w = draw.random((len(rows), 32, 48), np.float32)
+    out = np.full((sum(rows), 48), np.nan, np.float32)
+    kernel = tile_code.kernels()["for_experts"]
+    constants = {"EXPERTS": len(rows), "TILE": 16}
+    trace = tiles.trace(kernel, 3, x, w, out, starts, 32, 48, **constants)
+    assert trace.ok, trace
+    ends = zip(starts[:-1], starts[1:], w, strict=True)
+    right = np.concatenate([x[first:end] @ matrix for first, end, matrix in ends])
+    np.testing.assert_allclose(out, right, rtol=1e-3)  # products are TF32
+
+
 def test_pytorch_s_ways_for_experts_agree():
     x, w, starts = experts.task(100, 7, 16)
     assert starts[-1] == 100
@@ -256,31 +273,6 @@ def less_the_log_of_the_sum(x, out, columns, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def runs_of_tiles(
-    x, w, out, starts, width, columns, EXPERTS: tl.constexpr, TILE: tl.constexpr
-):
-    """A run of tiles for each program, down the rows first."""
-    total = 0
-    for expert in range(EXPERTS):
-        rows = tl.load(starts + expert + 1) - tl.load(starts + expert)
-        total += tl.cdiv(rows, TILE) * tl.cdiv(columns, TILE)
-    run = tl.cdiv(total, tl.num_programs(0))
-    first_tile = tl.program_id(0) * run
-    before = 0
-    for expert in range(EXPERTS):
-        first = tl.load(starts + expert)
-        end = tl.load(starts + expert + 1)
-        down = tl.cdiv(end - first, TILE)
-        after = before + down * tl.cdiv(columns, TILE)
-        last_tile = tl.minimum(first_tile + run, after)
-        for tile in range(tl.maximum(first_tile, before), last_tile):
-            row = first + (tile - before) % down * TILE
-            column = (tile - before) // down * TILE
-            store_product(x, w, out, expert, row, end, column, width, columns, TILE)
-        before = after
-
-
-@triton.jit
 def both_scaled(top, total, mixed, scores, values):
     """The tile gets a softmax of its own top, and is scaled like what was before."""
     newest = tl.max(scores, axis=1)
@@ -343,7 +335,6 @@ def diagonal_apart(
         ("18.2", by_a_row_of_two_axes),
         ("18.2", powers_of_two),
         ("18.2", less_the_log_of_the_sum),
-        ("18.3b", runs_of_tiles),
         ("18.4", both_scaled),
         ("18.5", diagonal_apart),
         ("18.5", backwards),
