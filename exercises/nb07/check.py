@@ -8,6 +8,7 @@ import functools
 import math
 import random
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from exercises.nb07.nsight_reports import published
 from labkit.core.arguments import brief_repr
@@ -338,34 +339,52 @@ def _read_numbers() -> dict[str, tuple[float, Callable[[float], str]]]:
     extra = transpose.value("of these, for bank conflicts", "tiled")
     conflicts = 100 * extra / wavefronts
     return {
-        "idle": (idle, functools.partial(_idle_hint, right=idle)),
-        "copying": (copying, functools.partial(_copying_hint, right=copying)),
+        "idle": (idle, functools.partial(_share_hint, idle, _IDLE)),
+        "copying": (copying, functools.partial(_share_hint, copying, _COPYING)),
         "full wave": (full_wave, functools.partial(_wave_hint, right=full_wave)),
         "fewest sectors": (32 * 8 / 32, _sector_hint),
-        "conflicts": (conflicts, functools.partial(_conflict_hint, right=conflicts)),
+        "conflicts": (conflicts, functools.partial(_share_hint, conflicts, _CONFLICTS)),
     }
 
 
-def _idle_hint(value: float, right: float) -> str:
-    if math.isclose(100 * value, right, rel_tol=0.02):
-        return "That is a share of 1; it is asked for in percent."
-    if math.isclose(value, 100 - right, rel_tol=0.02):
-        return "That is the busy share."
-    return (
+class _ShareHints(NamedTuple):
+    """What to say of the rest in place of a share, within `tolerance` of it, and of
+    anything else.
+    """
+
+    rest: str
+    otherwise: str
+    tolerance: float = 0.02
+
+
+_IDLE = _ShareHints(
+    rest="That is the busy share.",
+    otherwise=(
         "The range's time is in nvtx_sum, and how long kernels ran in"
         " cuda_gpu_kern_sum. The rest of the range, divided by the range."
-    )
-
-
-def _copying_hint(value: float, right: float) -> str:
-    if math.isclose(100 * value, right, rel_tol=0.02):
-        return "That is a share of 1; it is asked for in percent."
-    if math.isclose(value, 100 - right, rel_tol=1e-3):
-        return "That is the rest of the time."
-    return (
+    ),
+)
+_COPYING = _ShareHints(
+    rest="That is the rest of the time.",
+    otherwise=(
         "The host's table says how long the call took; the device's table of copies"
         " (cuda_gpu_mem_time_sum) says how long the copies themselves took. Divide."
-    )
+    ),
+    tolerance=1e-3,  # nearly all is the rest
+)
+_CONFLICTS = _ShareHints(
+    rest="That is what would be left without conflicts.",
+    otherwise="Divide the two rows on shared memory, in the column of `tiled`.",
+)
+
+
+def _share_hint(right: float, hints: _ShareHints, value: float) -> str:
+    """What to say of another number than the `right` one, in percent."""
+    if math.isclose(100 * value, right, rel_tol=0.02):
+        return "That is a share of 1; it is asked for in percent."
+    if math.isclose(value, 100 - right, rel_tol=hints.tolerance):
+        return hints.rest
+    return hints.otherwise
 
 
 def _wave_hint(value: float, right: float) -> str:
@@ -388,14 +407,6 @@ def _sector_hint(value: float) -> str:
         "A warp is 32 lanes, a float64 has 8 bytes, and a sector 32: how many sectors"
         " hold what the 32 lanes ask for, if it lies in a row?"
     )
-
-
-def _conflict_hint(value: float, right: float) -> str:
-    if math.isclose(100 * value, right, rel_tol=0.02):
-        return "That is a share of 1; it is asked for in percent."
-    if math.isclose(value, 100 - right, rel_tol=0.02):
-        return "That is what would be left without conflicts."
-    return "Divide the two rows on shared memory, in the column of `tiled`."
 
 
 def script(answer: object) -> str:

@@ -100,7 +100,8 @@ def _judge_fractions(answer: Any) -> None:
     """NotYet unless it is right between -1 and 0; where it is right above 0, it rounds
     toward 0.
     """
-    label, below = "numbers from -1 to 0", np.linspace(-1, 0, 4 * BLOCK)
+    label = "numbers from -1 to 0"
+    below = np.linspace(-1, 0, 4 * BLOCK)
     try:
         _judged(answer, label, below)
     except NotYet as error:

@@ -101,9 +101,11 @@ class LoopExperiments(WatchedLoop):
         step_s = mean_s(once, self.budget.sync)
         is_slow = step_s >= self.budget.budget_s / _RATHER_SLOW
         if self.budget.agreed(int(not is_slow)):
-            pairs, warm_ups = PAIRS, WARM_UPS
+            pairs = PAIRS
+            warm_ups = WARM_UPS
         else:
-            pairs, warm_ups = FEW_PAIRS, 0
+            pairs = FEW_PAIRS
+            warm_ups = 0
         return measured(
             THREADS,
             words,

@@ -114,7 +114,8 @@ def measured(
     if 2 * len(ratios) <= pairs:
         raise stood_still("a step with and without a change")
     times = statistics.median(ratios)
-    low, high = min(ratios), max(ratios)
+    low = min(ratios)
+    high = max(ratios)
     return Gain(limit, change, times, low, high, len(ratios), at, is_bound)
 
 

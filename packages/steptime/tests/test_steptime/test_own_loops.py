@@ -428,7 +428,8 @@ def test_a_watched_script_of_two_ranks_names_the_slow_one_and_its_line(
     arguments = str(tmp_path / "meeting"), str(tmp_path / "page"), build
     worker = loops_communication.watched_in_virtual_time
     torch.multiprocessing.spawn(worker, arguments, nprocs=2)
-    straggler, network = "Rank 1 is the slowest", "All ranks work as long"
+    straggler = "Rank 1 is the slowest"
+    network = "All ranks work as long"
     for rank in range(2):
         page = json.loads((tmp_path / f"page-{rank}").read_text())
         assert words in page["text"]
