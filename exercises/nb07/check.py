@@ -339,15 +339,18 @@ def _read_numbers() -> dict[str, tuple[float, Callable[[float], str]]]:
     extra = transpose.value("of these, for bank conflicts", "tiled")
     conflicts = 100 * extra / wavefronts
     return {
-        "idle": (idle, functools.partial(_share_hint, idle, _IDLE)),
-        "copying": (copying, functools.partial(_share_hint, copying, _COPYING)),
+        "idle": (idle, functools.partial(_percent_hint, idle, _IDLE)),
+        "copying": (copying, functools.partial(_percent_hint, copying, _COPYING)),
         "full wave": (full_wave, functools.partial(_wave_hint, right=full_wave)),
         "fewest sectors": (32 * 8 / 32, _sector_hint),
-        "conflicts": (conflicts, functools.partial(_share_hint, conflicts, _CONFLICTS)),
+        "conflicts": (
+            conflicts,
+            functools.partial(_percent_hint, conflicts, _CONFLICTS),
+        ),
     }
 
 
-class _ShareHints(NamedTuple):
+class _PercentHints(NamedTuple):
     """What to say of the rest in place of a share, within `tolerance` of it, and of
     anything else.
     """
@@ -357,14 +360,14 @@ class _ShareHints(NamedTuple):
     tolerance: float = 0.02
 
 
-_IDLE = _ShareHints(
+_IDLE = _PercentHints(
     rest="That is the busy share.",
     otherwise=(
         "The range's time is in nvtx_sum, and how long kernels ran in"
         " cuda_gpu_kern_sum. The rest of the range, divided by the range."
     ),
 )
-_COPYING = _ShareHints(
+_COPYING = _PercentHints(
     rest="That is the rest of the time.",
     otherwise=(
         "The host's table says how long the call took; the device's table of copies"
@@ -372,13 +375,13 @@ _COPYING = _ShareHints(
     ),
     tolerance=1e-3,  # nearly all is the rest
 )
-_CONFLICTS = _ShareHints(
+_CONFLICTS = _PercentHints(
     rest="That is what would be left without conflicts.",
     otherwise="Divide the two rows on shared memory, in the column of `tiled`.",
 )
 
 
-def _share_hint(right: float, hints: _ShareHints, value: float) -> str:
+def _percent_hint(right: float, hints: _PercentHints, value: float) -> str:
     """What to say of another number than the `right` one, in percent."""
     if math.isclose(100 * value, right, rel_tol=0.02):
         return "That is a share of 1; it is asked for in percent."
