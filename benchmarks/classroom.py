@@ -182,7 +182,7 @@ async def execute(
 
 async def peak_bytes(every_s: float = 3.0) -> int:
     """The most memory of this process's children, shared pages divided among them,
-    until it is cancelled.
+    until it is canceled.
     """
     most = 0
     try:

@@ -12,7 +12,7 @@ extern "C" __global__ void copy(const float* __restrict__ x, float* __restrict__
     const float4* x4 = reinterpret_cast<const float4*>(x);
     float4* out4 = reinterpret_cast<float4*>(out);
     const long long quads = n / 4;
-    // Neighbours in a warp take neighbouring quads, so that each of the four loads of a warp is 512 bytes in one piece.
+    // Neighbors in a warp take neighboring quads, so that each of the four loads of a warp is 512 bytes in one piece.
     const long long first = (long long)blockIdx.x * blockDim.x * LOADS + threadIdx.x;
 
     float4 held[LOADS];

@@ -202,7 +202,7 @@ def cnn_block() -> Iterator[Share]:
             _check(fused(), eager(), 1e-4)
             yield from _speedups("forward", eager, fused)
         for got, wanted in zip(trained(fused)(), trained(eager)(), strict=True):
-            # a tie that rounding decides sends a gradient to the neighbouring cell
+            # a tie that rounding decides sends a gradient to the neighboring cell
             _check(got, wanted, 1e-3)
         yield from _speedups("forward and backward", trained(eager), trained(fused))
 

@@ -6,7 +6,7 @@ usage, in the repository's folder: python -m benchmarks.planner
 - mlsysim (https://mlsysbook.ai/mlsysim, `pip install mlsysim==0.3.0`; left out if it
   isn't installed) predicts the dense runs without context ranks. Its user chooses the
   share of a GPU's peak that compute reaches. Here each table has, of SHARES, the one
-  with the least median error on that very table, which favours mlsysim. This program
+  with the least median error on that very table, which favors mlsysim. This program
   also prints the errors with mlsysim's default share.
 - Calculon (Isaev et al. 2023) predicts the runs of Korthikanti et al. (2022); its own
   program did so, and trainplan_published/calculon_predictions.csv has what it said.

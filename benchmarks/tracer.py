@@ -65,7 +65,7 @@ def matmul(a: Any, b: Any, c: Any) -> None:
 
 @cuda.jit
 def stencil(x: Any, y: Any) -> None:
-    """A mean of three neighbours, four times over, in a tile with its halo."""
+    """A mean of three neighbors, four times over, in a tile with its halo."""
     s = cuda.shared.array(PADDED, float32)
     t = cuda.threadIdx.x
     i = cuda.grid(1)

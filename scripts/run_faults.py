@@ -213,7 +213,7 @@ def _faults(m: Measurement, card: Device | None) -> Iterator[str]:
             f"its value {m.value:.6g} lies outside of its own interval, {m.low} to"
             f" {m.high}."
         )
-    is_share = m.unit == "%" and re.search(r"\b(share|accuracy|utilisation)\b", m.what)
+    is_share = m.unit == "%" and re.search(r"\b(share|accuracy|utilization)\b", m.what)
     if is_share and m.value > 100 * (1 + probe.TOLERANCE):
         yield f"a share can't be {m.value:.4g} %."
     if m.samples and m.origin == "measured" and not m.size:

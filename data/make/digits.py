@@ -1,5 +1,5 @@
 """Write data/digits.npz: the 1,797 handwritten digits of scikit-learn, a fixed split,
-source and licence.
+source and license.
 
 Run it again and the same bytes come out: stored, not compressed, so that no zlib
 version changes them. Then put the sha256 it reports into labkit/train/data.py.
@@ -24,7 +24,7 @@ SOURCE = (
     " Machine Learning Repository, https://doi.org/10.24432/C50P49; its test part, as"
     " scikit-learn's load_digits ships it"
 )
-LICENCE = "CC BY 4.0, https://creativecommons.org/licenses/by/4.0/"
+LICENSE = "CC BY 4.0, https://creativecommons.org/licenses/by/4.0/"
 
 
 def in_test(labels: np.ndarray, n_test: int = TEST_IMAGES, seed: int = 0) -> np.ndarray:
@@ -70,7 +70,7 @@ def build() -> bytes:
             "labels": labels.astype(np.uint8),
             "in_test": in_test(labels),
             "source": np.array(SOURCE),
-            "licence": np.array(LICENCE),
+            "license": np.array(LICENSE),
         }
     )
 

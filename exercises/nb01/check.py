@@ -39,7 +39,7 @@ JOBS = {
 
 
 def fp32_peak(answer: object) -> str:
-    """Cores x 2 x clock, on rows of the catalogue and on random numbers."""
+    """Cores x 2 x clock, on rows of the catalog and on random numbers."""
     draw = random.Random(2101)
     sizes: list[tuple[str, Any, Any]] = [
         (f"{d.name}, ", d.fp32_cores, d.boost_hz) for d in map(catalog.find, OTHERS)
@@ -141,7 +141,7 @@ def choice(answer: object) -> str:
 
 
 def _device_name(chosen: Any) -> object:
-    """The catalogue's name of a device, however it was written; whatever else it is
+    """The catalog's name of a device, however it was written; whatever else it is
     comes back as it is.
     """
     name = getattr(chosen, "name", chosen)

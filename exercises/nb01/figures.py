@@ -24,7 +24,7 @@ from trainplan import costs
 # per cent
 _ABOVE = 1.1
 _REFUSED: dict[str, Any] = {"color": "white", "edgecolor": "#c8c8c8", "linestyle": ":"}
-_GREY = "#767676"
+_GRAY = "#767676"
 _COLUMNS = "{:<9} {:<9} {}"  # time, memory, energy, right of a shortlist
 # one text a row: one a cell would cost a live frame too long
 _ALIGNED: dict[str, Any] = {"family": "monospace"}
@@ -188,7 +188,7 @@ def shortlist(
         text, color = (
             (_COLUMNS.format(*candidate.amounts), "black")
             if candidate.fits
-            else (reason, _GREY)
+            else (reason, _GRAY)
         )
         text_beside(ax, y, text, color=color, **_ALIGNED)
     text_beside(
@@ -199,7 +199,7 @@ def shortlist(
         ax, [candidate.device.name.removesuffix(" Edition") for candidate in rows]
     )
     for tick, candidate in zip(ax.get_yticklabels(), rows, strict=True):
-        tick.set_color("black" if candidate.fits else _GREY)
+        tick.set_color("black" if candidate.fits else _GRAY)
     ax.set_xlim(left=0)
     label_seconds(ax.xaxis, ticks=4)
     ax.set_xlabel("roofline time of a step, from dense peaks (calculated)")
@@ -271,7 +271,7 @@ def _shortlist_in_words(
 def shortlist_of(
     ax: Axes, *, model: str, batch: Count, sequence: Count, dtype: str, optimizer: str
 ) -> FigureSpec:
-    """The shortlist of the whole catalogue for one training step, as sliders set it.
+    """The shortlist of the whole catalog for one training step, as sliders set it.
 
     A setting that the model doesn't allow is explained in words in place of the figure.
     """

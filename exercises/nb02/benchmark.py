@@ -42,7 +42,7 @@ _TRAPS: dict[str, tuple[Callable[[random.Random], object], str]] = {
     "waits": (
         lambda draw: False,
         (
-            "no synchronisation: on a GPU that works on its own, the clock is not read"
+            "no synchronization: on a GPU that works on its own, the clock is not read"
             " when its work is done."
         ),
     ),

@@ -177,10 +177,10 @@ def swapped(station, n):
 
 WRONG = {
     "02.1": [
-        (never_waits, "not when it was done", "no-synchronise"),
-        (waits_only_before, "not when it was done", "no-synchronise"),
-        (waits_after_the_clock, "not when it was done", "no-synchronise"),
-        (waits_only_after, "earlier work still in its queue", "no-synchronise"),
+        (never_waits, "not when it was done", "no-synchronize"),
+        (waits_only_before, "not when it was done", "no-synchronize"),
+        (waits_after_the_clock, "not when it was done", "no-synchronize"),
+        (waits_only_after, "earlier work still in its queue", "no-synchronize"),
         (warms_up_inside, "called 2 times", "other-formula"),
         (lambda work, wait, clock: 1e3 * right(work, wait, clock), "1e+03x", "wrong-unit"),
         (lambda work, wait, clock: 5e-3, "Read the clock that you are given", "hard-coded"),
@@ -227,8 +227,8 @@ WRONG = {
     "02.7": [
         (
             planted(sync=False),
-            "1 of 6 faults remains:\n(1) no synchronisation",
-            "no-synchronise",
+            "1 of 6 faults remains:\n(1) no synchronization",
+            "no-synchronize",
         ),
         (planted(warm=False), "1 of 6 faults remains:\n(1) cold call", "few-readings-decide"),
         (
@@ -289,7 +289,7 @@ WRONG = {
             "The clock has not moved in 1,000,000 readings",
             "attacks-the-check",
         ),
-        (planted(sync=False, transfer=False), "2 of 6 faults remain:", "no-synchronise"),
+        (planted(sync=False, transfer=False), "2 of 6 faults remain:", "no-synchronize"),
         (as_in_the_stub, "6 of 6 faults remain:", "other-formula"),
         (
             planted(gpu_s=0.1),

@@ -28,8 +28,8 @@ def _judge_sharing(
     *,
     apart: bool = False,
 ) -> None:
-    """NotYet where few threads do the work of many, or, unless `apart`, neighbours
-    don't take neighbouring elements.
+    """NotYet where few threads do the work of many, or, unless `apart`, neighbors
+    don't take neighboring elements.
 
     Of t threads none needs more than ceil(n / t) of n elements of 4 bytes, and a pass
     over them moves each sector once. Where threads take several, one more and three
@@ -54,7 +54,7 @@ def _judge_sharing(
             -(-4 * max(counts.reads, counts.writes, n) // SECTOR_BYTES), counts.requests
         )
         why = (
-            "Let neighbouring threads take neighbouring elements; notebook 04 measures"
+            "Let neighboring threads take neighboring elements; notebook 04 measures"
             " what that gains."
         )
         if not apart and block % WARP == 0:
@@ -141,8 +141,8 @@ def relu(answer: object) -> str:
     )
     _judge_sharing(traces, _ANY_GRID, "x", "load")
     return (
-        "Right for fewer and for more elements than threads, and neighbours work on"
-        " neighbours."
+        "Right for fewer and for more elements than threads, and neighbors work on"
+        " neighbors."
     )
 
 
@@ -188,7 +188,7 @@ def histogram(answer: object) -> str:
 
 
 def blur(answer: object) -> str:
-    """The mean of the pixels of a 3 x 3 neighbourhood that exist, for images that are
+    """The mean of the pixels of a 3 x 3 neighborhood that exist, for images that are
     not square.
     """
     rng = np.random.default_rng(37)
@@ -221,7 +221,7 @@ def blur(answer: object) -> str:
 
 
 def _blurred(image: Array) -> Array:
-    """The mean of each pixel and those of its eight neighbours that exist; (rows,
+    """The mean of each pixel and those of its eight neighbors that exist; (rows,
     columns), float32.
     """
     out = np.empty_like(image)

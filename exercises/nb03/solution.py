@@ -40,7 +40,7 @@ def saxpy(a, x, y):
 # %% 03.7
 @cuda.jit
 def blur(image, out):
-    """out[row, column] is the mean of that pixel of image and of its neighbours that exist."""
+    """out[row, column] is the mean of that pixel of image and of its neighbors that exist."""
     column, row = cuda.grid(2)
     if row < image.shape[0] and column < image.shape[1]:
         total, count = np.float32(0), 0

@@ -204,7 +204,7 @@ def relu_of_positive_numbers_only(x, out):
 
 @cuda.jit
 def relu_a_piece_a_thread(x, out):
-    """Correct, but neighbouring threads are far apart."""
+    """Correct, but neighboring threads are far apart."""
     piece = (x.size + cuda.gridsize(1) - 1) // cuda.gridsize(1)
     start = cuda.grid(1) * piece
     for i in range(start, min(start + piece, x.size)):
@@ -545,7 +545,7 @@ def blur_a_row_a_thread(image, out):
 
 @cuda.jit
 def blur_of_a_shared_tile_too_early(image, out):
-    """Reads what its neighbours put into shared memory, without a barrier."""
+    """Reads what its neighbors put into shared memory, without a barrier."""
     tile = cuda.shared.array((16, 16), float32)
     column, row = cuda.grid(2)
     x, y = cuda.threadIdx.x, cuda.threadIdx.y
@@ -803,8 +803,8 @@ WRONG = {
         (relu_of_positive_numbers_only, "is nan, expected 0", "memory-starts-at-zero"),
         (
             relu_a_piece_a_thread,
-            "neighbouring threads take neighbouring elements",
-            "neighbours-apart",
+            "neighboring threads take neighboring elements",
+            "neighbors-apart",
         ),
         (relu_as_the_absolute_value, "elements are wrong", "other-formula"),
         (relu_in_strides_of_the_number_of_blocks, "race] line", "one-block-is-the-grid"),
@@ -856,8 +856,8 @@ WRONG = {
         ),
         (
             saxpy_a_piece_a_thread,
-            "neighbouring threads take neighbouring elements",
-            "neighbours-apart",
+            "neighboring threads take neighboring elements",
+            "neighbors-apart",
         ),
         (saxpy_without_y, "elements are wrong", "other-formula"),
         (saxpy_with_a_at_y, "elements are wrong", "pairs-mixed-up"),

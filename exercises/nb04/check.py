@@ -62,7 +62,7 @@ def sectors(answer: object) -> str:
 
 def coalesced(answer: object) -> str:
     """A bias added to rows, with a grid that covers x either way round; lanes of a warp
-    must read neighbours.
+    must read neighbors.
     """
     shapes = [(64, 96), (33, 70), (1, 1), (5, 129, 100)]
     trace = _judged(answer, "x, bias, out", [_bias_case(*s) for s in shapes], "out")
@@ -124,7 +124,7 @@ def transpose(answer: object) -> str:
     ]
     trace = _judged(answer, "a, out", cases, "out")
     why = (
-        "Let neighbouring lanes read a row of a, and write a row of out: threadIdx.x"
+        "Let neighboring lanes read a row of a, and write a row of out: threadIdx.x"
         " counts along both."
     )
     moved = trace.count(space="global").sectors
@@ -187,7 +187,7 @@ def total(answer: object) -> str:
         why,
     )
     why = (
-        "Let neighbouring threads branch the same way, so that whole warps at once have"
+        "Let neighboring threads branch the same way, so that whole warps at once have"
         " nothing left to add."
     )
     within(trace, "divergent branches", trace.branches().divergent, 128, why)
@@ -249,7 +249,7 @@ def matmul(answer: object) -> str:
         why,
     )
     why = (
-        "Let neighbouring threads load neighbouring numbers of a row: threadIdx.x"
+        "Let neighboring threads load neighboring numbers of a row: threadIdx.x"
         " counts along it."
     )
     within(

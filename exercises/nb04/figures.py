@@ -135,7 +135,7 @@ def _shortened(order: Sequence[int], turns: dict[int, int]) -> list[int]:
 def calculated_times(
     ax: Axes, tables: Annotated[Sequence[Agreement[Any]], Items(1)]
 ) -> FigureSpec:
-    """Calculated over published seconds of kernels, a dot each; the grey band is a
+    """Calculated over published seconds of kernels, a dot each; the gray band is a
     factor of 2 to each side.
     """
     for i, table in enumerate(tables):

@@ -53,7 +53,7 @@ def warp_lines(ax: Axes, request: Request | Any) -> FigureSpec:
     their 32-byte sectors.
 
     A number in a cell is the lane that asks for these bytes, "4×" stands for four
-    lanes. Rows are in the order of their addresses, labelled with bytes from the
+    lanes. Rows are in the order of their addresses, labeled with bytes from the
     array's first element; a break stands for lines nobody asked for. Raises KernelError
     for a request to shared memory.
     """

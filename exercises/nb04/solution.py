@@ -13,7 +13,7 @@ def sectors(stride, offset, element_bytes):
 @cuda.jit
 def add_bias(x, bias, out):
     """out[r, c] = x[r, c] + bias[c]; no sector of x or out moves twice."""
-    column, row = cuda.grid(2)  # neighbouring lanes: neighbouring columns
+    column, row = cuda.grid(2)  # neighboring lanes: neighboring columns
     if row < x.shape[0] and column < x.shape[1]:
         out[row, column] = x[row, column] + bias[column]
 

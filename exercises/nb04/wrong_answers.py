@@ -876,7 +876,7 @@ def adds_in_half_precision(a, b, c):
 
 
 @cuda.jit
-def interleaved_neighbours(x, total):
+def interleaved_neighbors(x, total):
     sums = cuda.shared.array(256, float32)
     i, t = cuda.grid(1), cuda.threadIdx.x
     sums[t] = x[i] if i < x.size else float32(0)
@@ -1155,19 +1155,19 @@ def walks_along_the_rows_of_a(a, b, c):
 
 WRONG = {
     "04.1": [
-        (lines_of_128, "sectors begin at multiples of 32", "neighbours-apart"),
-        (always_from_a_boundary, "offset=1", "neighbours-apart"),
+        (lines_of_128, "sectors begin at multiples of 32", "neighbors-apart"),
+        (always_from_a_boundary, "offset=1", "neighbors-apart"),
         (only_floats, "element_bytes=8", "right-for-one-case"),
-        (by_formula, "what we expect", "neighbours-apart"),
+        (by_formula, "what we expect", "neighbors-apart"),
         (lambda stride, offset, element_bytes: 4, "stride=8", "hard-coded"),
-        (from_first_to_last, "what we expect", "neighbours-apart"),
+        (from_first_to_last, "what we expect", "neighbors-apart"),
         (without_the_last_lane, "31 sectors is close", "off-by-one"),
         (with_an_offset_in_bytes, "offset=1", "wrong-unit"),
         (distinct_places_in_a_sector, "what we expect", "other-formula"),
     ],
     "04.2": [
-        (uncoalesced_but_correct, "computes the right result, but needs", "neighbours-apart"),
-        (a_thread_a_row, "computes the right result, but needs", "neighbours-apart"),
+        (uncoalesced_but_correct, "computes the right result, but needs", "neighbors-apart"),
+        (a_thread_a_row, "computes the right result, but needs", "neighbors-apart"),
         (a_thread_a_column, "Few threads do the work of many", "few-threads-work"),
         (a_thread_two_rows, "Few threads do the work of many", "few-threads-work"),
         (adds_to_the_input, "x is an input: write to out only", "input-is-mine"),
@@ -1184,8 +1184,8 @@ WRONG = {
         (through_the_output, "sectors of x and out", "global-reads-repeated"),
     ],
     "04.3": [
-        (naive_transpose, "sectors of a and out", "neighbours-apart"),
-        (writes_columns, "sectors of a and out", "neighbours-apart"),
+        (naive_transpose, "sectors of a and out", "neighbors-apart"),
+        (writes_columns, "sectors of a and out", "neighbors-apart"),
         (by_one_row_of_threads, "Few threads do the work of many", "few-threads-work"),
         (padded_by_two, "rounds of shared memory", "bank-conflicts-ignored"),
         (padded_below, "rounds of shared memory", "bank-conflicts-ignored"),
@@ -1204,7 +1204,7 @@ WRONG = {
     "04.5": [
         (all_atomic, "2,048 atomic additions", "any-reduction-is-as-fast"),
         (an_atomic_a_warp, "64 atomic additions", "any-reduction-is-as-fast"),
-        (interleaved_neighbours, "divergent branches", "any-reduction-is-as-fast"),
+        (interleaved_neighbors, "divergent branches", "any-reduction-is-as-fast"),
         (
             atomics_to_one_shared_number,
             "rounds of shared memory and shuffles",
@@ -1272,7 +1272,7 @@ WRONG = {
         (transposes_the_tile_of_b(32), "bank conflicts", "bank-conflicts-ignored"),
         (one_barrier_a_step, "barrier", "missing-barrier"),
         (adds_in_half_precision, "elements are wrong", "low-precision-is-enough"),
-        (loads_columns_of_a, "sectors of a and b", "neighbours-apart"),
+        (loads_columns_of_a, "sectors of a and b", "neighbors-apart"),
         (adds_in_float64_by_accident, "has float64", "double-is-free"),
         (transposes_the_tile_of_a, "bank conflicts", "bank-conflicts-ignored"),
         (tiles_a_only, "reads of a and b", "global-reads-repeated"),

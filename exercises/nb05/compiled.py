@@ -26,7 +26,7 @@ _RTOL = 2e-5
 _ATOL = 1e-6
 _DRAWN = 40  # sets of builds
 _N = 37  # not a multiple of the block's 16 threads
-_UNWRITTEN = 0x7F80BEEF  # a signalling NaN, which no computation gives
+_UNWRITTEN = 0x7F80BEEF  # a signaling NaN, which no computation gives
 
 
 def single_precision(answer: object) -> str:

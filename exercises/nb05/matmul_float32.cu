@@ -44,7 +44,7 @@ __device__ __forceinline__ void store4(float* matrix, int row, int column, int r
 #endif
 }
 
-// Eight floats of shared memory as two 16-byte reads, half a tile apart: neighbouring threads read neighbouring quads.
+// Eight floats of shared memory as two 16-byte reads, half a tile apart: neighboring threads read neighboring quads.
 __device__ __forceinline__ void read8(const float* from, float* to)
 {
     #pragma unroll

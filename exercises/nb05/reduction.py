@@ -16,7 +16,7 @@ from kerneltrace.errors import CompileError, KernelError, MissingCompiler
 from labkit.lesson.checks import NotYet
 
 _THREADS = 512  # of the block that reduces
-_UNWRITTEN = 0x7FF0_0000_DEAD_BEEF  # a signalling NaN, which no computation gives
+_UNWRITTEN = 0x7FF0_0000_DEAD_BEEF  # a signaling NaN, which no computation gives
 # The brackets are those that CuPy puts round each expression.
 _FRAME = Path(__file__).with_name("reduction.cu.in").read_text(encoding="utf-8")
 _MADE_OF = {

@@ -24,7 +24,7 @@
 #endif
 
 #define TAPS (KERNEL * KERNEL)
-#define PATCH (KERNEL + 1)  // rows and columns that 2 x 2 neighbouring sums need
+#define PATCH (KERNEL + 1)  // rows and columns that 2 x 2 neighboring sums need
 #define POOLED_HEIGHT ((HEIGHT + 2 * PADDING - KERNEL + 1) / 2)
 #define POOLED_WIDTH ((WIDTH + 2 * PADDING - KERNEL + 1) / 2)
 #define POOLED (POOLED_HEIGHT * POOLED_WIDTH)
@@ -69,7 +69,7 @@ cnn_block_forward(const float* __restrict__ x, const float* __restrict__ weight,
     float sums[4][OUT_GROUP] = {};
     #pragma unroll 1
     for (int channel = 0; channel < C_IN; ++channel) {
-        // Straight from global memory: the neighbours' patches overlap, so most of these reads end in the L1 cache.
+        // Straight from global memory: the neighbors' patches overlap, so most of these reads end in the L1 cache.
         const float* from = x + ((long long)image * C_IN + channel) * HEIGHT * WIDTH;
         float patch[PATCH][PATCH];
         #pragma unroll
@@ -209,7 +209,7 @@ cnn_block_grad_weight(const float* __restrict__ grad_pooled, const unsigned char
 }
 
 // total[i] = the sum of column i of partial (blocks, columns), in a fixed order: a run repeats to the bit.
-// 32 x 8 threads: 32 neighbouring columns, and eight threads that share the rows of each.
+// 32 x 8 threads: 32 neighboring columns, and eight threads that share the rows of each.
 extern "C" __global__ void
 sum_columns(const float* __restrict__ partial, float* __restrict__ total, int blocks, int columns)
 {

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from steptime import Limit, MemoryTimeline, PartSpan, StepProfile
     from trainplan.costs import TrainingStep
 
-# Colour and texture: either alone tells two parts apart. A gap is left white.
+# Color and texture: either alone tells two parts apart. A gap is left white.
 _PARTS: dict[str, tuple[str, str]] = {
     "input": (CYCLE[4], "//"),
     "copies": (CYCLE[3], "\\\\"),
@@ -54,7 +54,7 @@ _CATEGORIES: dict[str, tuple[str, str]] = {
 }
 _NARROWEST = 1 / 590  # of the width: a pixel, so that a short span can be seen
 _TEXTURED = 1 / 80  # of the width: only in wider bars can a texture be seen
-# edges would hide narrow bars; textures take their colour
+# edges would hide narrow bars; textures take their color
 _NO_EDGES: dict[str, Any] = {**EDGES, "linewidth": 0}
 
 

@@ -319,7 +319,7 @@ def _judge_learning(model: nn.Module, result: object, epoch: _Epoch) -> None:
         raise NotYet(
             f"For {epoch}: it learns something else. A weight is off by {off:.2g} of"
             " what an epoch changes. Does it take the same images in the same order,"
-            " each batch's mean loss, the same optimiser and rate?"
+            " each batch's mean loss, the same optimizer and rate?"
         )
     for key, why in _WHY.items():
         value = as_number(result[key], "(no unit)", f"{key}, {epoch}")

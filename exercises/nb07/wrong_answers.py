@@ -81,7 +81,7 @@ def watches_for_the_best(job, steps):
     return total.item() / steps
 
 
-def synchronises_each(job, steps):
+def synchronizes_each(job, steps):
     total = 0.0
     for _ in range(steps):
         total = total + job.step(job.prepare())
@@ -432,7 +432,7 @@ WRONG = {
         (prints_each, "The host read a loss", "reading-is-free"),
         (watches_for_the_best, "The host read a loss", "reading-is-free"),
         (every_fifth, "The host read a loss", "reading-is-free"),
-        (synchronises_each, "did not work at the same time", "works-in-turns"),
+        (synchronizes_each, "did not work at the same time", "works-in-turns"),
         (prepares_all_first, "did not work at the same time", "works-in-turns"),
         (
             one_batch_for_all,
@@ -582,7 +582,7 @@ WRONG = {
             "occupancy-by-one-number",
         ),
         (read_off(fewest_sectors=4), "float64 has 8", "wrong-unit"),
-        (read_off(fewest_sectors=32), "if it lies in a row", "neighbours-apart"),
+        (read_off(fewest_sectors=32), "if it lies in a row", "neighbors-apart"),
         (
             read_off(first_change="fewer registers"),
             "far from the best value",

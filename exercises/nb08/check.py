@@ -234,7 +234,7 @@ def shift_batch(answer: object) -> str:
             f" {launched:,} more operators. Move the whole batch at once."
         )
     return (
-        "Every image moved by an amount of its own, zeros behind it, colours together,"
+        "Every image moved by an amount of its own, zeros behind it, colors together,"
         " all amounts equally often."
     )
 
@@ -329,7 +329,7 @@ def _wrong_shift(image: Tensor, to: Tensor) -> str:
         any(torch.equal(_shifted(a, *amount), b) for amount in amounts)
         for a, b in pairs
     ):
-        return "the colours of an image are moved apart. Move all by one amount."
+        return "the colors of an image are moved apart. Move all by one amount."
     return "an image is not the one that was given, moved with zeros behind it."
 
 

@@ -89,7 +89,7 @@ def pipeline(answer: object) -> str:
 @functools.cache
 def _digits() -> tuple[list[Path], Tensor, Tensor]:
     """Shards of held-out digits, and what is in them: images (N, SIZE, SIZE) in 0 to 1,
-    one of three equal colours.
+    one of three equal colors.
     """
     shards = jpeg_shards(images=_IMAGES, per_shard=_PER_SHARD, split="test")
     pixels, labels = map(torch.from_numpy, decoded_cache(shards, SIZE))
@@ -175,12 +175,12 @@ class _Judge:
         """Which of the given images each one is, and in which place; NotYet for one
         that is none of them.
         """
-        grey = images.mean(1).reshape(len(images), -1)
-        parts = torch.tensor_split(grey, 6)  # a part at a time, to save memory
+        gray = images.mean(1).reshape(len(images), -1)
+        parts = torch.tensor_split(gray, 6)  # a part at a time, to save memory
         nearest = torch.cat(
             [(self.squares - 2 * part @ self.variants.T).argmin(1) for part in parts]
         )
-        bad = (grey - self.variants[nearest]).abs().mean(1) > _LARGEST_ERROR
+        bad = (gray - self.variants[nearest]).abs().mean(1) > _LARGEST_ERROR
         if bad.any():
             raise NotYet(
                 f"{int(bad.sum())} of {len(images)} images are none of the given ones,"

@@ -160,7 +160,7 @@ def by_the_pixels(images, most):
     )
 
 
-def colours_apart(images, most):
+def colors_apart(images, most):
     n, channels, height, width = images.shape
     return shift(images.reshape(n * channels, 1, height, width), most).reshape(images.shape)
 
@@ -335,7 +335,7 @@ def every_seventh(i, n):
     return torch.arange(n).reshape(-1, [5, 8, 10, 20][i % 4]).T.ravel()
 
 
-def neighbours_swapped(i, n):
+def neighbors_swapped(i, n):
     order = one_permutation(n).reshape(-1, 2)
     return torch.where(torch.rand(len(order), 1) < 0.5, order, order.flip(1)).ravel()
 
@@ -558,7 +558,7 @@ WRONG = {
         (rounded, "not equally frequent", "any-draw-is-random"),
         (always_the_same, "the same amounts again", "any-draw-is-random"),
         (by_the_pixels, "the same amounts again", "any-draw-is-random"),
-        (colours_apart, "moved apart", "other-formula"),
+        (colors_apart, "moved apart", "other-formula"),
         (in_place, "has changed the images", "input-is-mine"),
         (twice_as_far, "more than most", "other-formula"),
         (as_float, "same shape and dtype", "result-of-another-kind"),
@@ -614,7 +614,7 @@ WRONG = {
         (in_order(inside_batches), "follows from another one", "one-shuffle-is-enough"),
         (in_order(inside_shards), "follows from another one", "one-shuffle-is-enough"),
         (in_order(every_seventh), "follows from another one", "one-shuffle-is-enough"),
-        (in_order(neighbours_swapped), "follows from another one", "one-shuffle-is-enough"),
+        (in_order(neighbors_swapped), "follows from another one", "one-shuffle-is-enough"),
         (shuffled_only, "moved as in an epoch before", "cache-anywhere"),
         (one_epoch_for_all, "delivered 0 images of 200", "result-of-another-kind"),
         (repeats_the_first_batch, "Every image once an epoch", "does-less-work"),

@@ -118,7 +118,7 @@ class Format(Shown):
         rounded here, are those that the format's own arithmetic gives, float32 included
         (S. Figueroa, When is double rounding innocuous?, 1995).
         """
-        # the input may hold a signalling NaN
+        # the input may hold a signaling NaN
         with np.errstate(invalid="ignore", under="ignore", over="ignore"):
             numbers = np.asarray(x, dtype=np.float64)
             # subnormals share the smallest exponent

@@ -49,7 +49,7 @@ def overhead(answer: object) -> str:
         _overhead,
         _judge_overhead,
     )
-    return "Right for neighbouring sizes, far ones, and where the work does not show."
+    return "Right for neighboring sizes, far ones, and where the work does not show."
 
 
 def _overhead(
@@ -209,7 +209,7 @@ def _compare(what: str, got: Tensor, wanted: Tensor) -> None:
 
 
 def clipped(answer: object) -> str:
-    """(centred, norm) of x limited to a root mean square of `most`: the same on both
+    """(centerd, norm) of x limited to a root mean square of `most`: the same on both
     branches, in one graph.
     """
     fn = function(answer)
@@ -265,13 +265,13 @@ def _judge_clipped(fn: Callable[..., Any], x: Tensor, most: float, where: str) -
         or not all(isinstance(part, Tensor) for part in got)
     ):
         raise NotYet(
-            f"{where}: expected two tensors, (centred, norm), got {brief_repr(got)}."
+            f"{where}: expected two tensors, (centerd, norm), got {brief_repr(got)}."
             " Return the norm as a tensor: the caller can print it."
         )
     if not torch.equal(copy, x):
         raise NotYet(f"{where}: x was changed in place. The caller still needs it.")
     for name, result, wanted in zip(
-        ("centred", "norm"), got, _clipped(x, most), strict=True
+        ("centerd", "norm"), got, _clipped(x, most), strict=True
     ):
         _compare(f"{where}: {name}", result, wanted)
 

@@ -208,8 +208,8 @@ def in_place(x, most):
 
 def mean_first(x, most):
     norm = x.square().mean().sqrt()
-    centred = x - x.mean()
-    return torch.where(norm > most, centred * (most / norm), x), norm
+    centerd = x - x.mean()
+    return torch.where(norm > most, centerd * (most / norm), x), norm
 
 
 def right_clipped(x, most):
@@ -238,15 +238,15 @@ calls = 0
 def counts_its_calls(x, most):
     global calls
     calls += 1
-    centred, norm = right_clipped(x, most)
-    return centred + 0 * calls, norm
+    centerd, norm = right_clipped(x, most)
+    return centerd + 0 * calls, norm
 
 
 def by_size(x, most):
     if len(x) > 10:
         return right_clipped(x, most)
-    centred, norm = right_clipped(x + 0, most)
-    return centred, norm
+    centerd, norm = right_clipped(x + 0, most)
+    return centerd, norm
 
 
 def norm_by_numpy(x, most):
@@ -380,14 +380,14 @@ WRONG = {
             "which way to go depends on the numbers in a tensor",
             "python-in-graph",
         ),
-        (always_clips, "x below the limit: centred is off", "other-formula"),
+        (always_clips, "x below the limit: centerd is off", "other-formula"),
         (no_norm, "expected two tensors", "result-of-another-kind"),
         (norm_as_number, "Return the norm as a tensor", "reading-is-free"),
         (nan_at_zero, "Is something divided by 0?", "zero-never-happens"),
         (other_norm, "off by up to", "sum-for-mean"),
         (in_place, "x was changed in place", "input-is-mine"),
-        (mean_first, "centred is off", "other-formula"),
-        (for_this_limit_alone, "centred is off", "right-for-one-case"),
+        (mean_first, "centerd is off", "other-formula"),
+        (for_this_limit_alone, "centerd is off", "right-for-one-case"),
         (for_a_matrix_alone, "x of three dimensions", "right-for-one-case"),
         (in_float32, "should be torch.float64", "low-precision-is-enough"),
         (counts_its_calls, "something in Python", "python-in-graph"),

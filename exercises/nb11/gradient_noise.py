@@ -15,7 +15,7 @@ from labkit.core.display import Shown
 from labkit.core.errors import BadArgument
 from labkit.core.parameters import Count, NonNegative, Number, checked
 from labkit.core.units import significant
-from labkit.train.training.split import check_labelled, evaluating
+from labkit.train.training.split import check_labeled, evaluating
 
 _RESAMPLES = 1000
 
@@ -95,7 +95,7 @@ def gradient_noise(
     BadArgument for fewer than 2 parts or draws, and for a model without parameters that
     require a gradient.
     """
-    check_labelled("images", (images, labels))
+    check_labeled("images", (images, labels))
     wanted = [part for part in model.parameters() if part.requires_grad]
     if not wanted:
         raise BadArgument(

@@ -2,10 +2,10 @@
 training in the same run.
 
 The labels are renamed at random for every seed, 3 may be called 8, and the held-out
-images are drawn anew. Learning doesn't care, but what was learnt or looked up before is
+images are drawn anew. Learning does not care; what was learned or looked up before is
 wrong then. Layers below the last could be trained under any names. So recipe() is on
 the clock, weights from two seeds may not resemble each other, the entries of each
-weight are put in a random order before training, which costs an initialisation by
+weight are put in a random order before training, which costs an initialization by
 chance nothing, and what a first step puts in the place of weights has to follow from
 its images.
 """
@@ -36,7 +36,7 @@ from labkit.lesson.answers import parts
 from labkit.lesson.checks import NotYet, call, function
 from labkit.measure.machine import machine, pick, threads
 from labkit.train import data
-from labkit.train.data import Labelled
+from labkit.train.data import Labeled
 from labkit.train.training import Run, accuracy, fit, held_out
 
 ACCURACY = 0.97
@@ -51,7 +51,7 @@ _LARGE = 500
 # weights, and a correlation that is seven deviations from chance for so many
 _ENOUGH_TO_TELL = 100
 _ALIKE = 0.6
-_SMOOTH = 0.95  # correlation of neighbours
+_SMOOTH = 0.95  # correlation of neighbors
 # likeness of weights before and after a step; of those that two steps end with
 _OTHER = 0.8
 _THE_SAME = 0.9
@@ -118,7 +118,7 @@ def _judge(plain: list[Run], yours: list[Run]) -> str:
         raise NotYet(
             f"{arrived} on the held-out images within {_MOST_EPOCHS} epochs; at least"
             f" {of - 1} must. The median seed's best was {best:.1%}. The labels have"
-            " other names here than in the notebook, so only what is learnt in"
+            " other names here than in the notebook, so only what is learned in"
             " step(images, labels) counts."
         )
     yours_s, plain_s = (amount(each.median, "s") for each in (reached, theirs))
@@ -146,12 +146,12 @@ def _judge(plain: list[Run], yours: list[Run]) -> str:
     return f"{arrived} on held-out images: {both}. {gain}."
 
 
-def _digits() -> Labelled:
+def _digits() -> Labeled:
     images, labels = data.digits(size=8)
     return images.to(machine().device), labels.to(machine().device)
 
 
-def _renamed(draw: random.Random) -> tuple[Labelled, Labelled]:
+def _renamed(draw: random.Random) -> tuple[Labeled, Labeled]:
     """Training and held-out digits of 8 x 8 pixels, drawn anew, with the ten labels in
     a random order.
     """
@@ -218,7 +218,7 @@ def _judge_first_step(fn: Callable[..., Any]) -> None:
             raise NotYet(
                 f"The first step put numbers of shape {tuple(mine.shape)} in the place"
                 " of weights, the same ones for other images and another seed: trained"
-                " before? All is to be learnt from what step() is given."
+                " before? All is to be learned from what step() is given."
             )
 
 
@@ -249,8 +249,8 @@ def _likeness(first: Tensor, second: Tensor) -> float:
     of their best correlation.
     """
     rows = (part.detach().double().flatten(1) for part in (first, second))
-    centred = (part - part.mean(1, keepdim=True) for part in rows)
-    unit_one, unit_two = (nn.functional.normalize(part) for part in centred)
+    centerd = (part - part.mean(1, keepdim=True) for part in rows)
+    unit_one, unit_two = (nn.functional.normalize(part) for part in centerd)
     return float((unit_one @ unit_two.T).max(1).values.median())
 
 
@@ -375,7 +375,7 @@ def _tensors(model: nn.Module) -> list[Tensor]:
 
 def _shuffled(fn: Callable[..., Any]) -> tuple[nn.Module, Callable[..., Any]]:
     """Model and step, the entries of each tensor in the model in a random order: what
-    it had learnt is lost.
+    it had learned is lost.
     """
     model, step, _ = _made(fn)
     for part in _tensors(model):
@@ -387,7 +387,7 @@ def _shuffled(fn: Callable[..., Any]) -> tuple[nn.Module, Callable[..., Any]]:
 
 
 def _train(
-    fn: Callable[..., Any], seed: int, training: Labelled, validation: Labelled
+    fn: Callable[..., Any], seed: int, training: Labeled, validation: Labeled
 ) -> Run:
     start_s = perf_counter()
     batch = _made(fn)[2]

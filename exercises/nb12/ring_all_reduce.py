@@ -38,7 +38,7 @@ class Reduction:
 
 
 def ring_all_reduce(answer: object) -> str:
-    """Sums on every rank, by messages between neighbours that carry 2 (n - 1) / n of
+    """Sums on every rank, by messages between neighbors that carry 2 (n - 1) / n of
     the bytes.
     """
     for length, calls in on_ranks(
@@ -48,7 +48,7 @@ def ring_all_reduce(answer: object) -> str:
             _judge(calls)
     return (
         "The sum is on every rank, for 1 to 1,001 numbers on 2, 3 and 4 ranks: each"
-        " sends at most 2 (n - 1) messages, all to one neighbour, with 2 (n - 1) / n of"
+        " sends at most 2 (n - 1) messages, all to one neighbor, with 2 (n - 1) / n of"
         " the bytes."
     )
 
@@ -101,7 +101,7 @@ def _judge(calls: Sequence[Reduction]) -> None:
         if len(peers) > 1 or not set(peers) <= {(rank + 1) % ranks, (rank - 1) % ranks}:
             raise NotYet(
                 f"rank {rank} sends to {peers}. In a ring each rank sends to one"
-                " neighbour and receives from the other."
+                " neighbor and receives from the other."
             )
     in_all = sum(n_bytes for call in calls for _, n_bytes in call.sent)
     # each number is added n - 1 times, and spread n - 1 times

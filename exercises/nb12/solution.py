@@ -39,7 +39,7 @@ def mended(model, dataset, batch, rate, epochs):
 def ring_all_reduce(x):
     """Return the sum of x, a 1-d tensor, over all ranks, on every rank; x may be overwritten.
 
-    Each rank sends only to its right neighbour: 2 (n - 1) messages, each one part of x.
+    Each rank sends only to its right neighbor: 2 (n - 1) messages, each one part of x.
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     parts = x.tensor_split(ranks)  # they share x's memory; of a short x some are empty

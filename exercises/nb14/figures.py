@@ -38,7 +38,7 @@ def replays(ax: Axes, runs: Agreement[str]) -> FigureSpec:
     ax.set_xlim(-widest, widest)
     name_rows(ax, names)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:+g}%" if value else "0")
-    ax.set_xlabel(f"predicted over published {runs.unit}, less 1; grey: within 5 %")
+    ax.set_xlabel(f"predicted over published {runs.unit}, less 1; gray: within 5 %")
     sentence = f"{runs}. Source: {runs.source}."
     height_in = 1.4 + 0.42 * len(names)
     return FigureSpec(

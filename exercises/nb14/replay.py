@@ -55,7 +55,7 @@ class Profile:
             params, dtype="autocast float16", optimizer="adam"
         )
         bandwidth = find("A100 SXM4 80GB").bandwidth_bytes_per_s
-        assert bandwidth is not None  # the catalogue has it
+        assert bandwidth is not None  # the catalog has it
         return n_bytes / bandwidth
 
     def schedule(self, name: str) -> list[list[str]]:

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 def agreement(
     ax: Axes, tables: Annotated[Sequence[Agreement[Step]], Items(1)]
 ) -> FigureSpec:
-    """Predicted against published share of the GPUs' peak, a dot a run; the grey band
+    """Predicted against published share of the GPUs' peak, a dot a run; the gray band
     is 10 % to each side of equal.
 
-    The share is model FLOP utilisation, so that tables in different units fit one pair
+    The share is model FLOP utilization, so that tables in different units fit one pair
     of axes.
     """
     most = 0.0
@@ -50,7 +50,7 @@ def agreement(
             f"{table.name}: {len(table.rows)} runs, median error"
             f" {table.median_error:.0%}"
         )
-        fill = "none" if i < len(CYCLE) else "full"  # the colours begin again
+        fill = "none" if i < len(CYCLE) else "full"  # the colors begin again
         ax.plot(
             published,
             predicted,
@@ -130,7 +130,7 @@ def _largest(step: Step) -> str:
 @Drawing
 def restarts(ax: Axes, log: Annotated[Sequence[LoggedStep], Items(1)]) -> FigureSpec:
     """Loss by the seconds since torchrun was called, a line for each start of the
-    ranks; grey is time without steps.
+    ranks; gray is time without steps.
     """
     sentences = []
     idle_from_s = 0.0

@@ -108,7 +108,7 @@ class Hosts:
         """Run a function on `nproc` ranks of each host with torchrun; what each rank
         returned, by rank.
 
-        The files are those that `as_script` writes. The function initialises its
+        The files are those that `as_script` writes. The function initializes its
         process group itself, with "gloo", and sees no GPU. Raises RankFailed if a host
         ends with an error or runs longer than `timeout_s` seconds, and BadArgument for
         a function that can't be written to a file. Afterwards nothing runs any more.

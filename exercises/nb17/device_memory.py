@@ -4,7 +4,7 @@ memory.
 Sizes and rules are those of requests above 1 MiB in c10/cuda/CUDACachingAllocator.cpp
 (PyTorch 2.13): blocks are multiples of 512 bytes, requests below 10 MiB share segments
 of 20 MiB, larger ones get a segment of their own, a multiple of 2 MiB. A request takes
-the smallest free block that is large enough and splits it; neighbours that are free
+the smallest free block that is large enough and splits it; neighbors that are free
 merge again. Before it gives up, the allocator returns all segments that are wholly free
 to the driver. With expandable segments, all blocks lie in one that grows at its end,
 and free pages in it (of 20 MiB, here of 2) can be returned:
@@ -96,7 +96,7 @@ class DeviceMemory:
         ]
 
     def free(self, block: Block) -> None:
-        """Make a block free, and one with its free neighbours."""
+        """Make a block free, and one with its free neighbors."""
         block.owner = ""
         segment = next(s for s in self.segments if block in s)
         at = segment.index(block)

@@ -71,7 +71,7 @@ def _entry(rows: Any, clock: int, i: int) -> str:
     )
 
 
-def quantised(answer: object) -> str:
+def quantized(answer: object) -> str:
     """Rows of very different size, for several numbers of bits: whole, in range, half a
     step off at most.
     """
@@ -90,14 +90,14 @@ def quantised(answer: object) -> str:
             * torch.logspace(-2, 1, classes)[:, None]
         )
         cases[f"{classes} x {inputs} weights in {bits} bits"] = (rows, bits)
-    over_cases(answer, cases, lambda weights, bits: None, _judge_quantised)
+    over_cases(answer, cases, lambda weights, bits: None, _judge_quantized)
     return (
         "Whole, in range, and half a step off at most, for rows of very different size"
         " and 2 to 8 bits."
     )
 
 
-def _judge_quantised(
+def _judge_quantized(
     got: object, _: object, case: str, weights: torch.Tensor, bits: int
 ) -> None:
     whole, scales = (
@@ -286,4 +286,4 @@ def _judge_size(
     )
 
 
-CHECKS = {"22.2": skewed, "22.3": quantised, "22.4": pipelined, "22.5": best_size}
+CHECKS = {"22.2": skewed, "22.3": quantized, "22.4": pipelined, "22.5": best_size}

@@ -82,7 +82,7 @@ def _judge_sums(element: Any) -> None:
             )
 
 
-_BEFORE = "The neighbour needs it as before, one clock after it came in."
+_BEFORE = "The neighbor needs it as before, one clock after it came in."
 _WORDS = {
     "a_right": _BEFORE,
     "b_down": _BEFORE,

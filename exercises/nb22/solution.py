@@ -15,7 +15,7 @@ def skewed(rows):
 
 
 # %% 22.3
-def quantised(weights, bits):
+def quantized(weights, bits):
     """(whole, scales) of weights, a torch tensor (classes, inputs), about whole times scales.
 
     whole: whole numbers up to 2**(bits - 1) - 1 in size. scales: (classes,), as small as fits.

@@ -43,11 +43,11 @@ def right_for_squares(rows):
 
 
 def rows_scaled(divide, rounded=torch.round, size=lambda w: w.abs().amax(dim=1)):
-    def quantised(weights, bits):
+    def quantized(weights, bits):
         scales = size(weights) / divide(bits)
         return rounded(weights / scales[:, None]), scales
 
-    return quantised
+    return quantized
 
 
 def most(bits):
@@ -149,7 +149,7 @@ class Unsigned(ProcessingElement):
         super().accumulate(m, kept, late)
 
 
-class NeighboursLate(ProcessingElement):
+class NeighborsLate(ProcessingElement):
     def accumulate(self, m, product, first):
         kept, late = Signal(signed(16)), Signal()
         m.d.sync += [kept.eq(product), late.eq(first), self.first_right.eq(late)]
@@ -283,7 +283,7 @@ WRONG = {
         (OneBitTooNarrow, "total should be", "low-precision-is-enough"),
         (SumTooNarrow, "32 for a sum", "low-precision-is-enough"),
         (Unsigned, "total should be", "other-formula"),
-        (NeighboursLate, "The neighbour needs it as before", "register-anywhere"),
+        (NeighborsLate, "The neighbor needs it as before", "register-anywhere"),
         (BelowLate, "out takes `below`", "register-anywhere"),
         (Nothing, "After clock", "does-less-work"),
         (ProcessingElement(), "Expected the class of an element", "result-of-another-kind"),

@@ -335,7 +335,7 @@ class SpeedBoard(Live):
 
 
 class Curves(Live):
-    """Lines that grow while a cell runs: `curves.add(loss=0.7)`; one colour and marker
+    """Lines that grow while a cell runs: `curves.add(loss=0.7)`; one color and marker
     a name.
     """
 

@@ -25,7 +25,7 @@ _REQUEST = re.compile(
     r"(?:[Tt]ried|Unable) to allocate ([\d.]+) (bytes|B|KiB|MiB|GiB|TiB|PiB|EiB)"
 )
 # After these every call of the GPU fails. Source: CUDA Runtime API,
-# cudaErrorIllegalAddress and its neighbours.
+# cudaErrorIllegalAddress and its neighbors.
 _GPU_BROKEN = re.compile(
     r"(?i)cuda.*(illegal|misaligned|device-side assert|launch failure)"
 )

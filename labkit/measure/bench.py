@@ -1,4 +1,4 @@
-"""Time callables: synchronised, the cold call kept apart, the spread reported,
+"""Time callables: synchronized, the cold call kept apart, the spread reported,
 alternatives interleaved.
 
 The clock and `sync` are arguments, so that tests and lessons can time a simulated
@@ -279,7 +279,7 @@ def compare(
     """Time two or more functions in turn, A B B A, and give each one's ratio to the
     first with a bootstrap interval.
 
-    Turns expose all of them equally to a drifting clock rate or a busy neighbour; every
+    Turns expose all of them equally to a drifting clock rate or a busy neighbor; every
     other round runs in reverse, since each function leaves its traces in caches and
     memory. `budget_s` is the measured time of all together, and `on_sample` gets the
     timing so far of the function just read, and `on_wait` a sentence if another

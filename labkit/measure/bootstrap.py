@@ -22,7 +22,7 @@ def median_ratio_interval(
     least 5 readings each.
 
     Series of equal length are resampled in pairs, so that a disturbance common to both
-    cancels. From 16 readings on, blocks of neighbours are resampled, since a slow
+    cancels. From 16 readings on, blocks of neighbors are resampled, since a slow
     moment lasts for several readings; a disturbance longer than a block still makes the
     interval too narrow. Sources: Politis and Romano, A circular block-resampling
     procedure for stationary data (1992); Hesterberg, What teachers should know about
@@ -73,7 +73,7 @@ def _interval(resampled: Any, blocks: int) -> tuple[float, float]:
 
 
 def _resampled_rows(n: int, generator: Any) -> Any:
-    """Indices of resampled readings, in blocks of neighbours: an array
+    """Indices of resampled readings, in blocks of neighbors: an array
     (resamples, n).
     """
     import numpy as np

@@ -1,4 +1,4 @@
-"""The catalogue of GPUs, TPUs and FPGAs: find a device in it, and show it as a table.
+"""The catalog of GPUs, TPUs and FPGAs: find a device in it, and show it as a table.
 
 In a table, an asterisk marks a number that was not read from a source.
 """

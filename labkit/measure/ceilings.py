@@ -320,17 +320,16 @@ def _peaks(
 ) -> tuple[dict[str, float | None], str]:
     """The data sheet's peaks, and why there are none."""
     if device == "cpu":
-        return {}, "The catalogue holds no CPUs, so no peak is known to compare with."
+        return {}, "The catalog holds no CPUs, so no peak is known to compare with."
     try:
         row = catalog.find(name, memory_bytes)
     except UnknownDevice:
         remark = (
-            f"{name} is not in the catalogue, so its data-sheet peaks are unknown"
-            " (None)."
+            f"{name} is not in the catalog, so its data-sheet peaks are unknown (None)."
         )
         return {}, remark
     peaks = {dtype: catalog.peak(row, dtype) for dtype in DTYPES["cuda"]}
-    remark = f"The catalogue holds {name}, but none of these peaks."
+    remark = f"The catalog holds {name}, but none of these peaks."
     return {"copy": row.bandwidth_bytes_per_s, **peaks}, remark
 
 

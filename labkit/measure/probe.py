@@ -24,7 +24,7 @@ DTYPES = {
 }
 
 # Two measurements of the same thing differ by a few per cent: clock rates drift,
-# neighbours come and go.
+# neighbors come and go.
 TOLERANCE = 0.05
 # Boards run above the boost clock that the data sheet's peak is computed with: up to
 # this much is plausible.

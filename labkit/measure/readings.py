@@ -1,4 +1,4 @@
-"""Readings of the clock around calls of a function: synchronised, and short calls
+"""Readings of the clock around calls of a function: synchronized, and short calls
 several to a reading.
 """
 
@@ -29,7 +29,7 @@ def no_sync() -> None:
 
 
 class Series:
-    """Synchronised readings of one function's calls; the constructor makes the cold
+    """Synchronized readings of one function's calls; the constructor makes the cold
     call.
     """
 

@@ -7,13 +7,13 @@ already, as the live boards do.
 
 Four series always look the same: prediction (open diamond), limit (line), measured
 (solid, with its spread), recorded or simulated (hatched bar or open square, its origin
-in the label). Bars stand on linear axes, points on logarithmic ones. Colour is never
+in the label). Bars stand on linear axes, points on logarithmic ones. Color is never
 the only mark.
 """
 
 from labkit.plot.bars import PENDING, Bar, speed_bars
 from labkit.plot.core import new_axes
-from labkit.plot.images import grey_images, images
+from labkit.plot.images import gray_images, images
 from labkit.plot.lines import bytes_by_tokens, curves, scales
 from labkit.plot.picture import Picture, drop_pixels, to_png
 from labkit.plot.schedules import gantt
@@ -30,7 +30,7 @@ __all__ = [
     "curves",
     "drop_pixels",
     "gantt",
-    "grey_images",
+    "gray_images",
     "images",
     "new_axes",
     "queue",

@@ -145,7 +145,7 @@ def quantity_tick(value: float, unit: str) -> str:
 
 
 def _draw_row(ax: Axes, y: float, bar: Bar, unit: str, log: bool) -> float:
-    """Draw a row from the centre of its first lane at `y` down; return how many lanes
+    """Draw a row from the center of its first lane at `y` down; return how many lanes
     it has.
     """
     # a point is as wide as its marker

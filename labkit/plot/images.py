@@ -27,8 +27,8 @@ def images(ax: Axes, pixels: Array, labels: Array) -> FigureSpec:
             "Expected pixels (n, channels, height, width) and n labels, got shapes"
             f" {pixels.shape} and {labels.shape}."
         )
-    grey = [np.asarray(image).mean(axis=0) for image in pixels]  # each (height, width)
-    ax.imshow(np.concatenate(grey, axis=1), cmap="gray_r")
+    gray = [np.asarray(image).mean(axis=0) for image in pixels]  # each (height, width)
+    ax.imshow(np.concatenate(gray, axis=1), cmap="gray_r")
     height, width = pixels.shape[2:]
     middles = [width * (i + 0.5) for i in range(len(labels))]
     ax.set_xticks(middles, [str(int(label)) for label in labels])
@@ -42,7 +42,7 @@ def images(ax: Axes, pixels: Array, labels: Array) -> FigureSpec:
 
 
 @Drawing
-def grey_images(ax: Axes, named: Mapping[str, Array]) -> FigureSpec:
+def gray_images(ax: Axes, named: Mapping[str, Array]) -> FigureSpec:
     """Images (rows, columns) of one shape side by side, their names below; white is 0,
     black the largest value.
 

@@ -35,7 +35,7 @@ def curves(
     the eighth on they are dashed.
     """
     for i, (name, values) in enumerate(series.items()):
-        line = "-" if i < len(CYCLE) else "--"  # the colours begin again
+        line = "-" if i < len(CYCLE) else "--"  # the colors begin again
         ax.plot(
             range(1, len(values) + 1),
             values,

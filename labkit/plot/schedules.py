@@ -25,7 +25,7 @@ from labkit.plot.style import CYCLE, EDGES, ON_WHITE, patches_of
 from ranks import Span
 from trainplan.schedule import Overlap, Timetable
 
-# Name, colour and texture of each kind. A bar with room for a letter has no texture,
+# Name, color and texture of each kind. A bar with room for a letter has no texture,
 # which would hide the letter.
 _KINDS: dict[str, tuple[str, str, str]] = {
     "F": ("F: forward", CYCLE[5], ""),
@@ -53,14 +53,14 @@ def gantt(
     until_s: NonNegative = 0.0,
     rows: Count = 1,
 ) -> FigureSpec:
-    """A row for each rank, a bar for each span, with its kind as colour and as a letter
+    """A row for each rank, a bar for each span, with its kind as color and as a letter
     or texture; white is idle.
 
     Takes what `lab.schedule.simulate` and `overlap` return, what `lab.launch` returns,
     or spans. Where transfers run beside compute, a rank's row has two halves; later
     chunks of a rank are paler. The axis ends at `until_s` or later, and there is room
     for `rows` rows or more, so that two pictures can have the same axes. Thousands of
-    spans are drawn as one mixed colour a pixel. Raises BadArgument for no spans.
+    spans are drawn as one mixed color a pixel. Raises BadArgument for no spans.
     """
     spans = _spans(ranks)
     zero_s = min(span.start_s for span in spans)
@@ -227,7 +227,7 @@ def _draw_mixed(
     zero_s: float,
     length_s: float,
 ) -> None:
-    """Draw pixels whose colour is mixed from those of their kinds and white, by the
+    """Draw pixels whose color is mixed from those of their kinds and white, by the
     time that each takes of a pixel.
     """
     edges = np.linspace(zero_s, zero_s + length_s, _PIXELS + 1)

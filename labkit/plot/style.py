@@ -1,4 +1,4 @@
-"""Colours, markers and textures of all figures."""
+"""Colors, markers and textures of all figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.patches import Patch
 
-# Okabe and Ito's colours (2008), which colour-blind readers can tell apart.
+# Okabe and Ito's colors (2008), which color-blind readers can tell apart.
 MEASURED = "#0072B2"
 PREDICTED = "#D55E00"
 LIMIT = "#000000"
@@ -31,7 +31,7 @@ EDGES: dict[str, Any] = {"edgecolor": "#404040", "linewidth": 0.4}
 
 
 def series_style(i: int) -> dict[str, Any]:
-    """Colour and marker of the `i`-th series; after seven each colour comes again with
+    """Color and marker of the `i`-th series; after seven each color comes again with
     another marker.
     """
     return {
@@ -41,7 +41,7 @@ def series_style(i: int) -> dict[str, Any]:
 
 
 def patches_of(looks: Mapping[str, tuple[str, str]]) -> list[Patch]:
-    """What a legend shows for bars that differ in colour and texture, by name."""
+    """What a legend shows for bars that differ in color and texture, by name."""
     return [
         Patch(facecolor=color, hatch=hatch, label=name, **EDGES)
         for name, (color, hatch) in looks.items()

@@ -93,9 +93,9 @@ class SmallGPT(nn.Module):
         self.head = nn.Linear(width, vocab, bias=False)
         # tied: one matrix reads tokens in and scores them out
         self.head.weight = self.tokens.weight
-        self._initialise(layers)
+        self._initialize(layers)
 
-    def _initialise(self, layers: int) -> None:
+    def _initialize(self, layers: int) -> None:
         """Draw weights with a standard deviation of 0.02, less for the two layers a
         block that add to the residual.
 

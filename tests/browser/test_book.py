@@ -221,7 +221,7 @@ def test_every_page_opens_and_has_no_serious_fault_of_accessibility(
             n for n in pages if n not in not_run and not n.startswith("reference/")
         ]
         names.append("reference/names.html")
-    # nothing but colours differs, and one page of each kind has them all
+    # nothing but colors differs, and one page of each kind has them all
     if scheme == "dark":
         options["runOnly"] = ["color-contrast"]
         names = [

@@ -12,7 +12,7 @@ from labkit.lesson import checks
 from tests.selection import sampled
 
 FAULTS = {
-    "no synchronisation": {"sync": False},
+    "no synchronization": {"sync": False},
     "cold call": {"warm": False},
     "work skipped": {"fresh": False},
     "different work compared": {"dtype": "float64"},

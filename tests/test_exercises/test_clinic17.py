@@ -553,7 +553,7 @@ def test_the_healthy_run_is_healthy_and_like_that_of_one_rank():
 
 
 class TestDeviceMemory:
-    def test_neighbours_that_are_free_merge(self):
+    def test_neighbors_that_are_free_merge(self):
         memory = DeviceMemory(100 * MIB)
         # one segment of 20 MiB
         blocks = [memory.allocate(4 * MIB, str(i)) for i in range(5)]

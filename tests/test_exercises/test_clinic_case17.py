@@ -51,7 +51,7 @@ def test_a_wrong_name_is_a_message_and_costs_nothing(case, name, capsys):
     assert case.asked == {"look 1": 10}
 
 
-def test_a_wrong_answer_is_charged_once_and_a_misspelt_one_not_at_all(case):
+def test_a_wrong_answer_is_charged_once_and_a_misspelled_one_not_at_all(case):
     for cause in ("cold", "cold", "flu", "flv"):
         with pytest.raises(NotYet, match="It still coughs"):
             clinic.judge(

@@ -101,7 +101,7 @@ def test_gaps_that_are_too_short_to_see_are_said():
     assert "Gaps shorter" not in figures.step_strip(STEP).sentence
 
 
-def test_neighbours_that_touch_are_one_bar_and_short_ones_are_widened():
+def test_neighbors_that_touch_are_one_bar_and_short_ones_are_widened():
     spans = [
         PartSpan("host", "input", a, b)
         for a, b in ((0.0, 0.1), (0.1, 0.2), (0.15, 0.18), (0.5, 0.5), (0.505, 0.51))

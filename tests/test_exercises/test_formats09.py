@@ -21,7 +21,7 @@ def all_patterns(format_):
 
 
 def spacing(format_, x):
-    """Distance between neighbours in the binade of `x`, which is a number of the
+    """Distance between neighbors in the binade of `x`, which is a number of the
     format.
     """
     return max(
@@ -154,7 +154,7 @@ def test_other_text_is_refused_with_the_bits_expected(text):
 
 def test_what_overflows_is_infinite_or_nan():
     e4m3 = formats.float8_e4m3fn
-    # the tie goes to the even neighbour, and 480 would be odd
+    # the tie goes to the even neighbor, and 480 would be odd
     assert e4m3.round(464.0) == 448
     assert math.isnan(e4m3.round(465.0))
     assert formats.float16.round(65519.0) == 65504

@@ -11,7 +11,7 @@ from labkit.core.errors import BadArgument
 from tests.test_train.test_training import blobs
 
 
-class Centre(nn.Module):
+class Center(nn.Module):
     """Returns its weights for each image, so that the gradient of half the squared
     distance is weights - image.
     """
@@ -34,7 +34,7 @@ def test_the_noise_scale_is_the_one_in_closed_form():
         * torch.tensor([1.0, 2.0, 0.5])
         + 1
     )
-    model = Centre([2.0, 0.5, 1.0])
+    model = Center([2.0, 0.5, 1.0])
     noise = images.var(0, correction=0).sum().item()
     signal = (model.at.detach() - images.mean(0)).square().sum().item()
     found = gradient_noise.gradient_noise(
@@ -51,7 +51,7 @@ def test_the_noise_scale_is_the_one_in_closed_form():
 def test_no_signal_is_a_scale_without_end():
     images = torch.tensor([[1.0], [-1.0]])
     found = gradient_noise.gradient_noise(
-        Centre([0.0]), images, images, small=2, parts=2, draws=60, loss=half_squared
+        Center([0.0]), images, images, small=2, parts=2, draws=60, loss=half_squared
     )
     assert found.high == math.inf
 

@@ -72,7 +72,7 @@ def test_only_what_the_hardware_has_is_timed(ways, timed):
     assert list(ways.timed) == timed
 
 
-def test_its_stochastic_rounding_goes_to_a_neighbour_and_is_right_on_average():
+def test_its_stochastic_rounding_goes_to_a_neighbor_and_is_right_on_average():
     names = {"torch": torch}
     exec(
         next(cell for cell in code_cells(PATH) if cell.startswith("def stochastic(")),

@@ -39,7 +39,7 @@ def test_orders_that_are_as_quick_and_as_small_pass_too(rank, steps):
 
 
 def test_random_orders_are_judged_as_the_simulation_says():
-    """Swap two neighbours somewhere: what passes is in time and in memory, what doesn't
+    """Swap two neighbors somewhere: what passes is in time and in memory, what doesn't
     is not.
     """
     draw = random.Random(14)
@@ -76,7 +76,7 @@ def fold(order):
 
 @pytest.mark.complete
 def test_what_passes_as_a_v_is_what_the_simulation_finds_without_gaps_and_within_memory():
-    """Swap neighbours in the textbook's order: its W may stand elsewhere, its B may
+    """Swap neighbors in the textbook's order: its W may stand elsewhere, its B may
     not.
     """
     draw = random.Random(145)

@@ -30,7 +30,7 @@ ADD = compiled.Code(
 )
 
 
-def test_thread_0_has_four_neighbours_and_again_four_after_all_threads_had_some():
+def test_thread_0_has_four_neighbors_and_again_four_after_all_threads_had_some():
     picture = figures.tile_shares(1024, ADD)
     assert (
         "128 threads: thread 0 loads 0 to 3 and 512 to 515, with an instruction for"

@@ -44,7 +44,7 @@ def test_what_recipe_does_before_its_first_step_counts(monkeypatch):
     assert run.seconds[0] >= 0.3
 
 
-def test_what_a_body_had_learnt_is_lost_and_what_tells_nothing_is_no_ground_for_suspicion():
+def test_what_a_body_had_learned_is_lost_and_what_tells_nothing_is_no_ground_for_suspicion():
     def body():
         model, step, batch = quick()
         with torch.no_grad():

@@ -245,7 +245,7 @@ def test_the_numbers_of_one_source_and_work_are_one_sentence():
     (sentence,) = published.citations(
         one for one in published.cited("04.5") if one.relation == "related"
     )
-    assert sentence.startswith("Related, published: neighbours first 8.05 ms, ")
+    assert sentence.startswith("Related, published: neighbors first 8.05 ms, ")
     assert (
         "several numbers a thread 268 µs (Harris 2007, GeForce 8800 GTX; 4,194,304"
         " numbers; int32; " in sentence

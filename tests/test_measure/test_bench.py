@@ -164,7 +164,7 @@ def test_a_short_call_beside_a_long_one_has_as_many_calls_a_reading_as_it_needs(
 @pytest.mark.complete
 @pytest.mark.slow
 def test_slow_moments_that_last_do_not_make_a_difference_of_nothing():
-    """Readings that depend on their neighbours (AR(1), 0.5), on each side by itself."""
+    """Readings that depend on their neighbors (AR(1), 0.5), on each side by itself."""
     wrong = 0
     for seed in range(100):
         generator = random.Random(seed)

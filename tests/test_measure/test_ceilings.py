@@ -248,7 +248,7 @@ def test_a_card_may_clock_a_little_above_its_data_sheet(share, passed):
     assert check.passed is passed
 
 
-def fake_catalogue(monkeypatch, *, bandwidth, flop_per_s):
+def fake_catalog(monkeypatch, *, bandwidth, flop_per_s):
     row = type("Device", (), {"bandwidth_bytes_per_s": bandwidth})()
     monkeypatch.setattr(catalog, "find", lambda name, memory_bytes: row)
     monkeypatch.setattr(catalog, "peak", lambda device, dtype: flop_per_s.get(dtype))
@@ -256,7 +256,7 @@ def fake_catalogue(monkeypatch, *, bandwidth, flop_per_s):
 
 
 def test_a_ceiling_above_the_peak_is_reported(measured, monkeypatch):
-    fake_catalogue(monkeypatch, bandwidth=4e9, flop_per_s={"float32": 0.5e12})
+    fake_catalog(monkeypatch, bandwidth=4e9, flop_per_s={"float32": 0.5e12})
     found = module.measure_ceilings()
     assert found.checks[-1].passed is False
     assert "float32 measured 1.00 TFLOP/s, peak 500 GFLOP/s" in found.checks[-1].detail
@@ -265,7 +265,7 @@ def test_a_ceiling_above_the_peak_is_reported(measured, monkeypatch):
 
 
 def test_below_the_peaks_passes_and_unknown_ones_are_none(measured, monkeypatch):
-    fake_catalogue(monkeypatch, bandwidth=4e9, flop_per_s={})
+    fake_catalog(monkeypatch, bandwidth=4e9, flop_per_s={})
     found = module.measure_ceilings()
     assert found.checks[-1].passed is True
     assert found.peak("copy") == 4e9
@@ -282,7 +282,7 @@ def test_an_unknown_gpu_has_no_peaks_and_says_so(measured, monkeypatch):
     found = module.measure_ceilings()
     assert found.peak("float32") is None
     assert found.checks[-1].passed is None
-    assert "NVIDIA Fake 9000 is not in the catalogue" in str(found)
+    assert "NVIDIA Fake 9000 is not in the catalog" in str(found)
 
 
 def example(**changes):

@@ -108,7 +108,7 @@ def test_running_out_of_memory_keeps_what_was_measured(monkeypatch):
     )
 
 
-def test_emulated_bfloat16_is_recognised(monkeypatch):
+def test_emulated_bfloat16_is_recognized(monkeypatch):
     now_s = 0.0
     real = torch.mm
 

@@ -26,7 +26,7 @@ BARS = [
 ]
 
 
-def test_the_four_series_are_told_apart_without_colour():
+def test_the_four_series_are_told_apart_without_color():
     picture = plot.speed_bars(BARS, unit="images/s")
     shown = texts(picture.ax)
     for word in (

@@ -1,4 +1,4 @@
-"""The Gantt picture says what the spans say, and its marks need no colour."""
+"""The Gantt picture says what the spans say, and its marks need no color."""
 
 import io
 
@@ -126,7 +126,7 @@ def test_communication_beside_compute_gets_a_half_of_the_row():
     )
 
 
-def test_thousands_of_bars_become_mixed_colours():
+def test_thousands_of_bars_become_mixed_colors():
     played = simulate(gpipe(8, 400))
     drawn = plot.gantt(played)
     assert bars(drawn) == []

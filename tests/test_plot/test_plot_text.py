@@ -46,7 +46,7 @@ FIGURES = {
     "ratios": lambda text: plot.ratios({text: Ratio(text, text, 2.0, 1.8, 2.2)}),
     "readings": lambda text: plot.readings([Timing(text, 1.0, (0.1, 0.2, 0.3))]),
     "gantt": lambda text: plot.gantt([Span(0, 0.0, 1.0, text, text)]),
-    "grey_images": lambda text: plot.grey_images({text: np.eye(4)}),
+    "gray_images": lambda text: plot.gray_images({text: np.eye(4)}),
 }
 
 

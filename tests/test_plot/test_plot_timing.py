@@ -24,7 +24,7 @@ def test_single_runs_count_what_is_off():
     )
 
 
-def test_ratios_mark_what_shows_nothing_by_colour_and_by_word():
+def test_ratios_mark_what_shows_nothing_by_color_and_by_word():
     named = {
         "new": Ratio("new", "old", 2.0, 1.8, 2.2),
         "same": Ratio("same", "old", 1.01, 0.9, 1.1),

@@ -64,7 +64,7 @@ def test_larger_digits_are_interpolated_and_channels_are_copies():
     large, _ = data.digits(size=32, channels=3, split="test")
     assert large.shape == (360, 3, 32, 32)
     assert torch.equal(large[:, 0], large[:, 2])
-    # each 4 x 4 block averages to its pixel and the neighbours' share: the mean of an
+    # each 4 x 4 block averages to its pixel and the neighbors' share: the mean of an
     # image stays, but for its border
     torch.testing.assert_close(
         large.mean(dim=(1, 2, 3)), small.mean(dim=(1, 2, 3)), atol=0.02, rtol=0

@@ -16,11 +16,11 @@ pytestmark = pytest.mark.slow  # trains
 
 
 def blobs(n=200, classes=4, width=6, seed=3):
-    """Images (n, width) around a centre for each class: learnt in a few steps."""
+    """Images (n, width) around a center for each class: learned in a few steps."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(n) % classes
-    centres = 3 * torch.randn(classes, width, generator=generator)
-    return centres[labels] + torch.randn(n, width, generator=generator), labels
+    centers = 3 * torch.randn(classes, width, generator=generator)
+    return centers[labels] + torch.randn(n, width, generator=generator), labels
 
 
 DATA, VALIDATION = held_out(*blobs())

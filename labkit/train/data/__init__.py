@@ -4,7 +4,7 @@ JPEGs made from them, a loader.
 Nothing here needs a network.
 """
 
-from labkit.train.data.bundled import Labelled, digits, shakespeare
+from labkit.train.data.bundled import Labeled, digits, shakespeare
 from labkit.train.data.datasets import (
     JpegFiles,
     JpegShards,
@@ -20,7 +20,7 @@ __all__ = [
     "BatchTimes",
     "JpegFiles",
     "JpegShards",
-    "Labelled",
+    "Labeled",
     "Prepare",
     "decoded_cache",
     "digits",

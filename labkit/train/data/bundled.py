@@ -20,7 +20,7 @@ from labkit.core.errors import BadArgument, DataError
 from labkit.core.parameters import Number, Share, checked
 from labkit.core.paths import DATA
 
-Labelled = tuple[Tensor, Tensor]  # images and their labels
+Labeled = tuple[Tensor, Tensor]  # images and their labels
 
 _LARGEST = 16 << 20  # bytes: what is larger is not the file that ships
 # other words for what "test" is for
@@ -38,7 +38,7 @@ def digits(
     size: Annotated[int, Number(least=1, most=2048)] = 8,
     channels: Annotated[int, Number(least=1, most=1024)] = 1,
     split: str = "train",
-) -> Labelled:
+) -> Labeled:
     """Return 1,797 handwritten digits: images float32 (N, channels, size, size) in 0 to
     1, labels int64 (N,).
 

@@ -164,10 +164,10 @@ def _jpeg(pixels: NDArray[np.uint8], size: int, moved_by: int) -> bytes:
     """
     from PIL import Image
 
-    grey = Image.fromarray(
+    gray = Image.fromarray(
         (pixels.astype(np.float32) * (255 / 16)).round().astype(np.uint8)
     )
-    image = grey.resize((size, size), Image.Resampling.BILINEAR)
+    image = gray.resize((size, size), Image.Resampling.BILINEAR)
     if moved_by:
         generator = random.Random(moved_by)
         right, down = (generator.randint(-(size // 8), size // 8) for _ in range(2))

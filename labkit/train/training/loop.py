@@ -20,8 +20,8 @@ from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import sync_of
 from labkit.measure.contention import CELLS, Contention, Watch
 from labkit.measure.readings import Clock
-from labkit.train.data import Labelled
-from labkit.train.training.split import accuracy, check_labelled, digits_held_out
+from labkit.train.data import Labeled
+from labkit.train.training.split import accuracy, check_labeled, digits_held_out
 
 Accuracy = Annotated[
     float, Number(above=0, most=1, advice="It is a share: write 0.97 for 97 %.")
@@ -111,8 +111,8 @@ def fit(
     *,
     seed: int,
     batch: Count,
-    data: Labelled | None = None,
-    validation: Labelled | None = None,
+    data: Labeled | None = None,
+    validation: Labeled | None = None,
     epochs: Annotated[int, Number(least=1, most=1_000_000)] | None = None,
     seconds: Positive | None = None,
     until: Accuracy | None = None,
@@ -168,7 +168,7 @@ def fit(
 
 
 def _epoch(
-    run: Run, step: Step, data: Labelled, order: tuple[Tensor, ...], clock: Clock
+    run: Run, step: Step, data: Labeled, order: tuple[Tensor, ...], clock: Clock
 ) -> Run:
     """Train for one epoch and return the run with its losses and times; its accuracy is
     still missing.
@@ -218,8 +218,8 @@ def checked_loss(loss: object) -> Tensor:
 
 
 def _both_sets(
-    data: Labelled | None, validation: Labelled | None
-) -> tuple[Labelled, Labelled]:
+    data: Labeled | None, validation: Labeled | None
+) -> tuple[Labeled, Labeled]:
     """Return training and validation images as given, or digits; raise BadArgument for
     one without the other.
     """
@@ -230,7 +230,7 @@ def _both_sets(
             "Expected data= and validation= together: images to train on and images to"
             " validate on. lab.training.held_out(images, labels) splits one set in two."
         )
-    return check_labelled("data", data), check_labelled("validation", validation)
+    return check_labeled("data", data), check_labeled("validation", validation)
 
 
 def _begin(setup: Setup, seed: int) -> tuple[nn.Module, Step]:

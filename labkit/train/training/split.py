@@ -15,13 +15,13 @@ from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
 from labkit.core.parameters import Count, Share, checked
 from labkit.measure.machine import machine
-from labkit.train.data import Labelled, digits
+from labkit.train.data import Labeled, digits
 
 
 @checked
 def held_out(
     images: Tensor, labels: Tensor, *, share: Share = 0.2, seed: int = 0
-) -> tuple[Labelled, Labelled]:
+) -> tuple[Labeled, Labeled]:
     """Split into (training, validation), each (images, labels), with a random `share`
     of every class held out.
 
@@ -30,7 +30,7 @@ def held_out(
     order given, on the device of the images. Raises BadArgument for a share that is not
     between 0 and 1 or leaves a part empty, and for unequal lengths.
     """
-    check_labelled("images", (images, labels))
+    check_labeled("images", (images, labels))
     generator = torch.Generator().manual_seed(seed)
     on_cpu = labels.cpu()
     chosen = torch.zeros(len(on_cpu), dtype=torch.bool)
@@ -50,7 +50,7 @@ def held_out(
 
 
 @functools.cache
-def digits_held_out() -> tuple[Labelled, Labelled]:
+def digits_held_out() -> tuple[Labeled, Labeled]:
     """Return digits for SimpleCNN on this machine's device, with a fifth of each class
     of the training split held out.
 
@@ -62,7 +62,7 @@ def digits_held_out() -> tuple[Labelled, Labelled]:
     return held_out(images.to(device), labels.to(device))
 
 
-def check_labelled(name: str, pair: Labelled) -> Labelled:
+def check_labeled(name: str, pair: Labeled) -> Labeled:
     """Return the pair; raise BadArgument unless it is (images, labels) of equal lengths
     on one device.
     """
@@ -92,7 +92,7 @@ def accuracy(
     An image with a NaN among its logits counts as wrong. Raises BadArgument unless
     there is a label for each image.
     """
-    check_labelled("images", (images, labels))
+    check_labeled("images", (images, labels))
     right = torch.zeros((), dtype=torch.int64, device=images.device)
     with evaluating(model):
         for x, y in zip(

@@ -607,7 +607,7 @@ def memory_step(row: Row) -> PublishedStep:
 
 # ---- TPUs ----
 
-# A chip's link to the data centre's network, of which multislice training has 50 Gbit/s
+# A chip's link to the data center's network, of which multislice training has 50 Gbit/s
 # on v5p and 6.4 Tbit/s a pod of 256 on v5e; on v6e 4 x 200 Gbit/s for 8 chips. Sources:
 # Google's TPU v5p, v5e and v6e pages, https://docs.cloud.google.com/tpu/docs/v5p, /v5e,
 # /v6e, which also have the shapes of slices.

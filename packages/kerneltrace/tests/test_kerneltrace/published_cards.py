@@ -1,4 +1,4 @@
-"""GPUs that somebody timed kernels on, and that the catalogue lacks."""
+"""GPUs that somebody timed kernels on, and that the catalog lacks."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ from gpufacts import find
 
 
 def _card(like, name, sms, mhz, gb_per_s, l2_kib):
-    """A card that the catalogue lacks, with the facts that its nvbench reports print,
+    """A card that the catalog lacks, with the facts that its nvbench reports print,
     and the rest of another.
     """
     facts = {

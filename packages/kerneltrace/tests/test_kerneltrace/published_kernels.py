@@ -321,8 +321,8 @@ LAUNCHES = {
     "sum of two matrices, not coalesced": _square(
         memory.matrices_added_by_columns, 8192, (16, 16), 16, arrays=3
     ),
-    "RGB to grey": Launch(
-        memory.grey,
+    "RGB to gray": Launch(
+        memory.gray,
         (4, 4),
         (16, 16),
         ones((64, 192), (64, 64), dtype=np.uint8),
@@ -404,8 +404,8 @@ LAUNCHES = {
         )
         for way, name in enumerate(
             (
-                "neighbours by remainder",
-                "neighbours",
+                "neighbors by remainder",
+                "neighbors",
                 "halves",
                 "2 loads a thread",
                 "last warp unrolled",

@@ -89,7 +89,7 @@ def matrices_added_by_columns(a, b, out):
 
 
 @cuda.jit
-def grey(rgb, out):
+def gray(rgb, out):
     column, row = cuda.grid(2)
     red = rgb[row, 3 * column]
     green = rgb[row, 3 * column + 1]

@@ -71,7 +71,7 @@ def tree(dtype, last=1, loads=1, tail=""):
 
 
 def blocks_of_512(way):
-    """A kernel whose blocks of 512 add neighbours, or halves, in one of five published
+    """A kernel whose blocks of 512 add neighbors, or halves, in one of five published
     ways.
     """
     loads = 1 if way < 4 else 2

@@ -353,7 +353,7 @@ def test_a_short_name_of_a_gpu_says_what_it_is_taken_for():
     assert "is taken as" not in str(traced.review("H100 SXM5 80GB"))
 
 
-def test_every_nvidia_gpu_of_the_catalogue_has_a_time_or_says_what_is_missing():
+def test_every_nvidia_gpu_of_the_catalog_has_a_time_or_says_what_is_missing():
     from gpufacts import devices
 
     x = np.ones(256, np.float32)

@@ -207,7 +207,7 @@ def test_the_kernels_of_each_group_come_in_the_published_order():
 
 
 def steps(rows):
-    """Pairs of neighbouring rows of a group: the same work, before and after a change,
+    """Pairs of neighboring rows of a group: the same work, before and after a change,
     on numbers of one type.
     """
     for key, members in groups(rows).items():

@@ -103,7 +103,7 @@ def test_a_number_that_is_1_is_a_constant_as_at_a_launch():
     traced = trace(gather, 1, 64, x, out, 64, 1, constants={"rows": 16, "columns": 64})
     np.testing.assert_array_equal(out, x)
     assert traced.ok, traced
-    # Triton knows that columns are neighbours, and loads four at a time; of a stride of
+    # Triton knows that columns are neighbors, and loads four at a time; of a stride of
     # 2 it can't.
     assert traced.count("x", kind="load").reads == 256
     apart = random(16, 128)

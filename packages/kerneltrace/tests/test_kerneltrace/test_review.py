@@ -69,7 +69,7 @@ def chain_of_loads(x, y):
     y[cuda.grid(1)] = at
 
 
-def sum_of_neighbours(x, y):
+def sum_of_neighbors(x, y):
     sums = cuda.shared.array(256, float32)
     t = cuda.threadIdx.x
     step = 1
@@ -101,7 +101,7 @@ def waits_for_nobody(x, y):
     y[cuda.grid(1)] = mine[t]
 
 
-def reads_neighbours(x, y):
+def reads_neighbors(x, y):
     y[cuda.grid(1)] = x[cuda.grid(1)]
 
 
@@ -180,7 +180,7 @@ PLANTED = [
     ("atomics", sum_by_atomics, 4, 256, {}),
     ("narrow loads", four_numbers_a_thread, 4, 256, {}),
     ("bytes in flight", chain_of_loads, 1, 32, {"grid": 100}),
-    ("divergence", sum_of_neighbours, 4, 256, {}),
+    ("divergence", sum_of_neighbors, 4, 256, {}),
     ("occupancy", half_of_shared_memory, 4, 64, {}),
     ("barrier", waits_for_nobody, 4, 256, {}),
     ("constant memory", looked_up_in_constants, 4, 256, {}),
@@ -295,7 +295,7 @@ def test_a_needless_atomic_costs_at_least_its_latency():
 
 def test_a_cost_is_the_difference_of_two_estimates():
     traced = plain(reads_every_32nd, 4, 256)
-    fast = plain(reads_neighbours, 4, 256)
+    fast = plain(reads_neighbors, 4, 256)
     review = traced.review("T4", grid=100_000)
     saved = review.estimate.seconds - fast.estimate("T4", grid=100_000).seconds
     assert review.remarks[0].cost_ms == pytest.approx(1e3 * saved, rel=0.2)
@@ -346,18 +346,18 @@ def test_a_review_prints_as_a_table():
     review = plain(tile_read_in_columns, 1, (32, 32)).review("T4")
     assert "tile[i, j]" in str(review)
     assert "<table" in review._repr_html_()
-    assert "Nothing to remark." in str(plain(reads_neighbours, 4, 256).review("T4"))
+    assert "Nothing to remark." in str(plain(reads_neighbors, 4, 256).review("T4"))
 
 
 @pytest.mark.parametrize("options", [{"device": "T5"}, {"longer": -1}])
 def test_a_review_refuses_what_an_estimate_refuses(options):
     with pytest.raises(ValueError, match=r"Expected|T4"):
-        plain(reads_neighbours, 4, 256).review(**options)
+        plain(reads_neighbors, 4, 256).review(**options)
 
 
 def test_a_kind_of_remark_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="bank conflicts"):
-        plain(reads_neighbours, 4, 256).review().of("banks")
+        plain(reads_neighbors, 4, 256).review().of("banks")
 
 
 def test_a_review_sends_back_a_kernel_with_a_mistake_first():

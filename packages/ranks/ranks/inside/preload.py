@@ -37,7 +37,7 @@ warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
 # torch's; nothing here needs it
 warnings.filterwarnings("ignore", "Failed to initialize NumPy")
 
-# Optimisers and DistributedDataParallel import torch._dynamo when first made, which
+# Optimizers and DistributedDataParallel import torch._dynamo when first made, which
 # takes seconds in each rank.
 for name in (
     "torch._dynamo",

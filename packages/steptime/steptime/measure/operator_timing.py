@@ -49,7 +49,7 @@ _MOVES = ("as_strided", "copy_", "detach", "slice", "view")
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """One call of an operator: its synchronised seconds, FLOP of its products, bytes
+    """One call of an operator: its synchronized seconds, FLOP of its products, bytes
     read and written.
 
     `before_s` are the host's seconds since the operator before. In the call, the

@@ -111,7 +111,7 @@ def host(events: list[TraceEvent], thread: object, start: float, end: float) -> 
     """The parts of what a CPU thread did.
 
     An operator has the part of the innermost named range around it, else the part that
-    torch's names imply. Time between two neighbouring operators of backward is
+    torch's names imply. Time between two neighboring operators of backward is
     backward. Time without an operator, during which another thread communicates, is
     communication: the thread waits for it.
     """

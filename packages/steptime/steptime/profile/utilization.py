@@ -111,7 +111,7 @@ def utilization(
     """How much of the machine a step uses that takes `flop` FLOP and `seconds`.
 
     `flop` is what the model needs; counted_flop counts what a step does. Recomputation,
-    as by activation checkpointing, doesn't count, so this is model FLOP utilisation,
+    as by activation checkpointing, doesn't count, so this is model FLOP utilization,
     MFU (Chowdhery et al. 2022, PaLM, appendix B, arXiv:2204.02311). `dtype` is one of
     torch's, or its name. The step is compared with `ceilings`, by default those that
     measure_ceilings finds.

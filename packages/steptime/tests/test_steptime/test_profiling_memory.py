@@ -109,7 +109,7 @@ class Block(nn.Module):
 
 
 def transformer_by_hand():
-    """Per block, in widths: input, normalised, q, k, v, mixed, sum, normalised, 4
+    """Per block, in widths: input, normalized, q, k, v, mixed, sum, normalized, 4
     before and 4 after GELU.
     """
     rows = 4

@@ -172,7 +172,7 @@ def test_waits_are_counted_but_not_the_profilers_own():
     assert profile(STEP_ON_GPU, gpu=True).waits == {"cudaStreamSynchronize": 1}
 
 
-def test_on_a_cpu_what_would_wait_is_counted_but_not_the_optimisers_counters():
+def test_on_a_cpu_what_would_wait_is_counted_but_not_the_optimizers_counters():
     scalar = "aten::_local_scalar_dense"
     events = [*STEP_ON_CPU, event(scalar, 970, 2), event(scalar, 870, 2)]
     assert profile(events).waits == {scalar: 1}

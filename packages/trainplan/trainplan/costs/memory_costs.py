@@ -21,7 +21,7 @@ Params = TypeVar("Params", int, float)
 @dataclass(frozen=True)
 class Precision:
     """Bytes a number takes, by its role in training. `compute_dtype` is a dtype of the
-    catalogue, of the products.
+    catalog, of the products.
     """
 
     compute_dtype: str

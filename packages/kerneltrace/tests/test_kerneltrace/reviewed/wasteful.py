@@ -73,7 +73,7 @@ HISTOGRAM = """__global__ void histogram(const int* x, int* counts, int n) {
     if (i < n)
         atomicAdd(&counts[x[i]], 1);  // here
 }"""
-GREY = """__global__ void grey(const unsigned char* rgba, unsigned char* out, int n) {
+GRAY = """__global__ void gray(const unsigned char* rgba, unsigned char* out, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     const unsigned char* p = rgba + 4 * i;
@@ -155,7 +155,7 @@ WASTEFUL = [
     Planted("atomics", HISTOGRAM, 4, 256, lambda: (whole(2, N), whole(1, 16), N)),
     Planted(
         "narrow loads",
-        GREY,
+        GRAY,
         4,
         256,
         lambda: (np.ones(4 * N, np.uint8), np.zeros(N, np.uint8), N),

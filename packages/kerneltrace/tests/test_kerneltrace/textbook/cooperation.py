@@ -155,7 +155,7 @@ def broadcast(x, y):
     y[i] = cuda.shfl_sync(FULL, x[i], 0)
 
 
-def neighbour(x, y):
+def neighbor(x, y):
     i = cuda.grid(1)
     v = x[i]
     y[i] = v - cuda.shfl_up_sync(FULL, v, 1)
@@ -320,10 +320,10 @@ ENTRIES = (
         {**LOAD, **ONE},
         **TWO_READS,
     ),
-    # Neighbours share a word: 16 words, 64 bytes, 2 sectors; one of each 2 lanes
+    # Neighbors share a word: 16 words, 64 bytes, 2 sectors; one of each 2 lanes
     # collides.
     Entry(
-        "atomic xor of neighbours",
+        "atomic xor of neighbors",
         toggle,
         2,
         128,
@@ -341,7 +341,7 @@ ENTRIES = (
         {**LOAD, "y atomic": Want(8, 8, collisions=8 * 24)},
         **TWO_READS,
     ),
-    # 16 neighbours in each of two rows of 512 bytes: 2 sectors of either.
+    # 16 neighbors in each of two rows of 512 bytes: 2 sectors of either.
     Entry(
         "atomic add in two rows",
         add_in_plane,
@@ -432,7 +432,7 @@ ENTRIES = (
     Entry("broadcast from lane 0", broadcast, 2, 128, arrays(N), {**LOAD, **STORE}),
     Entry(
         "difference to the left lane",
-        neighbour,
+        neighbor,
         2,
         128,
         arrays(N),
