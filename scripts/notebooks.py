@@ -11,6 +11,7 @@ set the repository's public address: links and Colab cells appear
 
 from __future__ import annotations
 
+import ast
 import base64
 import csv
 import io
@@ -144,9 +145,10 @@ def skip(name: str) -> str:
 def minutes(notebook: dict[str, Any], number: str) -> int:
     """How long a reader is busy with a notebook, in whole 5 minutes, rounded up.
 
-    150 words a minute, half a minute a guess, 6 s a line of code, 4 minutes an exercise
-    and 1 a line of its solution; and the run itself, as long as it took in the slowest
-    recorded run. Optional cells, tagged `more`, don't count.
+    150 words a minute, half a minute a guess, 6 s a line of code, 20 s an output looked
+    at, 3 minutes a "change one thing", 4 minutes an exercise and 1 a line of its
+    solution; and the run itself, as long as it took in the slowest recorded run.
+    Optional cells, tagged `more`, don't count.
     """
     return 5 * math.ceil(
         (_reading_minutes(notebook["cells"], number) + _run_minutes(number)) / 5
@@ -173,9 +175,10 @@ def section_minutes(path: Path) -> dict[str, int]:
 def _reading_minutes(cells: list[dict[str, Any]], number: str) -> float:
     """Minutes of the formula, without the run."""
     cells = [cell for cell in cells if "more" not in _tags(cell)]
-    texts = ("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    texts = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
     # what this script writes isn't studied
     prose = "\n".join(SKIP.sub("", LINKS.sub("", text)) for text in texts)
+    changes = sum("change one thing" in text.lower() for text in texts)
     sources = [
         "".join(c["source"]) for c in cells if c["cell_type"] == "code" and not _made(c)
     ]
@@ -191,7 +194,19 @@ def _reading_minutes(cells: list[dict[str, Any]], number: str) -> float:
         + 0.5 * code.count("lab.predict(")
         + 0.1 * _code_lines(code)
     )
-    return reading + 4 * len(answers) + sum(answers)
+    looking = sum(map(_shows_something, sources)) / 3
+    return reading + looking + 3 * changes + 4 * len(answers) + sum(answers)
+
+
+def _shows_something(source: str) -> bool:
+    """Whether a code cell has an output to look at: it ends in an expression, a loop or
+    a block. A guess's field has its own time.
+    """
+    lines = [line for line in source.splitlines() if not line.startswith(("%", "!"))]
+    body = ast.parse("\n".join(lines)).body
+    if not body or "lab.predict(" in source:
+        return False
+    return isinstance(body[-1], ast.Expr | ast.With | ast.For | ast.If)
 
 
 def _code_lines(text: str) -> int:
