@@ -1,7 +1,10 @@
-# `make` alone lists the targets. PYTHON=python3.12 picks the Python of .venv, LAB_ARGS goes to JupyterLab.
+# `make` alone lists the targets. PYTHON=python3.13 picks the Python of .venv, LAB_ARGS goes to JupyterLab.
 PYTHON :=
 LAB_ARGS :=
-BASE := $(or $(PYTHON),python3)
+# The first Python that the workbook runs on, where none is named.
+FOUND = $(shell for name in python3 python3.13 python3.12 python3.14 python3.11; do \
+  $$name -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null && { echo $$name; break; }; done)
+BASE := $(or $(PYTHON),$(FOUND),python3)
 BIN := .venv/bin
 # What a reader sees: JupyterLab shows about 95 characters of a line without scrolling.
 READ_IN_LAB := notebooks/*.ipynb exercises/*/solution.py exercises/*/wrong_*.py
@@ -12,13 +15,13 @@ ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-packages test-all nightly test-gpu-path colab-check quick check fix appendix frameworks extras programs book handout address bench bench-class soak record gpu doctor setup clean
+.PHONY: help lab update test test-packages test-all nightly test-gpu-path colab-check quick check fix appendix frameworks extras programs book handout address bench bench-class soak record gpu doctor setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 21
 
 lab: setup ## set up, then open JupyterLab on the first notebook
-	$(BIN)/jupyter lab $(ROOT_ARGS) --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_ARGS)
+	$(BIN)/jupyter lab $(ROOT_ARGS) --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_ARGS)
 
 # Two workers, file by file, in the order of the command line: the notebooks take longest.
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -41,8 +44,12 @@ test: setup ## set up, then run each notebook as it is: a copy for a class has n
 else
 test: setup ## set up, then run the tests: labkit, exercises, solved notebooks; NB=04 for all tests of one notebook
 	$(BIN)/python scripts/notebooks.py solved
-	$(BIN)/python $(PYTEST) $(NBVAL) $(NAMES:%=build/solved/%) $(if $(NB),--nightly $(NAMES:%=notebooks/%)) $(TESTS)
+	$(BIN)/python $(PYTEST) $(NBVAL) $(NAMES:%=build/solved/%) $(if $(NB),--nightly $(NAMES:%=build/notebooks/%)) $(TESTS)
 endif
+
+update: ## take the newest version; a notebook that it changes and you worked in is kept in notebooks/kept
+	$(BASE) scripts/update.py
+	$(MAKE) setup
 
 test-packages: setup ## the tests of kerneltrace, trainplan, steptime, ranks and gpufacts
 	$(BIN)/python $(PYTEST) $(LEAVE_OUT) $(PACKAGE_TESTS)
@@ -59,7 +66,7 @@ test-all: setup ## what `make test` and `make test-packages` run, and browser, g
 
 nightly: setup build/paths ## all of every table, the notebooks as they are, all pretend GPUs, soak, Colab's versions, frameworks
 	$(BIN)/python scripts/notebooks.py solved
-	$(BIN)/python $(PYTEST) $(NBVAL) --nightly $(LEAVE_OUT) $(NAMES:%=build/solved/%) $(NAMES:%=notebooks/%) build/paths tests packages
+	$(BIN)/python $(PYTEST) $(NBVAL) --nightly $(LEAVE_OUT) $(NAMES:%=build/solved/%) $(NAMES:%=build/notebooks/%) build/paths tests packages
 	$(BIN)/python -m tests.rehearsal
 	$(BIN)/python -m benchmarks.soak 20
 	$(MAKE) colab-check
@@ -153,8 +160,9 @@ doctor: setup ## what this machine has, what is missing, and what to do
 
 setup: ## make .venv, once
 	@$(BASE) -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null || \
-	  { echo "Set-up failed. $(BASE) is missing or too old: install Python 3.11, 3.12 or 3.13, or name it with make PYTHON=python3.12." >&2; exit 1; }
+	  { echo "Set-up failed. $(BASE) is missing or too old: install Python 3.11, 3.12, 3.13 or 3.14, or name one: make lab PYTHON=/where/python3.13." >&2; exit 1; }
 	@$(BASE) scripts/setup.py $(if $(PYTHON),--switch)
+	@$(BASE) scripts/copies.py
 
 clean: ## remove .venv and everything built; your results are kept
 	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache .ipynb_checkpoints

@@ -6,6 +6,14 @@ import tempfile
 
 import pytest
 
+from scripts import copies
+
+# Before labkit is imported; a worker of pytest-xdist has it from the process that
+# started it.
+if "LABKIT_NOTEBOOKS" not in os.environ and copies.worked_in():
+    copies.write_copies()
+    os.environ["LABKIT_NOTEBOOKS"] = str(copies.COPIES)
+
 pytest_plugins = ["tests.selection"]
 _home = tempfile.TemporaryDirectory(prefix="labkit-test-")
 

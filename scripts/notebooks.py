@@ -35,7 +35,7 @@ from labkit.core.paths import DATA, RECORDED, ROOT
 from labkit.lesson import exercise_files, notebook_files, outline
 
 sys.path.insert(0, str(ROOT))  # scripts are no package that is installed
-from scripts import prerequisites
+from scripts import copies, prerequisites
 
 PYPROJECT = ROOT / "pyproject.toml"
 README = ROOT / "README.md"
@@ -162,7 +162,7 @@ def section_minutes(path: Path) -> dict[str, int]:
     sections: dict[str, list[dict[str, Any]]] = {}
     cells = sections[""] = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        if heading := re.match(r"## (\d) ", "".join(cell["source"])):
+        if heading := re.match(r"## (\d+) ", "".join(cell["source"])):
             cells = sections[heading[1]] = []
         cells.append(cell)
     return {
@@ -453,10 +453,13 @@ def write(path: Path, command: str) -> bool:
 
 
 def solve() -> None:
-    """Write build/solved anew."""
+    """Write build/notebooks and build/solved anew, from the notebooks as shipped."""
+    copies.write_copies()
+    for path in copies.worked_in():
+        print(f"{path.name}: worked in, so the tests look at the one that was shipped")
     shutil.rmtree(SOLVED, ignore_errors=True)
     SOLVED.mkdir(parents=True)
-    for path in notebook_files.paths():
+    for path in sorted(copies.COPIES.glob("[0-9][0-9]_*.ipynb")):
         notebook = json.loads(path.read_text(encoding="utf-8"))
         filled = notebook_files.solved(
             notebook, exercise_files.solutions(path.name[:2])

@@ -2,12 +2,14 @@
 install -e` use one too.
 """
 
+import os
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "data"
 RECORDED = DATA / "recorded"
-NOTEBOOKS = ROOT / "notebooks"
+# Tests read copies where somebody has worked in the notebooks.
+NOTEBOOKS = Path(os.environ.get("LABKIT_NOTEBOOKS") or ROOT / "notebooks")
 EXERCISES = ROOT / "exercises"
 
 # The projects beside labkit, each of which works without it.
