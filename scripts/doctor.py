@@ -28,7 +28,7 @@ from labkit.measure.machine import machine
 
 State = Literal["ok", "missing", "problem"]
 
-PYTHONS = ((3, 11), (3, 13))  # oldest and newest
+PYTHONS = ((3, 11), (3, 14))  # oldest and newest
 MEMORY_NEEDED_BYTES = 1.5 * GIB  # a notebook stays under 2 GB, Binder's limit
 DISK_NEEDED_BYTES = 1 * GIB  # data sets and image shards
 COMPILERS = ("c++", "g++", "clang++", "cl")
@@ -112,7 +112,7 @@ def python(name: str) -> Row:
         name,
         "problem",
         version,
-        "use Python 3.11, 3.12 or 3.13: `make lab PYTHON=python3.12`",
+        "use Python 3.11 to 3.14: `make lab PYTHON=python3.13`",
     )
 
 

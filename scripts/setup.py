@@ -28,7 +28,7 @@ from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = (3, 11)
-NEWEST = (3, 13)
+NEWEST = (3, 14)
 # torch with CUDA takes about 5 GB installed, and pip unpacks before it moves
 NEEDED_BYTES = 8 * 2**30
 
@@ -94,6 +94,13 @@ _SIGNS = (  # what pip and the system print, and what to do: the first that fits
 )
 
 
+INTEL_MAC = (
+    "This Mac has an Intel processor, for which PyTorch has no packages since its"
+    " version 2.3 (2024). Use Binder or Colab, which need nothing here, or a container:"
+    " docker/Dockerfile."
+)
+
+
 class SetupFailed(Exception):
     """Ends the set-up; the message is one sentence that says what to do."""
 
@@ -121,9 +128,16 @@ def check_python(version: tuple[int, ...]) -> None:
     if not OLDEST <= version[:2] <= NEWEST:
         have = ".".join(map(str, version[:2]))
         raise SetupFailed(
-            f"Python 3.11, 3.12 or 3.13 is needed and this is {have}: `make"
-            " PYTHON=python3.12` names another."
+            f"Python 3.11 to 3.14 is needed and this is {have}: install one of them and"
+            " run the same command; `make lab PYTHON=/where/python3.13` names one that"
+            " isn't on the PATH."
         )
+
+
+def check_system(system: str, processor: str) -> None:
+    """Raise where there is no PyTorch, for what `platform` calls system and machine."""
+    if (system, processor) == ("Darwin", "x86_64"):
+        raise SetupFailed(INTEL_MAC)
 
 
 def cuda_of_smi(text: str) -> tuple[int, int] | None:
@@ -422,15 +436,8 @@ def quieten(venv: Path) -> None:
     """
     config = venv / "etc" / "jupyter" / "labconfig" / "page_config.json"
     config.parent.mkdir(parents=True, exist_ok=True)
-    config.write_text(
-        json.dumps(
-            {
-                "disabledExtensions": {
-                    "@jupyterlab/apputils-extension:announcements": True
-                }
-            }
-        )
-    )
+    # on Binder the folder is the reader's home, and environment.yml names it for conda
+    shutil.copyfile(ROOT / ".jupyter" / "labconfig" / "page_config.json", config)
 
 
 @contextlib.contextmanager
@@ -459,6 +466,7 @@ def set_up(venv: Path, *, switch: bool) -> None:
     """Make or update `venv`; nothing is done when its stamp says that
     it is complete.
     """
+    check_system(platform.system(), platform.machine())
     choice = choose(driver_cuda(), platform.system(), oldest_capability())
     if is_done(venv, choice, switch=switch):
         return

@@ -71,11 +71,57 @@ def test_cuda_12_needs_a_torch_built_for_it(setup):
 
 
 def test_another_python_is_refused_with_what_to_do(setup):
-    with pytest.raises(
-        setup.SetupFailed, match=r"this is 3\.10: `make PYTHON=python3\.12`"
-    ):
-        setup.check_python((3, 10))
-    setup.check_python((3, 13, 1))
+    for version in ((3, 10), (3, 15, 0)):
+        have = ".".join(map(str, version[:2]))
+        with pytest.raises(setup.SetupFailed, match=rf"this is {have}: .*`make lab "):
+            setup.check_python(version)
+    setup.check_python((3, 14, 1))
+
+
+def test_make_takes_the_first_python_that_the_workbook_runs_on(tmp_path):
+    """One that is too old or too new is passed over; a named one is taken."""
+    for name in ("python3", "python3.13"):
+        executable(tmp_path / name, "exit 1")
+    executable(tmp_path / "python3.12", "exit 0")
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    command = ["make", "--dry-run", "setup"]
+    shown = [
+        subprocess.run(
+            [*command, *named],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for named in ([], ["PYTHON=/where/python3.11"])
+    ]
+    assert "\npython3.12 scripts/setup.py" in shown[0]
+    assert "\n/where/python3.11 scripts/setup.py --switch" in shown[1]
+
+
+def test_a_mac_without_pytorch_is_told_where_to_go(setup):
+    with pytest.raises(setup.SetupFailed, match=r"Intel processor.*Binder or Colab"):
+        setup.check_system("Darwin", "x86_64")
+    setup.check_system("Darwin", "arm64")
+
+
+def test_conda_and_binder_get_no_question_about_news(monkeypatch, tmp_path):
+    """Without what set-up writes into .venv; Binder's home is the clone itself."""
+    from jupyterlab_server.config import get_static_page_config
+
+    text = (ROOT / "environment.yml").read_text(encoding="utf-8")
+    assert "JUPYTER_CONFIG_PATH: .jupyter " in text
+    monkeypatch.setattr("jupyter_core.paths.ENV_CONFIG_PATH", [])
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
+    monkeypatch.chdir(ROOT)
+    announcements = "@jupyterlab/apputils-extension:announcements"
+    assert announcements not in get_static_page_config(level="all").get(
+        "disabledExtensions", {}
+    )
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", ".jupyter")
+    shown = get_static_page_config(level="all")
+    assert shown["disabledExtensions"] == {announcements: True}
 
 
 # What pip 26 printed where a network answered wrongly, and what the system prints.
@@ -109,7 +155,9 @@ def test_a_failure_of_pip_ends_in_one_sentence(setup):
 @pytest.fixture
 def project(setup, monkeypatch, tmp_path):
     """A project folder; its .venv has a stand-in for pip that notes its calls."""
-    for name in ("pyproject.toml", "constraints.txt"):
+    (tmp_path / ".jupyter" / "labconfig").mkdir(parents=True)
+    quiet = ".jupyter/labconfig/page_config.json"
+    for name in ("pyproject.toml", "constraints.txt", quiet):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
 
     def make_venv(venv):
