@@ -23,6 +23,7 @@ import shutil
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from labkit.core.data_table import TableRow, read_table
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA, RECORDED, ROOT
 from labkit.lesson import exercise_files, notebook_files, outline
+from labkit.lesson.progress import hours
 
 sys.path.insert(0, str(ROOT))  # scripts are no package that is installed
 from scripts import copies, prerequisites
@@ -76,6 +78,8 @@ PICTURES = {
     "roofline.png": ("01", "nb01-33"),
 }
 LINKS = re.compile(r"\n*\[Open in Colab\].*\Z", re.DOTALL)
+# Where a notebook is on its tracks, at the end of its first and of its last cell.
+WAY = re.compile(r"\n*\*You are here:\*.*\Z", re.DOTALL)
 SKIP = re.compile(r" Know this already\?.*")
 BUILDS_ON = re.compile(r"Builds on [^.]*\.")
 
@@ -142,6 +146,23 @@ def skip(name: str) -> str:
     return sentence if numbers else ""
 
 
+def way(number: str) -> str:
+    """Where a notebook is on its tracks, with links back and on."""
+    if number not in outline.outlines():
+        return f"*You are here:* {number}"  # it is new: the next run has its row
+    parts = []
+    for track, (before, after) in outline.neighbors(number).items():
+        notebooks = outline.tracks()[track] if track else []
+        numbers = [notebook.number for notebook in notebooks]
+        place = (
+            f"{track} {numbers.index(number) + 1} of {len(numbers)}" if track else ""
+        )
+        back = f"back to [{before.number}]({before.file})" if before else ""
+        on = f"on to [{after.number} {after.title}]({after.file})" if after else ""
+        parts.append(", ".join(filter(None, (place, back, on))))
+    return f"*You are here:* {'; '.join(parts)}."
+
+
 def minutes(notebook: dict[str, Any], number: str) -> int:
     """How long a reader is busy with a notebook, in whole 5 minutes, rounded up.
 
@@ -177,7 +198,7 @@ def _reading_minutes(cells: list[dict[str, Any]], number: str) -> float:
     cells = [cell for cell in cells if "more" not in _tags(cell)]
     texts = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
     # what this script writes isn't studied
-    prose = "\n".join(SKIP.sub("", LINKS.sub("", text)) for text in texts)
+    prose = "\n".join(SKIP.sub("", WAY.sub("", LINKS.sub("", text))) for text in texts)
     changes = sum("change one thing" in text.lower() for text in texts)
     sources = [
         "".join(c["source"]) for c in cells if c["cell_type"] == "code" and not _made(c)
@@ -248,11 +269,15 @@ def canonical(notebook: dict[str, Any], name: str, url: str | None = None) -> st
             r"(?m)^\d+ minutes\b", f"{minutes(notebook, name[:2])} minutes", body
         )
         body = BUILDS_ON.sub(
-            prerequisites.sentence(name[:2]), SKIP.sub("", body)
-        ) + skip(name)
-        cells[0]["source"] = _lines(
-            f"{body}\n\n{links(f'notebooks/{name}', url)}" if url else body
+            prerequisites.sentence(name[:2]), SKIP.sub("", WAY.sub("", body))
         )
+        parts = [body + skip(name), way(name[:2])]
+        if url:
+            parts.append(links(f"notebooks/{name}", url))
+        cells[0]["source"] = _lines("\n\n".join(parts))
+        if cells[-1]["cell_type"] == "markdown" and len(cells) > 1:
+            last = WAY.sub("", "".join(cells[-1]["source"]))
+            cells[-1]["source"] = _lines(f"{last}\n\n{way(name[:2])}")
     for cell in [cell for cell in cells if "setup" in _tags(cell)]:
         cell["source"] = _lines(SETUP)
         if url:
@@ -269,19 +294,15 @@ def canonical(notebook: dict[str, Any], name: str, url: str | None = None) -> st
 
 
 def readme(text: str, url: str) -> str:
-    """README.md's text, with each notebook's minutes, the tracks, and the links to
-    notebook 00, if any.
+    """README.md's text, with the milestones, the tracks, and the links to notebook 00,
+    if any.
     """
-    for path in notebook_files.paths():
-        needed = minutes(json.loads(path.read_text(encoding="utf-8")), path.name[:2])
+    for name, made in (("milestones", milestones()), ("tracks", tracks())):
         text = re.sub(
-            rf"(?m)^(\|.*notebooks/{path.name}\) \|) \d+ \|", rf"\1 {needed} |", text
+            rf"(?s)(<!-- {name} -->\n).*?(<!-- /{name} -->)",
+            lambda match, made=made: match[1] + made + match[2],
+            text,
         )
-    text = re.sub(
-        r"(?s)(<!-- tracks -->\n).*?(<!-- /tracks -->)",
-        lambda match: match[1] + tracks() + match[2],
-        text,
-    )
     inside = f"\n{links('notebooks/00_start_here.ipynb', url)}\n" if url else "\n"
     return re.sub(
         r"(?s)(<!-- links -->).*?(<!-- /links -->)",
@@ -323,17 +344,36 @@ def course(text: str) -> str:
     return made.getvalue()
 
 
+def milestones() -> str:
+    """README.md's list of milestones, and of the appendices: what a reader can do then,
+    in how many hours, and the notebooks that lead there.
+    """
+    lines = [
+        f"- **{part.name}** ({hours(part.minutes)}), you can {part.you_can}:"
+        f" {_linked(part.notebooks)}.\n"
+        for part in outline.milestones()
+    ]
+    further = _linked(outline.appendices())
+    lines.append(f"- **Appendix**, other frameworks and chips: {further}.\n")
+    return "".join(lines)
+
+
+def _linked(notebooks: Iterable[outline.Outline]) -> str:
+    return ", ".join(
+        f"[{notebook.number} {notebook.title}](notebooks/{notebook.file})"
+        for notebook in notebooks
+    )
+
+
 def tracks() -> str:
     """README.md's list of tracks, each with its notebooks and the sum
     of their minutes.
     """
     lines = []
-    for track, way in outline.tracks().items():
-        hours = round(sum(notebook.minutes for notebook in way) / 60)
-        lines.append(
-            f"- **{track}** ({hours} hours):"
-            f" {', '.join(notebook.number for notebook in way)}\n"
-        )
+    for track, notebooks in outline.tracks().items():
+        total = hours(sum(notebook.minutes for notebook in notebooks))
+        numbers = ", ".join(notebook.number for notebook in notebooks)
+        lines.append(f"- **{track}** ({total}): {numbers}\n")
     return "".join(lines)
 
 
@@ -434,7 +474,6 @@ def write(path: Path, command: str) -> bool:
     if path == COURSE:
         good = course(text)
     elif path == README:
-        outline.outlines.cache_clear()  # course.csv may have been written
         good = readme(text, address())
     else:
         notebook = json.loads(text)
@@ -485,9 +524,10 @@ def main(command: str, url: str = "") -> int:
             f"Colab and Kaggle fetch the tag {tag} of it. Push it: git tag {tag} && git"
             f" push origin {tag}"
         )
-    changed = [
-        write(path, command) for path in [*notebook_files.paths(), COURSE, README]
-    ]
+    changed = [write(COURSE, command)]
+    outline.outlines.cache_clear()  # course.csv may have been written
+    outline.milestones.cache_clear()
+    changed += [write(path, command) for path in [*notebook_files.paths(), README]]
     return int(command == "check" and any(changed))
 
 

@@ -25,6 +25,7 @@ from scripts.notebooks import canonical
 # here
 KEPT = (
     ".gitignore",
+    ".jupyter",
     "CITATION.cff",
     "LICENSE",
     "Makefile",
