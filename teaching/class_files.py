@@ -14,8 +14,10 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -73,61 +75,122 @@ def read_class(
     paths: Sequence[Path], *, names: bool = False
 ) -> tuple[list[Reader], list[str]]:
     """The readers of these files and of all .jsonl files in these folders; a sentence
-    for each file not taken whole.
+    for each file not taken whole, or whose name may not be its reader's.
 
-    A file that holds all of another's lines counts alone where both have one name and
-    one owner, as an older copy has.
+    A file that holds all of another's lines counts alone where it is a newer copy: both
+    have one name and one owner, and so do no files of anybody else. Where names tell
+    nobody apart, as in a folder of uploads that are all called results.jsonl, both
+    count.
     """
-    files = itertools.chain(
+    lines, aside = _read_all(paths)
+    newer = _newer_copies(lines)
+    stems = Counter(file.stem for file in lines)
+    readers: list[Reader] = []
+    for file, read in sorted(lines.items(), key=lambda item: _mixed(item[1].lines)):
+        entries, why = _entries(read.lines)
+        larger, is_copy = newer.get(file, (None, False))
+        if entries and larger and is_copy:
+            entries = []
+            why = f" is skipped: all of it is in {shown(larger)} too"
+        elif entries and larger:
+            aside.append(
+                f"{shown(file)} counts, though all of it is in {shown(larger)} too."
+            )
+        if why:
+            aside.append(f"{shown(file)}{why}.")
+        if not entries:
+            continue
+        alone = stems[file.stem] == 1
+        name = shown(file.stem if alone else f"{file.parent.name}/{file.stem}")[:60]
+        if stranger := _owned_by_another(file, read.owner):
+            name = f"{name}, {stranger}"
+            aside.append(f"{shown(file)} counts, {stranger}.")
+        readers.append(
+            Reader(name if names else f"p{len(readers) + 1}", file, tuple(entries))
+        )
+    return readers, aside
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A file's lines, and the number of the user who owns it."""
+
+    lines: list[bytes]
+    owner: int
+
+
+def _read_all(paths: Sequence[Path]) -> tuple[dict[Path, _Read], list[str]]:
+    """The files of a class, the smallest first, as far as its limits go; a sentence for
+    each that can't be read.
+    """
+    listed = itertools.chain(
         *(sorted(path.rglob("*.jsonl")) or [path] for path in paths)
     )
-    lines: dict[Path, list[bytes]] = {}
-    owners: dict[Path, tuple[str, int]] = {}
-    readers: list[Reader] = []
+    files = sorted(dict.fromkeys(listed), key=_size)
+    lines: dict[Path, _Read] = {}
     aside: list[str] = []
     spent = 0
-    for number, file in enumerate(
-        sorted(
-            dict.fromkeys(files), key=lambda file: file.exists() and file.stat().st_size
-        )
-    ):
+    for number, file in enumerate(files):
         try:
             if number >= _MOST_FILES or spent > _ALL:
                 raise OSError(
                     f"at most {_MOST_FILES:,} files, of {_ALL // 2**20} MiB in all, are"
                     " read"
                 )
-            lines[file], owners[file] = _lines(file)
-            spent += sum(map(len, lines[file])) + 1000 * len(lines[file])
+            read = _lines(file)
         except OSError as error:
             aside.append(f"{shown(file)} is skipped: {error.strerror or error}.")
-    held = {file: frozenset(map(hash, own)) for file, own in lines.items()}
-    for file in sorted(
-        lines, key=lambda file: hashlib.sha256(b"\n".join(sorted(lines[file]))).digest()
-    ):
-        entries, why = _entries(lines[file])
+            continue
+        lines[file] = read
+        spent += sum(map(len, read.lines)) + 1000 * len(read.lines)
+    return lines, aside
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+def _mixed(lines: Sequence[bytes]) -> bytes:
+    """What sorts files in an order that says nothing of their readers."""
+    return hashlib.sha256(b"\n".join(sorted(lines))).digest()
+
+
+def _newer_copies(lines: Mapping[Path, _Read]) -> dict[Path, tuple[Path, bool]]:
+    """File -> a file that holds all of its lines, and whether that is a newer copy of
+    it, not somebody else's.
+    """
+    held = {file: frozenset(map(hash, read.lines)) for file, read in lines.items()}
+    groups: dict[tuple[str, int], list[Path]] = defaultdict(list)
+    for file, read in lines.items():
+        groups[file.stem, read.owner].append(file)
+    newer = {}
+    for file in lines:
         inside = [
-            o
-            for o in held
-            if held[file] < held[o] or (held[file] == held[o] and o < file)
+            other
+            for other in held
+            if held[file] < held[other] or (held[file] == held[other] and other < file)
         ]
-        larger = next((o for o in inside if owners[o] == owners[file]), None)
-        if entries and larger:
-            entries = []
-            why = f" is skipped: all of it is in {shown(larger)} too"
-        elif entries and inside:
-            aside.append(
-                f"{shown(file)} counts, though all of it is in {shown(inside[0])} too."
-            )
-        if why:
-            aside.append(f"{shown(file)}{why}.")
-        if entries:
-            alone = sum(other.stem == file.stem for other in lines) == 1
-            name = shown(file.stem if alone else f"{file.parent.name}/{file.stem}")[:60]
-            readers.append(
-                Reader(name if names else f"p{len(readers) + 1}", file, tuple(entries))
-            )
-    return readers, aside
+        if not inside:
+            continue
+        group = groups[file.stem, lines[file].owner]
+        own = [other for other in inside if other in group]
+        # all of a reader's copies hold one another; files of several readers don't
+        told_apart = len(groups) > 1 and all(
+            held[a] <= held[b] or held[b] <= held[a]
+            for a, b in itertools.combinations(group, 2)
+        )
+        newer[file] = (own or inside)[0], bool(own) and told_apart
+    return newer
+
+
+def _owned_by_another(file: Path, owner: int) -> str:
+    """What to say of a file in a folder that is called by a user's number, as a shared
+    LABKIT_HOME has them, and that another user made; "" for any other.
+    """
+    named = re.fullmatch(r"user-(\d{1,10})", file.parent.name)
+    if named is None or int(named[1]) == owner:
+        return ""
+    return f"made by user {owner}, not {named[1]}"
 
 
 def shown(text: object) -> str:
@@ -137,9 +200,9 @@ def shown(text: object) -> str:
     return "".join(c if c.isprintable() else f"<{ord(c):x}>" for c in str(text))
 
 
-def _lines(file: Path) -> tuple[list[bytes], tuple[str, int]]:
-    """A file's lines, its name and owner; OSError for what is no file, for a link, and
-    for a file that is too large.
+def _lines(file: Path) -> _Read:
+    """A file's lines and owner; OSError for what is no file, for a link, and for a file
+    that is too large.
     """
     with open(os.open(file, os.O_RDONLY | AT_ONCE), "rb") as opened:
         status = os.fstat(opened.fileno())
@@ -151,10 +214,8 @@ def _lines(file: Path) -> tuple[list[bytes], tuple[str, int]]:
                 f"expected a file of at most {_MOST_BYTES // 2**20} MiB, or a folder"
                 " with .jsonl files"
             )
-    return [line for line in map(bytes.strip, text.split(b"\n")) if line], (
-        file.stem,
-        status.st_uid,
-    )
+    stripped = map(bytes.strip, text.split(b"\n"))
+    return _Read([line for line in stripped if line], status.st_uid)
 
 
 def _entries(lines: Sequence[bytes]) -> tuple[list[Entry], str]:
@@ -199,6 +260,10 @@ def _fitting(line: bytes) -> Entry:
     _judge()({"kind": type(entry).__name__.lower(), **vars(entry)})
     if isinstance(entry, Prediction) and f"{entry.section} {entry.what}" not in _keys():
         raise ValueError(f"no notebook asks for {entry.section} {entry.what}")
+    try:
+        datetime.fromisoformat(entry.when)
+    except ValueError as error:
+        raise ValueError(f"when is no time: {entry.when} ({error})") from error
     return entry
 
 
@@ -213,7 +278,7 @@ def _judge() -> Callable[[Any], Any]:
     kinds = schema["definitions"]
     kinds["claim"] = {"enum": list(claims())}
     kinds["exercise"] = {"enum": exercise_files.numbers()}
-    kinds["section"]["pattern"] = rf"^({'|'.join(outline.outlines())})\.[0-9]$"
+    kinds["section"]["pattern"] = rf"^({'|'.join(outline.outlines())})\.[0-9]{{1,2}}$"
     return fastjsonschema.compile(schema)
 
 
@@ -225,7 +290,9 @@ def _keys() -> set[str]:
     texts = [path.read_text(encoding="utf-8") for path in NOTEBOOKS.glob("*.ipynb")]
     recorded = [e for path in RECORDED.glob("*.jsonl") for e in results.read(path)[0]]
     written = {
-        key for text in texts for key in re.findall(r'\\"(\d\d\.\d [^"\\]+)\\"', text)
+        key
+        for text in texts
+        for key in re.findall(r'\\"(\d\d\.\d\d? [^"\\]+)\\"', text)
     }
     return written | {
         f"{e.section} {e.what}" for e in recorded if isinstance(e, Measurement)

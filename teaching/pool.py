@@ -17,7 +17,7 @@ from typing import Any
 
 from labkit.core import results
 from labkit.core.errors import DataError
-from labkit.core.own_folder import writing
+from labkit.core.own_folder import write_whole, writing
 from labkit.core.parameters import Count, checked
 from teaching import class_page
 from teaching.class_files import Reader, read_class, shown as printable, within
@@ -40,12 +40,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "write the page again every so many seconds while the class works; the browser"
         " loads it again, too"
     )
-    parser.add_argument("--every", type=int, metavar="SECONDS", help=words)
+    parser.add_argument("--every", type=_seconds, metavar="SECONDS", help=words)
     parser.add_argument(
         "--names",
         action="store_true",
         help="call readers by their files' names, not p1, p2",
     )
+
+
+def _seconds(text: str) -> int:
+    """A time between two pages."""
+    seconds = int(text)
+    if not 1 <= seconds <= 86_400:
+        raise argparse.ArgumentTypeError(
+            f"expected 1 to 86400 seconds (a day), got {text}"
+        )
+    return seconds
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -96,9 +106,8 @@ def write_page(
     if not readers and not every:
         raise DataError(" ".join(["Expected results files, found none.", *skipped[:5]]))
     with writing(target):
-        made = target.with_name(f".{target.name}.new")
-        made.write_text(as_page(readers, len(skipped), every=every), encoding="utf-8")
-        made.replace(target)  # whole, also for who reloads it just now
+        # whole, also for who reloads it just now
+        write_whole(target, as_page(readers, len(skipped), every=every))
     return skipped
 
 
@@ -108,7 +117,12 @@ def as_page(
     """The page (HTML); a browser loads it again `every` so many seconds, or never. It
     names no skipped file.
     """
-    kinds = (class_page.exercises, class_page.minutes, class_page.claims)
+    kinds = (
+        class_page.exercises,
+        class_page.puzzles,
+        class_page.minutes,
+        class_page.claims,
+    )
     shown: dict[str, Any] = {kind.__name__: kind(readers) for kind in kinds}
     for kind in (class_page.guessed, class_page.machines):
         parts = (

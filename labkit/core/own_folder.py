@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +95,25 @@ def _open_to_others(status: os.stat_result) -> bool:
         return False
     writable_by_others = stat.S_IWGRP | stat.S_IWOTH
     return status.st_uid != os.geteuid() or bool(status.st_mode & writable_by_others)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file that nobody sees half-written, for others to read; OSError
+    where that can't be.
+
+    It is made under a name that nobody knows and then renamed, so that a link which
+    another user put there, in a folder that he may write to, is replaced, not followed.
+    """
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    made = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        made.chmod(0o644)
+        made.replace(path)
+    except BaseException:
+        made.unlink()
+        raise
 
 
 def has_space(path: str | Path) -> bool:

@@ -4,14 +4,19 @@ and shows them as text.
 
 import json
 import os
+import random
 import re
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
+from labkit.core.errors import DataError
 from labkit.core.results import Attempt, Measurement, Prediction, Verdict, now, to_line
 from teaching import class_files, pool
+from teaching.__main__ import main as teaching
 from teaching.class_files import read_class, shown
+from tests.selection import sampled
 
 KEY = {"section": "00.3", "what": "all threads"}
 GOOD = {
@@ -251,3 +256,148 @@ def test_an_unknown_claim_exercise_notebook_or_guess_is_named(ada):
         assert "other.jsonl, line 2 is skipped: " in sentence, name
     write(ada.with_name("other.jsonl"), line("measurement", what="of my own"))
     assert read_class([ada.parent])[1] == [], "rows have names of a reader's choice"
+
+
+def uploads(folder, *texts):
+    """Files as pool.ipynb writes them: all of one name and one owner."""
+    for number, text in enumerate(texts):
+        write(folder / str(number) / "results.jsonl").write_text(text)
+    return folder
+
+
+def test_where_all_files_have_one_name_a_superset_makes_nothing_disappear(
+    ada, tmp_path
+):
+    own = ada.read_text()
+    more = own + line("prediction", value=9.0) + "\n"
+    readers, aside = read_class([uploads(tmp_path / "two", own, more)])
+    assert len(readers) == 2
+    assert "counts, though all of it is in" in aside[0]
+    third = line("prediction", value=4.0) + "\n"
+    readers, aside = read_class([uploads(tmp_path / "three", own, more, third)])
+    assert len(readers) == 3
+    assert len(aside) == 1
+
+
+def test_an_older_copy_counts_once_where_names_tell_readers_apart(ada, tmp_path):
+    weeks = tmp_path / "weeks"
+    write(weeks / "1" / "ada.jsonl").write_text(ada.read_text())
+    write(weeks / "2" / "ada.jsonl").write_text(
+        ada.read_text() + line("prediction", value=9.0) + "\n"
+    )
+    write(weeks / "2" / "bob.jsonl", line("prediction", value=4.0))
+    readers, aside = read_class([weeks], names=True)
+    assert sorted(reader.name for reader in readers) == ["2/ada", "bob"]
+    (sentence,) = aside
+    assert "1/ada.jsonl is skipped: all of it is in" in sentence
+
+
+def test_a_folder_named_after_another_user_is_told(ada, tmp_path):
+    mine = tmp_path / "home" / f"user-{os.getuid()}" / "results.jsonl"
+    forged = tmp_path / "home" / f"user-{os.getuid() + 1}" / "results.jsonl"
+    write(mine).write_text(ada.read_text())
+    write(forged, line("prediction", value=4.0))
+    readers, aside = read_class([tmp_path / "home"], names=True)
+    told = f"made by user {os.getuid()}, not {os.getuid() + 1}"
+    assert {told in reader.name for reader in readers} == {True, False}
+    assert aside == [f"{forged} counts, {told}."]
+
+
+@pytest.mark.parametrize(
+    "when",
+    ["2026-02-31T10:00:00+00:00", "2026-01-01T29:00:00Z", "2026-01-01T10:00:61+00:00"],
+)
+def test_a_time_that_no_clock_shows_is_set_aside_and_the_page_is_made(ada, when):
+    write(ada.with_name("bob.jsonl"), line("prediction", value=5.0, when=when))
+    page, skipped = page_of(ada.parent)
+    assert "1 reader" in page
+    assert "when is no time" in skipped[0]
+
+
+def test_the_page_is_written_through_no_link_that_somebody_planted(ada, tmp_path):
+    victim = write(tmp_path / "victim", "precious")
+    target = tmp_path / "pool.html"
+    for name in (".pool.html.new", "pool.html"):
+        target.with_name(name).symlink_to(victim)
+    pool.write_page([ada.parent], target)
+    assert victim.read_text() == "precious\n"
+    assert not target.is_symlink()
+    assert target.read_text(encoding="utf-8").startswith("<!")
+
+
+def test_a_page_is_written_again_every_second_to_every_day(ada, tmp_path):
+    for seconds in ("0", "86401", "1" + "0" * 400, "soon"):
+        with pytest.raises(SystemExit):
+            teaching(["pool", str(ada.parent), "--every", seconds])
+
+
+SCHEMA = json.loads(
+    Path(class_files.__file__)
+    .with_name("results.schema.json")
+    .read_text(encoding="utf-8")
+)["definitions"]
+
+
+def around(node, draw):
+    """A value that fits a node of the schema, is at an edge of it, or is just beyond."""
+    if "$ref" in node:
+        return around(SCHEMA[node["$ref"].rpartition("/")[2]], draw)
+    if "enum" in node:
+        return draw.choice([*node["enum"], "none of these"])
+    kind = node.get("type", "string")
+    kind = draw.choice(kind) if isinstance(kind, list) else kind
+    if kind == "null":
+        return None
+    if kind in ("number", "integer"):
+        low = node.get("minimum", -1e30)
+        high = node.get("maximum", 1e30)
+        return draw.choice([low, high, 0, -0.0, 1, 1e-300, low - 1, high * 10, 1e308])
+    if kind == "array":
+        parts = draw.choice([0, 1, 3, node.get("maxItems", 5) + 1])
+        return [around(node.get("items", {"type": "number"}), draw)] * parts
+    if kind == "object":
+        value = around(node.get("additionalProperties", {}), draw)
+        keys = draw.choice([0, 1, node.get("maxProperties", 5) + 1])
+        return {
+            draw.choice(["torch", "k" * 61, ""]) + str(n): value for n in range(keys)
+        }
+    longest = node.get("maxLength", 30)
+    return draw.choice(
+        [
+            "",
+            "x" * longest,
+            "x" * (longest + 1),
+            "\u202e\x1b[2J",
+            "00.3",
+            "99.99",
+            f"20{draw.randint(0, 99):02}-{draw.randint(0, 19):02}-{draw.randint(0, 39):02}"
+            f"T{draw.randint(0, 29):02}:{draw.randint(0, 59):02}:"
+            f"{draw.randint(0, 69):02}{draw.choice(['Z', '+00:00', '+24:00'])}",
+        ]
+    )
+
+
+def one_line(seed):
+    """A line with one or two fields around what the schema allows."""
+    draw = random.Random(seed)
+    kind = draw.choice(list(GOOD))
+    fields = SCHEMA[kind]["properties"]
+    names = draw.sample(sorted(fields), draw.choice([1, 1, 2]))
+    return line(kind, **{name: around(fields[name], draw) for name in names})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", sampled(list(range(20)), 2))
+def test_no_line_around_the_schema_stops_the_page(part, tmp_path):
+    """2,000 files of one line: each makes a page, or is set aside in a sentence."""
+    made = 0
+    for seed in range(100 * part, 100 * part + 100):
+        file = write(tmp_path / str(seed) / "one.jsonl", one_line(seed))
+        try:
+            page, skipped = page_of(file.parent)
+        except DataError as error:
+            page, skipped = "", [str(error)]
+        assert bool(page) != bool(skipped), one_line(seed)
+        assert all(sentence.isprintable() for sentence in skipped)
+        made += bool(page)
+    assert 10 < made < 95
