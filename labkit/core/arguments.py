@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
-from labkit.core.errors import BadArgument
+from labkit.core.errors import BadArgument, printable
 
 T = TypeVar("T")
 
@@ -125,8 +125,7 @@ def brief_repr(value: object) -> str:
             text = repr(value)
     except Exception:  # a message about a bad value must not fail on it
         return f"an object of type {type(value).__name__}"
-    one_line = " ".join(text.split())
-    return cut(one_line.encode("utf-8", "backslashreplace").decode(), 60)
+    return cut(printable(" ".join(text.split())), 60)
 
 
 def cut(words: str, longest: int) -> str:

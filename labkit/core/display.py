@@ -12,13 +12,27 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from labkit.core.arguments import brief_repr as brief_repr, cut as cut
-from labkit.core.errors import BadArgument
+from labkit.core.errors import BadArgument, printable
 from labkit.core.parameters import checked
 
 # MathJax looks for no formulas inside of elements of these classes: $ is a price here.
 LITERAL = "tex2jax_ignore mathjax_ignore"
 _HIDDEN = {"Cf": "", "Cc": "�", "Cs": "�"}  # by the category of a character
-_LINK = re.compile(r"https://([^/\s]+)[^\s<>)]*[^\s<>).,:;]")
+_LINK = re.compile(r"https://[^/\s]+[^\s<>)]*[^\s<>).,:;]")
+_FILE = r"(?:.*?/)??((?:[^/]+/)?[^/]+)"  # and the folder that it is in
+# Addresses that say in a fixed place what the page is: a pattern, and its words.
+_PAGES = (
+    (rf"github\.com/([^/]+/[^/]+)/(?:blob|tree|raw)/[^/]+/{_FILE}", r"\1, \2"),
+    (rf"raw\.githubusercontent\.com/([^/]+/[^/]+)/[^/]+/{_FILE}", r"\1, \2"),
+    (r"github\.com/([^/]+/[^/]+)/pull/(\d+).*", r"\1, pull request \2"),
+    (r"github\.com/([^/]+/[^/]+)/issues/(\d+).*", r"\1, issue \2"),
+    (r"github\.com/([^/]+/[^/]+)/discussions/(\d+).*", r"\1, discussion \2"),
+    (r"github\.com/([^/]+/[^/]+)/commit/([0-9a-f]{7}).*", r"\1, commit \2"),
+    (r"arxiv\.org/(?:abs|pdf|html)/(\d+\.\d+).*", r"arXiv:\1"),
+    (r"(?:dx\.)?doi\.org/(.+)", r"doi:\1"),
+)
+_LONGEST_LINK = 60  # characters of what a link says
+_LONGEST_PART = 40  # characters of the last part of a path
 _CODE = re.compile(r"`([^`\n]+)`")
 
 
@@ -40,11 +54,33 @@ def as_html(text: str) -> str:
 
 
 def linked_html(text: str) -> str:
-    """What `as_html` makes of a text, with each https address as a link that shows its
-    host, and `code` as such.
+    """What `as_html` makes of a text, with each https address as a link that says which
+    page it is, and `code` as such.
     """
-    linked = _LINK.sub(r'<a href="\g<0>" target="_blank">\1</a>', as_html(text))
+    linked = _LINK.sub(_link, as_html(text))
     return _CODE.sub(r"<code>\1</code>", linked)
+
+
+def _link(match: re.Match[str]) -> str:
+    """The link to an address that stands in HTML's text."""
+    address = match[0]
+    page = as_html(page_name(html.unescape(address)))
+    return f'<a href="{address}" target="_blank">{page}</a>'
+
+
+def page_name(address: str) -> str:
+    """What the page at an https address is, in a few words: repository and file, the
+    number of a paper, or the host and the last part of the path.
+    """
+    place = re.sub(r"[?#].*", "", address.removeprefix("https://")).rstrip("/")
+    for pattern, words in _PAGES:
+        if match := re.fullmatch(pattern, place):
+            return cut(match.expand(words), _LONGEST_LINK)
+    host, *folders = re.sub(r"/index\.\w+$", "", place).split("/")
+    if host == "github.com":
+        return cut("/".join(folders[:2]) or host, _LONGEST_LINK)
+    last = re.sub(r"\.(html?|pdf|php|md)$", "", folders[-1]) if folders else ""
+    return f"{host}, {cut(last, _LONGEST_PART)}" if last else host
 
 
 def signal_name(number: int) -> str:
@@ -73,7 +109,7 @@ class Note(Shown):
     text: str
 
     def __str__(self) -> str:
-        return self.text
+        return printable(self.text)
 
     def _repr_html_(self) -> str:  # plain text would be broken in the middle of a word
         text = linked_html(self.text).replace("\n", "<br>")
@@ -115,7 +151,7 @@ class Table(Shown):
                 cell.ljust(width) for cell, width in zip(line, widths, strict=True)
             ]
             text.append("  ".join(cells).rstrip())
-        return "\n".join([*text, *self.notes])
+        return printable("\n".join([*text, *self.notes]))
 
     def _repr_html_(self) -> str:
         title = ""

@@ -27,6 +27,9 @@ PATIENCE_S = 10.0
 QUIET_S = 10.0
 _patience_s = PATIENCE_S
 _quiet_s = QUIET_S
+_SPARES = 3
+_READABLE = stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH
+_said_closed = False
 _holding = False
 _within = False  # a turn's block, whether the turn came or not
 
@@ -50,12 +53,12 @@ def turn(
     global _holding, _within, _patience_s, _quiet_s
     is_notebook = multiprocessing.parent_process() is None and "RANK" not in os.environ
     file = None
+    tell = on_wait or print
     if not _within and fcntl is not None and is_notebook:
-        file = _open(lock_path())
+        file = _open_any(lock_path(), tell)
     if file is None:
         yield
         return
-    tell = on_wait or print
     _within = True
     limit_s = _patience_s if patience_s is None else patience_s
     until_s = time.monotonic() + limit_s
@@ -94,6 +97,25 @@ def lock_path() -> Path:
     return Path(os.environ.get("LABKIT_TURNS") or shared) / "labkit-turn.lock"
 
 
+def _open_any(path: Path, tell: Callable[[str], object]) -> int | None:
+    """The lock file, open, or the first of its spare names that can be opened: a user
+    may have put something unreadable in its place. None, in words, where none can.
+    """
+    global _said_closed
+    names = [path, *(path.with_name(f"{path.name}.{n}") for n in range(1, _SPARES + 1))]
+    for name in names:
+        if (file := _open(name)) is not None:
+            return file
+    if path.parent.is_dir() and not _said_closed:
+        _said_closed = True
+        tell(
+            f"Notebooks on this machine can't take turns, since {path} and its"
+            f" {_SPARES} spare names can't be read. What others disturb is marked. An"
+            " administrator can make the file anew; `ls -l` shows whose it is."
+        )
+    return None
+
+
 def _open(path: Path) -> int | None:
     """The lock file, open; None where that can't be. It may be another user's, and is
     only read.
@@ -109,7 +131,10 @@ def _open(path: Path) -> int | None:
         file = os.open(path, flags)
     except OSError:
         return None
-    if stat.S_ISREG(os.fstat(file).st_mode):
+    status = os.fstat(file)
+    # root can open what other users can't, and would take turns with nobody
+    readable_by_all = status.st_mode & _READABLE == _READABLE
+    if stat.S_ISREG(status.st_mode) and readable_by_all:
         return file
     os.close(file)
     return None

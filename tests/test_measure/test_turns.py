@@ -238,13 +238,33 @@ def loop(path):
     "plant", [link, loop, os.mkfifo, os.mkdir], ids=lambda plant: plant.__name__
 )
 def test_what_is_planted_in_its_place_is_left_alone(lock, plant, monkeypatch):
-    plant(lock)
+    """A spare name takes its place; where all are planted, that is said, once."""
     monkeypatch.setattr(
         turns.time, "sleep", lambda seconds: pytest.fail("nobody to wait for")
     )
-    with turns.turn():
-        assert not turns._holding
+    monkeypatch.setattr(turns, "_said_closed", False)
+    said = []
+    plant(lock)
+    with turns.turn(said.append):
+        assert turns._holding
+    for spare in range(1, turns._SPARES + 1):
+        path = lock.with_name(f"{lock.name}.{spare}")
+        path.unlink(missing_ok=True)
+        plant(path)
+    for _ in range(2):
+        with turns.turn(said.append):
+            assert not turns._holding
+    (sentence,) = said
+    assert "can't take turns" in sentence
     assert not lock.with_name("victim").exists()
+
+
+def test_a_file_that_its_maker_closed_to_others_ends_no_turns(lock):
+    """Also for root, who could open it."""
+    lock.touch(mode=0)
+    with turns.turn():
+        assert turns._holding
+    assert lock.with_name(f"{lock.name}.1").exists()
 
 
 def test_the_file_of_another_user_is_locked_too_and_ours_can_be(lock, monkeypatch):
