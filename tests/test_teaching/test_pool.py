@@ -300,13 +300,15 @@ def test_the_order_does_not_follow_the_names(tmp_path):
 
 
 def test_an_older_copy_of_a_file_counts_once(tmp_path):
-    write(tmp_path / "monday" / "results.jsonl", guess(1.0))
-    write(tmp_path / "friday" / "results.jsonl", guess(1.0), measured(2.0))
-    write(tmp_path / "twin" / "results.jsonl", measured(2.0), guess(1.0))
+    """Where names tell readers apart: else it may be somebody else's."""
+    write(tmp_path / "monday" / "ada.jsonl", guess(1.0))
+    write(tmp_path / "friday" / "ada.jsonl", guess(1.0), measured(2.0))
+    write(tmp_path / "twin" / "ada.jsonl", measured(2.0), guess(1.0))
+    write(tmp_path / "friday" / "bob.jsonl", guess(3.0))
     readers, skipped = pool.read_class([tmp_path], names=True)
-    assert [reader.name for reader in readers] == ["friday/results"]
+    assert {reader.name for reader in readers} == {"friday/ada", "bob"}
     assert len(skipped) == 2
-    assert all("all of it is in" in sentence for sentence in skipped)
+    assert all("is skipped: all of it is in" in sentence for sentence in skipped)
 
 
 def test_without_results_there_is_no_page_and_an_empty_class_has_one_that_waits(
