@@ -9,6 +9,7 @@ import pytest
 
 from labkit.core.paths import ROOT
 from labkit.measure.diagnosis import SECTIONS
+from scripts import notebooks
 
 SNIPPETS = re.findall(
     r"(?ms)^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8")
@@ -42,6 +43,25 @@ def test_the_kernel_is_reviewed(tmp_path):
     assert re.search(r"a +global +4,096", said)
     assert re.search(r"uncoalesced, line 8, ", said)
     assert "smsp__" in said or "l1tex__" in said
+
+
+def test_the_forty_minutes_are_forty():
+    """Read at 150 words a minute and typed at 40, with the sections that a verdict
+    names, by the count of a notebook's minutes; optional ones would count as nothing.
+    """
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    before_notebooks = text.partition("## Notebooks")[0]
+    prose = re.sub(r"(?ms)^```.*?^```$", "", before_notebooks)
+    reading = len(re.findall(r"\w+", prose)) / 150
+    typing = sum(len(snippet.split()) for snippet in SNIPPETS) / 40
+    for limit, numbers in SECTIONS.items():
+        sections = 0
+        for number in numbers.split(", "):
+            (path,) = (ROOT / "notebooks").glob(f"{number[:2]}_*.ipynb")
+            minutes = notebooks.section_minutes(path)[number[3]]
+            assert minutes > 0, number
+            sections += minutes
+        assert reading + typing + sections <= 40, limit
 
 
 def test_the_sections_that_a_verdict_names_exist():
