@@ -65,6 +65,7 @@ test-all: setup ## what `make test` and `make test-packages` run, and browser, g
 	$(BIN)/python $(PYTEST) $(NBVAL) --complete $(LEAVE_OUT) $(NAMES:%=build/solved/%) tests packages
 
 nightly: setup build/paths ## all of every table, the notebooks as they are, all pretend GPUs, soak, Colab's versions, frameworks
+	-$(BIN)/python -m scripts.source_texts
 	$(BIN)/python scripts/notebooks.py solved
 	$(BIN)/python $(PYTEST) $(NBVAL) --nightly $(LEAVE_OUT) $(NAMES:%=build/solved/%) $(NAMES:%=build/notebooks/%) build/paths tests packages
 	$(BIN)/python -m tests.rehearsal

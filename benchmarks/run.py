@@ -38,6 +38,7 @@ from benchmarks import (
     tracer,
 )
 from benchmarks.stopwatch import Stopwatch
+from exercises.nb23 import counting, puzzles, scores
 from labkit.core import results
 from labkit.core.display import Table
 from labkit.core.paths import RECORDED
@@ -113,6 +114,21 @@ def _door_ratio(checked: type, *args: object, **kwargs: object) -> float:
         for cls in (checked, unjudged)
     ]
     return seconds[0] / seconds[1]
+
+
+def puzzle_tries() -> Iterator[Figure]:
+    """A try at a puzzle of notebook 23, check and score: the slowest of all."""
+    lab.check("23.1", counting.solved("23.1"))  # loads numba and the tracer
+    seconds = {}
+    for number in puzzles.PUZZLES:
+        answer = counting.solved(number)
+        start = time.perf_counter()
+        scores.score(lab.check(number, answer), "T4")
+        seconds[number] = time.perf_counter() - start
+    slowest = max(seconds, key=lambda number: seconds[number])
+    yield Figure(
+        f"a try at a puzzle, the slowest ({slowest})", 1, seconds[slowest], "s"
+    )
 
 
 def frames() -> Iterator[Figure]:
@@ -357,6 +373,7 @@ def launches() -> Iterator[Figure]:
 GROUPS = (
     import_time,
     doors,
+    puzzle_tries,
     frames,
     board_disturbs,
     agreement,

@@ -28,7 +28,7 @@ _PICTURE = re.compile(r'src="data:image/png;base64,([^"]+)"')
 # of labkit's pictures: book.css has them for all
 _STYLES = re.compile(r"<style>[^<]*</style>(?=<figure)")
 _FIGURE = re.compile(r"<figure.*?</figure>", re.DOTALL)
-_CHECK = re.compile(r'lab\.check\("(\d\d\.\d[a-z]?)"')
+_CHECK = re.compile(r'lab\.check\("(\d\d\.\d\d?[a-z]?)"')
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#|mailto:)([^)\s]+)\)")
 _SECTION = r"(?ms)^## {}\n.*?(?=^## |\Z)"
 _TEACHING = ROOT / "docs" / "teaching"

@@ -2,7 +2,8 @@
 words that give the mistake away.
 
 An answer that builds on a helper of its file, or is long, has no such text: it would
-not stand alone.
+not stand alone. SHOWN_AS of that file (name -> expression) says what the notebook has
+in place of the file's own numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import functools
 import pprint
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from labkit.core.data_table import read_table
@@ -38,12 +39,11 @@ def texts(notebook: str, wrong: Wrong) -> Iterator[tuple[str, int, str]]:
     )
     tree = ast.parse(source)
     made = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    shown_as = _assigned(tree, "SHOWN_AS")
+    in_notebook = {} if shown_as is None else ast.literal_eval(shown_as)
     defined_names = set(dir(builtins)) | set(_imported(tree)) | {"tf"}
-    listed = next(
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and _is_name(node.targets[0], "WRONG")
-    )
+    defined_names |= {text.partition(".")[0] for text in in_notebook.values()}
+    listed = _assigned(tree, "WRONG")
     assert isinstance(listed, ast.Dict)
     # a helper that is an answer too is out
     own = {node.id for node in ast.walk(listed) if isinstance(node, ast.Name)}
@@ -52,9 +52,8 @@ def texts(notebook: str, wrong: Wrong) -> Iterator[tuple[str, int, str]]:
         # a list that is calculated has no code to show
         for i, case in enumerate(getattr(cases, "elts", [])):
             assert isinstance(case, ast.Tuple)
-            code = _code(
-                source, case.elts[0], made, defined_names, name, wrong[number][i][0]
-            )
+            answer = _Renamed(in_notebook).visit(case.elts[0])
+            code = _code(source, answer, made, defined_names, name, wrong[number][i][0])
             if (
                 code
                 and not own & set(re.findall(r"def (\w+)\(", code)) - {name}
@@ -197,8 +196,26 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield from (alias.asname or alias.name for alias in node.names)
 
 
-def _is_name(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
+def _assigned(tree: ast.Module, name: str) -> ast.expr | None:
+    """What a module assigns to a name; None where it doesn't."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            target = node.targets[0]
+            if isinstance(target, ast.Name) and target.id == name:
+                return node.value
+    return None
+
+
+class _Renamed(ast.NodeTransformer):
+    """Puts expressions of the notebook in place of names of the answers' file."""
+
+    def __init__(self, shown_as: Mapping[str, str]) -> None:
+        self._shown_as = shown_as
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """The expression that stands for a name, or the name itself."""
+        text = self._shown_as.get(node.id)
+        return node if text is None else ast.parse(text, mode="eval").body
 
 
 def _literal(value: object) -> str | None:

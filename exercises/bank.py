@@ -87,8 +87,8 @@ def notebooks() -> list[str]:
 
 
 def cards(notebook: str, seed: int = 0) -> list[Card]:
-    """The cards of a notebook, the same for the same seed: first one of each
-    misconception, then the others.
+    """The cards of a notebook, the same for the same seed: the exercises in turn, with
+    misconceptions that haven't come yet before the others.
 
     None where this copy of the workbook has no wrong answers. Raises BadArgument for a
     notebook that doesn't exist.
@@ -119,12 +119,30 @@ def cards(notebook: str, seed: int = 0) -> list[Card]:
                 )
             )
     random.Random(f"{seed} {notebook}").shuffle(deck)
-    turns: dict[str, int] = collections.Counter()
-    order = []
-    for card in deck:
-        order.append((turns[card.misconception.name], card))
-        turns[card.misconception.name] += 1
-    return [card for _, card in sorted(order, key=lambda turn: turn[0])]
+    return _in_turn(deck)
+
+
+def _in_turn(deck: Sequence[Card]) -> list[Card]:
+    """The cards so that those at the front have few exercises and few misconceptions in
+    common.
+    """
+    left = list(deck)
+    drawn: list[Card] = []
+    exercises: dict[str, int] = collections.Counter()
+    beliefs: dict[str, int] = collections.Counter()
+    while left:
+        card = min(
+            left,
+            key=lambda each: (
+                exercises[each.number],
+                beliefs[each.misconception.name],
+            ),
+        )
+        left.remove(card)
+        drawn.append(card)
+        exercises[card.number] += 1
+        beliefs[card.misconception.name] += 1
+    return drawn
 
 
 def mark(code: str) -> str:

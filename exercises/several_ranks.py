@@ -21,6 +21,7 @@ from torch._C._distributed_c10d import Store
 from labkit.core.display import cut
 from labkit.core.paths import PACKAGES
 from labkit.lesson.checks import NotYet
+from labkit.lesson.time_limit import other_limit
 from labkit.measure.dist import launch
 from ranks.errors import RankFailed
 
@@ -154,7 +155,8 @@ def _warm_up() -> None:
     """Launch once for nothing: a kernel's first launch loads torch, which must not
     count as the answer's time.
     """
-    launch(int, 1)
+    with other_limit():
+        launch(int, 1)
 
 
 def _launched(ranks: int, fn: Callable[..., Any], *args: Any) -> Any:
@@ -166,7 +168,8 @@ def _launched(ranks: int, fn: Callable[..., Any], *args: Any) -> Any:
         max(psutil.getloadavg()[0] / (psutil.cpu_count() or 1), 1), 10
     )
     try:
-        return launch(fn, ranks, *args, timeout_s=limit_s)
+        with other_limit():
+            return launch(fn, ranks, *args, timeout_s=limit_s)
     except RankFailed as error:
         lines = str(error).splitlines()
         if "not done after" not in lines[0]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kerneltrace import Trace, python_function, trace
+from kerneltrace import Finding, Trace, python_function, trace
 from kerneltrace.errors import KernelError, TraceTooLarge
 from labkit.core.display import brief_repr
 from labkit.core.units import format_seconds
@@ -80,10 +81,15 @@ def kernel(answer: object, parameters: str) -> Any:
 
 
 def correct(
-    answer: object, parameters: str, cases: Sequence[Case], *, atomics: bool = False
+    answer: object,
+    parameters: str,
+    cases: Sequence[Case],
+    *,
+    atomics: bool = False,
+    tolerance: float = 1e-5,
 ) -> list[Trace]:
     """The traces of all cases; NotYet for the first mistake or wrong element, and for
-    atomics that none of them needs.
+    atomics that none of them needs. `tolerance` is a share of the largest number.
 
     With a GPU the kernel also runs there, but only after traces without a mistake: an
     access out of bounds could take the whole process with it.
@@ -97,7 +103,7 @@ def correct(
             f"{python_function(fn).__name__} is no kernel: it needs @cuda.jit above it,"
             " without device=True."
         )
-    traces = [_traced(fn, case, names) for case in cases]
+    traces = [_traced(fn, case, names, tolerance) for case in cases]
     for launch_trace in () if atomics else traces:
         why = (
             "No two threads change one element: a plain read and write will do, and"
@@ -106,11 +112,11 @@ def correct(
         within(
             launch_trace, "atomics", launch_trace.count(kind="atomic").writes, 0, why
         )
-    _on_gpu(fn, cases, names)
+    _on_gpu(fn, cases, names, tolerance)
     return traces
 
 
-def _traced(fn: Any, case: Case, names: Sequence[str]) -> Trace:
+def _traced(fn: Any, case: Case, names: Sequence[str], tolerance: float) -> Trace:
     args = tuple(
         arg.copy() if isinstance(arg, np.ndarray) else arg for arg in case.args
     )
@@ -129,12 +135,36 @@ def _traced(fn: Any, case: Case, names: Sequence[str]) -> Trace:
         for finding in (*launch_trace.findings, *notes)
         if finding.kind not in ("unwritten", "untouched")
     ]:
-        more = f" (And {len(serious) - 1} more.)" if len(serious) > 1 else ""
-        twice = serious[0].kind == "race" and not serious[0].mistake
-        enough = " It is done several times; one thread is enough." if twice else ""
-        raise NotYet(f"With {case.given}: {serious[0]}{more}{enough}")
-    compare(dict(zip(names, args, strict=True)), case, "")
+        raise NotYet(f"With {case.given}: {_in_words(serious)}")
+    compare(dict(zip(names, args, strict=True)), case, "", within=tolerance)
     return launch_trace
+
+
+# what to do about the first of a kernel's mistakes, by its kind
+_ADVICE = {
+    "outside": "Let a thread do nothing where it has no element: that takes an if.",
+    "race": (
+        "Give each thread a place of its own, put a barrier between, or use an atomic."
+    ),
+    "unset": "Write it before it is read.",
+}
+_SAME_VALUE = re.compile(r"; [^;]* either can come first\. All of them .*?\.(?= \(|$)")
+
+
+def _in_words(mistakes: Sequence[Finding]) -> str:
+    """The first mistake, how many more there are, and what to do."""
+    first = mistakes[0]
+    words = str(first)
+    advice = _ADVICE.get(first.kind, "")
+    if first.kind == "race" and not first.mistake:
+        words = _SAME_VALUE.sub(".", words)
+        advice = (
+            "It is done several times; one thread is enough. Has each thread an index"
+            " of its own, counted over all blocks? And does its loop go on by all"
+            " threads of the grid?"
+        )
+    more = f"(And {len(mistakes) - 1} more.)" if len(mistakes) > 1 else ""
+    return " ".join(filter(None, (words, more, advice)))
 
 
 def compare(
@@ -169,11 +199,23 @@ def compare(
             raise NotYet(
                 f"With {case.given}{where}: {place} is {got[at]:.6g}, expected"
                 f" {expected[at]:.6g} ({int(wrong.sum()):,} of {wrong.size:,} elements"
-                " are wrong)."
+                f" are wrong).{_why_nan(name, got[at], np.asarray(argument)[at])}"
             )
 
 
-def _on_gpu(fn: Any, cases: Sequence[Case], names: Sequence[str]) -> None:
+def _why_nan(name: str, got: Any, before: Any) -> str:
+    """Why an element is NaN that was NaN before the launch; empty for others."""
+    if got == got or before == before:
+        return ""
+    return (
+        f" {name} is filled with nan before the launch: no thread wrote this element,"
+        " or it was read before it was written, as += does."
+    )
+
+
+def _on_gpu(
+    fn: Any, cases: Sequence[Case], names: Sequence[str], tolerance: float
+) -> None:
     from numba import config, cuda
 
     if config.ENABLE_CUDASIM or not cuda.is_available():  # set at import
@@ -192,7 +234,8 @@ def _on_gpu(fn: Any, cases: Sequence[Case], names: Sequence[str]) -> None:
         back = (
             arg.copy_to_host() if hasattr(arg, "copy_to_host") else arg for arg in args
         )
-        compare(dict(zip(names, back, strict=True)), case, " on the GPU")
+        results = dict(zip(names, back, strict=True))
+        compare(results, case, " on the GPU", within=tolerance)
 
 
 def unremarked(done: Trace, *kinds: str) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         summary as summary,
         verdict as verdict,
     )
+    from labkit.lesson.moving import Moving as Moving
     from labkit.lesson.notebook import start as start
     from labkit.lesson.progress import progress as progress
     from labkit.lesson.stepper import Stepper as Stepper
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 _HOME_OF = {
     "Curves": "labkit.lesson.boards",
     "Explorer": "labkit.lesson.explorer",
+    "Moving": "labkit.lesson.moving",
     "SpeedBoard": "labkit.lesson.boards",
     "StandIn": "labkit.measure.standin",
     "Stepper": "labkit.lesson.stepper",

@@ -15,6 +15,7 @@ import ast
 import base64
 import csv
 import io
+import itertools
 import json
 import math
 import os
@@ -74,7 +75,7 @@ for host in kept.keys() & os.environ.keys():
 # README.md's pictures: the notebook and the cell that draws each.
 PICTURES = {
     "warp_lines.png": ("04", "nb04-51"),
-    "gantt.png": ("14", "cell-54"),
+    "gantt.png": ("14", "cell-36"),
     "roofline.png": ("01", "nb01-33"),
 }
 LINKS = re.compile(r"\n*\[Open in Colab\].*\Z", re.DOTALL)
@@ -168,11 +169,12 @@ def minutes(notebook: dict[str, Any], number: str) -> int:
 
     150 words a minute, half a minute a guess, 6 s a line of code, 20 s an output looked
     at, 3 minutes a "change one thing", 4 minutes an exercise and 1 a line of its
-    solution; and the run itself, as long as it took in the slowest recorded run.
-    Optional cells, tagged `more`, don't count.
+    solution (of a puzzle, a line that isn't there yet); and the run itself, as long as
+    it took in the slowest recorded run. Optional cells, tagged `more`, don't count.
     """
+    cells = notebook["cells"]
     return 5 * math.ceil(
-        (_reading_minutes(notebook["cells"], number) + _run_minutes(number)) / 5
+        (_reading_minutes(cells, number) + _run_minutes(cells, number)) / 5
     )
 
 
@@ -206,9 +208,9 @@ def _reading_minutes(cells: list[dict[str, Any]], number: str) -> float:
     code = "\n".join(sources)
     solutions = exercise_files.solutions(number)
     answers = [
-        _code_lines(solutions[stub])
-        for stub in map(notebook_files.stub_number, sources)
-        if stub
+        _code_lines(_to_write(source, solutions[stub], number))
+        for source in sources
+        if (stub := notebook_files.stub_number(source))
     ]
     reading = (
         len(re.findall(r"\w+", prose)) / 150
@@ -217,6 +219,16 @@ def _reading_minutes(cells: list[dict[str, Any]], number: str) -> float:
     )
     looking = sum(map(_shows_something, sources)) / 3
     return reading + looking + 3 * changes + 4 * len(answers) + sum(answers)
+
+
+def _to_write(blank: str, solution: str, number: str) -> str:
+    """The solution's text; in a page of puzzles without the lines that the blank has
+    already, which are half of it.
+    """
+    if number not in notebook_files.PUZZLES:
+        return solution
+    shown = set(blank.splitlines())
+    return "\n".join(line for line in solution.splitlines() if line not in shown)
 
 
 def _shows_something(source: str) -> bool:
@@ -237,20 +249,59 @@ def _code_lines(text: str) -> int:
     )
 
 
-def _run_minutes(number: str) -> float:
-    """Minutes between the first and the last entry of a notebook in the recorded run
-    that took longest.
+def _run_minutes(cells: list[dict[str, Any]], number: str) -> float:
+    """Minutes that these cells of a notebook ran in the recorded run in which they took
+    longest: of the times from entry to entry, those that end with an entry of theirs.
     """
+    kept = _code_of([cell for cell in cells if "more" not in _tags(cell)])
+    whole = _code_of(
+        cell
+        for path in notebook_files.paths()
+        if path.name[:2] == number
+        for cell in notebook_files.read(path)["cells"]
+    )
     runs = [
-        [e.when for e in results.read(path)[0] if e.section[:2] == number]
+        sorted(
+            (e for e in results.read(path)[0] if e.section[:2] == number),
+            key=lambda entry: entry.when,
+        )
         for path in RECORDED.glob("*.jsonl")
     ]
-    spans = [
-        datetime.fromisoformat(max(run)) - datetime.fromisoformat(min(run))
+    seconds = [
+        sum(
+            (
+                datetime.fromisoformat(entry.when) - datetime.fromisoformat(last.when)
+            ).total_seconds()
+            for last, entry in itertools.pairwise(run)
+            if _is_made(entry, kept, whole)
+        )
         for run in runs
-        if run
     ]
-    return max((span.total_seconds() for span in spans), default=0.0) / 60
+    return max(seconds, default=0.0) / 60
+
+
+def _code_of(cells: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Section ("1"; "" above the first) -> the code of its cells."""
+    code: dict[str, str] = {}
+    section = ""
+    for cell in cells:
+        source = "".join(cell["source"])
+        if heading := re.match(r"## (\d+) ", source):
+            section = heading[1]
+        if cell["cell_type"] == "code":
+            code[section] = f"{code.get(section, '')}{source}\n"
+    return code
+
+
+def _is_made(entry: results.Entry, kept: dict[str, str], whole: dict[str, str]) -> bool:
+    """Whether the kept cells make an entry of a recorded run: they have some of its
+    section, and those that name it, if any do.
+    """
+    what = entry.claim if isinstance(entry, results.Verdict) else entry.what
+    is_named = [
+        any(what in source for source in code.values()) for code in (kept, whole)
+    ]
+    return entry.section[3:] in kept and (is_named[0] or not is_named[1])
 
 
 def canonical(notebook: dict[str, Any], name: str, url: str | None = None) -> str:
@@ -289,6 +340,7 @@ def canonical(notebook: dict[str, Any], name: str, url: str | None = None) -> st
                 "source": source,
             }
             cells.insert(cells.index(cell), _cell(colab, 0))
+    _tell_apart(cells)
     whole = {"cells": cells, "metadata": METADATA, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
@@ -338,9 +390,9 @@ def course(text: str) -> str:
             track for track, numbers in members.items() if number in numbers
         )
         skip_by = skips.get(path.name, "")
-        table.writerow(
-            [path.name, title, minutes(notebook, number), exercises, on_tracks, skip_by]
-        )
+        is_puzzles = number in notebook_files.PUZZLES
+        counted = 0 if is_puzzles else minutes(notebook, number)
+        table.writerow([path.name, title, counted, exercises, on_tracks, skip_by])
     return made.getvalue()
 
 
@@ -367,12 +419,23 @@ def _linked(notebooks: Iterable[outline.Outline]) -> str:
 
 def tracks() -> str:
     """README.md's list of tracks, each with its notebooks and the sum
-    of their minutes.
+    of their minutes, in which puzzles don't count.
     """
     lines = []
     for track, notebooks in outline.tracks().items():
         total = hours(sum(notebook.minutes for notebook in notebooks))
-        numbers = ", ".join(notebook.number for notebook in notebooks)
+        numbers = ", ".join(
+            notebook.number
+            for notebook in notebooks
+            if notebook.number not in notebook_files.PUZZLES
+        )
+        puzzles = [
+            notebook.number
+            for notebook in notebooks
+            if notebook.number in notebook_files.PUZZLES
+        ]
+        if puzzles:
+            numbers += f"; then {', '.join(puzzles)}, puzzles for as long as you like"
         lines.append(f"- **{track}** ({total}): {numbers}\n")
     return "".join(lines)
 
@@ -384,6 +447,17 @@ def _made(cell: dict[str, Any]) -> bool:
 
 def _tags(cell: dict[str, Any]) -> list[str]:
     return sorted(cell["metadata"].get("tags", []))
+
+
+def _tell_apart(cells: list[dict[str, Any]]) -> None:
+    """Give a cell whose id another one above has an id of its own."""
+    taken: set[str] = set()
+    all_ids = {cell["id"] for cell in cells}
+    numbers = (f"cell-{i}" for i in itertools.count(len(cells)))
+    for cell in cells:
+        if cell["id"] in taken:
+            cell["id"] = next(new for new in numbers if new not in all_ids)
+        taken.add(cell["id"])
 
 
 def _cell(cell: dict[str, Any], index: int) -> dict[str, Any]:

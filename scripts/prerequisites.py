@@ -23,12 +23,12 @@ from scripts.glossary import Word, of_page
 FIRST = "00"
 GOALS = {  # of each track
     "One GPU": ("07", "08", "09", "10", "11", "16", "19"),
-    "Kernels": ("01", "03", "04", "05", "06", "18"),
+    "Kernels": ("01", "03", "04", "05", "06", "18", "23"),
     "Many GPUs": ("12", "13", "14", "15", "17"),
 }
 # code, formulas and addresses use no words
 _SILENT = re.compile(r"`[^`]*`|\$[^$]*\$|(?<=\])\([^)]*\)")
-_CLOSING = 9  # the section of what stands after the numbered ones
+_CLOSING = 99  # the section of what stands after the numbered ones
 
 
 @functools.cache
@@ -76,7 +76,7 @@ def used(number: str) -> dict[str, int]:
             "tags", []
         ):
             continue
-        if heading := re.search(r"^## (\d?)", text, re.MULTILINE):
+        if heading := re.search(r"^## (\d*)", text, re.MULTILINE):
             section = int(heading[1] or _CLOSING)
         for word in words:
             if word.term not in first_sections and _pattern(word).search(text):
@@ -163,7 +163,7 @@ def _rows() -> list[tuple[str, list[str], list[str]]]:
 
 
 def _row(row: TableRow) -> tuple[str, list[str], list[str]]:
-    if not re.fullmatch(r"\d\d\.\d", row["section"]):
+    if not re.fullmatch(r"\d\d\.\d\d?", row["section"]):
         raise ValueError(f"expected a section such as 04.2, got {row['section']!r}")
     return row["section"], _listed(row["teaches"]), _listed(row["needs"])
 

@@ -18,10 +18,19 @@ from exercises.misconceptions import misconceptions
 from labkit.core.comparable import Work, difference
 from labkit.core.data_table import read_table
 from labkit.core.paths import EXERCISES
-from labkit.core.results import Attempt, Measurement, Prediction, Verdict
+from labkit.core.results import (
+    Attempt,
+    Best,
+    Measurement,
+    Prediction,
+    Verdict,
+    section_of,
+)
 from labkit.core.units import format_quantity, significant
 from labkit.lesson import guesses
+from labkit.lesson.bests import compared, improvements, in_words
 from labkit.lesson.claims import claims as claims_tested, judged_anew
+from labkit.lesson.exercise_files import order
 from labkit.lesson.outcomes import Standing, standings
 from scripts.notebooks import section_minutes
 from teaching import docs, path as paths
@@ -106,6 +115,7 @@ def exercises(readers: Sequence[Reader]) -> list[dict[str, Any]]:
     bank = misconceptions()
     rows = []
     for number, each in by_number.items():
+        heading = paths.headings(number[:2])[section_of(number)[3:]]
         passed = [standing for standing in each if standing.state == "passed"]
         last = [
             [s.message for s in standing.steps if s.state == "not yet"][-1]
@@ -116,7 +126,7 @@ def exercises(readers: Sequence[Reader]) -> list[dict[str, Any]]:
         rows.append(
             {
                 "number": number,
-                "title": paths.headings(number[:2])[number[3]][2:],
+                "title": heading.partition(" ")[2],
                 "passed": len(passed),
                 "failing": len(last),
                 "open": len(each) - len(passed) - len(last),
@@ -130,7 +140,12 @@ def exercises(readers: Sequence[Reader]) -> list[dict[str, Any]]:
                 "unknown": hit[""],
             }
         )
-    return sorted(rows, key=lambda row: (-row["failing"] - row["open"], row["number"]))
+    return sorted(rows, key=_most_at_work)
+
+
+def _most_at_work(row: dict[str, Any]) -> tuple[int, tuple[str, int, str]]:
+    """What sorts exercises: first those at which most are at work."""
+    return -row["failing"] - row["open"], order(row["number"])
 
 
 def next_words(readers: Sequence[Reader]) -> tuple[str, str]:
@@ -221,6 +236,48 @@ def minutes(readers: Sequence[Reader]) -> list[tuple[str, str]]:
                 (f"{path.name[:2]}.{paths.headings(path.name[:2])[section]}", words)
             )
     return rows
+
+
+_Counted = tuple[str, tuple[str, ...], tuple[tuple[str, float], ...]]
+"""What makes bests comparable: the size, the names of counts, and par."""
+
+
+def puzzles(readers: Sequence[Reader]) -> list[dict[str, Any]]:
+    """For each puzzle that somebody solved: how many did, how many at par or below, par
+    and the best answer of all. Of several sizes, the one that most have solved.
+    """
+    by_puzzle: dict[tuple[str, str], dict[_Counted, list[Best]]] = {}
+    for reader in readers:
+        for best in _bests(reader.entries):
+            counted = best.size, tuple(best.counts), tuple(best.par.items())
+            puzzle = best.section, best.key
+            by_puzzle.setdefault(puzzle, {}).setdefault(counted, []).append(best)
+    rows = []
+    for section, key in sorted(by_puzzle, key=lambda puzzle: order(puzzle[0])):
+        alike = max(by_puzzle[section, key].values(), key=len)
+        first = min(alike, key=lambda best: tuple(best.counts.values()))
+        at_par = sum(compared(b.counts, b.par) != "above par" for b in alike)
+        rows.append(
+            {
+                "name": key,
+                "solved": len(alike),
+                "at_par": at_par,
+                "par": in_words(first.par),
+                "best": in_words(first.counts),
+            }
+        )
+    return rows
+
+
+def _bests(entries: Iterable[Any]) -> Iterator[Best]:
+    """A reader's best answer to each puzzle, of each size and par."""
+    ways: dict[tuple[str, _Counted], list[Best]] = {}
+    for entry in entries:
+        if isinstance(entry, Best) and list(entry.counts) == list(entry.par):
+            counted = entry.size, tuple(entry.counts), tuple(entry.par.items())
+            ways.setdefault((entry.key, counted), []).append(entry)
+    for (_, (size, names, _)), way in ways.items():
+        yield improvements(way, size=size, names=names)[-1]
 
 
 def machines(readers: Sequence[Reader]) -> Iterator[dict[str, Any]]:

@@ -79,10 +79,13 @@ def path_line(number: str) -> str:
     (path,) = paths.chosen([number])
     short = paths.minutes(number, 50)
     long = paths.minutes(number, 90)
+    whole = "the 90-minute path takes"
+    if number in notebook_files.PUZZLES:
+        whole = "a first go through all puzzles takes about"
     return (
         f"[Notebook](../../notebooks/{path.name}). The 50-minute path takes {short}"
         f" minutes and leaves {paths.rest(notebook_files.read(path), 50)} for homework;"
-        f" the 90-minute path takes {long}."
+        f" {whole} {long}."
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.core.errors import LabError
+from labkit.core.results import section_of
 from labkit.lesson import exercise_files, notebook_files
 from labkit.lesson.notebook_files import Notebook
 from scripts import notebooks
@@ -25,8 +26,8 @@ from scripts import notebooks
 SKIPPED = {50: {"more", "skip-50"}, 90: {"more"}}
 
 # what a learner is asked to do in the next code cell
-_TASK = re.compile(r"(?m)^\*\*(?:Exercise \d\d\.\d|Predict\b)")
-_SECTION = re.compile(r"## (\d) ")
+_TASK = re.compile(r"(?m)^\*\*(?:Exercise \d\d\.\d\d?|Predict\b)")
+_SECTION = re.compile(r"## (\d+) ")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +101,7 @@ def headings(number: str) -> dict[str, str]:
         for c in notebook_files.read(path)["cells"]
         if c["cell_type"] == "markdown"
     )
-    matches = (re.match(r"#(?: \d\d|# (\d)) .+", text) for text in texts)
+    matches = (re.match(r"#(?: \d\d|# (\d+)) .+", text) for text in texts)
     return {match[1] or "": match[0].lstrip("# ") for match in matches if match}
 
 
@@ -190,7 +191,9 @@ def left_out(notebook: Notebook, length: int) -> tuple[list[str], list[str]]:
             sections.append(match[1])
         elif number := notebook_files.stub_of(cell):
             exercises.append(number)
-    return sections, [number for number in exercises if number[3] not in sections]
+    return sections, [
+        number for number in exercises if section_of(number)[3:] not in sections
+    ]
 
 
 def listed(words: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from labkit.core import results
 from labkit.core.paths import RECORDED
 from labkit.lesson import guesses, outline
 from labkit.lesson.claims import claims
+from labkit.lesson.notebook_files import PUZZLES
 from scripts import notebooks as script
 from tests.helpers import cells, code_cells, notebook_paths
 
@@ -132,7 +133,8 @@ def test_it_opens_with_a_question_and_acts_within_five_cells(path):
     title, *rest = lines_of(markdown(path)[0])
     assert re.fullmatch(rf"# {path.name[:2]} .+\?", title)
     assert "minutes" in " ".join(rest)
-    assert len([line for line in rest if not line.startswith("[Open in Colab]")]) == 2
+    made = ("*You are here:*", "[Open in Colab]")
+    assert len([line for line in rest if not line.startswith(made)]) == 2
     kinds = [
         kind for kind, _, tags, _ in cells(path) if not {"setup", "colab"} & set(tags)
     ]
@@ -148,7 +150,9 @@ def test_its_sections_are_questions_in_order(path):
         if line.startswith("## ")
     ]
     numbered = [heading for heading in headings if re.match(r"## \d", heading)]
-    assert 4 <= sum(not heading.endswith(" (optional)") for heading in numbered) <= 7
+    needed = sum(not heading.endswith(" (optional)") for heading in numbered)
+    if path.name[:2] not in PUZZLES:  # a page of puzzles has a section for each
+        assert 4 <= needed <= 7
     for number, heading in enumerate(numbered, start=1):
         assert re.fullmatch(rf"## {number} .+\?( \(optional\))?", heading)
 
@@ -159,7 +163,8 @@ def test_it_is_done_in_ninety_minutes(path):
     notebook = json.loads(path.read_text(encoding="utf-8"))
     assert len(needed) <= 100
     assert sum(source.count("lab.predict(") for source in needed) <= 8
-    assert script.minutes(notebook, path.name[:2]) <= 90
+    if path.name[:2] not in PUZZLES:  # done one by one, for as long as one likes
+        assert script.minutes(notebook, path.name[:2]) <= 90
 
 
 def test_the_run_that_counts_in_its_minutes_is_recorded():
@@ -222,10 +227,12 @@ def test_no_line_of_code_needs_scrolling(path):
 
 @every_notebook
 def test_at_most_two_code_cells_follow_each_other(path):
+    # a puzzle's picture, its blank and its check
+    most = 3 if path.name[:2] in PUZZLES else 2
     run = 0
     for kind, source, _, _ in cells(path):
         run = run + 1 if kind == "code" else 0
-        assert run <= 2, source
+        assert run <= most, source
 
 
 @every_notebook
@@ -277,7 +284,8 @@ def test_every_device_measurement_waits_for_the_device(path):
 def test_it_closes_with_predictions_beside_measurements_and_a_question(path):
     assert f'lab.summary("{path.name[:2]}")' in code_cells(path)[-1]
     assert "**Open question:**" in markdown(path)[-1]
-    assert sum(source.count("lab.predict(") for source in code_cells(path)) >= 3
+    if path.name[:2] not in PUZZLES:  # par stands in place of a guess
+        assert sum(source.count("lab.predict(") for source in code_cells(path)) >= 3
 
 
 @every_notebook

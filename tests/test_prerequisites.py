@@ -58,7 +58,7 @@ def test_a_section_uses_the_words_that_it_teaches(path):
     texts = collections.defaultdict(str)  # of each section
     section = "0"
     for kind, text, _, _ in cells(path):
-        if heading := re.search(r"^## (\d)", text, re.MULTILINE):
+        if heading := re.search(r"^## (\d+)", text, re.MULTILINE):
             section = heading[1]
         if kind == "markdown":
             texts[f"{path.name[:2]}.{section}"] += f"{text}\n"

@@ -3,21 +3,24 @@ one core.
 
 usage: fpga_reports.py [KIND ...]
 
-The designs are the notebook's own: its cells tagged `design`, and the solution of its
-exercise on pipelining. Each row has the median clock of three placements from different
-seeds; a large array, or one between memories, has one. With kinds, such as `pipelined`,
-only these are placed, and the other rows stay as they are.
+The designs are the notebook's own: its cells tagged `design`, the solution of its
+exercise on pipelining, and what its scheduler makes of a loop. Each row has the median
+clock of three placements from different seeds; a large array, or one between memories,
+has one. With kinds, such as `pipelined`, only these are placed, and the other rows stay
+as they are.
 """
 
 from __future__ import annotations
 
 import csv
+import functools
 import statistics
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from exercises.nb22 import fpga
+from exercises.nb22.scheduled import Scheduled
 from labkit.core.paths import EXERCISES
 from labkit.lesson.notebook_files import tagged_cells
 
@@ -32,6 +35,8 @@ SIZES = {
     "4-bit, from LUTs": (4,),
     "sums stay, block RAM": (4,),
     "weights stay, block RAM": (4, 10),
+    "scheduled, n reads a clock": (4,),
+    "scheduled, 1 read a clock": (4,),
 }
 COLUMNS = (
     "kind",
@@ -63,7 +68,11 @@ def designs() -> dict[str, Callable[[int], Any]]:
         "weights stay, block RAM": lambda n: names["FedWithSums"](
             names["StationaryArray"](n)
         ),
-    }
+    } | {kind: functools.partial(_scheduled, kind) for kind in fpga.schedules(1)}
+
+
+def _scheduled(kind: str, n: int) -> Scheduled:
+    return Scheduled(fpga.schedules(n)[kind])
 
 
 def row(kind: str, n: int) -> tuple[object, ...]:

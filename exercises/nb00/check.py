@@ -109,11 +109,14 @@ def _judge_accuracies(got: Any, right: list[float], case: str, *_: object) -> No
         raise NotYet(
             "Expected a list of ten percentages, got a dict: return its values."
         )
+    if got is None:
+        raise NotYet("Expected ten percentages, got nothing. Is there a return?")
     try:
         values = list(itertools.islice(got, 11))
     except TypeError as error:
         raise NotYet(
-            f"Expected ten percentages, got {type(got).__name__}. One for each digit?"
+            f"Expected ten percentages, got one {type(got).__name__}. One for each"
+            " digit? A return inside of a loop ends the loop."
         ) from error
     if len(values) != 10:
         count = "more" if len(values) > 10 else len(values)

@@ -10,6 +10,13 @@ COPY, MATMUL = (
 )  # bytes and FLOP a second: the ceilings that the tests pretend to have measured
 FORWARD = NETWORKS["SimpleCNN"].forward_flop()
 TRAINING = NETWORKS["SimpleCNN"].training_flop(NETWORKS["SimpleCNN"].batch(1))
+# what the notebook has in their place, on cards
+SHOWN_AS = {
+    "COPY": "ceilings.copy_bytes_per_s",
+    "MATMUL": "matmul_rate",
+    "FORWARD": "forward_flop",
+    "TRAINING": "training_flop",
+}
 
 
 def right_at_two_threads(one_s, all_s, threads):
@@ -55,11 +62,11 @@ def at_most_ideal(one_s, all_s, threads):
 WRONG = {
     "00.1": [
         (COPY * 1e-3 / 4, "2x what we expect", "half-the-work-counted"),  # the write forgotten
-        (COPY / 8, "1e+03x", "wrong-unit"),  # seconds, not milliseconds
+        (COPY / 8, "1,000x", "wrong-unit"),  # seconds, not milliseconds
         (COPY * 1e-3, "8x", "wrong-unit"),  # bytes, not numbers
         (COPY * 1e-3 / 8 * 0.9, "these ceilings were measured again since", "hard-coded"),
         (list(range(200_000)), "got [0, 1, 2,", "result-of-another-kind"),
-        ("many", "Expected a number in float32 numbers, got 'many'", "result-of-another-kind"),
+        ("many", "Expected a count of float32 numbers, got 'many'", "result-of-another-kind"),
         (None, "got nothing", "result-of-another-kind"),
     ],
     "00.3": [
@@ -115,7 +122,11 @@ WRONG = {
     ],
     "00.6": [
         (MATMUL / FORWARD, "x what we expect", "half-the-work-counted"),  # forward only
-        (MATMUL / TRAINING / 1e9, "1e-09x", "wrong-unit"),  # GFLOP
+        (
+            MATMUL / TRAINING / 1e9,
+            "is 1/1,000,000,000 of what we expect",
+            "wrong-unit",
+        ),  # GFLOP
         (
             TRAINING / MATMUL,
             "Divide FLOP per second by the FLOP of an image",

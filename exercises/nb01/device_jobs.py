@@ -6,7 +6,7 @@ An asterisk marks a number that was not read from a source.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpufacts import Device, devices, peak
@@ -195,3 +195,66 @@ def shortlist_table(candidates: Iterable[Candidate]) -> Table:
         " source."
     )
     return Table(tuple(rows), headings, notes=(note,))
+
+
+def beside_the_sheet(
+    fp32_peak: Callable[[int, float], float], among: Iterable[Device]
+) -> Table:
+    """Table of the reader's float32 peak over the printed one, for each device whose
+    sheet has cores and a clock rate.
+    """
+    rows = []
+    for device in among:
+        printed = device.vector_flop_per_s.get("float32")
+        if printed and device.fp32_cores and device.boost_hz:
+            share = fp32_peak(device.fp32_cores, device.boost_hz) / printed
+            rows.append((device.name, f"{share:.2f}x"))
+    return Table(tuple(rows), ("device", "your peak over the printed one"))
+
+
+def shares_of_limits(
+    judged: Mapping[str, Sequence[Candidate]],
+    choice: Mapping[str, object],
+    limits_s: Mapping[str, float],
+) -> Table:
+    """Table of each job's chosen device and the share of the job's limit, in seconds,
+    that its roofline time is.
+    """
+    rows = []
+    for job, candidates in judged.items():
+        chosen = [c for c in candidates if c.device.name == choice[job]]
+        share = "no single one of them"
+        if chosen and chosen[0].step_s is not None:
+            share = f"{chosen[0].step_s / limits_s[job]:.0%}"
+        rows.append((job, str(choice[job]), share))
+    return Table(tuple(rows), ("job", "your choice", "of its time limit"))
+
+
+def least_power(
+    judged: Mapping[str, Sequence[Candidate]], limits_s: Mapping[str, float]
+) -> dict[str, str]:
+    """Job -> the device of least board power that holds it and is within its limit, in
+    seconds; "none" where no device with a known power is.
+    """
+    names = {}
+    for job, candidates in judged.items():
+        power_w = {
+            candidate.device.name: candidate.device.tdp_w
+            for candidate in candidates
+            if candidate.fits
+            and candidate.device.tdp_w is not None
+            and candidate.step_s is not None
+            and candidate.step_s <= limits_s[job]
+        }
+        names[job] = min(power_w, key=power_w.__getitem__, default="none")
+    return names
+
+
+def in_words(least: Mapping[str, str], device: Device, other: Device) -> str:
+    """What `least_power` found, and the float32 peak of one device over another's."""
+    listed = ", ".join(f"{name} for {job}" for job, name in least.items())
+    ratio = device.vector_flop_per_s["float32"] / other.vector_flop_per_s["float32"]
+    return (
+        f"calculated from data sheets: least power that will do: {listed};"
+        f" {device.name} over {other.name} in float32: {ratio:.1f}x"
+    )

@@ -16,6 +16,8 @@ from exercises.nb01.device_jobs import Candidate
 from exercises.nb01.published_matmuls import PublishedMatmul
 from labkit.core.parameters import Count, NonNegative, Positive
 from labkit.core.units import format_si, significant
+from labkit.measure.ceilings import MachineCeilings
+from labkit.plot import Picture
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_beside
 from labkit.plot.style import HATCHED, LIMIT, MEASURED, series_style
 from trainplan import costs
@@ -85,6 +87,18 @@ def roofline(
     )
 
 
+def roof_of(
+    ceilings: MachineCeilings, points: Mapping[str, tuple[float, float]], title: str
+) -> Picture:
+    """The `roofline` of measured ceilings in float32, with these points."""
+    return roofline(
+        points,
+        flop_per_s=ceilings.limit("float32"),
+        bytes_per_s=ceilings.copy_bytes_per_s,
+        title=title,
+    )
+
+
 def _roofline_in_words(shares: Mapping[str, float], ridge: float) -> str:
     words = [f"The ridge is at {significant(ridge)} FLOP per byte"]
     words += [
@@ -142,6 +156,19 @@ def reached(
         width_in=4.5,
         legend="above",
     )
+
+
+def share_here(
+    ceilings: MachineCeilings, dtype: str
+) -> dict[str, tuple[float, float]] | None:
+    """What `reached` takes of this machine: its name -> the measured and the printed
+    FLOP/s of a dtype; None where either is unknown.
+    """
+    measured = ceilings.limit(dtype)
+    printed = ceilings.peak(dtype)
+    if measured is None or printed is None:
+        return None
+    return {ceilings.device: (measured, printed)}
 
 
 def _reached_in_words(

@@ -55,3 +55,14 @@ def matmuls() -> tuple[PublishedMatmul, ...]:
         )
         for row in table("matmul_efficiency")
     )
+
+
+def best(dtype: str) -> dict[str, PublishedMatmul]:
+    """Device -> its row of `matmuls` in a format of the table, such as "bf16", made by
+    torch.
+    """
+    return {
+        row.device: row
+        for row in matmuls()
+        if row.dtype == dtype and "torch" in row.library
+    }

@@ -24,7 +24,14 @@ from typing import Any
 
 from exercises.nb02.workstation import Blur, Workstation
 from labkit.core.display import brief_repr
-from labkit.lesson.checks import NotYet, as_number, call, function, remaining
+from labkit.lesson.checks import (
+    NotYet,
+    as_number,
+    call,
+    function,
+    in_factors,
+    remaining,
+)
 
 Benchmark = Callable[[Workstation, int], object]
 
@@ -142,8 +149,8 @@ def benchmark(answer: object) -> str:
         got_s = report.seconds[processor]
         raise NotYet(
             f"Even on a workstation without traps {_NAMES[processor]}'s number is"
-            f" wrong: {got_s:.4g} s is {got_s / true_s:.3g}x what one blur takes."
-            " Seconds, of one blur, on the right processor?"
+            f" wrong: {got_s:.4g} s is {in_factors(got_s / true_s)} what one blur"
+            " takes. Seconds, of one blur, on the right processor?"
         )
     faults = []
     for trap, (value, words) in _TRAPS.items():

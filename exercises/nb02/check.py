@@ -52,8 +52,10 @@ def timed(answer: object) -> str:
                 " device has its own time."
             )
         if calls.count("work") != 1:
+            brackets = " Brackets call it: work()." if "work" not in calls else ""
             raise NotYet(
                 f"work() was called {calls.count('work')} times; expected once."
+                f"{brackets}"
             )
         before = (
             "an idle device"

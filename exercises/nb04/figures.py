@@ -20,6 +20,7 @@ from exercises.nb04.request_figures import (
     warp_lines as warp_lines,
     words,
 )
+from exercises.nb04.warp_figures import warp_at_work as warp_at_work
 from kerneltrace import WARP, Estimate, Occupancy, Trace
 from kerneltrace.errors import KernelError
 from labkit import plot

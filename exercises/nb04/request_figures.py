@@ -142,9 +142,9 @@ def _lines_in_words(request: Request, different: int, sectors: int, lines: int) 
     moved = sectors * SECTOR_BYTES
     again = f", {different} of them different" if different < asked else ""
     return (
-        f"{_count(n, 'lane')} of the warp {'asks' if n == 1 else 'ask'} for"
-        f" {_count(asked, 'byte')} of {_name(request)}{again}:"
-        f" {_count(sectors, 'sector')} in {_count(lines, 'line')}"
+        f"{count_of(n, 'lane')} of the warp {'asks' if n == 1 else 'ask'} for"
+        f" {count_of(asked, 'byte')} of {_name(request)}{again}:"
+        f" {count_of(sectors, 'sector')} in {count_of(lines, 'line')}"
         f" {'moves' if sectors == 1 else 'move'}. {different} of the {moved:,} bytes"
         f" moved were asked for ({different / moved:.0%})."
     )
@@ -162,12 +162,8 @@ def banks(ax: Axes, request: Request | Any) -> FigureSpec:
     request to other memory.
     """
     _expect(request, shared=True)
-    wide = max(request.size // BANK_BYTES, 1)
-    part = request.lanes * wide // WARP
-    word = (request.addresses // BANK_BYTES)[:, None] + np.arange(wide)
-    pairs = np.unique(np.stack([np.repeat(part, wide), word.reshape(-1)]), axis=1)
-    counts = np.zeros((wide, BANKS), int)
-    np.add.at(counts, (pairs[0], pairs[1] % BANKS), 1)
+    wide, part, word = _words_by_part(request)
+    counts = bank_words(request)  # (parts, banks)
     lines = np.unique(word // BANKS)
     rows = _draw_rows(ax, request, lines)
     cells(
@@ -213,6 +209,27 @@ def banks(ax: Axes, request: Request | Any) -> FigureSpec:
     )
 
 
+def _words_by_part(request: Request) -> tuple[int, Array, Array]:
+    """Words of 4 bytes that an access takes; the part of the warp that each lane is
+    served with, (lanes,); and the words that it asks for, (lanes, words).
+    """
+    wide = max(request.size // BANK_BYTES, 1)
+    part = request.lanes * wide // WARP
+    word = (request.addresses // BANK_BYTES)[:, None] + np.arange(wide)
+    return wide, part, word
+
+
+def bank_words(request: Request) -> Array:
+    """How many different words each bank of shared memory has to give for each part of
+    the warp that is served together, (parts, banks).
+    """
+    wide, part, word = _words_by_part(request)
+    pairs = np.unique(np.stack([np.repeat(part, wide), word.reshape(-1)]), axis=1)
+    counts = np.zeros((wide, BANKS), int)
+    np.add.at(counts, (pairs[0], pairs[1] % BANKS), 1)
+    return counts
+
+
 def _draw_given(ax: Axes, top: float, counts: Array) -> None:
     """Draw how many words each bank has to give, a row for each part of the warp, from
     `top` down.
@@ -245,7 +262,7 @@ def _draw_given(ax: Axes, top: float, counts: Array) -> None:
             "words" if len(counts) == 1 else f"lanes {i * lanes}-{(i + 1) * lanes - 1}"
         )
         words(ax, _LEFT, y + 0.5, label)
-        words(ax, LINE_BYTES + 3, y + 0.5, f"{_count(int(row.max()), 'round')}")
+        words(ax, LINE_BYTES + 3, y + 0.5, f"{count_of(int(row.max()), 'round')}")
 
 
 def _banks_in_words(request: Request, counts: Array, different: int) -> str:
@@ -268,10 +285,10 @@ def _banks_in_words(request: Request, counts: Array, different: int) -> str:
         else ""
     )
     return (
-        f"{_count(n, 'lane')} of the warp {'asks' if n == 1 else 'ask'} for"
-        f" {_count(different, 'different word')} of {_name(request)} in"
-        f" {_count(used, 'bank')}, and {verdict},"
-        f" {_count(int(counts.max(axis=1).sum()), 'round')}.{tail}{same}"
+        f"{count_of(n, 'lane')} of the warp {'asks' if n == 1 else 'ask'} for"
+        f" {count_of(different, 'different word')} of {_name(request)} in"
+        f" {count_of(used, 'bank')}, and {verdict},"
+        f" {count_of(int(counts.max(axis=1).sum()), 'round')}.{tail}{same}"
     )
 
 
@@ -370,7 +387,7 @@ def _draw_rows(ax: Axes, request: Request, lines: Array) -> Array:
                 linewidth=1.2,
                 linestyle=(0, (1, 4)),
             )
-            note = "" if gap == before else f" {_count(int(gap), 'line')} left out"
+            note = "" if gap == before else f" {count_of(int(gap), 'line')} left out"
             words(
                 ax,
                 LINE_BYTES + 3,
@@ -397,8 +414,9 @@ def _ranges(lanes: Sequence[int] | Array) -> str:
     return cut(f"lane{'s' * (len(ordered) > 1)} {', '.join(ranges)}", 40)
 
 
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+def count_of(n: int, noun: str, ending: str = "s") -> str:
+    """A number and its noun, such as "1 sector" or "2 branches"."""
+    return f"{n:,} {noun}{'' if n == 1 else ending}"
 
 
 def _name(request: Request) -> str:

@@ -283,7 +283,6 @@ _CHOICES: dict[str, tuple[tuple[str, ...], str]] = {
 # question -> the unit of its number, and how far it may be off when it is rounded
 _NUMBERS = {
     "idle": ("% of Profile_Loop", 0.02),
-    "copying": ("% of the time in cudaMemcpy", 0.1),
     "full wave": ("blocks", 0.02),
     "fewest sectors": ("sectors", 0.02),
     "conflicts": ("% of the wavefronts", 0.02),
@@ -291,7 +290,7 @@ _NUMBERS = {
 
 
 def reports(answer: object) -> str:
-    """Eleven answers that are read off the published reports."""
+    """Ten answers that are read off the published reports."""
     answers = mapping(answer, dict.fromkeys((*_CHOICES, *_NUMBERS), "an answer"))
     for name, (right, hint) in _read_numbers().items():
         given = answers[name]
@@ -325,22 +324,14 @@ def _read_numbers() -> dict[str, tuple[float, Callable[[float], str]]]:
     kernels = tiny.value("vectorAdd", "Total Time (ns)")
     of_loop = 1000 / tiny.value("vectorAdd", "Instances")  # the others warm up
     idle = 100 * (1 - of_loop * kernels / loop)
-    darts = published("darts")
     kernel = published("throw_dart")
     transpose = published("transpose")
-    in_call = darts.value("cudaMemcpy", "Total Time (ns)")
-    device_copies = [
-        darts.value(f"[CUDA memcpy {way}]", "Total Time (ns)")
-        for way in ("HtoD", "DtoH")
-    ]
-    copying = 100 * sum(device_copies) / in_call
     full_wave = kernel.value("Grid Size") / kernel.value("Waves Per SM")
     wavefronts = transpose.value("wavefronts of stores to shared memory", "tiled")
     extra = transpose.value("of these, for bank conflicts", "tiled")
     conflicts = 100 * extra / wavefronts
     return {
         "idle": (idle, functools.partial(_percent_hint, idle, _IDLE)),
-        "copying": (copying, functools.partial(_percent_hint, copying, _COPYING)),
         "full wave": (full_wave, functools.partial(_wave_hint, right=full_wave)),
         "fewest sectors": (32 * 8 / 32, _sector_hint),
         "conflicts": (
@@ -351,13 +342,10 @@ def _read_numbers() -> dict[str, tuple[float, Callable[[float], str]]]:
 
 
 class _PercentHints(NamedTuple):
-    """What to say of the rest in place of a share, within `tolerance` of it, and of
-    anything else.
-    """
+    """What to say of the rest in place of a share, and of anything else."""
 
     rest: str
     otherwise: str
-    tolerance: float = 0.02
 
 
 _IDLE = _PercentHints(
@@ -366,14 +354,6 @@ _IDLE = _PercentHints(
         "The range's time is in nvtx_sum, and how long kernels ran in"
         " cuda_gpu_kern_sum. The rest of the range, divided by the range."
     ),
-)
-_COPYING = _PercentHints(
-    rest="That is the rest of the time.",
-    otherwise=(
-        "The host's table says how long the call took; the device's table of copies"
-        " (cuda_gpu_mem_time_sum) says how long the copies themselves took. Divide."
-    ),
-    tolerance=1e-3,  # nearly all is the rest
 )
 _CONFLICTS = _PercentHints(
     rest="That is what would be left without conflicts.",
@@ -385,7 +365,7 @@ def _percent_hint(right: float, hints: _PercentHints, value: float) -> str:
     """What to say of another number than the `right` one, in percent."""
     if math.isclose(100 * value, right, rel_tol=0.02):
         return "That is a share of 1; it is asked for in percent."
-    if math.isclose(value, 100 - right, rel_tol=hints.tolerance):
+    if math.isclose(value, 100 - right, rel_tol=0.02):
         return hints.rest
     return hints.otherwise
 

@@ -134,3 +134,12 @@ def published(name: str) -> Report:
     Raises BadArgument for any other name, and DataError for a damaged file.
     """
     return lookup(name, _reports(), "published report")
+
+
+def copying_percent(darts: Report) -> float:
+    """The percentage of the time in calls of cudaMemcpy in which the device copied."""
+    copies = [
+        darts.value(f"[CUDA memcpy {way}]", "Total Time (ns)")
+        for way in ("HtoD", "DtoH")
+    ]
+    return 100 * sum(copies) / darts.value("cudaMemcpy", "Total Time (ns)")

@@ -5,7 +5,6 @@
 
 # %% 07.1
 def busy_share(kernels, start_s, end_s):
-    """Share of the time from start_s to end_s in which at least one kernel runs, 0 to 1."""
     busy_s = 0.0
     covered_s = start_s
     for first_s, last_s in sorted(kernels):
@@ -17,7 +16,6 @@ def busy_share(kernels, start_s, end_s):
 
 # %% 07.2
 def mean_loss(job, steps):
-    """The mean loss of the steps, each on a new batch; the host waits only once."""
     total = 0.0
     for _ in range(steps):
         total = total + job.step(job.prepare())  # an order: the sum stays on the device
@@ -26,7 +24,6 @@ def mean_loss(job, steps):
 
 # %% 07.5
 def gains(load_s, step_s, factor, workers):
-    """How many times faster each fix makes a loop that takes load_s + step_s per batch."""
     before_s = load_s + step_s
     faster_s = step_s / factor
     loaded_s = load_s / workers
@@ -43,8 +40,7 @@ answers = {
     "idle": 100 * (1 - 1000 / 1010 * 1_830_493 / 3_414_647),  # 10 of the kernels warm up
     "device waits for": "launches",  # they take nearly all of the range
     # of the program: darts
-    "copying": 100 * (41_055 + 22_784) / 13_852_441,  # both copies over both calls
-    "host waits for": "kernels",  # theirs is about the time that is left
+    "host waits for": "kernels",  # theirs is about the time in cudaMemcpy
     # of its kernel: throw_dart
     "memory level": "L2",
     "full wave": 512 / 0.40,
@@ -60,7 +56,6 @@ answers = {
 
 # %% 07.6
 def mended(model, images, labels, device, batch, lr):
-    """One epoch of SGD with momentum 0.9: the mean training loss, the accuracy at the end."""
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
     # once, all images together; uint8 / 255 is float32
     x = (torch.from_numpy(images).to(device) / 255 - 0.5) / 0.5

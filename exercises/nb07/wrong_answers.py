@@ -205,7 +205,6 @@ def read_off(**changed):
     right = {
         "idle": 46.9,
         "device waits for": "launches",
-        "copying": 0.461,
         "host waits for": "kernels",
         "memory level": "L2",
         "full wave": 1280,
@@ -553,10 +552,6 @@ WRONG = {
             "cudaFree came before it",
             "bigger-is-better",
         ),
-        (read_off(copying=100), "how long the copies themselves", "counter-by-its-name"),
-        (read_off(copying=6.5), "how long the copies themselves", "wrong-denominator"),
-        (read_off(copying=99.54), "the rest of the time", "upside-down"),
-        (read_off(copying=0.00461), "asked for in percent", "wrong-unit"),
         (
             read_off(host_waits_for="copies"),
             "begins when all work before it is",

@@ -20,9 +20,11 @@ from labkit.core.parameters import AnyNumber, Array, Items
 from labkit.core.units import significant
 from labkit.plot.core import Drawing, FigureSpec, name_rows, text_beside
 from labkit.plot.style import CYCLE, LIMIT, MEASURED, PREDICTED
+from labkit.train.training.tuned import PAIRS
 
 if TYPE_CHECKING:
     from labkit.train.training import TunedComparison
+    from labkit.train.training.tuned import AccuracyGain
 
 _PARTS = {"sign": CYCLE[4], "exponent": CYCLE[5], "fraction": "#d9d9d9"}
 _FATES: dict[str, dict[str, Any]] = {
@@ -36,6 +38,8 @@ _FATES: dict[str, dict[str, Any]] = {
     "overflow": {"facecolor": "black", "edgecolor": "white", "hatch": ".."},
 }
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_ABOVE_LIMITS = 46.0  # points between axes and title, where limits are named
+_LONGEST_LINE = 78  # letters, for which there is room beside a row
 _SMALLEST_POWER = -60  # what is smaller still is drawn in the first bar
 
 
@@ -153,31 +157,36 @@ def gradients(
     zeros = int((magnitudes == 0).sum())
     sentence = (
         f"{len(kept):,} numbers in {number_format}: {shares.flushed:.1%} are flushed to"
-        f" zero, {shares.subnormal:.1%} subnormal, {shares.overflow:.1%} overflow;"
-        f" {zeros:,} more were 0 before."
+        f" zero, {shares.subnormal:.1%} subnormal, {shares.overflow:.1%} overflow"
     )
+    sentence += f"; {zeros:,} more were 0 before." if zeros else "."
     return FigureSpec(
-        sentence, height_in=3.6, width_in=4.8, legend="right", handles=handles
+        sentence,
+        title_pad=_ABOVE_LIMITS,
+        height_in=3.6,
+        width_in=4.8,
+        legend="right",
+        handles=handles,
     )
 
 
 @Drawing
 def accuracy_by_seed(
-    ax: Axes, found: TunedComparison, *, notes: Mapping[str, str] | None = None
+    ax: Axes, tuned: TunedComparison, *, notes: Mapping[str, str] | None = None
 ) -> FigureSpec:
     """Held-out accuracy of each way to train at its rate, a dot a seed; the band is the
     first way's range.
 
-    A way whose accuracy is lower beyond chance (`gain`) is marked: a speed without the
-    accuracy is no speed-up. `notes` stand beside their rows; a way whose note begins
-    with "simulated" is drawn hollow.
+    Beside a row stands how far its accuracy is from the first way's, in points, with a
+    95 % interval. A way whose accuracy is lower beyond chance (`gain`) is marked: a
+    speed without the accuracy is no speed-up. `notes` stand beside their rows; a way
+    whose note begins with "simulated" is drawn hollow.
     """
-    baseline = next(iter(found.accuracies))
-    words = []
-    first = found.accuracies[baseline]
+    baseline = next(iter(tuned.accuracies))
+    first = tuned.accuracies[baseline]
     ax.axvspan(100 * min(first), 100 * max(first), color="#e6e6e6", zorder=0)
-    for y, (name, values) in enumerate(found.accuracies.items()):
-        gain = found.gain(name)
+    for y, (name, values) in enumerate(tuned.accuracies.items()):
+        gain = tuned.gain(name)
         note = (notes or {}).get(name, "")
         color = PREDICTED if gain.verdict == "worse" else MEASURED
         fill = "none" if note.startswith("simulated") else "full"
@@ -192,26 +201,45 @@ def accuracy_by_seed(
         )
         middle = 100 * statistics.fmean(values)
         ax.plot([middle, middle], [y - 0.32, y + 0.32], color=LIMIT, linewidth=2)
-        verdict = (
-            ""
-            if name == baseline
-            else f"{gain.verdict}: {100 * gain.value:+.1f} points"
-        )
-        text_beside(
-            ax,
-            y,
-            " · ".join(
-                part for part in (f"rate {found.rates[name]:g}", verdict, note) if part
-            ),
-        )
-        words.append(
-            f"{name} {significant(middle)} %" if name == baseline else str(gain)
-        )
-    name_rows(ax, list(found.accuracies))
+        words = f"rate {tuned.rates[name]:g}"
+        if name != baseline:
+            words += f" · {_points(gain)}"
+        if note:
+            fits = len(words) + len(note) < _LONGEST_LINE
+            words += f" · {note}" if fits else f"\n{note}"
+        text_beside(ax, y, words)
+    name_rows(ax, list(tuned.accuracies))
     ax.xaxis.set_major_locator(MaxNLocator(6))
     ax.set_xlabel(f"held-out accuracy in % (dot: a seed, line: mean, band: {baseline})")
     return FigureSpec(
-        f"{'; '.join(words)}.",
-        height_in=1.3 + 0.42 * len(found.accuracies),
+        _in_short(tuned),
+        height_in=1.3 + 0.42 * len(tuned.accuracies),
         width_in=4.2,
     )
+
+
+def _points(gain: AccuracyGain) -> str:
+    """What a row's comparison with the first one shows."""
+    value, low, high = (100 * part for part in (gain.value, gain.low, gain.high))
+    return f"{gain.verdict}: {value:+.1f} points ({low:+.1f} to {high:+.1f})"
+
+
+def _in_short(tuned: TunedComparison) -> str:
+    """The first way's mean, and which ways differ from it beyond chance."""
+    baseline, *others = tuned.accuracies
+    values = tuned.accuracies[baseline]
+    mean = f"{significant(100 * statistics.fmean(values))} %"
+    begin = f"{baseline} reaches {mean}, the mean of {len(values)} seeds"
+    if len(values) < PAIRS:
+        return f"{begin}; with fewer than {PAIRS}, nothing is judged."
+    verdicts = {name: tuned.gain(name).verdict for name in others}
+    same = [name for name in others if verdicts[name] == "no difference shown"]
+    parts = [begin]
+    parts += [
+        f"{name} against {baseline}: {verdict}"
+        for name, verdict in verdicts.items()
+        if name not in same or len(same) == 1
+    ]
+    if len(same) > 1:
+        parts.append(f"no difference from {baseline} shown for {len(same)} ways")
+    return f"{'; '.join(parts)}."

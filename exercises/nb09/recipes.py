@@ -447,6 +447,17 @@ def _change_in_words(changes: Sequence[float]) -> tuple[str, str, str]:
     return f"{statistics.fmean(changes):+.3f}", f"{low:+.3f} to {high:+.3f}", shown
 
 
+def losing(tuned: TunedComparison) -> int | None:
+    """How many ways name fewer characters rightly than the first one, beyond chance;
+    None with too few seeds, which judge nothing.
+    """
+    _, *others = tuned.accuracies
+    gains = [tuned.gain(name) for name in others]
+    if any(gain.seeds < PAIRS for gain in gains):
+        return None
+    return sum(gain.verdict == "worse" for gain in gains)
+
+
 _ENGINE = (
     "https://github.com/NVIDIA/TransformerEngine/blob/"
     "d0067d0da6cb01811b8072a7d304f0e00344ce2b/"

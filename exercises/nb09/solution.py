@@ -3,7 +3,6 @@
 
 # %% 09.1
 def decode(sign, exponent, fraction):
-    """The value of a number (normal, subnormal or zero) from its bits, strings of 0 and 1."""
     bias = 2 ** (len(exponent) - 1) - 1
     power = int(exponent, 2)
     part = int(fraction, 2) / 2 ** len(fraction)
@@ -14,7 +13,6 @@ def decode(sign, exponent, fraction):
 
 # %% 09.2
 def total(numbers, add):
-    """The sum of a list of positive numbers; 0.0 for an empty list."""
     sums = list(numbers)
     while len(sums) > 1:
         pairs = [add(a, b) for a, b in zip(sums[::2], sums[1::2], strict=False)]
@@ -24,7 +22,6 @@ def total(numbers, add):
 
 # %% 09.3
 def scaled_step(loss, optimizer, scale, good):
-    """One training step with loss scaling; returns (scale, good) for the next one."""
     optimizer.zero_grad()
     (scale * loss).backward()
     weights = [w for group in optimizer.param_groups for w in group["params"]]
@@ -39,7 +36,6 @@ def scaled_step(loss, optimizer, scale, good):
 
 # %% 09.5
 def master_step(weights, masters, lr):
-    """Step the float32 masters by lr times the gradients, then round them into the weights."""
     with torch.no_grad():
         for weight, master in zip(weights, masters, strict=True):
             master -= lr * weight.grad.float()

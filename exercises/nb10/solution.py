@@ -5,7 +5,6 @@ import math
 
 
 def overhead(small, small_s, large, large_s):
-    """(overhead in seconds, elements whose work takes as long), from the times of two sizes."""
     each_s = (large_s - small_s) / (large - small)
     if each_s <= 0:
         return small_s, math.inf
@@ -15,13 +14,11 @@ def overhead(small, small_s, large, large_s):
 
 # %% 10.2
 def by_hand(x, scale, shift):
-    """relu(x * scale + shift) * 0.5 for three tensors of one shape."""
     return torch.addcmul(shift, x, scale).relu_().mul_(0.5)
 
 
 # %% 10.3
 def clipped(x, most):
-    """(x limited to a root mean square of `most`, minus its mean; the root mean square before)."""
     norm = x.square().mean().sqrt()
     limited = torch.where(norm > most, x * (most / norm), x)
     return limited - limited.mean(), norm
@@ -29,7 +26,6 @@ def clipped(x, most):
 
 # %% 10.6a
 def break_even_steps(compile_s, eager_s, compiled_s):
-    """The least whole number of steps after which compiling has paid off, or math.inf."""
     if compile_s == 0 and compiled_s <= eager_s:
         return 0
     if compiled_s >= eager_s:

@@ -341,7 +341,7 @@ WRONG = {
     "10.1": [
         (all_is_overhead, "subtract the time of its own elements", "overhead-mixed-with-work"),
         (not_the_difference, "what we expect", "overhead-mixed-with-work"),
-        (in_microseconds, "1e+06x what we expect", "wrong-unit"),
+        (in_microseconds, "1,000,000x what we expect", "wrong-unit"),
         (swapped, "s of overhead", "result-of-another-kind"),
         (right_overhead, "ZeroDivisionError", "zero-never-happens"),
         (work_never_hides, "elements is math.inf", "zero-never-happens"),
@@ -406,7 +406,7 @@ WRONG = {
         (negative_steps, "never pays back", "compiling-is-free"),
         (over_the_eager_step, "Each step saves eager_s - compiled_s", "wrong-denominator"),
         (never_free, "a cost to pay back", "zero-never-happens"),
-        (none_when_never, "expected a number in steps", "result-of-another-kind"),
+        (none_when_never, "expected a count of steps", "result-of-another-kind"),
         (lambda *given: math.inf, "steps, got inf", "hard-coded"),
     ],
     "10.6b": [

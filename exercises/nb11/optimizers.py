@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn, optim
+from torch.nn.functional import cross_entropy
 
 from labkit.core.errors import NotFinite
 from labkit.measure.bench import Ratio
@@ -90,6 +91,19 @@ WAYS = (
     "Muon, decay",
     "schedule-free",
 )
+
+
+_WINDOW = 64  # characters that the model reads
+
+
+def loss_on(model: nn.Module, starts: Tensor, text: Tensor) -> Tensor:
+    """The mean loss of the next characters in the windows of a text that begin at
+    `starts`, (B,): 64 characters each.
+    """
+    device = next(model.parameters()).device
+    rows = text.unfold(0, _WINDOW + 1, 1)[starts].to(device)  # (B, 65)
+    logits = model(rows[:, :-1])  # (B, 64, characters)
+    return cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
 
 
 def train(

@@ -15,7 +15,9 @@ from typing import Annotated, Any
 from labkit.core.display import Shown, ShownAsTable, Table
 from labkit.core.errors import BadArgument
 from labkit.core.parameters import AnyNumber, Count, Items, checked
+from labkit.core.results import Measurement
 from labkit.core.units import format_quantity, format_seconds, significant
+from labkit.lesson.journal import record
 from labkit.measure.bench import Ratio
 from labkit.train.training import Run, Setup, fit
 from labkit.train.training.loop import chosen_seeds
@@ -183,6 +185,18 @@ class Runs(ShownAsTable):
             title,
             notes,
         )
+
+
+def keep(
+    key: str, ratio: Ratio | float, claims: Sequence[str] = ()
+) -> Measurement | str:
+    """Record a ratio under its key, as `lab.record` does; only words where a seed that
+    never reached the target makes it 0 or infinite.
+    """
+    value = ratio.value if isinstance(ratio, Ratio) else ratio
+    if not 0 < value < math.inf:
+        return f"{key}: too few seeds reached the target"
+    return record(key, ratio, "x", claims=claims)
 
 
 @checked

@@ -3,7 +3,6 @@
 
 # %% 11.3
 def learning_rate(step, batch, warm_up):
-    """The learning rate at `step`, counted from 0, by linear scaling from 0.02 at batch 32."""
     goal = 0.02 * batch / 32
     if step >= warm_up:
         return goal
@@ -12,7 +11,6 @@ def learning_rate(step, batch, warm_up):
 
 # %% 11.4
 def critical_batch(small, big, small_norms, big_norms):
-    """tr(Sigma) / |G|^2 in images, from gradient norms with batches of `small` and of `big`."""
     small_squared = sum(norm**2 for norm in small_norms) / len(small_norms)
     big_squared = sum(norm**2 for norm in big_norms) / len(big_norms)
     trace = (small_squared - big_squared) / (1 / small - 1 / big)
@@ -22,7 +20,6 @@ def critical_batch(small, big, small_norms, big_norms):
 
 # %% 11.5
 def accumulate(model, images, labels, part):
-    """Compute the gradients of the mean loss over all images, at most `part` of them at once."""
     model.zero_grad()
     total = 0.0
     for x, y in zip(images.split(part), labels.split(part), strict=True):
@@ -34,8 +31,6 @@ def accumulate(model, images, labels, part):
 
 # %% 11.7
 def recipe():
-    """(model, step, batch) for digits of 8 x 8 pixels, one channel, on machine.device."""
-
     def block(inputs, outputs):
         convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
         return convolution, nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
 
 from labkit.core.errors import BadArgument
-from labkit.core.parameters import Count, Items, NonNegative, checked
+from labkit.core.parameters import Count, Items, NonNegative, Positive, checked
+from labkit.measure.bench import sync_of, time_call
 from labkit.measure.dist import group_sync, together_s
 from labkit.measure.standin import StandIn
 from ranks import Span, SpanKind, span
@@ -176,6 +178,69 @@ class StandInPart(nn.Module):
             x = x.detach().requires_grad_()
         taken: Tensor = self.for_inputs(x) * self.for_weights(self.weight)
         return taken
+
+
+@checked(error=ScheduleError)
+def stand_in_stages(
+    forward_s: NonNegative,
+    backward_s: NonNegative,
+    weight_s: NonNegative = 0.0,
+    *,
+    chunks: Count = 1,
+    v: bool = False,
+) -> list[WatchedStage]:
+    """Make this rank's stages, one a chunk, which only take time; with `v` its two
+    chunks are those of a V.
+    """
+    rank = dist.get_rank()
+    ranks = dist.get_world_size()
+    own: Sequence[int] = range(rank, ranks * chunks, ranks)
+    if v:
+        own = (rank, 2 * ranks - 1 - rank)
+    device = torch.device("cpu")
+    parts = [StandInPart(forward_s, backward_s, weight_s) for _ in own]
+    return [
+        WatchedStage(part, stage, ranks * chunks, device)
+        for part, stage in zip(parts, own, strict=True)
+    ]
+
+
+def device_of_rank() -> torch.device:
+    """Where this rank computes: on its GPU with NCCL, else on the CPU."""
+    if dist.get_backend() == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
+def on_device(model: nn.Module, *tensors: Tensor) -> tuple[Any, ...]:
+    """A model and tensors on this rank's device."""
+    device = device_of_rank()
+    return model.to(device), *(tensor.to(device) for tensor in tensors)
+
+
+@checked
+def layer_seconds(
+    layers: Annotated[Sequence[nn.Module], Items(1)], x: Tensor, *, budget_s: Positive
+) -> list[float]:
+    """Seconds of each layer, forward and backward, one after another on the device of
+    `x`, the first one's input.
+    """
+    sync = sync_of(x.device.type)
+    seconds = []
+    for layer in nn.Sequential(*layers).to(x.device):
+        seconds.append(_both_ways_s(layer, x, sync, budget_s))
+        x = layer(x).detach().requires_grad_()
+    return seconds
+
+
+def _both_ways_s(
+    layer: nn.Module, x: Tensor, sync: Callable[[], None], budget_s: float
+) -> float:
+    def both_ways() -> None:
+        layer(x).sum().backward()
+
+    label = type(layer).__name__
+    return time_call(both_ways, label=label, sync=sync, budget_s=budget_s).median_s
 
 
 @checked

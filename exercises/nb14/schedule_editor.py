@@ -11,8 +11,9 @@ import anywidget
 import traitlets
 from matplotlib.axes import Axes
 
+from exercises.nb14 import schedule_par
 from labkit import plot
-from labkit.core.parameters import checked
+from labkit.core.parameters import Count, checked
 from labkit.core.units import format_seconds
 from labkit.lesson.live import Live
 from trainplan.errors import ScheduleError
@@ -35,18 +36,22 @@ class ScheduleEditor(Live):
     rank, or moved with arrow keys.
 
     `plan` is what `lab.schedule.simulate` makes of it with `times`, its keyword
-    arguments. A move that it refuses is undone, and its reason shown. Raises
-    ScheduleError as it does.
+    arguments. A move that it refuses is undone, and its reason shown. With `held` it is
+    a puzzle: no rank may hold more micro-batches, and each move is scored beside par
+    and the reader's best. Raises ScheduleError as it does.
     """
 
     _stays = True
     _dead = "Run this cell to drag its steps."
 
     @checked(error=ScheduleError)
-    def __init__(self, schedule: Schedule, **times: Any) -> None:
+    def __init__(
+        self, schedule: Schedule, *, held: Count | None = None, **times: Any
+    ) -> None:
         import ipywidgets as widgets
 
         self._times = times
+        self._held = held
         self.plan = simulate(schedule, **times)
         self._longest_s = 0.0
         super().__init__()
@@ -63,7 +68,11 @@ class ScheduleEditor(Live):
 
     def draw(self, axes: Axes) -> str:
         """Draw the picture that the notebook keeps."""
-        return plot.gantt.on(axes, self.plan, title="Your schedule")
+        sentence = plot.gantt.on(axes, self.plan, title="Your schedule")
+        if self._held is None:
+            return sentence
+        scored = schedule_par.score(self.order, held=self._held)
+        return f"{sentence} {schedule_par.in_words(scored)}"
 
     def redraw(self) -> None:
         """Show the schedule as it now is; the chart grows with it and

@@ -7,6 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from labkit.core.display import Note
+from labkit.lesson.journal import verdict
+
 if TYPE_CHECKING:
     from trainplan.cluster import Step
 
@@ -25,6 +28,28 @@ def needs(found: Mapping[str, str], *steps: Step) -> str:
         f"measured runs, since {reasons}. Calculated alone: {calculated}"
         if reasons
         else ""
+    )
+
+
+def combined(single: Step, several: Step, model: str) -> Note:
+    """Judge C28: the best step of several strategies is faster than the best of a
+    single one, if their intervals don't overlap and published runs are like both.
+    """
+    single_s, _ = single.interval_s
+    _, several_s = several.interval_s
+    calculated = {
+        "gain, calculated": f"{single.seconds / several.seconds:.3f}x",
+        "best single, at least": f"{single_s:.1f} s",
+        "combined, at most": f"{several_s:.1f} s",
+    }
+    lacking = needs(calculated, single, several)
+    return verdict(
+        "C28",
+        None if lacking else single_s > several_s,
+        section="15.4",
+        because=calculated,
+        when=f"{model} on 64 GPUs, if the intervals of both predictions don't overlap",
+        needs=lacking,
     )
 
 

@@ -4,7 +4,6 @@ answer, and how sure it is.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
@@ -17,6 +16,9 @@ from labkit.core.display import Note, Shown, ShownAsTable, Table, brief_repr
 from labkit.core.errors import BadArgument
 from labkit.core.parameters import Items, checked
 from labkit.lesson.checks import NotYet, Todo
+
+_CAUSES_OF_AN_ALARM = 4
+_WRONG_ANSWER_MINUTES = 10 + 30  # the restart, and the steps that are trained in vain
 
 
 @dataclass(eq=False, repr=False)
@@ -109,6 +111,10 @@ class Answer(NamedTuple):
     sure: object
 
 
+# The cases of this process, by exercise and seed, as they were opened.
+_opened: dict[tuple[str, int], Case] = {}
+
+
 class NoCase(BadArgument):
     """There is no such case; IPython shows the message alone."""
 
@@ -126,12 +132,26 @@ def case(number: object, seed: object = 0) -> Case:
             f"Expected one of the cases {', '.join(ALARM_OF)} and a seed of 0 or more,"
             f" got {request}."
         )
-    return _opened(number, seed)
+    key = (str(number), seed)
+    if key not in _opened:
+        _opened[key] = Case(*key, broken(*key))
+    return _opened[key]
 
 
-@functools.cache
-def _opened(number: str, seed: int) -> Case:
-    return Case(number, seed, broken(number, seed))
+def beside_last_week(case: Case) -> dict[str, list[float]]:
+    """The loss of each step: of a case's run, and of last week's on the same images."""
+    runs = {
+        "this run": case.broken.launched,
+        "last week's": health.healthy(case.broken.fault),
+    }
+    return {name: health.losses(run) for name, run in runs.items()}
+
+
+def steps_away(losses: Mapping[str, Sequence[float]], percent: float) -> int:
+    """In how many steps two runs' losses are more than so many percent apart."""
+    this_run, last_weeks = losses.values()
+    pairs = zip(this_run, last_weeks, strict=True)
+    return sum(abs(loss - usual) > percent / 100 * usual for loss, usual in pairs)
 
 
 def judge(number: str, answer: object) -> str:
@@ -252,6 +272,19 @@ class Score(ShownAsTable):
         ]
         return sum(squares) / len(squares) if squares else None
 
+    def without_thought(self) -> Note:
+        """What two ways to play would have cost that think of nothing: to ask for
+        everything, and to guess among the causes of the alarm.
+        """
+        of_all_looks = sum(int(look["minutes"]) for look in LOOKS.values())
+        guesses = (_CAUSES_OF_AN_ALARM - 1) / 2  # wrong ones, on average
+        asking = len(self.cases) * of_all_looks
+        guessing = len(self.cases) * guesses * _WRONG_ANSWER_MINUTES
+        return Note(
+            f"Asking for everything: {asking:,} minutes. Guessing: {guessing:,.0f}"
+            " minutes, and the mends."
+        )
+
     def table(self) -> Table:
         """A row for each case, then the sum."""
         rows = []
@@ -278,3 +311,11 @@ class Score(ShownAsTable):
             )
         )
         return Table(tuple(rows), ("case", "looked at", "said and was", "minutes"))
+
+
+def score() -> Score:
+    """The score of the cases that were opened, of each exercise the first seed."""
+    first: dict[str, Case] = {}
+    for (number, _), case in sorted(_opened.items(), key=lambda item: item[0][0]):
+        first.setdefault(number, case)
+    return Score(tuple(first.values()))

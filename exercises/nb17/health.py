@@ -13,6 +13,7 @@ from exercises.nb17.device_memory import MIB
 from exercises.nb17.settings import RANKS, STEPS, Fault, Job, RankEvidence
 from exercises.nb17.training_job import train
 from labkit.core.units import format_seconds
+from labkit.lesson.time_limit import other_limit
 from labkit.measure.dist import launch
 from ranks import Launched
 from ranks.errors import RankFailed
@@ -43,12 +44,13 @@ def run(
     guard: Callable[..., object] | None = None,
 ) -> Launched:
     """What the ranks leave: a RankEvidence each."""
-    try:
-        return launch(train, ranks, job, fault, guard, timeout_s=120.0)
-    except RankFailed:
-        # what is broken on purpose is evidence and never raised; a launch on a busy
-        # machine may fail
-        return launch(train, ranks, job, fault, guard, timeout_s=120.0)
+    with other_limit():
+        try:
+            return launch(train, ranks, job, fault, guard, timeout_s=120.0)
+        except RankFailed:
+            # what is broken on purpose is evidence and never raised; a launch on a busy
+            # machine may fail
+            return launch(train, ranks, job, fault, guard, timeout_s=120.0)
 
 
 def healthy(fault: Fault = _NOTHING) -> Launched:

@@ -8,26 +8,16 @@ softmax, and attention.
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from exercises.nb18.powers import powers
-from exercises.traced_kernels import (
-    Array,
-    Case,
-    ChangedInput,
-    compare,
-    kernel,
-    unwritten,
-    within,
-)
+from exercises.traced_kernels import Array, Case, unwritten, within
+from exercises.traced_tiles import jitted, traced
 from kerneltrace import tiles
-from kerneltrace.errors import KernelError
 from kerneltrace.tiles import tl, triton
-from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, is_open
 
 SIDE = 16  # of the tiles of scores
@@ -36,60 +26,6 @@ HALF = 3e-3
 # top + log(total) may be off by this much: weights rounded to float16 may be added up
 LOG = 1e-3
 EPSILON = float(np.finfo(np.float32).eps)
-
-
-def _jitted(answer: object, parameters: str) -> Any:
-    """The answer as a function under @triton.jit with these parameters; Todo for a
-    stub, NotYet for anything else.
-    """
-    fn = getattr(answer, "fn", None)
-    if not inspect.isfunction(fn):
-        raise NotYet(
-            f"Expected a function with @triton.jit above it, got {brief_repr(answer)}."
-            " Pass its name alone."
-        )
-    kernel(fn, parameters)
-    return answer
-
-
-def _traced(
-    program: Any,
-    case: Case,
-    advice: str | Callable[[Array], str] = "",
-    *,
-    within: float | Mapping[str, float] = 1e-5,
-    about: str = "nan",
-    **constants: Any,
-) -> tiles.TileTrace:
-    """The trace of a launch that leaves behind what is expected; NotYet for one that
-    doesn't.
-
-    The advice is for wrong numbers and for findings of the kind `about`, or made of
-    what is found in place of the first array expected.
-    """
-    args = tuple(
-        arg.copy() if isinstance(arg, np.ndarray) else arg for arg in case.args
-    )
-    results = dict(zip(inspect.signature(program.fn).parameters, args, strict=False))
-    try:
-        trace = tiles.trace(program, case.grid, *args, **constants)
-    except KernelError as error:
-        returned = (
-            " Does it return all that is asked for?" if "unpack" in str(error) else ""
-        )
-        raise NotYet(f"With {case.given}: {error}{returned}") from error
-    try:
-        for finding in trace.findings:
-            advice = advice if finding.kind == about else ""
-            raise NotYet(f"With {case.given}: {finding}")
-        compare(results, case, "", within=within)
-    except ChangedInput:
-        raise
-    except NotYet as error:
-        output = results[next(iter(case.expected))]
-        words = advice if isinstance(advice, str) else advice(output)
-        raise NotYet(f"{error} {words}".rstrip()) from None
-    return trace
 
 
 def _weights(scores: Array) -> Array:
@@ -102,7 +38,7 @@ def softmax(answer: object) -> str:
     """Rows of several lengths, of large and of very negative numbers; each number is
     loaded once, by its program.
     """
-    program = _jitted(answer, "x, out, columns, BLOCK")
+    program = jitted(answer, "x, out, columns, BLOCK")
     draw = np.random.default_rng(1802)
     masked = "Masked lanes must be no row's largest number, and add nothing to its sum."
     large = "take the largest away first."
@@ -131,7 +67,7 @@ def softmax(answer: object) -> str:
         case = Case(label, n_rows, None, args, {"out": expected})
         # a number times log2(e) is rounded before the largest is taken away
         rounding = 2 * EPSILON * float(np.abs(x).max())
-        trace = _traced(
+        trace = traced(
             program,
             case,
             functools.partial(_softmax_advice, expected=expected, otherwise=advice),
@@ -173,7 +109,7 @@ def order(answer: object) -> str:
     """Every tile once, in groups of rows, also where the last group is lower than the
     others.
     """
-    place = _jitted(answer, "program, rows, columns, GROUP")
+    place = jitted(answer, "program, rows, columns, GROUP")
 
     @triton.jit
     def places(tile, rows, columns, GROUP: tl.constexpr) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
@@ -202,7 +138,7 @@ def order(answer: object) -> str:
             (np.full_like(expected, -1), rows, columns),
             {"tile": expected},
         )
-        _traced(
+        traced(
             places,
             case,
             functools.partial(_order_advice, expected=expected, rows=rows),
@@ -250,7 +186,7 @@ def merge(answer: object) -> str:
     """Tiles of scores that rise, fall, are large or masked; the result, and top +
     log(total) for a backward pass.
     """
-    step = _jitted(answer, "top, total, mixed, scores, values")
+    step = jitted(answer, "top, total, mixed, scores, values")
 
     @triton.jit
     def merged(scores, values, out, logs, n, SIDE: tl.constexpr) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
@@ -347,14 +283,14 @@ def _merged(program: Any, label: str, given: _Scores) -> None:
     args = scores, values, unwritten(SIDE, SIDE), unwritten(SIDE), scores.shape[1]
     case = Case(label, 1, None, args, {"out": out, "logs": logs})
     off = {"out": HALF, "logs": LOG / float(np.abs(logs).max())}
-    _traced(program, case, given.advice, within=off, SIDE=SIDE)
+    traced(program, case, given.advice, within=off, SIDE=SIDE)
 
 
 def attention(answer: object) -> str:
     """Causal attention of several lengths and heads; it multiplies only tiles that a
     query sees.
     """
-    program = _jitted(answer, "q, k, v, out, tokens, scale, WIDTH, TILE")
+    program = jitted(answer, "q, k, v, out, tokens, scale, WIDTH, TILE")
     if is_open(getattr(program.fn.__globals__.get("merge"), "fn", None)):
         raise NotYet("It calls merge, which has no body yet: 18.4 comes first.")
     for task in _ATTENTIONS:
@@ -466,7 +402,7 @@ def _attended(program: Any, task: _Attention) -> tiles.TileTrace:
         {"out": right},
     )
     advice = functools.partial(_attention_advice, right=right, others=others, task=task)
-    return _traced(program, case, advice, within=HALF, WIDTH=width, TILE=task.tile)
+    return traced(program, case, advice, within=HALF, WIDTH=width, TILE=task.tile)
 
 
 def _attention_advice(

@@ -11,7 +11,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
+from exercises.nb18 import evidence
 from exercises.nb18.compiled import Code
+from labkit.plot import Picture, gray_images
 from labkit.plot.core import Drawing, FigureSpec
 from labkit.plot.style import LIMIT, MEASURED, RECORDED
 
@@ -67,6 +69,18 @@ def tile_shares(ax: Axes, numbers: int, code: Code | Any) -> FigureSpec:
         f" {code.origin}."
     )
     return FigureSpec(sentence, height_in=2.6, legend="right", handles=handles)
+
+
+def keys_by_program(attention: Any) -> Picture:
+    """Which keys of a head each program of a kernel of causal attention loads, a row a
+    program, and the share of all products that it computes.
+    """
+    trace = evidence.causal_trace(attention)
+    loads = [trace.touched("k", program)[0, :, 0] for program in range(trace.programs)]
+    share = evidence.share_with_mask(trace)
+    title = f"{trace.programs} programs, and {share:.0%} of the FLOP of all scores"
+    rows = np.stack(loads).repeat(16, 0)  # (16 * programs, keys)
+    return gray_images({"keys by program": rows}, title=title)
 
 
 @Drawing

@@ -8,15 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from exercises.nb18 import compiled
+from exercises.nb18 import compiled, evidence
 from kerneltrace import Estimate, tiles
 from kerneltrace.errors import UnknownDevice
 from labkit.core.parameters import checked
 from labkit.lesson.boards import SpeedBoard
 from labkit.measure import catalog
 from labkit.measure.bench import Comparison
-from labkit.measure.machine import machine
+from labkit.measure.machine import machine, pick
 from labkit.measure.profiling import quiet_profiler
 
 _KERNELS = {
@@ -58,22 +59,89 @@ def race(
     estimate: Callable[[Any], Estimate] | None = None,
     *,
     dots: bool = True,
-    **timing: Any,
+    dtype: str = "float16",
 ) -> Comparison:
     """Time ways in turn on a board, the reader's kernel among them where it is solved
     and can be launched.
 
     `dots` says whether it multiplies matrices. Where it can't be launched, its time is
-    what `estimate` calculates for this machine's GPU, or for an H100 where there is
-    none.
+    what `estimate` calculates, for numbers of `dtype`, for this machine's GPU, or for
+    an H100 where there is none.
     """
     can_launch = compiled.launches(dots=dots)
     if not can_launch:
         needs = compiled.NEEDS if dots else "a CUDA GPU and Triton"
-        numbers = {f"{name}, float16": s for name, s in calculated(estimate).items()}
+        numbers = {f"{name}, {dtype}": s for name, s in calculated(estimate).items()}
         board.absent("yours", needs, calculated=numbers)
     own = {"yours": yours} if yours and can_launch else {}
-    return board.compare({**ways, **own}, **timing)
+    budget_s = pick(ci=0.3, cpu=1.0, gpu=1.0)
+    return board.compare({**ways, **own}, sync=machine().sync, budget_s=budget_s)
+
+
+def of_softmax(
+    board: SpeedBoard,
+    ways: Mapping[str, Callable[[], object]],
+    softmax: Any,
+    x: Tensor,
+    out: Tensor,
+) -> Comparison:
+    """Race ways of the softmax of the rows of x (rows, columns) with the reader's
+    kernel, which stores to `out`; it is false while it is open.
+
+    Where it can't be launched, its time is calculated from four of its programs.
+    """
+    if not softmax:
+        return race(board, ways, None, dots=False)
+    rows, columns = x.shape
+    grid = (rows,)
+    tile = {"BLOCK": tiles.triton.next_power_of_2(columns)}
+
+    def estimate(device: Any) -> Estimate:
+        few = x[:4].cpu(), out[:4].cpu()
+        trace = tiles.trace(softmax, rows, *few, columns, **tile, programs=4)
+        return trace.estimate(device)
+
+    return race(
+        board,
+        ways,
+        lambda: softmax[grid](x, out, columns, **tile),
+        estimate,
+        dots=False,
+        dtype="float32",
+    )
+
+
+def of_attention(
+    board: SpeedBoard,
+    ways: Mapping[str, Callable[[], object]],
+    attention: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+) -> Comparison:
+    """Race ways of causal attention of (1, heads, tokens, 64) with the reader's kernel,
+    which stores to `out`; it is false while it is open. Print which kernel PyTorch's
+    call took, the first of the ways.
+
+    The reader's runs in the fastest of three configurations: rows of a tile, and warps.
+    """
+    call = next(iter(ways.values()))
+    if not attention:
+        compared = race(board, ways, None)
+    else:
+        _, heads, tokens, width = q.shape
+        scale = width**-0.5
+        fastest = tuned(attention, [(64, 4), (64, 8), (128, 8)])
+        programs = grid(tokens, heads)
+        compared = race(
+            board,
+            ways,
+            lambda: fastest[programs](q, k, v, out, tokens, scale, WIDTH=width),
+            estimate(evidence.causal_trace(attention), tokens, heads),
+        )
+    print(attention_kernel(call))
+    return compared
 
 
 @checked
@@ -123,11 +191,3 @@ def estimate(
     longer = (tokens // rows + 1) / (trace.programs + 1)
     places = tokens // rows, heads
     return lambda gpu: trace.estimate(gpu, grid=places, longer=longer)
-
-
-def share_with_mask(trace: tiles.TileTrace) -> float:
-    """The FLOP of tl.dot in a trace of causal attention of one head, over those of all
-    scores: 2 products of 2 FLOP for each, 64 wide.
-    """
-    tokens = trace.programs * 64
-    return sum(trace.dot_flop.values()) / (4 * tokens**2 * 64)

@@ -1,5 +1,5 @@
-"""Figures of notebook 19: who is in a batch when, which sequence has which places of
-the cache, and how many tokens a draft brings.
+"""Figures of notebook 19: who is in a batch when, which block of the cache has whose
+tokens, how long readers wait, and how many tokens a draft brings.
 """
 
 from __future__ import annotations
@@ -10,14 +10,23 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from exercises.nb19 import cache_steps
+from exercises.nb19.cache_steps import N_BLOCKS, CacheStep
 from exercises.nb19.engine import BLOCK, Slots
 from exercises.nb19.serving import Latencies, Stay
 from exercises.nb19.speculation import Draft, Written, expected_tokens
+from labkit.lesson.moving import Moving
 from labkit.plot import Picture, scales
-from labkit.plot.core import Drawing, FigureSpec, name_rows
+from labkit.plot.core import Drawing, FigureSpec, name_rows, text_beside
 from labkit.plot.style import CYCLE, EDGES, series_style
 
 _MARK = "#404040"
+_CACHE_IN_WORDS = (
+    "The KV cache of a batch, ten blocks of 16 tokens. A, B and C grow by a token a"
+    " step, and take a block when their last one is full. B ends at step 8 and"
+    " gives its blocks back. From step 9 on D has its place in the batch, and takes"
+    " free blocks. At step 26 all blocks are taken."
+)
 
 
 @Drawing
@@ -61,45 +70,49 @@ def batches(ax: Axes, stays: Mapping[str, Sequence[Stay]]) -> FigureSpec:
 
 
 @Drawing
-def pages(ax: Axes, slots: Slots) -> FigureSpec:
-    """Where a cache of twelve blocks keeps three sequences that grow turn by turn, the
-    second of which ends, and a fourth that comes then.
+def cache_blocks(ax: Axes, step: CacheStep) -> FigureSpec:
+    """The blocks of a cache at a step: a row a block, a cell a token, in the color of
+    its sequence; strong colors are new since the frame before.
     """
-    free = list(range(12))
-    tables: dict[str, list[int]] = {name: [] for name in "ABCD"}
-    lengths = dict.fromkeys(tables, 0)
-    # sequence, and its tokens from then on
-    life = "A20 B40 C10 A40 B50 C30 B0 D70 A55"
-    for turn in life.split():
-        name = turn[0]
-        lengths[name] = int(turn[1:])
-        slots(tables[name], free, lengths[name])
-    for i, (name, table) in enumerate(tables.items()):
-        for slot in slots(table, free, lengths[name]):
+    handles = []
+    words = []
+    for i, (name, places) in enumerate(step.slots.items()):
+        table = step.tables[name]
+        handles.append(Patch(facecolor=CYCLE[i], label=f"{name}: blocks {table}"))
+        for block in table:
+            text_beside(ax, block, name, color=CYCLE[i], weight="bold")
+        first_new = len(places) - step.newest[name]
+        for number, slot in enumerate(places):
             corner = (slot % BLOCK, slot // BLOCK - 0.42)
-            ax.add_patch(Rectangle(corner, 1, 0.84, facecolor=CYCLE[i], **EDGES))
-    for block in range(12):
+            alpha = 1.0 if number >= first_new else 0.4
+            ax.add_patch(
+                Rectangle(corner, 1, 0.84, facecolor=CYCLE[i], alpha=alpha, **EDGES)
+            )
+        if places:
+            words.append(f"{name} has {len(places)} tokens")
+    for block in range(N_BLOCKS):
         corner = (0, block - 0.42)
         ax.add_patch(Rectangle(corner, BLOCK, 0.84, facecolor="none", **EDGES))
-    names = [f"block {block}" for block in range(12)]
-    name_rows(ax, names)
+    name_rows(ax, [f"block {block}" for block in range(N_BLOCKS)])
     ax.set_xlim(0, BLOCK)
     ax.set_xlabel("place in the block; white: no token yet")
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     ax.spines[:].set_visible(False)
-    handles = [
-        Patch(facecolor=CYCLE[i], label=f"{name}: blocks {table}", **EDGES)
-        for i, (name, table) in enumerate(tables.items())
-        if table
-    ]
     return FigureSpec(
-        "B has ended, and its blocks serve others. A sequence's last block alone may be"
-        " partly empty.",
-        height_in=3.6,
+        f"{', '.join(words)}. The step reads the keys and values of {step.n_tokens}"
+        f" tokens; {step.n_blocks} of {N_BLOCKS} blocks are taken.",
+        title=f"Step {step.number}: {step.n_tokens} tokens in {step.n_blocks} blocks",
+        height_in=3.4,
         legend="below",
         handles=handles,
-        columns=3,
+        columns=2,
     )
+
+
+def cache_film(slots: Slots) -> Moving:
+    """The cache of a batch as it fills, step by step; `slots` is exercise 19.6a's."""
+    frames = (cache_blocks(step) for step in cache_steps.steps(slots))
+    return Moving(frames, _CACHE_IN_WORDS, step="frame")
 
 
 def waiting(latencies: Latencies) -> Picture:

@@ -28,7 +28,7 @@ from torch.nn.functional import (
 )
 from torch.utils.checkpoint import checkpoint
 
-from labkit.measure.machine import machine, pick
+from labkit.measure.machine import machine, pick, threads
 from labkit.train.graphs import compiled, missing
 from labkit.train.models import SmallGPT
 
@@ -74,6 +74,7 @@ class Switches:
     threads: int = field(default_factory=_threads)
     device: str = field(default_factory=lambda: machine().device)
     # From here on, what nanoGPT doesn't do.
+    parts: int = 1  # of the tokens, for each of which head and loss are computed alone
     gathered: bool = False  # cut all windows of a batch at once, from a text in place
     recompute: bool = False  # checkpointing: blocks keep their inputs only
     separator: int = -1  # the token that ends a document, which then sees no other
@@ -295,6 +296,27 @@ def loss_of(net: nn.Module, rows: Tensor, separator: int = -1) -> Tensor:
     return cross_entropy(logits.flatten(0, 1), targets(rows, separator).flatten())
 
 
+def chunked_loss(
+    model: SmallGPT, rows: Tensor, separator: int = -1, parts: int = 16
+) -> Tensor:
+    """`loss_of`, with the logits of one part of the tokens at a time: backward computes
+    those of each part again.
+    """
+
+    def part_loss(part: Tensor, right: Tensor) -> Tensor:
+        logits = model.head(part).float()  # (tokens of the part, vocab)
+        return cross_entropy(logits, right, reduction="sum")
+
+    right = targets(rows, separator).flatten()  # (tokens,)
+    read = features(model, rows).flatten(0, 1)  # (tokens, width)
+    losses = [
+        checkpoint(part_loss, part, of_part, use_reentrant=False)
+        for part, of_part in zip(read.chunk(parts), right.chunk(parts), strict=True)
+    ]
+    total: Tensor = torch.stack(losses).sum()
+    return total / (right != PADDING).sum()
+
+
 def features(model: SmallGPT, rows: Tensor) -> Tensor:
     """What the head reads to predict all but the first token of rows (B, T + 1): (B, T,
     width).
@@ -305,3 +327,58 @@ def features(model: SmallGPT, rows: Tensor) -> Tensor:
         x = block(x)
     normed: Tensor = model.norm(x)
     return normed
+
+
+class Training:
+    """nanoGPT's loop with some switches, a step at a time, on a text (N,): a network,
+    its optimizers, and the tokens that were read.
+    """
+
+    def __init__(self, on: Switches, text: Tensor, seed: int = 0) -> None:
+        torch.manual_seed(seed)
+        self.on = on
+        self.text = text
+        self.model = new_model(on)
+        self.optimizers = new_optimizers(on, self.model)
+        self.tokens = 0
+        self._net = network(on, self.model)
+        self._schedules = schedules(on, self.optimizers)
+        self._n_steps = 0
+
+    def step(self, rows: Tensor | None = None) -> float | None:
+        """Train on rows (B, T + 1), or on windows that begin anywhere in the text; the
+        loss at steps that read it, else None.
+        """
+        on = self.on
+        if rows is None:
+            starts = torch.randint(len(self.text) - on.context, (on.batch,))
+            rows = windows(on, self.text, starts)
+        reads = self._n_steps % on.read_every == 0
+        self._n_steps += 1
+        self.tokens += rows.shape[0] * (rows.shape[1] - 1)
+        self.model.zero_grad()
+        with threads(on.threads):
+            with torch.autocast(on.device, torch.bfloat16, enabled=on.bf16):
+                loss = self._loss(rows)
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            for optimizer in self.optimizers:
+                optimizer.step()
+            for schedule in self._schedules:
+                schedule.step()
+            return loss.item() if reads else None
+
+    def _loss(self, rows: Tensor) -> Tensor:
+        if self.on.parts > 1:
+            return chunked_loss(self.model, rows, self.on.separator, self.on.parts)
+        return loss_of(self._net, rows, self.on.separator)
+
+    @torch.no_grad()
+    def loss_on(self, held_out: Tensor) -> float:
+        """Mean loss, in nats a token, on 32 windows at equal distances of a text."""
+        starts = torch.arange(32) * (len(held_out) // 33)
+        self.model.eval()
+        with threads(self.on.threads):
+            loss = loss_of(self.model, windows(self.on, held_out, starts)).item()
+        self.model.train()
+        return loss

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from exercises.nb19 import progress
 from exercises.nb19.engine import BLOCK, PagedCache, read_on
 from labkit.core.display import Table
 from labkit.measure import published
@@ -46,29 +47,38 @@ def train(
     (P, T).
 
     reward: answers (P, 8, 48) to rewards (P, 8); loss_of: log-probabilities of their
-    tokens (P, 8, 48) and rewards to a loss.
+    tokens (P, 8, 48) and rewards to a loss. It says how far it is; after Ctrl-C it has
+    the steps until then, but for the first, which it needs.
     """
     learner = copy.deepcopy(model)
     optimizer = torch.optim.AdamW(learner.parameters(), lr=3e-4)
     asked = prompts.repeat_interleave(_GROUP, 0)  # (P * 8, T)
     sync = sync_of(asked.device.type)
     shape = (len(prompts), _GROUP, _LENGTH)
-    done = []
-    with threads(1):
-        for _ in range(steps):
-            begin_s = time.perf_counter()
-            rows = rollouts(learner, asked, _LENGTH, cached=cached)
-            sync()
-            written_s = time.perf_counter() - begin_s
-            rewards = reward(rows[:, -_LENGTH:].view(shape))  # (P, 8)
-            chances = log_chances(learner, rows, _LENGTH).view(shape)
-            optimizer.zero_grad()
-            loss_of(chances, rewards).backward()
-            optimizer.step()
-            sync()
-            total_s = time.perf_counter() - begin_s
-            done.append(Step(written_s, total_s, rewards.mean().item()))
-    return done
+    trained: list[Step] = []
+    try:
+        for number in range(1, steps + 1):
+            cache = "with" if cached else "without"
+            progress.tell(f"Step {number} of {steps}, {cache} a cache.")
+            with threads(1):
+                begin_s = time.perf_counter()
+                rows = rollouts(learner, asked, _LENGTH, cached=cached)
+                sync()
+                written_s = time.perf_counter() - begin_s
+                rewards = reward(rows[:, -_LENGTH:].view(shape))  # (P, 8)
+                chances = log_chances(learner, rows, _LENGTH).view(shape)
+                optimizer.zero_grad()
+                loss_of(chances, rewards).backward()
+                optimizer.step()
+                sync()
+                total_s = time.perf_counter() - begin_s
+            trained.append(Step(written_s, total_s, rewards.mean().item()))
+    except KeyboardInterrupt:
+        if not trained:
+            raise
+        progress.tell("Stopped; the steps until then are kept.")
+    progress.end()
+    return trained
 
 
 @torch.no_grad()
@@ -119,4 +129,5 @@ def shares(trainings: Mapping[str, Sequence[Step]]) -> Table:
 
 def written_share(steps: Sequence[Step]) -> float:
     """The share of the seconds of some steps that was spent writing."""
-    return sum(one.written_s for one in steps) / sum(one.total_s for one in steps)
+    written_s = sum(step.written_s for step in steps)
+    return written_s / sum(step.total_s for step in steps)

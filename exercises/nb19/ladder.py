@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import itertools
 import math
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from exercises.nb19.training import Repeated, Trainer, race_steps
 from labkit.core.display import Table
+from labkit.lesson.boards import SpeedBoard
 from labkit.measure.bench import Ratio
+from labkit.measure.machine import machine
 
+NANOGPT = "nanoGPT"
+_SEEDS = 5  # trainings to a loss, of each side of a race
 Switches = Mapping[str, Any]
 # (rung below, its switches, technique, the switches with it) -> ratio to the rung below
 Race = Callable[[str, Switches, str, Switches], Ratio]
+Pairs = list[tuple[float, int]]  # (seconds to the loss, tokens to it), by seed
+# (pairs without a rung, pairs with it) -> its two gains: exercise 19.4a
+Factors = Callable[[Pairs, Pairs], tuple[float, float]]
 
 
 @dataclass
 class Ladder:
     """What was tried on top of a foot: `rungs` maps each that stays to its switches,
-    the foot first; `tried` each that was raced to its ratio.
+    the foot first; `tried` each that was raced to its ratio; `pairs` each that was
+    raced to a loss to the pairs without it and with it.
     """
 
     rungs: dict[str, Switches]
     tried: dict[str, Ratio] = field(default_factory=dict)
     untried: list[str] = field(default_factory=list)
+    pairs: dict[str, tuple[Pairs, Pairs]] = field(default_factory=dict)
 
     @property
     def top(self) -> tuple[str, Switches]:
@@ -37,6 +48,97 @@ class Ladder:
         """The ratio of each rung that stays to the one below."""
         return {name: self.tried[name] for name in list(self.rungs)[1:]}
 
+    def apart(self, factors: Factors) -> Table:
+        """The gain of each technique that was raced to a loss, taken apart."""
+        rows = []
+        for name, (below, rung) in self.pairs.items():
+            of_machine, of_learning = factors(below, rung)
+            rows.append((name, f"{of_machine:.2f}x", f"{of_learning:.2f}x"))
+        return Table(tuple(rows), ("technique", "the machine", "learning"))
+
+
+def by_steps(
+    trainer: Trainer,
+    board: SpeedBoard,
+    techniques: Mapping[str, Switches],
+    *,
+    minutes: float,
+) -> Ladder:
+    """Climb from nanoGPT's settings: the techniques leave the calculation as it is, so
+    the seconds of a step are raced.
+    """
+
+    def race(below: str, on: Switches, name: str, with_it: Switches) -> Ratio:
+        steps = {below: trainer.begun(**on), name: trainer.begun(**with_it)}
+        return race_steps(board, steps).ratio(name)
+
+    return climb(Ladder({NANOGPT: {}}), techniques, race, minutes=minutes)
+
+
+def to_loss(
+    trainer: Trainer,
+    board: SpeedBoard,
+    techniques: Mapping[str, Switches],
+    *,
+    foot: Switches,
+    target: float,
+    minutes: float,
+) -> Ladder:
+    """Climb from the switches `foot`: the techniques change what is learned, so whole
+    trainings to a held-out loss are raced, from the same seeds with and without.
+
+    A rung on which a seed didn't arrive at the loss doesn't stay.
+    """
+    ladder = Ladder({"the fastest step": foot})
+    arrived: dict[str, bool] = {}
+
+    def race(below: str, on: Switches, name: str, with_it: Switches) -> Ratio:
+        rows = {
+            below: Repeated(trainer, target, on),
+            name: Repeated(trainer, target, with_it),
+        }
+        compared = board.compare(
+            rows, sync=machine().sync, budget_s=0.0, min_runs=_SEEDS
+        )
+        without, with_rung = compared.timings
+        ladder.pairs[name] = (
+            rows[below].by_seed(without.samples_s),
+            rows[name].by_seed(with_rung.samples_s),
+        )
+        arrived[name] = rows[name].arrived
+        return compared.ratio(name)
+
+    return climb(
+        ladder, techniques, race, minutes=minutes, arrived=lambda name: arrived[name]
+    )
+
+
+def whole(
+    trainer: Trainer, board: SpeedBoard, top: Switches, *, target: float
+) -> Ratio | None:
+    """How many times as fast to a loss as nanoGPT the switches at a ladder's top are;
+    None after Ctrl-C. It says whether each seed of both arrived at the loss.
+    """
+    rows = {
+        NANOGPT: Repeated(trainer, target, {}),
+        "the top": Repeated(trainer, target, top),
+    }
+    try:
+        compared = board.compare(
+            rows, sync=machine().sync, budget_s=0.0, min_runs=_SEEDS
+        )
+    except KeyboardInterrupt:
+        print("Stopped: the whole ladder isn't judged.")
+        return None
+    late = [name for name, each in rows.items() if not each.arrived]
+    print(f"Not at the loss: {', '.join(late)}." if late else "All seeds arrived.")
+    return compared.ratio("the top")
+
+
+def _say(text: str) -> None:
+    """Print lines that no front end has to break."""
+    print(textwrap.fill(text, 88))
+
 
 def climb(
     ladder: Ladder,
@@ -45,7 +147,7 @@ def climb(
     *,
     minutes: float,
     arrived: Callable[[str], bool] = lambda name: True,
-    say: Callable[[str], object] = print,
+    say: Callable[[str], object] = _say,
     clock: Callable[[], float] = time.monotonic,
 ) -> Ladder:
     """Try each technique on top of the rungs that stay, and keep what the race shows to

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import random
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from exercises.nb19.engine import Admit, Request
 from labkit.core.display import ShownAsTable, Table
-from labkit.measure.machine import pick
 
 
 def requests_of(
@@ -65,15 +64,15 @@ class Latency(NamedTuple):
 
 def latency_of(served: Sequence[Request]) -> Latency:
     """What the readers of requests noticed that were served."""
-    first_s = [one.written_s[0] - one.arrival_s for one in served]
+    first_s = [request.written_s[0] - request.arrival_s for request in served]
     between_s = [
         later - earlier
-        for one in served
-        for earlier, later in itertools.pairwise(one.written_s)
+        for request in served
+        for earlier, later in itertools.pairwise(request.written_s)
     ]
-    begin_s = min(one.arrival_s for one in served)
-    end_s = max(one.written_s[-1] for one in served)
-    n_tokens = sum(len(one.written) for one in served)
+    begin_s = min(request.arrival_s for request in served)
+    end_s = max(request.written_s[-1] for request in served)
+    n_tokens = sum(len(request.written) for request in served)
     return Latency(n_tokens / (end_s - begin_s), _within(first_s), _within(between_s))
 
 
@@ -155,17 +154,3 @@ def steps_saved(stays: dict[str, list[Stay]]) -> float:
     """Steps of static batching over those of continuous batching."""
     ends = {way: max(stay.end for stay in each) for way, each in stays.items()}
     return ends["static"] / ends["continuous"]
-
-
-def under_load(serve: Callable[..., Sequence[Request]], most: float) -> Latencies:
-    """What readers notice at some loads, in percent of `most` requests a second, with
-    static and with continuous batching.
-    """
-    loads = pick(ci=(100,), cpu=(25, 50, 75, 100), gpu=(25, 50, 75, 100))
-    return Latencies(
-        {
-            (way, load): latency_of(serve(way, rate=load / 100 * most))
-            for load in loads
-            for way in ("static", "continuous")
-        }
-    )

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from exercises.nb19 import progress
 from exercises.nb19.engine import BLOCK, PagedCache, read_on
 from labkit.core.display import Table
+from labkit.measure.bench import Comparison, compare
 from labkit.measure.machine import machine, pick, threads
 from labkit.train.models import SmallGPT
 from trainplan.cluster import model as model_of
@@ -21,7 +23,7 @@ MODELS = ("GPT-3 175B", "Llama-2-7B", "Llama-2-70B", "Llama-3.1-8B", "DeepSeek-V
 
 def trained_writer(text: Tensor, rows: int) -> SmallGPT:
     """A small GPT that has read some of a text (N,) of `rows` tokens, always the same
-    windows.
+    windows. It says how far it is; after Ctrl-C it has read less.
     """
     torch.manual_seed(0)
     writer = SmallGPT(
@@ -41,15 +43,22 @@ def trained_writer(text: Tensor, rows: int) -> SmallGPT:
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
     windows = text.unfold(0, CONTEXT + 1, 1)  # (N - CONTEXT, CONTEXT + 1)
-    with threads(1):
-        for _ in range(steps):
+    try:
+        for step in range(steps):
+            if step % 50 == 0:
+                progress.tell(f"The writer's step {step} of {steps}.")
             batch = windows[torch.randint(len(windows), (4,))].to(machine().device)
-            logits = writer(batch[:, :-1])  # (4, CONTEXT, rows)
-            loss = cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            with threads(1):
+                logits = writer(batch[:, :-1])  # (4, CONTEXT, rows)
+                loss = cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
             schedule.step()
+        progress.tell(f"The writer has read {steps} batches.")
+    except KeyboardInterrupt:
+        progress.tell(f"Stopped at step {step} of {steps}: it writes worse.")
+    progress.end()
     return writer.eval()
 
 
@@ -65,6 +74,17 @@ def calls(model: SmallGPT, text: Tensor) -> dict[str, Callable[[], Tensor]]:
         "write one": lambda: read_on(model, cache, [tokens[-1:]], [last], pages),
         "read all": lambda: read_on(model, cache, [tokens], [0], pages),
     }
+
+
+def race(model: SmallGPT, text: Tensor) -> Comparison:
+    """Time both calls: reading a text (N,) at once, and writing one token."""
+    with threads(1):
+        return compare(
+            calls(model, text),
+            sync=machine().sync,
+            budget_s=pick(ci=0.1, cpu=2, gpu=2),
+            min_runs=5,
+        )
 
 
 def cache_bytes() -> Table:

@@ -52,3 +52,28 @@ def tensorflow() -> Any:
         tf.config.list_physical_devices("CPU")[0], two
     )
     return tf
+
+
+def gpus(tf: Any) -> list[str]:
+    """The GPUs that TensorFlow takes, such as "GPU:0"; none where it is missing."""
+    if tf is None:
+        return []
+    return [gpu.name[-5:] for gpu in tf.config.list_logical_devices("GPU")]
+
+
+def described(tf: Any) -> str:
+    """Both frameworks' versions, and the GPUs that both take."""
+    import torch
+
+    versions = f"TensorFlow {tf.__version__}, PyTorch {torch.__version__}"
+    return f"{versions}, GPUs for both: {', '.join(gpus(tf)) or 'none'}"
+
+
+def sync() -> None:
+    """Wait for what both frameworks have queued on GPUs."""
+    tf = tensorflow()
+    if gpus(tf):
+        import torch
+
+        torch.cuda.synchronize()
+        tf.test.experimental.sync_devices()

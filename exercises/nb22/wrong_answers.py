@@ -175,6 +175,47 @@ class Nothing(ProcessingElement):
         pass
 
 
+# 22.4b
+
+
+def loop(
+    combine=max,
+    up=lambda count, units: -(-count // units),
+    adding=lambda clocks: clocks,
+    total=lambda steps, depth, interval: depth + (steps - 1) * interval,
+):
+    def pipelined_loop(steps, depth, reads, ports, products, multipliers, add_clocks):
+        waits = up(reads, ports), up(products, multipliers), adding(add_clocks)
+        interval = combine(waits)
+        return interval, total(steps, depth, interval)
+
+    return pipelined_loop
+
+
+def one_after_another(steps, depth, reads, ports, products, multipliers, add_clocks):
+    return depth, steps * depth
+
+
+def by_multipliers(steps, depth, reads, ports, products, multipliers, add_clocks):
+    interval = -(-products // multipliers)
+    return interval, depth + (steps - 1) * interval
+
+
+def both_memories(steps, depth, reads, ports, products, multipliers, add_clocks):
+    interval = max(-(-2 * reads // ports), -(-products // multipliers), add_clocks)
+    return interval, depth + (steps - 1) * interval
+
+
+def without_the_sums(steps, depth, reads, ports, products, multipliers, add_clocks):
+    interval = max(-(-reads // ports), -(-products // multipliers))
+    return interval, depth + (steps - 1) * interval
+
+
+def without_the_last(steps, depth, reads, ports, products, multipliers, add_clocks):
+    interval = max(-(-reads // ports), -(-products // multipliers), add_clocks)
+    return interval, steps * interval
+
+
 # 22.5
 
 
@@ -287,6 +328,32 @@ WRONG = {
         (BelowLate, "out takes `below`", "register-anywhere"),
         (Nothing, "After clock", "does-less-work"),
         (ProcessingElement(), "Expected the class of an element", "result-of-another-kind"),
+    ],
+    "22.4b": [
+        (loop(sum), "the slowest decides", "in-turn-or-at-once"),
+        (
+            loop(up=lambda count, units: max(count // units, 1)),
+            "round up",
+            "rounding-is-cosmetic",
+        ),
+        (loop(up=lambda count, units: count / units), "round up", "rounding-is-cosmetic"),
+        (both_memories, "Each memory has ports of its own", "other-formula"),
+        (without_the_sums, "adds to the same sums", "order-is-free"),
+        (by_multipliers, "What holds a step up", "other-formula"),
+        (one_after_another, "still under way", "works-in-turns"),
+        (without_the_last, "takes its whole depth", "off-by-one"),
+        (
+            loop(total=lambda steps, depth, interval: depth + steps * interval),
+            "steps - 1 have begun",
+            "off-by-one",
+        ),
+        (
+            loop(total=lambda steps, depth, interval: steps * depth),
+            "still under way",
+            "works-in-turns",
+        ),
+        (lambda *args: 1, "clocks between two steps, clocks in all", "result-of-another-kind"),
+        (lambda *args: (1, 67), "clocks between two steps", "hard-coded"),
     ],
     "22.5": [
         (sized(pick=lambda found: found[0]), "gives", "bigger-is-better"),

@@ -1,5 +1,5 @@
-"""Predictions, measurements, verdicts and attempts at exercises, kept one JSON object a
-line.
+"""Predictions, measurements, verdicts, attempts at exercises and bests at puzzles, kept
+one JSON object a line.
 
 A reader's lines go to `results.jsonl` in the state folder; a recorded run in
 data/recorded/ is the same format, so a recorded run *is* somebody's results file with a
@@ -36,7 +36,8 @@ VerdictWord = Literal[
     "holds", "holds when", "partly", "not shown", "does not hold", "not measured"
 ]
 
-_KEY = re.compile(r"(\d\d\.\d) (\S.*)")
+_SECTION = r"\d\d\.\d\d?"  # notebook and section
+_KEY = re.compile(rf"({_SECTION}) (\S.*)")
 
 
 def _is_text(value: Any) -> bool:
@@ -44,7 +45,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_section(value: Any) -> bool:
-    return isinstance(value, str) and bool(re.fullmatch(r"\d\d\.\d", value))
+    return isinstance(value, str) and bool(re.fullmatch(_SECTION, value))
 
 
 def _is_unit(value: Any) -> bool:
@@ -211,9 +212,36 @@ class Attempt:
     message: str = ""
 
 
-Entry = Measurement | Prediction | Verdict | Attempt
+@checked(error=BadMeasurement)
+@dataclass(frozen=True)
+class Best:
+    """What a right answer to a puzzle costs, where no answer before it cost less.
+
+    `what` names the puzzle, "23.10" or "four stages"; `counts` are what the answer
+    costs by name, of which less is better and the first decides; `par` is what the
+    course's own answer costs. Bests are comparable that have the same names of counts
+    and the same `size`, which says what was counted: "1,000 numbers".
+    """
+
+    section: Section
+    what: str
+    counts: dict[str, NonNegative]
+    par: dict[str, NonNegative]
+    when: str
+    size: str = ""
+
+    @property
+    def key(self) -> str:
+        """The puzzle's name with its section: "23.10", "14.3 four stages"."""
+        if section_of(self.what) == self.section:
+            return self.what
+        return f"{self.section} {self.what}"
+
+
+Entry = Measurement | Prediction | Verdict | Attempt | Best
 _KINDS: dict[str, type[Entry]] = {
-    cls.__name__.lower(): cls for cls in (Measurement, Prediction, Verdict, Attempt)
+    cls.__name__.lower(): cls
+    for cls in (Measurement, Prediction, Verdict, Attempt, Best)
 }
 # What may differ between two entries on the same thing, of which the later one counts:
 # in a measurement, a prediction and a verdict.
@@ -232,6 +260,12 @@ _SAME = {
     for cls, names in _FIELDS.items()
 }
 _SAME[Attempt] = _FIELDS[Attempt]  # each counts
+_SAME[Best] = []  # each counts, by its line
+
+
+def section_of(number: str) -> str:
+    """Notebook and section of an exercise's number: "10.6" of "10.6b"."""
+    return number.rstrip("abcdefghijklmnopqrstuvwxyz")
 
 
 def split_key(key: str) -> tuple[str, str]:
@@ -359,6 +393,8 @@ def same(entry: Entry) -> tuple[object, ...]:
     """What two entries have in common where the later one replaces the earlier: all but
     their outcome.
     """
+    if isinstance(entry, Best):
+        return Best, to_line(entry)
     return (type(entry), *(getattr(entry, name) for name in _SAME[type(entry)]))
 
 

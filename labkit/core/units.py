@@ -35,7 +35,17 @@ _LONG_TIMES = ((YEAR_S, "years"), (DAY_S, "days"), (HOUR_S, "h"), (60.0, "min"))
 _SHORT_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _SIZES = ((2.0**40, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
 # plurals of what has parts
-_MEASURES = ("bytes", "days", "minutes", "nats", "points", "times", "years")
+_MEASURES = (
+    "bytes",
+    "days",
+    "hours",
+    "minutes",
+    "nats",
+    "points",
+    "seconds",
+    "times",
+    "years",
+)
 
 
 @checked

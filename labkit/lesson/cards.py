@@ -111,5 +111,7 @@ class Cards(Shown):
 
 
 def _code(text: str) -> str:
-    style = "margin:0.5em 0;line-height:1.4"
+    # JupyterLab breaks such text inside words
+    wrap = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
+    style = f"margin:0.5em 0;line-height:1.4;{wrap}"
     return f"<pre class='{LITERAL}' style='{style}'>{as_html(text)}</pre>"

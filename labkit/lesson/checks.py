@@ -16,19 +16,28 @@ import inspect
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from labkit.core.arguments import as_float
-from labkit.core.display import Note, brief_repr, cut
+from labkit.core.display import Note, brief_repr
 from labkit.core.errors import LabError
-from labkit.core.parameters import Count, checked
-from labkit.core.units import significant
+from labkit.core.parameters import Count, Kind, checked
+from labkit.core.units import is_count, significant
 from labkit.lesson import outcomes
+from labkit.lesson.answer_errors import called, in_words
 from labkit.lesson.exercise_files import exercise, has_solutions, solutions
 from labkit.lesson.outcomes import Outcome as Outcome
 from labkit.lesson.process_state import KeptFunctions, KeptState
+from labkit.lesson.time_limit import TimeLimit, TimeUp
 
-_LONGEST_ERROR = 300
+ExerciseNumber = Annotated[
+    str,
+    Kind(
+        "text such as '03.1'",
+        lambda number: isinstance(number, str),
+        "It is notebook.section, in quotation marks.",
+    ),
+]
 
 
 class Todo(LabError):
@@ -45,6 +54,20 @@ class NotYet(LabError):
         self.details = details
 
 
+class Passed(str):
+    """The sentence of a pass, and `details` (name -> value) what a notebook goes on
+    with.
+    """
+
+    details: Mapping[str, object]
+
+    def __new__(cls, sentence: str, **details: object) -> Passed:
+        """The sentence with its details."""
+        passed = super().__new__(cls, sentence)
+        passed.details = details
+        return passed
+
+
 class Text(Note):
     """A note in Markdown."""
 
@@ -55,7 +78,7 @@ class Text(Note):
 
 
 @checked
-def check(number: str, answer: object) -> Outcome:
+def check(number: ExerciseNumber, answer: object) -> Outcome:
     """Judge an answer to an exercise, and keep the outcome in the results file.
 
     Never raises for a wrong answer, only for an exercise that does not exist.
@@ -84,20 +107,28 @@ def _judged(number: str, judge: Callable[[Any], str], answer: object) -> Outcome
     try:
         if answer is ...:
             raise Todo("Replace the dots with your answer.")
-        return Outcome(number, "passed", judge(answer))
+        with TimeLimit():
+            sentence = judge(answer)
+        # not isinstance: the answer may have replaced it, and it isn't back yet
+        details = getattr(sentence, "details", {})
+        return Outcome(number, "passed", str(sentence), details)
     except Todo as todo:
         return Outcome(number, "todo", f"{todo} Stuck? lab.hint({number!r})")
     except NotYet as wrong:
         return Outcome(number, "not yet", str(wrong), wrong.details)
+    except TimeUp as stopped:
+        return Outcome(
+            number, "not yet", f"Your answer doesn't come to an end. {stopped}"
+        )
     except (Exception, SystemExit) as error:
         # whatever an answer does, it is a result; Ctrl-C still stops it
         return Outcome(
-            number, "not yet", f"Your answer could not be judged: {_in_words(error)}"
+            number, "not yet", f"Your answer could not be judged: {in_words(error)}"
         )
 
 
 @checked
-def hint(number: str, step: Count | None = None) -> Text:
+def hint(number: ExerciseNumber, step: Count | None = None) -> Text:
     """The hint number `step` of an exercise; the first is a nudge, the last nearly the
     answer.
 
@@ -116,7 +147,7 @@ def hint(number: str, step: Count | None = None) -> Text:
 
 
 @checked
-def solution(number: str) -> Text:
+def solution(number: ExerciseNumber) -> Text:
     """One right answer, as code with its comments (exercises/nbNN/solution.py)."""
     exercise(number)
     if not has_solutions(number[:2]):
@@ -153,17 +184,41 @@ def number_close(
     if math.isclose(value, expected, rel_tol=rel, abs_tol=near_zero):
         case = f" for {given}" if given else ""
         return f"{significant(value, 4)} {unit} is right{case}."
-    if expected == 0 or value == 0:
+    if expected == 0 or value == 0 or math.isinf(value):
         words = f"{value:g} {unit} is not what we expect"
+        if given:  # one case of many, whose number gives nothing away
+            words += f", which is {expected:.4g}"
     elif abs(value / expected - 1) < 0.05:
         got, right = _digits_that_differ(value, expected)
         words = f"{got} {unit} is close, but {right} {unit} was expected"
         if _is_rounded(value, expected):
             words += ": return it unrounded"
     else:
-        words = f"{value:.4g} {unit} is {value / expected:.3g}x what we expect"
+        is_long = 1e4 <= abs(value) < 1e10
+        got = significant(value, 4) if is_long else f"{value:.4g}"
+        if value == 1 and is_count(unit):
+            unit = unit.removesuffix("s")
+        words = f"{got} {unit} is {in_factors(value / expected)} what we expect"
     where = f"For {given}: " if given else ""
     raise NotYet(f"{where}{words}. {hint}".rstrip())
+
+
+def in_factors(ratio: float) -> str:
+    """A ratio in words that fit before "what we expect": 1,000x, 0.01x, 1/1,000,000
+    of, the negative of.
+    """
+    size = abs(ratio)
+    if 1e-3 <= size < 1e15:
+        # three digits at most, and no zeros that say nothing
+        text = significant(size)
+        words = f"{text.rstrip('0').rstrip('.') if '.' in text else text}x"
+    elif 1e-15 < size < 1e-3:
+        words = f"1/{significant(1 / size)} of"
+    else:
+        words = f"{size:.3g}x"
+    if ratio > 0:
+        return words
+    return "the negative of" if words == "1x" else f"the negative of {words}"
 
 
 def _is_rounded(value: float, exact: float) -> bool:
@@ -181,19 +236,43 @@ def as_number(answer: object, unit: str, given: str = "") -> float:
     value = as_float(answer)
     if value is not None and not math.isnan(value):
         return value
-    what = "a number"
-    if answer is None or answer is ...:
-        got = "nothing. Is there a return?"
-    elif value is not None:
-        got = "NaN: 0 / 0, infinity / infinity, or a value that was never set."
-    elif math.prod(getattr(answer, "shape", ())) != 1:
-        what = "one number"
-        got = f"{type(answer).__name__} with several."
+    what = "one number" if _has_several(answer) else "a number"
+    counted = unit.split()[-1] if unit else ""
+    if unit.startswith(("(", "of ")):
+        expected = f"{what} {unit}"
+    elif is_count(counted):
+        expected = f"a count of {unit}"
     else:
-        got = f"{brief_repr(answer)}."
-    expected = f"For {given}: expected" if given else "Expected"
-    unit = unit if unit.startswith(("(", "of ")) else f"in {unit}"
-    raise NotYet(f"{expected} {what} {unit}, got {got}")
+        expected = f"{what} in {unit}"
+    where = f"For {given}: expected" if given else "Expected"
+    raise NotYet(f"{where} {expected}, got {_no_number(answer)}")
+
+
+def _has_several(answer: object) -> bool:
+    return math.prod(getattr(answer, "shape", ())) != 1
+
+
+def _no_number(answer: object) -> str:
+    """What an answer is that is no number, and what to do about it."""
+    if answer is None or answer is ...:
+        return "nothing. Is there a return? print only shows a value."
+    if as_float(answer) is not None:
+        return "NaN: 0 / 0, infinity / infinity, or a value that was never set."
+    if _has_several(answer):
+        return f"{type(answer).__name__} with several."
+    got = brief_repr(answer)
+    if callable(answer):
+        name = getattr(answer, "__name__", got)
+        return f"the function {name}. Call it, with brackets."
+    if isinstance(answer, list | set | tuple) and len(answer) != 1:
+        return f"{got}, {len(answer)} in all. Is their number meant, len(...)?"
+    if isinstance(answer, bool):
+        return f"{got}. A comparison gives True or False."
+    if isinstance(answer, str):
+        return f"{got}. That is text: leave out the quotation marks."
+    if isinstance(answer, list | tuple) and len(answer) == 1:
+        return f"{got}. Take the number out of it, with [0]."
+    return f"{got}."
 
 
 def function(answer: object) -> Callable[..., Any]:
@@ -301,10 +380,10 @@ def call(fn: Callable[..., Any], *args: Any) -> Any:
     try:
         with KeptFunctions():  # so that an answer can't replace what judges it
             return fn(*args)
+    except TimeUp as stopped:
+        raise NotYet(f"{called(fn, args)} doesn't return. {stopped}") from None
     except (Exception, SystemExit) as error:
-        arguments = ", ".join(brief_repr(arg) for arg in args)
-        name = getattr(fn, "__name__", "Your function")
-        raise NotYet(f"{name}({arguments}) raised {_in_words(error)}") from error
+        raise NotYet(f"{called(fn, args)} raised {in_words(error, fn)}") from error
 
 
 def remaining(faults: Sequence[str], *, of: int) -> str:
@@ -338,12 +417,6 @@ def mapping(
     if still_open:
         raise Todo(f"Still open: {', '.join(still_open)}.")
     return answer
-
-
-def _in_words(error: BaseException) -> str:
-    name = type(error).__name__
-    text = cut(str(error), _LONGEST_ERROR)
-    return f"{name}: {text}" if text else name
 
 
 def _digits_that_differ(value: float, expected: float) -> tuple[str, str]:

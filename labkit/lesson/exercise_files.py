@@ -15,8 +15,9 @@ from typing import Any, cast
 from labkit.core.arguments import nearest
 from labkit.core.errors import DataError, UnknownExercise
 from labkit.core.paths import EXERCISES, ROOT
+from labkit.core.results import section_of
 
-_NUMBER = r"\d\d\.\d[a-z]?"  # "03.2": notebook and section
+_NUMBER = r"\d\d\.\d\d?[a-z]?"  # "03.2": notebook and section
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,20 @@ def exercise(number: str) -> Exercise:
     ones.
     """
     if number not in numbers():
-        near = ", ".join(nearest(str(number), numbers()))
+        near = ", ".join(_meant(str(number)))
         raise UnknownExercise(f"There is no exercise {number!r}; did you mean {near}?")
     return Exercise(_checks(number[:2])[number], _hints(number[:2])[number])
 
 
+def _meant(number: str) -> list[str]:
+    """The exercises that a number may mean: "3.1" and "03" lack a part of theirs."""
+    padded = number if re.match(r"\d\d", number) else f"0{number}"
+    alike = [known for known in numbers() if padded and known.startswith(padded)]
+    return alike[:5] or nearest(number, numbers())
+
+
 def numbers() -> list[str]:
-    """Every exercise's number, sorted; reads the hints and loads no check. DataError
+    """Every exercise's number, in order; reads the hints and loads no check. DataError
     where there are no exercises.
     """
     if not EXERCISES.is_dir():
@@ -51,8 +59,14 @@ def numbers() -> list[str]:
     return [
         number
         for folder in sorted(EXERCISES.glob("nb*"))
-        for number in sorted(_hints(folder.name[2:]))
+        for number in sorted(_hints(folder.name[2:]), key=order)
     ]
+
+
+def order(number: str) -> tuple[str, int, str]:
+    """What sorts exercises as a notebook has them: "23.9" before "23.10"."""
+    section = section_of(number)
+    return number[:2], int(section[3:]), number[len(section) :]
 
 
 def _checks(notebook: str) -> dict[str, Callable[[Any], str]]:

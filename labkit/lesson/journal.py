@@ -424,10 +424,6 @@ class Summary(Shown):
 
 
 _HEAD = ("what", "your guess", "measured", "measured / guess")
-_BUSY = (
-    "Machine busy: others took 5 % of the time, or a GPU was slowed. Run the row's cell"
-    " again when it is calm."
-)
 _UNLISTED = "a claim no longer listed"
 _CLAIMS_HEAD = ("claim", "what is claimed", "on this machine", "because")
 
@@ -455,15 +451,33 @@ def summary(notebook: NotebookName) -> Summary:
         e.claim: e for e in entries if isinstance(e, Verdict) and e.machine == here
     }
     # by section; what was measured first
-    keys = sorted({**measured, **guesses}, key=lambda key: key[:4])
+    keys = sorted({**measured, **guesses}, key=_section)
     rows = tuple(_row(key, measured.get(key), guesses.get(key)) for key in keys)
     notes = log.damaged()
     if log.note:
         notes = [log.note, *notes]
-    if any(m.busy for m in measured.values()):
-        notes = [_BUSY, *notes]
+    if busy := [m for m in measured.values() if m.busy]:
+        notes = [_worst_of(busy), *notes]
     by_claim = tuple(verdicts[claim] for claim in sorted(verdicts))
     return Summary(rows, by_claim, tuple(notes), outline.closing(notebook))
+
+
+def _section(key: str) -> int:
+    """The number of the section that a key begins with: 10 of "23.10 sectors"."""
+    return int(key.split()[0][3:])
+
+
+def _worst_of(busy: Sequence[Measurement]) -> str:
+    """How busy the machine was at worst while these numbers were measured, and what to
+    do.
+    """
+    worst = max(busy, key=lambda measurement: measurement.waited or 0.0)
+    rows = "one row was" if len(busy) == 1 else f"{len(busy)} rows were"
+    at_worst = "" if len(busy) == 1 else "at worst "
+    return (
+        f"While {rows} measured, {at_worst}{worst.busy}. Run the row's cell again when"
+        " it is calm."
+    )
 
 
 def _row(

@@ -115,9 +115,9 @@ class Live:
         self._id = ""
         # IPython 7 finds a callback by its identity, which a method has none of
         self._ending = self._end
-        self._image = widgets.Image(
-            format="png", layout=widgets.Layout(max_width="100%", height="auto")
-        )
+        # widgets have a margin of 2 pixels, with which all of the width is too wide
+        layout = widgets.Layout(max_width="calc(100% - 4px)", height="auto")
+        self._image = widgets.Image(format="png", layout=layout)
         self._image.add_class("labkit-picture")
         self._caption = widgets.HTML()
         self.box = widgets.VBox([self._image, self._caption])

@@ -38,6 +38,11 @@ _RUN_ABOVE = (
     "If a cell above sets it, run that cell first, or all of them: menu Run, Run All"
     " Above Selected Cell."
 )
+# JupyterLab breaks long lines of text between any two letters
+_WHOLE_WORDS = (
+    "<style>.jp-OutputArea-output.jp-OutputArea-output pre"
+    "{word-break:normal;overflow-wrap:anywhere}</style>"
+)
 _SIZES = {
     "bytes": 1,
     "B": 1,
@@ -81,7 +86,7 @@ def start() -> Machine:
     From here on memory errors are explained. In the ci profile torch uses one thread,
     so that the tests take the same time on a busy machine; cells that compare numbers
     of threads set their own. Each cell's time that other programs took is kept, for the
-    numbers that it records.
+    numbers that it records. Long lines of text are broken between words.
     """
     import torch
 
@@ -97,7 +102,18 @@ def start() -> Machine:
         # a second time changes nothing
         running.events.register("pre_run_cell", CELLS.begin)
         running.events.register("post_run_cell", CELLS.end)
+        _break_between_words()
     return machine()
+
+
+def _break_between_words() -> None:
+    """Put a style into the page, which the notebook keeps: long lines of text break
+    between words.
+    """
+    from IPython.display import publish_display_data
+
+    show: Any = publish_display_data
+    show({"text/html": _WHOLE_WORDS, "text/plain": ""})
 
 
 def asked_bytes(message: str) -> float | None:

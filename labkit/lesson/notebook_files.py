@@ -13,9 +13,14 @@ from typing import Any
 
 from labkit.core.paths import NOTEBOOKS
 
-_STUB = re.compile(r"# (\d\d\.\d[a-z]?)\b.*")
+_STUB = re.compile(r"# (\d\d\.\d\d?[a-z]?)\b.*")
 
 Notebook = dict[str, Any]
+
+PUZZLES = frozenset({"23"})
+"""Pages of puzzles, each on one screen, for as long as one likes: exempt from the
+counts of exercises, guesses and minutes, and no part of a semester.
+"""
 
 
 def stub_number(source: str) -> str | None:

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from labkit.core import results
-from labkit.core.display import LITERAL, Shown, as_html, brief_repr, cut, linked_html
+from labkit.core.display import (
+    LITERAL,
+    Note,
+    Shown,
+    as_html,
+    brief_repr,
+    cut,
+    linked_html,
+)
+from labkit.core.errors import printable
 from labkit.core.parameters import checked
 from labkit.core.results import Attempt
 from labkit.lesson.notebook import shell
@@ -30,9 +39,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 @dataclass(frozen=True, repr=False)
 class Outcome(Shown):
-    """What a check says of an answer; `details` are those of NotYet, and empty for
-    other states.
-    """
+    """What a check says of an answer; `details` are those of its NotYet or Passed."""
 
     number: str
     state: Literal["todo", "not yet", "passed"]
@@ -46,12 +53,12 @@ class Outcome(Shown):
         return self.state == "passed"
 
     def __str__(self) -> str:
-        return f"{self.number} {self.state}: {self.message}"
+        return printable(f"{self.number} {self.state}: {self.message}")
 
     @checked
     def draw(self, picture: Callable[[], Any], *, wrong: bool = False) -> None:
-        """Show the verdict and, once the answer is passed, what `picture()` draws, with
-        the guesses that it answers.
+        """Show the verdict and, once the answer is passed, what `picture()` returns: a
+        figure, with the guesses that it answers, or text or a table.
 
         With `wrong` an answer that isn't right is drawn too, if it can be. A picture is
         one output with the verdict.
@@ -78,6 +85,8 @@ class Outcome(Shown):
             html = self._repr_html_(data.get("text/html", ""))
             data |= {"text/html": html, "text/plain": text}
             display(data, raw=True, metadata=metadata)
+        if isinstance(drawing, str):
+            drawing = Note(drawing)  # without quotation marks
         if not isinstance(drawing, Picture | None):
             display(drawing)
 
@@ -179,7 +188,7 @@ def note(
     if (state, answer, step) in kept:
         return
     attempt = Attempt(
-        section=number[:4],
+        section=results.section_of(number),
         what=number,
         state=state,
         when=results.now(),

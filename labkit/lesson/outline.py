@@ -1,5 +1,5 @@
-"""The course's outline: its notebooks, their minutes and tracks, and what comes next in
-them.
+"""The course's outline: its notebooks, their minutes, tracks and milestones, and what
+comes next in them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA
+from labkit.core.results import section_of
 from labkit.lesson.outcomes import Standing, outcomes
 
 
 @dataclass(frozen=True)
 class Outline:
     """A notebook: its exercises outside of optional parts, its tracks, and the
-    exercises to `skip` it by.
+    exercises to `skip` it by. A page of puzzles counts no minutes.
     """
 
     number: str
@@ -37,7 +38,8 @@ class Outline:
         return self.skip != () and unaided.issuperset(self.skip)
 
     def __str__(self) -> str:
-        return f"{self.number} {self.title} ({self.minutes} minutes)"
+        time = f"{self.minutes} minutes" if self.minutes else "as long as you like"
+        return f"{self.number} {self.title} ({time})"
 
 
 @functools.cache
@@ -75,6 +77,64 @@ def tracks() -> dict[str, list[Outline]]:
     }
 
 
+@dataclass(frozen=True)
+class Milestone:
+    """One of the course's five parts: what a reader can do after its notebooks."""
+
+    name: str
+    you_can: str
+    notebooks: tuple[Outline, ...]
+
+    @property
+    def minutes(self) -> int:
+        """The sum of its notebooks' minutes."""
+        return sum(notebook.minutes for notebook in self.notebooks)
+
+
+@functools.cache
+def milestones() -> tuple[Milestone, ...]:
+    """The five milestones, in order; appendices belong to none. Raises DataError for a
+    damaged data/milestones.csv.
+    """
+    return tuple(read_table(DATA / "milestones.csv", _milestone, DataError))
+
+
+def _milestone(row: TableRow) -> Milestone:
+    numbers = row["notebooks"].split("; ")
+    if missing := [number for number in numbers if number not in outlines()]:
+        raise ValueError(f"expected notebooks of course.csv, got {missing[0]!r}")
+    return Milestone(
+        name=row["milestone"],
+        you_can=row["you_can"],
+        notebooks=tuple(outlines()[number] for number in numbers),
+    )
+
+
+def appendices() -> list[Outline]:
+    """The notebooks of no milestone, in order."""
+    within = {
+        notebook.number
+        for milestone in milestones()
+        for notebook in milestone.notebooks
+    }
+    return [notebook for number, notebook in outlines().items() if number not in within]
+
+
+def neighbors(number: str) -> dict[str, tuple[Outline | None, Outline | None]]:
+    """Track -> the notebooks before and after one on it, None at an end; of a notebook
+    on no track, those before and after it in the course, under "".
+    """
+    here = outlines()[number]
+    ways = {name: way for name, way in tracks().items() if here in way}
+    around = {}
+    for name, way in (ways or {"": list(outlines().values())}).items():
+        place = way.index(here)
+        before = way[place - 1] if place > 0 else None
+        after = way[place + 1] if place + 1 < len(way) else None
+        around[name] = (before, after)
+    return around
+
+
 def closing(number: str) -> str:
     """What is done of a notebook's exercises, and what comes next; nothing for an
     unknown notebook.
@@ -99,7 +159,7 @@ def next_step(here: Outline, standings: Mapping[str, Standing]) -> str:
     if not here.done(standings):
         passed = {n for n, standing in standings.items() if standing.state == "passed"}
         number = next(n for n in here.exercises if n not in passed)
-        section = f"section {number[3]} of notebook {number[:2]}"
+        section = f"section {section_of(number)[3:]} of notebook {number[:2]}"
         return f"Next: exercise {number}, in {section}."
     own_tracks = {
         f", track {name}": notebooks

@@ -125,5 +125,7 @@ def _last_notebook(standings: Mapping[str, Standing]) -> Outline:
     first = outlines()["00"]
     if not standings:
         return first
-    last = max(standings.values(), key=lambda standing: standing.when)
+    # of attempts in the same second, the later one
+    latest_first = reversed(standings.values())
+    last = max(latest_first, key=lambda standing: standing.when)
     return outlines().get(last.number[:2], first)

@@ -168,16 +168,19 @@ def _draw_row(ax: Axes, y: float, bar: Bar, unit: str, log: bool) -> float:
         text_right_of(ax, 0, y, bar.note, style="italic", bbox=ON_WHITE, **left_edge)
     only_others = bar.measured is None and not bar.note and bar.others
     own = 0.0 if only_others else 1.0
-    lanes = own if bar.predicted is None else own + _GUESS
+    own_lanes = own if bar.predicted is None else own + _GUESS
+    lanes = own_lanes
     for label, value in bar.others:
         text = f"{format_quantity(value, unit)}, {label}"
         _draw_value(ax, value, y + lanes, 0.8, _ELSEWHERE, log=log)
         text_right_of(ax, value, y + lanes, text, **beside)
         lanes += 1
     if bar.limit is not None:
+        # it is no limit of what others have
+        beside_lanes = own_lanes or lanes
         ax.plot(
             [bar.limit] * 2,
-            [y - 0.8, y + lanes - 0.3],
+            [y - 0.8, y + beside_lanes - 0.3],
             color=LIMIT,
             linewidth=2,
             label="limit",

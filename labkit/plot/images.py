@@ -16,9 +16,11 @@ from labkit.plot.style import RECORDED
 
 
 @Drawing
-def images(ax: Axes, pixels: Array, labels: Array) -> FigureSpec:
-    """Images side by side with their labels below; `pixels` is (n, channels, height,
-    width) in 0..1.
+def images(
+    ax: Axes, pixels: Array, labels: Array, *, below: str = "label"
+) -> FigureSpec:
+    """Images side by side with a whole number below each, their labels or what `below`
+    says; `pixels` is (n, channels, height, width) in 0..1.
     """
     pixels = as_array(pixels)
     labels = as_array(labels)
@@ -34,9 +36,10 @@ def images(ax: Axes, pixels: Array, labels: Array) -> FigureSpec:
     ax.set_xticks(middles, [str(int(label)) for label in labels])
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
-    ax.set_xlabel("label")
+    ax.set_xlabel(below)
+    numbers = ", ".join(str(int(label)) for label in labels)
     return FigureSpec(
-        f"{len(labels)} images of {width} x {height} pixels with their labels.",
+        f"{len(labels)} images of {width} x {height} pixels, {below}: {numbers}.",
         height_in=1.6,
     )
 

@@ -11,7 +11,13 @@ from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import (
+    FixedLocator,
+    Locator,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+)
 
 from labkit.core.parameters import AnyNumber, Count, Positive
 from labkit.core.units import format_bytes, format_quantity, significant
@@ -66,12 +72,14 @@ def scales(
     y: str,
     unit: str = "",
     marks: Marks | None = None,
+    log: bool = False,
 ) -> FigureSpec:
     """Lines of a value in `unit` over a size, {name: {size: value}}.
 
     An axis is logarithmic where its greatest number is ten times its least or more.
-    `marks` are sizes with a name, drawn as dashed lines. Values that aren't finite are
-    left out.
+    With `log` both are, and each size has a tick: a power of the size is a straight
+    line. `marks` are sizes with a name, drawn as dashed lines. Values that aren't
+    finite are left out.
     """
     sentences = []
     drawn = []
@@ -93,8 +101,8 @@ def scales(
     ax.set(xlabel=x, ylabel=y)
     if drawn:
         sizes, values = zip(*drawn, strict=True)
-        _scale_axis(ax, "x", sizes)
-        _scale_axis(ax, "y", values)
+        _scale_axis(ax, "x", sizes, log=log)
+        _scale_axis(ax, "y", values, log=log)
     for i, (name, size) in enumerate((marks or {}).items()):
         _draw_mark(ax, i, name, size)
     ax.xaxis.set_major_formatter(lambda value, _: _count(value))
@@ -108,17 +116,21 @@ def scales(
     return FigureSpec(sentence, height_in=3.8, legend="below", columns=columns)
 
 
-def _scale_axis(ax: Axes, name: Literal["x", "y"], numbers: Sequence[float]) -> None:
-    """Make an axis logarithmic where its numbers span a factor of ten, and choose its
-    ticks.
+def _scale_axis(
+    ax: Axes, name: Literal["x", "y"], numbers: Sequence[float], *, log: bool
+) -> None:
+    """Make an axis of positive numbers logarithmic where they span a factor of ten or
+    `log` asks for it, and choose its ticks.
     """
     low = min(numbers)
     high = max(numbers)
     locator: Locator
-    if 0 < 10 * low <= high:
+    if low > 0 and (log or 10 * low <= high):
         few_decades = 100 if name == "x" else 1000
         subs = (1, 2, 5) if high < few_decades * low else (1,)
         locator = LogLocator(subs=subs)
+        if log and name == "x":
+            locator = FixedLocator(sorted(set(numbers)))
         (ax.set_xscale if name == "x" else ax.set_yscale)("log")
     else:
         locator = MaxNLocator(8, steps=(1, 2, 5, 10), integer=name == "x")

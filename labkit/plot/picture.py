@@ -85,19 +85,9 @@ def to_png(ax: Axes, frame: Frame | None = None, *, again: bool = False) -> byte
     and live frames have 200 ms each. `again` says that it will soon be drawn again: the
     canvas, with its pixels and the sizes of texts, is kept.
     """
-    figure = figure_of(ax)
-    canvas: Any = figure.canvas
-    if not isinstance(canvas, FigureCanvasAgg):
-        canvas = FigureCanvasAgg(figure)
-    with rc_context({"text.parse_math": False}), warnings.catch_warnings():
-        # such a letter is drawn as a box
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)
-        _write_literally(figure)
-        canvas.draw()
-    pixels = np.asarray(canvas.buffer_rgba())  # (height, width, 4)
+    pixels = pixels_of(figure_of(ax))  # (height, width, 4)
     frame = Frame() if frame is None else frame
-    # the four bytes of an opaque white pixel
-    frame.grow(pixels.view(np.uint32)[:, :, 0] != 0xFFFFFFFF)
+    frame.grow(inked(pixels))
     right = max(frame.right, frame.left + 2)
     bottom = max(frame.bottom, frame.top + 2)
     whole = Image.frombuffer("RGBA", pixels.shape[1::-1], pixels, "raw", "RGBA", 0, 1)
@@ -118,6 +108,26 @@ def to_png(ax: Axes, frame: Frame | None = None, *, again: bool = False) -> byte
     buffer = io.BytesIO()
     few.save(buffer, format="png", compress_level=1)
     return buffer.getvalue()
+
+
+def pixels_of(figure: Figure) -> Any:
+    """Draw a figure; its pixels, bytes of shape (height, width, 4), are those of its
+    canvas.
+    """
+    canvas: Any = figure.canvas
+    if not isinstance(canvas, FigureCanvasAgg):
+        canvas = FigureCanvasAgg(figure)
+    with rc_context({"text.parse_math": False}), warnings.catch_warnings():
+        # such a letter is drawn as a box
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)
+        _write_literally(figure)
+        canvas.draw()
+    return np.asarray(canvas.buffer_rgba())
+
+
+def inked(pixels: Any) -> Any:
+    """Which pixels aren't an opaque white: (height, width) of (height, width, 4)."""
+    return pixels.view(np.uint32)[:, :, 0] != 0xFFFFFFFF
 
 
 def drop_pixels(ax: Axes) -> None:

@@ -12,7 +12,7 @@ from tests.browser.conftest import Notebook
 def notebook_00(chromium, server):
     """Notebook 00 with guesses written down, run whole."""
     text = next(NOTEBOOKS.glob("00_*.ipynb")).read_text(encoding="utf-8")
-    for guess in ("3000", "6000", "20000", "90", "50"):
+    for guess in ("2", "3000", "6000", "20000", "90", "50"):
         text = text.replace("guess = ...", f"guess = {guess}", 1)
     path = server.notebooks / "00_guessed.ipynb"
     path.write_text(text, encoding="utf-8")

@@ -16,12 +16,17 @@ CELLS = [
     ),
     "lab.Explorer(lab.plot.amdahl.on, share=(0.5, 1.0, 0.01), factor=[1, 2, 5, 10])",
     'lab.predict("97.3 two threads", ..., "images/s", order=(1, 1_000_000))',
+    (
+        "from exercises.nb12 import ring_picture\n"
+        "ring_picture.all_reduce_ring(ranks=3, megabytes=100)"
+    ),
 ]
 # cells
 STEPPER = 1
 EDITOR = 2
 EXPLORER = 3
 GUESS = 4
+MOVING = 5
 LOST = "thread 1 writes 1 to counter[0]: thread 0's 1 is lost"
 
 
@@ -61,7 +66,7 @@ def test_the_stepper_plays_goes_back_and_lets_the_reader_choose(notebook):
     stepper = notebook.cell(STEPPER)
     before = folded_or_added(notebook)
     wait_for(stepper, "No thread has accessed memory yet.")
-    stepper.locator(".widget-play button").first.click()
+    stepper.get_by_role("button", name="play").click()
     wait_for(stepper, f"Step 4 of 4: {LOST}")
     stepper.locator(".noUi-handle").focus()
     press(notebook, "ArrowLeft")
@@ -76,6 +81,19 @@ def test_the_stepper_plays_goes_back_and_lets_the_reader_choose(notebook):
     press(notebook, "Enter", "Enter")
     wait_for(stepper, "memory ends the same")
     assert folded_or_added(notebook) == before
+
+
+def test_a_picture_plays_when_it_is_asked_to_and_can_be_stopped(notebook):
+    moving = notebook.cell(MOVING)
+    wait_for(moving, "Step 0 of 4: ")
+    moving.get_by_role("button", name="play").click()
+    moving.get_by_role("button", name="pause").wait_for()
+    wait_for(moving, "Step 1 of 4: ")
+    moving.get_by_role("button", name="forth").click()
+    moving.get_by_role("button", name="play").wait_for()
+    moving.locator(".noUi-handle").focus()
+    press(notebook, "End")
+    wait_for(moving, "has sent 133 MB in 4 of 4 messages.")
 
 
 def test_a_step_is_dragged_or_moved_by_keys_to_where_its_input_is_ready(notebook):
@@ -133,12 +151,22 @@ def test_without_a_kernel_the_widgets_give_way_to_what_the_notebook_keeps(notebo
         STEPPER: "Run this cell to go through the steps yourself.",
         EDITOR: "Run this cell to drag its steps.",
         EXPLORER: "Run this cell to move the sliders.",
+        MOVING: "Run this cell to go through it step by step.",
         GUESS: "todo: put a number in place of the dots",
     }.items():
         cell = notebook.cell(number)
         wait_for(cell, words)
         live = ".jupyter-widgets:visible, .jupyter-widgets button:visible"
         assert cell.locator(live).count() == 0
+    moving = notebook.cell(MOVING)
+    still, plays = (
+        moving.locator(f"figure {part}") for part in ("> img", "details img")
+    )
+    assert (still.is_visible(), plays.is_visible()) == (True, False)
+    moving.get_by_text("▶ Play").click()
+    assert (still.is_visible(), plays.is_visible()) == (False, True)
+    moving.get_by_text("■ Stop").click()
+    assert (still.is_visible(), plays.is_visible()) == (True, False)
 
 
 # Widgets' parts below 24 pixels, and parts that reach over the page's edge.
@@ -161,7 +189,7 @@ def test_on_a_phone_nothing_is_cut_and_a_finger_meets_every_part(opened):
     screen = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}
     touch = {"has_touch": True, "is_mobile": True}
     phone = opened("phone", CELLS, application="Notebook 7", **screen, **touch)
-    for number in (STEPPER, EDITOR, EXPLORER, GUESS):
+    for number in (STEPPER, EDITOR, EXPLORER, GUESS, MOVING):
         cell = phone.scroll_to(phone.cell(number))
         assert cell.locator(".jupyter-widgets:visible").count() > 0
         assert phone.page.evaluate(TOO_SMALL) == []

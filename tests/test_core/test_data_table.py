@@ -75,6 +75,7 @@ def folder(tmp_path, monkeypatch):
         claim_module.claims,
         fpga.reports,
         outline.outlines,
+        outline.milestones,
         published.table,
     )
     for reader in readers:
@@ -98,6 +99,7 @@ def read(name):
         "claims": claim_module.claims,
         "fpga_reports": fpga.reports,
         "course": outline.outlines,
+        "milestones": outline.milestones,
         "tile_code": compiled.recorded,
         "language_code": languages.recorded,
         "prerequisites": prerequisites._rows,

@@ -1,8 +1,9 @@
 from dataclasses import dataclass
 
+import pytest
 from IPython.lib.pretty import pretty
 
-from labkit.core.display import Note, Shown, Table
+from labkit.core.display import Note, Shown, Table, linked_html, page_name
 
 TABLE = Table(
     (("T4", "16 GB"), ("<b>", "x")), ("name", "memory"), "GPUs", ("Peaks are dense.",)
@@ -33,3 +34,29 @@ def test_code_in_words_is_shown_as_code_and_still_safe():
         == 2
     )
     assert Note(words)._repr_html_().count("<code>") == 2
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("https://github.com/a/b/blob/0a1/c/d/README.md#L3", "a/b, d/README.md"),
+        ("https://raw.githubusercontent.com/a/b/main/x.py", "a/b, x.py"),
+        ("https://github.com/a/b/pull/12/files", "a/b, pull request 12"),
+        ("https://github.com/a/b", "a/b"),
+        ("https://arxiv.org/abs/1706.02677v2", "arXiv:1706.02677"),
+        ("https://doi.org/10.1145/1465482", "doi:10.1145/1465482"),
+        ("https://docs.x.org/guide/index.html", "docs.x.org, guide"),
+        ("https://docs.x.org/notes/cuda.html?highlight=a", "docs.x.org, cuda"),
+        ("https://x.org", "x.org"),
+    ],
+)
+def test_a_link_says_which_page_it_is(address, words):
+    assert page_name(address) == words
+    shown = linked_html(f"See {address}.")
+    assert shown == f'See <a href="{address}" target="_blank">{words}</a>.'
+
+
+def test_a_links_words_are_short_and_safe():
+    shown = linked_html(f"https://x.org/{'a' * 500}/%3Cb%3E&c and https://x.org/<b>")
+    assert "<b>" not in shown
+    assert len(page_name(f"https://x.org/{'a' * 500}")) < 60

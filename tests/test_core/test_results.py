@@ -86,7 +86,7 @@ def test_results_come_back_in_order(tmp_path):
             b"null",
             (
                 "Expected a JSON object with a kind out of measurement, prediction,"
-                " verdict, attempt, got null"
+                " verdict, attempt, best, got null"
             ),
         ),
         (b"[" * 100_000, "Expected a line of JSON"),

@@ -2,6 +2,8 @@
 may run again.
 """
 
+import math
+
 import pytest
 
 from exercises.nb17 import clinic, evidence
@@ -113,3 +115,27 @@ def test_a_case_is_the_same_when_its_cell_runs_again_and_another_number_is_refus
             clinic.case(number, seed)
         # what IPython shows of it
         assert refused.value._render_traceback_() == [str(refused.value)]
+
+
+def test_the_score_has_the_first_case_of_each_exercise(monkeypatch):
+    monkeypatch.setattr(clinic, "_opened", {})
+    monkeypatch.setattr(clinic, "broken", lambda number, seed: BrokenRun())
+    for number, seed in (("17.4a", 2), ("17.3b", 1), ("17.4a", 5)):
+        clinic.case(number, seed)
+    played = clinic.score().cases
+    assert [(case.number, case.seed) for case in played] == [("17.3b", 1), ("17.4a", 2)]
+
+
+def test_playing_without_thought_pays_for_every_look_or_for_wrong_answers(case):
+    note = str(clinic.Score([case, case]).without_thought())
+    assert "everything: 300 minutes" in note
+    assert "Guessing: 120 minutes" in note
+
+
+def test_the_steps_are_counted_in_which_two_losses_differ():
+    losses = {
+        "this run": [1.0, 1.2, 0.8, math.nan],
+        "last week's": [1.0, 1.0, 1.0, 1.0],
+    }
+    assert clinic.steps_away(losses, percent=10) == 2
+    assert clinic.steps_away(losses, percent=25) == 0

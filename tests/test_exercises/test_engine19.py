@@ -8,7 +8,16 @@ import math
 import pytest
 import torch
 
-from exercises.nb19 import engine, figures, grpo, serving, speculation, writer
+from exercises.nb19 import (
+    cache_steps,
+    engine,
+    figures,
+    grpo,
+    load_test,
+    serving,
+    speculation,
+    writer,
+)
 from labkit.lesson import exercise_files
 from labkit.measure.machine import threads
 from labkit.train.models import SmallGPT
@@ -204,16 +213,34 @@ def test_figures_say_what_they_show(model):
 
     drafts = {"last 2": speculation.table_draft(TEXT, 2)}
     assert "the same text" in figures.tokens_a_call(write, drafts).sentence
-    latencies = serving.under_load(
-        lambda way, rate: served(model, way == "static"), 1.0
-    )
+    load = load_test.LoadTest(model, SLOTS, ADMIT, TEXT, 12)
+    latencies = load._under_load(1.0)
     assert [row[1] for row in latencies.table().rows[:2]] == ["static", "continuous"]
     assert "continuous" in figures.waiting(latencies).sentence
     stays = serving.schedules(serving.requests_of(TEXT, 12), ADMIT)
     ends = {way: max(stay.end for stay in each) for way, each in stays.items()}
     assert f"static {ends['static']}" in figures.batches(stays).sentence
     assert serving.steps_saved(stays) == ends["static"] / ends["continuous"]
-    assert "B has ended" in figures.pages(SLOTS).sentence
+
+
+@pytest.mark.parametrize("slots", [SLOTS, lambda *args: with_slices(*args)])
+def test_a_film_shows_each_token_once_and_every_block_that_is_taken(slots):
+    frames = list(cache_steps.steps(slots))
+    assert [step.number for step in frames] == list(range(0, 27, 2))
+    for step in frames:
+        places = [slot for each in step.slots.values() for slot in each]
+        assert len(set(places)) == len(places)
+        for name, table in step.tables.items():
+            assert len(table) == math.ceil(len(step.slots[name]) / 16)
+        sentence = figures.cache_blocks(step).sentence
+        assert f"of {step.n_tokens} tokens; {step.n_blocks} of 10" in sentence
+    with_b, with_d = frames[4], frames[5]
+    assert len(with_b.slots["B"]) == 48
+    assert not with_d.slots["B"]
+    taken_from_b = set(with_b.tables["B"]) & set(with_d.tables["D"])
+    assert len(taken_from_b) == (3 if slots is SLOTS else 0)
+    assert frames[-1].n_blocks == cache_steps.N_BLOCKS
+    assert with_d.newest == {"A": 2, "B": 0, "C": 2, "D": 36}
 
 
 def in_a_loop(sizes, free, places):

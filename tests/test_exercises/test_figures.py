@@ -21,6 +21,7 @@ from exercises.nb11.gradient_noise import GradientNoise
 from exercises.nb11.several_seeds import Runs
 from exercises.nb15.elastic import LoggedStep
 from exercises.nb18.compiled import Code
+from exercises.nb19 import cache_steps
 from exercises.nb19.serving import Stay
 from exercises.nb19.speculation import Written
 from kerneltrace import KernelResources
@@ -150,7 +151,7 @@ def of_training():
             "number_format": formats.float16,
         },
         "accuracy_by_seed": {
-            "found": TunedComparison(scores, rates, {}),
+            "tuned": TunedComparison(scores, rates, {}),
             "notes": {"bfloat16": "simulated: no time"},
         },
         "seed_bands": {"named": {"small": [run]}, "accuracy": 0.8},
@@ -178,7 +179,7 @@ def of_decoding():
         "batches": {
             "stays": {"static": [*together, Stay(0, 2, 60, 110)], "continuous": later}
         },
-        "pages": {"slots": solved["slots"]},
+        "cache_blocks": {"step": list(cache_steps.steps(solved["slots"]))[5]},
         "tokens_a_call": {
             "write": lambda k, draft=None: Written([[1, 2]], 10, 10 + 3 * k),
             "drafts": {f"last {n}": lambda text, k: [] for n in (1, 3)},

@@ -7,7 +7,7 @@ import pytest
 from numba import cuda
 
 import labkit as lab
-from exercises.nb04 import figures, request_figures
+from exercises.nb04 import figures, request_figures, warp_figures
 from kerneltrace.errors import KernelError
 
 pytestmark = pytest.mark.slow  # draws traced kernels
@@ -224,6 +224,54 @@ def test_the_lanes_of_a_reduction_part_six_times(reduced):
 def test_a_warp_that_is_not_there_is_refused(reduced, warp):
     with pytest.raises(KernelError, match="Expected a warp from 0 to 1, got"):
         figures.divergence(reduced, warp=warp)
+
+
+# -- a warp at work
+
+
+def test_a_warp_at_work_has_a_frame_for_each_branch_and_request(reduced):
+    playing = figures.warp_at_work(reduction, reduced, most=12)
+    steps = reduced.warp_steps()[:12]
+    assert playing.slider.max == len(steps) - 1
+    requests = sum(step.request is not None for step in steps)
+    assert f"{requests} requests, and 1 branch at which lanes part." in playing.text
+    assert playing.text.endswith("These are its first 12 steps.")
+    data, _ = playing.data("")
+    assert "data:image/png;base64," in data["text/html"]
+    assert len(data["text/html"]) < 300_000
+    # the second turn's if
+    second_if = [step for step in steps if step.text == "i < half"][1]
+    playing.slider.value = steps.index(second_if)
+    assert "16 lanes take the branch, 16 do not" in playing.sentence
+
+
+def test_a_frame_has_the_lanes_and_the_sectors_or_banks_of_its_line(reduced):
+    scene = warp_figures._scene(reduction, reduced.warp_steps())
+    read, *_ = reduced.warp_steps()
+    picture = warp_figures.warp_step(read, scene)
+    assert "32 lanes read x, and 4 sectors of 32 bytes move" in picture.sentence
+    traced = lab.trace(
+        column,
+        1,
+        (32, 32),
+        np.zeros((32, 32), "f4"),
+        np.ones((32, 32), "f4"),
+        32,
+        shared_bytes=4096,
+    )
+    collides = [
+        step
+        for step in traced.warp_steps()
+        if step.kind == "load" and step.request.space == "shared"
+    ]
+    picture = warp_figures.warp_step(collides[0], warp_figures._scene(column, collides))
+    assert "in 1 bank of 32: 32 rounds" in picture.sentence
+    assert len(boxes(picture.ax, warp_figures.CONFLICT)) == 1
+
+
+def test_what_is_no_trace_does_not_play():
+    with pytest.raises(KernelError, match="Expected a trace"):
+        figures.warp_at_work(reduction, 5)
 
 
 # -- on axes that are there already

@@ -79,3 +79,33 @@ def test_a_row_that_is_worse_is_marked_and_one_that_is_not_shown_to_be_is_not():
     assert [line.get_fillstyle() for line in dots] == ["full", "none", "full"]
     assert dots[0].get_color() == dots[1].get_color() != dots[2].get_color()
     assert "broken against float32: worse" in picture.sentence
+
+
+def test_what_stands_beside_a_row_isnt_said_again_below_it():
+    draw = random.Random(4)
+    good = tuple(0.9 + draw.uniform(-0.02, 0.02) for _ in range(10))
+    scores = {"float32": good, "as good": good[::-1], "bad": tuple(g / 2 for g in good)}
+    picture = figures.accuracy_by_seed(
+        TunedComparison(scores, dict.fromkeys(scores, 0.1), {})
+    )
+    assert "points" not in picture.sentence
+    assert "bad against float32: worse" in picture.sentence
+    assert "as good against float32: no difference shown" in picture.sentence
+
+
+def test_with_too_few_seeds_the_sentence_judges_nothing():
+    scores = {"float32": (0.9, 0.9), "bad": (0.1, 0.2)}
+    picture = figures.accuracy_by_seed(
+        TunedComparison(scores, dict.fromkeys(scores, 0.1), {})
+    )
+    assert picture.sentence.endswith("with fewer than 10, nothing is judged.")
+    assert "worse" not in picture.sentence
+
+
+def test_the_title_of_gradients_stands_above_the_names_of_the_limits():
+    picture = figures.gradients(torch.tensor([1e-9, 1.0]), title="Sent")
+    axes = picture.ax
+    plot.to_png(axes)
+    title = axes._left_title.get_window_extent()
+    names = [text.get_window_extent() for text in axes.texts]
+    assert all(title.y0 >= name.y1 for name in names)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from exercises.nb19 import bpe, gpt, ladder
+from exercises.nb19 import bpe, gpt, ladder, packing, training
 from labkit.measure.bench import Ratio
 from labkit.measure.machine import threads
 from tests.helpers import check
@@ -103,6 +103,114 @@ def test_padding_changes_no_loss():
         )
 
 
+def test_a_loss_in_parts_is_the_loss_and_has_its_gradients():
+    on, model = model_of()
+    rows = rows_of(on)
+    rows[:, 7] = 3
+    rows[:, -4:] = gpt.PADDING
+    gradients = []
+    losses = []
+    for loss_of in (gpt.loss_of, gpt.chunked_loss):
+        model.zero_grad()
+        loss = loss_of(model, rows, 3)
+        loss.backward()
+        losses.append(loss.item())
+        gradients.append([weight.grad.clone() for weight in model.parameters()])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+    for whole, parts in zip(*gradients, strict=True):
+        assert torch.allclose(whole, parts, atol=1e-6)
+
+
+TEXT = torch.randint(65, (3000,), generator=torch.Generator().manual_seed(1))
+TRAINER = training.Trainer(TEXT[:2000], TEXT[2000:])
+TINY = SMALL | {"layers": 1, "batch": 4, "compiled": "", "bf16": False, "threads": 1}
+
+
+def test_trainings_of_one_seed_are_the_same_and_say_how_much_they_read():
+    losses = []
+    for _ in range(2):
+        trained = TRAINER.begun(seed=3, **TINY)
+        losses.append([trained.step() for _ in range(3)])
+        assert trained.tokens == 3 * 4 * 16
+    assert losses[0] == losses[1]
+    assert TRAINER.begun(seed=4, **TINY).step() != losses[0][0]
+    silent = TRAINER.begun(**TINY, read_every=2)
+    assert [silent.step() is None for _ in range(4)] == [False, True, False, True]
+    assert TRAINER.begun(seed=3, **TINY, parts=4).step() == pytest.approx(losses[0][0])
+
+
+def test_a_training_ends_at_its_loss_or_when_it_is_given_up(monkeypatch):
+    monkeypatch.setattr(training, "pick", lambda ci, cpu, gpu: ci)
+    tokens, loss = TRAINER.until(9.0, **TINY)
+    assert tokens == 512  # the first look
+    assert 4 < loss < 5  # ln 65 is 4.17
+    assert TRAINER.until(0.1, **TINY)[0] == 1536
+
+
+def test_a_sweep_that_is_stopped_keeps_what_was_trained(monkeypatch, capsys):
+    losses = iter([3.0, 2.5, math.nan, 2.9, KeyboardInterrupt])
+
+    def loss_after(*_, **__):
+        loss = next(losses)
+        if loss is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        return loss
+
+    monkeypatch.setattr(training.Trainer, "loss_after", loss_after)
+    sweep = TRAINER.sweep([1e-3, 2e-3, 4e-3], width=16)
+    assert sweep.results == {1e-3: (3.0, 2.9), 2e-3: (2.5,), 4e-3: (math.inf,)}
+    assert sweep.best == 2e-3
+    assert "training 4 of 6" in capsys.readouterr().out
+    losses = iter([KeyboardInterrupt])
+    with pytest.raises(KeyboardInterrupt):
+        TRAINER.sweep([1e-3], width=16)
+
+
+def test_only_the_trainings_that_were_timed_are_paired_with_their_seconds():
+    repeated = training.Repeated(TRAINER, 2.5, {})
+    repeated.reached = [(900, 2.4), (100, 2.4), (200, 2.6)]
+    assert repeated.by_seed([1.0, 2.0]) == [(1.0, 100), (2.0, 200)]
+    assert not repeated.arrived
+
+
+def test_a_rung_is_taken_apart_by_the_readers_function():
+    pairs = [(8.0, 400)], [(2.0, 200)]
+    top = ladder.Ladder({}, pairs={"Muon": pairs})
+    table = top.apart(lambda below, rung: (below[0][0] / rung[0][0], 2))
+    assert table.rows == (("Muon", "4.00x", "2.00x"),)
+
+
+def test_memory_of_the_rows_is_calculated_for_the_larger_moment():
+    steps = {
+        name: TRAINER.begun(**TINY | {"rows": rows, "parts": parts, "fused": False})
+        for name, rows, parts in (("65", 65, 1), ("many", 4096, 1), ("parts", 4096, 16))
+    }
+    memory = training.memory_of(steps)
+    logits, optimizer = 3 * 4 * 16 * 4096, 5 * 4096 * 32
+    assert memory.calculated["many"] == 4 * logits
+    assert memory.calculated["parts"] == 4 * optimizer
+    assert memory.ratio("many") > memory.ratio("parts") > 1
+    for name, peak in memory.peaks.items():
+        assert peak > memory.calculated[name]
+
+
+def test_packed_rows_have_all_tokens_and_less_padding():
+    text = torch.randint(1, 65, (600,), generator=torch.Generator().manual_seed(2))
+    text[torch.tensor([10, 40, 44, 90, 200, 201, 300])] = 0
+    documents = packing.lines_of(text, 0, 7)
+    assert [len(line) for line in documents][:2] == [11, 16]  # cut to the context
+    assert all(line[-1] == 0 for line in documents)
+    tokens = torch.cat(documents)
+    for batches in (packing.padded(documents), packing.packed(documents)):
+        kept = torch.cat([rows[rows != gpt.PADDING] for rows in batches])
+        assert torch.equal(kept.cpu(), tokens)
+    sizes = [
+        sum(rows.numel() for rows in batches)
+        for batches in (packing.packed(documents), packing.padded(documents))
+    ]
+    assert sizes[0] < sizes[1]
+
+
 def test_a_rate_rises_and_falls_as_in_nanogpt():
     on, model = model_of(warmup=4, decay=10)
     optimizers = gpt.new_optimizers(on, model)
@@ -183,6 +291,19 @@ def test_byte_pairs_are_merged_from_the_left_and_give_the_text_back(text):
     # str.replace goes from the left, too
     merged = bpe.merged(numbers, (0, 0), 3)
     assert "".join("abcA"[i] for i in merged) == text.replace("aa", "A")
+
+
+def test_tables_of_pairs_are_compared_in_bits_a_byte():
+    text = torch.tensor([0, 1, 2, 1] * 300)
+    models = bpe.TableModels(text[:1000], text[1000:], "abc", 1)
+    assert models.names[3] in ("ab", "bc", "cb", "ba")
+    rows = models.compared(lambda loss, tokens, n_bytes: loss * tokens / n_bytes).rows
+    assert [row[0].split(",")[0] for row in rows] == [
+        "pairs of characters",
+        "pairs of BPE's tokens",
+        "lzma",
+    ]
+    assert bpe.table_loss(text, text, 3) == pytest.approx(0.5 * math.log(2), abs=0.02)
 
 
 class Clock:

@@ -4,12 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from exercises.nb04 import gpu_comparison
+import labkit as lab
+from exercises.nb04 import gpu_comparison, races, resources
 from exercises.nb04.gpu_comparison import time_on_gpu
+from exercises.nb05 import nvrtc
 from kerneltrace import Estimate
-from kerneltrace.errors import KernelError
+from kerneltrace.errors import KernelError, MissingCompiler
 from labkit.core.results import results
 from labkit.lesson.boards import SpeedBoard
+from labkit.measure.bench import Comparison
 
 pytestmark = pytest.mark.slow  # draws boards
 
@@ -103,3 +106,49 @@ def test_a_launch_of_another_form_is_told_so():
         match=r"Expected \(kernel, grid, block, \*arguments\) for 'one', got 5",
     ):
         time_on_gpu("04.9", "Wrong", {"one": 5}, estimates={}, size="4 numbers")
+
+
+# -- C07, "coalesce accesses, merge parallel work"
+
+
+def timed(**seconds):
+    timings = [lab.Timing(row, s, (s,) * 5) for row, s in seconds.items()]
+    ratios = [lab.speedup(timings[0], other) for other in timings[1:]]
+    return Comparison(tuple(timings), tuple(ratios))
+
+
+def test_without_a_gpu_only_the_first_half_of_c07_is_told():
+    on_cpu = timed(all=8.0, every_16th=6.0, in_a_row=0.5)
+    evidence, when = races.halves_of_c07(on_cpu, None, None)
+    assert {name: ratio.value for name, ratio in evidence.items()} == {"coalesced": 12}
+    assert "first half" in when
+
+
+def test_on_a_gpu_both_halves_of_c07_are_told():
+    strides = timed(stride_1=1.0, stride_8=4.0)
+    adding = timed(all_atomic=9.0, halves=3.0, shuffles=2.0, in_few_blocks=1.0)
+    evidence, when = races.halves_of_c07(strides, strides, adding)
+    assert {name: ratio.value for name, ratio in evidence.items()} == {
+        "coalesced": 4,
+        "merged": 2,
+    }
+    assert "GPU" in when
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: resources.takes(races.copies, arrays=2, assumed={"registers": 24}),
+        lambda: nvrtc.build("int x;") or {"registers": 24},
+    ],
+)
+def test_without_a_compiler_a_notebook_says_how_to_install_one(
+    call, monkeypatch, capsys
+):
+    def lacks(*_, **__):
+        raise MissingCompiler("NVRTC is missing. Install it: pip install it")
+
+    monkeypatch.setattr(resources, "compile_numba", lacks)
+    monkeypatch.setattr(nvrtc, "compile_cuda", lacks)
+    assert call() == {"registers": 24}
+    assert "pip install" in capsys.readouterr().out

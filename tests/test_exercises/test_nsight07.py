@@ -1,11 +1,13 @@
 import shlex
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn import functional
 
+from exercises.nb07 import planted
 from exercises.nb07.nsight import (
     as_script,
     in_lines,
@@ -13,7 +15,7 @@ from exercises.nb07.nsight import (
     nsys_command,
     nsys_stats_command,
 )
-from exercises.nb07.nsight_reports import published
+from exercises.nb07.nsight_reports import copying_percent, published
 from labkit.core.errors import BadArgument
 from labkit.measure import catalog
 
@@ -170,3 +172,32 @@ def test_a_number_that_a_report_has_not_is_refused():
         published("darts").value("cudaMemcpy")
     with pytest.raises(BadArgument, match="Expected published report to be one of"):
         published("dart board")
+
+
+def test_the_device_copied_for_a_small_part_of_cudamemcpy():
+    # both copies of the device over both calls of the host, in ns
+    right = 100 * (41_055 + 22_784) / 13_852_441
+    assert copying_percent(published("darts")) == pytest.approx(right)
+
+
+@pytest.mark.parametrize(
+    ("lane", "arithmetic", "evidence"),
+    [
+        ("device", "forward", True),
+        ("device", "backward", False),
+        ("host", "forward", None),
+    ],
+)
+def test_the_profile_alone_is_judged_where_it_saw_a_gpu(lane, arithmetic, evidence):
+    largest = {
+        "input": "input",
+        "launch overhead": "gaps",
+        "memory bandwidth": "forward",
+        "arithmetic": arithmetic,
+    }
+    profile = SimpleNamespace(spans=[SimpleNamespace(lane=lane)])
+    assert planted.named_by_profile(largest, profile) is evidence
+    assert (
+        f"arithmetic planted: most time in {arithmetic}"
+        in planted.in_words(largest)["because"]
+    )

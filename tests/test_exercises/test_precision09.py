@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import labkit as lab
-from exercises.nb09 import claim, formats
+from exercises.nb09 import casts, claim, formats, scaling
 from labkit.measure import bench
 from tests.helpers import code_cells, notebook_paths
 
@@ -124,3 +124,34 @@ def test_with_fewer_than_ten_seeds_nothing_is_judged_and_a_null_result_is_one():
     assert claim.masters_matter(True, None, 10) is False
     assert claim.masters_matter(None, False, 10) is False
     assert claim.masters_matter(False, None, 10) == "not shown"
+
+
+def test_a_search_follows_the_scale_that_each_step_returns():
+    images = torch.rand(12, 3, 32, 32)
+    labels = torch.arange(12) % 10
+    given = []
+
+    def step(loss, optimizer, scale, good):
+        given.append((scale, good))
+        return scale / 2, good + 1
+
+    powers = scaling.search(step, images, labels, steps=3, start=8.0)
+    assert powers == [2, 1, 0]
+    assert given == [(8, 0), (4, 1), (2, 2)]
+
+
+def test_every_layer_sends_a_gradient():
+    model = lab.models.SimpleCNN()
+    images = torch.rand(4, 3, 32, 32)
+    sent = scaling.sent_gradients(model, images, torch.arange(4))
+    assert len(sent) == len([*model.features, *model.classifier])
+    assert len(sent[0]) == 4 * 10  # of the logits
+    again = scaling.sent_gradients(model, images, torch.arange(4))
+    assert len(again) == len(sent), "no hook stays"
+
+
+def test_autocast_on_a_cpu_casts_products_and_leaves_sums():
+    rows = {name: dtypes for name, *dtypes in casts.results("cpu", torch.bfloat16).rows}
+    assert rows["matmul"] == rows["convolution"] == ["bfloat16", "bfloat16"]
+    assert rows["sum"] == rows["exp"] == ["float32", "bfloat16"]
+    assert len(rows) == 9

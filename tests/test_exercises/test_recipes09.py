@@ -10,6 +10,7 @@ import labkit as lab
 from exercises.nb09 import recipes
 from exercises.nb09.recipes import E2M1, E4M3, E5M2, Recipe, Scaled
 from labkit.core.errors import NotFinite
+from labkit.train.training import TunedComparison
 
 TORCH = [(E4M3, torch.float8_e4m3fn), (E5M2, torch.float8_e5m2)]
 
@@ -170,3 +171,10 @@ def test_a_ladder_says_what_is_shown_and_what_is_not(monkeypatch):
     ]  # fmt: skip
     few = lab.training.compare_tuned(trainings.arms, [1e-2], seeds=2)
     assert all("10 seeds" in row[3] for row in trainings.ladder(few).rows)
+
+
+def test_with_too_few_seeds_no_recipe_is_said_to_lose():
+    for seeds, losing in ((2, None), (10, 1)):
+        scores = {"float32": (0.9,) * seeds, "a": (0.1,) * seeds, "b": (0.9,) * seeds}
+        tuned = TunedComparison(scores, dict.fromkeys(scores, 0.1), {})
+        assert recipes.losing(tuned) == losing

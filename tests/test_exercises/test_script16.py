@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import labkit
-from exercises.nb16 import search_budget
+from exercises.nb16 import changes, pictures, search_budget
 from labkit.lesson.notebook_files import tagged_cells
 from labkit.measure.machine import machine
 from tests.selection import sampled
@@ -62,18 +62,18 @@ def test_a_training_ends_after_epochs_however_slow_the_machine(monkeypatch):
 
 
 def test_whitened_filters_see_patches_without_correlation():
-    pictures = NAMES["painted"](torch.rand(256, 1, 24, 24), seed=0)
+    images = pictures.painted(torch.rand(256, 1, 24, 24), seed=0)
     layer = nn.Conv2d(3, 16, 3)
-    NAMES["whiten"](layer, pictures)
+    changes.whiten(layer, images)
     # (16, patches)
-    seen = nn.functional.conv2d(pictures, layer.weight).transpose(0, 1).flatten(1)
+    seen = nn.functional.conv2d(images, layer.weight).transpose(0, 1).flatten(1)
     assert torch.allclose(seen[:8], -seen[8:], atol=1e-4)
     assert torch.allclose(torch.corrcoef(seen[:8]), torch.eye(8), atol=0.01)
 
 
 def test_an_identity_convolution_passes_its_input_on():
     run = SimpleNamespace(model=NAMES["resnet"]())
-    NAMES["identity"](run)
+    changes.identity(run)
     *_, last = (part for part in run.model.modules() if isinstance(part, nn.Conv2d))
     x = torch.rand(2, last.in_channels, 4, 4)
     assert torch.allclose(last(x)[:, : last.in_channels], x)
@@ -81,8 +81,13 @@ def test_an_identity_convolution_passes_its_input_on():
 
 def test_a_cycle_rises_to_twice_the_rate_ends_near_zero_and_stays_there():
     optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
-    run = SimpleNamespace(on=settings(batch=4, rate=0.1), optimizer=optimizer, after=[])
-    NAMES["cycle"](run, length=2)
+    run = SimpleNamespace(
+        on=settings(batch=4, rate=0.1),
+        paths=NAMES["paths"],
+        optimizer=optimizer,
+        after=[],
+    )
+    changes.cycle(run, length=2)
     rates = []
     for _ in range(3 * len(NAMES["paths"]) // 4):
         rates.append(optimizer.param_groups[0]["lr"])
@@ -94,7 +99,7 @@ def test_a_cycle_rises_to_twice_the_rate_ends_near_zero_and_stays_there():
 
 def test_averaged_weights_follow_the_model_and_are_what_is_judged():
     run = SimpleNamespace(model=nn.Linear(1, 1, bias=False), after=[])
-    NAMES["averaged"](run)
+    changes.averaged(run)
     for constant in (nn.init.zeros_, nn.init.ones_):
         constant(run.model.weight)
         run.after[0]()
@@ -114,7 +119,7 @@ def test_rates_are_tuned_with_seeds_that_are_not_raced(monkeypatch):
 def test_views_of_an_image_are_itself_and_two_that_are_moved():
     image = torch.zeros(1, 1, 5, 5)
     image[0, 0, 2, 2] = 1
-    assert NAMES["Views"](nn.Identity())(image)[0, 0].nonzero().tolist() == [
+    assert changes.Views(nn.Identity())(image)[0, 0].nonzero().tolist() == [
         [1, 1],
         [2, 2],
         [3, 3],

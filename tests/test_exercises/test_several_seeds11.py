@@ -6,8 +6,10 @@ import math
 import random
 
 import pytest
+import torch
 from torch import nn
 
+from exercises.nb11 import networks
 from exercises.nb11.several_seeds import Runs, _bound_rank, _interval, interleaved
 from labkit.core.errors import BadArgument
 from labkit.train.training import Run, fit
@@ -121,3 +123,15 @@ def test_trainings_are_interleaved():
     )
     with pytest.raises(BadArgument, match="named"):
         interleaved({}, 3, epochs=1, **GIVEN)
+
+
+def test_a_network_is_ready_once_its_last_layer_has_its_size():
+    images = torch.rand(3, 1, 8, 8)
+
+    def strided():
+        return networks.chain(networks.convolution(1, 4, stride=2))
+
+    model = networks.ready(strided, images)()
+    assert model[-1].weight.shape == (10, 4 * 4 * 4)
+    convolution = 2 * 9 * 4 * 4 * 4  # 3 x 3 weights, 4 channels of 4 x 4 numbers
+    assert networks.forward_flop(strided, images) == convolution + 2 * 64 * 10

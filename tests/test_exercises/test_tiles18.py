@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from data.make import tile_code
-from exercises.nb18 import compiled, experts, figures, races
+from exercises.nb18 import compiled, evidence, experts, figures, races
 from exercises.nb18.kernels import load_rows, store_rows
-from exercises.nb18.wrong_answers import merge
+from exercises.nb18.wrong_answers import merge, no_tile_is_skipped
 from kerneltrace import tiles
 from kerneltrace.tiles import tl, triton
+from labkit.measure.bench import Comparison, Timing
 from labkit.measure.machine import Gpu
 from labkit.plot import to_png
 from tests.helpers import check
@@ -170,6 +171,58 @@ def test_what_cant_be_launched_is_calculated_for_the_gpu_at_hand(
     is_scalar = "tl.dot is scalar arithmetic" in assumed
     assert is_scalar == bool(gpus)
     assert races.calculated(None) == {}
+
+
+def in_steps(q, k, v):
+    return (q @ k.mT / 8).softmax(-1) @ v
+
+
+WAYS = {"in steps": in_steps, "in one call": IN_ONE_CALL}
+
+
+def race_of(call_s, steps_s):
+    """A race of readings that differ by 2 % either way."""
+    noise = (0.98, 0.99, 1.0, 1.01, 1.02)
+    timings = [
+        Timing(name, seconds, tuple(seconds * each for each in noise))
+        for name, seconds in (("in one call", call_s), ("in steps", steps_s))
+    ]
+    return Comparison(tuple(timings), ())
+
+
+@pytest.mark.parametrize(
+    ("call_s", "verdict"),
+    [(0.2, False), (0.6, "not shown"), (0.9, "not shown"), (2.0, "not shown")],
+)
+def test_flop_dont_explain_a_gain_that_is_larger_than_they_are_fewer(call_s, verdict):
+    """Of 8 x 8 tiles a mask leaves 36, so FLOP are worth 1.78 x at most."""
+    judged = evidence.fewer_flop(race_of(call_s, 1.0), WAYS, None)
+    assert judged["evidence"] == verdict
+    assert "1.00 x the FLOP without a mask, 0.56 x with it" in judged["because"][0]
+
+
+def test_the_flop_of_a_readers_kernel_are_counted_and_drawn():
+    picture = figures.keys_by_program(no_tile_is_skipped)
+    assert "100% of the FLOP" in picture.ax.get_title(loc="left")
+    assert evidence._share(no_tile_is_skipped) == 1
+    assert evidence._share(None) == 36 / 64
+
+
+def test_one_call_has_the_result_of_the_steps_and_another_has_not():
+    memory = {"in steps": {64: 1.0, 256: 16.0}, "in one call": {64: 1.0, 256: 4.0}}
+    judged = evidence.without_scores(WAYS, memory)
+    assert judged["evidence"]
+    assert "4.0 x the memory for 4 x the tokens" in judged["because"]
+    other = WAYS | {"in one call": lambda q, k, v: IN_ONE_CALL(q, k, v, is_causal=True)}
+    assert not evidence.without_scores(other, memory)["evidence"]
+    memory["in one call"][256] = 16.0
+    assert not evidence.without_scores(WAYS, memory)["evidence"]
+
+
+def test_masked_ways_agree():
+    q, k, v = torch.rand(3, 1, 2, 40, 16)
+    call, steps = (way() for way in evidence.masked_ways(q, k, v).values())
+    assert torch.allclose(call, steps, atol=1e-5)
 
 
 def test_a_gpu_of_unknown_rates_has_no_calculated_time(monkeypatch):

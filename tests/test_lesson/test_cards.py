@@ -51,6 +51,10 @@ def test_a_wrong_click_names_the_true_reason_and_the_next_card_follows(shown):
     assert shown.buttons[4].layout.display == "none"
 
 
+def test_its_code_is_broken_between_words(shown):
+    assert "word-break:normal" in shown.asked.value
+
+
 def test_without_a_reader_the_questions_stand_there_and_no_answers():
     text = str(lab.cards("01", count=2))
     assert text.count("What is wrong in this answer to exercise 01.") == 2
@@ -66,6 +70,8 @@ def test_a_notebook_has_three_cards_or_more_with_four_options_of_which_one_can_b
     found = bank.cards(notebook)
     assert len(found) >= 3
     assert found == bank.cards(notebook)
+    exercises = {card.number for card in found}
+    assert len({card.number for card in found[:3]}) == min(3, len(exercises))
     titles = {one.title: one for one in misconceptions().values()}
     for card in found:
         true = card.misconception

@@ -17,7 +17,11 @@ from labkit.lesson.claims import claims, published_evidence, word_of
 from tests.helpers import cells, notebook_paths
 
 MOST_MONTHS = 18
-_TIMELY = re.compile(r"\b(newest|latest|prices?|rents?|rented|paid)\b|US\$|€", re.I)
+_TIMELY = re.compile(
+    r"\b(newest|latest|most recent|cheapest|prices?|costs?|rents?|rented|paid)\b"
+    r"|US\$|\$\d|€",
+    re.I,
+)
 _MONTHS = [datetime.date(2000, month, 1).strftime("%B") for month in range(1, 13)]
 _DATE = re.compile(rf"\b(?:({'|'.join(_MONTHS)}) )?(20[0-3]\d)\b")
 
@@ -77,7 +81,7 @@ def texts():
 
 
 def old_sentences(text, today):
-    """Sentences on prices or on what is newest, with a date of over MOST_MONTHS."""
+    """Sentences on prices, costs or what is newest, with a date over MOST_MONTHS old."""
     for sentence in re.split(r"(?<=[.!?])\s+|\n\n|\n(?=[|\-*])", text):
         # an address may have a date, and so may a citation such as (Daly 2006)
         plain = re.sub(r"\]\([^)]*\)|`[^`]*`|https?://\S+", "", sentence)
@@ -114,3 +118,4 @@ def test_an_old_price_is_found():
     other = "The model was published in 2017."
     assert [*old_sentences(f"{old} {recent} {other}", today)] == [old]
     assert [*old_sentences("The newest is Hopper, of 2022.", today)] != []
+    assert [*old_sentences("In 2023 an hour cost $4.", today)] != []

@@ -214,7 +214,8 @@ def test_a_disturbed_timing_is_marked_in_the_record_and_in_the_closing_table(ker
     assert journal.summary("00").rows == (
         (KEY, "none", "3,200 images/s (machine busy)", ""),
     )
-    assert "Run the row's cell again when it is calm." in str(journal.summary("00"))
+    told = f"While one row was measured, {BUSY}. Run the row's cell again when it is"
+    assert told in str(journal.summary("00"))
     journal.record(KEY, taken("all threads", 0.02), "images/s", items=64)
     assert "busy" not in str(journal.summary("00"))
 

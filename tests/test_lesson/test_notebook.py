@@ -83,6 +83,11 @@ def test_other_errors_are_shown_as_always(outputs):
     assert "something else" in trace
 
 
+def test_long_lines_of_text_break_between_words(outputs):
+    (style,) = [o.data["text/html"] for o in outputs[0] if "data" in o]
+    assert "word-break:normal" in style
+
+
 def test_the_next_cell_works(outputs):
     assert outputs[5][0].data["text/plain"] == "42"
 

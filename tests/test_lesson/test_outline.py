@@ -38,14 +38,17 @@ def test_a_notebook_is_done_by_all_exercises_or_by_its_two_without_help():
 
 
 def test_the_next_step_is_an_open_exercise_and_then_the_next_notebook_of_each_track():
+    exercises = outline.outlines()["02"].exercises
+    many = len(exercises)
     counts, following = outline.closing("02").splitlines()
-    assert counts == "Exercises passed: 0 of 4, 0 of them without help."
+    assert counts == f"Exercises passed: 0 of {many}, 0 of them without help."
     assert following == "Next: exercise 02.1, in section 1 of notebook 02."
-    passed("02.1", "02.6")
     outcomes.note("02.5", "hint", step=1)
-    passed("02.5", "02.7")
+    passed(*exercises)
     counts, following = outline.closing("02").splitlines()
-    assert counts == "Exercises passed: 4 of 4, 3 of them without help."
+    assert counts == (
+        f"Exercises passed: {many} of {many}, {many - 1} of them without help."
+    )
     for words in (
         "07 Where does",
         "track One GPU",

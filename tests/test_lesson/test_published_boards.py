@@ -13,7 +13,7 @@ import pytest
 
 from labkit.core import results
 from labkit.core.errors import BadArgument, LabError
-from labkit.core.paths import DATA, NOTEBOOKS
+from labkit.core.paths import DATA, EXERCISES, NOTEBOOKS
 from labkit.lesson import guesses, journal
 from labkit.lesson.boards import SpeedBoard
 from labkit.measure import published
@@ -27,32 +27,46 @@ SAME = [row for row in ROWS if row["relation"] == "same"]
 OTHERS = [row for row in ROWS if row["relation"] != "same"]
 
 
+# What stands in a folder of exercises beside the notebook's own boards.
+OF_EXERCISES = ("check.py", "solution.py", "wrong_answers.py")
+
+
 @functools.cache
-def source_of(notebook):
-    """The code of a notebook, "04"."""
+def sources_of(notebook):
+    """The code of a notebook, "04", and of the modules that show its boards."""
     (path,) = NOTEBOOKS.glob(f"{notebook}_*.ipynb")
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return "\n".join(
-        "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"
-    )
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    modules = sorted((EXERCISES / f"nb{notebook}").glob("*.py"))
+    own = [module for module in modules if module.name not in OF_EXERCISES]
+    return ["\n".join(code), *(module.read_text(encoding="utf-8") for module in own)]
+
+
+def source_of(notebook):
+    """All of it, as one text."""
+    return "\n".join(sources_of(notebook))
 
 
 def absent_on_a_gpu(notebook):
     """(section, row, whether a value is calculated) of each row that needs a GPU; the
     row is None where it varies.
     """
-    section = None
-    calls = (
-        node
-        for node in ast.walk(ast.parse(source_of(notebook)))
-        if isinstance(node, ast.Call)
-    )
+    cells, *modules = map(ast.parse, sources_of(notebook))
+    yield from absent_in(cells)
+    for module in modules:
+        for definition in module.body:
+            yield from absent_in(definition)
+
+
+def absent_in(code):
+    section = None  # of the board that this code made last
+    calls = (node for node in ast.walk(code) if isinstance(node, ast.Call))
     for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
         name = ast.unparse(call.func)
         given = {each.arg: each.value for each in call.keywords}
         if name.endswith("SpeedBoard"):
-            section = call.args[0].value
-        elif name.endswith(".absent"):
+            section = getattr(call.args[0], "value", None)
+        elif name.endswith(".absent") and section:
             needs = ast.unparse(given["needs"] if "needs" in given else call.args[1])
             if "a CUDA GPU" in needs or "hardware" in needs or "NEEDS" in needs:
                 row = (
@@ -92,7 +106,7 @@ def test_a_row_has_a_place_in_its_notebook():
         section, name = results.split_key(row["key"])
         source = source_of(section[:2])
         if row["relation"] == "ratio":
-            assert f'lab.published.ratios("{section}")' in source, row["key"]
+            assert f'published.ratios("{section}")' in source, row["key"]
             continue
         pattern = re.sub(r"\d+", r"(?:\\d+|\\{[^{}]*\\})", re.escape(name))
         assert re.search(pattern, source), f"no row {name!r}"
@@ -178,7 +192,7 @@ def test_without_a_gpu_a_row_that_needs_one_has_a_number_of_one():
 
 
 def published_ratios(section):
-    return f'lab.published.ratios("{section}")' in source_of(
+    return f'published.ratios("{section}")' in source_of(
         section[:2]
     ) and published.ratios(section)
 
@@ -195,6 +209,49 @@ def gains(table, column, names, lower, **where):
             gain = float(row[column]) / float(before[column])
             found[row["rung"]] = 1 / gain if lower else gain
     return found
+
+
+# What a notebook calls a rung that a ladder names after its own optimizer or compiler.
+SAME_RUNG = {
+    "fused optimizer": {"fused Adam", "fused AdamW"},
+    "compiled": {"torch.compile"},
+}
+LADDERS = {
+    "gpt2_ladder": ("tokens_per_s",),
+    "image_ladders": ("images_per_s", "seconds"),
+}
+
+
+def published_rungs():
+    """The rung of a published ladder by the figures that its gain is made of."""
+    rungs = {}
+    for table, columns in LADDERS.items():
+        for before, row in itertools.pairwise(published.table(table)):
+            for column in columns:
+                if before[column] and row[column]:
+                    pair = frozenset((before[column], row[column]))
+                    rungs[pair] = row["rung"]
+    return rungs
+
+
+def compared_with_another(rows):
+    """(notebook's rung, published rung) of the ratios that stand under another name."""
+    rungs = published_rungs()
+    for row in rows:
+        rung = rungs.get(frozenset(row["printed"].split(" / ")))
+        _, name = results.split_key(row["key"])
+        if rung and rung != name and rung not in SAME_RUNG.get(name, ()):
+            yield name, rung
+
+
+def test_no_rung_of_a_published_ladder_stands_under_another_rungs_name():
+    assert [*compared_with_another(ROWS)] == []
+    rungs = published_rungs()
+    pairs = [frozenset(row["printed"].split(" / ")) for row in ROWS]
+    assert sum(pair in rungs for pair in pairs) >= 20
+    (row,) = (row for row in ROWS if row["key"] == "19.2 weights in bfloat16")
+    moved = row | {"key": "19.2 bfloat16"}  # autocast here, pure 16 bits there
+    assert [*compared_with_another([moved])] == [("bfloat16", "weights in bfloat16")]
 
 
 def by_who(section, who):

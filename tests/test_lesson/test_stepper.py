@@ -2,6 +2,9 @@
 notebook keeps.
 """
 
+import asyncio
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from numba import cuda
@@ -63,3 +66,41 @@ def test_the_notebook_keeps_all_steps_wherever_the_reader_stands():
         assert text.count("writes 1 to counter[0]") == 2
         assert "In the end counter is 1" in text
         assert "Run this cell to go through the steps yourself." in text
+
+
+class Loop:
+    """An event loop whose time a test advances."""
+
+    def __init__(self):
+        self.waits = []
+
+    def call_later(self, seconds, function):
+        self.waits.append(function)
+        return SimpleNamespace(cancel=lambda: self.waits.remove(function))
+
+
+def test_play_goes_on_step_by_step_and_a_button_stops_it(monkeypatch):
+    made = stepper()
+    made.play.click()
+    assert (made.slider.value, made.play.description) == (1, "play"), "no event loop"
+    loop = Loop()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    made.play.click()
+    assert (made.slider.value, made.play.description) == (2, "pause")
+    loop.waits.pop()()
+    assert made.slider.value == 3
+    made.buttons["back"].click()
+    assert (loop.waits, made.slider.value, made.play.description) == ([], 2, "play")
+    made.slider.value = 4
+    made.play.click()
+    assert made.slider.value == 1, "from the first step again"
+    for _ in range(3):
+        loop.waits.pop()()
+    assert (loop.waits, made.slider.value, made.play.description) == ([], 4, "play")
+
+
+def test_memory_at_the_end_is_that_of_the_order_shown():
+    made = stepper()
+    assert made.memory_at_end["counter"].tolist() == [1]
+    made.order.value = "one after another"
+    assert made.memory_at_end["counter"].tolist() == [2]

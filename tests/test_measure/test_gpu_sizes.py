@@ -86,8 +86,7 @@ def test_the_largest_arrays_fit():
         "04.3, two matrices": 2 * 8192**2,
         "05.1, two arrays and a new one": 3 * on_gpu("05", "n = "),
         "07.4, two long ones and two matrices": (
-            2 * on_gpu("07", "square, long = draw(n, n, **on), draw(")
-            + 2 * on_gpu("07", "n = ") ** 2
+            2 * on_gpu("07", "length = ") + 2 * on_gpu("07", "n = ") ** 2
         ),
     }
     assert {

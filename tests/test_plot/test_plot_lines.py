@@ -119,3 +119,12 @@ def test_speedups_are_drawn_with_their_origin():
 def test_speedups_that_cannot_be_are_refused(points):
     with pytest.raises(ValueError, match=r"Expected (speed-ups above 0|predicted)"):
         figures.speedup_by_ranks({"x": points} if points else {})
+
+
+def test_scales_are_logarithmic_over_a_few_sizes_if_asked():
+    points = {256: 1.0, 512: 4.0, 1024: 16.0}
+    axes = plot.scales({"a": points}, x="tokens", y="memory", log=True).ax
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert axes.get_xticks().tolist() == [256, 512, 1024]
+    axes = plot.scales({"a": points}, x="tokens", y="memory").ax
+    assert axes.get_xscale() == "linear"

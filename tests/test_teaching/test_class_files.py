@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from labkit.core.errors import DataError
-from labkit.core.results import Attempt, Measurement, Prediction, Verdict, now, to_line
+from labkit.core.results import (
+    Attempt,
+    Best,
+    Measurement,
+    Prediction,
+    Verdict,
+    now,
+    to_line,
+)
 from teaching import class_files, pool
 from teaching.__main__ import main as teaching
 from teaching.class_files import read_class, shown
@@ -41,6 +49,7 @@ GOOD = {
     "attempt": Attempt(
         "00.3", "00.3", "not yet", now(), answer="1", step=1, message="no"
     ),
+    "best": Best("23.4", "23.4", {"sectors": 96}, {"sectors": 64}, now(), "64 numbers"),
 }
 MARKUP = (
     "<script>alert(1)</script><img src=x onerror=alert(1)><a href=http://x.example>"

@@ -120,7 +120,8 @@ def test_a_path_is_as_short_as_its_name_says():
         number = path.name[:2]
         # ten more for talk and questions
         assert paths.minutes(number, 50) <= 40, number
-        assert paths.minutes(number, 90) <= 90, number
+        if number not in notebook_files.PUZZLES:
+            assert paths.minutes(number, 90) <= 90, number
 
 
 def predicted(cells):
@@ -128,7 +129,7 @@ def predicted(cells):
     thread" of "00.2 one thread".
     """
     found = re.findall(
-        r'lab\.predict\(\s*"\d\d\.\d ([^"{]+)"', "\n".join(map(source_of, cells))
+        r'lab\.predict\(\s*"\d\d\.\d\d? ([^"{]+)"', "\n".join(map(source_of, cells))
     )
     return set(found)
 
@@ -165,14 +166,15 @@ def test_the_short_path_keeps_what_a_notebook_is_for(path):
     assert begins[0] == begins[1], "the first picture"
     assert "lab.summary(" in source_of(kept[-1])
     assert "**Open question:**" in source_of(short["cells"][-1])
-    assert len(predicted(kept)) >= 2
+    if path.name[:2] not in notebook_files.PUZZLES:
+        assert len(predicted(kept)) >= 2
     assert predicted(kept) & answered(code_of(whole)) <= answered(kept)
 
     stubs = {notebook_files.stub_number(source_of(cell)) for cell in kept} - {None}
     text = "\n".join(
         source_of(c) for c in short["cells"] if c["cell_type"] == "markdown"
     )
-    assert stubs == set(re.findall(r"(?m)^\*\*Exercise (\d\d\.\d[a-z]?)\.", text))
+    assert stubs == set(re.findall(r"(?m)^\*\*Exercise (\d\d\.\d\d?[a-z]?)\.", text))
     assert stubs
     for stub in stubs:
         assert f'lab.check("{stub}"' in "".join(map(source_of, kept))

@@ -11,7 +11,15 @@ import pytest
 from exercises.misconceptions import misconceptions
 from labkit.core.data_table import read_table
 from labkit.core.paths import EXERCISES
-from labkit.core.results import Attempt, Measurement, Prediction, Verdict, now, to_line
+from labkit.core.results import (
+    Attempt,
+    Best,
+    Measurement,
+    Prediction,
+    Verdict,
+    now,
+    to_line,
+)
 from labkit.lesson import exercise_files, outline
 from scripts import messages
 from teaching import __main__ as commands, class_page, pool
@@ -38,6 +46,17 @@ def guess(value, **more):
 
 def step(state, section="00.1", what="00.1", **more):
     return Attempt(section, what, state, now(), **more)
+
+
+def best(sectors, name="23.10", par=64, size="64 x 64 numbers"):
+    return Best(
+        "23.10",
+        name,
+        {"sectors": sectors, "steps": 9},
+        {"sectors": par, "steps": 9},
+        now(),
+        size,
+    )
 
 
 def write(path, *entries):
@@ -144,6 +163,22 @@ def test_those_who_fail_are_counted_by_what_they_believe_and_their_words_are_not
     assert "1: no misconception that we know." in told
     assert "rude" not in page
     assert "To those at 00.3: A factor of 1,000" in told
+
+
+def test_puzzles_say_how_many_solved_them_and_the_best_beside_par_without_names(
+    tmp_path,
+):
+    own = [[best(96), best(64)], [best(128)], [best(70, size="of another size")]]
+    own.append([dataclasses.replace(best(1), counts={"bytes": 1})])
+    own.append([best(20, "four stages", par=16)])
+    for name, bests in zip(("Ada", "Bob", "Cyd", "Dan", "Eve"), own, strict=True):
+        write(tmp_path / f"{name}.jsonl", *bests)
+    page = page_of([tmp_path], tmp_path / "pool.html")[0]
+    told = words_of(page)
+    assert "puzzle solved by at par best par" in told
+    assert "23.10 2 of 5 1 64 sectors, 9 steps 64 sectors, 9 steps" in told
+    assert "23.10 four stages 1 of 5 0 20 sectors, 9 steps 16 sectors, 9 steps" in told
+    assert not {"Ada", "Bob", "Cyd", "Dan", "Eve"} & set(told.split())
 
 
 def test_a_reply_is_that_of_a_wrong_answer_whose_words_and_factor_it_has():

@@ -196,6 +196,7 @@ def _assumption(name: str, usual: Device, builds: list[Device]) -> str:
 
 def _refusal(name: str) -> str:
     """What is missing for a name, and the nearest names that the table has."""
+    name = name[:200]  # a text passed by mistake would take seconds to compare
     names = [device.name for device in devices()]
     names.sort(key=lambda row_name: _likeness(name, row_name), reverse=True)
     missing = next(

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from kerneltrace.judge.counts import Branches as Branches, Counts as Counts
     from kerneltrace.judge.estimate import Estimate as Estimate
     from kerneltrace.judge.findings import Finding as Finding
-    from kerneltrace.judge.kernel_trace import Request as Request, Trace as Trace
+    from kerneltrace.judge.kernel_trace import (
+        Request as Request,
+        Trace as Trace,
+        WarpStep as WarpStep,
+    )
     from kerneltrace.judge.occupancy import (
         Occupancy as Occupancy,
         occupancy as occupancy,
@@ -54,6 +58,7 @@ _HOME_OF = {
     "ThreadStepper": "stepper",
     "Trace": "judge.kernel_trace",
     "WARP": "machine.grid",
+    "WarpStep": "judge.kernel_trace",
     "compile_cuda": "compiler.cplusplus",
     "compile_numba": "compiler.from_numba",
     "occupancy": "judge.occupancy",

@@ -4,6 +4,8 @@ order that the reader chooses.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import html
 from typing import Any
@@ -18,6 +20,7 @@ from kerneltrace.run.stepping import MOST_THREADS, ONE_BY_ONE, ORDERS, SteppedRu
 _ROWS = 12
 _MOST_KEPT = 40
 _WIDE = 12  # elements; longer arrays have no column
+_STEP_S = 1.5  # enough to read a step
 # Okabe and Ito's colors (2008), one for each thread, which color-blind readers can
 # tell apart.
 _COLORS = (
@@ -34,6 +37,7 @@ _STYLE = (
     ".kernel-steps{display:flex;flex-wrap:wrap;gap:1em 3em;align-items:flex-start;"
     "line-height:1.4}"
     ".kernel-steps td{white-space:pre;font-family:monospace;padding:.1em .7em}"
+    ".kernel-threads td{white-space:normal}"
     ".kernel-steps th{padding:.1em .7em}"
 )
 
@@ -60,8 +64,10 @@ class ThreadStepper:
         self.slider = widgets.IntSlider(
             description="step", layout=widgets.Layout(width="24em")
         )
-        self.play = widgets.Play(interval=1500)  # milliseconds: enough to read a step
-        widgets.jslink((self.play, "value"), (self.slider, "value"))
+        # widgets.Play has buttons without names, which screen readers can't tell apart
+        self.play = widgets.Button(description="play", icon="play")
+        self.play.on_click(lambda _: self._pressed())
+        self._next: asyncio.TimerHandle | None = None
         self.buttons: dict[str | int, Any] = {
             name: widgets.Button(description=name) for name in ("back", "step")
         }
@@ -70,7 +76,7 @@ class ThreadStepper:
         }
         for name, button in self.buttons.items():
             button.on_click(functools.partial(self._clicked, name))
-        self.order.observe(lambda _: self._begin(), "value")
+        self.order.observe(lambda _: self._ordered(), "value")
         self.slider.observe(lambda _: self.redraw(), "value")
         self._table = widgets.HTML()
         self._caption = widgets.HTML()
@@ -83,13 +89,18 @@ class ThreadStepper:
         self.box = widgets.VBox([*rows, self._table, self._caption])
         self._begin()
 
+    @property
+    def memory_at_end(self) -> dict[str, Array]:
+        """Each array by its name as the steps leave it, in the order that is shown."""
+        return self.steps.memory[-1]
+
     def _begin(self, *chosen: int) -> None:
         """Run the kernel, with the first turns for the threads `chosen`, and show the
         moment after these.
         """
         self.steps: SteppedRun = self._run(self.order.value, chosen)
         self._result = self.steps.ended or self._compared()
-        self.play.max = self.slider.max = len(self.steps.steps)
+        self.slider.max = len(self.steps.steps)
         self.slider.value = len(chosen)
         self.redraw()
 
@@ -109,7 +120,46 @@ class ThreadStepper:
             return "With one thread after another, memory ends the same."
         return f"In the end {'; '.join(ends)}."
 
+    def _pressed(self) -> None:
+        """Play from the step that is shown, from the first one after the last; or
+        pause.
+        """
+        if self._next is not None:
+            self._pause()
+            return
+        if self.slider.value == self.slider.max:
+            self.slider.value = 0
+        self._advance()
+
+    def _advance(self) -> None:
+        """Make a step, and let the next one come in time."""
+        self._next = None
+        self.slider.value = min(self.slider.value + 1, self.slider.max)
+        if self.slider.value == self.slider.max:
+            self._pause()
+            return
+        # no event loop, as in a plain script: nothing plays
+        with contextlib.suppress(RuntimeError):
+            loop = asyncio.get_running_loop()
+            self._next = loop.call_later(_STEP_S, self._advance)
+            self._show_on_button("pause")
+
+    def _pause(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        self._next = None
+        self._show_on_button("play")
+
+    def _show_on_button(self, what: str) -> None:
+        self.play.description = what
+        self.play.icon = what
+
+    def _ordered(self) -> None:
+        self._pause()
+        self._begin()
+
     def _clicked(self, name: str | int, _button: object) -> None:
+        self._pause()
         number = self.slider.value
         if isinstance(name, int):
             self._begin(*(step.thread for step in self.steps.steps[:number]), name)

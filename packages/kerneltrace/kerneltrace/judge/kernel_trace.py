@@ -32,6 +32,7 @@ from kerneltrace.judge.demands import Demands, demands
 from kerneltrace.judge.estimate import Estimate, estimate
 from kerneltrace.judge.findings import Finding
 from kerneltrace.judge.review import Review, review
+from kerneltrace.judge.warp_order import in_program_order
 from kerneltrace.machine.address_space import Region
 from kerneltrace.machine.event_log import SITES
 from kerneltrace.machine.events import KINDS, Events
@@ -60,6 +61,29 @@ class Request:
     space: str
     line: int
     text: str
+
+
+@dataclass(frozen=True)
+class WarpStep:
+    """One branch, or one request to memory, of one warp.
+
+    `lanes` has a number for each of the 32 lanes. At a branch it is 1 where the lane
+    takes it, 0 where it doesn't, and -1 where it isn't there; at a request 1 where the
+    lane takes part, and else -1.
+    """
+
+    kind: str
+    """branch, load, store or atomic."""
+    line: int
+    text: str
+    lanes: tuple[int, ...]
+    request: Request | None
+    """None at a branch."""
+
+    @property
+    def parts(self) -> bool:
+        """Whether lanes part here: some take the branch, and some don't."""
+        return 0 in self.lanes and 1 in self.lanes
 
 
 class Trace(ShownAsTable):
@@ -335,11 +359,19 @@ class Trace(ShownAsTable):
                 f" are {', '.join(self.arrays)}."
             )
         in_time = np.argsort(self._first_accesses.at[candidates], kind="stable")
-        chosen = int(candidates[in_time[number]])
-        begin = requests.first[chosen]
-        end = begin + requests.lanes[chosen]
-        accesses = self._run.accesses.only(requests.order[begin:end])
-        site = self._run.sites[requests.site[chosen]]
+        return self._request(int(candidates[in_time[number]]))
+
+    def _accesses_of(self, request: int) -> Events:
+        """The accesses of a request, by its number."""
+        begin = self._requests.first[request]
+        end = begin + self._requests.lanes[request]
+        accesses: Events = self._run.accesses.only(self._requests.order[begin:end])
+        return accesses
+
+    def _request(self, number: int) -> Request:
+        """A request by its number."""
+        accesses = self._accesses_of(number)
+        site = self._run.sites[self._requests.site[number]]
         region, _ = self._run.region_of(int(accesses.address[0]))
         return Request(
             accesses.lane,
@@ -383,13 +415,8 @@ class Trace(ShownAsTable):
         an array (branches, 32) of 1 for taken, 0 for not taken, -1 for lanes that do
         not reach it.
         """
-        events = self._run.others
         sites = self._run.sites
-        warp = whole("warp", warp, least=0, most=self.warps - 1)
-        if warp // -(-math.prod(self.block) // WARP) not in self._blocks.numbers:
-            raise ValueError(f"Warp {warp:,} is of a block that was not run.")
-        at_branch = self._sites("branch")[events.site]
-        events = events.only(at_branch & (events.warp == warp))
+        events = self._branches_of(warp)
         keys, row = np.unique(events.key, return_inverse=True)
         ways = np.full((len(keys), WARP), -1)
         ways[row, events.lane] = events.value
@@ -399,6 +426,45 @@ class Trace(ShownAsTable):
         branching = [sites[int(key) % SITES] for key in keys[order]]
         labels = [f"line {site.line}: {site.text}" for site in branching]
         return labels, ways[order]
+
+    def _branches_of(self, warp: int) -> Events:
+        """What the lanes of a warp logged at branches; ValueError for a warp that
+        didn't run.
+        """
+        warp = whole("warp", warp, least=0, most=self.warps - 1)
+        if warp // -(-math.prod(self.block) // WARP) not in self._blocks.numbers:
+            raise ValueError(f"Warp {warp:,} is of a block that was not run.")
+        events = self._run.others
+        at_branch = self._sites("branch")[events.site]
+        branches_of_warp: Events = events.only(at_branch & (events.warp == warp))
+        return branches_of_warp
+
+    def warp_steps(self, warp: int = 0) -> tuple[WarpStep, ...]:
+        """What a warp does, a branch (`if` or a turn of `while`) or a request to memory
+        at a time, in an order that agrees with that of each lane.
+
+        ValueError for a warp that the launch doesn't have, or whose block wasn't run.
+        """
+        events = self._branches_of(warp)
+        steps: list[WarpStep] = []
+        visits = []
+        for key in np.unique(events.key):
+            here = events.only(events.key == key)
+            site = self._run.sites[int(key) % SITES]
+            ways = np.full(WARP, -1)
+            ways[here.lane] = here.value
+            lanes = tuple(ways.tolist())
+            steps.append(WarpStep("branch", site.line, site.text, lanes, None))
+            visits.append(_visits(here))
+        for number in np.flatnonzero(self._requests.warp == warp).tolist():
+            request = self._request(number)
+            site = self._run.sites[self._requests.site[number]]
+            ways = np.full(WARP, -1)
+            ways[request.lanes] = 1
+            lanes = tuple(ways.tolist())
+            steps.append(WarpStep(site.kind, site.line, site.text, lanes, request))
+            visits.append(_visits(self._accesses_of(number)))
+        return tuple(steps[number] for number in in_program_order(visits))
 
     # -- tables
 
@@ -443,6 +509,11 @@ class Trace(ShownAsTable):
         )
         headings = by_array.headings if by_array.rows else ()
         return Table(rows, headings, title, notes)
+
+
+def _visits(events: Events) -> list[tuple[int, int]]:
+    """Pairs (lane, time) of a warp's events."""
+    return list(zip(events.lane.tolist(), events.at.tolist(), strict=True))
 
 
 def _sampling(settings: LaunchSettings) -> tuple[Finding, ...]:

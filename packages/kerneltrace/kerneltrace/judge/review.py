@@ -169,6 +169,7 @@ class Review(ShownAsTable):
         title = f"{kernel} on {device}: {seconds} calculated for a grid of {grid}"
         notes = [self.device_assumed] if self.device_assumed else []
         if self.traced_grid is not None:
+            title += f", the traced {tuple(self.traced_grid)} repeated"
             notes.append(
                 f"The traced grid of {tuple(self.traced_grid)} is repeated until it"
                 f" fills this GPU {WAVES} times. grid= takes yours."

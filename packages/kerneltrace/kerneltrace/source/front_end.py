@@ -130,6 +130,20 @@ def implementation(
     return function
 
 
+MAKES_ARRAY = "That makes a new array"
+_MEANT = {
+    r"NRT required|_ol_array_allocate": MAKES_ARRAY,
+    r"No conversion from .* to none for": "It returns a value",
+    r"^<ufunc '(\w+)'>$": r"NumPy's \1 works on whole arrays",
+    r"No implementation of function getitem: getitem\((?:u?int|float|bool)\d*, .*": (
+        "What is indexed there is one number, not an array"
+    ),
+    r"Invalid use of ((?:u?int|float|bool)\d*) with parameters .*": (
+        r"A number, \1, is called there like a function"
+    ),
+}
+"""What numba means, by a pattern of its own words."""
+
 _ADVICE = {
     r"<class 'function'>": (
         "A function that a kernel calls needs @cuda.jit(device=True) above it."
@@ -140,9 +154,19 @@ _ADVICE = {
     ): "Write it as a member of cuda.",
     r"name '.*' is not defined": "Import or define it before the kernel.",
     r"Dim3": "threadIdx, blockIdx and the like have three parts: take .x of it.",
-    r"<ufunc|of (type )?[Mm]odule": (
+    r"getitem\((u?int|float|bool)\d*,": "Leave out the index.",
+    r"Invalid use of (u?int|float|bool)\d* with": "Leave out the brackets behind it.",
+    r"<ufunc": (
+        "A kernel works on single elements: index each array, and take functions of"
+        " math, such as math.sqrt."
+    ),
+    r"of (type )?[Mm]odule": (
         "Of functions a kernel has those of math that CUDA has, such as math.sqrt."
     ),
+    r"'append' of type array": (
+        "An array keeps its size: give the place that is written, as in out[i] = x[i]."
+    ),
+    r"argument: 'ndim'": "It takes 1, 2 or 3: cuda.grid(1) counts in one dimension.",
     r"Untyped global": (
         "From outside a kernel takes numbers, tuples, arrays and functions with"
         " @cuda.jit(device=True)."
@@ -155,14 +179,14 @@ _ADVICE = {
     r"index type float": (
         "An index has to be a whole number: / gives a fraction, // does not."
     ),
-    r"has no attribute 'dtype'": (
+    r"has no attribute 'dtype'|enough values to unpack": (
         "Atomics take the array, the index, and the value: cuda.atomic.add(array, i,"
         " value)."
     ),
     r"to none for": "A kernel returns nothing: write its results into an array.",
     r"NRT|allocate|zeros|empty": (
-        "A kernel can't make arrays: write a loop over the elements, or use"
-        " cuda.local.array."
+        "A kernel can't make arrays: write single elements, as in out[i] = 2 * x[i], or"
+        " use cuda.local.array."
     ),
     r">>>.*[( ]array\(.*[( ]array\(|>>> \w+\(array\([^)]*\)\)": (
         "A kernel works on single elements: index the array."
@@ -197,10 +221,14 @@ def reason(error: Exception, file: str) -> tuple[int, str]:
     call = re.search(r">>> (.*)", message)
     if call:
         words = f"{words.removesuffix(' found for signature:')}: {call[1]}"
+    for pattern, meant in _MEANT.items():
+        if match := re.search(pattern, message if meant == MAKES_ARRAY else words):
+            words = match.expand(meant)
+            break
     sentences = [words.rstrip(".")]
     causes = (cause.strip() for cause in _CAUSE.findall(message))
     cause = next((cause for cause in causes if cause not in words), "")
-    if cause:
+    if cause and words != MAKES_ARRAY:
         sentences.append(cause.rstrip("."))
     fitting = (each for pattern, each in _ADVICE.items() if re.search(pattern, message))
     advice = next(fitting, "")

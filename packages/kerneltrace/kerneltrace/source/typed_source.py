@@ -22,7 +22,12 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.machine.program import INTEGER_DIVISION, Operations
-from kerneltrace.source.front_end import annotation, is_simulator, reason
+from kerneltrace.source.front_end import (
+    MAKES_ARRAY,
+    annotation,
+    is_simulator,
+    reason,
+)
 from kerneltrace.source.kernel_scope import MISSING, KernelScope, refusal
 
 _NUMBERS = {str(np.dtype(code)): np.dtype(code) for code in "?bhilqBHILQefdFD"}
@@ -209,6 +214,11 @@ def _typed(
         culprit = fn.__name__
         if place is not tree:
             culprit = ast.unparse(place).splitlines()[0]
+        if words.startswith(MAKES_ARRAY) and isinstance(place, ast.Subscript):
+            words = (
+                "It is a part of an array, such as a row: give an index for each"
+                " dimension, as in a[row, column]."
+            )
         words = f"numba can't compile `{culprit}` for a GPU. {words}"
         raise refusal(fn.__name__, place, words) from None
     return TypedSource(annotated)

@@ -151,3 +151,83 @@ def test_fma_selp_and_cbrt():
 
     x = np.array([0.0, 1.0, 8.0])
     assert filled(k, 1, 3, 3, x, dtype=float) == pytest.approx([201, 204, 119])
+
+
+def interleaved(x, out):
+    sums = cuda.shared.array(64, "f4")
+    t = cuda.threadIdx.x
+    sums[t] = x[t]
+    cuda.syncthreads()
+    step = 1
+    while step < 4:
+        if t % (2 * step) == 0:
+            sums[t] += sums[t + step]
+        cuda.syncthreads()
+        step *= 2
+    if t == 0:
+        cuda.atomic.add(out, 0, sums[0])
+
+
+def parted(x, out):
+    i = cuda.threadIdx.x
+    if i % 2:
+        out[i] = x[i]
+    else:
+        out[i] = x[0]
+    k = 0
+    while k < i % 4:
+        out[i] += x[k]
+        k += 1
+    x[i] = 1
+
+
+def in_short(step):
+    return step.kind, step.text, step.lanes.count(1), step.lanes.count(0)
+
+
+def test_a_warp_does_its_steps_in_the_order_of_the_source():
+    traced = trace(interleaved, 1, 64, np.ones(64, "f4"), np.zeros(1, "f4"))
+    turns = []
+    for lanes in (16, 8):
+        turns += [
+            ("branch", "step < 4", 32, 0),
+            ("branch", "t % (2 * step) == 0", lanes, 32 - lanes),
+            ("load", "sums[t]", lanes, 0),
+            ("load", "sums[t + step]", lanes, 0),
+            ("store", "sums[t]", lanes, 0),
+        ]
+    assert [in_short(step) for step in traced.warp_steps()] == [
+        ("load", "x[t]", 32, 0),
+        ("store", "sums[t]", 32, 0),
+        *turns,
+        ("branch", "step < 4", 0, 32),
+        ("branch", "t == 0", 1, 31),
+        ("load", "sums[0]", 1, 0),
+        ("atomic", "cuda.atomic.add(out, 0, sums[0])", 1, 0),
+    ]
+    # the second warp has no thread 0
+    assert in_short(traced.warp_steps(1)[-1]) == ("branch", "t == 0", 0, 32)
+
+
+@pytest.mark.parametrize("kernel", [interleaved, parted])
+def test_the_steps_of_all_warps_are_all_requests_and_branches_of_a_trace(kernel):
+    traced = trace(kernel, 1, 48, np.ones(48, "f4"), np.zeros(64, "f4"))
+    steps = [step for warp in (0, 1) for step in traced.warp_steps(warp)]
+    assert sum(step.request is not None for step in steps) == traced.count().requests
+    assert sum(step.parts for step in steps) == traced.branches().divergent
+    # 16 lanes have a thread
+    assert all(step.lanes[16:] == (-1,) * 16 for step in traced.warp_steps(1))
+
+
+def test_a_lane_does_its_own_steps_in_their_order_whatever_the_others_do():
+    traced = trace(parted, 1, 32, np.ones(32, "f4"), np.zeros(32, "f4"))
+    steps = traced.warp_steps()
+    own = [step.text for step in steps if step.lanes[2] != -1]
+    turn = ["k < i % 4", "out[i]", "x[k]", "out[i]"]
+    assert own == ["i % 2", "x[0]", "out[i]", *turn, *turn, "k < i % 4", "x[i]"]
+
+
+def test_a_warp_that_is_not_there_has_no_steps():
+    traced = trace(parted, 1, 32, np.ones(32, "f4"), np.zeros(32, "f4"))
+    with pytest.raises(ValueError, match="warp"):
+        traced.warp_steps(1)

@@ -195,10 +195,20 @@ def diagnose(
     been seen for long enough; `options` are then those of `watch`, and nothing is
     tried.
     """
+    if batches is None:
+        _whole_training(step)
     with unchanged(step, batches) as left:
         if batches is None:
-            function("step", step, 0)
             limit = run_watched(step, _own_loop(**options, say=leave))
         else:
             limit = find_bottleneck(step, batches, try_changes=True, **options)
     return dataclasses.replace(limit, evidence=(*limit.evidence, *left))
+
+
+def _whole_training(step: Any) -> None:
+    """Refuse what takes a batch, and say that the batches are missing."""
+    try:
+        function("step", step, 0)
+    except TypeError as refused:
+        advice = " Or pass its batches behind it: diagnose(step, batches)."
+        raise TypeError(f"{refused}{advice * callable(step)}") from None
