@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
@@ -100,22 +101,21 @@ def _draw_array(
     else:
         ax.text(left, top - 0.15, name, ha="left", va="bottom", fontsize=9)
     cells = array.reshape(rows, columns)
-    for row in range(rows):
-        for column in range(columns):
-            corner = left + column, top + row
-            ax.add_patch(
-                Rectangle(corner, 1, 1, facecolor="white", edgecolor=RECORDED, lw=0.6)
-            )
-            value = float(cells[row, column])
-            text = _number(value)
-            ax.text(
-                corner[0] + 0.5,
-                corner[1] + 0.52,
-                text,
-                ha="center",
-                va="center",
-                fontsize=7 if len(text) < 4 else 5.5,
-            )
+    for row, column in np.ndindex(rows, columns):
+        corner = left + column, top + row
+        ax.add_patch(
+            Rectangle(corner, 1, 1, facecolor="white", edgecolor=RECORDED, lw=0.6)
+        )
+        value = float(cells[row, column])
+        text = _number(value)
+        ax.text(
+            corner[0] + 0.5,
+            corner[1] + 0.52,
+            text,
+            ha="center",
+            va="center",
+            fontsize=7 if len(text) < 4 else 5.5,
+        )
 
 
 def _mark(ax: Axes, cell: Place, left: float, top: float, i: int) -> None:

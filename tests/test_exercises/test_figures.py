@@ -24,6 +24,7 @@ from exercises.nb18.compiled import Code
 from exercises.nb19 import cache_steps
 from exercises.nb19.serving import Stay
 from exercises.nb19.speculation import Written
+from exercises.nb23.sketches import SKETCHES
 from kerneltrace import KernelResources
 from labkit import plot
 from labkit.lesson import exercise_files
@@ -192,6 +193,10 @@ def of_copies():
     return {"two_streams": {"run": training.run(prefetching.ahead)}}
 
 
+def of_puzzles():
+    return {"_sketched": {"sketch": SKETCHES["23.20"]}}
+
+
 @pytest.fixture(scope="module")
 def arguments():
     return (
@@ -201,6 +206,7 @@ def arguments():
         | of_training()
         | of_decoding()
         | of_copies()
+        | of_puzzles()
     )
 
 
