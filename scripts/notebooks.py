@@ -349,18 +349,22 @@ def readme(text: str, url: str) -> str:
     """README.md's text, with the milestones, the tracks, and the links to notebook 00,
     if any.
     """
-    for name, made in (("milestones", milestones()), ("tracks", tracks())):
-        text = re.sub(
-            rf"(?s)(<!-- {name} -->\n).*?(<!-- /{name} -->)",
-            lambda match, made=made: match[1] + made + match[2],
-            text,
-        )
+    text = _between(text, "milestones", milestones())
+    text = _between(text, "tracks", tracks())
     inside = f"\n{links('notebooks/00_start_here.ipynb', url)}\n" if url else "\n"
     return re.sub(
         r"(?s)(<!-- links -->).*?(<!-- /links -->)",
         lambda match: match[1] + inside + match[2],
         text,
     )
+
+
+def _between(text: str, name: str, made: str) -> str:
+    """The text with `made` between two comments, <!-- name --> and <!-- /name -->."""
+    begin = f"<!-- {name} -->\n"
+    before, _, rest = text.partition(begin)
+    _, end, after = rest.partition(f"<!-- /{name} -->")
+    return f"{before}{begin}{made}{end}{after}" if end else text
 
 
 def course(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -293,7 +294,7 @@ def _judge_gradient(got: Any, right: Any, case: str) -> None:
     )
 
 
-def _judge_collectives(sent: dict[str, float], n_bytes: int, case: str) -> None:
+def _judge_collectives(sent: Mapping[str, float], n_bytes: int, case: str) -> None:
     if sent == {"all-gather": n_bytes, "reduce-scatter": n_bytes}:
         return
     exchanges = (

@@ -126,6 +126,6 @@ def _last_notebook(standings: Mapping[str, Standing]) -> Outline:
     if not standings:
         return first
     # of attempts in the same second, the later one
-    latest_first = reversed(standings.values())
+    latest_first = reversed(list(standings.values()))
     last = max(latest_first, key=lambda standing: standing.when)
     return outlines().get(last.number[:2], first)
