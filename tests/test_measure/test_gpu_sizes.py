@@ -74,7 +74,7 @@ def test_the_step_with_gpt2_s_rows_fits():
     with gradient and Adam's state, of three networks.
     """
     rows, width, context = 50_257, 384, 256
-    logits = 3 * on_gpu("19", "batch = ") * context * rows
+    logits = 3 * on_gpu("19", 'shared = {"batch": ') * context * rows
     states = 3 * 4 * rows * width
     assert 3 * GIB < 4 * (logits + states) * BESIDE < _ROOM_BYTES
 
