@@ -70,7 +70,7 @@ def build() -> bytes:
             "labels": labels.astype(np.uint8),
             "in_test": in_test(labels),
             "source": np.array(SOURCE),
-            "license": np.array(LICENSE),
+            "licence": np.array(LICENSE),  # as in the file that ships
         }
     )
 
