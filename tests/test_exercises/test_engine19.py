@@ -234,7 +234,8 @@ def test_a_film_shows_each_token_once_and_every_block_that_is_taken(slots):
             assert len(table) == math.ceil(len(step.slots[name]) / 16)
         sentence = figures.cache_blocks(step).sentence
         assert f"of {step.n_tokens} tokens; {step.n_blocks} of 10" in sentence
-    with_b, with_d = frames[4], frames[5]
+    with_b = frames[4]
+    with_d = frames[5]
     assert len(with_b.slots["B"]) == 48
     assert not with_d.slots["B"]
     taken_from_b = set(with_b.tables["B"]) & set(with_d.tables["D"])

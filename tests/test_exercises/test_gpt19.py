@@ -186,7 +186,8 @@ def test_memory_of_the_rows_is_calculated_for_the_larger_moment():
         for name, rows, parts in (("65", 65, 1), ("many", 4096, 1), ("parts", 4096, 16))
     }
     memory = training.memory_of(steps)
-    logits, optimizer = 3 * 4 * 16 * 4096, 5 * 4096 * 32
+    logits = 3 * 4 * 16 * 4096
+    optimizer = 5 * 4096 * 32
     assert memory.calculated["many"] == 4 * logits
     assert memory.calculated["parts"] == 4 * optimizer
     assert memory.ratio("many") > memory.ratio("parts") > 1
