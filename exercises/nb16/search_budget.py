@@ -25,6 +25,7 @@ from labkit.core.display import brief_repr
 from labkit.core.units import format_seconds
 from labkit.lesson.checks import NotYet, call, function
 from labkit.lesson.notebook_files import tagged_cells
+from labkit.lesson.time_limit import other_limit
 from labkit.measure.contention import Watch
 from labkit.measure.machine import machine, pick
 
@@ -215,13 +216,28 @@ def _judge_real(fn: Callable[..., Any]) -> str:
     def seconds(on: Iterable[str], seed: int) -> tuple[float, bool]:
         switches = names["switched"](_known(on, techniques))
         start_s = perf_counter()
-        accuracy, _ = names["train"](seed, **switches)
-        machine().sync()
+        # the budget limits trainings, not the seconds that an answer has
+        with other_limit():
+            accuracy, _ = names["train"](seed, **switches)
+            machine().sync()
         return perf_counter() - start_s, accuracy >= names["target"]
 
-    chosen = _chosen(
-        fn, techniques, seconds, _REAL_RUNS * seconds([], draw.randrange(10**6))[0]
-    )
+    budget_s = _REAL_RUNS * seconds([], draw.randrange(10**6))[0]
+    spent_s = 0.0
+
+    def tried(on: Iterable[str], seed: int) -> tuple[float, bool]:
+        nonlocal spent_s
+        if spent_s > budget_s:
+            raise NotYet(
+                f"Here the search began a training after {format_seconds(spent_s)} of"
+                f" training, with a budget of {format_seconds(budget_s)}. Before each"
+                " training, ask whether the budget is used up."
+            )
+        took_s, has_arrived = seconds(on, seed)
+        spent_s += took_s
+        return took_s, has_arrived
+
+    chosen = _chosen(fn, techniques, tried, budget_s)
     plain = []
     yours = []
     for _ in range(pick(ci=3, cpu=5, gpu=5)):
@@ -234,7 +250,7 @@ def _judge_real(fn: Callable[..., Any]) -> str:
             f"With {choice}, only {arrived} of {len(yours)} fresh seeds reached the"
             " accuracy on this machine."
         )
-    gain = statistics.median(plain) / statistics.median(spent_s for spent_s, _ in yours)
+    gain = statistics.median(plain) / statistics.median(took_s for took_s, _ in yours)
     if gain < pick(ci=1.05, cpu=_FASTER_BY, gpu=_FASTER_BY):
         if busy := watch.so_far().reason:
             return (
