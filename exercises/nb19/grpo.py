@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from exercises.nb19 import progress
 from exercises.nb19.engine import BLOCK, PagedCache, read_on
+from labkit.core import live_line
 from labkit.core.display import Table
 from labkit.measure import published
 from labkit.measure.bench import sync_of
@@ -59,7 +59,7 @@ def train(
     try:
         for number in range(1, steps + 1):
             cache = "with" if cached else "without"
-            progress.tell(f"Step {number} of {steps}, {cache} a cache.")
+            live_line.tell(f"Step {number} of {steps}, {cache} a cache.")
             with threads(1):
                 begin_s = time.perf_counter()
                 rows = rollouts(learner, asked, _LENGTH, cached=cached)
@@ -76,8 +76,8 @@ def train(
     except KeyboardInterrupt:
         if not trained:
             raise
-        progress.tell("Stopped; the steps until then are kept.")
-    progress.end()
+        live_line.tell("Stopped; the steps until then are kept.")
+    live_line.end()
     return trained
 
 

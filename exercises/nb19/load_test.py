@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from IPython.display import display
 from torch import Tensor
 
-from exercises.nb19 import figures, progress, serving
+from exercises.nb19 import figures, serving
 from exercises.nb19.engine import Admit, Engine, Request, Slots
 from exercises.nb19.serving import Latencies, Latency
+from labkit.core import live_line
 from labkit.lesson import journal
 from labkit.lesson.boards import SpeedBoard
 from labkit.measure.machine import machine, pick
@@ -67,12 +68,12 @@ class LoadTest:
         try:
             for load in loads:
                 for way in _WAYS:
-                    progress.tell(f"Load {load} % of {loads[-1]} %, {way} batching.")
+                    live_line.tell(f"Load {load} % of {loads[-1]} %, {way} batching.")
                     served = self.serve(way, rate=load / 100 * most)
                     latencies[way, load] = serving.latency_of(served)
         except KeyboardInterrupt:
             if not latencies:
                 raise
-            progress.tell("Stopped; the loads until then are shown.")
-        progress.end()
+            live_line.tell("Stopped; the loads until then are shown.")
+        live_line.end()
         return Latencies(latencies)

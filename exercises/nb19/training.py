@@ -12,7 +12,6 @@ from typing import Any
 
 from torch import Tensor
 
-from exercises.nb19 import progress
 from exercises.nb19.gpt import Switches, Training
 from labkit.core.display import ShownAsTable, Table
 from labkit.core.parameters import checked
@@ -21,7 +20,7 @@ from labkit.measure.bench import Comparison
 from labkit.measure.machine import machine, pick
 from labkit.measure.memory import peak_memory
 from labkit.plot import Picture, scales
-from labkit.train.training import RateSweep
+from labkit.train.training import RateSweep, sweep_rates
 
 _SEEDS = 2  # of each rate of a sweep
 
@@ -80,23 +79,12 @@ class Trainer:
             "compiled": "",
             "warmup": 10,
         }
-        losses: dict[float, list[float]] = {rate: [] for rate in sorted(rates)}
-        trainings = [(seed, rate) for seed in range(_SEEDS) for rate in losses]
-        try:
-            for number, (seed, rate) in enumerate(trainings, 1):
-                loss = self.loss_after(steps, seed, **own, rate=rate)
-                losses[rate].append(loss if math.isfinite(loss) else math.inf)
-                progress.tell(
-                    f"Width {width}, training {number} of {len(trainings)}: rate"
-                    f" {rate:g}, loss {loss:.3f}."
-                )
-        except KeyboardInterrupt:
-            if not losses[min(losses)]:
-                raise
-            progress.tell("Stopped; what was trained is kept.")
-        progress.end()
-        results = {rate: tuple(each) for rate, each in losses.items() if each}
-        return RateSweep(results, lower=True)
+
+        def loss_of(rate: float, seed: int) -> float:
+            loss = self.loss_after(steps, seed, **own, rate=rate)
+            return loss if math.isfinite(loss) else math.inf
+
+        return sweep_rates(loss_of, rates, seeds=range(_SEEDS), lower=True)
 
 
 class Repeated:

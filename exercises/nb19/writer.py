@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from exercises.nb19 import progress
 from exercises.nb19.engine import BLOCK, PagedCache, read_on
+from labkit.core import live_line
 from labkit.core.display import Table
 from labkit.measure.bench import Comparison, compare
 from labkit.measure.machine import machine, pick, threads
@@ -46,7 +46,7 @@ def trained_writer(text: Tensor, rows: int) -> SmallGPT:
     try:
         for step in range(steps):
             if step % 50 == 0:
-                progress.tell(f"The writer's step {step} of {steps}.")
+                live_line.tell(f"The writer's step {step} of {steps}.")
             batch = windows[torch.randint(len(windows), (4,))].to(machine().device)
             with threads(1):
                 logits = writer(batch[:, :-1])  # (4, CONTEXT, rows)
@@ -55,10 +55,10 @@ def trained_writer(text: Tensor, rows: int) -> SmallGPT:
                 loss.backward()
                 optimizer.step()
             schedule.step()
-        progress.tell(f"The writer has read {steps} batches.")
+        live_line.tell(f"The writer has read {steps} batches.")
     except KeyboardInterrupt:
-        progress.tell(f"Stopped at step {step} of {steps}: it writes worse.")
-    progress.end()
+        live_line.tell(f"Stopped at step {step} of {steps}: it writes worse.")
+    live_line.end()
     return writer.eval()
 
 

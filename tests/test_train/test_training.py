@@ -395,6 +395,47 @@ def test_a_training_that_diverges_is_the_worst_and_the_edge_of_the_rates_is_told
     assert never.middle(1.0) == math.inf
 
 
+def stopped_at(number, arm):
+    """The arm, with Ctrl-C in its training of this number."""
+    calls = iter(range(number))
+
+    def training(rate, seed):
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return arm(rate, seed)
+
+    return training
+
+
+def test_ctrl_c_keeps_what_was_trained(capsys):
+    arm = planted(0.1, 0.9)
+    sweep = training.sweep_rates(stopped_at(6, arm), RATES)
+    assert {rate: len(each) for rate, each in sweep.results.items()} == {
+        0.01: 2,
+        0.1: 2,
+        1.0: 1,
+        10.0: 1,
+    }
+    with pytest.raises(KeyboardInterrupt):
+        training.sweep_rates(stopped_at(0, arm), RATES)
+    few = training.compare_tuned({"a": arm, "b": stopped_at(4, arm)}, [0.1])
+    assert {len(each) for each in few.accuracies.values()} == {4}
+    with pytest.raises(KeyboardInterrupt):
+        training.compare_tuned({"a": arm, "b": stopped_at(1, arm)}, [0.1])
+    with pytest.raises(KeyboardInterrupt):  # while a rate is chosen
+        training.compare_tuned({"a": stopped_at(6, arm), "b": arm}, RATES)
+    assert capsys.readouterr().out.count("what was trained is kept") == 2
+
+
+def test_a_long_sweep_says_how_far_it_is(monkeypatch, capsys):
+    clock = itertools.count(0, 4)
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    training.sweep_rates(planted(0.1, 0.9), RATES, seeds=1)
+    assert "Training 1 of 4" not in (told := capsys.readouterr().out)
+    assert told.count("Training 2 of 4: rate 0.1, 0.9") == 1
+    assert told.endswith("\n")
+
+
 # Accuracy
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from labkit.core import live_line
 from labkit.core.arguments import as_float, lookup
 from labkit.core.display import Shown, ShownAsTable, Table, brief_repr
 from labkit.core.errors import BadArgument, NotFinite
@@ -25,6 +27,8 @@ Arm = Callable[[float, int], float]
 Rates = Annotated[Sequence[Positive], Items(1)]
 PAIRS = 10  # fewer seeds give an interval, and no verdict
 _TUNING = range(10_000, 10_003)
+_QUIET_S = 5.0  # after which a line says how far it is
+_STOPPED = "Stopped; what was trained is kept."
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,13 +184,19 @@ def sweep_rates(
     accuracy, or a cost if `lower`.
 
     The rates take turns. A training that ends in NotFinite counts as an accuracy of 0,
-    or as an infinite cost.
+    or as an infinite cost. After some seconds a line says how far it is; Ctrl-C ends
+    it, and the rates tried until then are compared.
     """
     by_rate: dict[float, list[float]] = {rate: [] for rate in sorted(set(rates))}
-    for seed in chosen_seeds(seeds):
-        for rate, results in by_rate.items():
-            results.append(_result(arm, rate, seed, lower=lower))
-    return RateSweep({rate: tuple(results) for rate, results in by_rate.items()}, lower)
+    try:
+        _sweep(arm, by_rate, chosen_seeds(seeds), lower=lower)
+    except KeyboardInterrupt:
+        if not any(by_rate.values()):
+            raise
+        live_line.tell(_STOPPED)
+        live_line.end()
+    tried = {rate: tuple(results) for rate, results in by_rate.items() if results}
+    return RateSweep(tried, lower)
 
 
 @checked
@@ -202,23 +212,74 @@ def compare_tuned(
     An arm is a function of (learning rate, seed) that trains and returns an accuracy, 0
     to 1. Its rate is chosen with three seeds from 10,000 on; a single rate needs no
     choice. Then all take turns, A B, B A, with the seeds 0, 1, ... . A training that
-    ends in NotFinite counts as 0. Raises BadArgument for a result that is not from 0 to
-    1.
+    ends in NotFinite counts as 0. After some seconds a line says how far it is; Ctrl-C
+    ends it, and the seeds that all ways have are compared, if there are two. Raises
+    BadArgument for a result that is not from 0 to 1.
     """
     names = list(arms)
     many = len(set(rates)) > 1
-    sweeps = (
-        {name: sweep_rates(arm, rates) for name, arm in arms.items()} if many else {}
-    )
+    sweeps = {}
+    for name, arm in arms.items() if many else ():
+        by_rate: dict[float, list[float]] = {rate: [] for rate in sorted(set(rates))}
+        _sweep(arm, by_rate, _TUNING)
+        sweeps[name] = RateSweep({rate: tuple(each) for rate, each in by_rate.items()})
     chosen = {name: sweeps[name].best if many else rates[0] for name in arms}
     by_name: dict[str, list[float]] = {name: [] for name in arms}
-    for seed in range(seeds):
-        in_reverse = seed % 2 == 1
-        for name in reversed(names) if in_reverse else names:
-            by_name[name].append(_result(arms[name], chosen[name], seed))
-    return TunedComparison(
-        {name: tuple(results) for name, results in by_name.items()}, chosen, sweeps
-    )
+    progress = _Progress(seeds * len(names))
+    try:
+        for seed in range(seeds):
+            in_reverse = seed % 2 == 1
+            for name in reversed(names) if in_reverse else names:
+                result = _result(arms[name], chosen[name], seed)
+                by_name[name].append(result)
+                progress.step(f"{name}, {result:.1%}")
+    except KeyboardInterrupt:
+        if min(map(len, by_name.values())) < 2:
+            raise
+        live_line.tell(_STOPPED)
+    progress.end()
+    paired = min(map(len, by_name.values()))
+    accuracies = {name: tuple(results[:paired]) for name, results in by_name.items()}
+    return TunedComparison(accuracies, chosen, sweeps)
+
+
+def _sweep(
+    arm: Arm,
+    by_rate: dict[float, list[float]],
+    seeds: Iterable[int],
+    *,
+    lower: bool = False,
+) -> None:
+    """Add a training of each seed to each rate's results, the rates in turn."""
+    turns = [(seed, rate) for seed in seeds for rate in by_rate]
+    progress = _Progress(len(turns))
+    for seed, rate in turns:
+        result = _result(arm, rate, seed, lower=lower)
+        by_rate[rate].append(result)
+        progress.step(f"rate {rate:g}, {significant(result)}")
+    progress.end()
+
+
+class _Progress:
+    """A line that says how many trainings there have been, once they take long."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._number = 0
+        self._began_s = time.monotonic()
+        self._has_told = False
+
+    def step(self, result: str) -> None:
+        """Say that another training has ended, and with what."""
+        self._number += 1
+        if time.monotonic() - self._began_s > _QUIET_S:
+            self._has_told = True
+            live_line.tell(f"Training {self._number} of {self._total}: {result}.")
+
+    def end(self) -> None:
+        """Leave the line as it is."""
+        if self._has_told:
+            live_line.end()
 
 
 def _result(arm: Arm, rate: float, seed: int, *, lower: bool = False) -> float:

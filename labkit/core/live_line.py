@@ -1,4 +1,4 @@
-"""One line that says how far a long cell is, written over itself."""
+"""A line of output that says how far a long cell is, written over itself."""
 
 from __future__ import annotations
 
