@@ -3,11 +3,13 @@ asks for.
 """
 
 import ast
+import itertools
 import json
 import os
 import re
 import statistics
 import sys
+from datetime import datetime
 
 import pytest
 
@@ -167,6 +169,39 @@ def test_it_is_done_in_ninety_minutes(path):
         assert script.minutes(notebook, path.name[:2]) <= 90
 
 
+TAKES = re.compile(r"\b(minutes?|(?:\d+|ten|twenty|thirty|some) seconds)\b")
+
+
+@every_notebook
+def test_what_takes_long_says_so_in_its_section(path):
+    """A cell takes long that took more than 20 s on each machine that recorded it, from
+    entry to entry.
+    """
+    section = ""
+    text = {}
+    for kind, source, _, _ in cells(path):
+        if heading := re.match(r"## (\d+) ", source):
+            section = heading[1]
+        if kind == "markdown":
+            text[section] = text.get(section, "") + source
+    in_each_run = []
+    for run in RECORDED.glob("*.jsonl"):
+        entries = [e for e in results.read(run)[0] if e.section[:2] == path.name[:2]]
+        entries.sort(key=lambda entry: entry.when)
+        long = set()
+        for last, entry in itertools.pairwise(entries):
+            took = datetime.fromisoformat(entry.when) - datetime.fromisoformat(
+                last.when
+            )
+            if took.total_seconds() > 20:
+                long.add(entry.section[3:])
+        if entries:
+            in_each_run.append(long)
+    long_everywhere = set.intersection(*in_each_run) if in_each_run else set()
+    unsaid = [name for name in long_everywhere if not TAKES.search(text.get(name, ""))]
+    assert not unsaid, "these sections have a cell of more than 20 seconds"
+
+
 def test_the_run_that_counts_in_its_minutes_is_recorded():
     """Without one, the run of a notebook would count as nothing. The page of puzzles
     has no such count.
@@ -227,12 +262,10 @@ def test_no_line_of_code_needs_scrolling(path):
 
 @every_notebook
 def test_at_most_two_code_cells_follow_each_other(path):
-    # a puzzle's picture, its blank and its check
-    most = 3 if path.name[:2] in PUZZLES else 2
     run = 0
     for kind, source, _, _ in cells(path):
         run = run + 1 if kind == "code" else 0
-        assert run <= most, source
+        assert run <= 2, source
 
 
 @every_notebook
