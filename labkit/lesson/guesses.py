@@ -31,6 +31,7 @@ from labkit.plot.picture import Picture
 _LAST = 10
 # the most that a guess may be, by unit
 _MOST = {"%": 100.0, "x": 1e6, "times": 1e6, "images/s": 1e9}
+_PREFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}([, ]\d{3})+(\.\d+)?")
 # keys of predictions that this kernel has asked for in vain, in their order
 _open: dict[str, None] = {}
@@ -258,16 +259,19 @@ def _keep(key: str, guess: object, unit: str, most: float | None) -> _Reply:
 
 
 def _number(guess: object, unit: str) -> float | None:
-    """A guess as a number; text may have commas or spaces between thousands, and end
-    with the unit.
+    """A guess as a number; text may have commas or spaces between thousands, k, M or G
+    behind the number, and end with the unit.
     """
     if not issubclass(type(guess), str):
         return as_float(guess)
     text = str(guess).strip().removesuffix(unit).strip()
     if _THOUSANDS.fullmatch(text):
         text = re.sub("[, ]", "", text)
+    factor = _PREFIXES.get(text[-1:], 1.0)
+    if factor != 1.0:
+        text = text[:-1]
     try:
-        return float(text)
+        return float(text) * factor
     except ValueError:
         return None
 

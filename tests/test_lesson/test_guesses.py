@@ -106,6 +106,8 @@ def test_a_guess_that_cannot_be_is_sent_back_typed_or_entered(
     ("guess", "unit", "more", "told"),
     [
         ("2,000", "images/s", {}, "2,000 images/s"),
+        ("2k", "images/s", {}, "2,000 images/s"),
+        ("0.5 M images/s", "images/s", {}, "500,000 images/s"),
         ("1 200 000.5", "images/s", {}, "1,200,000 images/s"),
         ("5e3", "images/s", {}, "5,000 images/s"),
         (150, "%", {"most": 1_000}, "150 %"),
