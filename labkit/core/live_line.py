@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 _WIDTH = 78
 
 
 def tell(sentence: str) -> None:
     """Replace the line."""
-    print(f"\r{sentence:{_WIDTH}}", end="", flush=True)
+    sys.stdout.write(f"\r{sentence:{_WIDTH}}")
+    sys.stdout.flush()
 
 
 def end() -> None:
     """Leave the line as it is."""
-    print()
+    sys.stdout.write("\n")
