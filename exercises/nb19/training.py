@@ -84,7 +84,7 @@ class Trainer:
             loss = self.loss_after(steps, seed, **own, rate=rate)
             return loss if math.isfinite(loss) else math.inf
 
-        return sweep_rates(loss_of, rates, seeds=range(_SEEDS), lower=True)
+        return sweep_rates(loss_of, sorted(rates), seeds=range(_SEEDS), lower=True)
 
 
 class Repeated:
