@@ -1,4 +1,4 @@
-"""A deck for Anki of all misconceptions and all cards, made with genanki; a later deck
+"""Make an Anki deck of all misconceptions and all cards, by genanki; a later deck
 updates an earlier one.
 """
 

@@ -1,4 +1,4 @@
-"""A notebook's cards as a quiz: a page that needs no network, or a notebook. Each
+"""Make a quiz of a notebook's cards: a page that needs no network, or a notebook. Each
 option says why it is right or wrong.
 
 Each question shows a wrong answer of the exercises and asks what is wrong with it.

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from labkit.core.display import brief_repr
@@ -62,6 +62,27 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     n = len(values)
     rows = np.random.default_rng(0).integers(0, n, size=(_RESAMPLES, n))
     return _interval(np.asarray(values)[rows].mean(axis=1), n)
+
+
+def resampled_interval(
+    rows: Sequence[Sequence[float]], statistic: Callable[[Any], Any]
+) -> tuple[float, float]:
+    """95 % expanded percentile bootstrap interval of a statistic of two or more
+    independent rows (Hesterberg, 2015).
+
+    `statistic` takes samples of all rows, an array (samples, rows, columns), and gives
+    a number for each sample. Samples without a finite one are left out; nan and nan if
+    none has one.
+    """
+    import numpy as np
+
+    values = np.asarray(rows, dtype=float)  # (rows, columns)
+    n = len(values)
+    places = np.random.default_rng(0).integers(0, n, size=(_RESAMPLES, n))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        resampled = np.asarray(statistic(values[places]))  # (resamples,)
+    finite = resampled[np.isfinite(resampled)]
+    return _interval(finite, n) if len(finite) else (math.nan, math.nan)
 
 
 def _interval(resampled: Any, blocks: int) -> tuple[float, float]:

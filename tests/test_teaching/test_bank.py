@@ -5,7 +5,9 @@ is right or wrong.
 import collections
 import csv
 import html
+import itertools
 import json
+import random
 import re
 import sqlite3
 import zipfile
@@ -18,7 +20,7 @@ from exercises.misconceptions import misconceptions
 from labkit.core.errors import LabError
 from teaching import anki, exam
 from teaching.__main__ import main
-from teaching.items import items
+from teaching.exam_bank import practice_bank, public_templates
 from tests.needs import needs
 
 pytestmark = pytest.mark.slow  # makes quizzes of every exercise
@@ -91,8 +93,12 @@ def taught():
     return [one for one in misconceptions().values() if one.kind == "misconception"]
 
 
-SEED = 7
+VERSION = 2027
 NOTEBOOKS = ["00", "01", "05", "18"]
+
+
+def forms(notebooks=NOTEBOOKS, count=12, version=VERSION):
+    return exam.forms(notebooks, count, version, practice_bank())
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +110,8 @@ def written(tmp_path_factory):
         *NOTEBOOKS,
         "--questions",
         "12",
-        "--seed",
-        str(SEED),
+        "--version",
+        str(VERSION),
         "-o",
         str(folder),
     ]
@@ -113,25 +119,24 @@ def written(tmp_path_factory):
     return folder
 
 
-def test_both_forms_have_the_same_strata_and_no_item_in_common():
-    first, second = exam.forms(NOTEBOOKS, 12, SEED)
+def test_both_forms_have_the_same_templates_and_no_item_in_common():
+    first, second = forms()
     strata = [
-        [(one.item.notebook, one.item.kind) for one in form] for form in (first, second)
+        [
+            (question.item.notebook, question.item.kind, question.item.name)
+            for question in form
+        ]
+        for form in (first, second)
     ]
     assert strata[0] == strata[1]
-    assert collections.Counter(strata[0]) == {
+    assert collections.Counter(row[:2] for row in strata[0]) == {
         (n, kind): 1 for n in NOTEBOOKS for kind in exam.KINDS
     }
-    assert {one.item.name for one in first} & {one.item.name for one in second} == set()
-    assert [sum(one.item.points for one in form) for form in (first, second)] == [
-        28,
-        28,
-    ]
-    assert (
-        exam.forms(NOTEBOOKS, 12, SEED)
-        == (first, second)
-        != exam.forms(NOTEBOOKS, 12, SEED + 1)
-    )
+    shown = [{question.item.shown() for question in form} for form in (first, second)]
+    assert shown[0] & shown[1] == set()
+    points = [sum(q.item.points for q in form) for form in (first, second)]
+    assert points == [28, 28]
+    assert forms() == (first, second) != forms(version=VERSION + 1)
     for form in (first, second):
         assert collections.Counter(question.right for question in form) == {
             0: 3,
@@ -143,15 +148,65 @@ def test_both_forms_have_the_same_strata_and_no_item_in_common():
             assert question.options[question.right] == question.item.options[0]
 
 
+def test_three_questions_of_a_notebook_leave_three_templates_for_the_next_version():
+    whole = [question.item.name for question in forms(["05"], 6)[0]]
+    three = {
+        version: {q.item.name for q in forms(["05"], 3, version)[0]}
+        for version in (VERSION, VERSION + 1)
+    }
+    assert len(set(whole)) == 6
+    assert three[VERSION] | three[VERSION + 1] == set(whole)
+
+
 def test_too_many_questions_are_refused_with_what_there_is():
-    for notebooks, count in ((["00"], 4), (["99"], 1), (["00"], 0)):
+    for notebooks, count in ((["00"], 7), (["99"], 1), (["00"], 0)):
         with pytest.raises(LabError, match=r"A form has 1 to \d questions"):
-            exam.forms(notebooks, count, SEED)
+            forms(notebooks, count)
+
+
+@needs("jinja2")
+def test_without_a_private_bank_an_exam_is_called_practice(tmp_path, capsys):
+    command = ["exam", "--notebooks", "05", "--questions", "3", "-o", str(tmp_path)]
+    assert main(command) == 0
+    assert "items new FOLDER" in capsys.readouterr().out
+    for name in ("exam.html", "moodle.xml"):
+        assert "Practice 1A: notebooks 05" in (tmp_path / "A" / name).read_text("utf-8")
+    folder = tmp_path / "bank"
+    assert main(["items", "new", str(folder)]) == 0
+    assert main([*command, "--bank", str(folder), "--version", "2027"]) == 0
+    assert "Exam 2027B: notebooks 05" in (tmp_path / "B/exam.html").read_text("utf-8")
+    assert "for practice" not in capsys.readouterr().out
+
+
+@needs("jinja2")
+def test_each_package_has_identifiers_of_its_own(tmp_path, written):
+    """So two packages can be imported into one bank of questions, and one form twice."""
+    assert main(["exam", "--notebooks", *NOTEBOOKS, "-o", str(tmp_path)]) == 0
+    packages = []
+    for folder in (written / "A", written / "B", tmp_path / "A", tmp_path / "B"):
+        with zipfile.ZipFile(folder / "qti.zip") as package:
+            roots = [
+                ElementTree.fromstring(package.read(n)) for n in package.namelist()
+            ]
+        manifest = roots[0]
+        names = [root.get("identifier") for root in roots]
+        listed = [
+            e.get("identifier") for e in manifest.iter() if "identifier" in e.attrib
+        ]
+        names += listed[1:]
+        moodle = ElementTree.parse(folder / "moodle.xml")
+        names += [element.text for element in moodle.iter("idnumber")]
+        assert all(re.fullmatch(r"[A-Za-z][\w.-]*", name) for name in names)  # NCName
+        references = [e.get("identifierref") for e in manifest.iter("{*}dependency")]
+        assert set(references) <= set(listed)
+        packages.append(set(names))
+    for first, second in itertools.combinations(packages, 2):
+        assert not first & second
 
 
 @needs("jinja2")
 def test_the_exam_has_name_points_and_time_and_the_key_says_why(written):
-    for letter, form in zip("AB", exam.forms(NOTEBOOKS, 12, SEED), strict=True):
+    for letter, form in zip("AB", forms(), strict=True):
         shown, key = (
             html.unescape((written / letter / n).read_text("utf-8"))
             for n in ("exam.html", "key.html")
@@ -182,7 +237,7 @@ def test_moodle_gets_one_right_answer_a_question_and_all_feedback(written):
     """The elements are those of https://docs.moodle.org/en/Moodle_XML_format for a
     multiple choice.
     """
-    form, _ = exam.forms(NOTEBOOKS, 12, SEED)
+    form, _ = forms()
     category, *questions = ElementTree.parse(written / "A" / "moodle.xml").getroot()
     assert category.get("type") == "category"
     assert len(questions) == len(form)
@@ -229,7 +284,7 @@ def test_qti_items_have_the_structure_of_the_specification_and_score_the_right_c
     """The order of elements and the attributes that imsqti_v2p2.xsd asks for; the
     schema itself isn't shipped.
     """
-    form, _ = exam.forms(NOTEBOOKS, 12, SEED)
+    form, _ = forms()
     with zipfile.ZipFile(written / "A" / "qti.zip") as package:
         files = {
             name: ElementTree.fromstring(package.read(name))
@@ -282,7 +337,8 @@ def test_qti_items_have_the_structure_of_the_specification_and_score_the_right_c
 @needs("jinja2")
 def test_every_item_is_well_formed_in_every_form(tmp_path):
     """Angle brackets, ampersands and quotes of code are escaped."""
-    form = [exam.Question(item, item.options, 0) for item in items()]
+    items = [template.instance(random.Random(0)) for template in public_templates()]
+    form = [exam.Question(item, item.options, 0) for item in items]
     exam.write(tmp_path, "All & <every> item", form)
     ElementTree.parse(tmp_path / "moodle.xml")
     with zipfile.ZipFile(tmp_path / "qti.zip") as package:
