@@ -111,8 +111,14 @@ class Class:
         return (Counter(self.appended) - Counter(self.lines)).total()
 
 
-def attend(kernels: int, *, shared: bool, profile: str = PROFILES[0]) -> Class:
-    """Run notebook 00 with a profile's sizes in so many kernels at once, with shared
+def attend(
+    kernels: int,
+    *,
+    shared: bool,
+    profile: str = PROFILES[0],
+    path: Path = NOTEBOOK,
+) -> Class:
+    """Run a notebook with a profile's sizes in so many kernels at once, with shared
     folders or each with its own.
     """
     with tempfile.TemporaryDirectory(prefix="labkit-class-") as folder:
@@ -126,10 +132,11 @@ def attend(kernels: int, *, shared: bool, profile: str = PROFILES[0]) -> Class:
         start_s = time.monotonic()
         waited_s, peak_bytes = asyncio.run(
             _all(
+                path,
                 [
                     {**turns, **environment, "LABKIT_PROFILE": profile}
                     for environment in own
-                ]
+                ],
             )
         )
         took_s = time.monotonic() - start_s
@@ -144,12 +151,13 @@ def lines_of(files: Iterable[Path]) -> tuple[str, ...]:
 
 
 async def _all(
+    path: Path,
     environments: Sequence[Mapping[str, str]],
 ) -> tuple[list[float | None], int]:
     """Each kernel's wait for turns, and the most memory that all had together."""
     watching = asyncio.create_task(peak_bytes())
     outputs = await asyncio.gather(
-        *(execute(NOTEBOOK, each, FIRST_CELL, _LAST_CELL) for each in environments)
+        *(execute(path, each, FIRST_CELL, _LAST_CELL) for each in environments)
     )
     watching.cancel()
     return [None if text is None else float(text) for text in outputs], await watching

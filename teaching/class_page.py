@@ -1,5 +1,5 @@
-"""What the page about a class shows: exercises and why answers fail, guesses, minutes,
-claims, results by machine.
+"""What the page about a class shows: who is stuck, exercises and why answers fail,
+guesses, minutes, claims, results by machine.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from exercises.misconceptions import misconceptions
+from labkit.core import results
 from labkit.core.comparable import Work, difference
 from labkit.core.data_table import read_table
 from labkit.core.paths import EXERCISES
@@ -27,7 +28,7 @@ from labkit.core.results import (
     section_of,
 )
 from labkit.core.units import format_quantity, significant
-from labkit.lesson import guesses
+from labkit.lesson import exercise_files, guesses
 from labkit.lesson.bests import compared, improvements, in_words
 from labkit.lesson.claims import claims as claims_tested, judged_anew
 from labkit.lesson.exercise_files import order
@@ -41,6 +42,7 @@ _GROUPS = 6
 _MACHINES = 12
 _DECADES = 2  # to the left and to the right of 1 on the axis of guesses
 _PAUSE_MIN = 15  # a longer time between two entries is a break
+_GONE_MIN = 45  # who has kept nothing for longer has left, or begins anew
 # share of words in common from which two messages of a check say the same
 _ALIKE = 0.95
 
@@ -115,7 +117,6 @@ def exercises(readers: Sequence[Reader]) -> list[dict[str, Any]]:
     bank = misconceptions()
     rows = []
     for number, each in by_number.items():
-        heading = paths.headings(number[:2])[section_of(number)[3:]]
         passed = [standing for standing in each if standing.state == "passed"]
         last = [
             [s.message for s in standing.steps if s.state == "not yet"][-1]
@@ -126,7 +127,7 @@ def exercises(readers: Sequence[Reader]) -> list[dict[str, Any]]:
         rows.append(
             {
                 "number": number,
-                "title": heading.partition(" ")[2],
+                "title": _title(number),
                 "passed": len(passed),
                 "failing": len(last),
                 "open": len(each) - len(passed) - len(last),
@@ -146,6 +147,80 @@ def exercises(readers: Sequence[Reader]) -> list[dict[str, Any]]:
 def _most_at_work(row: dict[str, Any]) -> tuple[int, tuple[str, int, str]]:
     """What sorts exercises: first those at which most are at work."""
     return -row["failing"] - row["open"], order(row["number"])
+
+
+def stuck(readers: Sequence[Reader]) -> list[dict[str, Any]]:
+    """The exercises at which readers are now, with a wrong answer and none that passed:
+    how many, for how many minutes, what they believe; first where most are.
+
+    Now is the time of the class's last entry. Who has gone on to another section, or
+    has kept nothing for 45 minutes, isn't stuck.
+    """
+    real_now = results.now()
+    times = [e.when for reader in readers for e in reader.entries if e.when <= real_now]
+    now = max(times, default=real_now)
+    by_number = defaultdict[str, list[tuple[float, str]]](list)
+    for reader in readers:
+        if (standing := _stuck_at(reader, now)) is not None:
+            wrong = [step for step in standing.steps if step.state == "not yet"]
+            minutes_at_it = _minutes_at_it([step.when for step in wrong], now)
+            by_number[standing.number].append((minutes_at_it, wrong[-1].message))
+    bank = misconceptions()
+    rows = []
+    for number, each in by_number.items():
+        hit = Counter(behind(message, replies(number)) for _, message in each)
+        taken = [taken_min for taken_min, _ in each]
+        rows.append(
+            {
+                "number": number,
+                "title": _title(number),
+                "readers": len(each),
+                "minutes": round(statistics.median(taken)),
+                "longest": round(max(taken)),
+                "hit": [
+                    (n, bank[name]) for name, n in hit.most_common() if name in bank
+                ],
+                "hint": next(iter(exercise_files.hints(number)), ""),
+            }
+        )
+    return sorted(rows, key=lambda row: (-row["readers"], order(row["number"])))
+
+
+def _stuck_at(reader: Reader, now: str) -> Standing | None:
+    """The exercise that a reader hasn't passed and is still at, or None."""
+    last = max(reader.entries, key=lambda e: e.when)
+    if _minutes(last.when, now) > _GONE_MIN:
+        return None
+    at_it = [
+        standing
+        for standing in standings(reader.entries).values()
+        if standing.state == "not yet" and section_of(standing.number) == last.section
+    ]
+    return max(at_it, key=lambda standing: standing.when, default=None)
+
+
+def _minutes_at_it(times: Sequence[str], now: str) -> float:
+    """Minutes since the first of these times, or since the first after a break in which
+    the reader was gone.
+    """
+    first = now
+    for when in sorted(times, reverse=True):
+        if _minutes(when, first) > _GONE_MIN:
+            break
+        first = when
+    return _minutes(first, now)
+
+
+def _minutes(earlier: str, later: str) -> float:
+    """From one time to another, as results files have them."""
+    between = datetime.fromisoformat(later) - datetime.fromisoformat(earlier)
+    return between.total_seconds() / 60
+
+
+def _title(number: str) -> str:
+    """What an exercise's section asks."""
+    heading = paths.headings(number[:2])[section_of(number)[3:]]
+    return heading.partition(" ")[2]
 
 
 def next_words(readers: Sequence[Reader]) -> tuple[str, str]:
@@ -216,9 +291,7 @@ def minutes(readers: Sequence[Reader]) -> list[tuple[str, str]]:
         for before, e in itertools.pairwise(
             sorted(reader.entries, key=lambda e: e.when)
         ):
-            gap = (
-                datetime.fromisoformat(e.when) - datetime.fromisoformat(before.when)
-            ).total_seconds() / 60
+            gap = _minutes(before.when, e.when)
             mine[e.section] += gap if gap <= _PAUSE_MIN and e.section in at_work else 0
         for section, own in mine.items():
             if own:

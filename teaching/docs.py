@@ -1,8 +1,8 @@
 """Write the tables of docs/teaching: courses, paths, and where learners get stuck.
 
 The tables stand between two marks, such as <!-- path 04 --> and <!-- /path 04 -->. They
-are made from the notebooks' cells, from courses.csv and semester.csv, and from the bank
-of misconceptions.
+are made from the notebooks' cells, from courses.csv and semester.csv, from the bank of
+misconceptions, and from memory.csv and rehearsal.csv, which benchmarks write.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from teaching import path as paths
 
 FOLDER = ROOT / "docs" / "teaching"
 COUNTED = "Counted in wrong answers that we made up: no class has sent its results yet."
+_CLASS = 30  # learners, for whom memory is calculated
 # minutes after midnight; a workshop counts from 0:00
 STARTS = {"workshop": 0, "one day": 9 * 60, "two days": 9 * 60}
 
@@ -60,6 +61,8 @@ def filled(text: str) -> str:
         "stuck": stuck_list,
         "course": course_table,
         "semester": semester_table,
+        "memory": memory_table,
+        "rehearsal": rehearsal_table,
     }
 
     def made(match: re.Match[str]) -> str:
@@ -193,6 +196,78 @@ def semester_table(_: str) -> str:
             "",
             f"Homework takes {hours:.0f} hours in all, {hours / len(rows):.1f} a week.",
         ]
+    )
+
+
+def memory_table(_: str) -> str:
+    """What a user and a class of 30 take of a server's memory, from what
+    `benchmarks.user_memory` measured.
+    """
+    rows = rows_of("memory.csv")
+    lines = [_row(["Memory", "GiB", ""]), _row(["---"] * 3)]
+    lines += [_row([row["what"], row["gib"], "measured"]) for row in rows]
+    gib = {row["part"]: float(row["gib"]) for row in rows}
+    class_gib = _CLASS * (gib["server"] + gib["own"]) + gib["shared"]
+    what = f"{_CLASS} learners with a server and such a kernel each"
+    lines.append(_row([what, f"{class_gib:.2g}", "calculated from these"]))
+    where = f"Measured on {rows[0]['machine']}, {rows[0]['date']}."
+    return "\n".join([*lines, "", where])
+
+
+def rehearsal_table(_: str) -> str:
+    """How labs went that `benchmarks.lab_rehearsal` rehearsed: what waited, what was
+    marked and what was lost.
+    """
+    rows = rows_of("rehearsal.csv")
+    head = [
+        "",
+        "Kernel started after",
+        "Wait for a turn",
+        "Measured without one",
+        "Marked as busy",
+        "Lines written",
+        "Lost",
+        "Reached the end",
+    ]
+    lines = [_row(head), _row(["---"] * len(head))]
+    for row in rows:
+        cells = [
+            row["arrangement"],
+            f"{_rounded(row['ready_median_s'])} s, {_rounded(row['ready_p90_s'])} s",
+            f"{_rounded(row['wait_median_s'])} s, {_rounded(row['wait_p90_s'])} s",
+            f"{_rounded(row['without_turn_percent'])} %",
+            f"{_rounded(row['marked_percent'])} %",
+            row["lines"],
+            row["lost"],
+            f"{row['finished']} of {row['learners']}",
+        ]
+        lines.append(_row(cells))
+    return "\n".join([*lines, "", _rehearsed_how(rows)])
+
+
+def _rounded(text: str) -> str:
+    """A simulated number, of which two digits are enough."""
+    return f"{float(text):.2g}"
+
+
+def _rehearsed_how(rows: Sequence[dict[str, str]]) -> str:
+    """What the figures of a rehearsal rest on, and what the class's page took."""
+    row = rows[0]
+    page_s = max(float(row["page_s"]) for row in rows)
+    page_kb = max(float(row["page_kb"]) for row in rows)
+    held_against = (
+        " Four kernels that really ran at once were simulated in"
+        f" {row['simulated_over_measured']} of the time that they took."
+    )
+    return (
+        f"Notebook {row['notebook']}, {row['learners']} learners on {row['cores']}"
+        f" cores, {row['restarts']} kernels restarted while they measured. Each pair of"
+        " times is the median and what nine of ten don't exceed. Times, waits and marks"
+        f" are simulated, from one kernel's run on {row['machine']}, {row['date']}; the"
+        " pace of learners is assumed."
+        + (held_against if row["simulated_over_measured"] else "")
+        + " Files, locks and lines are real, and so is the class's page, made in"
+        f" {page_s:.2g} s, {page_kb:.0f} kB."
     )
 
 

@@ -1,4 +1,4 @@
-"""One page about a class to project, or about recorded runs: exercises, guesses,
+"""Make one page about a class to project, or about recorded runs: exercises, guesses,
 claims, results. It needs no network.
 
 Readers are p1, p2, ... in an order that says nothing, unless names are asked for; then
@@ -19,8 +19,9 @@ from labkit.core import results
 from labkit.core.errors import DataError
 from labkit.core.own_folder import write_whole, writing
 from labkit.core.parameters import Count, checked
+from labkit.core.text import printable
 from teaching import class_page
-from teaching.class_files import Reader, read_class, shown as printable, within
+from teaching.class_files import Reader, read_class, within
 from teaching.exam import filled
 
 
@@ -118,6 +119,7 @@ def as_page(
     names no skipped file.
     """
     kinds = (
+        class_page.stuck,
         class_page.exercises,
         class_page.puzzles,
         class_page.minutes,

@@ -40,6 +40,11 @@ def exercise(number: str) -> Exercise:
     return Exercise(_checks(number[:2])[number], _hints(number[:2])[number])
 
 
+def hints(number: str) -> tuple[str, ...]:
+    """An exercise's hints, without loading its check; none for an unknown exercise."""
+    return _hints(number[:2]).get(number, ())
+
+
 def _meant(number: str) -> list[str]:
     """The exercises that a number may mean: "3.1" and "03" lack a part of theirs."""
     padded = number if re.match(r"\d\d", number) else f"0{number}"

@@ -118,7 +118,10 @@ def test_a_page_has_tables_of_today_and_names_what_is_there(page):
 def test_an_unknown_mark_and_an_old_table_are_told(tmp_path, monkeypatch, capsys):
     with pytest.raises(
         LabError,
-        match="Expected one of the marks path, stuck, course, semester, got 'weather'",
+        match=(
+            "Expected one of the marks path, stuck, course, semester, memory,"
+            " rehearsal, got 'weather'"
+        ),
     ):
         docs.filled("<!-- weather 04 -->\n<!-- /weather 04 -->")
     monkeypatch.setattr(docs, "FOLDER", tmp_path)

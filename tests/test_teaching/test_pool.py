@@ -3,6 +3,7 @@ nobody unless asked.
 """
 
 import dataclasses
+import datetime
 import random
 import re
 
@@ -163,6 +164,36 @@ def test_those_who_fail_are_counted_by_what_they_believe_and_their_words_are_not
     assert "1: no misconception that we know." in told
     assert "rude" not in page
     assert "To those at 00.3: A factor of 1,000" in told
+
+
+def minutes_ago(minutes, entry):
+    moment = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=minutes)
+    return dataclasses.replace(entry, when=moment.isoformat(timespec="seconds"))
+
+
+def test_who_is_stuck_stands_with_the_minutes_and_what_they_believe(tmp_path):
+    message = dict(class_page.replies("00.3"))["wrong-unit"]
+    wrong = step("not yet", "00.3", "00.3", message=message)
+    strange = step("not yet", "01.3", "01.3", message="like no other")
+    right = step("passed", "00.3", "00.3")
+    # yesterday's try doesn't count
+    write(tmp_path / "a.jsonl", minutes_ago(900, wrong), minutes_ago(21, wrong))
+    write(tmp_path / "b.jsonl", minutes_ago(9, wrong), minutes_ago(1, wrong))
+    write(tmp_path / "c.jsonl", minutes_ago(4, strange))
+    write(tmp_path / "solved.jsonl", minutes_ago(30, wrong), minutes_ago(1, right))
+    write(
+        tmp_path / "went on.jsonl", minutes_ago(30, wrong), minutes_ago(1, step("hint"))
+    )
+    write(tmp_path / "gone.jsonl", minutes_ago(80, wrong))
+    told = words_of(page_of([tmp_path], tmp_path / "pool.html")[0])
+    stuck = told.partition("no right one yet")[2].partition("What to say next")[0]
+    assert (
+        "00.3 Do more threads help? 2 of 6 , for 14 min (the middle), 20 at most."
+        in (stuck)
+    )
+    assert "2 of them: The number is in another unit" in stuck
+    assert "1 of 6 , for 3 min. No misconception that we know. The first hint:" in stuck
+    assert stuck.count(" of 6 ,") == 2
 
 
 def test_puzzles_say_how_many_solved_them_and_the_best_beside_par_without_names(
