@@ -18,8 +18,8 @@ import nbclient
 import nbformat
 
 from labkit.core import results
-from labkit.core.display import plain
 from labkit.core.paths import DATA, EXERCISES, NOTEBOOKS, ROOT, SOURCES
+from labkit.core.text import printable
 from labkit.core.units import format_seconds
 from labkit.lesson import notebook_files
 from labkit.measure.machine import machine
@@ -149,4 +149,4 @@ def _kept_key(path: Path) -> str:
     if not path.exists():
         return ""
     about_run = json.loads(path.read_text(encoding="utf-8"))["metadata"].get("book", {})
-    return plain(str(about_run.get("key", "")))
+    return printable(str(about_run.get("key", "")))

@@ -67,7 +67,7 @@ kept = {{
 }}
 for host in kept.keys() & os.environ.keys():
     !test -d /content/workbook || git clone -q --depth 1 --branch v{version} {address} /content/workbook
-    !pip install -q "amaranth>=0.5,<0.6" "anywidget>=0.9.13"  # all else is there
+    !pip install -q "amaranth>=0.5" "anywidget>=0.9.13"  # all else is there
     sys.path.insert(0, "/content/workbook")
     # here results outlive the session; on Colab, mount Drive first
     if os.path.isdir(kept[host]):
@@ -169,12 +169,12 @@ def minutes(notebook: dict[str, Any], number: str) -> int:
 
     150 words a minute, half a minute a guess, 6 s a line of code, 20 s an output looked
     at, 3 minutes a "change one thing", 4 minutes an exercise and 1 a line of its
-    solution (of a puzzle, a line that isn't there yet); and the run itself, as long as
-    it took in the slowest recorded run. Optional cells, tagged `more`, don't count.
+    solution that the blank hasn't; and the run itself, as long as it took in the
+    slowest recorded run. Optional cells, tagged `more`, don't count.
     """
     cells = notebook["cells"]
     return 5 * math.ceil(
-        (_reading_minutes(cells, number) + _run_minutes(cells, number)) / 5
+        (reading_minutes(cells, number) + _run_minutes(cells, number)) / 5
     )
 
 
@@ -189,13 +189,13 @@ def section_minutes(path: Path) -> dict[str, int]:
             cells = sections[heading[1]] = []
         cells.append(cell)
     return {
-        name: math.ceil(_reading_minutes(cells, path.name[:2]))
+        name: math.ceil(reading_minutes(cells, path.name[:2]))
         for name, cells in sections.items()
         if name
     }
 
 
-def _reading_minutes(cells: list[dict[str, Any]], number: str) -> float:
+def reading_minutes(cells: list[dict[str, Any]], number: str) -> float:
     """Minutes of the formula, without the run."""
     cells = [cell for cell in cells if "more" not in _tags(cell)]
     texts = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
@@ -208,7 +208,7 @@ def _reading_minutes(cells: list[dict[str, Any]], number: str) -> float:
     code = "\n".join(sources)
     solutions = exercise_files.solutions(number)
     answers = [
-        _code_lines(_to_write(source, solutions[stub], number))
+        _code_lines(_to_write(source, solutions[stub]))
         for source in sources
         if (stub := notebook_files.stub_number(source))
     ]
@@ -221,12 +221,10 @@ def _reading_minutes(cells: list[dict[str, Any]], number: str) -> float:
     return reading + looking + 3 * changes + 4 * len(answers) + sum(answers)
 
 
-def _to_write(blank: str, solution: str, number: str) -> str:
-    """The solution's text; in a page of puzzles without the lines that the blank has
-    already, which are half of it.
+def _to_write(blank: str, solution: str) -> str:
+    """The solution's text without the lines that the blank has already, among them its
+    docstring.
     """
-    if number not in notebook_files.PUZZLES:
-        return solution
     shown = set(blank.splitlines())
     return "\n".join(line for line in solution.splitlines() if line not in shown)
 
@@ -405,12 +403,12 @@ def milestones() -> str:
     in how many hours, and the notebooks that lead there.
     """
     lines = [
-        f"- **{part.name}** ({hours(part.minutes)}), you can {part.you_can}:"
-        f" {_linked(part.notebooks)}.\n"
+        f"- **{part.name}** ({hours(part.minutes)}). You learn to {part.you_can}."
+        f" Notebooks: {_linked(part.notebooks)}.\n"
         for part in outline.milestones()
     ]
     further = _linked(outline.appendices())
-    lines.append(f"- **Appendix**, other frameworks and chips: {further}.\n")
+    lines.append(f"- **Appendix**. Other frameworks and chips: {further}.\n")
     return "".join(lines)
 
 

@@ -24,11 +24,11 @@ from typing import Any
 import fastjsonschema
 
 from labkit.core import results
-from labkit.core.display import cut
 from labkit.core.own_folder import AT_ONCE
 from labkit.core.parameters import checked
 from labkit.core.paths import NOTEBOOKS, RECORDED
 from labkit.core.results import Entry, Measurement, Prediction, Verdict
+from labkit.core.text import cut, printable
 from labkit.lesson import exercise_files, outline
 from labkit.lesson.claims import claims
 
@@ -91,20 +91,20 @@ def read_class(
         larger, is_copy = newer.get(file, (None, False))
         if entries and larger and is_copy:
             entries = []
-            why = f" is skipped: all of it is in {shown(larger)} too"
+            why = f" is skipped: all of it is in {_named(larger)} too"
         elif entries and larger:
             aside.append(
-                f"{shown(file)} counts, though all of it is in {shown(larger)} too."
+                f"{_named(file)} counts, though all of it is in {_named(larger)} too."
             )
         if why:
-            aside.append(f"{shown(file)}{why}.")
+            aside.append(f"{_named(file)}{why}.")
         if not entries:
             continue
         alone = stems[file.stem] == 1
-        name = shown(file.stem if alone else f"{file.parent.name}/{file.stem}")[:60]
+        name = _named(file.stem if alone else f"{file.parent.name}/{file.stem}")[:60]
         if stranger := _owned_by_another(file, read.owner):
             name = f"{name}, {stranger}"
-            aside.append(f"{shown(file)} counts, {stranger}.")
+            aside.append(f"{_named(file)} counts, {stranger}.")
         readers.append(
             Reader(name if names else f"p{len(readers) + 1}", file, tuple(entries))
         )
@@ -139,7 +139,7 @@ def _read_all(paths: Sequence[Path]) -> tuple[dict[Path, _Read], list[str]]:
                 )
             read = _lines(file)
         except OSError as error:
-            aside.append(f"{shown(file)} is skipped: {error.strerror or error}.")
+            aside.append(f"{_named(file)} is skipped: {error.strerror or error}.")
             continue
         lines[file] = read
         spent += sum(map(len, read.lines)) + 1000 * len(read.lines)
@@ -193,11 +193,9 @@ def _owned_by_another(file: Path, owner: int) -> str:
     return f"made by user {owner}, not {named[1]}"
 
 
-def shown(text: object) -> str:
-    """Text as any terminal and page can show it: no escapes, and nothing that turns
-    other characters around.
-    """
-    return "".join(c if c.isprintable() else f"<{ord(c):x}>" for c in str(text))
+def _named(text: object) -> str:
+    """A file's name, or what an error says, on one line."""
+    return printable(text, in_lines=False)
 
 
 def _lines(file: Path) -> _Read:
@@ -241,7 +239,7 @@ def _entries(lines: Sequence[bytes]) -> tuple[list[Entry], str]:
         except ValueError as error:
             refused += 1
             if not first:
-                why = cut(shown(error).removeprefix("data."), 200).rstrip(".")
+                why = cut(_named(error).removeprefix("data."), 200).rstrip(".")
                 first = f"line {number} is skipped: {why}"
             if refused > max(_MOST_REFUSED, len(kept)):
                 return [], f" is skipped: most lines are no results. {first}"

@@ -147,7 +147,7 @@ def tokens_a_call(
         ax.plot(list(written), calculated, "--", color=CYCLE[i], label=words)
         verdicts += [each.tokens == alone.tokens for each in written.values()]
     ax.set(xlabel="drafted tokens a call", ylabel="tokens a call")
-    ax.set_ylim(bottom=1)
+    ax.set_ylim(bottom=0)
     text = "the same" if all(verdicts) else "another"
     return FigureSpec(
         f"With each draft the model wrote {text} text as without one.",

@@ -46,7 +46,9 @@ def tokens_are_bytes(loss, tokens, n_bytes):
 
 def averaged(mean):
     def factors(below, rung):
-        machine = mean([a[0] / a[1] * b[1] / b[0] for a, b in zip(below, rung, strict=True)])
+        machine = mean(
+            [a[0] / a[1] * b[1] / b[0] for a, b in zip(below, rung, strict=True)]
+        )
         return machine, mean([a[1] / b[1] for a, b in zip(below, rung, strict=True)])
 
     return factors
@@ -77,7 +79,9 @@ def swapped(below, rung):
 
 
 def of_sums(below, rung):
-    return right_factors(below, rung)[0], sum(a[1] for a in below) / sum(b[1] for b in rung)
+    return right_factors(below, rung)[0], sum(a[1] for a in below) / sum(
+        b[1] for b in rung
+    )
 
 
 def one_gain(below, rung):
@@ -389,9 +393,17 @@ WRONG = {
             "those that joined before it have taken blocks",
             "it-will-fit",
         ),
-        ((whoever_fits, right_slots), "A later one passes an earlier one", "order-is-free"),
+        (
+            (whoever_fits, right_slots),
+            "A later one passes an earlier one",
+            "order-is-free",
+        ),
         ((tokens_are_blocks, right_slots), "are blocks of 16 tokens", "wrong-unit"),
-        ((beyond_the_cache, right_slots), "The cache is full before that", "it-will-fit"),
+        (
+            (beyond_the_cache, right_slots),
+            "The cache is full before that",
+            "it-will-fit",
+        ),
         (
             (lambda sizes, free, places: None, right_slots),
             "got nothing",
@@ -399,14 +411,30 @@ WRONG = {
         ),
         ((lambda sizes, free, places: 2, right_slots), "2 join", "hard-coded"),
         (any_number, "Expected (admit, slots)", "result-of-another-kind"),
-        ((right_admit, only_full_blocks), "The last block need not be full", "rest-left-out"),
+        (
+            (right_admit, only_full_blocks),
+            "The last block need not be full",
+            "rest-left-out",
+        ),
         ((right_admit, one_too_many), "no new one is taken", "off-by-one"),
-        ((right_admit, still_free), "in the table and free at once", "copy-or-same-memory"),
-        ((right_admit, freed_twice), "in the table and free at once", "copy-or-same-memory"),
+        (
+            (right_admit, still_free),
+            "in the table and free at once",
+            "copy-or-same-memory",
+        ),
+        (
+            (right_admit, freed_twice),
+            "in the table and free at once",
+            "copy-or-same-memory",
+        ),
         ((right_admit, lost_blocks), "neither in the table nor free", "rest-left-out"),
         ((right_admit, never_given_back), "go back to `free`", "it-will-fit"),
         ((right_admit, all_anew), "Earlier tokens are in them", "input-is-mine"),
-        ((right_admit, without_the_table), "leaves the table out", "right-for-one-case"),
+        (
+            (right_admit, without_the_table),
+            "leaves the table out",
+            "right-for-one-case",
+        ),
         ((right_admit, from_one), "places of a block count from 0", "off-by-one"),
         ((right_admit, of_blocks), "whole blocks?", "rounding-is-cosmetic"),
         ((right_admit, numbers_of_blocks), "has place", "wrong-unit"),

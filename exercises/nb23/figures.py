@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 
 from exercises.nb23.sketches import SKETCHES, Place, Sketch
 from exercises.traced_kernels import Array
@@ -16,33 +16,28 @@ from labkit.plot.core import Drawing, FigureSpec
 from labkit.plot.picture import Picture, picture_data, to_png
 from labkit.plot.style import CYCLE, RECORDED
 
-_ROW_IN = 0.24
-_CELL_IN = 0.28
-_GAP = 1.6  # between arrays side by side, in cells
+_ROW_IN = 0.2
+_CELL_IN = 0.27
+_GAP = 1.1  # between arrays side by side, in cells
 _LINES: tuple[Any, ...] = ("solid", (0, (3, 1.5)))
 
 
 @dataclass(frozen=True, repr=False)
 class Sketched(Picture):
-    """A picture with one sentence below it; `alt` says more, for whoever can't see."""
+    """A picture with its sentences; `alt` says more, for whoever can't see."""
 
     alt: str = ""
 
-    def _ipython_display_(self) -> None:
-        from IPython.display import display
-
-        png = to_png(self.ax, self._frame)
-        data, metadata = picture_data(
-            png, self._frame.size, self.alt, caption=self.sentence
-        )
-        display(data | {"text/plain": self.alt}, raw=True, metadata=metadata)
+    def image(self) -> tuple[dict[str, str], dict[str, Any]]:
+        """Data and metadata of an output with the picture alone."""
+        return picture_data(to_png(self.ax, self._frame), self._frame.size, self.alt)
 
 
 def puzzle(number: str) -> Sketched:
     """What puzzle "23.1" asks for, on a few numbers."""
     sketch = SKETCHES[number]
     picture = _sketched(sketch)
-    alt = f"{sketch.sentence} {_in_words(sketch)}"
+    alt = f"{picture.sentence} {_in_words(sketch)}"
     return Sketched(picture.ax, picture.sentence, alt=alt)
 
 
@@ -66,11 +61,9 @@ def _sketched(ax: Axes, sketch: Sketch) -> FigureSpec:
     ax.set_ylim(rows + 0.1, -1.0 if not is_flat else -0.1)
     ax.axis("off")
     return FigureSpec(
-        sketch.sentence,
+        f"{sketch.sentence} {_marked(sketch)}",
         height_in=0.9 + _ROW_IN * (rows + (1.1 if not is_flat else 0.2)),
         width_in=_CELL_IN * (right + 1.4),
-        legend="right",
-        handles=[_handle(i, toucher.who) for i, toucher in enumerate(sketch.touchers)],
     )
 
 
@@ -121,7 +114,7 @@ def _draw_array(
 def _mark(ax: Axes, cell: Place, left: float, top: float, i: int) -> None:
     """Mark an element as one that toucher `i` touches: by a color and a line."""
     row, column = (0, cell) if isinstance(cell, int) else cell
-    inset = 0.08 + 0.12 * i
+    inset = 0.07 + 0.1 * i
     size = 1 - 2 * inset
     ax.add_patch(
         Rectangle(
@@ -136,10 +129,12 @@ def _mark(ax: Axes, cell: Place, left: float, top: float, i: int) -> None:
     )
 
 
-def _handle(i: int, who: str) -> Patch:
-    return Patch(
-        fill=False, edgecolor=CYCLE[i], linestyle=_LINES[i], linewidth=1.6, label=who
-    )
+def _marked(sketch: Sketch) -> str:
+    """Whose elements are marked, and how."""
+    first, *others = (toucher.who for toucher in sketch.touchers)
+    if not others:
+        return f"Marked: {first}."
+    return f"Solid lines: {first}; dashed: {others[0]}."
 
 
 def _in_words(sketch: Sketch) -> str:
@@ -153,7 +148,9 @@ def _in_words(sketch: Sketch) -> str:
     ]
     writes = _places_in_words(output, toucher.places[output])
     who = toucher.who[0].upper() + toucher.who[1:]
-    return f"{who} reads {' and '.join(reads)}, and writes {writes}."
+    *others, last = reads
+    read = f"{', '.join(others)} and {last}" if others else last
+    return f"{who} reads {read}, and writes {writes}."
 
 
 def _places_in_words(name: str, places: Sequence[Place]) -> str:

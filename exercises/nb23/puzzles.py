@@ -604,7 +604,7 @@ PUZZLES: dict[str, Puzzle] = {
         advice={
             STEEP: (
                 "exp overflows beyond 88: top is the largest score so far, and what was"
-                " added up before is too large by exp(top - higher)."
+                " added up before has to shrink by the factor exp(top - higher)."
             )
         },
     ),

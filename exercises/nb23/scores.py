@@ -1,11 +1,12 @@
-"""What a puzzle's answer costs beside par and the reader's bests, and all bests as one
-board.
+"""A puzzle's picture with the verdict beside it, where an answer stands beside par and
+the reader's bests, and all bests as one board.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from exercises.nb23 import figures
 from exercises.nb23.par import par
 from exercises.nb23.puzzles import PUZZLES
 from labkit.core.display import Note, Shown
@@ -14,9 +15,13 @@ from labkit.lesson import bests
 from labkit.lesson.outcomes import Outcome
 from labkit.plot import Picture
 
+_BESIDE = "display:flex;flex-wrap:wrap;gap:0 1em;line-height:1.4"
+
 
 class Scored(Shown):
-    """A verdict and, of a right answer, where it stands and its time on a GPU."""
+    """The picture of a puzzle, and beside it what it shows and the verdict; of a right
+    answer also where it stands and its time on a GPU.
+    """
 
     def __init__(self, outcome: Outcome, standing: str = "") -> None:
         self.outcome = outcome
@@ -25,13 +30,33 @@ class Scored(Shown):
     def __str__(self) -> str:
         return f"{self.outcome}\n{self.standing}".rstrip()
 
-    def _repr_html_(self) -> str:
-        return self.outcome._repr_html_(Note(self.standing)._repr_html_())
+    def data(self) -> tuple[dict[str, str], dict[str, Any]]:
+        """Data and metadata of one output: the words stand beside the picture, and on a
+        narrow page below it.
+        """
+        picture = figures.puzzle(self.outcome.number)
+        data, metadata = picture.image()
+        about = Note(picture.sentence)._repr_html_()
+        standing = Note(self.standing)._repr_html_() if self.standing else ""
+        verdict = self.outcome._repr_html_(standing)
+        words = f"{about}<div style='margin-top:0.4em'>{verdict}</div>"
+        html = (
+            f"<div style='{_BESIDE}'><div>{data['text/html']}</div>"
+            f"<div style='flex:1 1 20em'>{words}</div></div>"
+        )
+        text = f"{picture.sentence}\n{self}"
+        return data | {"text/html": html, "text/plain": text}, metadata
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        data, metadata = self.data()
+        display(data, raw=True, metadata=metadata)
 
 
 def score(outcome: Outcome, gpu: str) -> Scored:
-    """Show a verdict; of a right answer also what it costs beside par, and the time
-    that is calculated for it on a GPU. A new best is kept.
+    """Show a puzzle's picture and the verdict; of a right answer also what it costs
+    beside par, and the time that is calculated for it on a GPU. A new best is kept.
     """
     if not outcome:
         return Scored(outcome)

@@ -256,21 +256,21 @@ SKETCHES: dict[str, Sketch] = {
         ),
     ),
     "23.20": Sketch(
-        "Tiles of two queries, scale 1: a program reads its queries once, and all keys"
-        " and values.",
+        "Three tokens, tiles of two queries, scale 1: each program reads all keys and"
+        " values.",
         {
-            "q": _Q,
-            "k": _Q[::-1],
-            "v": _S[:, :2],
-            "out": _softmax((_Q @ _Q[::-1].T).astype(float)) @ _S[:, :2],
+            "q": _Q[:3],
+            "k": _Q[1:],
+            "v": _S[:3, :2],
+            "out": _softmax((_Q[:3] @ _Q[1:].T).astype(float)) @ _S[:3, :2],
         },
         (
             _program(
-                1,
-                q=_cells([2, 3], [0, 1]),
-                k=_cells(range(4), [0, 1]),
-                v=_cells(range(4), [0, 1]),
-                out=_cells([2, 3], [0, 1]),
+                0,
+                q=_cells([0, 1], [0, 1]),
+                k=_cells(range(3), [0, 1]),
+                v=_cells(range(3), [0, 1]),
+                out=_cells([0, 1], [0, 1]),
             ),
         ),
     ),

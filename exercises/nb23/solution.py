@@ -251,23 +251,19 @@ def layer_norm(x, weight, bias, out, columns, BLOCK: tl.constexpr):
 @triton.jit
 def attention(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
     """out = softmax(q kᵀ × scale) v of all tokens, a tile of TILE queries a program."""
-    lane = tl.arange(0, TILE)
-    wide = tl.arange(0, WIDTH)[None, :]
-    query = tl.program_id(0) * TILE + lane[:, None]
-    mine = tl.load(q + query * WIDTH + wide, mask=query < tokens, other=0.0)
-    top = tl.full((TILE,), -float("inf"), tl.float32)
-    total = tl.zeros((TILE,), tl.float32)
-    mixed = tl.zeros((TILE, WIDTH), tl.float32)
+    query = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    mine = load_rows(q, query, tokens, WIDTH)
+    top, total, mixed = nothing_yet(TILE, WIDTH)
     for first in range(0, tokens, TILE):
-        key = first + lane[:, None]
-        keys = tl.load(k + key * WIDTH + wide, mask=key < tokens, other=0.0)
-        values = tl.load(v + key * WIDTH + wide, mask=key < tokens, other=0.0)
+        key = first + tl.arange(0, TILE)
+        keys = load_rows(k, key, tokens, WIDTH)
+        values = load_rows(v, key, tokens, WIDTH)
         scores = tl.dot(mine, tl.trans(keys)) * scale
-        scores = tl.where(first + lane[None, :] < tokens, scores, -float("inf"))
+        scores = tl.where(key[None, :] < tokens, scores, -float("inf"))
         higher = tl.maximum(top, tl.max(scores, 1))
         weights = tl.exp(scores - higher[:, None])
-        shrink = tl.exp(top - higher)  # what was added up before is too large by this
+        shrink = tl.exp(top - higher)  # of what was added up before
         total = total * shrink + tl.sum(weights, 1)
         mixed = tl.dot(weights.to(tl.float16), values, mixed * shrink[:, None])
         top = higher
-    tl.store(out + query * WIDTH + wide, mixed / total[:, None], mask=query < tokens)
+    store_rows(out, query, tokens, mixed / total[:, None], WIDTH)

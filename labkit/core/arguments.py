@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
-from labkit.core.errors import BadArgument, printable
+from labkit.core.errors import BadArgument
+from labkit.core.text import cut, printable
 
 T = TypeVar("T")
 
@@ -126,15 +127,3 @@ def brief_repr(value: object) -> str:
     except Exception:  # a message about a bad value must not fail on it
         return f"an object of type {type(value).__name__}"
     return cut(printable(" ".join(text.split())), 60)
-
-
-def cut(words: str, longest: int) -> str:
-    """At most `longest` characters of a text, up to the end of a word where there is
-    one.
-    """
-    if len(words) <= longest:
-        return words
-    head = words[: longest - 3]
-    if not words[longest - 3].isspace():
-        head = head.rpartition(" ")[0] or head
-    return f"{head.rstrip()}..."

@@ -34,7 +34,8 @@ def read_table(
     rows = []
     line = 1
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        # Windows' ends of lines become "\n", within cells too
+        with path.open(encoding="utf-8") as file:
             lines = file.read().splitlines(keepends=True)
         reader = csv.DictReader(lines, strict=True)
         for cells in reader:

@@ -7,17 +7,16 @@ from __future__ import annotations
 import html
 import re
 import signal
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from labkit.core.arguments import brief_repr as brief_repr, cut as cut
-from labkit.core.errors import BadArgument, printable
+from labkit.core.arguments import brief_repr as brief_repr
+from labkit.core.errors import BadArgument
 from labkit.core.parameters import checked
+from labkit.core.text import cut as cut, printable
 
 # MathJax looks for no formulas inside of elements of these classes: $ is a price here.
 LITERAL = "tex2jax_ignore mathjax_ignore"
-_HIDDEN = {"Cf": "", "Cc": "�", "Cs": "�"}  # by the category of a character
 _LINK = re.compile(r"https://[^/\s]+[^\s<>)]*[^\s<>).,:;]")
 _FILE = r"(?:.*?/)??((?:[^/]+/)?[^/]+)"  # and the folder that it is in
 # Addresses that say in a fixed place what the page is: a pattern, and its words.
@@ -31,26 +30,17 @@ _PAGES = (
     (r"arxiv\.org/(?:abs|pdf|html)/(\d+\.\d+).*", r"arXiv:\1"),
     (r"(?:dx\.)?doi\.org/(.+)", r"doi:\1"),
 )
+_LONGEST_HTML = 20_000  # characters of a text on a page
 _LONGEST_LINK = 60  # characters of what a link says
 _LONGEST_PART = 40  # characters of the last part of a path
 _CODE = re.compile(r"`([^`\n]+)`")
-
-
-def plain(text: str, longest: int = 20_000) -> str:
-    """Text that any page can show: cut, and without characters that nobody sees or that
-    turn others around.
-    """
-    shown = cut(str(text)[: longest + 1], longest).replace("\t", " ")
-    return "".join(
-        c if c == "\n" else _HIDDEN.get(unicodedata.category(c), c) for c in shown
-    )
 
 
 def as_html(text: str) -> str:
     """Text for HTML that shows it as it is; the element around it needs the class
     `LITERAL`.
     """
-    return html.escape(plain(text))
+    return html.escape(printable(text, _LONGEST_HTML))
 
 
 def linked_html(text: str) -> str:
@@ -99,7 +89,7 @@ class Shown:
     """
 
     def __repr__(self) -> str:
-        return plain(str(self), longest=10**6)
+        return printable(str(self))
 
 
 @dataclass(frozen=True, repr=False)

@@ -15,9 +15,8 @@ Every message says what was expected, what came, and what to do next. The tree::
 
 from __future__ import annotations
 
-import unicodedata
-
 from gpufacts import UnknownDevice  # what lab.catalog raises
+from labkit.core.text import printable
 
 __all__ = [
     "BadArgument",
@@ -30,24 +29,7 @@ __all__ = [
     "UnknownDevice",
     "UnknownExercise",
     "WorkerFailed",
-    "printable",
 ]
-
-
-# controls, formats, surrogates, private use, and separators of lines and paragraphs
-_MOVES_TEXT = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-
-
-def printable(text: str) -> str:
-    r"""Text that a terminal shows as it is: what would move the cursor, change colors
-    or turn other characters around is written as its code, such as \x1b.
-    """
-    return "".join(
-        c.encode("unicode_escape").decode()
-        if c != "\n" and unicodedata.category(c) in _MOVES_TEXT
-        else c
-        for c in text
-    )
 
 
 class LabError(Exception):

@@ -22,9 +22,9 @@ from labkit.core.display import (
     cut,
     linked_html,
 )
-from labkit.core.errors import printable
 from labkit.core.parameters import checked
 from labkit.core.results import Attempt
+from labkit.core.text import printable
 from labkit.lesson.notebook import shell
 from labkit.lesson.notebook_files import stub_number
 

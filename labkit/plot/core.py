@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
-from labkit.core.display import plain
 from labkit.core.parameters import Number, checked
+from labkit.core.text import printable
 from labkit.core.units import format_seconds
 from labkit.plot.picture import DPI, Picture, figure_of
 
@@ -178,7 +178,7 @@ def _draw_legend(ax: Axes, spec: FigureSpec) -> None:
 
 def tick_names(names: Iterable[str]) -> list[str]:
     """Names as ticks can show them, each on one line."""
-    return [plain(" ".join(name.split()), _LONGEST_NAME) for name in names]
+    return [printable(" ".join(name.split()), _LONGEST_NAME) for name in names]
 
 
 def name_rows(

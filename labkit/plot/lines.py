@@ -78,8 +78,8 @@ def scales(
 
     An axis is logarithmic where its greatest number is ten times its least or more.
     With `log` both are, and each size has a tick: a power of the size is a straight
-    line. `marks` are sizes with a name, drawn as dashed lines. Values that aren't
-    finite are left out.
+    line. A linear axis of values begins at 0, unless one is negative. `marks` are sizes
+    with a name, drawn as dashed lines. Values that aren't finite are left out.
     """
     sentences = []
     drawn = []
@@ -134,6 +134,8 @@ def _scale_axis(
         (ax.set_xscale if name == "x" else ax.set_yscale)("log")
     else:
         locator = MaxNLocator(8, steps=(1, 2, 5, 10), integer=name == "x")
+        if name == "y" and low >= 0:
+            ax.set_ylim(bottom=0)  # so that twice as high is twice as much
     (ax.xaxis if name == "x" else ax.yaxis).set_major_locator(locator)
 
 

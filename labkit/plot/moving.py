@@ -18,9 +18,10 @@ from PIL import Image
 from PIL.PngImagePlugin import Blend
 
 from labkit.core.arguments import brief_repr
-from labkit.core.display import LITERAL, as_html, linked_html, plain
+from labkit.core.display import LITERAL, as_html, linked_html
 from labkit.core.errors import BadArgument
 from labkit.core.parameters import Number, checked
+from labkit.core.text import printable
 from labkit.plot.picture import (
     DPI,
     STYLE,
@@ -39,14 +40,12 @@ _AS_BEFORE = 63
 _LAST_IS_LONGER = 3
 # The picture plays while <details> is open, and nothing moves before that: neither a
 # script nor a kernel is needed. Without these rules the moving picture stands above the
-# still one.
+# still one. The label is the same in both states: it makes sense without rules, too.
 _RULES = (
     ".labkit-moving[open]+img{display:none}"
     ".labkit-moving>summary{cursor:pointer;display:inline-block;min-height:24px;"
     "padding:0 .6em;border:1px solid currentColor;border-radius:4px;list-style:none}"
     ".labkit-moving>summary::-webkit-details-marker{display:none}"
-    ".labkit-moving[open]>summary>.labkit-still,"
-    ".labkit-moving:not([open])>summary>.labkit-moves{display:none}"
 )
 
 
@@ -77,10 +76,8 @@ class Film:
         moving = base64.b64encode(self.animated).decode()
         still = base64.b64encode(self.frames[-1]).decode()
         play = (
-            '<details class="labkit-moving"><summary>'
-            '<span class="labkit-still">▶ Play</span>'
-            '<span class="labkit-moves">■ Stop</span>'
-            f"</summary>{self._img(text, moving)}</details>"
+            '<details class="labkit-moving"><summary>▶ Play or stop</summary>'
+            f"{self._img(text, moving)}</details>"
         )
         attributes = f'class="{LITERAL}" style="{TEXT}"'
         below = f"<figcaption {attributes}>{linked_html(caption)}</figcaption>"
@@ -90,8 +87,8 @@ class Film:
         )
         html = f"<style>{STYLE}{_RULES}{css}</style>{figure}"
         width, height = self.size
-        data = {"text/html": html, "image/png": still, "text/plain": plain(caption)}
-        about_png = {"width": width, "height": height, "alt": plain(text)}
+        data = {"text/html": html, "image/png": still, "text/plain": printable(caption)}
+        about_png = {"width": width, "height": height, "alt": printable(text)}
         return data, {"image/png": about_png}
 
     def _img(self, text: str, base64_png: str) -> str:

@@ -17,8 +17,9 @@ from matplotlib.text import Text
 from matplotlib.ticker import Formatter, LogFormatter, LogFormatterMathtext
 from PIL import Image
 
-from labkit.core.display import LITERAL, as_html, linked_html, plain
+from labkit.core.display import LITERAL, as_html, linked_html
 from labkit.core.parameters import checked
+from labkit.core.text import printable
 
 # as shown; drawn with twice as many, so that a figure is sharp on a high-density screen
 PX_AN_INCH = 100
@@ -147,7 +148,7 @@ def _write_literally(figure: Figure) -> None:
     """
     for text in figure.findobj(Text):
         text.set_parse_math(False)
-        lines = plain(text.get_text(), _LONGEST).split("\n")
+        lines = printable(text.get_text(), _LONGEST).split("\n")
         text.set_text("\n".join(lines[:_MOST_LINES]))
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
@@ -199,7 +200,7 @@ def picture_data(
     figure = f'<figure class="{name}" style="margin:0">{img}{below}</figure>'
     html = f"<style>{STYLE}{css}</style>{figure}"
     data = {"text/html": html, "image/png": image, "text/plain": "<figure>"}
-    about_png = {"width": width, "height": height, "alt": plain(sentence)}
+    about_png = {"width": width, "height": height, "alt": printable(sentence)}
     return data, {"image/png": about_png}
 
 
@@ -208,7 +209,7 @@ def sentence_data(sentence: str) -> dict[str, str]:
     for Markdown or formulas.
     """
     html = f'<div class="{LITERAL}" style="{TEXT}">{linked_html(sentence)}</div>'
-    return {"text/html": html, "text/plain": plain(sentence)}
+    return {"text/html": html, "text/plain": printable(sentence)}
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ class Picture:
     _frame: Frame = field(default_factory=Frame, repr=False)
 
     def __repr__(self) -> str:
-        return plain(self.sentence)
+        return printable(self.sentence)
 
     def data(self, more: str = "") -> tuple[dict[str, str], dict[str, Any]]:
         """Data and metadata of one output with the figure and, below it, its sentence
@@ -231,7 +232,7 @@ class Picture:
         data, metadata = picture_data(
             png, self._frame.size, self.sentence, caption=caption
         )
-        return data | {"text/plain": plain(caption)}, metadata
+        return data | {"text/plain": printable(caption)}, metadata
 
     def _ipython_display_(self) -> None:
         from IPython.display import display

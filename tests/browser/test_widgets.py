@@ -163,9 +163,10 @@ def test_without_a_kernel_the_widgets_give_way_to_what_the_notebook_keeps(notebo
         moving.locator(f"figure {part}") for part in ("> img", "details img")
     )
     assert (still.is_visible(), plays.is_visible()) == (True, False)
-    moving.get_by_text("▶ Play").click()
+    label = moving.get_by_text("▶ Play or stop")
+    label.click()
     assert (still.is_visible(), plays.is_visible()) == (False, True)
-    moving.get_by_text("■ Stop").click()
+    label.click()
     assert (still.is_visible(), plays.is_visible()) == (True, False)
 
 

@@ -4,6 +4,8 @@ import pytest
 from IPython.lib.pretty import pretty
 
 from labkit.core.display import Note, Shown, Table, linked_html, page_name
+from labkit.core.errors import LabError
+from labkit.core.text import printable
 
 TABLE = Table(
     (("T4", "16 GB"), ("<b>", "x")), ("name", "memory"), "GPUs", ("Peaks are dense.",)
@@ -60,3 +62,13 @@ def test_a_links_words_are_short_and_safe():
     shown = linked_html(f"https://x.org/{'a' * 500}/%3Cb%3E&c and https://x.org/<b>")
     assert "<b>" not in shown
     assert len(page_name(f"https://x.org/{'a' * 500}")) < 60
+
+
+def test_what_would_move_a_terminal_or_turn_a_page_around_is_written_as_its_code():
+    assert printable("\x1b[2J\udcff\u202e\ufeff\u2028") == (
+        r"\x1b[2J\udcff\u202e\ufeff\u2028"
+    )
+    assert printable("é\u00a0漢\tb\nc") == "é\u00a0漢 b\nc"
+    assert printable("a\nb", in_lines=False) == r"a\nb"
+    assert printable("one two three", 10) == "one two..."
+    assert printable(str(LabError("\x07"))) == str(LabError("\x07")) == r"\x07"

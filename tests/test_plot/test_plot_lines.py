@@ -61,6 +61,8 @@ def test_every_axis_has_several_ticks_that_differ(points, sizes):
     assert tick_labels(picture.ax.xaxis) == sizes
     values = tick_labels(picture.ax.yaxis)
     assert len(set(values)) == len(values) >= 3
+    bottom = picture.ax.get_ylim()[0]
+    assert bottom < 0 if min(points.values()) < 0 else bottom == 0
 
 
 def lines(picture):
