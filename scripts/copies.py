@@ -14,7 +14,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 COPIES = ROOT / "build" / "notebooks"
-# What set-up keeps where there is no git to ask, as in a folder that was downloaded.
+# What setup keeps where there is no git to ask, as in a folder that was downloaded.
 AS_SHIPPED = ROOT / "build" / "as_shipped"
 
 
@@ -37,7 +37,7 @@ def _has_run(cell: dict[str, Any]) -> bool:
 
 def as_shipped(path: Path) -> str | None:
     """The text of a notebook before anybody worked in it: its own, else what the last
-    commit holds, else what set-up kept; None where none of them is left.
+    commit holds, else what setup kept; None where none of them is left.
     """
     text = path.read_text(encoding="utf-8")
     if not is_worked_in(text):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from kerneltrace import check_numba
 from kerneltrace.errors import MissingCompiler
 from labkit.core import results
 from labkit.core.display import ShownAsTable, Table
@@ -30,7 +31,7 @@ State = Literal["ok", "missing", "problem"]
 
 PYTHONS = ((3, 11), (3, 14))  # oldest and newest
 MEMORY_NEEDED_BYTES = 1.5 * GIB  # a notebook stays under 2 GB, Binder's limit
-DISK_NEEDED_BYTES = 1 * GIB  # data sets and image shards
+DISK_NEEDED_BYTES = 1 * GIB  # datasets and image shards
 COMPILERS = ("c++", "g++", "clang++", "cl")
 OLDER_COMPILERS = (
     "update the NVIDIA driver; where you can't, install compilers no newer than the"
@@ -224,9 +225,14 @@ def torch_works(name: str) -> Row:
 
 
 def numba_works(name: str) -> Row:
-    """Numba compiles a function."""
+    """Numba compiles a function, and numba-cuda goes with it."""
     import numba
 
+    try:
+        check_numba()
+    except RuntimeError as error:
+        reason, _, todo = str(error).partition(". ")
+        return Row(name, "problem", reason, todo)
     if numba.njit(lambda n: n + 1)(1) != 2:
         return Row(
             name, "problem", f"{numba.__version__} compiles 1 + 1 wrongly", REINSTALL

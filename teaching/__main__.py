@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 import sys
 from collections.abc import Sequence
 
@@ -34,15 +35,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     exit status.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m teaching", description="What a teacher needs of the workbook."
+        prog="python -m teaching",
+        description="Commands for teachers; `python -m teaching NAME -h` explains one.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for name in SUBCOMMANDS:
         module = importlib.import_module(f"teaching.{name}")
         words = (module.__doc__ or "").strip()
-        command = commands.add_parser(
-            name, help=words.splitlines()[0].rstrip("."), description=words
-        )
+        # the list shows what stands before the first colon, semicolon or full stop
+        summary = re.split(r"[.;:]\s", " ".join(words.split()) + " ")[0]
+        command = commands.add_parser(name, help=summary, description=words)
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return run_command(parser, argv)

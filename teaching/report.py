@@ -1,4 +1,4 @@
-"""One HTML file about all that a reader guessed and measured: boards first, then
+"""Write one HTML file about all that a reader guessed and measured: boards first, then
 tables. It needs no network.
 """
 
@@ -75,7 +75,7 @@ def write_page(path: Path) -> None:
             )
     sentences = [f"From {log.path}, {results.now()}.", *shown.notes[1:]]
     fields = {
-        "said": sentences,
+        "sentences": sentences,
         "parts": parts,
         "claims": claims,
         "sources": sources,

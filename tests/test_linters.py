@@ -31,7 +31,7 @@ def output(*words, cwd, text=""):
 
 
 def folders():
-    """The folders with Python, without what set-up and make build."""
+    """The folders with Python, without what setup and make build."""
     tops = [
         path
         for path in ROOT.iterdir()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from exercises.nb07.nsight_reports import published
 from labkit.core.arguments import brief_repr
-from labkit.core.units import format_seconds
+from labkit.core.units import format_seconds, format_si
 from labkit.lesson.checks import (
     NotYet,
     as_number,
@@ -125,8 +125,8 @@ def mean_loss(answer: object) -> str:
         )
         as_given = job.device, job.prepare_s, job.step_s
         case = (
-            f"{steps} steps of {format_seconds(job.prepare_s)} on the host,"
-            f" {format_seconds(job.step_s)} on the device"
+            f"{format_si(steps, 'steps')} of {format_seconds(job.prepare_s)} on the"
+            f" host, {format_seconds(job.step_s)} on the device"
         )
         returned = call(fn, job, steps)
         if isinstance(returned, DeviceLoss):

@@ -12,6 +12,7 @@ from typing import Any
 from exercises.nb09 import formats
 from exercises.nb09.formats import Format
 from exercises.nb09.mixed_precision import master_step, scaled_step
+from labkit.core.units import format_si
 from labkit.lesson.checks import NotYet, as_number, call, function, over_cases
 
 
@@ -146,8 +147,8 @@ def _judge_total(fn: Callable[..., Any], each: Format, numbers: list[float]) -> 
         return
     if adder.calls < n - 1:
         raise NotYet(
-            f"For {case}: add was called {adder.calls} times, and {n - 1} are needed:"
-            " only add may add."
+            f"For {case}: add was called {format_si(adder.calls, 'times')}, and"
+            f" {n - 1} are needed: only add may add."
         )
     if adder.calls > n:
         raise NotYet(

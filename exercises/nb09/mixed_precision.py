@@ -15,6 +15,7 @@ from torch import Tensor
 
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
+from labkit.core.units import format_si
 from labkit.lesson.answers import mistake, parts
 from labkit.lesson.checks import NotYet, Todo, call, function
 
@@ -164,8 +165,8 @@ def _judge_good_steps(
                 mine, wanted, rtol=1e-6, atol=_HALF * 0.6 * slope + 1e-6
             ):
                 raise NotYet(
-                    f"After {turn + 1} steps of {make} the weights differ from those of"
-                    " unscaled gradients."
+                    f"After {format_si(turn + 1, 'steps')} of {make}, the weights"
+                    " differ from those of unscaled gradients."
                 )
         _judge_returned(
             pair, (scale, turn + 1), f"a good step with scale={scale:g}, good={turn}"
@@ -311,13 +312,13 @@ def _judge_values(weight: Tensor, master: Tensor, right: Tensor, turn: int) -> N
             )
         )
         raise NotYet(
-            f"After {turn} steps a master is off by"
+            f"After {format_si(turn, 'steps')}, a master is off by"
             f" {float((master - right).abs().max()):.3g}. {hint}"
         )
     if not torch.equal(weight, right.bfloat16()) and not torch.equal(
         weight, master.bfloat16()
     ):
         raise NotYet(
-            f"After {turn} steps a weight is not its master rounded to bfloat16: copy"
-            " it over each time."
+            f"After {format_si(turn, 'steps')}, a weight is not its master rounded to"
+            " bfloat16: copy it over each time."
         )

@@ -44,6 +44,10 @@ class Break(NamedTuple):
     line: str = ""
     number: int | None = None
 
+    def __str__(self) -> str:
+        where = f", in `{self.line}`" if self.line else ""
+        return f"{self.reason}{where}"
+
 
 @dataclass(frozen=True, repr=False)
 class Breaks(ShownAsTable):

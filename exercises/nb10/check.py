@@ -13,6 +13,7 @@ from torch import Tensor
 from exercises.nb10.breaking import breaks
 from labkit.core.display import brief_repr, cut
 from labkit.core.errors import LabError
+from labkit.core.units import format_si
 from labkit.lesson.answers import about, as_list, parts
 from labkit.lesson.checks import (
     NotYet,
@@ -325,8 +326,8 @@ def _judge_steps(
         )
     if not math.isfinite(steps):
         raise NotYet(
-            f"For {case}: expected {expected:,.0f} steps, got {steps}. Is there a cost"
-            " to pay back at all?"
+            f"For {case}: expected {format_si(expected, 'steps')}, got {steps}. Is"
+            " there a cost to pay back at all?"
         )
     if eager_s > compiled_s and math.isclose(
         steps, compile_s / (eager_s - compiled_s), rel_tol=1e-6
@@ -342,7 +343,7 @@ def _judge_steps(
         else "Each step saves eager_s - compiled_s."
     )
     raise NotYet(
-        f"For {case}: expected {expected:,.0f} steps, got {steps:,.6g}. {hint}"
+        f"For {case}: expected {format_si(expected, 'steps')}, got {steps:,.6g}. {hint}"
     )
 
 

@@ -398,7 +398,7 @@ WRONG = {
         (hidden_from_the_compiler, "cut into 0 graphs", "goes-round-the-tool"),
     ],
     "10.6a": [
-        (floor_division, "steps, got", "rounding-is-cosmetic"),
+        (floor_division, "expected 1 step, got 0", "rounding-is-cosmetic"),
         (one_more, "no step more is needed", "off-by-one"),
         (floor_and_one, "no step more is needed", "off-by-one"),
         (unrounded, "no whole number", "rounding-is-cosmetic"),

@@ -20,6 +20,7 @@ from torch.utils.data import TensorDataset
 from exercises.several_ranks import on_ranks, rows_read
 from exercises.whole_batch import Left, WholeBatch, flat, near, network, samples
 from labkit.core.display import brief_repr
+from labkit.core.units import format_si
 from labkit.lesson.answers import about
 from labkit.lesson.checks import NotYet, function
 
@@ -139,9 +140,10 @@ def _judge_shares(rows: Sequence[Sequence[int]], images: int) -> None:
     if len(everything) != len(set(everything)):
         raise NotYet("an image is read by two ranks. Shares must not overlap.")
     if len(everything) < images:
+        left_out = format_si(images - len(everything), "images")
         raise NotYet(
-            f"{images - len(everything)} images are read by no rank. If the batch can't"
-            " be divided evenly, some shares are larger by one."
+            f"No rank reads {left_out} of the batch. If the batch can't be divided"
+            " evenly, some shares are larger by one."
         )
     if max(map(len, rows)) > math.ceil(images / len(rows)):
         raise NotYet(

@@ -79,16 +79,16 @@ def _judge_rows(got: Any, chosen: Tensor, per_rank: int, ranks: int) -> None:
     first = (chosen[:, 0] // per_rank).bincount(minlength=ranks)
     dealt = torch.stack([(chosen % ranks == rank).any(1) for rank in range(ranks)])
     wrong = [
-        (copies, "a token goes to a rank once, however many of its experts are there."),
-        (first, "a token's other experts need it too."),
-        (dealt.sum(1), "expert e is on rank e // per_rank; e % ranks deals them out."),
+        (copies, "A token goes to a rank once, however many of its experts are there."),
+        (first, "A token's other experts need it too."),
+        (dealt.sum(1), "Expert e is on rank e // per_rank; e % ranks deals them out."),
     ]
     for rank in range(ranks):
         others = right.clone()
         others[rank] = 0
-        wrong.append((others, "the rows that stay on a rank count, too."))
+        wrong.append((others, "The rows that stay on a rank count, too."))
     why = next((words for counts, words in wrong if torch.equal(got, counts)), "")
-    raise NotYet(f"{right.tolist()} rows, got {got.tolist()}. {why}".rstrip())
+    raise NotYet(f"expected {right.tolist()} rows, got {got.tolist()}. {why}".rstrip())
 
 
 class Dispatch(NamedTuple):

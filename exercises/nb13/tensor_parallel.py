@@ -299,9 +299,12 @@ def plan(answer: object) -> str:
                 " split in between, whole behind the second."
             )
     if set(runs[0].sent) - {"all_reduce"} or runs[0].sent.get("all_reduce", 0) > 6:
+        sent = ", ".join(
+            f"{calls} {name.replace('_', '-')}" for name, calls in runs[0].sent.items()
+        )
         raise NotYet(
-            f"Right, but it sends {runs[0].sent}; six all-reduces will do. Which option"
-            " makes it send more?"
+            f"Right, but a rank sends more than it needs to ({sent}). Six all-reduces"
+            " are enough: which option adds the others?"
         )
     share = max(run.share for run in runs)
     if share > _MOST:

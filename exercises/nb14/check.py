@@ -9,7 +9,7 @@ import random
 
 from exercises.nb14.schedules import by_hand, folded, split
 from exercises.stages import best_edges, sums
-from labkit.core.units import format_seconds
+from labkit.core.units import format_seconds, format_si
 from labkit.lesson.answers import mistake, whole_numbers
 from labkit.lesson.checks import NotYet, close, over_cases
 
@@ -134,8 +134,8 @@ def _judge_balance(
     )
     if len(counts) != ranks:
         raise NotYet(
-            f"For {case}: {len(counts)} numbers, but each of the {ranks} ranks needs"
-            f" one: {counts}."
+            f"For {case}: {format_si(len(counts), 'numbers')}, but each of the {ranks}"
+            f" ranks needs one: {counts}."
         )
     if sum(counts) != len(times):
         raise NotYet(

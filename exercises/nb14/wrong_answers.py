@@ -184,7 +184,7 @@ WRONG = {
         (right_for_four, "ranks=1", "right-for-one-case"),
         (
             transfers_as_work,
-            "0.5455 (a share) is 0.75x what we expect. How long",
+            "0.5455 is 0.75x what we expect. How long",
             "wrong-denominator",
         ),
         (lambda p, m, f, b, t: 3 / 11, "is not what we expect", "hard-coded"),

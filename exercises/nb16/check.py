@@ -14,6 +14,7 @@ from typing import Any
 
 from exercises.nb16.search_budget import search
 from labkit.core.display import brief_repr
+from labkit.core.units import format_si
 from labkit.lesson.answers import judge_pair, mistake
 from labkit.lesson.checks import NotYet, close, mapping, over_cases
 
@@ -118,9 +119,8 @@ def fair_gains(answer: object) -> str:
     cases = {}
     for names in ("a", "ab", "abc", "abcd", "abc", "xyz"):
         seconds = {on: draw.uniform(1, 10) for on in _subsets(names)}
-        cases[f"{len(names)} techniques and seconds of {len(seconds)} sets"] = (
-            seconds,
-        )
+        techniques = format_si(len(names), "techniques")
+        cases[f"{techniques} and seconds of {len(seconds)} sets"] = (seconds,)
     factors = {"cache": 4.0, "batch": 2.0, "threads": 0.8}
     apart = {
         on: 12 / math.prod(factors[name] for name in on) for on in _subsets(factors)

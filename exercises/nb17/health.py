@@ -154,7 +154,9 @@ def _of_learning(launched: Launched, job: Job, was: Job, fault: Fault) -> list[s
             )
         return sentences
     distance = _elsewhere(ranks, right)
-    if not distance <= _ELSEWHERE:
+    if math.isnan(distance):
+        sentences.append("The weights end as NaN.")
+    elif distance > _ELSEWHERE:
         sentences.append(
             f"The weights end elsewhere than on one GPU, by {distance:.0%} of what"
             " training moves them."

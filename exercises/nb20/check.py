@@ -108,8 +108,8 @@ def _judge_dense(
     row = int((matrix != right).any(axis=1).argmax())
     y, x, channel = np.unravel_index(row, (height, width, channels))
     raise NotYet(
-        f"For {case}: row {row} belongs to channel {channel} at row {y}, column {x}."
-        f" {hint}".rstrip()
+        f"For {case}: row {row} is wrong. It belongs to channel {channel} at row {y},"
+        f" column {x} of a map. {hint}".rstrip()
     )
 
 
@@ -159,8 +159,11 @@ def _judge_graph(
         got = np.asarray(call(graph, batch))
         if got.shape != expected.shape or not np.allclose(got, expected):
             raise NotYet(
-                f"{len(batch)} rows give another result than without a graph: shape"
-                f" {got.shape}."
+                f"a batch of {len(batch)} gives another result than without a graph:"
+                f" shape {got.shape}, expected {expected.shape}."
+                if got.shape != expected.shape
+                else f"a batch of {len(batch)} gives another result than without a"
+                " graph: its shape is right, its numbers aren't."
             )
     if len(traces) == len(batches):
         raise NotYet(

@@ -24,14 +24,16 @@ Told = tuple[str, Mapping[float, str], str]
 @contextmanager
 def about(given: str) -> Iterator[None]:
     """Say for what a NotYet is that is raised inside the `with`: "For 7 images on 2
-    ranks: ...".
+    ranks: ...". One inside another becomes "For 7 images on 2 ranks, rank 1: ...".
     """
     try:
         yield
     except NotYet as wrong:
-        raise NotYet(
-            f"For {given}: {str(wrong).replace('Expected', 'expected', 1)}"
-        ) from wrong
+        words = str(wrong).replace("Expected", "expected", 1)
+        is_about_a_part = words.startswith("For ")
+        between = ", " if is_about_a_part else ": "
+        words = words.removeprefix("For ")
+        raise NotYet(f"For {given}{between}{words}") from wrong
 
 
 def parts(answer: object, n: int, expected: str, given: str = "") -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
 """Notebook 17's broken trainings: every cause breaks a run, its mends heal it, and
 nothing but a look tells it.
 
-The ranks are run in turn, so that no time-out depends on this machine. They leave what
+The ranks are run in turn, so that no timeout depends on this machine. They leave what
 real ranks leave.
 """
 

@@ -1,4 +1,4 @@
-"""Print a device's row: python -m gpufacts "NVIDIA H100 80GB HBM3"."""
+"""Print the facts about a device: python -m gpufacts "NVIDIA H100 80GB HBM3"."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _answer(arguments: list[str] | None) -> int:
-    parser = argparse.ArgumentParser(prog="gpufacts", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m gpufacts", description=__doc__)
     parser.add_argument(
         "name",
         nargs="*",
-        help="as a driver or a data sheet says it; all devices without one",
+        help="as a driver or a data sheet writes it; without a name, all are listed",
     )
     name = " ".join(parser.parse_args(arguments).name)
     if not name:

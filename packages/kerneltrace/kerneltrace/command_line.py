@@ -56,17 +56,17 @@ _EPILOG = """arguments of the kernel, in its order or as NAME=..., each after an
   scalar:float32:2.5   a number of another type
   data.npy             an array that numpy.save wrote
 
-An array may have 1 GiB, counted with 8 bytes or more an element, as it is made.
+An array may take at most 1 GiB, counted with 8 bytes per element or more.
 
-A kernel under @triton.jit runs tile by tile, or as the PTX that Triton compiles where
---block says for how many threads. Each tl.constexpr is a --constant.
+A kernel under @triton.jit runs tile by tile. With --block, it runs as the PTX that
+Triton compiles for that many threads. Each tl.constexpr is a --constant.
 
 --json prints one object: kernel, grid, block (null for tiles), ok, findings and notes
 (each with kind, line, words, count, thread, array), counts by array, estimate and
 review (null unless asked for), and error, what failed (null if nothing). Times are in
-seconds, but cost_ms of a remark.
+seconds, except cost_ms of a review's remark.
 
-The exit status is 1 where a mistake was found in the kernel, and 2 where it could not
+The exit status is 1 if a mistake was found in the kernel, and 2 if the kernel could not
 be traced. Notes don't change it."""
 
 
@@ -99,7 +99,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "action": "append",
         "default": [],
         "metavar": "NAME=VALUE",
-        "help": "a tl.constexpr of a Triton kernel: BLOCK=64",
+        "help": "the value of a Triton kernel's tl.constexpr: BLOCK=64",
     },
     "--tiles": {
         "action": "store_true",
@@ -108,7 +108,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--option": {
         "action": "append",
         "default": [],
-        "help": "of NVRTC, for CUDA C++: --option=-DTILE=32",
+        "help": "an option for NVRTC, with CUDA C++: --option=-DTILE=32",
     },
     "--blocks": {
         "help": "which blocks run, or programs of Triton: how many, or all (a sample"
@@ -119,14 +119,14 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "default": 0,
         "help": "dynamic shared memory of a block, in bytes",
     },
-    "--seed": {"type": int, "default": 0, "help": "of the random numbers (0)"},
+    "--seed": {"type": int, "default": 0, "help": "seed of the random numbers (0)"},
     "--device": {"help": 'also estimate the time on this GPU: "A100 SXM4 80GB"'},
     "--review": {
         "metavar": "DEVICE",
         "help": "also list what wastes time on this GPU, line by line",
     },
     "--full-grid": {
-        "help": "blocks of the launch to estimate, where only a part of it is traced"
+        "help": "blocks of the launch to estimate, if only a part of it is traced"
     },
     "--registers": {
         "type": int,
@@ -141,7 +141,7 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="python -m kerneltrace",
         description=(
-            "Run a CUDA kernel, of numba, CUDA C++ or Triton, on the CPU, and print"
+            "Run a CUDA kernel of numba, CUDA C++ or Triton on the CPU, and print"
             " what a GPU would be asked to do."
         ),
         epilog=_EPILOG,

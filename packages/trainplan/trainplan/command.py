@@ -381,38 +381,41 @@ def _parser() -> argparse.ArgumentParser:
             "\n  python -m trainplan llama3.1-8b --tokens 100e9 --days 5"
         ),
         description=(
-            "Calculate a training step of a transformer on a cluster: the fastest"
-            " layouts, or the given one. Without --gpus: how many of which GPUs hold"
-            " the model, end in time, or keep to a sum."
+            "Calculate the training step of a transformer on a cluster, for the"
+            " fastest layouts or for the one that you give. Without --gpus, print which"
+            " GPUs, and how many, hold the model, finish in time, or stay within a"
+            " budget."
         ),
         epilog=(
             "MFU is the share of the peak that 6 N + 12 L h s FLOP a token take: N"
             " parameters, L layers of width h, s tokens a sequence, and attention's"
             " full square. Exit status: 0 for a plan that fits, 2 for one that doesn't"
-            " or can't be; one that is tight may fit, and has 0. Models:"
+            " fit or isn't possible. A tight plan may fit, and has status 0. Models:"
             f" {', '.join(MODELS)}."
         ),
     )
     parser.add_argument(
         "model",
         nargs="?",
-        help="such as llama3.1-70b, as Hugging Face or its paper writes it",
+        help="its name as Hugging Face or its paper writes it, such as llama3.1-70b",
     )
     parser.add_argument(
-        "--config", metavar="FILE", help="a model by its config.json of Hugging Face's"
+        "--config",
+        metavar="FILE",
+        help="read the model from Hugging Face's config.json",
     )
     parser.add_argument(
         "--sizes",
         metavar="layers=32,hidden=4096,heads=32",
-        help=f"a model of your own, of {', '.join(_SIZE_NAMES)}",
+        help=f"a model of your own; names are {', '.join(_SIZE_NAMES)}",
     )
     parser.add_argument(
         "--finetune",
         metavar="qlora:16",
         help=(
-            "train adapters of that rank alone: lora beside attention's products, qlora"
-            " beside all of a block, whose weights are in 4 bit; lora:16:linear and"
-            " qlora:16:attention say where; default: full"
+            "train only adapters of that rank: lora adds them to attention's products,"
+            " qlora to all products of a block and keeps its weights in 4 bit;"
+            " lora:16:linear and qlora:16:attention choose where; default: full"
         ),
     )
     parser.add_argument(
@@ -429,49 +432,52 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--gpus",
         metavar="NxGPU",
-        help="how many of which, such as 512xH100",
+        help="how many GPUs, and which, such as 512xH100",
     )
     parser.add_argument(
         "--gpu",
         action="append",
         metavar="GPU[,GPU]",
-        help="without --gpus: which ones may be taken; default: the usual ones",
+        help="without --gpus: which GPUs to choose from; default: the usual ones",
     )
     parser.add_argument(
         "--gpus-per-node",
         metavar="N",
         help=(
-            "default: 8, of Trainium 2 16, of GB10 1, of a name with NVL72 72, of GB200"
-            " without --gpus 64"
+            "default: 8; 16 for Trainium 2, 1 for GB10, 72 for names with NVL72, and"
+            " without --gpus 64 for GB200"
         ),
     )
     parser.add_argument(
         "--global-batch",
         metavar="TOKENS",
         help=(
-            "tokens a step; default: about 4 million, of adapters"
-            f" {ADAPTER_SEQUENCES} sequences a GPU"
+            "tokens per step; default: about 4 million, or for adapters"
+            f" {ADAPTER_SEQUENCES} sequences per GPU"
         ),
     )
     parser.add_argument(
-        "--sequence", metavar="N", help="tokens a sequence; default: the model's own"
+        "--sequence", metavar="N", help="tokens per sequence; default: the model's own"
     )
     parser.add_argument(
-        "--layout", metavar="tp=8,pp=4", help=f"of {', '.join(SHORT)}; default: search"
+        "--layout",
+        metavar="tp=8,pp=4",
+        help=f"names are {', '.join(SHORT)}; default: search",
     )
     parser.add_argument(
         "--dtype",
         default="",
         metavar="NAME",
         help=(
-            f"one of {', '.join(PRECISIONS)}; or bf16, fp16, fp8, fp4, fp32: the"
-            " library's own of that kind; default: the library's own"
+            f"one of {', '.join(PRECISIONS)}; or bf16, fp16, fp8, fp4, fp32 for the"
+            " library's own format of that kind; default: the library's own"
         ),
     )
     parser.add_argument(
         "--software",
         metavar="NAME",
-        help=f"one of {', '.join(SOFTWARE)}; default: torchtitan, TRL for adapters,"
+        # a preset's name has a comma
+        help=f"one of {'; '.join(SOFTWARE)}. Default: torchtitan, TRL for adapters,"
         " MaxText on TPUs",
     )
     parser.add_argument(
@@ -479,7 +485,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--days", metavar="N", help="days that the run may take")
     parser.add_argument(
-        "--by", metavar="DATE", help="or its last day: 2026-12-04, 4 Dec, Friday"
+        "--by",
+        metavar="DATE",
+        help="instead of --days, its last day: 2026-12-04, 4 Dec, Friday",
     )
     parser.add_argument(
         "--dollars", metavar="N", help="US dollars of rent that the run may cost"
@@ -487,7 +495,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rent",
         metavar="N",
-        help="US dollars that an hour of a GPU costs; default: a published list's",
+        help="US dollars per GPU hour; default: from a published list",
     )
     parser.add_argument(
         "--picture",
@@ -498,20 +506,21 @@ def _parser() -> argparse.ArgumentParser:
         "--measured",
         metavar="SPEED",
         help=(
-            "tokens a second and GPU that a run of --layout reached: what differs from"
-            " the nearest published run, and what each difference is worth"
+            "tokens per second and GPU that your run of --layout reached: prints how it"
+            " differs from the most similar published run, and what each difference is"
+            " worth"
         ),
     )
     parser.add_argument(
         "--against",
         metavar="LABEL",
-        help="another published run for --measured, by its label",
+        help="compare --measured with the published run of this label instead",
     )
     parser.add_argument(
         "--show",
         metavar="N",
         help=(
-            "how many layouts a search shows: the one to take and the fastest others;"
+            "how many layouts a search shows: the recommended one, then the fastest;"
             " default: three of different kinds"
         ),
     )

@@ -19,8 +19,8 @@ def break_even_steps(
     none and the step is at least as fast. From n * eager_s >= compile_s + n *
     compiled_s. Raises ValueError for negative numbers, and steps of no time.
     """
-    if compile_s == 0 and compiled_s <= eager_s:
-        return 0
-    if compiled_s >= eager_s:
-        return math.inf
-    return math.ceil(compile_s / (eager_s - compiled_s))
+    saved_s = eager_s - compiled_s
+    if saved_s > 0:
+        return math.ceil(compile_s / saved_s)
+    is_free = compile_s == saved_s == 0
+    return 0 if is_free else math.inf
