@@ -30,6 +30,7 @@ KEPT = (
     "LICENSE",
     "Makefile",
     "README.md",
+    "constraints.in",
     "constraints.txt",
     "data",
     "docker",
@@ -40,6 +41,7 @@ KEPT = (
     "notebooks",
     "packages",
     "pyproject.toml",
+    "requirements.lock",
     "scripts",
     "start",
 )
@@ -59,7 +61,7 @@ LEFT_OUT = shutil.ignore_patterns(
 )
 _TEMPLATES = Path(__file__).with_name("templates")
 # of Markdown, to a file
-_LINK = re.compile(r"(?<![\w\])])!?\[([^\]\n]+)\]\((?!\w+:|#)([^)\s#]+)[^)\n]*\)")
+_LINK = re.compile(r"(?<![\w\])])!?\[([^\]]+)\]\((?!\w+:|#)([^)\s#]+)[^)\n]*\)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

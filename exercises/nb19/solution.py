@@ -10,9 +10,7 @@ def bits_per_byte(loss, tokens, n_bytes):
 # %% 19.4a
 def factors(below, rung):
     """(gain in seconds a token, gain in tokens): geometric means over seeds of below / rung."""
-    machine = [
-        a_s / a / (b_s / b) for (a_s, a), (b_s, b) in zip(below, rung, strict=True)
-    ]
+    machine = [a_s / a / (b_s / b) for (a_s, a), (b_s, b) in zip(below, rung, strict=True)]
     learning = [a / b for (_, a), (_, b) in zip(below, rung, strict=True)]
     return statistics.geometric_mean(machine), statistics.geometric_mean(learning)
 

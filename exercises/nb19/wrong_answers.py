@@ -46,9 +46,7 @@ def tokens_are_bytes(loss, tokens, n_bytes):
 
 def averaged(mean):
     def factors(below, rung):
-        machine = mean(
-            [a[0] / a[1] * b[1] / b[0] for a, b in zip(below, rung, strict=True)]
-        )
+        machine = mean([a[0] / a[1] * b[1] / b[0] for a, b in zip(below, rung, strict=True)])
         return machine, mean([a[1] / b[1] for a, b in zip(below, rung, strict=True)])
 
     return factors
@@ -79,9 +77,7 @@ def swapped(below, rung):
 
 
 def of_sums(below, rung):
-    return right_factors(below, rung)[0], sum(a[1] for a in below) / sum(
-        b[1] for b in rung
-    )
+    return right_factors(below, rung)[0], sum(a[1] for a in below) / sum(b[1] for b in rung)
 
 
 def one_gain(below, rung):

@@ -27,7 +27,7 @@ def nothing_yet(TILE: tl.constexpr, WIDTH: tl.constexpr):
     """The largest score, the sum of weights, and that of weights times values, of TILE
     queries that have met no key.
     """
-    top = tl.full((TILE,), -float("inf"), tl.float32)
+    top = tl.zeros((TILE,), tl.float32) - float("inf")
     total = tl.zeros((TILE,), tl.float32)
     mixed = tl.zeros((TILE, WIDTH), tl.float32)
     return top, total, mixed
