@@ -1,3 +1,3 @@
-"""The workbook as a web site: `make book` runs the notebooks on this machine and writes
+"""The workbook as a website: `make book` runs the notebooks on this machine and writes
 build/book/html.
 """

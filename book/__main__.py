@@ -1,5 +1,5 @@
-"""Build the book: python -m book [--only 00 03] [--jobs 2] [--pdf] [--folder
-build/book].
+"""Build the book: python -m book [--only 00 03] [--jobs 2] [--pdf] [--lite FOLDER]
+[--folder build/book].
 
 Runs the notebooks whose outputs are out of date, in the profile LABKIT_PROFILE, and
 writes the site to FOLDER/html. A notebook that `--only` leaves out is shown as it ran
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     """Build the book; the exit status. A warning of Sphinx is an error."""
     numbers = [path.name[:2] for path in notebook_files.paths()]
     parser = argparse.ArgumentParser(
-        prog="python -m book", description="Build the workbook as a web site."
+        prog="python -m book", description="Build the workbook as a website."
     )
     parser.add_argument(
         "--only",
@@ -53,6 +53,12 @@ def main(arguments: list[str]) -> int:
         action="store_true",
         help="print each notebook as a PDF too, with Chromium",
     )
+    parser.add_argument(
+        "--lite",
+        type=Path,
+        help="make the JupyterLite site in this folder, which python -m book.lite has"
+        " built, a part of the book",
+    )
     chosen = parser.parse_args(arguments)
     folder = chosen.folder.resolve()
     executed = folder / "executed"
@@ -67,7 +73,8 @@ def main(arguments: list[str]) -> int:
     except ImportError as error:
         raise MissingExtra(f"The book needs {error.name}: make extras") from error
     run.run(executed, chosen.only, chosen.jobs, lambda line: print(line, flush=True))
-    pages.write(source, executed, pdf=chosen.pdf)
+    lite = "lite/index.html" if chosen.lite else ""
+    pages.write(source, executed, pdf=chosen.pdf, lite=lite)
     shutil.rmtree(site, ignore_errors=True)
     static = f"html_static_path={HERE / 'static'},{source / 'pictures'}"
     options = [
@@ -86,6 +93,8 @@ def main(arguments: list[str]) -> int:
     failed: int = sphinx([*options, str(source), str(site)])
     planner = [sys.executable, "-m", "trainplan.page", "-o", str(site / "planner.html")]
     subprocess.run(planner, check=True, stdout=subprocess.DEVNULL)
+    if chosen.lite:
+        shutil.copytree(chosen.lite, site / "lite")
     if chosen.pdf:
         printing.pdfs(site, lambda line: print(line, flush=True))
     print(f"{site / 'index.html'}: open it in a browser.", flush=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import itertools
 import json
 import os
 import re
@@ -16,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from book import recorded, reference
+from book.try_here import page as try_here
 from exercises.nb16 import course
-from labkit.core.paths import INSTRUMENTS, ROOT
+from labkit.core.paths import INSTRUMENTS, PROJECTS, ROOT
 from labkit.lesson import exercise_files, notebook_files
 from labkit.lesson.claims import judged_anew
 from scripts.glossary import GLOSSARY, glossary
@@ -35,22 +37,36 @@ _TEACHING = ROOT / "docs" / "teaching"
 _COVER = "03"  # the notebook whose first board stands on the first page
 # Beside the notebooks and the teachers' pages, the files of the repository that are
 # pages here under the same path.
-_COPIED = (
+_ABOUT = (
     "docs/numbers.md",
     "labkit/README.md",
-    *(f"packages/{name}/README.md" for name in INSTRUMENTS),
     "data/README.md",
     "CONTRIBUTING.md",
     "docs/maintaining.md",
     "CHANGELOG.md",
 )
+# Of each package its README, and the pages that the README leads to.
+_PACKAGES = {
+    f"packages/{name}/README.md": [
+        f"packages/{name}/docs/recipes.md",
+        *sorted(
+            path.relative_to(ROOT).as_posix()
+            for path in (PROJECTS / name / "docs").glob("*.md")
+            if path.stem != "recipes"
+        ),
+        f"packages/{name}/CHANGELOG.md",
+    ]
+    for name in INSTRUMENTS
+}
+_COPIED = (*_ABOUT, *_PACKAGES, *itertools.chain.from_iterable(_PACKAGES.values()))
 
 
-def write(source: Path, executed: Path, *, pdf: bool = False) -> None:
+def write(source: Path, executed: Path, *, pdf: bool = False, lite: str = "") -> None:
     """Write all pages into the folder `source`, anew; `executed` holds the notebooks
     that were run.
 
-    With `pdf` each notebook links to its PDF, which book/printing.py writes.
+    With `pdf` each notebook links to its PDF, which book/printing.py writes. `lite` is
+    the address of the JupyterLite site, "" where there is none.
     """
     shutil.rmtree(source, ignore_errors=True)
     (source / "pictures" / "pictures").mkdir(parents=True)
@@ -64,13 +80,14 @@ def write(source: Path, executed: Path, *, pdf: bool = False) -> None:
         path.relative_to(ROOT).as_posix() for path in sorted(_TEACHING.glob("*.md"))
     ]
     for name in (*_COPIED, *teaching):
-        _write(
-            source / name,
-            _relinked((ROOT / name).read_text(encoding="utf-8"), name, name),
-        )
+        text = _relinked((ROOT / name).read_text(encoding="utf-8"), name, name)
+        if name in _PACKAGES:
+            text += _more_pages(name)
+        _write(source / name, text)
     _write(source / "glossary.md", _glossary())
     _write(source / "claims.md", _claims(course.claims()))
     _write(source / "recorded.md", recorded.page())
+    _write(source / "try.md", try_here.text(lite))
     for name, text in reference.pages():
         _write(source / "reference" / f"{name}.md", text)
     _write(source / "index.md", _index(source) + "".join(_contents(teaching)))
@@ -154,6 +171,14 @@ def _markdown(name: str, text: str) -> dict[str, Any]:
         "metadata": {},
         "source": text,
     }
+
+
+def _more_pages(readme: str) -> str:
+    """What stands below a package's README: its reference, and a list of its pages."""
+    package = Path(readme).parent.name
+    link = f"[All public names](../../reference/{package}.md)"
+    names = [f"/{name.removesuffix('.md')}" for name in _PACKAGES[readme]]
+    return f"\n## More pages\n\n{link}\n{reference.toctree('', names)}"
 
 
 def _hints(number: str) -> Iterator[str]:
@@ -314,9 +339,12 @@ def _contents(teaching: Iterable[str]) -> Iterator[str]:
     course_pages = [f"notebooks/{name}" for name in numbers if name < "20"]
     appendix = [f"notebooks/{name}" for name in numbers if name >= "20"]
     look_up = ["glossary", "claims", "recorded", "reference/index"]
-    about = [name.removesuffix(".md") for name in _COPIED]
-    parts = {"Notebooks": course_pages, "Appendix": appendix, "Look up": look_up}
+    packages = [name.removesuffix(".md") for name in _PACKAGES]
+    about = [name.removesuffix(".md") for name in _ABOUT]
+    parts = {"Nothing to install": ["try"], "Notebooks": course_pages}
+    parts |= {"Appendix": appendix, "Look up": look_up}
     parts |= {
+        "Packages": packages,
         "For teachers": [name.removesuffix(".md") for name in teaching],
         "About": about,
     }

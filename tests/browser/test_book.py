@@ -8,6 +8,7 @@ LABKIT_BOOK=build/book/html tests one that `make book` has built.
 import functools
 import http.server
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -21,6 +22,8 @@ from axe_playwright_python.sync_playwright import Axe
 from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files
 from tests.needs import needs
+from trainplan import schedule
+from trainplan.errors import ScheduleError
 
 # builds a book
 pytestmark = [needs("furo", "myst_nb", "sphinx"), pytest.mark.timeout(1500)]
@@ -88,12 +91,12 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def pages(site):
     """Of each page, by its path in the site, what stands in it. The planner's, which
-    loads Pyodide, has tests of its own.
+    loads Pyodide, has tests of its own, and JupyterLite's pages are not ours.
     """
     return {
         path.relative_to(site).as_posix(): Page(path)
         for path in sorted(site.rglob("*.html"))
-        if path.name != "planner.html"
+        if path.name != "planner.html" and site / "lite" not in path.parents
     }
 
 
@@ -171,8 +174,9 @@ def watched(chromium, address):
         """Whether the page was left before all had come."""
         return request.failure == "net::ERR_ABORTED"
 
-    def opened(scheme="light", size=WIDE):
-        contexts.append(chromium.new_context(viewport=size, color_scheme=scheme))
+    def opened(scheme="light", size=WIDE, **settings):
+        settings |= {"viewport": size, "color_scheme": scheme}
+        contexts.append(chromium.new_context(**settings))
         page = contexts[-1].new_page()
         page.on(
             "console",
@@ -281,3 +285,142 @@ def test_a_words_first_use_leads_to_the_glossary(watched, address, pages):
     word.click()
     assert page.url.endswith("glossary.html#word-block")
     assert page.locator("dt#word-block").is_visible()
+
+
+# -- the page "Try it here"
+
+
+def order_of(editor, rank):
+    """The steps of a rank as the page shows them."""
+    buttons = editor.locator(f"[data-step^='{rank} ']")
+    return [
+        step.split()[1]
+        for step in buttons.evaluate_all("all => all.map(e => e.dataset.step)")
+    ]
+
+
+def test_a_schedule_is_ordered_with_keys_and_scored_beside_par(watched, address):
+    page = watched()
+    page.goto(f"{address}try.html")
+    editor = page.locator("#try-schedule")
+    said = editor.get_by_role("status")
+    assert (
+        "Rank 0 holds 5 micro-batches at once, and 3 are allowed" in said.inner_text()
+    )
+    editor.locator("[data-step='0 B0']").press("ArrowLeft")
+    assert said.inner_text().startswith(
+        "B0 of rank 0 stays where it was. The schedule deadlocks: "
+    )
+    goal = schedule.one_f_one_b(3, 5)
+    for rank in (2, 1, 0):  # a rank's backwards wait for those of the rank after it
+        for place, step in enumerate(goal[rank]):
+            for _ in range(order_of(editor, rank).index(step) - place):
+                editor.locator(f"[data-step='{rank} {step}']").press("ArrowLeft")
+    assert [order_of(editor, rank) for rank in range(3)] == goal
+    assert (
+        "Yours 21, par 21, your best since you opened this page 21."
+        in said.inner_text()
+    )
+    rows = editor.locator(".try-waits tbody tr").all_inner_texts()
+    assert [row.split("\t")[-1] for row in rows] == ["3", "2", "1"]
+    assert "at B0 for rank 1" in rows[0]
+    editor.get_by_label("Micro-batches that a rank may hold").select_option("2")
+    assert "and 2 are allowed" in said.inner_text()
+    assert not watched.wrong
+
+
+def as_the_page_says(order):
+    """What the page's `simulate` should return, but for what ranks wait for."""
+    try:
+        plan = schedule.simulate(order)
+    except ScheduleError as error:
+        return {"refused": str(error)}
+    starts = [list(rank) for rank in plan.starts_s]
+    return {
+        "starts": starts,
+        "held": list(plan.peak_activations),
+        "time": plan.makespan_s,
+    }
+
+
+def test_the_page_simulates_as_trainplan_does(watched, address):
+    page = watched()
+    page.goto(f"{address}try.html")
+    draw = random.Random(0)
+    orders = [schedule.gpipe(3, 4), schedule.one_f_one_b(4, 6)]
+    for _ in range(200):
+        ranks = draw.randint(2, 4)
+        order = draw.choice([schedule.gpipe, schedule.one_f_one_b])(
+            ranks, draw.randint(1, 5)
+        )
+        for _ in range(draw.randint(0, 6)):
+            steps = draw.choice(order)
+            steps.insert(
+                draw.randrange(len(steps)), steps.pop(draw.randrange(len(steps)))
+            )
+        orders.append(order)
+    text = (ROOT / "book" / "try_here" / "schedule.js").read_text(encoding="utf-8")
+    simulated = page.evaluate(
+        """async ([text, orders]) => {
+            const url = URL.createObjectURL(new Blob([text], {type: "text/javascript"}));
+            return orders.map((await import(url)).simulate);
+        }""",
+        [text, orders],
+    )
+    expected = [as_the_page_says(order) for order in orders]
+    assert [
+        {name: plan[name] for name in plan if name != "waits"} for plan in simulated
+    ] == expected
+    assert 20 < sum("refused" in plan for plan in expected) < 180
+
+
+def test_two_threads_lose_an_addition_in_one_order_and_not_in_another(watched, address):
+    page = watched()
+    page.goto(f"{address}try.html")
+    stepper = page.locator("#try-threads")
+    said = stepper.get_by_role("status")
+    memory = stepper.locator(".try-memory td")
+    for order, end in (("0101", "1"), ("0011", "2")):
+        stepper.get_by_role("button", name="From the start").click()
+        for thread in order:
+            stepper.get_by_role("button", name=f"Step of thread {thread}").click()
+        assert memory.inner_text() == end
+    assert "That was the last one." in said.inner_text()
+    last = stepper.get_by_role("button", name="Step", exact=True)
+    assert last.get_attribute("aria-disabled") == "true"
+    stepper.get_by_role("button", name="Back").click()
+    assert memory.inner_text() == "1"
+    stepper.get_by_label("The code has").select_option("in one step")
+    assert "Nothing has been read" in said.inner_text()
+    assert not watched.wrong
+
+
+def test_a_puzzle_plays_when_asked_and_never_for_who_wants_no_motion(watched, address):
+    page = watched()
+    page.clock.install()
+    page.goto(f"{address}try.html")
+    puzzles = page.locator("#try-puzzles")
+    puzzles.get_by_label("Puzzle").select_option("23.3")
+    page.clock.run_for(10_000)
+    assert puzzles.locator(".try-steps li").count() == 0
+    puzzles.get_by_role("button", name="Play").click()
+    page.clock.run_for(60_000)
+    assert puzzles.locator(".try-memory tr", has_text="out").inner_text().split()[1:] == [
+        "6", "2", "8", "2", "10", "18",
+    ]  # fmt: skip
+    assert puzzles.get_by_role("button", name="Play").is_visible()
+    still = watched(reduced_motion="reduce")
+    still.goto(f"{address}try.html")
+    assert still.get_by_role("button", name="Step", exact=True).count() == 2
+    assert still.get_by_role("button", name="Play").count() == 0
+    assert not watched.wrong
+
+
+def test_without_scripts_nothing_looks_alive(watched, address):
+    page = watched(java_script_enabled=False)
+    page.goto(f"{address}try.html")
+    assert page.locator("article button").count() == 0
+    # Playwright calls no text of a <noscript> visible; with scripts it has no elements
+    assert (
+        page.locator("noscript strong").inner_text() == "The last three need JavaScript"
+    )
