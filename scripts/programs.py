@@ -21,6 +21,7 @@ from pathlib import Path
 
 # each program's names, and the packages of Debian and Ubuntu that bring it
 PACKAGES = {
+    "bwrap": (("bwrap",), ("bubblewrap",)),
     "chromium": (
         ("chromium", "chromium-browser", "google-chrome"),
         ("chromium", "fonts-dejavu-core"),

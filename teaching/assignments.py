@@ -18,18 +18,19 @@ from labkit.core.errors import LabError, MissingExtra
 from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files, notebook_files
 from teaching import handout, path as paths
+from teaching.judging import APART
 
 INTRODUCTION = """# {title}
 
 Exercises of notebook {number}: {points}. `lab.check` says at once what is wrong with
 an answer, and `lab.hint("{first}")` helps in steps. Your teacher's copy judges each
-answer again, on inputs drawn anew."""
+answer that has points again, on inputs drawn anew."""
 
 
 @dataclass(frozen=True)
 class Question:
     """An exercise, the expression of the notebook's own variables that is its answer,
-    and what it is worth.
+    and what it is worth: no points where it is practice (`judging.APART`).
     """
 
     number: str
@@ -44,6 +45,8 @@ class Question:
     @property
     def worth(self) -> str:
         """The number and its points, in words."""
+        if not self.points:
+            return f"{self.number}, practice"
         return f"{self.number}, {self.points:g} point{'s' * (self.points != 1)}"
 
 
@@ -61,6 +64,11 @@ class Assignment:
         """The exercises, in order."""
         return [question for _, question in self.cells if question]
 
+    @property
+    def graded(self) -> list[Question]:
+        """Those that have points."""
+        return [question for question in self.questions if question.points]
+
     def write(self, folder: Path, cells: list[dict[str, Any]]) -> None:
         """Write the notebook of these cells into a folder."""
         (path,) = paths.chosen([self.name[:2]])
@@ -72,7 +80,9 @@ class Assignment:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The notebook's number, and its exercises with their points."""
+    """The notebook's number, its exercises with their points, and whether hand-ins are
+    graded without a sandbox.
+    """
     parser.add_argument(
         "number", metavar="NN", help="the notebook's number, such as 03"
     )
@@ -81,6 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " point each"
     )
     parser.add_argument("--points", nargs="+", default=[], metavar="NN.S=P", help=words)
+    words = "grade where there is no sandbox: hand-ins then run with your rights"
+    parser.add_argument("--unprotected", action="store_true", help=words)
 
 
 def assignment(number: str, points: Sequence[str] = ()) -> Assignment:
@@ -144,7 +156,7 @@ def assignment(number: str, points: Sequence[str] = ()) -> Assignment:
 
 def _worth(points: Sequence[str], numbers: Sequence[str]) -> dict[str, float]:
     """Number -> points, of words such as "03.1=2"; of all exercises, one each, without
-    any.
+    any. Practice has none.
     """
     points_by_number: dict[str, float] = {}
     for number, mark, worth in (point.partition("=") for point in points or numbers):
@@ -156,7 +168,13 @@ def _worth(points: Sequence[str], numbers: Sequence[str]) -> dict[str, float]:
                 f"Expected exercises out of {', '.join(numbers)}, each alone or as"
                 f" NN.S=1, got {points}."
             )
-        points_by_number[number] = float(worth or 1)
+        is_practice = number not in APART
+        if is_practice and points:
+            raise LabError(
+                f"{number} is practice, which no grader counts: what it hands over"
+                " can't be judged out of the learner's process."
+            )
+        points_by_number[number] = 0.0 if is_practice else float(worth or 1)
     return points_by_number
 
 

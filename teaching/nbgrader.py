@@ -34,7 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the assignment, and say what to do with it."""
-    name = write(arguments.number, arguments.output, arguments.points)
+    name = write(
+        arguments.number,
+        arguments.output,
+        arguments.points,
+        unprotected=arguments.unprotected,
+    )
     print(
         f"The assignment {name} is in {arguments.output}. There, `nbgrader"
         f" generate_assignment {name}` makes the"
@@ -46,11 +51,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def write(number: str, course: Path, points: Sequence[str] = ()) -> str:
+def write(
+    number: str, course: Path, points: Sequence[str] = (), *, unprotected: bool = False
+) -> str:
     """Write the assignment of a notebook ("03"), or of `points` ("03.1=2"), into a
     course's folder; its name.
 
-    A nbgrader_config.py that is there stays. MissingExtra without nbgrader, LabError
+    A nbgrader_config.py that is there stays; a new one says whether hand-ins are
+    graded without a sandbox (`unprotected`). MissingExtra without nbgrader, LabError
     for an unknown notebook, or where the folder can't be written or has the assignment
     already.
     """
@@ -62,11 +70,14 @@ def write(number: str, course: Path, points: Sequence[str] = ()) -> str:
     with writing(course):
         cells: list[dict[str, Any]] = []
         for cell, question in assignment.cells:
-            cells += [cell] if question is None else [cell, _graded(question)]
+            cells.append(cell)
+            if question is not None and question.points:
+                cells.append(_graded(question))
         assignment.write(source, cells)
         if not (course / "nbgrader_config.py").exists():
             (course / "nbgrader_config.py").write_text(
-                filled("nbgrader_config.py"), encoding="utf-8"
+                filled("nbgrader_config.py", unprotected=unprotected),
+                encoding="utf-8",
             )
     return assignment.name
 

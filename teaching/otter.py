@@ -26,6 +26,11 @@ from teaching.assignments import require
 from teaching.exam import filled
 
 PYTHON = "3.12"  # environment.yml's
+# modules of `teaching` that grade
+GRADER = (
+    *("__init__", "channel", "hidden_check", "judging", "kernel_judge"),
+    *("kernel_source", "learner", "sandbox"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the export, and say how to grade with it."""
-    write(arguments.number, arguments.output, arguments.points)
+    write(
+        arguments.number,
+        arguments.output,
+        arguments.points,
+        unprotected=arguments.unprotected,
+    )
     zipped = arguments.output / "autograder.zip"
     print(
         f"Learners get {arguments.output / 'student'}, you keep {zipped}. To grade what"
@@ -50,9 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def write(number: str, target: Path, points: Sequence[str] = ()) -> None:
+def write(
+    number: str, target: Path, points: Sequence[str] = (), *, unprotected: bool = False
+) -> None:
     """Write learners' notebook and the autograder of a notebook ("03"), or of `points`
-    ("03.1=2"), into a new folder.
+    ("03.1=2"), into a new folder; `unprotected`, it grades without a sandbox.
 
     MissingExtra without otter-grader, LabError for an unknown notebook, or where the
     folder can't be written.
@@ -64,7 +76,7 @@ def write(number: str, target: Path, points: Sequence[str] = ()) -> None:
         cells = [
             (
                 cell | {"metadata": {"otter": {"tests": [question.number]}}}
-                if question
+                if question and question.points
                 else cell
             )
             for cell, question in assignment.cells
@@ -74,18 +86,16 @@ def write(number: str, target: Path, points: Sequence[str] = ()) -> None:
         handout.write(work)
         for folder in ("tests", "teaching"):
             (work / folder).mkdir()
-        for file in ("__init__", "hidden_check", "judging", "learner"):
+        for file in GRADER:
             shutil.copy(ROOT / "teaching" / f"{file}.py", work / "teaching")
-        for question in assignment.questions:
+        for question in assignment.graded:
             test = filled("otter_test.py", question=question)
             (work / "tests" / f"{question.number}.py").write_text(
                 test, encoding="utf-8"
             )
-        plugin = {
-            "teaching.judging.OtterPlugin": {
-                question.number: question.answer for question in assignment.questions
-            }
-        }
+        answers = {question.number: question.answer for question in assignment.graded}
+        settings = {"answers": answers, "unprotected": unprotected}
+        plugin = {"teaching.judging.OtterPlugin": settings}
         (work / "otter_config.json").write_text(
             json.dumps({"plugins": [plugin]}), encoding="utf-8"
         )

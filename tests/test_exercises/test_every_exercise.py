@@ -2,9 +2,7 @@
 answer is told why.
 """
 
-import ast
 import importlib
-import linecache
 import random
 import re
 
@@ -13,7 +11,14 @@ import pytest
 from exercises import several_ranks
 from labkit.lesson import exercise_files, notebook_files, time_limit
 from labkit.measure.machine import threads
-from tests.helpers import check, code_cells, fake_ceilings, notebook_paths, stub_cells
+from tests.helpers import (
+    check,
+    code_cells,
+    fake_ceilings,
+    notebook_paths,
+    solved,
+    stub_cells,
+)
 from tests.needs import EXERCISES, marks_of
 from tests.test_exercises import ranks_in_turn, virtual_clock
 
@@ -121,25 +126,7 @@ SOLVED_HERE = [
 
 @pytest.mark.parametrize("number", SOLVED_HERE)
 def test_a_solution_passes_and_leaves_the_process_as_it_was(number):
-    (path,) = [path for path in notebook_paths() if path.name.startswith(number[:2])]
-    cells = code_cells(path)
-    trees = [ast.parse(cell) for cell in cells if not cell.startswith("%")]
-    imports = [
-        ast.unparse(node)
-        for tree in trees
-        for node in tree.body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
-    judged = re.search(rf'lab\.check\("{number}", (.*)\)', "\n".join(cells))
-    solution = exercise_files.solutions(number[:2])[number]
-    filename = f"<solution {number}>"
-    lines = solution.splitlines(keepends=True)
-    # lab.trace reads it
-    linecache.cache[filename] = (len(solution), None, lines, filename)
-    names = {"__name__": "__main__"}
-    exec("\n".join(imports), names)
-    exec(compile(solution, filename, "exec"), names)
-    outcome = check(number, eval(judged[1], names))
+    outcome = check(number, solved(number))
     assert outcome.state == "passed" or "NameError" in outcome.message, outcome
 
 
@@ -157,8 +144,8 @@ def test_a_notebook_has_its_exercises_each_with_a_blank_and_a_check_below(path):
     if path.name[:2] not in notebook_files.PUZZLES:
         assert 3 <= len(own) <= most
     assert [notebook_files.stub_number(source) for source in stub_cells(path)] == own
-    solved = exercise_files.solutions(path.name[:2])
-    assert sorted(solved, key=exercise_files.order) == own
+    solutions = exercise_files.solutions(path.name[:2])
+    assert sorted(solutions, key=exercise_files.order) == own
     effort = r"# \d\d\.\d\d?[a-z]? about \d+ lines?"  # such as '# 03.2 about 3 lines'
     for stub in stub_cells(path):
         assert "..." in stub

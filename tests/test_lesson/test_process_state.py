@@ -1,16 +1,9 @@
-"""What an answer changes in the process is put back, however it ends, and can't fool
-the check that judges it.
+"""What an answer changes in the process is put back, however it ends: seeds, threads,
+modes and the folder.
 """
 
-import builtins
-import gc
-import logging
-import math
 import os
 import random
-import sys
-import time
-import warnings
 
 import numpy as np
 import pytest
@@ -33,18 +26,7 @@ def other_cudnn_tf32():
 
 
 HOSTILE = {
-    "loaded modules": lambda: sys.modules.update(time=math),
-    "sys": lambda: setattr(sys, "stdout", None),
-    "sys.path": lambda: sys.path.insert(0, "/nowhere"),
-    "environment": lambda: (
-        os.environ.pop("PATH"),
-        os.environ.update(OMP_NUM_THREADS="64"),
-    ),
     "working directory": lambda: os.chdir("/"),
-    "warnings filters": lambda: warnings.simplefilter("ignore"),
-    "logging": lambda: logging.root.setLevel(5),
-    "logging of all": lambda: logging.disable(),
-    "garbage collector": gc.disable,
     "random": lambda: random.seed(1),
     "NumPy's random": lambda: np.random.seed(1),
     "NumPy's printing": lambda: np.set_printoptions(precision=1),
@@ -135,9 +117,7 @@ def test_every_state_is_as_before(name, judged):
 @pytest.mark.parametrize("end", ENDS)
 def test_several_states_are_as_before_however_the_answer_ends(end, judged):
     names = [
-        "sys.path",
-        "environment",
-        "warnings filters",
+        "working directory",
         "NumPy's random",
         "default dtype",
         "grad mode",
@@ -153,74 +133,6 @@ def test_the_random_state_of_cuda_is_as_before(judged):
     before = torch.cuda.get_rng_state()
     judged(lambda: torch.rand(1, device="cuda"))
     assert torch.equal(torch.cuda.get_rng_state(), before)
-
-
-def replaced(owner, name):
-    return lambda: setattr(owner, name, lambda *args, **kwargs: True)
-
-
-FUNCTIONS = [
-    (builtins, "isinstance"),
-    (builtins, "len"),
-    (time, "perf_counter"),
-    (np, "allclose"),
-    (torch, "equal"),
-    (torch.nn.functional, "cross_entropy"),
-    (torch.Tensor, "__eq__"),
-    (torch.nn.Module, "__call__"),
-    (torch.cuda, "synchronize"),
-    (os, "getcwd"),
-]
-
-
-@pytest.mark.parametrize(
-    ("owner", "name"), FUNCTIONS, ids=[f"{o.__name__}.{name}" for o, name in FUNCTIONS]
-)
-def test_a_function_that_an_answer_replaces_is_put_back(owner, name, judged):
-    before = getattr(owner, name), name in vars(owner)
-    assert judged(replaced(owner, name)).state == "passed"
-    assert (getattr(owner, name), name in vars(owner)) == before
-
-
-def test_an_answer_cannot_replace_what_judges_it(judged):
-    def lies():
-        torch.equal = builtins.abs = lambda *args: True  # type: ignore[assignment]
-        return 1
-
-    def judge():
-        assert checks.call(lies) == 1
-        return f"{abs(-2)}, {torch.equal(torch.ones(1), torch.zeros(1))}"
-
-    assert judged(judge).message == "2, False"
-
-
-def test_the_clock_of_a_check_is_pythons_whatever_a_cell_made_of_it(
-    judged, monkeypatch
-):
-    for name in process_state._CLOCKS:
-        monkeypatch.setattr(time, name, lambda *args: 5)
-    stopped = time.perf_counter
-
-    def judge():
-        before_s = time.perf_counter()
-        time.sleep(0.001)
-        assert time.perf_counter() > before_s != 5
-        return "The clock goes."
-
-    assert judged(judge).state == "passed"
-    assert time.perf_counter is stopped
-
-
-def test_an_answer_cannot_close_the_notebooks_streams(judged, capsys):
-    def close():
-        print("still")
-        sys.stdout.close()
-        sys.stderr.close()
-        print("here")
-
-    assert judged(close).state == "passed"
-    print("and after")
-    assert capsys.readouterr().out == "still\nhere\nand after\n"
 
 
 def test_an_answer_that_enters_inference_mode_leaves_it(judged):

@@ -128,6 +128,21 @@ def test_exercises_and_their_points_are_chosen(tmp_path):
     assert points == {"exercise_03_1": 1.0, "exercise_03_6": 2.5}
 
 
+def test_practice_has_its_public_check_and_no_points(tmp_path):
+    made = assignment("02")
+    points = {question.number: question.points for question in made.questions}
+    assert points == {"02.1": 1.0, "02.5": 1.0, "02.6": 1.0, "02.7": 0.0}
+    assert "02.6, 1 point; 02.7, practice" in made.cells[0][0]["source"]
+    nbgrader.write("02", tmp_path)
+    (written,) = tmp_path.rglob("*.ipynb")
+    cells = nbformat.read(written, as_version=4).cells
+    graded = [c.metadata.nbgrader.grade_id for c in cells if "nbgrader" in c.metadata]
+    assert graded == ["exercise_02_1", "exercise_02_5", "exercise_02_6"]
+    assert any('lab.check("02.7"' in cell.source for cell in cells)
+    with pytest.raises(LabError, match=r"12\.1 is practice, which no grader counts"):
+        assignment("12", ["12.1"])
+
+
 @pytest.mark.parametrize("wrong", ["03.9", "03.1=-1", "03.1=many"])
 def test_points_that_make_no_sense_are_told(wrong):
     words = r"Expected exercises out of 03\.1, 03\.2, .*each alone or as NN\.S=1"

@@ -13,10 +13,15 @@ import pytest
 
 from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files, notebook_files
-from teaching import nbgrader, otter
+from teaching import nbgrader, otter, sandbox
 from tests.needs import needs
+from tests.test_teaching.cheats import CHEATS, WRONG
 
-pytestmark = [pytest.mark.slow, pytest.mark.complete, needs("otter", "nbgrader")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.complete,
+    needs("otter", "nbgrader", "bwrap"),
+]
 
 CHEAT = "lab.check = lambda number, answer: print(number, 'passed')"
 
@@ -120,6 +125,22 @@ def as_handed_in(released, name):
     return text.replace(*RENAMED) if name == "renamed" else text
 
 
+def scores_of(course, name, home):
+    """Learner -> points in nbgrader's gradebook, of 3."""
+    code = (
+        "from nbgrader.api import Gradebook\nwith Gradebook('sqlite:///gradebook.db')"
+        " as book:\n"
+    )
+    code += f"    rows = book.submission_dicts('{name}')\n"
+    code += (
+        "    print({row['student']: (row['score'], row['max_score']) for row in rows})"
+    )
+    printed = run(["python", "-c", code], course, home).strip().splitlines()[-1]
+    pairs = ast.literal_eval(printed)
+    assert {most for _, most in pairs.values()} == {3.0}
+    return {student: points for student, (points, _) in pairs.items()}
+
+
 @pytest.mark.timeout(1500)  # five notebooks
 def test_nbgrader_releases_collects_grades_and_gives_feedback(tmp_path):
     course = tmp_path / "course"
@@ -156,17 +177,8 @@ def test_nbgrader_releases_collects_grades_and_gives_feedback(tmp_path):
         (folder / "submission_secret.txt").write_text(f"secret {i}")
     for command in ("collect", "autograde", "generate_feedback", "release_feedback"):
         run(["nbgrader", command, name], course, home)
-    code = (
-        "from nbgrader.api import Gradebook\nwith Gradebook('sqlite:///gradebook.db')"
-        " as book:\n"
-    )
-    code += f"    rows = book.submission_dicts('{name}')\n"
-    code += (
-        "    print({row['student']: (row['score'], row['max_score']) for row in rows})"
-    )
-    scores = run(["python", "-c", code], course, home).strip().splitlines()[-1]
-    assert ast.literal_eval(scores) == {
-        student: (points, 3.0) for student, (*_, points) in HAND_INS.items()
+    assert scores_of(course, name, home) == {
+        student: points for student, (*_, points) in HAND_INS.items()
     }
     pages = {
         p.parts[-3]: p.read_text(encoding="utf-8")
@@ -178,3 +190,83 @@ def test_nbgrader_releases_collects_grades_and_gives_feedback(tmp_path):
     assert len(list((exchange / "gpu-training" / "feedback").rglob("*.html"))) == len(
         HAND_INS
     )
+
+
+POINTS = ["00.3=2", "00.5"]
+
+
+@pytest.fixture(scope="module")
+def cheating(tmp_path_factory):
+    """Hand-ins by name, each with one cheat, and an honest one at the end; and the
+    teacher's folder, which the cheats know.
+    """
+    assert sandbox.refusal() == ""
+    course = tmp_path_factory.mktemp("course")
+    folder = tmp_path_factory.mktemp("learners") / "00"
+    otter.write("00", folder, POINTS)
+    (released,) = (folder / "student").iterdir()
+    hand_ins = {
+        str(i): with_cheat(released, code.replace("COURSE", str(course)))
+        for i, code in enumerate(CHEATS.values())
+    }
+    hand_ins["honest"] = handed_in(released, solved=("00.3", "00.5"))
+    return hand_ins, course, folder / "autograder.zip"
+
+
+def with_cheat(path, code):
+    """A learner's notebook with a cheat in the place of the answers, as text."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    places = iter([f"{WRONG}\n{code}", "pass"])
+    for cell in notebook["cells"]:
+        if notebook_files.stub_of(cell) is not None:
+            cell["source"] = next(places)
+    return json.dumps(notebook)
+
+
+def total(scores):
+    """The points that all cheats have together, and those of the honest one."""
+    honest = scores.pop("honest")
+    assert len(scores) == len(CHEATS) == 48
+    return {list(CHEATS)[int(i)]: n for i, n in scores.items() if n}, honest
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_no_cheat_scores_in_nbgrader(cheating, tmp_path):
+    hand_ins, course, _ = cheating
+    name = nbgrader.write("00", course, POINTS)
+    run(["nbgrader", "generate_assignment", name], course, tmp_path)
+    released = course / "release" / name / f"{name}.ipynb"
+    graded = [
+        cell
+        for cell in json.loads(released.read_text(encoding="utf-8"))["cells"]
+        if "nbgrader" in cell["metadata"]
+    ]
+    for student, text in hand_ins.items():
+        notebook = json.loads(text)
+        notebook["cells"] += graded
+        folder = course / "submitted" / student / name
+        folder.mkdir(parents=True)
+        (folder / f"{name}.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
+    before = {path.name for path in course.iterdir()}
+    settings = (course / "nbgrader_config.py").read_text(encoding="utf-8")
+    run(["nbgrader", "autograde", name], course, tmp_path)
+    assert total(scores_of(course, name, tmp_path)) == ({}, 3.0)
+    assert {path.name for path in course.iterdir()} - before <= {"autograded"}
+    assert (course / "nbgrader_config.py").read_text(encoding="utf-8") == settings
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(5400)
+def test_no_cheat_scores_in_otter(cheating, tmp_path):
+    hand_ins, _, autograder = cheating
+    scores = {}
+    for student, text in hand_ins.items():
+        folder = tmp_path / student
+        folder.mkdir()
+        (folder / "submission.ipynb").write_text(text, encoding="utf-8")
+        command = ["otter", "run", "-a", autograder, "submission.ipynb"]
+        run(command, folder, tmp_path / "home")
+        results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+        scores[student] = sum(test.get("score", 0.0) for test in results["tests"])
+    assert total(scores) == ({}, 3.0)
