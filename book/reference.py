@@ -4,15 +4,23 @@ packages beside it.
 
 from __future__ import annotations
 
+import csv
 import importlib
+import importlib.util
 import inspect
+import os
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 
 import labkit
 from book import docstrings
-from labkit.core.paths import INSTRUMENTS
+from labkit.core.paths import INSTRUMENTS, SOURCES
+
+# Tables whose columns are public, as their package's CHANGELOG.md says.
+_TABLES = {"gpufacts": ("gpus.csv",)}
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -24,6 +32,9 @@ def pages() -> Iterator[tuple[str, str]]:
         if isinstance(room, ModuleType)
     }
     names = [name for name in labkit.__all__ if name not in rooms]
+    room_of = {module.__name__: name for name, module in rooms.items()}
+    # a module that labkit has as a room has its page there
+    parts = [name for name in package_modules() if name not in room_of]
     classes: set[str] = set()
     about = (
         "What notebooks write as `lab.name`, the rooms that they write as"
@@ -31,7 +42,7 @@ def pages() -> Iterator[tuple[str, str]]:
     )
     yield (
         "index",
-        f"# Reference\n\n{about}\n{toctree('', ['names', *rooms, *INSTRUMENTS])}",
+        f"# Reference\n\n{about}\n{toctree('', ['names', *rooms, *parts])}",
     )
     about = (
         "The names that notebooks write as `lab.name`, after `import labkit as lab`."
@@ -43,8 +54,24 @@ def pages() -> Iterator[tuple[str, str]]:
     )
     for name, room in rooms.items():
         yield name, _page(f"lab.{name}", room, classes)
-    for name in INSTRUMENTS:
-        yield name, _page(name, importlib.import_module(name), classes)
+    for name in parts:
+        page = _page(name, importlib.import_module(name), classes)
+        modules = [part for part in package_modules() if part.startswith(f"{name}.")]
+        links = [f"[{part}]({room_of.get(part, part)}.md)" for part in modules]
+        line = f"\nModules: {', '.join(links)}\n" if links else ""
+        yield name, page + line + _command(name) + _columns(name)
+
+
+def package_modules() -> list[str]:
+    """The packages beside labkit, each with its public modules behind it."""
+    names = []
+    for package in INSTRUMENTS:
+        root = importlib.import_module(package)
+        parts = {name for name in root.__all__ if inspect.ismodule(getattr(root, name))}
+        if importlib.util.find_spec(f"{package}.errors"):
+            parts.add("errors")
+        names += [package, *(f"{package}.{part}" for part in sorted(parts))]
+    return names
 
 
 def toctree(caption: str, names: Iterable[str]) -> str:
@@ -74,7 +101,34 @@ def offered(module: ModuleType) -> list[str]:
 
 def _page(title: str, module: ModuleType, classes: set[str]) -> str:
     head = f".. automodule:: {module.__name__}\n\n"
+    if module.__name__.endswith(".errors"):
+        head = ""  # a tree of classes, which are all below
     return f"# {title}\n\n" + _rst(head + _documented(module, offered(module), classes))
+
+
+def _command(name: str) -> str:
+    """The options of a package's command line, as it prints them; "" without one."""
+    if name not in INSTRUMENTS or not importlib.util.find_spec(f"{name}.__main__"):
+        return ""
+    printed = subprocess.run(
+        [sys.executable, "-m", name, "--help"],
+        env=os.environ | {"COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return f"\n## Command line\n\n```text\n{printed}```\n"
+
+
+def _columns(name: str) -> str:
+    """The columns of a package's tables that are public; "" without such a table."""
+    text = ""
+    for table in _TABLES.get(name, ()):
+        with open(SOURCES[name] / "data" / table, encoding="utf-8", newline="") as file:
+            columns = next(csv.reader(file))
+        names = ", ".join(f"`{column}`" for column in columns)
+        text += f"\n## Columns of {name}/data/{table}\n\n{names}\n"
+    return text
 
 
 def _rst(text: str) -> str:

@@ -9,6 +9,8 @@ import zipfile
 import pytest
 
 from labkit.core.paths import INSTRUMENTS, PROJECTS, SOURCES
+from scripts import release
+from scripts.recipes import example
 from tests.test_packages import only_needs
 from trainplan import cluster
 
@@ -52,14 +54,6 @@ def run(python, *words, cwd, status=0):
     return done.stdout
 
 
-def example(name):
-    """The code of the README's example."""
-    text = (PROJECTS / name / "README.md").read_text(encoding="utf-8")
-    section = text.split("\n## On your own code\n")[1].split("\n## ")[0]
-    (code,) = re.findall(r"(?ms)^```python\n(.*?)^```$", section)
-    return code
-
-
 def test_the_example_of_the_readme_runs_with_only_what_it_needs(instrument, tmp_path):
     name, _, python = instrument
     (tmp_path / "example.py").write_text(example(name), encoding="utf-8")
@@ -96,7 +90,14 @@ def test_the_wheel_has_every_module_the_tables_as_they_are_and_no_test(instrumen
     folders = (f"{name}/data/", f"{name}/page/")
     files = {path for path in packed if path.startswith(folders)}
     assert all(packed[path] == (PROJECTS / name / path).read_bytes() for path in files)
-    assert packed.keys() - modules - files <= {f"{name}/py.typed"}
+    assert packed.keys() - modules - files == {f"{name}/py.typed"}
+
+
+def test_the_wheel_has_its_license_and_nothing_of_others(instrument):
+    name, wheel, _ = instrument
+    version = release.project(name)["version"]
+    with zipfile.ZipFile(wheel) as archive:
+        assert release.wheel_faults(archive.namelist(), name, version) == []
 
 
 def test_its_import_is_light(instrument, tmp_path):
