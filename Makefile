@@ -15,7 +15,7 @@ ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help lab update test test-packages test-all nightly test-gpu-path colab-check quick check fix appendix frameworks extras programs book handout address bench bench-class soak record gpu doctor setup clean
+.PHONY: help lab update test test-packages test-all nightly test-gpu-path versions colab-check quick check fix appendix frameworks extras programs book lite handout address bench bench-class soak record release gpu doctor setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 21
@@ -64,13 +64,13 @@ test-all: setup ## what `make test` and `make test-packages` run, and browser, g
 	$(BIN)/python scripts/notebooks.py solved
 	$(BIN)/python $(PYTEST) $(NBVAL) --complete $(LEAVE_OUT) $(NAMES:%=build/solved/%) tests packages
 
-nightly: setup build/paths ## all of every table, the notebooks as they are, all pretend GPUs, soak, Colab's versions, frameworks
+nightly: setup build/paths ## all of every table, the notebooks as they are, all pretend GPUs, soak, other versions, frameworks
 	-$(BIN)/python -m scripts.source_texts
 	$(BIN)/python scripts/notebooks.py solved
 	$(BIN)/python $(PYTEST) $(NBVAL) --nightly $(LEAVE_OUT) $(NAMES:%=build/solved/%) $(NAMES:%=build/notebooks/%) build/paths tests packages
 	$(BIN)/python -m tests.rehearsal
 	$(BIN)/python -m benchmarks.soak 20
-	$(MAKE) colab-check
+	$(MAKE) versions
 	$(MAKE) frameworks
 
 # CONFIGS="T4 no-cupy" and NB="05 07" narrow it; python -m tests.rehearsal says which there are.
@@ -78,12 +78,16 @@ test-gpu-path: setup ## the notebooks on pretend GPUs, and which share of the li
 	$(BIN)/python scripts/notebooks.py solved
 	$(BIN)/python -m tests.rehearsal $(CONFIGS) $(NB)
 
-# Colab's own packages, which are older than .venv's; its torch from the package index brings CUDA.
-COLAB := build/colab/bin/python
-colab-check: ## every notebook with the versions that Google Colab has: 5 GB once, then 5 minutes
-	test -x $(COLAB) || $(or $(PYTHON),python3.13) -m venv build/colab
-	$(COLAB) -m pip install -q -r scripts/colab.txt nbval pytest-timeout
-	LABKIT_PROFILE=smoke PYTHONPATH=$(CURDIR) $(COLAB) -m pytest -q -o filterwarnings=ignore $(NBVAL) $(or $(NAMES:%=notebooks/%),notebooks)
+# Each in an environment of its own: scripts/versions.py says how. ROW=oldest takes one of them, and
+# ARGS="packages/ranks -m 'not slow'", for pytest, a part of the tests.
+versions: setup ## notebooks and tests with the newest, Colab's and the oldest versions: 15 GB once, then 15 minutes each
+	@failed=; for row in $(or $(ROW),newest colab oldest); do \
+	  $(BIN)/python -m scripts.versions $$row $(if $(PYTHON),--python "$(PYTHON)") $(ARGS) || failed="$$failed $$row"; \
+	  done; test -z "$$failed" || { echo "These versions failed:$$failed" >&2; exit 1; }
+
+colab-check: setup ## every notebook with the versions that Google Colab has
+	$(BIN)/python scripts/notebooks.py solved
+	$(BIN)/python -m scripts.versions colab $(if $(PYTHON),--python "$(PYTHON)") $(NAMES:%=build/solved/%)
 
 quick: setup ## the tests to run between two commits, under a minute
 	$(BIN)/python $(PYTEST) -m "not slow" tests packages
@@ -121,9 +125,12 @@ programs: ## on Debian and Ubuntu, what some tests need: Chromium, a C++ compile
 	$(BASE) scripts/programs.py install
 
 # JOBS=2 takes half the time, but the notebooks disturb each other's measurements.
-book: setup ## the notebooks, run on this machine, as a web site in build/book/html; LABKIT_PROFILE=ci is quick
+book: setup ## the notebooks, run on this machine, as a website in build/book/html; LABKIT_PROFILE=ci is quick
 	@$(BIN)/python -c "import furo, myst_nb" 2>/dev/null || $(MAKE) extras
 	$(BIN)/python -m book --jobs $(or $(JOBS),1)
+
+lite: setup ## some of the notebooks for a browser alone, as a JupyterLite site in build/lite/site
+	$(BIN)/python -m book.lite
 
 FOLDER := build/handout
 handout: setup ## a copy without solutions, for a class, in build/handout; FOLDER=... for another new folder
@@ -144,10 +151,13 @@ soak: setup ## plant every fault of a launch 20 times and look for what stays be
 record: setup ## run every notebook at full size and keep what it measures in data/recorded
 	$(BIN)/python -m teaching record
 
-# For a machine that has a GPU and a Python with everything in it, and perhaps no network: no set-up. About 10 minutes.
+release: setup ## sdists and wheels of the five packages in build/release, checked; nothing is uploaded
+	$(BIN)/python -m scripts.release
+
+# For a machine that has a GPU and a Python with everything in it, and perhaps no network: no setup. About 10 minutes.
 # It ends with a file to send, also where a notebook could not be recorded: scripts/sent_run.py says what is in it.
 gpu: export PYTHONPATH := $(CURDIR):$(PYTHONPATH)
-gpu: ## without set-up, with PYTHON: all tests but the browser's, the benchmarks, a recorded run and a file of it to send
+gpu: ## without setup, with PYTHON: all tests but the browser's, the benchmarks, a recorded run and a file of it to send
 	$(BASE) scripts/notebooks.py solved
 	$(BASE) -m pytest $(NBVAL) --ignore=tests/browser --ignore=tests/test_setup.py --nightly tests notebooks build/solved
 	$(BASE) -m benchmarks.run
@@ -161,7 +171,7 @@ doctor: setup ## what this machine has, what is missing, and what to do
 
 setup: ## make .venv, once
 	@$(BASE) -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null || \
-	  { echo "Set-up failed. $(BASE) is missing or too old: install Python 3.11, 3.12, 3.13 or 3.14, or name one: make lab PYTHON=/where/python3.13." >&2; exit 1; }
+	  { echo "Setup failed. $(BASE) is missing or too old: install Python 3.11, 3.12, 3.13 or 3.14, or name one: make lab PYTHON=/where/python3.13." >&2; exit 1; }
 	@$(BASE) scripts/setup.py $(if $(PYTHON),--switch)
 	@$(BASE) scripts/copies.py
 

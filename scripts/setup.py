@@ -29,6 +29,14 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = (3, 11)
 NEWEST = (3, 14)
+# What decides what is installed: ranges, versions, and hashes of what is fetched.
+INPUTS = ("pyproject.toml", "constraints.txt", "requirements.lock")
+# In requirements.lock, but for other drivers: two CuPys would share one folder.
+FOR_OTHERS = {
+    "cpu": ("cupy-cuda12x", "nvidia-ml-py"),
+    "cuda12": ("cupy-cuda13x",),
+    "cuda13": ("cupy-cuda12x",),
+}
 # torch with CUDA takes about 5 GB installed, and pip unpacks before it moves
 NEEDED_BYTES = 8 * 2**30
 
@@ -46,9 +54,16 @@ CUT_SHORT = (
     " answered in the index's place (a login page, a proxy). Check the network, then"
     " run the same command; if it stays so, with PIP_NO_CACHE_DIR=1."
 )
+OTHER_HASH = (
+    "A package isn't the file whose hash requirements.lock has: the connection broke"
+    " off, the network answered in the index's place (a login page, a proxy), or the"
+    " index has another file under that name. Check the network and"
+    " PIP_EXTRA_INDEX_URL, then run the same command; if it stays so, with"
+    " PIP_NO_CACHE_DIR=1."
+)
 CANT_WRITE = (
     "This folder, or .venv in it, can't be written: it is read-only, another user's, or"
-    " an earlier set-up ran with sudo. `sudo chown -R $USER .` makes it yours; or copy"
+    " an earlier setup ran with sudo. `sudo chown -R $USER .` makes it yours; or copy"
     " it to a folder of yours, and run the same command there."
 )
 NO_SPACE = (
@@ -66,11 +81,9 @@ NO_VENV = (
 _SIGNS = (  # what pip and the system print, and what to do: the first that fits
     (r"No space left on device|Errno 28\b|Disk quota exceeded", NO_SPACE),
     (r"Permission denied|Operation not permitted|Read-only file system", CANT_WRITE),
+    (r"DO NOT MATCH THE HASHES", OTHER_HASH),
     (
-        (
-            r"Wheel .* is invalid|invalid wheel|BadZipFile|Incomplete(Read|Download)|DO"
-            r" NOT MATCH THE HASHES"
-        ),
+        r"Wheel .* is invalid|invalid wheel|BadZipFile|Incomplete(Read|Download)",
         CUT_SHORT,
     ),
     (
@@ -102,7 +115,7 @@ INTEL_MAC = (
 
 
 class SetupFailed(Exception):
-    """Ends the set-up; the message is one sentence that says what to do."""
+    """Ends the setup; the message is one sentence that says what to do."""
 
 
 @dataclass(frozen=True)
@@ -300,10 +313,15 @@ def explain(output: str) -> str:
 
 def inputs_hash(root: Path) -> str:
     """A hash of the files that decide what is installed."""
-    texts = [
-        (root / name).read_bytes() for name in ("pyproject.toml", "constraints.txt")
-    ]
+    texts = [(root / name).read_bytes() for name in INPUTS]
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
+
+
+def locked(lock: str, extra: str) -> str:
+    """Of the text of requirements.lock, what is installed with an extra."""
+    entries = re.split(r"(?m)^(?=[a-z0-9])", lock)
+    others = tuple(f"{name}==" for name in FOR_OTHERS[extra])
+    return "".join(entry for entry in entries if not entry.startswith(others))
 
 
 def contents(venv: Path) -> list[str]:
@@ -320,7 +338,7 @@ def read_stamp(venv: Path) -> Stamp | None:
     """The stamp of a complete virtual environment; None if there is none, it is
     damaged, or its Python is gone.
 
-    Where something that was installed is gone, it has no extra, so that no set-up takes
+    Where something that was installed is gone, it has no extra, so that no setup takes
     it for what is wanted.
     """
     try:
@@ -361,10 +379,10 @@ def shown(line: str) -> str | None:
 
 
 def run_pip(python: Path, arguments: list[str], log: Path) -> None:
-    """Run pip, keep all it prints in `log`, show the long steps; raise with a sentence
+    """Run pip, add all it prints to `log`, show the long steps; raise with a sentence
     when it fails.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
+    begin = log.stat().st_size if log.exists() else 0
     command = [str(python), "-m", "pip", *arguments]
     pip = subprocess.Popen(
         command,
@@ -375,7 +393,7 @@ def run_pip(python: Path, arguments: list[str], log: Path) -> None:
         close_fds=False,
     )  # close_fds=False: it keeps the lock of `alone`, should it outlive this process
     assert pip.stdout is not None
-    with pip, open(log, "w", encoding="utf-8") as kept:
+    with pip, open(log, "a", encoding="utf-8") as kept:
         for raw in pip.stdout:
             line = raw.decode(errors="replace")
             kept.write(line)
@@ -383,7 +401,7 @@ def run_pip(python: Path, arguments: list[str], log: Path) -> None:
             if step:
                 say(step)
     if pip.returncode:
-        raise SetupFailed(explain(log.read_text(encoding="utf-8")))
+        raise SetupFailed(explain(log.read_bytes()[begin:].decode()))
 
 
 def make_venv(venv: Path) -> None:
@@ -442,7 +460,7 @@ def quieten(venv: Path) -> None:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Wait until no other set-up of this folder runs, and hold others off until this
+    """Wait until no other setup of this folder runs, and hold others off until this
     process and its pip have ended.
     """
     import fcntl  # not on Windows, where `main` ends before
@@ -453,9 +471,7 @@ def alone() -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(
-                "Another set-up of this folder is running: waiting until it is done ..."
-            )
+            say("Another setup of this folder is running: waiting until it is done ...")
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError:  # a file system without locks
             pass
@@ -471,7 +487,7 @@ def set_up(venv: Path, *, switch: bool) -> None:
     if is_done(venv, choice, switch=switch):
         return
     with alone():
-        # another set-up may have done it meanwhile
+        # another setup may have done it meanwhile
         if not is_done(venv, choice, switch=switch):
             install(venv, choice, switch=switch)
 
@@ -508,7 +524,7 @@ def install(venv: Path, choice: Choice, *, switch: bool) -> None:
         if shutil.disk_usage(ROOT).free < NEEDED_BYTES:
             say(
                 f"Less than {NEEDED_BYTES / 2**30:.0f} GB are free on this disk: the"
-                " set-up may fail."
+                " setup may fail."
             )
         say(
             "Setting up .venv. With a fast network that takes 2 to 5 minutes; PyTorch"
@@ -517,28 +533,41 @@ def install(venv: Path, choice: Choice, *, switch: bool) -> None:
         make_venv(venv)
     else:
         say(
-            "Updating .venv, since pyproject.toml, constraints.txt, the driver or .venv"
-            " changed: a minute, or more."
+            "Updating .venv, since pyproject.toml, a list of versions, the driver or"
+            " .venv changed: a minute, or more."
         )
     # an interrupted install must not pass for a complete one
     (venv / "workbook-stamp.json").unlink(missing_ok=True)
     choice = settle(choice, venv / "bin" / "python")
     say(choice.why)
-    extras = f".[lab,test,{choice.extra}]"
-    run_pip(
-        venv / "bin" / "python",
-        ["install", "-c", "constraints.txt", "-e", extras],
-        ROOT / "build" / "setup.log",
-    )
+    install_packages(venv / "bin" / "python", choice.extra)
     quieten(venv)
     write_stamp(venv, new)
     say(f".venv is ready after {time.monotonic() - start:.0f} s.")
 
 
+def install_packages(python: Path, extra: str) -> None:
+    """Install what requirements.lock has, each file compared with its hash; then torch,
+    what follows its CUDA, and the workbook in place.
+    """
+    build = ROOT / "build"
+    build.mkdir(parents=True, exist_ok=True)
+    log = build / "setup.log"
+    log.unlink(missing_ok=True)
+    requirements = build / "requirements.txt"
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    requirements.write_text(locked(lock, extra), encoding="utf-8")
+    hashed = ["install", "--require-hashes", "--no-deps", "-r", str(requirements)]
+    run_pip(python, hashed, log)
+    # The lock's setuptools builds it: an isolated build would fetch one without a hash.
+    in_place = ["--no-build-isolation", "-e", f".[lab,test,{extra}]"]
+    run_pip(python, ["install", "-c", "constraints.txt", *in_place], log)
+
+
 def fail(sentence: str) -> NoReturn:
     """End with one sentence and exit status 1."""
     sys.stdout.flush()
-    sys.exit(f"\nSet-up failed. {sentence}")
+    sys.exit(f"\nSetup failed. {sentence}")
 
 
 def main() -> None:

@@ -107,7 +107,7 @@ def test_a_mac_without_pytorch_is_told_where_to_go(setup):
 
 
 def test_conda_and_binder_get_no_question_about_news(monkeypatch, tmp_path):
-    """Without what set-up writes into .venv; Binder's home is the clone itself."""
+    """Without what setup writes into .venv; Binder's home is the clone itself."""
     from jupyterlab_server.config import get_static_page_config
 
     text = (ROOT / "environment.yml").read_text(encoding="utf-8")
@@ -138,6 +138,9 @@ SAID_BY_PIP = {
     "WARNING: Retrying after connection broken by 'NewConnectionError('[Errno 111] Connection refused')'\nERROR: Could not find a version that satisfies demo==1.0 (from versions: none)": (
         "no connection"
     ),
+    "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.": (
+        "isn't the file whose hash"
+    ),
     "OSError: [Errno 28] No space left on device": "The disk is full",
     "Collecting x\nERROR: Cannot install x\nERROR: ResolutionImpossible": (
         '"ERROR: Cannot install x"'
@@ -152,17 +155,21 @@ def test_a_failure_of_pip_ends_in_one_sentence(setup):
         assert "same command" in setup.explain(said)
 
 
+# Of a stand-in for pip: what is installed with hashes, before the rest.
+HASHED = 'case "$*" in *--require-hashes*) echo "$@" >> hashed; exit;; esac;'
+
+
 @pytest.fixture
 def project(setup, monkeypatch, tmp_path):
     """A project folder; its .venv has a stand-in for pip that notes its calls."""
     (tmp_path / ".jupyter" / "labconfig").mkdir(parents=True)
     quiet = ".jupyter/labconfig/page_config.json"
-    for name in ("pyproject.toml", "constraints.txt", quiet):
+    for name in (*setup.INPUTS, quiet):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
 
     def make_venv(venv):
         (venv / "bin").mkdir(parents=True, exist_ok=True)
-        executable(venv / "bin" / "python", 'echo "$@" >> calls')
+        executable(venv / "bin" / "python", f'{HASHED} echo "$@" >> calls')
 
     monkeypatch.setattr(setup, "ROOT", tmp_path)
     monkeypatch.setattr(setup, "make_venv", make_venv)
@@ -184,7 +191,11 @@ def test_it_installs_again_only_after_a_change(setup, project, monkeypatch, caps
         return len(calls(project))
 
     assert count_after_set_up() == 1
-    assert "-m pip install -c constraints.txt -e .[lab,test,cpu]" in calls(project)[0]
+    assert "-m pip install -c constraints.txt" in calls(project)[0]
+    assert "-e .[lab,test,cpu]" in calls(project)[0]
+    requirements = project / "build" / "requirements.txt"
+    options = f"-m pip install --require-hashes --no-deps -r {requirements}\n"
+    assert (project / "hashed").read_text() == options
     assert count_after_set_up() == 1
     assert "up to date" in capsys.readouterr().out
 
@@ -203,6 +214,23 @@ def test_it_installs_again_only_after_a_change(setup, project, monkeypatch, caps
     monkeypatch.setattr(setup.sys, "version_info", other_python)
     assert count_after_set_up() == 5, "another Python only where it is asked for"
     assert count_after_set_up(switch=True) == 6
+
+
+def test_a_driver_decides_what_of_the_lock_is_installed(setup):
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    kept = {extra: setup.locked(lock, extra) for extra in ("cpu", "cuda12", "cuda13")}
+    installed = {
+        extra: re.findall(r"(?m)^(cupy-\w+|nvidia-ml-py|numba)==", text)
+        for extra, text in kept.items()
+    }
+    assert installed == {
+        "cpu": ["cupy-cuda13x", "numba"],
+        "cuda12": ["cupy-cuda12x", "numba", "nvidia-ml-py"],
+        "cuda13": ["cupy-cuda13x", "numba", "nvidia-ml-py"],
+    }
+    # an entry goes with its hashes
+    lines = kept["cpu"].replace("\\\n", "").splitlines()
+    assert all(line.startswith("#") or "--hash=sha256:" in line for line in lines)
 
 
 def test_a_failed_or_interrupted_install_leaves_no_stamp(setup, project, monkeypatch):
@@ -231,8 +259,9 @@ names = runpy.run_path(sys.argv[1])
 root = pathlib.Path(sys.argv[2])
 
 def make_venv(venv):
-    (venv / "bin").mkdir(parents=True)  # fails where another set-up is in it
-    pip = "#!/bin/sh\\n: > begun; cat go; echo pip >> calls\\n"
+    (venv / "bin").mkdir(parents=True)  # fails where another setup is in it
+    hashed = 'case "$*" in *--require-hashes*) exit;; esac;'
+    pip = f"#!/bin/sh\\n{hashed} : > begun; cat go; echo pip >> calls\\n"
     (venv / "bin" / "python").write_text(pip)
     (venv / "bin" / "python").chmod(0o755)
 
@@ -260,7 +289,7 @@ def test_of_two_set_ups_at_once_one_waits_and_finds_it_complete(project):
     (waiting, waiting_rest), (working, working_rest) = sorted(
         zip(first_lines, rest, strict=True)
     )
-    assert waiting.startswith("Another set-up of this folder is running: waiting")
+    assert waiting.startswith("Another setup of this folder is running: waiting")
     assert waiting_rest.startswith(".venv is up to date")
     assert working.startswith("Setting up")
     assert ".venv is ready" in working_rest

@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from kerneltrace import check_numba
 from labkit.core import results
 from labkit.core.errors import LabError
 from labkit.core.units import GIB, MIB, format_bytes
@@ -86,10 +87,12 @@ def start() -> Machine:
     From here on memory errors are explained. In the ci profile torch uses one thread,
     so that the tests take the same time on a busy machine; cells that compare numbers
     of threads set their own. Each cell's time that other programs took is kept, for the
-    numbers that it records. Long lines of text are broken between words.
+    numbers that it records. Long lines of text are broken between words. RuntimeError
+    where numba and numba-cuda don't go together.
     """
     import torch
 
+    check_numba()
     results.results().probe()
     # small launches are meant to be small here
     os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")

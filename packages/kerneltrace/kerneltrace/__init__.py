@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kerneltrace.proof.verdict import Proof as Proof
     from kerneltrace.simulator.simulation import simulate as simulate
     from kerneltrace.source.kernel_scope import python_function as python_function
+    from kerneltrace.source.numba_versions import check_numba as check_numba
     from kerneltrace.stepper import ThreadStepper as ThreadStepper
     from kerneltrace.tracing import trace as trace
 
@@ -59,6 +60,7 @@ _HOME_OF = {
     "Trace": "judge.kernel_trace",
     "WARP": "machine.grid",
     "WarpStep": "judge.kernel_trace",
+    "check_numba": "source.numba_versions",
     "compile_cuda": "compiler.cplusplus",
     "compile_numba": "compiler.from_numba",
     "occupancy": "judge.occupancy",

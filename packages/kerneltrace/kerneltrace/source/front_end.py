@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import re
 import sys
 import traceback
@@ -17,6 +18,8 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
+from kerneltrace.source.numba_versions import check_numba
+
 DEFAULT_CAPABILITY = (8, 0)  # every CUDA 12 and 13 compiles for it
 
 
@@ -24,7 +27,9 @@ def is_simulator() -> bool:
     """Whether numba.cuda is its simulator in this process, which has no compiler.
 
     Its setting may say otherwise: `simulate` leaves it set for tests that look at it.
+    RuntimeError where numba-cuda is too old for numba.
     """
+    check_numba()
     importlib.import_module("numba.cuda")
     return "numba.cuda.simulator_init" in sys.modules
 
@@ -95,8 +100,11 @@ def annotation(function: Any, types: tuple[Any, ...], *, kernel: bool) -> Any:
     """
     compiler: Any = importlib.import_module("numba.cuda.compiler")
     returned = importlib.import_module("numba").types.void if kernel else None
-    # an inlined function may return an array, which its caller's types have judged
-    inline = "never" if kernel else "always"
+    # An inlined function may return an array, which its caller's types have judged;
+    # older numba-cuda, as on Colab, refuses it and has no such parameter.
+    options = {"inline": "never" if kernel else "always"}
+    if "inline" not in inspect.signature(compiler.compile_cuda).parameters:
+        options = {}
     with (
         pretended_device(DEFAULT_CAPABILITY),
         _known_layout(),
@@ -106,7 +114,7 @@ def annotation(function: Any, types: tuple[Any, ...], *, kernel: bool) -> Any:
     ):
         warnings.simplefilter("ignore")
         return compiler.compile_cuda(
-            function, returned, types, cc=DEFAULT_CAPABILITY, inline=inline
+            function, returned, types, cc=DEFAULT_CAPABILITY, **options
         ).type_annotation
 
 

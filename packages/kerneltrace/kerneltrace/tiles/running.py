@@ -261,8 +261,8 @@ class TileRun:
         if self.births and is_float and np.isnan(value.data[active]).any():
             line, name = self.births[0]
             words = (
-                f"{name} makes NaN of numbers that are none, and {self.where()} stores"
-                f" it in line {self.line()}."
+                f"{name} makes NaN of numbers that aren't NaN, and {self.where()}"
+                f" stores it in line {self.line()}."
             )
             self.mistake("nan", words, line, array.name)
 

@@ -3,6 +3,7 @@ and what is reported.
 """
 
 import importlib
+import inspect
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import numba
 import numpy as np
 import pytest
 from numba import cuda, float32, float64
+from numba.cuda.compiler import compile_cuda
 from numba.cuda.extending import overload
 from numba.cuda.random import (
     create_xoroshiro128p_states,
@@ -232,6 +234,10 @@ def test_a_kernel_keeps_the_globals_of_its_first_compilation():
             total[1, 3](2, discounts)
 
 
+@pytest.mark.skipif(
+    "inline" not in inspect.signature(compile_cuda).parameters,
+    reason="this numba-cuda refuses an inlined function that returns an array",
+)
 def test_inlined_device_functions_compute_in_their_types():
     @cuda.jit(device=True, inline="always")
     def buffer():

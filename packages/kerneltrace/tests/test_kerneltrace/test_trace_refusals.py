@@ -2,12 +2,15 @@
 says what to do.
 """
 
+import contextlib
+
 import numpy as np
 import pytest
 from numba import cuda
 
-from kerneltrace import trace
+from kerneltrace import check_numba, trace
 from kerneltrace.errors import KernelError, TraceTooLarge
+from kerneltrace.source import numba_versions
 from test_kerneltrace.tracing import made_in_a_cell
 
 
@@ -200,3 +203,30 @@ def test_an_integer_that_no_kernel_takes(number):
 
     with pytest.raises(KernelError, match="numbers of at most 64 bits"):
         trace(k, 1, 32, np.zeros(32), number)
+
+
+NUMBA_PAIRS = {
+    ("0.68.1", "0.30.3"): False,
+    ("0.66.0rc1", "0.22.2"): False,
+    ("0.66.0", "0.30.4"): True,
+    ("1.0", "1.0"): True,
+    ("0.65.9", "0.22.2"): True,
+    ("0.68.1", None): True,
+}
+
+
+@pytest.mark.parametrize("pair", NUMBA_PAIRS)
+def test_a_numba_cuda_too_old_for_numba(monkeypatch, pair):
+    versions = dict(zip(("numba", "numba-cuda"), pair, strict=True))
+    monkeypatch.setattr(numba_versions, "_version", versions.get)
+    fits = NUMBA_PAIRS[pair]
+    words = rf"numba {pair[0]} needs numba-cuda 0\.30\.4.*pip install"
+    refused = pytest.raises(RuntimeError, match=words)
+    with contextlib.nullcontext() if fits else refused:
+        check_numba.__wrapped__()
+
+
+def test_numba_cuda_finds_what_numpy_removed(monkeypatch):
+    monkeypatch.delattr(np, "row_stack", raising=False)
+    check_numba.__wrapped__()
+    assert np.row_stack is np.vstack
