@@ -353,7 +353,7 @@ WRONG = {
             "works-in-turns",
         ),
         (lambda *args: 1, "clocks between two steps, clocks in all", "result-of-another-kind"),
-        (lambda *args: (1, 67), "clocks between two steps", "hard-coded"),
+        (lambda *args: (1, 67), "clock between two steps", "hard-coded"),
     ],
     "22.5": [
         (sized(pick=lambda found: found[0]), "gives", "bigger-is-better"),

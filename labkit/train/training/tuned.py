@@ -28,7 +28,6 @@ Rates = Annotated[Sequence[Positive], Items(1)]
 PAIRS = 10  # fewer seeds give an interval, and no verdict
 _TUNING = range(10_000, 10_003)
 _QUIET_S = 5.0  # after which a line says how far it is
-_STOPPED = "Stopped; what was trained is kept."
 
 
 @dataclass(frozen=True, repr=False)
@@ -188,13 +187,13 @@ def sweep_rates(
     it, and the rates tried until then are compared.
     """
     by_rate: dict[float, list[float]] = {rate: [] for rate in sorted(set(rates))}
+    progress = _Progress()
     try:
-        _sweep(arm, by_rate, chosen_seeds(seeds), lower=lower)
+        _sweep(arm, by_rate, chosen_seeds(seeds), progress, lower=lower)
     except KeyboardInterrupt:
         if not any(by_rate.values()):
             raise
-        live_line.tell(_STOPPED)
-        live_line.end()
+        progress.stopped()
     tried = {rate: tuple(results) for rate, results in by_rate.items() if results}
     return RateSweep(tried, lower)
 
@@ -221,11 +220,12 @@ def compare_tuned(
     sweeps = {}
     for name, arm in arms.items() if many else ():
         by_rate: dict[float, list[float]] = {rate: [] for rate in sorted(set(rates))}
-        _sweep(arm, by_rate, _TUNING)
+        _sweep(arm, by_rate, _TUNING, _Progress())
         sweeps[name] = RateSweep({rate: tuple(each) for rate, each in by_rate.items()})
     chosen = {name: sweeps[name].best if many else rates[0] for name in arms}
     by_name: dict[str, list[float]] = {name: [] for name in arms}
-    progress = _Progress(seeds * len(names))
+    progress = _Progress()
+    progress.total = seeds * len(names)
     try:
         for seed in range(seeds):
             in_reverse = seed % 2 == 1
@@ -236,8 +236,9 @@ def compare_tuned(
     except KeyboardInterrupt:
         if min(map(len, by_name.values())) < 2:
             raise
-        live_line.tell(_STOPPED)
-    progress.end()
+        progress.stopped()
+    else:
+        progress.end()
     paired = min(map(len, by_name.values()))
     accuracies = {name: tuple(results[:paired]) for name, results in by_name.items()}
     return TunedComparison(accuracies, chosen, sweeps)
@@ -247,12 +248,13 @@ def _sweep(
     arm: Arm,
     by_rate: dict[float, list[float]],
     seeds: Iterable[int],
+    progress: _Progress,
     *,
     lower: bool = False,
 ) -> None:
     """Add a training of each seed to each rate's results, the rates in turn."""
     turns = [(seed, rate) for seed in seeds for rate in by_rate]
-    progress = _Progress(len(turns))
+    progress.total = len(turns)
     for seed, rate in turns:
         result = _result(arm, rate, seed, lower=lower)
         by_rate[rate].append(result)
@@ -263,8 +265,8 @@ def _sweep(
 class _Progress:
     """A line that says how many trainings there have been, once they take long."""
 
-    def __init__(self, total: int) -> None:
-        self._total = total
+    def __init__(self) -> None:
+        self.total = 0
         self._number = 0
         self._began_s = time.monotonic()
         self._has_told = False
@@ -274,7 +276,15 @@ class _Progress:
         self._number += 1
         if time.monotonic() - self._began_s > _QUIET_S:
             self._has_told = True
-            live_line.tell(f"Training {self._number} of {self._total}: {result}.")
+            live_line.tell(f"Training {self._number} of {self.total}: {result}.")
+
+    def stopped(self) -> None:
+        """Say after which training it was stopped."""
+        live_line.tell(
+            f"Stopped after training {self._number} of {self.total}; what was trained"
+            " is kept."
+        )
+        live_line.end()
 
     def end(self) -> None:
         """Leave the line as it is."""
