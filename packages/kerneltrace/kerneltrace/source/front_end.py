@@ -207,6 +207,11 @@ _ADVICE = {
 
 
 _PASSES = re.compile(r"\x1b\[[\d;]*m|Failed in .* mode .*\n|- Resolution failure .*\n")
+# numba-cuda 0.30.4 knows no assert on Python 3.14 (op_LOAD_COMMON_CONSTANT)
+_UNREAD = (
+    "numba-cuda can't read the bytecode that this Python makes of it; on Python 3.14"
+    " that is so for `assert`: write `if not ...: raise AssertionError`."
+)
 _DESCRIBED = re.compile(
     r"(?:Function|Module)\(<(?:built-in function|function|intrinsic|class|module)"
     r" '?([\w.]+).*?>\)"
@@ -224,6 +229,8 @@ def reason(error: Exception, file: str) -> tuple[int, str]:
         for name in ("constraint", "inst"):
             places.append(getattr(frame.f_locals.get(name), "loc", None))
     lines = [place.line for place in places if place and place.filename == file]
+    if isinstance(error, NotImplementedError) and not str(error):
+        return max(lines, default=0), _UNREAD
     message = _PASSES.sub("", str(error)).strip()
     words = _DESCRIBED.sub(r"\1", message.split("\n")[0])
     call = re.search(r">>> (.*)", message)

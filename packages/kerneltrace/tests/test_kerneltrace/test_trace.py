@@ -6,11 +6,12 @@ from numba import cuda, float64, int32
 
 from kerneltrace import trace
 from kerneltrace.errors import KernelError
-from test_kerneltrace.tracing import filled, run
+from test_kerneltrace.tracing import filled, run, with_assert
 
 # -- where am I
 
 
+@with_assert
 @pytest.mark.parametrize(
     ("grid_", "block"), [(5, 7), ((3, 2), (4, 5)), ((2, 3, 2), (3, 2, 4))]
 )

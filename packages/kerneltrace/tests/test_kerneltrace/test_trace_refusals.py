@@ -10,7 +10,7 @@ from numba import cuda
 
 from kerneltrace import check_numba, trace
 from kerneltrace.errors import KernelError, TraceTooLarge
-from kerneltrace.source import numba_versions
+from kerneltrace.source import front_end, numba_versions
 from test_kerneltrace.tracing import made_in_a_cell
 
 
@@ -230,3 +230,8 @@ def test_numba_cuda_finds_what_numpy_removed(monkeypatch):
     monkeypatch.delattr(np, "row_stack", raising=False)
     check_numba.__wrapped__()
     assert np.row_stack is np.vstack
+
+
+def test_what_numba_cuda_cant_read_of_a_new_python_is_told_in_words():
+    _, words = front_end.reason(NotImplementedError(), "kernel.py")
+    assert "on Python 3.14 that is so for `assert`" in words

@@ -8,7 +8,7 @@ from numba import cuda
 
 from kerneltrace import trace
 from kerneltrace.errors import TraceTooLarge
-from test_kerneltrace.tracing import found, run
+from test_kerneltrace.tracing import found, run, with_assert
 
 FULL = 0xFFFFFFFF
 
@@ -110,6 +110,7 @@ def test_waiting_for_a_later_thread_of_the_block_ends():
     run(k, 1, 64, np.zeros(1, np.int32))
 
 
+@with_assert
 def test_what_was_done_before_a_kernel_stopped_is_still_counted():
     def k(x, y):
         i = cuda.grid(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import linecache
 import os
 import sys
@@ -39,6 +40,8 @@ _LIBRARIES = (
     *(f"{folder}{os.sep}" for folder in _FOLDERS),
     "<",
     contextlib.__file__,
+    # on Python 3.14 most of `warnings` is in a module of its own
+    inspect.getfile(warnings.catch_warnings),
     warnings.__file__,
 )
 _WARNED = "called a synchronizing"  # in torch's words
