@@ -172,7 +172,7 @@ def test_the_pages_say_how_many_kernels_and_how_far_published_times_are_off():
         for row in published_tiles.rows()
     ]
     assert f"{len(PLANTED)} kernels of tiles with a planted mistake each" in said
-    assert f"and {len(LAUNCHES)} correct ones, in which none may be" in said
+    assert f"and {len(LAUNCHES)} correct ones, in which nothing may be found" in said
     assert f"are {min(shares):.2f} to {max(shares):.2f} times those calculated" in said
     assert f"{len(shares)} published times of Triton kernels" in said
     assert f"with a median of {statistics.median(shares):.2f}" in said
