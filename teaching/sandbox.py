@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -155,16 +155,36 @@ def _python() -> list[str]:
         *_bound({folder: folder for folder in outside if folder != Path("/usr")}),
         *(["--tmpfs", str(ROOT)] if hidden else []),
         *_bound({folder: folder for folder in shown - {*outside}}),
+        *_links(shown),
     ]
 
 
+def _links(shown: Collection[Path]) -> list[str]:
+    """The links from this Python to the one behind it, as far as they stand in no
+    folder that is shown.
+    """
+    arguments: list[str] = []
+    link = Path(sys.executable)
+    while link.is_symlink():
+        if not any(link.is_relative_to(folder) for folder in shown):
+            arguments += [*_above(link), "--symlink", str(link.readlink()), str(link)]
+        link = link.parent / link.readlink()
+    return arguments
+
+
 def _bound(folders: Mapping[Path, Path]) -> list[str]:
-    """Folders (here -> there), read-only; anybody may pass through those above them."""
+    """Folders (here -> there), read-only, and those above them."""
     arguments: list[str] = []
     for here, there in folders.items():
-        for above in reversed(there.parents[:-1]):
-            arguments += ["--perms", "0755", "--dir", str(above)]
-        arguments += ["--ro-bind", str(here), str(there)]
+        arguments += [*_above(there), "--ro-bind", str(here), str(there)]
+    return arguments
+
+
+def _above(path: Path) -> list[str]:
+    """The folders above a path, which anybody may pass through."""
+    arguments: list[str] = []
+    for folder in reversed(path.parents[:-1]):
+        arguments += ["--perms", "0755", "--dir", str(folder)]
     return arguments
 
 

@@ -79,9 +79,10 @@ def test_repeated_sweeps_of_one_to_three_times_the_l2_cache():
     assert statistics.median(errors) <= 1.05
     assert errors[math.ceil(0.9 * len(errors)) - 1] <= 1.25
     words = (
-        f"{len(errors)} sweeps that others timed: nine in ten within"
-        f" {100 * (errors[math.ceil(0.9 * len(errors)) - 1] - 1):.0f} %, the worst off by"
-        f" {errors[-1]:.1f} times"
+        f"Others timed {len(errors)} sweeps over memory that is one to three times as"
+        " large as L2: nine in ten are within"
+        f" {100 * (errors[math.ceil(0.9 * len(errors)) - 1] - 1):.0f} %, and the worst is"
+        f" off by a factor of {errors[-1]:.1f}"
     )
     assert words in validation()
 
@@ -133,7 +134,7 @@ def test_the_pages_say_what_the_rows_that_are_held_out_give():
     for words in (
         f"{len(ROWS)} times that others published", f"of which {len(HELD)} were held out",
         f"half are within {100 * half:.0f} % and nine in ten within {100 * most:.0f} %",
-        f"one is off by {errors[-1]:.1f} times; {round(within(HELD) * len(HELD))} are inside their interval",
+        f"one is off by a factor of {errors[-1]:.1f}; {round(within(HELD) * len(HELD))} are inside their interval",
     ):  # fmt: skip
         assert words in said
 
