@@ -186,16 +186,7 @@ def sweep_rates(
     or as an infinite cost. After some seconds a line says how far it is; Ctrl-C ends
     it, and the rates tried until then are compared.
     """
-    by_rate: dict[float, list[float]] = {rate: [] for rate in sorted(set(rates))}
-    progress = _Progress()
-    try:
-        _sweep(arm, by_rate, chosen_seeds(seeds), progress, lower=lower)
-    except KeyboardInterrupt:
-        if not any(by_rate.values()):
-            raise
-        progress.stopped()
-    tried = {rate: tuple(results) for rate, results in by_rate.items() if results}
-    return RateSweep(tried, lower)
+    return _swept(arm, rates, chosen_seeds(seeds), lower=lower, can_stop=True)
 
 
 @checked
@@ -217,15 +208,10 @@ def compare_tuned(
     """
     names = list(arms)
     many = len(set(rates)) > 1
-    sweeps = {}
-    for name, arm in arms.items() if many else ():
-        by_rate: dict[float, list[float]] = {rate: [] for rate in sorted(set(rates))}
-        _sweep(arm, by_rate, _TUNING, _Progress())
-        sweeps[name] = RateSweep({rate: tuple(each) for rate, each in by_rate.items()})
+    sweeps = {name: _swept(arms[name], rates, _TUNING) for name in names if many}
     chosen = {name: sweeps[name].best if many else rates[0] for name in arms}
     by_name: dict[str, list[float]] = {name: [] for name in arms}
-    progress = _Progress()
-    progress.total = seeds * len(names)
+    progress = _Progress(seeds * len(names))
     try:
         for seed in range(seeds):
             in_reverse = seed % 2 == 1
@@ -244,29 +230,40 @@ def compare_tuned(
     return TunedComparison(accuracies, chosen, sweeps)
 
 
-def _sweep(
+def _swept(
     arm: Arm,
-    by_rate: dict[float, list[float]],
+    rates: Iterable[float],
     seeds: Iterable[int],
-    progress: _Progress,
     *,
     lower: bool = False,
-) -> None:
-    """Add a training of each seed to each rate's results, the rates in turn."""
+    can_stop: bool = False,
+) -> RateSweep:
+    """A training of each seed with each rate, the rates in turn. With `can_stop`,
+    Ctrl-C ends it and what was trained is kept.
+    """
+    by_rate: dict[float, list[float]] = {rate: [] for rate in sorted(set(rates))}
     turns = [(seed, rate) for seed in seeds for rate in by_rate]
-    progress.total = len(turns)
-    for seed, rate in turns:
-        result = _result(arm, rate, seed, lower=lower)
-        by_rate[rate].append(result)
-        progress.step(f"rate {rate:g}, {significant(result)}")
-    progress.end()
+    progress = _Progress(len(turns))
+    try:
+        for seed, rate in turns:
+            result = _result(arm, rate, seed, lower=lower)
+            by_rate[rate].append(result)
+            progress.step(f"rate {rate:g}, {significant(result)}")
+    except KeyboardInterrupt:
+        if not can_stop or not any(by_rate.values()):
+            raise
+        progress.stopped()
+    else:
+        progress.end()
+    tried = {rate: tuple(results) for rate, results in by_rate.items() if results}
+    return RateSweep(tried, lower)
 
 
 class _Progress:
     """A line that says how many trainings there have been, once they take long."""
 
-    def __init__(self) -> None:
-        self.total = 0
+    def __init__(self, total: int) -> None:
+        self._total = total
         self._number = 0
         self._began_s = time.monotonic()
         self._has_told = False
@@ -276,12 +273,12 @@ class _Progress:
         self._number += 1
         if time.monotonic() - self._began_s > _QUIET_S:
             self._has_told = True
-            live_line.tell(f"Training {self._number} of {self.total}: {result}.")
+            live_line.tell(f"Training {self._number} of {self._total}: {result}.")
 
     def stopped(self) -> None:
         """Say after which training it was stopped."""
         live_line.tell(
-            f"Stopped after training {self._number} of {self.total}; what was trained"
+            f"Stopped after training {self._number} of {self._total}; what was trained"
             " is kept."
         )
         live_line.end()
