@@ -42,6 +42,8 @@ Ben,a,c,d
 Céline,b,b,
 Dai,c,b,a
 """
+# what a column before the items has in each of these lines
+GROUPS = ("group", "", *["group 1"] * 4)
 ITEMS = ("nb00-a", "nb00-b", "nb00-c")
 RIGHT = {
     "Ana": (True, True, True),
@@ -115,8 +117,8 @@ SAME = {
     ),
     "a column of points": replaced(("nb00-c\n", "nb00-c,points\n"), ("d\n", "d,2\n")),
     "a column before the items": "\n".join(
-        line.replace(",", ",group 1," if i > 1 else (",group," if i == 0 else ",,"), 1)
-        for i, line in enumerate(CLASS.splitlines())
+        line.replace(",", f",{cell},", 1)
+        for line, cell in zip(CLASS.splitlines(), GROUPS, strict=True)
     ),
     "the key last": "\n".join(
         [*CLASS.splitlines()[:1], *CLASS.splitlines()[2:], "key,a,b,d"]
