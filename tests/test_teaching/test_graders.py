@@ -5,6 +5,7 @@ and with cheats.
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,7 +110,14 @@ HAND_INS = {
     "deleted": ((), "", 0.0),
     "replaced": (("00.5",), f"{CHEAT}\n{ISCLOSE}", 1.0),
     "ends": ((), ENDS, 0.0),
+    "scripts": ((), "", 0.0),
 }
+# What would run in the browser of whoever reads the notebook.
+SCRIPTS = """<script>alert(1)</script><img src=x onerror="alert(2)">
+<iframe srcdoc="<script>alert(3)</script>"></iframe> [page](javascript:alert(4))
+"""
+# What runs, or would: tags, attributes, and links.
+RUNS = re.compile(r"(?i)<(?:script|iframe|object|embed)|<[^>]*\son\w+=|href=.javascript:")
 
 
 def as_handed_in(released, name):
@@ -121,6 +129,12 @@ def as_handed_in(released, name):
         notebook["cells"] = [
             c for c in notebook["cells"] if "nbgrader" not in c["metadata"]
         ]
+        text = json.dumps(notebook)
+    if name == "scripts":
+        notebook = json.loads(text)
+        for kind in ("markdown", "raw"):
+            cell = {"cell_type": kind, "id": kind, "metadata": {}, "source": SCRIPTS}
+            notebook["cells"].append(cell)
         text = json.dumps(notebook)
     return text.replace(*RENAMED) if name == "renamed" else text
 
@@ -141,7 +155,7 @@ def scores_of(course, name, home):
     return {student: points for student, (points, _) in pairs.items()}
 
 
-@pytest.mark.timeout(1500)  # five notebooks
+@pytest.mark.timeout(1500)  # six notebooks
 def test_nbgrader_releases_collects_grades_and_gives_feedback(tmp_path):
     course = tmp_path / "course"
     exchange = tmp_path / "exchange"
@@ -187,6 +201,8 @@ def test_nbgrader_releases_collects_grades_and_gives_feedback(tmp_path):
     assert set(pages) == set(HAND_INS)
     assert "00.3 passed: Right for 1 to 97 threads" in pages["all"]
     assert "00.3 todo: Replace the dots" in pages["replaced"]
+    assert ">page</a>" in pages["scripts"]
+    assert RUNS.findall(pages["scripts"]) == RUNS.findall(pages["replaced"])
     assert len(list((exchange / "gpu-training" / "feedback").rglob("*.html"))) == len(
         HAND_INS
     )
