@@ -55,8 +55,15 @@ def grade(course: Path, hand_ins: int) -> float:
 
 def run(command: str, assignment: str, course: Path) -> None:
     """Run one of nbgrader's commands in a course's folder."""
-    program = Path(sys.executable).with_name("nbgrader")
-    subprocess.run([program, command, assignment], cwd=course, check=True)
+    programs = Path(sys.executable).parent
+    # nbgrader calls alembic, which is installed beside it
+    surroundings = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    subprocess.run(
+        [programs / "nbgrader", command, assignment],
+        cwd=course,
+        env=surroundings,
+        check=True,
+    )
 
 
 def main(hand_ins: int = HAND_INS) -> int:
