@@ -341,6 +341,7 @@ def _how(command: HostCommand) -> str:
     return f"failed with exit status {status}: {last_words(command.text())}"
 
 
+@checked
 def last_words(text: str) -> str:
     """The first error in an output, or else its last line."""
     match = _ERROR.search(text)
