@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from labkit.core.parameters import NonNegative, checked
-from labkit.core.units import format_quantity
+from labkit.core.units import format_quantity, is_count
 from labkit.measure.probe import TOLERANCE
 from labkit.plot.core import Drawing, FigureSpec, text_right_of, tick_names
 from labkit.plot.style import DIAMOND, HATCHED, LIMIT, MEASURED, ON_WHITE, RECORDED
@@ -140,6 +140,9 @@ def quantity_tick(value: float, unit: str) -> str:
     """
     if not value:
         return "0"
+    if value == 1 and is_count(unit):
+        # format_quantity writes the singular, "1 visitor"
+        return "1"
     text = format_quantity(value, unit)
     return text if unit == "s" else text.removesuffix(f" {unit}")
 

@@ -2,7 +2,7 @@ import pytest
 from matplotlib.transforms import Bbox
 
 from labkit import plot
-from labkit.plot import Bar
+from labkit.plot import Bar, bars
 
 pytestmark = pytest.mark.slow  # draws many boards
 
@@ -141,3 +141,9 @@ def test_nothing_covers_the_readers_guess(share, log):
         diamond = Bbox([[x - half, y - half], [x + half, y + half]])
         assert not [part for part, box in boxes.items() if diamond.overlaps(box)]
         assert all(guess.get_zorder() > part.get_zorder() for part in rest)
+
+
+def test_no_tick_has_a_unit_that_the_axis_has():
+    assert bars.quantity_tick(1, "visitors") == "1"
+    assert bars.quantity_tick(2, "visitors") == "2"
+    assert bars.quantity_tick(0.002, "s") == "2.00 ms"
