@@ -331,10 +331,12 @@ def speedup(baseline: Timing, other: Timing) -> Ratio:
 
 
 def _check_took_time(timing: Timing) -> None:
-    if not all(seconds > 0 for seconds in timing.samples_s or (0.0,)):
+    samples_s = timing.samples_s or (0.0,)
+    wrong = tuple(seconds for seconds in samples_s if not seconds > 0)
+    if wrong:
         raise BadMeasurement(
             f"Expected durations above 0 s for {timing.label!r}, got"
-            f" {brief_repr(timing.samples_s)}. Does the clock advance while it runs?"
+            f" {brief_repr(wrong)}. Does the clock advance while it runs?"
         )
 
 
