@@ -81,19 +81,27 @@ def read(path: Path, device: str = "") -> Run:
     """The run in a file, with its faults. `device` names a row of gpufacts' table,
     by default the machine's name does.
     """
-    if not path.is_file() or path.stat().st_size > MOST_BYTES:
+    if not path.is_file():
+        return Run((), (f"There is no file {path}.",))
+    if path.stat().st_size > MOST_BYTES:
         return Run(
             (), (f"Expected a file of at most {MOST_BYTES:,} bytes, got {path}.",)
         )
     entries = list[Entry]()
     faults = list[str]()
-    for number, line in enumerate(
-        path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1
-    ):
+    line_of = dict[tuple[object, ...], int]()
+    # some editors write a byte order mark, which is no part of the first line
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    for number, line in enumerate(text.splitlines(), start=1):
         try:
-            entries.append(_entry(line))
+            entry = _entry(line)
         except (LabError, ValueError) as error:
             faults.append(f"Line {number}: {error}")
+            continue
+        entries.append(entry)
+        first = line_of.setdefault(results.same(entry), number)
+        if first != number:
+            faults.append(f"Line {number}: it is about the same as line {first}.")
     run = Run(tuple(entries))
     return Run(run.entries, (*faults, *_of_the_whole(run), *_of_each(run, device)))
 

@@ -28,6 +28,7 @@ from labkit.core.comparable import Work, beside
 from labkit.core.errors import LabError
 from labkit.core.paths import RECORDED, ROOT
 from labkit.core.results import Measurement, Verdict
+from labkit.lesson import notebook_files
 from labkit.measure.machine import machine
 from scripts.run_faults import Entry, Run, personal, read
 
@@ -41,9 +42,9 @@ def packed(path: Path) -> tuple[str, list[str]]:
 
     Guesses, the time of day, numbers that a busy machine gave and fields that a
     recorded run doesn't have are left out, and so is a line with anything that may name
-    a person or a place.
+    a person or a place. Of lines on the same thing the last one is kept.
     """
-    kept = []
+    kept = dict[tuple[object, ...], str]()
     out = Counter[str]()
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
@@ -61,8 +62,10 @@ def packed(path: Path) -> tuple[str, list[str]]:
             if personal_data:
                 out[f"hold {personal_data}"] += 1
             else:
-                kept.append(to_send)
-    return "".join(f"{line}\n" for line in kept), [
+                if kept.pop(results.same(entry), ""):
+                    out["were replaced by later ones"] += 1
+                kept[results.same(entry)] = to_send
+    return "".join(f"{line}\n" for line in kept.values()), [
         f"Left out: lines that {why}: {n}." for why, n in out.items()
     ]
 
@@ -94,8 +97,24 @@ def compared(run: Run) -> tuple[int, int]:
     )
 
 
+def missing(run: Run) -> list[str]:
+    """The numbers of the notebooks of which a run has nothing. The pages of puzzles
+    measure nothing.
+    """
+    recorded = {entry.section[:2] for entry in run.entries}
+    numbers = {path.name[:2] for path in notebook_files.paths()}
+    return sorted(numbers - recorded - notebook_files.PUZZLES)
+
+
 def tell(run: Run) -> int:
     """Print what is in a run and what is wrong with it; the exit status."""
+    if not run.entries:
+        print(run.faults[0])
+        print(
+            "It can't be taken: no line of this file is one of a recorded run of this"
+            " version."
+        )
+        return 1
     for fault in run.faults[:SHOWN]:
         print(fault)
     if (more := len(run.faults) - SHOWN) > 0:
@@ -109,6 +128,8 @@ def tell(run: Run) -> int:
         f"{sized} numbers can stand on a board, {others} of them beside another"
         " machine's."
     )
+    if numbers := missing(run):
+        print(f"It has nothing of the notebooks {', '.join(numbers)}.")
     return 0
 
 
@@ -118,7 +139,10 @@ def pack(path: Path | None, to: Path | None, device: str) -> int:
     """
     path = path or RECORDED / f"{machine().slug}.jsonl"
     if not path.is_file():
-        print(f"There is no run at {path}. `make gpu` or `make record` makes one.")
+        print(
+            f"There is no run at {path}. `python -m teaching record` makes one. If it"
+            " has run, it says above why it kept nothing."
+        )
         return 1
     to = to or ROOT / "build" / "to_send" / path.name
     text, left_out = packed(path)
@@ -127,6 +151,10 @@ def pack(path: Path | None, to: Path | None, device: str) -> int:
     for sentence in left_out:
         print(sentence)
     if status := tell(read(to, device)):
+        print(
+            f"The file is {to}. If the mistake isn't yours, send it with these lines: a"
+            " maintainer can mend a notebook, or add a GPU that is unknown."
+        )
         return status
     print(
         f"The file to send is {to}. It names no person and no computer. docs/numbers.md"
@@ -145,17 +173,21 @@ def take(
     if status := tell(run):
         return status
     target = folder / f"{run.slug}.jsonl"
-    if target.exists() and not replace:
-        print(
-            f"There is a run of {run.machine} already: {target}. With --replace this"
-            " one takes its place."
-        )
-        return 1
     entries = sorted(run.entries, key=lambda entry: entry.section)
-    target.write_text(
-        "".join(f"{results.to_line(_anonymous(entry))}\n" for entry in entries),
-        encoding="utf-8",
-    )
+    text = "".join(f"{results.to_line(_anonymous(entry))}\n" for entry in entries)
+    if target.exists():
+        before = target.read_text(encoding="utf-8")
+        if before == text:
+            print(f"It is in {target} already: there is nothing to do.")
+            return 0
+        if not replace:
+            lines = len(before.splitlines())
+            print(
+                f"There is a run of {run.machine} already, with {lines} lines:"
+                f" {target}. With --replace this one takes its place."
+            )
+            return 1
+    target.write_text(text, encoding="utf-8")
     print(f"It is in {target} now.")
     return 0
 

@@ -13,6 +13,7 @@ from labkit.core import results
 from labkit.core.comparable import recorded
 from labkit.core.paths import RECORDED, ROOT
 from labkit.core.results import Attempt, Measurement, Prediction, Verdict
+from labkit.lesson import notebook_files
 from labkit.measure.machine import Gpu, Machine
 from scripts import run_faults, sent_run
 
@@ -106,10 +107,77 @@ def test_a_run_is_packed_checked_and_taken_and_boards_find_it(sent, tmp_path, ca
     )
     assert [path.name for path in folder.iterdir()] == ["tesla-t4.jsonl"]
 
-    again = tmp_path / "out" / "t4.jsonl"
-    assert sent_run.take(again, folder=folder) == 1
-    assert "--replace" in capsys.readouterr().out
-    assert sent_run.take(again, folder=folder, replace=True) == 0
+    assert sent_run.take(tmp_path / "out" / "t4.jsonl", folder=folder) == 0
+    assert "there is nothing to do" in capsys.readouterr().out
+
+
+def test_another_run_of_the_same_gpu_takes_its_place_only_when_asked(
+    sent, tmp_path, capsys
+):
+    folder = tmp_path / "recorded"
+    folder.mkdir()
+    assert sent_run.take(sent(*WHOLE), folder=folder) == 0
+    (target,) = folder.iterdir()
+    before = target.read_text(encoding="utf-8")
+    other = sent(COPY, name="other.jsonl")
+    assert sent_run.take(other, folder=folder) == 1
+    assert "already, with 7 lines" in capsys.readouterr().out
+    assert target.read_text(encoding="utf-8") == before
+    assert sent_run.take(other, folder=folder, replace=True) == 0
+    assert len(target.read_text(encoding="utf-8").splitlines()) == 1
+
+
+def test_notebooks_that_could_not_be_recorded_are_named(sent, capsys):
+    assert sent_run.main(["check", str(sent(*WHOLE))]) == 0
+    (said,) = re.findall("nothing of the notebooks (.*)\\.", capsys.readouterr().out)
+    numbers = {path.name[:2] for path in notebook_files.paths()}
+    # the puzzles of 23 measure nothing
+    assert set(said.split(", ")) == numbers - {"00", "01", "04", "09", "23"}
+    whole = [dataclasses.replace(COPY, section=f"{number}.1") for number in numbers]
+    assert sent_run.missing(run_faults.Run(tuple(whole))) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x89PNG\r\n\x1a\n" * 90, b'[\n {\n  "kind": "measurement"\n }\n]'],
+)
+def test_a_file_that_is_no_run_is_refused_in_two_lines(tmp_path, capsys, content):
+    path = tmp_path / "wrong"
+    path.write_bytes(content)
+    assert sent_run.main(["check", str(path)]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 2
+    assert "no line of this file is one of a recorded run" in said[1]
+
+
+def test_a_byte_order_mark_is_no_fault(sent):
+    path = sent(*WHOLE)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert run_faults.read(path).faults == ()
+
+
+def test_a_number_that_is_there_twice_is_refused(sent):
+    later = dataclasses.replace(MATMUL, value=2 * MATMUL.value, samples=())
+    for entry in (MATMUL, later, VERDICT):
+        (fault,) = run_faults.read(sent(*WHOLE, entry)).faults
+        assert re.fullmatch(r"Line 8: it is about the same as line \d\.", fault)
+
+
+def test_half_a_file_is_refused_by_the_line_in_which_it_ends(sent, tmp_path, capsys):
+    path = sent(*WHOLE)
+    path.write_bytes(path.read_bytes()[:-40])
+    assert sent_run.take(path, folder=tmp_path) == 1
+    assert "Line 7: Expected a line of JSON" in capsys.readouterr().out
+
+
+def test_who_packs_a_run_that_is_refused_learns_where_the_file_is(
+    sent, tmp_path, capsys
+):
+    unknown = dataclasses.replace(COPY, machine="NVIDIA GeForce GTX 9999")
+    assert sent_run.pack(sent(unknown), tmp_path / "out.jsonl", "") == 1
+    said = capsys.readouterr().out
+    assert f"The file is {tmp_path / 'out.jsonl'}." in said
+    assert "add a GPU that is unknown" in said
 
 
 def test_what_is_packed_holds_no_guess_no_hour_and_no_name(sent, monkeypatch):
@@ -147,6 +215,16 @@ def test_what_is_packed_holds_no_guess_no_hour_and_no_name(sent, monkeypatch):
     assert all(
         any(f"{reason}." in sentence for sentence in left_out) for reason in reasons
     )
+
+
+def test_what_was_measured_again_is_packed_as_it_was_the_last_time(sent):
+    later = dataclasses.replace(SHARE, value=50.0, when="2026-11-21T13:14:15+00:00")
+    text, left_out = sent_run.packed(sent(SHARE, COPY, later))
+    assert [json.loads(line)["value"] for line in text.splitlines()] == [
+        COPY.value,
+        50.0,
+    ]
+    assert left_out == ["Left out: lines that were replaced by later ones: 1."]
 
 
 @pytest.mark.parametrize(
@@ -221,8 +299,7 @@ def test_a_card_of_two_builds_is_named_by_its_row(sent):
 def test_a_run_in_which_nothing_was_measured_is_refused(sent):
     assert run_faults.read(sent(VERDICT)).faults == ("No number in it was measured.",)
     assert (
-        "Expected a file of at most"
-        in run_faults.read(sent(VERDICT).parent / "none").faults[0]
+        "There is no file" in run_faults.read(sent(VERDICT).parent / "none").faults[0]
     )
 
 
@@ -273,4 +350,4 @@ def test_commands_that_are_named_are_understood(name, monkeypatch):
 
 def test_without_a_run_there_is_nothing_to_send(tmp_path, capsys):
     assert sent_run.main(["pack", str(tmp_path / "none.jsonl")]) == 1
-    assert "make gpu" in capsys.readouterr().out
+    assert "python -m teaching record" in capsys.readouterr().out
