@@ -15,7 +15,7 @@ ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help lab update test test-packages test-all nightly test-gpu-path versions colab-check quick check fix appendix frameworks extras programs book lite handout address bench bench-class soak record release gpu doctor setup clean
+.PHONY: help lab update test test-packages test-all nightly test-gpu-path versions colab-check quick check fix appendix frameworks extras programs book lite handout address bench bench-class soak record release gpu doctor setup find-python clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 21
@@ -38,18 +38,18 @@ endif
 # TESTED=build/tested.txt leaves out what has passed: every run writes that file, and one that reads it adds to it.
 LEAVE_OUT := $(if $(TESTED),--tested $(TESTED))
 
+# A copy for a class has no tests but its notebooks.
+test: setup ## set up, then run the tests, every notebook among them; NB=04 for one notebook and its exercises
 ifeq ($(wildcard tests),)
-test: setup ## set up, then run each notebook as it is: a copy for a class has no other tests; NB=04 for one
 	LABKIT_PROFILE=smoke LABKIT_HOME=$(CURDIR)/build/test-home $(BIN)/python $(PYTEST) $(NBVAL) $(NAMES:%=notebooks/%)
 else
-test: setup ## set up, then run the tests: labkit, exercises, solved notebooks; NB=04 for all tests of one notebook
 	$(BIN)/python scripts/notebooks.py solved
 	$(BIN)/python $(PYTEST) $(NBVAL) $(NAMES:%=build/solved/%) $(if $(NB),--nightly $(NAMES:%=build/notebooks/%)) $(TESTS)
 endif
 
-update: ## take the newest version; a notebook that it changes and you worked in is kept in notebooks/kept
-	$(BASE) scripts/update.py
-	$(MAKE) setup
+update: find-python ## take the newest version; a notebook that it changes and you worked in is kept in notebooks/kept
+	@$(BASE) scripts/update.py
+	@$(MAKE) --no-print-directory setup
 
 test-packages: setup ## the tests of kerneltrace, trainplan, steptime, ranks and gpufacts
 	$(BIN)/python $(PYTEST) $(LEAVE_OUT) $(PACKAGE_TESTS)
@@ -159,21 +159,27 @@ release: setup ## sdists and wheels of the five packages in build/release, check
 gpu: export PYTHONPATH := $(CURDIR):$(PYTHONPATH)
 gpu: ## without setup, with PYTHON: all tests but the browser's, the benchmarks, a recorded run and a file of it to send
 	$(BASE) scripts/notebooks.py solved
-	$(BASE) -m pytest $(NBVAL) --ignore=tests/browser --ignore=tests/test_setup.py --nightly tests notebooks build/solved
-	$(BASE) -m benchmarks.run
-	$(BASE) -m benchmarks.gpu
-	-$(BASE) -m benchmarks.counters
-	$(BASE) -m benchmarks.estimates
-	$(BASE) -m teaching record; failed=$$?; $(BASE) -m scripts.sent_run pack && exit $$failed
+	@failed=0; \
+	$(BASE) -m pytest $(NBVAL) --ignore=tests/browser --ignore=tests/test_setup.py --nightly tests notebooks build/solved || failed=1; \
+	$(BASE) -m benchmarks.run || failed=1; \
+	$(BASE) -m benchmarks.gpu || failed=1; \
+	$(BASE) -m benchmarks.counters; \
+	$(BASE) -m benchmarks.estimates || failed=1; \
+	$(BASE) -m teaching record || failed=1; \
+	$(BASE) -m scripts.sent_run pack || failed=1; \
+	exit $$failed
 
 doctor: setup ## what this machine has, what is missing, and what to do
 	$(BIN)/python scripts/doctor.py
 
-setup: ## make .venv, once
-	@$(BASE) -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null || \
-	  { echo "Setup failed. $(BASE) is missing or too old: install Python 3.11, 3.12, 3.13 or 3.14, or name one: make lab PYTHON=/where/python3.13." >&2; exit 1; }
+setup: find-python ## make .venv, once
 	@$(BASE) scripts/setup.py $(if $(PYTHON),--switch)
 	@$(BASE) scripts/copies.py
+
+# The scripts run on Python 3.8 or newer, and say themselves what the workbook needs.
+find-python:
+	@$(BASE) -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null || \
+	  { echo "Setup failed. $(BASE) is missing or too old: install Python 3.11, 3.12, 3.13 or 3.14, or add PYTHON=/where/python3.13 to the command." >&2; exit 1; }
 
 clean: ## remove .venv and everything built; your results are kept
 	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache .ipynb_checkpoints

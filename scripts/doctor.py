@@ -407,7 +407,7 @@ CHECKS = (
     Check("C++ compiler", compiler),
     Check("gloo", gloo, needed=True),
     Check("disk", disk),
-    Check("turns", turns_to_measure),
+    Check("measuring in turn", turns_to_measure),
 )
 
 

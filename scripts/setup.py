@@ -39,6 +39,8 @@ FOR_OTHERS = {
 }
 # torch with CUDA takes about 5 GB installed, and pip unpacks before it moves
 NEEDED_BYTES = 8 * 2**30
+# pip in an empty environment takes less
+PIP_NEEDS_BYTES = 64 * 2**20
 
 NO_NETWORK = (
     "There is no connection to the package index: check the network (or the proxy),"
@@ -422,6 +424,9 @@ def make_venv(venv: Path) -> None:
     output = completed.stdout.decode(errors="replace")
     if not completed.returncode:
         return
+    # a full disk ends ensurepip, of whose output venv shows nothing
+    if shutil.disk_usage(venv.parent).free < PIP_NEEDS_BYTES:
+        raise SetupFailed(NO_SPACE)
     words = " ".join(output.split())[-200:] or "nothing"
     generic = (
         f'.venv can\'t be made, Python says "{words}"; mend that, then run the same'
@@ -574,8 +579,11 @@ def main() -> None:
     """Set up ROOT/.venv as the command line says."""
     if os.name == "nt":
         fail("On Windows use conda: `conda env create -f environment.yml`.")
+    options = sys.argv[1:]
+    if options not in ([], ["--switch"]):
+        sys.exit(__doc__)
     try:
-        set_up(ROOT / ".venv", switch="--switch" in sys.argv[1:])
+        set_up(ROOT / ".venv", switch="--switch" in options)
     except SetupFailed as error:
         fail(str(error))
     except KeyboardInterrupt:

@@ -4,6 +4,7 @@ commands.
 
 import re
 import shlex
+import subprocess
 
 from labkit.core.paths import ROOT
 from tests.needs import ADDED_BY
@@ -38,6 +39,15 @@ def test_every_command_that_is_named_exists():
 def test_every_command_that_make_lists_is_explained():
     explained = set().union(*map(called, GUIDES))
     assert targets(shown=True) - {"help"} <= explained
+
+
+def test_make_lists_each_command_once():
+    shown = subprocess.run(
+        ["make", "-C", ROOT, "help"], capture_output=True, text=True, check=True
+    ).stdout
+    listed = re.findall(r"(?m)^  make ([a-z-]+)", shown)
+    assert set(listed) == targets(shown=True)
+    assert len(listed) == len(set(listed))
 
 
 def test_continuous_integration_starts_bare_and_leaves_nothing_out():

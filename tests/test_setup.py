@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,7 +27,8 @@ SAID_BY_SMI = {
 
 @pytest.fixture
 def setup(monkeypatch):
-    """scripts/setup.py as a module."""
+    """scripts/setup.py as a module, on a command line without options."""
+    monkeypatch.setattr(sys, "argv", ["setup.py"])
     spec = importlib.util.spec_from_file_location(
         "setup_script", ROOT / "scripts" / "setup.py"
     )
@@ -331,11 +333,31 @@ def test_a_venv_that_cannot_be_made_is_told_why(setup, monkeypatch, tmp_path):
             setup.make_venv(tmp_path / ".venv")
 
 
-def test_make_names_a_missing_python():
-    make = ["make", "-C", ROOT, "setup", "PYTHON=python3.77"]
+def test_a_disk_that_is_full_before_pip_is_installed_is_told(
+    setup, monkeypatch, tmp_path
+):
+    said = "Command '['python', '-m', 'ensurepip']' returned non-zero exit status 1."
+    executable(tmp_path / "python", f'echo "{said}"; exit 1')
+    monkeypatch.setattr(setup.sys, "executable", str(tmp_path / "python"))
+    full = SimpleNamespace(free=0)
+    monkeypatch.setattr(setup.shutil, "disk_usage", lambda _: full)
+    with pytest.raises(setup.SetupFailed, match="The disk is full"):
+        setup.make_venv(tmp_path / ".venv")
+
+
+@pytest.mark.parametrize("target", ["setup", "update"])
+def test_make_names_a_missing_python(target):
+    make = ["make", "-C", ROOT, target, "PYTHON=python3.77"]
     refused = subprocess.run(make, capture_output=True, text=True)
     assert refused.returncode != 0
     assert "python3.77 is missing or too old: install Python 3.11" in refused.stderr
+
+
+def test_an_unknown_option_sets_nothing_up(setup, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["setup.py", "--help"])
+    monkeypatch.setattr(setup, "set_up", lambda *_, **__: pytest.fail("it ran"))
+    with pytest.raises(SystemExit, match=r"usage: setup\.py"):
+        setup.main()
 
 
 def test_workflows_run_pinned_commits_and_colab_fetches_a_tag():
