@@ -33,6 +33,8 @@ autodoc_preserve_defaults = True
 autodoc_typehints = "none"
 autodoc_class_signature = "mixed"
 add_module_names = False
+# --use_fast_math and SOFTWARE["torch"] stay what a reader types
+smartquotes = False
 toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"

@@ -10,6 +10,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
+_GAP = re.compile(r"\n[ ]*\n")  # between two paragraphs
 _CODE = re.compile(r"(`[^`\n]+`)")
 _SPECIAL = re.compile(r"([\\*_|])")
 _LINK = re.compile(r"\[([^\]]+)\]\((https://[^)\s]+)\)")
@@ -23,9 +24,17 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def rst(text: str) -> str:
-    """A docstring's text as reStructuredText: `x` becomes a literal, and no other
-    character has a meaning.
+    """A docstring's text as reStructuredText: `x` becomes a literal, an example of >>>
+    stays as it is, and no other character has a meaning.
     """
+    paragraphs = _GAP.split(text)
+    return "\n\n".join(
+        part if part.lstrip().startswith(">>> ") else _prose(part)
+        for part in paragraphs
+    )
+
+
+def _prose(text: str) -> str:
     parts = _CODE.split(text)  # text, code, text, ...
     for i in range(1, len(parts), 2):
         plural = r"\ " if re.match(r"\w", parts[i + 1]) else ""  # as in `Timing`s

@@ -42,6 +42,14 @@ def test_a_docstring_is_read_as_sentences_with_code():
     assert docstrings.rst(text) == rst
 
 
+def test_an_example_in_a_docstring_stays_as_it_is_typed():
+    text = "One_\n\n    >>> a = b.memory_bytes * 2  # `c`\n    1_000\n\nof `d`s * 2"
+    assert docstrings.rst(text) == (
+        "One\\_\n\n    >>> a = b.memory_bytes * 2  # `c`\n    1_000\n\n"
+        "of ``d``\\ s \\* 2"
+    )
+
+
 def test_each_word_of_the_glossary_has_one_entry_and_a_notebook_that_uses_it():
     entries = glossary.glossary()
     assert len(entries) == glossary.GLOSSARY.read_text(encoding="utf-8").count("\n- ")

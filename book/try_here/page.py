@@ -31,8 +31,8 @@ _LITE = (
 )
 _NO_LITE = (
     "Sections of the notebooks can be edited and run in the browser, too, in a"
-    " JupyterLite site. It isn't a part of this copy of the book: `python -m book.lite`"
-    " builds it.\n"
+    " JupyterLite site. It isn't a part of this copy of the book: in a clone of the"
+    " workbook, `make lite` builds it.\n"
 )
 
 

@@ -287,6 +287,15 @@ def test_a_words_first_use_leads_to_the_glossary(watched, address, pages):
     assert page.locator("dt#word-block").is_visible()
 
 
+def test_code_has_no_line_below_what_is_no_link(watched, address, pages):
+    page = watched("dark")
+    page.goto(address + next(name for name in pages if name.startswith("notebooks/00")))
+    lines = page.locator(".highlight .nn").evaluate_all(
+        "all => all.map(e => getComputedStyle(e).textDecorationLine)"
+    )
+    assert set(lines) == {"none"}
+
+
 # -- the page "Try it here"
 
 
