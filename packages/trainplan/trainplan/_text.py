@@ -26,9 +26,10 @@ def lookup(name: str, values: Mapping[str, T], what: str) -> T:
     if name in values:
         return values[name]
     near = nearest(name, values, n=1)[0]
+    separator = "; " if any("," in each for each in values) else ", "
     raise ValueError(
-        f"Expected {what} to be one of {', '.join(values)}; got {brief_repr(name)}. The"
-        f" nearest is {near!r}."
+        f"Expected {what} to be one of {separator.join(values)}; got"
+        f" {brief_repr(name)}. The nearest is {near!r}."
     )
 
 

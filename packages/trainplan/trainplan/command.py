@@ -59,6 +59,8 @@ _SHORT_DTYPES = {
     "fp4": "float4",
     "nvfp4": "float4",
 }
+# a smaller width of shared experts is taken for their number
+_LEAST_SHARED = 32
 _COUNTED = re.compile(r"\s*([\d,_]+)\s*[x×*]\s*(.+?)\s*")
 # what makes sense for GPUs that are named alone
 _OF_GPUS = ("layout", "picture", "show", "measured", "offload-activations")
@@ -388,9 +390,11 @@ def _parser() -> argparse.ArgumentParser:
         ),
         epilog=(
             "MFU is the share of the peak that 6 N + 12 L h s FLOP a token take: N"
-            " parameters, L layers of width h, s tokens a sequence, and attention's"
-            " full square. Exit status: 0 for a plan that fits, 2 for one that doesn't"
-            " fit or isn't possible. A tight plan may fit, and has status 0. Models:"
+            " parameters (the active ones of a mixture of experts; 4 N for those that"
+            " adapters leave as they are), L layers of width h, s tokens a sequence,"
+            " and attention's full square. Exit status: 0 for a plan that fits, 2 for"
+            " one that doesn't fit or isn't possible. A tight plan may fit, and has"
+            " status 0. Models:"
             f" {', '.join(MODELS)}."
         ),
     )
@@ -407,7 +411,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sizes",
         metavar="layers=32,hidden=4096,heads=32",
-        help=f"a model of your own; names are {', '.join(_SIZE_NAMES)}",
+        help=(
+            f"a model of your own; names are {', '.join(_SIZE_NAMES)}; shared is the"
+            " width of the experts that all tokens meet, together"
+        ),
     )
     parser.add_argument(
         "--finetune",
@@ -528,8 +535,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _software(name: str) -> Software:
-    presets = {preset.casefold(): software for preset, software in SOFTWARE.items()}
-    return lookup(name.casefold(), presets, "--software")
+    presets = {preset.casefold(): preset for preset in SOFTWARE}
+    preset = presets.get(name.casefold(), name)
+    return lookup(preset, SOFTWARE, "--software")
 
 
 def _dtype(
@@ -599,6 +607,12 @@ def _sized(text: str) -> Transformer:
     missing = [name for name in ("layers", "hidden", "heads") if name not in fields]
     if missing:
         raise ValueError(f"Expected {', '.join(missing)} in --sizes, got {text!r}.")
+    shared = fields.get("shared", 0)
+    if 0 < shared < _LEAST_SHARED:
+        raise ValueError(
+            "Expected shared in --sizes to be a width, such as 2816 for two shared"
+            f" experts of width 1408, got {shared}."
+        )
     return Transformer(**fields, name="your model")
 
 

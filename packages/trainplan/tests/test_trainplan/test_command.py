@@ -83,6 +83,8 @@ def test_a_measured_run_is_held_against_the_nearest_published_one(capsys, monkey
         ("llama_2_7b", "8xa100-sxm4-40gb", ("Llama-2-7B", "8 x A100 SXM4 40GB")),
         ("gpt7.5", "16×H200", ("GPT 7.5B", "16 x H200 SXM")),
         ("qwen3-30b", "8x4090", ("Qwen3-30B-A3B", "8 x GeForce RTX 4090")),
+        ("qwen3 moe 30b a3b", "8xH100", ("Qwen3-30B-A3B", "8 x H100 SXM5 80GB")),
+        ("DeepSeek-R1-Distill-Qwen-32B", "64xH100", ("Qwen2.5-32B", "64 x H100")),
     ],
 )
 def test_names_in_any_form_are_understood(model_name, gpus, words):
@@ -101,6 +103,7 @@ def test_the_advised_number_of_gpus_holds_the_model(line):
     ("arguments", "words"),
     [
         ("mixtral", "mixtral is taken to be Mixtral-8x7B: 46.7 billion parameters"),
+        ("mixtral", "46.7 billion parameters (12.9 billion active), 32 layers"),
         ("--sizes layers=2,hidden=256,heads=4,gated,vocab=999", "your model"),
         ("llama3.2-1b --finetune lora:16", "trained adapters"),
         ("llama3.2-1b --finetune full", "Llama-3.2-1B: 1.24 billion parameters"),
@@ -354,6 +357,10 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller(capsys):
         ("gemma-2-2b --gpus 1xRTX_4090", "Take about 4 GPUs"),
         ("llama3-405b --gpus 8xT4", "No layout fits"),
         (
+            "llama3.1-70b --gpus 4xRTX_4090 --finetune qlora:16",
+            "over; the largest part is kept for the backward pass, 12.5 GiB. Take",
+        ),
+        (
             "llama3-8b --gpus 8xH100 --layout tp=3",
             "tensor to divide the 32 heads, got 3",
         ),
@@ -403,7 +410,15 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller(capsys):
             "--sequence to be a whole number, got '2.5'",
         ),
         ("llama3-8b --gpus 8xH100 --dtype bf17", "dtype to be one of float32"),
-        ("llama3-8b --gpus 8xH100 --software megatron", "The nearest is 'megatron-"),
+        ("llama3-8b --gpus 8xH100 --software megatron", "The nearest is 'Megatron-"),
+        (
+            "llama3-8b --gpus 8xH100 --software unsloth",
+            "llm-foundry; llm-foundry, torch 2.0; MaxText",
+        ),
+        (
+            "--sizes layers=2,hidden=256,heads=4,experts=8,shared=2 --gpus 8xH100",
+            "shared in --sizes to be a width, such as 2816",
+        ),
         (
             "llama3-8b --gpus 8xH100 --software nanotron --layout tp=2,zero=3",
             "Expected zero = 0 or 1",

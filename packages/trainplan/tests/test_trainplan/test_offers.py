@@ -126,6 +126,17 @@ def test_likely_in_doubt_and_no_are_the_interval_s():
         assert replace(offer, days=days, dollars=dollars).keeps == kept
 
 
+def test_whose_rent_is_unknown_is_said():
+    names = (H100, "AMD Instinct MI300X")
+    offers = which_gpus(SMALL, 1e11, days=5, gpus=names)
+    told = "No rent is known for AMD Instinct MI300X: say what an hour of a GPU costs"
+    assert any(note.startswith(told) for note in offers.notes)
+    planned = step(SMALL, Cluster("AMD Instinct MI300X", 8), Layout(8), 512)
+    assert any(note.startswith(told) for note in Offer(planned, 1e9).notes)
+    rented = Offer(planned, 1e9, usd_per_gpu_hour=2.0)
+    assert not any(note.startswith("No rent") for note in rented.notes)
+
+
 def test_an_offer_needs_the_run_s_tokens_and_a_rent_to_be_held_to_dollars():
     planned = step(SMALL, Cluster(H100, 8), Layout(8), 512)
     assert (Offer(planned).keeps, Offer(planned).bill) == ("", None)

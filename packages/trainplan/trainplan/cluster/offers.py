@@ -108,7 +108,7 @@ class Offer(Shown):
         text = f"The run with the first: {self}."
         if self.bounds:
             text += f" {self.bounds[0].upper()}{self.bounds[1:]}: {self.keeps}."
-        return (text, *self.long_run, *self.few_steps, *_pages([self]))
+        return (text, *self.long_run, *self.few_steps, *_rent_notes([self]))
 
     @property
     def long_run(self) -> tuple[str, ...]:
@@ -258,7 +258,7 @@ class Offers(ShownAsTable):
             notes.append("A ? is a step unlike all that the model was compared with.")
         taken = {offer.step.cluster.gpu.assumed: None for offer in self.offers}
         notes += filter(None, taken)
-        notes += _pages(self.offers)
+        notes += _rent_notes(self.offers)
         notes += [f"Without {gpu}: {why}" for gpu, why in self.left_out.items()]
         return tuple(notes)
 
@@ -393,8 +393,10 @@ def _short_usd(usd: float) -> str:
     return significant(usd)
 
 
-def _pages(offers: Sequence[Offer]) -> list[str]:
-    """Where the rents of some offers were read, and that others ask otherwise."""
+def _rent_notes(offers: Sequence[Offer]) -> list[str]:
+    """Where the rents of some offers were read, that others ask otherwise, and whose
+    rent is unknown.
+    """
     rents = [RENTS.get(offer.step.cluster.gpu.name) for offer in offers]
     pages = {
         (rent.page, rent.read_on)
@@ -403,8 +405,19 @@ def _pages(offers: Sequence[Offer]) -> list[str]:
         and rent.page
         and offer.usd_per_gpu_hour == rent.usd_per_gpu_hour
     }
-    return [
+    notes = [
         f"The rents are those of {page} on {read_on}, on demand, of whole machines by"
         " the GPU; others ask less or more."
         for page, read_on in sorted(pages)
     ]
+    unknown = {
+        offer.step.cluster.gpu.name: None
+        for offer in offers
+        if offer.usd_per_gpu_hour is None
+    }
+    if unknown:
+        notes.append(
+            f"No rent is known for {' and '.join(unknown)}: say what an hour of a GPU"
+            " costs (--rent, usd_per_gpu_hour)."
+        )
+    return notes

@@ -707,8 +707,8 @@ def _no_layout(
     return (
         f"No layout fits: the leanest ({layouts[leanest]}) needs"
         f" {format_bytes(least)} of {format_bytes(capacity)} a GPU,"
-        f" {format_bytes(least - capacity)} over, {format_bytes(most)} of it for"
-        f" {purpose}. {advice}"
+        f" {format_bytes(least - capacity)} over; the largest part is {purpose},"
+        f" {format_bytes(most)}. {advice}"
     )
 
 

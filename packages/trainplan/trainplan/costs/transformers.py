@@ -523,6 +523,14 @@ class Transformer(Shown):
         """How many blocks have attention, within a window or not."""
         return sum(self.mixers[letter] for letter in ATTENTIONS)
 
+    @property
+    def active_params(self) -> int:
+        """Parameters that a token meets: all, without the experts to which it isn't
+        sent.
+        """
+        with_experts = self.mixers[EXPERTS] + (self.ahead if self.experts else 0)
+        return self.params - with_experts * self._unmet_params
+
     @functools.cached_property
     def flop_per_token(self) -> int:
         """6 N + 12 L h s: forward and backward FLOP of one token, the full square of
@@ -537,9 +545,7 @@ class Transformer(Shown):
         convention of MosaicML's llm-foundry too; NVIDIA/Megatron-LM,
         megatron/training/training.py (d98e8a64), hybrid_flops.
         """
-        with_experts = self.mixers[EXPERTS] + (self.ahead if self.experts else 0)
-        used = self.params - with_experts * self._unmet_params
-        used += self.ahead * self.head_params
+        used = self.active_params + self.ahead * self.head_params
         gradients = 6 * self.trained_params if self.adapters else 2 * used
         widths = self.query_width + self.value_width
         scores = 6 * (self._attentions + self.ahead) * widths * self.seq
@@ -572,16 +578,15 @@ class Transformer(Shown):
 
     def __str__(self) -> str:
         name = f"{self.name}: " if self.name else ""
-        if self.params >= GIGA:
-            count = f"{significant(self.params / GIGA)} billion"
-        else:
-            count = f"{significant(self.params / MEGA)} million"
+        count = f"{_count(self.params)} parameters"
+        if self.experts:
+            count += f" ({_count(self.active_params)} active)"
         kinds = ""
         if self.state_space is not None or self.compressed is not None:
             counts = [f"{n} of {MIXERS[letter]}" for letter, n in self.mixers.items()]
             kinds = f" ({', '.join(counts)})"
         return (
-            f"{name}{count} parameters, {self.layers} layers of {self.hidden:,}{kinds},"
+            f"{name}{count}, {self.layers} layers of {self.hidden:,}{kinds},"
             f" {self.heads} heads, {self.seq:,} tokens{self._trained()}"
         )
 
@@ -592,6 +597,13 @@ class Transformer(Shown):
         place = "attention" if self.adapted == "attention" else "all products"
         weights = ", weights in 4 bit" if self.quantized else ""
         return f", adapters of rank {self.adapters} beside {place}{weights}"
+
+
+def _count(params: int) -> str:
+    """Parameters in words: 39.2 billion."""
+    if params >= GIGA:
+        return f"{significant(params / GIGA)} billion"
+    return f"{significant(params / MEGA)} million"
 
 
 # Published models, by data/models.csv, which names where each was read.
@@ -660,6 +672,10 @@ def model(name: str) -> Transformer:
     plain = plain_name(name)
     if plain in names:
         return MODELS[names[plain]]
+    # "qwen3 moe 235b a22b", as transformers calls the kind
+    without_kind = names.get(plain.replace("moe", ""))
+    if without_kind is not None and MODELS[without_kind].experts:
+        return MODELS[without_kind]
     longer = [name for name in MODELS if plain and _begins(plain, name)]
     if len(longer) == 1:
         return MODELS[longer[0]]
