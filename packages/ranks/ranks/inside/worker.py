@@ -136,9 +136,8 @@ def _call(task: Task, context: rank_context.RankContext) -> Any:
         result = pack(value)
     except Exception as error:
         raise TypeError(
-            f"what the rank returned, of type {type(value).__name__}, can't be sent to"
-            f" the notebook ({error}). Return numbers, tensors, or lists and dicts of"
-            " them"
+            f"what the rank returned, of type {type(value).__name__}, can't be sent"
+            f" back ({error}). Return numbers, tensors, or lists and dicts of them"
         ) from None
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -157,7 +157,7 @@ def _check_place_and_memory(nproc: int) -> None:
     if rank_context.current() is not None:
         raise RuntimeError(
             "launch was called inside a rank of another launch. Start all ranks from"
-            " the notebook."
+            " the process that launched this one."
         )
     rank_bytes = _FORKED_BYTES if sys.platform == "linux" else _FRESH_BYTES
     memory = system.memory_bytes()

@@ -475,6 +475,6 @@ FAULTS = {
         "all_reduce, call 1 of its group: rank 0 entered, rank 1 not yet",
         "rank 1 had not made the call in which rank 0 waited",
     ),
-    unpicklable_result: ("of type generator, can't be sent to the notebook",),
+    unpicklable_result: ("of type generator, can't be sent back (",),
     launches: ("launch was called inside a rank",),
 }
