@@ -106,11 +106,11 @@ class ThreadStepper:
 
     def _compared(self) -> str:
         """How the run ends, beside one in which the threads run one after another."""
-        in_turn = self._run(ONE_BY_ONE).memory[-1]
+        in_turn = self._run(ONE_BY_ONE)
         ends = []
-        for name, array in self.steps.memory[-1].items():
-            values = _values(array)
-            values_in_turn = _values(in_turn[name])
+        for name in self.steps.memory[-1]:
+            values = _values(self.steps, -1, name)
+            values_in_turn = _values(in_turn, -1, name)
             if values != values_in_turn:
                 ends.append(
                     f"{name} is {cut(values, 60)}, with one thread after another it is"
@@ -223,11 +223,11 @@ class ThreadStepper:
         rows = []
         for at in range(first, last + 1):
             cells = [""] * len(run.places[0])
-            memory = run.memory[at] if at <= number else {}
+            known = [name for name in names if name in run.memory[at] and at <= number]
             if 0 < at <= number:
                 step = run.steps[at - 1]
                 cells[step.thread] = step.words
-            values = [_values(memory[name]) if name in memory else "" for name in names]
+            values = [_values(run, at, name) if name in known else "" for name in names]
             rows.append((f"▶ {at}" if at == number else str(at), *cells, *values))
         heads = (
             "step",
@@ -252,5 +252,11 @@ class ThreadStepper:
         display(self.box)
 
 
-def _values(array: Array) -> str:
-    return " ".join(map(str, array.flat))
+def _values(run: SteppedRun, moment: int, name: str) -> str:
+    """What an array holds at a moment; "?" for what nobody has written."""
+    array = run.memory[moment][name]
+    unwritten = run.unwritten[moment][name]
+    if array.size and unwritten.all():
+        return "not written yet"
+    pairs = zip(array.flat, unwritten.flat, strict=True)
+    return " ".join("?" if is_blank else str(value) for value, is_blank in pairs)

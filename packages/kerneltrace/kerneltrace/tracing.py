@@ -27,6 +27,7 @@ from kerneltrace.judge.findings import (
 )
 from kerneltrace.judge.kernel_trace import Trace
 from kerneltrace.machine.chosen_blocks import ChosenBlocks, chosen_blocks, few_blocks
+from kerneltrace.machine.diagnostics import COUNTS_FROM_END
 from kerneltrace.machine.event_log import BYTES_PER_EVENT, too_large
 from kerneltrace.machine.execution import Execution, LaunchSettings, prepared
 from kerneltrace.machine.grid import MAX_BLOCK, MAX_GRID, as_dim3
@@ -178,13 +179,16 @@ def _traced(
 
 
 def _once_a_place(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """One finding of each kind, line and array.
+    """One finding of each kind, line and array; of indices outside one of those below 0
+    and one of the others.
 
     What is meant in one order of the threads may be a mistake in another.
     """
-    by_place: dict[tuple[str, int, str], Finding] = {}
+    by_place: dict[tuple[str, int, str, bool], Finding] = {}
     for finding in sorted(findings, key=lambda finding: not finding.mistake):
-        by_place.setdefault((finding.kind, finding.line, finding.array), finding)
+        is_below = finding.words.endswith(COUNTS_FROM_END)
+        place = finding.kind, finding.line, finding.array, is_below
+        by_place.setdefault(place, finding)
     return tuple(by_place.values())
 
 

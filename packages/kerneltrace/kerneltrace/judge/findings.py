@@ -5,6 +5,7 @@ its log shows.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from kerneltrace.judge.overlaps import overlaps
 from kerneltrace.judge.races import Race, races, unset_reads
 from kerneltrace.judge.unwritten import unwritten
 from kerneltrace.machine.diagnostics import FROM_END, NOTED
-from kerneltrace.machine.events import Access
+from kerneltrace.machine.events import Access, Events
 from kerneltrace.machine.execution import Execution
+from kerneltrace.machine.grid import WARP
+from kerneltrace.machine.program import Site
 from kerneltrace.machine.traced_memory import Array
 
 TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-9}
@@ -32,6 +35,7 @@ SAME_VALUE = (
     " All of them write the same value, which compute-sanitizer's racecheck reports as"
     " information."
 )
+CHANGE_AT_ONCE = " An atomic would read and write it in one step."
 
 
 @dataclass(frozen=True, repr=False)
@@ -138,20 +142,51 @@ def _race_finding(
     ):
         value = _value_text(values[at]) if at in values else ""
         act = _act(site.kind, value, what)
+        if value and site.kind == "load" and _is_unwritten(run, both, at):
+            act = f"reads the unwritten {what}"
         parts.append(f"{run.settings.where(thread)} {act} (line {site.line})")
-    same_block = both.block[0] == both.block[1]
-    why = "no barrier lies between" if same_block else "blocks run in any order"
-    benign = "" if mistake else SAME_VALUE
+    why = _why_unordered(run, both)
+    more = "" if mistake else SAME_VALUE
+    if mistake and _is_one_change(sites):
+        more = CHANGE_AT_ONCE
     return Finding(
         "race",
         sites[1].line,
-        f"{parts[0]}, {parts[1]}; {why}, so either can come first.{benign}",
+        f"{parts[0]}, {parts[1]}; {why}, so either can come first.{more}",
         race.addresses,
         int(both.thread[1]),
         region.name if region else "",
         mistake,
         blocks=tuple(both.block.tolist()),
     )
+
+
+def _is_unwritten(run: Execution, both: Events, at: int) -> bool:
+    """Whether an access of a race reads shared memory that its block has not written
+    before.
+    """
+    if not both.shared.any():
+        return False
+    there = run.pieces.only(run.pieces.address == both.address[0])
+    block = both.block[both.at == at][0]
+    before = there.only((there.block == block) & (there.at < at))
+    return not before.write.any()
+
+
+def _why_unordered(run: Execution, both: Events) -> str:
+    if both.block[0] != both.block[1]:
+        return "blocks run in any order"
+    warps = both.thread % math.prod(run.settings.block) // WARP
+    if warps[0] == warps[1]:
+        return "both are in one warp, and no barrier or syncwarp lies between"
+    return "no barrier lies between"
+
+
+def _is_one_change(sites: list[Site]) -> bool:
+    """Whether one statement reads and writes the element, as `x[0] += 1` does."""
+    kinds = {site.kind for site in sites}
+    places = {(site.line, site.text) for site in sites}
+    return kinds == {"load", "store"} and len(places) == 1
 
 
 def _act(kind: str, value: str, element: str) -> str:

@@ -16,6 +16,10 @@ FROM_END = "from end"
 """What a negative index that is counted from the end has for a kind here; a finding
 calls it outside.
 """
+COUNTS_FROM_END = (
+    " A negative index counts from the end in numba and reads before the array in CUDA"
+    " C++."
+)
 NOTED = ("printed", "layout")
 """Kinds of what may be meant."""
 NOT_ALL_RUN = (
@@ -89,10 +93,7 @@ class Diagnostics:
         element = f"{name}[{_in_brackets(index)}]"
         words = f"{self._here()} {verb} {element}, but {name} has {size}."
         if any(part < 0 for part in parts_of(index)):
-            words += (
-                " A negative index counts from the end in numba and reads before the"
-                " array in CUDA C++."
-            )
+            words += COUNTS_FROM_END
         kind = FROM_END if counted else "outside"
         self.add(kind, self.line_of(key), words, array=name)
 

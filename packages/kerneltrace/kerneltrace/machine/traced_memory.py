@@ -316,7 +316,7 @@ def _is_inside(place: tuple[int, ...], lengths: tuple[int, ...]) -> bool:
     return all(0 <= i < n for i, n in zip(place, lengths, strict=True))
 
 
-def _is_partial(parts: tuple[Any, ...], ndim: int) -> bool:
+def is_partial(parts: tuple[Any, ...], ndim: int) -> bool:
     """Whether an index gives a view in place of an element."""
     return len(parts) < ndim or any(isinstance(part, slice) for part in parts)
 
@@ -331,7 +331,7 @@ def _general_load(traced: TracedArray) -> Load:
         if isinstance(index, str):
             return traced.field(index)
         parts = parts_of(index)
-        if _is_partial(parts, array.ndim):
+        if is_partial(parts, array.ndim):
             return _slice(traced, parts, key)
         place = traced.element(parts, key)
         if array.dtype.names:
@@ -352,7 +352,7 @@ def _general_store(traced: TracedArray) -> Store:
 
     def st(index: Any, value: Any, key: int) -> None:
         parts = parts_of(index)
-        if _is_partial(parts, array.ndim):
+        if is_partial(parts, array.ndim):
             view = _slice(traced, parts, key)
             for place in itertools.product(*map(range, view.shape)):
                 view.st(place if len(place) > 1 else place[0], value, key)

@@ -15,7 +15,14 @@ from kerneltrace.errors import KernelError
 from kerneltrace.machine.event_log import SITES
 from kerneltrace.machine.grid import WARP, Dim3
 from kerneltrace.machine.numba_types import as_dtype, stand_in
-from kerneltrace.machine.traced_memory import Record, TracedArray, TracedTuple, wrapped
+from kerneltrace.machine.traced_memory import (
+    Record,
+    TracedArray,
+    TracedTuple,
+    is_partial,
+    parts_of,
+    wrapped,
+)
 
 FULL = 0xFFFFFFFF
 SWAPS = 8
@@ -205,6 +212,19 @@ class TracedThread:
         """
         self.brought = key
         return 0
+
+    @staticmethod
+    def is_reachable(owner: Any, index: Any) -> bool:
+        """Whether `owner[index]` is an element that other threads can reach: none of a
+        tuple or of a local array, and no part of an array.
+        """
+        if isinstance(owner, Record):
+            return owner.array.add is not None
+        if not isinstance(owner, TracedArray) or owner.add is None:
+            return False
+        return not isinstance(index, str) and not is_partial(
+            parts_of(index), owner.ndim
+        )
 
     # What a vote answers, given the predicates of the block, or of the lanes by their
     # numbers.

@@ -147,5 +147,6 @@ class ThreadWalker(Walker):
         types = map(self._scopes[-1].resolve, parts)
         if any(getattr(dtype, "fields", None) for dtype in types):
             raise self.refusal(node, "an array of records isn't followed")
-        name = f"the shared array of line {self._line(node)}:{node.col_offset}"
+        target = self._target_names.get(node, f"at column {node.col_offset}")
+        name = f"the shared array {target} of line {self._line(node)}"
         return ArrayPart(name, True, sizes)

@@ -17,6 +17,7 @@ ASSUMED = (
     "Taken for granted: different parameters are different arrays, whose elements lie"
     " apart, and indices lie inside of them and don't overflow."
 )
+NO_STORES = "reads don't conflict with each other, nor do atomics"
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Proof(ShownAsTable):
         )
         notes = self.reason, ASSUMED
         if not rows:
-            return Table((("no two threads share an element",),), (), "", notes)
+            return Table(((NO_STORES,),), (), "", notes)
         return Table(rows, ("array", "lines", "why they can't conflict"), "", notes)
 
 

@@ -124,6 +124,8 @@ class Walker:
         """Each place of the source, in any turn of its loops."""
         self.together: list[tuple[PossibleAccess, PossibleAccess]] = []
         """Pairs that two threads of a block may do without a barrier in between."""
+        self._target_names: dict[ast.expr, str] = {}
+        """What an assignment's value is called in the source."""
         self._open: dict[PossibleAccess, None] = {}
         """Accesses since the last barrier, on any way to here."""
         self._path: Path = ()
@@ -225,6 +227,7 @@ class Walker:
     def _simple(self, node: ast.stmt) -> None:
         match node:
             case ast.Assign():
+                self._target_names[node.value] = ast.unparse(node.targets[0])
                 value = self.value(node.value)
                 for target in node.targets:
                     self._assign(target, value)

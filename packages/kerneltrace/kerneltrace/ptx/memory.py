@@ -224,11 +224,10 @@ class Memory:
         number = (address - low) // array.itemsize
         n = (high - low) // array.itemsize
         name = nearest.name
-        words = f"{name}[{number}]"
+        size = f"{n:,} elements, 0 to {n - 1}" if n else "no elements"
         if array.ndim > 1:
-            words += f", which has the shape {array.shape}"
-        elements = f"{n:,} elements, 0 to {n - 1}" if n else "no elements"
-        return f"{words}, but {name} has {elements}.", name
+            size = f"the shape {array.shape}: {size}"
+        return f"{name}[{number}], but {name} has {size}.", name
 
 
 def plain_name(mangled: str) -> str:

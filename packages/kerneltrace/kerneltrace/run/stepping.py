@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kerneltrace.machine.address_space import Region
+from kerneltrace.machine.address_space import SHARED_END, Region, blank
 from kerneltrace.machine.chosen_blocks import ChosenBlocks
 from kerneltrace.machine.diagnostics import ENDINGS
 from kerneltrace.machine.event_log import SITES, EventLog
@@ -56,6 +56,10 @@ class SteppedRun:
     first_line: int
     steps: tuple[AccessStep, ...]
     memory: tuple[dict[str, Array], ...]
+    unwritten: tuple[dict[str, Array], ...]
+    """As `memory`: which elements hold what no thread has written, in shared memory or
+    copied from there.
+    """
     places: tuple[tuple[tuple[int, str], ...], ...]
     """For each thread the line of its next access, and why it can't go on, or ""."""
     ended: str
@@ -82,12 +86,19 @@ class _Turns:
         # by moment and thread: of what it waits for or does next, -1 at its end
         self.keys: list[list[int]] = []
         self._arrays: dict[str, Array] = {}
+        # addresses of the elements of shared arrays, as their indices lie
+        self.shared: dict[str, Array] = {}
 
     def watch(self, log: EventLog) -> Any:
         """What the tracer calls for each array that it makes."""
 
         def keep(traced: Any, ld: Any, st: Any) -> Any:
-            self._arrays.setdefault(traced.name, traced.array)
+            if traced.name not in self._arrays:
+                self._arrays[traced.name] = traced.array
+                if traced.base < SHARED_END:
+                    numbers = np.arange(traced.size).reshape(traced.array.shape)
+                    addresses = traced.base + traced.itemsize * numbers
+                    self.shared[traced.name] = addresses
             return ld, st
 
         self._log = log
@@ -159,8 +170,10 @@ def steps(
     )
     if len(turns.made) == MOST_STEPS:
         ended = ended or f"These are the first {MOST_STEPS} steps; there are more."
+    unwritten = _unwritten(run, turns)
+    made = _decoded(run, turns, unwritten)
     return SteppedRun(
-        source, first_line, _decoded(run, turns), tuple(turns.memory), places, ended
+        source, first_line, made, tuple(turns.memory), unwritten, places, ended
     )
 
 
@@ -172,7 +185,40 @@ def _place(run: Execution, key: int) -> tuple[int, str]:
     return site.line, _WAITS.get(site.kind, "")
 
 
-def _decoded(run: Execution, turns: _Turns) -> tuple[AccessStep, ...]:
+def _unwritten(run: Execution, turns: _Turns) -> tuple[dict[str, Array], ...]:
+    """For each moment which elements hold what no thread has written."""
+    # what integers in shared memory are before that; of floats NaN says enough
+    blanks = {
+        int(blank(1, turns.memory[-1][name].dtype)[0])
+        for name in turns.shared
+        if turns.memory[-1][name].dtype.kind in "iu"
+    }
+    written: set[int] = set()  # addresses of bytes, as arrays may share them
+    moments = []
+    for memory, turn in zip(turns.memory, (None, *turns.made), strict=True):
+        if turn is not None and run.sites[turn.key % SITES].kind != "load":
+            address, size = _bytes(run, turn)
+            written.update(range(address, address + size))
+        bytes_written = np.array(sorted(written), "i8")
+        masks = {name: _holds(array, blanks) for name, array in memory.items()}
+        for name in masks.keys() & turns.shared.keys():
+            masks[name] |= ~np.isin(turns.shared[name], bytes_written)
+        moments.append(masks)
+    return tuple(moments)
+
+
+def _holds(array: Array, numbers: set[int]) -> Array:
+    """Which elements are one of some numbers, after a conversion to their type."""
+    mask = np.zeros(array.shape, bool)
+    if array.dtype.kind in "iuf":
+        for number in numbers:
+            mask |= array == np.array(number).astype(array.dtype)
+    return mask
+
+
+def _decoded(
+    run: Execution, turns: _Turns, unwritten: Sequence[dict[str, Array]]
+) -> tuple[AccessStep, ...]:
     access_steps: list[AccessStep] = []
     log = run.log
     # by thread and element: the step in which it last read it
@@ -194,13 +240,21 @@ def _decoded(run: Execution, turns: _Turns) -> tuple[AccessStep, ...]:
             element = int(region.elements(np.array([address]))[0])
             before = turns.memory[number].get(region.name, region.array)
             after = turns.memory[number + 1].get(region.name, region.array)
+            was_unwritten = unwritten[number].get(region.name)
+            is_unwritten = unwritten[number + 1].get(region.name)
             old = before.flat[element]
             new = after.flat[element]
+            if is_unwritten is not None and is_unwritten.flat[element]:
+                new = "?"
             words = {
                 "load": f"reads {new} from {name}",
                 "store": f"writes {new} to {name}",
                 "atomic": f"changes {name} from {old} to {new} in one step",
             }[site.kind]
+            is_blank = was_unwritten is not None and was_unwritten.flat[element]
+            if is_blank and site.kind != "store" and region.space == "shared":
+                verb = "reads" if site.kind == "load" else "changes"
+                words = f"{verb} {name}, which is not written yet"
             last = last_write.get(name)
             is_unseen = (
                 last is not None
@@ -224,7 +278,14 @@ def _accessed(run: Execution, turn: _Turn) -> tuple[Region | None, str, int]:
     """The region, the element's name and the address of a turn's access, which is
     logged where it is in bounds.
     """
-    words = run.log.words
-    is_logged = turn.log_at + 1 < len(words) and words[turn.log_at] == turn.key
-    address = words[turn.log_at + 1] >> 3 if is_logged else -1
+    address, _ = _bytes(run, turn)
     return *run.region_of(address), address
+
+
+def _bytes(run: Execution, turn: _Turn) -> tuple[int, int]:
+    """The address of a turn's access and its bytes; -1 and 0 where it isn't logged."""
+    words = run.log.words
+    if turn.log_at + 1 >= len(words) or words[turn.log_at] != turn.key:
+        return -1, 0
+    word = words[turn.log_at + 1]
+    return word >> 3, 1 << (word & 7)

@@ -190,16 +190,36 @@ class ExpressionRewriter(ast.NodeTransformer):
             file=self.scope.file,
         )
         sites.append(site)
-        key = ast.BinOp(load("c"), ast.Add(), ast.Constant(len(sites) - 1))
-        if self.program.pauses and kind in ("load", "store"):
-            return expression("PAUSE or KEY", PAUSE=self._pause(key), KEY=key)
-        return key
+        return ast.BinOp(load("c"), ast.Add(), ast.Constant(len(sites) - 1))
 
     def _pause(self, key: ast.expr) -> ast.expr:
         """An expression that pauses the thread before the access of
         `key`, and is None.
         """
         return ast.Yield(method(load("t"), "pause", key))
+
+    def _paused(self, key: ast.expr, owner: ast.expr, index: ast.expr) -> ast.expr:
+        """The key of an access to `owner[index]`, before which the thread pauses if the
+        program says so and other threads can reach the element: no tuple, no local
+        array.
+        """
+        if not self.program.pauses:
+            return key
+        return expression(
+            "PAUSE or KEY if _lab_t.is_reachable(OWNER, INDEX) else KEY",
+            PAUSE=self._pause(key),
+            KEY=key,
+            OWNER=owner,
+            INDEX=index,
+        )
+
+    def _held(self, value: ast.expr) -> tuple[ast.expr, ast.expr]:
+        """`value`, and an expression that gives it again after it was evaluated."""
+        if not self.program.pauses:
+            return value, value
+        name = self._new_name("o")
+        kept = ast.NamedExpr(ast.Name(name, ast.Store()), value)
+        return kept, ast.Name(name, ast.Load())
 
     def _stand_in(self, value: Any) -> Any:
         return stand_in(value)
@@ -323,8 +343,10 @@ class ExpressionRewriter(ast.NodeTransformer):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        array = self.visit(node.value)
-        return method(array, "ld", self._index(node.slice), self._key("load", node))
+        array, array_again = self._held(self.visit(node.value))
+        index, index_again = self._held(self._index(node.slice))
+        key = self._paused(self._key("load", node), array_again, index_again)
+        return method(array, "ld", index, key)
 
     def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
         self.generic_visit(node)
@@ -344,8 +366,10 @@ class ExpressionRewriter(ast.NodeTransformer):
         owner = self.visit(node.value)
         if node.attr in ARRAY_ATTRIBUTES or self.scope.cuda_path(node.value):
             return ast.Attribute(owner, node.attr, ast.Load())
+        owner, owner_again = self._held(owner)
         name = ast.Constant(node.attr)
-        return method(load("t"), "attribute", owner, name, self._key("load", node))
+        key = self._paused(self._key("load", node), owner_again, name)
+        return method(load("t"), "attribute", owner, name, key)
 
     def _outer(self, node: ast.Name | ast.Attribute) -> ast.expr | None:
         """What replaces a name from the kernel's surroundings; None where the name can

@@ -91,6 +91,27 @@ def _calls_kept() -> AbstractContextManager[None]:
     return _replaced(passes.InlineInlinables, "run_pass", lambda self, state: True)
 
 
+def _max_and_min_of_two() -> AbstractContextManager[None]:
+    """Let numba's own CUDA target compile `max(a, b)` and `min(a, b)`.
+
+    Since numba 0.66 they are functions of `*args`, which it calls with too many
+    arguments (github.com/numba/numba/issues/10753). numba-cuda has its own two.
+    """
+    if find_spec("numba.cuda.core"):
+        return nullcontext()
+    dispatcher: Any = importlib.import_module("numba.cuda.dispatcher").CUDADispatcher
+    call_template = dispatcher.get_call_template
+
+    def with_tuple(self: Any, args: Any, kws: Any) -> Any:
+        parameters = inspect.signature(self.py_func).parameters.values()
+        if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters):
+            _, args = self._compiler.fold_argument_types(args, kws)
+            kws = {}
+        return call_template(self, args, kws)
+
+    return _replaced(dispatcher, "get_call_template", with_tuple)
+
+
 def annotation(function: Any, types: tuple[Any, ...], *, kernel: bool) -> Any:
     """Numba's annotation of a function, whose `blocks`, `typemap` and `calltypes` type
     each of its operations.
@@ -109,6 +130,7 @@ def annotation(function: Any, types: tuple[Any, ...], *, kernel: bool) -> Any:
         pretended_device(DEFAULT_CAPABILITY),
         _known_layout(),
         _calls_kept(),
+        _max_and_min_of_two(),
         set_for_device(),
         warnings.catch_warnings(),
     ):
@@ -181,7 +203,8 @@ _ADVICE = {
     ),
     r"(shared|local)\.array": (
         "It takes a shape, which is a number in the source or a global one (0 for"
-        " dynamic shared memory), and a type such as float32."
+        " dynamic shared memory), and a type such as float32. Compute a sum or a"
+        " product outside of the kernel, and give it a name."
     ),
     r"syncthreads_\w+\(": "It takes an integer: int32(x > 0).",
     r"index type float": (

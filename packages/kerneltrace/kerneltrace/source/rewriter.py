@@ -172,7 +172,9 @@ class Rewriter(ExpressionRewriter):
 
     def _store(self, target: ast.expr, value: ast.expr) -> ast.stmt:
         owner, index = self._place(target)
-        key = self._key("store", target)
+        owner, owner_again = self._held(owner)
+        index, index_again = self._held(index)
+        key = self._paused(self._key("store", target), owner_again, index_again)
         return ast.Expr(method(owner, "st", index, value, key))
 
     def _place(self, target: ast.expr) -> tuple[Any, ast.expr]:
@@ -200,14 +202,15 @@ class Rewriter(ExpressionRewriter):
         value = self.visit(node.value)
         owner, index = self._place(node.target)
         names = {"ARRAY": self._new_name("o"), "PLACE": self._new_name("o")}
-        key = self._key("load", node.target)
-        old = expression("ARRAY.ld(PLACE, KEY)", KEY=key, **names)
+        element = [ast.Name(name, ast.Load()) for name in names.values()]
+        read = self._paused(self._key("load", node.target), *element)
+        old = expression("ARRAY.ld(PLACE, KEY)", KEY=read, **names)
         return filled(
             _CHANGE,
             OWNER=owner,
             INDEX=index,
             NEW=self._operator(node, typed, kind, old, value),
-            KEY=self._key("store", node.target),
+            KEY=self._paused(self._key("store", node.target), *element),
             **names,
         )
 

@@ -59,7 +59,7 @@ BODIES = {
     "y[i - 1] = 0": "may be below 0",
     "y[int(x[i])] = 0": "line 7: an index of y depends on data",
     "y[0] = 1": "may reach the same element of y",
-    "s[t] = x[i]\n    y[i] = s[7 - t]": "the shared array of line 6",
+    "s[t] = x[i]\n    y[i] = s[7 - t]": "the shared array s of line 6",
     "if x[i] > 0: cuda.syncthreads()": "only some threads may come to this barrier",
     "y[i] = 0\n    cuda.atomic.add(y, 0, 1)": "lines 7 and 8",
 }
@@ -76,6 +76,16 @@ def test_a_proof_says_for_which_launches_or_why_there_is_none(body):
     proof = thread_proof(kernel, KINDS, grid=(2, 1, 1), block=(8, 1, 1))
     assert BODIES[body] in proof.reason, proof.reason
     assert proof.proven == (BODIES[body][:3] in ("any", "blo"))
+
+
+def test_a_proof_of_atomics_does_not_say_that_nothing_is_shared():
+    @cuda.jit
+    def count(x, out):
+        cuda.atomic.add(out, 0, x[cuda.grid(1)])
+
+    proof = trace(count, 2, 32, np.ones(64, np.int32), np.zeros(1, np.int32)).proof()
+    assert proof.proven
+    assert "nor do atomics" in str(proof)
 
 
 def test_a_trace_proves_and_says_what_is_taken_for_granted():

@@ -45,6 +45,17 @@ def test_a_negative_index_reads_before_the_array():
     )
 
 
+def test_a_negative_index_is_told_beside_one_that_is_too_large():
+    def k(x, index, y):
+        i = cuda.grid(1)
+        y[i] = x[index[i]]  # here
+
+    findings = trace(k, 1, 3, floats(8), np.array([-2, 8, 3]), np.zeros(3)).findings
+    assert [finding.kind for finding in findings] == ["outside", "outside"]
+    assert "x[-2]" in findings[0].words
+    assert "x[8]" in findings[1].words
+
+
 def test_a_wrong_order_of_indices_in_two_dimensions():
     def k(m):
         x, y = cuda.grid(2)

@@ -53,7 +53,29 @@ def test_a_race_within_a_warp_only():
     finding = found(k, 1, 32, floats(32), np.zeros(32), kind="race")
     assert "thread 0 writes 0 to s[0]" in finding.words
     assert "thread 1 reads 0 from it" in finding.words
+    assert "in one warp, and no barrier or syncwarp lies between" in finding.words
     assert finding.count == 16
+
+
+def test_a_race_reads_what_is_not_written_yet():
+    def k(x, y):
+        s = cuda.shared.array(64, int32)
+        t = cuda.threadIdx.x
+        s[t] = x[t]
+        if t == 0:
+            y[0] = s[32]
+
+    race, unset = trace(k, 1, 64, np.ones(64, np.int32), np.zeros(1)).findings
+    assert "thread 0 reads the unwritten s[32] (line" in race.words
+    assert unset.kind == "unset"
+
+
+def test_a_race_of_changes_names_the_atomic():
+    def k(counts):
+        counts[0] += 1  # here
+
+    finding = found(k, 1, 64, np.zeros(1, np.int32), kind="race")
+    assert finding.words.endswith("An atomic would read and write it in one step.")
 
 
 def test_a_race_between_blocks_with_the_right_result():

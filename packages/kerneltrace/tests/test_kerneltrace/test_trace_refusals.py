@@ -3,6 +3,8 @@ says what to do.
 """
 
 import contextlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -205,6 +207,7 @@ def test_an_integer_that_no_kernel_takes(number):
         trace(k, 1, 32, np.zeros(32), number)
 
 
+WIDTH = 32
 NUMBA_PAIRS = {
     ("0.68.1", "0.30.3"): False,
     ("0.66.0rc1", "0.22.2"): False,
@@ -224,6 +227,41 @@ def test_a_numba_cuda_too_old_for_numba(monkeypatch, pair):
     refused = pytest.raises(RuntimeError, match=words)
     with contextlib.nullcontext() if fits else refused:
         check_numba.__wrapped__()
+
+
+OWN_TARGET = """
+import sys
+sys.meta_path = [x for x in sys.meta_path if type(x).__name__ != "NumbaCudaFinder"]
+import numpy as np
+from numba import cuda, float32
+from kerneltrace import trace
+
+def k(x, y):
+    y[0] = max(x[0], x[1])
+    y[1] = min(x[0], float32(0.5), x[1])
+
+assert "numba_cuda" not in cuda.__file__
+y = np.zeros(2, np.float32)
+print(trace(k, 1, 1, np.arange(1, 3, dtype=np.float32), y).flop, *y)
+"""
+
+
+@pytest.mark.slow  # a process of its own
+def test_numbas_own_target_takes_max_and_min_of_several_numbers(tmp_path):
+    file = tmp_path / "own_target.py"
+    file.write_text(OWN_TARGET)
+    command = [sys.executable, file]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.stdout == "2 2.0 0.5\n", completed.stderr
+
+
+def test_an_expression_as_a_shape_says_to_compute_it_outside():
+    def k(y):
+        s = cuda.shared.array(WIDTH + 2, np.float32)
+        y[0] = s[0]
+
+    with pytest.raises(KernelError, match="product outside of the kernel"):
+        trace(k, 1, 1, np.zeros(1))
 
 
 def test_numba_cuda_finds_what_numpy_removed(monkeypatch):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numba import cuda
 
+from kerneltrace import ThreadStepper
 from kerneltrace.run import stepping
 from kerneltrace.run.stepping import IN_TURN, ONE_BY_ONE, steps
 
@@ -145,6 +146,49 @@ def test_an_access_outside_says_so_and_is_a_step():
         (2, "reads outside of an array: x[i]"),
         (2, "writes outside of an array: out[i]"),
     ]
+
+
+@cuda.jit
+def without_memory(x, out):
+    i = cuda.threadIdx.x
+    place = (i, x.shape[0])
+    own = cuda.local.array(2, numba.int32)
+    own[0] = place[1]
+    own[0] += x.shape[1]
+    out[i] = own[0]
+
+
+def test_sizes_tuples_and_local_arrays_are_no_steps():
+    made = steps(without_memory, 2, (np.zeros((2, 3), int), np.zeros(2, int)))
+    assert told(made) == [(0, "writes 5 to out[0]"), (1, "writes 5 to out[1]")]
+
+
+@cuda.jit
+def without_barrier(x, out):
+    held = cuda.shared.array(2, numba.int32)
+    i = cuda.threadIdx.x
+    held[i] = x[i]
+    out[i] = held[1 - i]
+
+
+def test_shared_memory_is_not_written_before_a_thread_writes_it():
+    x = np.array([7, 8], np.int32)
+    made = steps(without_barrier, 2, (x, np.zeros(2, int)), ONE_BY_ONE)
+    assert told(made)[1:4] == [
+        (0, "writes 7 to held[0]"),
+        (0, "reads held[1], which is not written yet"),
+        (0, "writes ? to out[0]"),
+    ]
+    assert [moment["held"].tolist() for moment in made.unwritten[1:3]] == [
+        [True, True],
+        [False, True],
+    ]
+    assert not made.unwritten[-1]["held"].any()
+    shown = ThreadStepper(without_barrier, 2, x, np.zeros(2, int)).all_steps()[1]
+    assert "not written yet" in shown
+    assert "7 ?" in shown
+    assert "with one thread after another it is ? 7" in shown
+    assert "-842150451" not in shown
 
 
 def test_what_never_ends_is_cut_off():
