@@ -37,7 +37,10 @@ def facts(device: Device) -> list[tuple[str, str]]:
 
 
 def _in(value: float | None, unit: float, name: str) -> str:
-    return "" if value is None else f"{value / unit:,.4g} {name}"
+    if value is None:
+        return ""
+    rounded = float(f"{value / unit:.4g}")  # of 4 digits, but never 1e+04
+    return f"{rounded:,.10g} {name}"
 
 
 def _bandwidth(device: Device) -> str:

@@ -226,6 +226,19 @@ def test_each_name_of_a_driver_has_a_row_or_a_reason():
         assert "The maker of a laptop" in refusals[name]
 
 
+@pytest.mark.parametrize(
+    "name", ["4090 laptop", "RTX 4090 Laptop", "4090 mobile", "4060 Max-Q", "GTX 980M"]
+)
+def test_a_laptops_gpu_gets_its_reason_however_it_is_typed(name):
+    with pytest.raises(gpufacts.UnknownDevice, match="The maker of a laptop"):
+        gpufacts.find(name)
+
+
+def test_a_rate_of_ten_petaflop_per_s_is_printed_as_a_plain_number():
+    printed = dict(gpufacts.facts(gpufacts.find("GB200")))
+    assert printed["float4, dense"] == "10,000 TFLOP/s"
+
+
 def test_an_unknown_name_gets_the_nearest():
     with pytest.raises(ValueError, match="Nearest names: GeForce RTX 4080"):
         gpufacts.find("GeForce RTX 4080 Ti")
