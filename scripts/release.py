@@ -115,9 +115,10 @@ def package_of(tag: str) -> str:
 def readme_of_release(text: str, tag: str, address: str) -> str:
     """A package's README as its wheel has it, which no clone surrounds.
 
-    It installs by name. Its links and pictures lead to `address`, at the tag; without
-    an address they are left out.
+    It installs by name, which brings gpufacts where that is needed. Its links and
+    pictures lead to `address`, at the tag; without an address they are left out.
     """
+    text = text.replace("./packages/gpufacts ./packages/", "./packages/")
     text = text.replace("./packages/", "").replace("` in a clone", "`")
     package = tag.partition("-")[0]
     if not address:
@@ -242,6 +243,7 @@ def _check_installed(package: str, wheel: Path, folder: Path) -> None:
     python = folder / "environment" / "bin" / "python"
     options = ["-q", "--find-links", str(FOLDER), "-c", str(ROOT / "constraints.txt")]
     _run([python, "-m", "pip", "install", *options, wheel])
+    _run([python, "-m", "pip", "check"])
     (folder / "example.py").write_text(recipes.example(package), encoding="utf-8")
     _run([python, "-I", "example.py"], cwd=folder)
     for recipe in recipes.recipes(package):
