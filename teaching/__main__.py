@@ -40,7 +40,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for name in SUBCOMMANDS:
-        module = importlib.import_module(f"teaching.{name}")
+        try:
+            module = importlib.import_module(f"teaching.{name}")
+        except ModuleNotFoundError as error:
+            print(
+                f"{sys.executable} has no {error.name}. These commands need the Python"
+                " that `make setup` makes: run `source .venv/bin/activate` in the"
+                " workbook's folder, then the same command.",
+                file=sys.stderr,
+            )
+            return 1
         words = (module.__doc__ or "").strip()
         # the list shows what stands before the first colon, semicolon or full stop
         summary = re.split(r"[.;:]\s", " ".join(words.split()) + " ")[0]

@@ -25,6 +25,8 @@ _TOTALS = {
     "%", "average", "correct", "count", "difficulty", "mean", "median", "percent",
     "right", "share", "sum", "total", "totals",
 }  # fmt: skip
+# beside one of these in a row's name: "number right", "class average"
+_OF_A_TOTAL = {"answers", "class", "item", "number", "of", "points", "score"}
 _NO_ITEMS = {
     "comment", "comments", "date", "email", "e-mail", "first name", "grade", "group",
     "id", "last name", "mark", "name", "note", "notes", "number", "points", "remark",
@@ -256,8 +258,9 @@ def _refuse_item_without_key(
 
 def _is_total(row: _Row, columns: Sequence[int]) -> bool:
     """Whether a row has the name of a total, and no letter below an item."""
-    named = row.cell(0).casefold().rstrip(":") in _TOTALS
-    return named and not any(row.cell(column).isalpha() for column in columns)
+    words = set(row.cell(0).casefold().rstrip(":").split())
+    named = words & _TOTALS and words <= _TOTALS | _OF_A_TOTAL
+    return bool(named) and not any(row.cell(column).isalpha() for column in columns)
 
 
 def _is_absent(row: _Row, columns: Sequence[int]) -> bool:

@@ -161,4 +161,6 @@ def _shown(result: Value, form: str) -> str:
         )
     if form.endswith("d"):
         return format(round(result), form)
-    return format(result, form or (",d" if isinstance(result, int) else ",.10g"))
+    if form in ("", ","):
+        form = ",d" if isinstance(result, int) else ",.10g"
+    return format(result, form)

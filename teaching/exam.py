@@ -31,6 +31,7 @@ from teaching.exam_bank import (
 )
 
 FORMS = "AB"
+_LINES_WITHOUT_STUDENTS = 2  # of answers.csv: the items, and the key
 _TRIES = 100  # draws until the second form's item differs from the first's
 
 
@@ -82,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write both forms."""
     bank = read_bank(arguments.bank) if arguments.bank else practice_bank()
     drawn = forms(arguments.notebooks, arguments.questions, arguments.version, bank)
+    _refuse_to_lose_answers(arguments.output)
     what = "Exam" if bank.secret else "Practice"
     for letter, questions in zip(FORMS, drawn, strict=True):
         numbers = ", ".join(arguments.notebooks)
@@ -100,6 +102,18 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _refuse_to_lose_answers(folder: Path) -> None:
+    """LabError where a table of answers in the folder has students already."""
+    for letter in FORMS:
+        path = folder / letter / "answers.csv"
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        if len(lines) > _LINES_WITHOUT_STUDENTS:
+            raise LabError(
+                f"{path} has answers of students, and would be written anew. Name"
+                " another folder, or move that file first."
+            )
+
+
 def forms(
     notebooks: Sequence[str], count: int, version: int, bank: Bank
 ) -> tuple[list[Question], list[Question]]:
@@ -109,6 +123,12 @@ def forms(
 
     LabError where there are too few templates.
     """
+    known = {template.item.notebook for template in bank.templates}
+    if unknown := [number for number in notebooks if number not in known]:
+        raise LabError(
+            f"There are no items of {', '.join(unknown)}. Name notebooks by two digits,"
+            f" with spaces between them, from {min(known)} to {max(known)}."
+        )
     draw = bank.draw("exam", version, count, *notebooks)
     numbers = list(dict.fromkeys(notebooks))
     draw.shuffle(numbers)
@@ -198,7 +218,8 @@ def write(folder: Path, title: str, questions: Sequence[Question]) -> None:
         make_private(folder)
         (folder / "key.html").write_text(fill("exam.html", key=True), encoding="utf-8")
         for name in ("exam.html", "moodle.xml", "answers.csv"):
-            (folder / name).write_text(fill(name, key=False), encoding="utf-8")
+            text = f"{fill(name, key=False)}\n"
+            (folder / name).write_text(text, encoding="utf-8")
         with zipfile.ZipFile(folder / "qti.zip", "w") as package:
             for name in ("imsmanifest.xml", "assessment.xml"):
                 package.writestr(name, fill(name))

@@ -51,6 +51,7 @@ LEFT_OUT = shutil.ignore_patterns(
     "misconceptions.csv",
     "cards.csv",
     "messages.csv",
+    "maintaining.md",
     "teaching",
     "tests",
     "build",
@@ -60,6 +61,8 @@ LEFT_OUT = shutil.ignore_patterns(
     "*.lock",
 )
 _TEMPLATES = Path(__file__).with_name("templates")
+# of the README, which only a teacher needs: up to the next heading
+_FOR_TEACHERS = re.compile(r"(?ms)^## For a class\n.*?(?=^## )")
 # of Markdown, to a file
 _LINK = re.compile(r"(?<![\w\])])!?\[([^\]]+)\]\((?!\w+:|#)([^)\s#]+)[^)\n]*\)")
 
@@ -108,6 +111,7 @@ def write(target: Path) -> None:
         title, _, text = (
             (ROOT / "README.md").read_text(encoding="utf-8").partition("\n")
         )
+        text = _FOR_TEACHERS.sub("", text)
         (target / "README.md").write_text(
             f"{title}\n{note.read_text(encoding='utf-8')}{text}", encoding="utf-8"
         )

@@ -27,6 +27,7 @@ from teaching.exam_bank import make_bank
 Answers = Mapping[str, bool]  # a student's: item -> whether it was right
 Pairs = list[tuple[float, float]]  # right or not, and the share of the other items
 SUFFIXES = (".csv", ".tsv", ".txt")
+_SPREADSHEETS = (".ods", ".xls", ".xlsx")  # read as tables, to say how to save them
 _Z = statistics.NormalDist().inv_cdf(0.975)  # of a 95 % interval
 _LEAST = 10  # students for an interval of a correlation, or of the reliability
 
@@ -77,7 +78,7 @@ def answers(paths: Sequence[Path]) -> tuple[list[list[Answers]], list[str]]:
     sheets = {
         path: answer_sheets.read(path)
         for path in paths
-        if path.suffix.lower() in SUFFIXES
+        if path.suffix.lower() in (*SUFFIXES, *_SPREADSHEETS)
     }
     forms: list[list[Answers]] = [_by_item(sheet) for sheet in sheets.values()]
     notes = [

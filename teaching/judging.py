@@ -31,6 +31,7 @@ from time import monotonic
 from types import FunctionType, MethodType
 from typing import Any
 
+from labkit.core.errors import LabError
 from labkit.core.locked_file import append_line
 from labkit.core.paths import EXERCISES, IMPORT_FOLDERS, ROOT
 from labkit.core.results import state_folder
@@ -362,7 +363,13 @@ def _begin_grading(*, unprotected: bool) -> None:
     Whoever grades with the same folder of results within half a day takes the same
     ceilings.
     """
-    print(sandbox.protection(unprotected=unprotected), file=sys.stderr, flush=True)
+    try:
+        words = sandbox.protection(unprotected=unprotected)
+    except LabError as error:
+        # graders print a traceback first: what is wrong is to stand above it
+        print(error, file=sys.stderr, flush=True)
+        raise
+    print(words, file=sys.stderr, flush=True)
     os.environ["LABKIT_HOME"] = str(state_folder() / "grading")
     start()  # as a notebook's first cell: it may choose the number of threads
     kept = state_folder() / _CEILINGS

@@ -159,9 +159,27 @@ def test_three_questions_of_a_notebook_leave_three_templates_for_the_next_versio
 
 
 def test_too_many_questions_are_refused_with_what_there_is():
-    for notebooks, count in ((["00"], 7), (["99"], 1), (["00"], 0)):
-        with pytest.raises(LabError, match=r"A form has 1 to \d questions"):
+    for notebooks, count in ((["00"], 7), (["00"], 0)):
+        with pytest.raises(LabError, match=r"A form has 1 to 6 questions"):
             forms(notebooks, count)
+    for notebooks in (["99"], ["00", "23"], ["0"], ["00-02"]):
+        words = f"no items of {notebooks[-1]}.*two digits.*from 00 to 22"
+        with pytest.raises(LabError, match=words):
+            forms(notebooks, 1)
+
+
+@needs("jinja2")
+def test_answers_that_were_filled_in_are_not_written_over(tmp_path, capsys):
+    command = ["exam", "--notebooks", "05", "--questions", "3", "-o", str(tmp_path)]
+    answers = tmp_path / "B" / "answers.csv"
+    assert main(command) == main(command) == 0
+    with answers.open("a", encoding="utf-8") as file:
+        file.write("Ana,a,b,c")
+    filled_in = answers.read_text("utf-8")
+    assert filled_in.splitlines()[2] == "Ana,a,b,c"
+    assert main([*command, "--version", "2"]) == 1
+    assert "has answers of students" in capsys.readouterr().err
+    assert answers.read_text("utf-8") == filled_in
 
 
 @needs("jinja2")

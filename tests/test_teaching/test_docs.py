@@ -133,3 +133,14 @@ def test_an_unknown_mark_and_an_old_table_are_told(tmp_path, monkeypatch, capsys
     assert command.main(["docs"]) == 0
     assert "The 50-minute path takes" in page.read_text(encoding="utf-8")
     assert command.main(["docs", "--check"]) == 0
+
+
+def test_another_python_is_told_which_one_the_commands_need(monkeypatch, capsys):
+    def without_psutil(name):
+        raise ModuleNotFoundError("No module named 'psutil'", name="psutil")
+
+    monkeypatch.setattr(command.importlib, "import_module", without_psutil)
+    assert command.main(["docs"]) == 1
+    said = capsys.readouterr().err
+    assert "has no psutil" in said
+    assert "source .venv/bin/activate" in said

@@ -16,6 +16,7 @@ import pytest
 
 from exercises import bank as cards
 from exercises.misconceptions import misconceptions
+from exercises.nb05.streams import timetable
 from labkit.core.errors import BadArgument, DataError
 from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files, notebook_files
@@ -138,13 +139,27 @@ def occupancy(registers, block, **_):
     return 100 * blocks * block / 2048
 
 
+def last_kernel(chunks, copy, kernel):
+    events = timetable(2, chunks=chunks, copy_s=copy, kernel_s=kernel)
+    return max(event.end_s for event in events)
+
+
+def break_even(first, second, small, large, **_):
+    slope, overhead = np.polyfit([small, large], [first, second], 1)
+    return overhead / slope
+
+
 def busy(a, b, c, d):
     runs = [(0, a), (b, c), (d, d + 2)]
     return sum(any(x <= t < y for x, y in runs) for t in range(20)) * 5
 
 
-def shards(shards, ranks, workers, rank, worker, **_):
-    return len(list(range(shards))[rank::ranks][worker::workers])
+def images_of_a_restart(workers, ahead, batch, done):
+    # as torch's DataLoader does: it fills the queues, then hands out one for each taken
+    handed_out = workers * ahead
+    for _ in range(done):
+        handed_out += 1
+    return (handed_out - done) * batch
 
 
 def float16(bits, rest, **_):
@@ -163,9 +178,16 @@ def counting(step, stored, **_):
         total = np.float32(rounded)
 
 
-def best_cut(a, b, c, d, e, f, **_):
+def two_stages(a, b, c, d, e, f, batches, **_):
     layers = [a, b, c, d, e, f]
-    return min(max(sum(layers[:k]), sum(layers[k:])) for k in range(1, 6))
+    ends = []
+    for cut in range(1, 6):
+        first = second = 0  # when each stage is done
+        for _ in range(batches):
+            first += sum(layers[:cut])
+            second = max(first, second) + sum(layers[cut:])
+        ends.append(second)
+    return min(ends)
 
 
 def bubble(batches, stages):
@@ -199,8 +221,21 @@ def masked(row):
     return block - row
 
 
-def blocks_taken(block, a, b, c):
-    return sum(len(range(0, tokens, block)) for tokens in (a, b, c))
+def cache(layers, kv, dim, block, tokens, **_):
+    blocks = len(range(0, tokens, block))
+    kept = np.zeros((2, layers, kv, 1, dim), np.float16)  # of one token
+    return kept.nbytes * blocks * block / 1e6
+
+
+def brier(sure, wrongly, right, wrong, **_):
+    said = np.array([sure] * right + [wrongly] * wrong)
+    was = np.array([1] * right + [0] * wrong)
+    return ((said - was) ** 2).mean()
+
+
+def overflow(size, step, factor):
+    hundreds = np.log(float(np.finfo(np.float16).max) / size) / np.log(factor)
+    return step + 100 * hundreds
 
 
 def flattened(channels, rows, columns, channel, row, column):
@@ -223,16 +258,20 @@ ORACLES = {
     "nb04-stride-of-two": sectors,
     "nb04-padded-tile": passes,
     "nb05-threads-by-registers": occupancy,
+    "nb05-copies-beside-kernels": last_kernel,
     "nb07-busy-with-overlap": busy,
-    "nb08-shards-of-a-worker": shards,
+    "nb07-break-even-batch": break_even,
+    "nb08-images-of-a-restart": images_of_a_restart,
     "nb09-decode-float16": float16,
     "nb09-where-counting-stops": counting,
     "nb12-bytes-of-a-ring": ring,
     "nb14-bubble-of-gpipe": bubble,
-    "nb14-two-stages": best_cut,
+    "nb14-forward-through-two-stages": two_stages,
     "nb15-interval-between-saves": save_interval,
     "nb18-masked-lanes": masked,
-    "nb19-blocks-of-a-cache": blocks_taken,
+    "nb17-score-of-being-sure": brier,
+    "nb17-step-of-an-overflow": overflow,
+    "nb19-cache-of-a-sequence": cache,
     "nb20-place-after-flatten": flattened,
     "nb21-one-output-too-many": useful,
     "nb22-clocks-until-the-last": clocks,
@@ -329,6 +368,8 @@ def test_arithmetic_reaches_numbers_and_nothing_else():
     assert filled_in("{n} at {rate * 2:.1f}, {n:d}, {{x}}", names) == (
         "10,240 at 3.0, 10240, {x}"
     )
+    # whole numbers look alike, however they were calculated
+    assert filled_in("{n:,}, {n / 4:,}, {n / 4}", names) == "10,240, 2,560, 2,560"
     for bad in (
         "__import__('os')", "n.__class__", "9**9**9", "1e29 * 1e29", "'a' * 9",
         "lambda: 1", "[1]", "f'{n}'", "open('x')", "n <", "log(0)", "missing",

@@ -140,10 +140,13 @@ def test_the_copy_has_what_a_reader_needs(copy):
     assert (copy / "exercises" / "nb03" / "hints.md").exists()
     assert not (copy / "tests").exists()
     assert not (copy / "docs" / "teaching").exists()
+    assert not (copy / "docs" / "maintaining.md").exists()
     assert os.access(copy / "start", os.X_OK)
     readme = (copy / "README.md").read_text(encoding="utf-8")
     assert "has no solutions" in readme
     assert "contributors" in readme
+    assert "## For a class" not in readme
+    assert "## To change or cite it" in readme
     assert "](LICENSE)" in readme
     for file in copy.rglob("*.md"):
         text = file.read_text(encoding="utf-8")

@@ -111,6 +111,8 @@ SAME = {
     "an absent student": CLASS + "Eva,,,\n",
     "a student marked absent": CLASS + "Eva,absent,,\n",
     "a row of totals": CLASS + "Total,2,3,2\n",
+    "a row of totals with two words": CLASS + "Number right,2,3,2\n",
+    "a row of a class's means": CLASS + "Class average,0.5,0.75,0.5\n",
     "a row of means": CLASS + "mean:,0.5,0.75,0.5\n",
     "a column of notes": replaced(
         ("nb00-c\n", "nb00-c,notes\n"), ("Ben,a,c,d", 'Ben,a,c,d,"late, see mail"')
@@ -194,6 +196,19 @@ def test_what_can_be_understood_in_two_ways_is_refused_with_the_mend(tmp_path, v
     with pytest.raises(DataError, match=words) as refused:
         module.answers([path])
     assert str(path) in str(refused.value)
+
+
+def test_a_spreadsheets_file_is_refused_with_how_to_save_it(tmp_path):
+    path = tmp_path / "answers.XLSX"
+    path.write_bytes(b"PK\x03\x04rest")
+    with pytest.raises(DataError, match="Save it as CSV"):
+        module.answers([path])
+
+
+def test_a_student_called_like_a_total_counts(tmp_path):
+    path = tmp_path / "answers.csv"
+    path.write_text(CLASS + "Sum Right,a,b,d\nCount Olaf,1,2,4\n")
+    assert len(answer_sheets.read(path).students) == 6
 
 
 def test_a_file_that_is_named_twice_doesnt_count_twice(tmp_path, monkeypatch):
