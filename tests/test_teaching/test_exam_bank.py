@@ -183,7 +183,7 @@ def two_stages(a, b, c, d, e, f, batches, **_):
     ends = []
     for cut in range(1, 6):
         first = second = 0  # when each stage is done
-        for _ in range(batches):
+        for _batch in range(batches):
             first += sum(layers[:cut])
             second = max(first, second) + sum(layers[cut:])
         ends.append(second)

@@ -117,7 +117,9 @@ SCRIPTS = """<script>alert(1)</script><img src=x onerror="alert(2)">
 <iframe srcdoc="<script>alert(3)</script>"></iframe> [page](javascript:alert(4))
 """
 # What runs, or would: tags, attributes, and links.
-RUNS = re.compile(r"(?i)<(?:script|iframe|object|embed)|<[^>]*\son\w+=|href=.javascript:")
+RUNS = re.compile(
+    r"(?i)<(?:script|iframe|object|embed)|<[^>]*\son\w+=|href=.javascript:"
+)
 
 
 def as_handed_in(released, name):
