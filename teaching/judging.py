@@ -108,6 +108,8 @@ class _Plain(pickle.Unpickler):
             case ("array" | "scalar" as kind, dtype, shape, content):
                 array = _array(dtype, shape, content)
                 return array if kind == "array" else array[()]
+            case ("iterator", list() as yielded):
+                return iter(yielded)
             case ("kernel", description):
                 return Kernel(description)
             case ("function", place, name, is_open):
@@ -127,8 +129,8 @@ class _Plain(pickle.Unpickler):
 def _array(dtype: str, shape: tuple[int, ...], content: bytes) -> Any:
     import numpy as np
 
-    if np.dtype(dtype).kind not in "biufc":
-        raise pickle.UnpicklingError(f"{dtype} is no kind of number")
+    if np.dtype(dtype).kind not in "biufcU":
+        raise pickle.UnpicklingError(f"{dtype} is no kind of number or text")
     return np.frombuffer(bytearray(content), dtype).reshape(shape)
 
 

@@ -40,8 +40,8 @@ class Interrupted(BaseException):
 
 class Packer(pickle.Pickler):
     """Writes plain values: arrays and tensors as bytes, a kernel as its source, what
-    can be called as its place in `functions`, an iterator as a list. With `by_source`,
-    what numba compiled for the CPU is sent as its source too.
+    can be called as its place in `functions`, an iterator as what it yields. With
+    `by_source`, what numba compiled for the CPU is sent as its source too.
     """
 
     def __init__(
@@ -62,15 +62,17 @@ class Packer(pickle.Pickler):
 
         if isinstance(value, torch.Tensor):
             return "tensor", *bytes_of(value)
+        if isinstance(value, Iterator):
+            return "iterator", list(itertools.islice(value, _LONGEST))
         if hasattr(type(value), "__array__"):
             # a masked array's numbers are those below its mask, as for the checks
             array = np.asarray(value)
             kind = "scalar" if isinstance(value, np.generic) else "array"
-            if array.dtype.kind in "biufc":
+            if array.dtype.kind in "biufcU":
                 return kind, array.dtype.str, array.shape, array.tobytes()
         if kernel_source.is_kernel(value, compiled=self._by_source):
             return "kernel", kernel_source.described(value)
-        if callable(value) and not any(value is kind for kind in _PLAIN_TYPES):
+        if callable(value) and not _is_plain_type(value):
             return self._function(value)
         return None
 
@@ -90,13 +92,19 @@ class Packer(pickle.Pickler):
             return float, (float(value),)
         if isinstance(value, str):
             return str, (str(value),)
-        if isinstance(value, complex | EllipsisType):
+        if isinstance(value, complex | EllipsisType) or _is_plain_type(value):
             return NotImplemented
         if not isinstance(value, Iterable):
             raise pickle.PicklingError(f"{type(value).__name__} is no plain value")
-        kinds = (dict, tuple, set, frozenset)
+        if isinstance(value, dict):
+            return dict, (dict(itertools.islice(value.items(), _LONGEST)),)
+        kinds = (tuple, set, frozenset)
         kind = next((kind for kind in kinds if isinstance(value, kind)), list)
         return kind, (kind(itertools.islice(value, _LONGEST)),)
+
+
+def _is_plain_type(value: Any) -> bool:
+    return any(value is kind for kind in _PLAIN_TYPES)
 
 
 def bytes_of(tensor: Any) -> tuple[str, tuple[int, ...], bytes]:

@@ -2,9 +2,11 @@
 wrong answers, kernels, and what can be called in every form.
 """
 
+import collections
 import contextlib
 import functools
 import importlib
+import io
 import re
 import socket
 import threading
@@ -201,6 +203,31 @@ def test_tensors_of_every_dtype_arrive_as_they_were():
         assert received[1, 0] == sent[0, 1]
     with pytest.raises(Exception, match="no kind of number"):
         learner.tensor_of("load", (1,), b"1")
+
+
+def sent(value):
+    packed = io.BytesIO()
+    learner.Packer(packed, []).dump(value)
+    return judging._Plain(packed.getvalue(), None).load()
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (collections.Counter("aab"), {"a": 2, "b": 1}),
+        (np.array(["shard-0", "shard-1"]), np.array(["shard-0", "shard-1"])),
+    ],
+)
+def test_what_is_like_a_plain_value_arrives_as_one(value, plain):
+    arrived = sent(value)
+    assert type(arrived) is type(plain)
+    assert np.array_equal(arrived, plain)
+
+
+def test_an_iterator_arrives_as_one():
+    arrived = sent(str(n) for n in (1, 2))
+    assert next(arrived) == "1"
+    assert list(arrived) == ["2"]
 
 
 # What no kernel needs, in kernels that would cheat; the words that say so.
