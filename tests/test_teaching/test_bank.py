@@ -7,10 +7,13 @@ import csv
 import html
 import itertools
 import json
+import os
 import random
 import re
 import sqlite3
+import subprocess
 import zipfile
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -280,6 +283,39 @@ def test_moodle_gets_one_right_answer_a_question_and_all_feedback(written):
             for answer in answers
         ]
         assert told == [(text, why) for text, why, _ in one.options]
+
+
+@pytest.mark.nightly
+@needs("jinja2")
+def test_moodle_itself_imports_what_was_written(written):
+    """With the environment variable MOODLE, the folder of an installed Moodle, whose
+    code `php` runs.
+    """
+    if "MOODLE" not in os.environ:
+        pytest.skip("needs MOODLE, the folder of an installed Moodle")
+    path = written / "A" / "moodle.xml"
+    program = Path(__file__).with_name("moodle_import.php")
+    command = ["php", "-d", "max_input_vars=5000", program, os.environ["MOODLE"], path]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = json.loads(ran.stdout.splitlines()[-1])
+    _, *questions = ElementTree.parse(path).getroot()
+    assert imported == [
+        {
+            "name": question.findtext("name/text"),
+            "text": question.findtext("questiontext/text"),
+            "points": float(question.findtext("defaultgrade")),
+            "type": "multichoice",
+            "answers": [
+                [
+                    answer.findtext("text"),
+                    float(answer.get("fraction")) / 100,
+                    answer.findtext("feedback/text"),
+                ]
+                for answer in question.findall("answer")
+            ],
+        }
+        for question in questions
+    ]
 
 
 ITEM = [
