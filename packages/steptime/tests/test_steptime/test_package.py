@@ -18,7 +18,7 @@ LAYERS = (
     {"comparison", "measure"},
     {"loop", "profile"},
     {"judge"},
-    {"frameworks"},
+    {"frameworks", "__main__"},
 )
 LAYER_OF = {name: i for i, names in enumerate(LAYERS) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))
