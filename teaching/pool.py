@@ -51,7 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _seconds(text: str) -> int:
     """A time between two pages."""
-    seconds = int(text)
+    try:
+        seconds = int(text)
+    except ValueError:  # no whole number
+        seconds = 0
     if not 1 <= seconds <= 86_400:
         raise argparse.ArgumentTypeError(
             f"expected 1 to 86400 seconds (a day), got {text}"

@@ -11,7 +11,7 @@ import pytest
 
 from labkit.core.errors import LabError
 from labkit.core.paths import ROOT
-from teaching import sandbox
+from teaching import judging, sandbox
 from tests.needs import needs
 
 pytestmark = pytest.mark.slow  # starts processes
@@ -77,6 +77,17 @@ def test_the_first_line_says_what_grading_cannot_prevent(monkeypatch):
         assert "gradebook" in words
     finally:
         sandbox.refusal.cache_clear()
+
+
+def test_a_refusal_is_the_first_that_graders_print(monkeypatch, capsys):
+    monkeypatch.setattr(sandbox.shutil, "which", lambda name: None)
+    sandbox.refusal.cache_clear()
+    try:
+        with pytest.raises(LabError):
+            judging._begin_grading(unprotected=False)
+    finally:
+        sandbox.refusal.cache_clear()
+    assert capsys.readouterr().err.startswith("Nothing is graded: bubblewrap isn't")
 
 
 def test_a_machine_that_refuses_namespaces_is_told(monkeypatch, tmp_path):
