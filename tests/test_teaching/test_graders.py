@@ -114,7 +114,9 @@ HAND_INS = {
 }
 # What would run in the browser of whoever reads the notebook.
 SCRIPTS = """<script>alert(1)</script><img src=x onerror="alert(2)">
-<iframe srcdoc="<script>alert(3)</script>"></iframe> [page](javascript:alert(4))
+<iframe srcdoc="<script>alert(3)</script>"></iframe>
+
+[page](javascript:alert(4))
 """
 # What runs, or would: tags, attributes, and links.
 RUNS = re.compile(
