@@ -129,7 +129,7 @@ class _Plain(pickle.Unpickler):
 def _array(dtype: str, shape: tuple[int, ...], content: bytes) -> Any:
     import numpy as np
 
-    if np.dtype(dtype).kind not in "biufcU":
+    if np.dtype(dtype).kind not in learner.ARRAY_KINDS:
         raise pickle.UnpicklingError(f"{dtype} is no kind of number or text")
     return np.frombuffer(bytearray(content), dtype).reshape(shape)
 

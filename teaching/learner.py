@@ -28,6 +28,8 @@ from teaching.channel import Channel, NoMessage
 CELL_S = 60.0
 CALL_S = 20.0
 _LONGEST = 100_000  # items that are taken of an iterator
+# kinds of dtype that are sent as bytes: numbers, and text of a fixed length
+ARRAY_KINDS = "biufcU"
 # types that pickle names by themselves
 _PLAIN_TYPES = (complex, dict, float, frozenset, int, list, set, tuple)
 
@@ -68,7 +70,7 @@ class Packer(pickle.Pickler):
             # a masked array's numbers are those below its mask, as for the checks
             array = np.asarray(value)
             kind = "scalar" if isinstance(value, np.generic) else "array"
-            if array.dtype.kind in "biufcU":
+            if array.dtype.kind in ARRAY_KINDS:
                 return kind, array.dtype.str, array.shape, array.tobytes()
         if kernel_source.is_kernel(value, compiled=self._by_source):
             return "kernel", kernel_source.described(value)
