@@ -46,11 +46,11 @@ def recorded(launch: Launch) -> Data:
     stepper = ThreadStepper(launch.kernel, launch.threads, *launch.arguments.values())
     if launch.is_free:
         keys = list(_orders(stepper))
-        moments = {key: _moment(launch, _run(stepper, key), key) for key in keys}
+        moments = {key: _moment(_run(stepper, key), key) for key in keys}
     else:
         threads = "".join(str(step.thread) for step in stepper.steps.steps)
         keys = [threads[:count] for count in range(len(threads) + 1)]
-        moments = {key: _moment(launch, stepper.steps, key) for key in keys}
+        moments = {key: _moment(stepper.steps, key) for key in keys}
     return {
         "title": launch.title,
         "about": launch.about,
@@ -85,7 +85,7 @@ def _run(stepper: ThreadStepper, key: str) -> Any:
     return stepper.steps
 
 
-def _moment(launch: Launch, run: Any, key: str) -> Data:
+def _moment(run: Any, key: str) -> Data:
     """What the last thread of a key did, what memory holds then, and who goes on."""
     count = len(key)
     following = [str(step.thread) for step in run.steps[count : count + 1]]
@@ -94,7 +94,7 @@ def _moment(launch: Launch, run: Any, key: str) -> Data:
     return {
         "said": run.steps[count - 1].words if count else "",
         "memory": {
-            name: _rows(array, _unwritten(launch, run, name))
+            name: _rows(array, run.unwritten[count][name])
             for name, array in run.memory[count].items()
             if array.ndim
         },
@@ -105,22 +105,17 @@ def _moment(launch: Launch, run: Any, key: str) -> Data:
     }
 
 
-def _unwritten(launch: Launch, run: Any, name: str) -> Any:
-    """What shared memory holds before anybody has written to it; None for an argument,
-    which begins with its numbers.
-    """
-    if name in launch.arguments:
-        return None
-    return next(memory[name].flat[0] for memory in run.memory if name in memory)
-
-
 def _rows(array: Any, unwritten: Any) -> list[list[str]]:
     """The numbers of an array of one or two dimensions, row by row; "?" for those that
     nobody has written.
     """
+    rows = zip(np.atleast_2d(array), np.atleast_2d(unwritten), strict=True)
     return [
-        ["?" if number == unwritten else f"{number:g}" for number in row]
-        for row in np.atleast_2d(array)
+        [
+            "?" if is_blank else f"{number:g}"
+            for number, is_blank in zip(*row, strict=True)
+        ]
+        for row in rows
     ]
 
 
