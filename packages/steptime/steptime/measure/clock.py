@@ -38,7 +38,12 @@ class Clock:
 
     def __call__(self) -> float:
         """Seconds now."""
-        return perf_counter() - self.waited_s()
+        while True:
+            waited_s = self.waited_s()
+            now_s = perf_counter()
+            # A wait between the two readings would count twice, or not at all.
+            if self.waited_s() == waited_s:
+                return now_s - waited_s
 
     def waited_s(self) -> float:
         """Seconds for which it stood still so far."""

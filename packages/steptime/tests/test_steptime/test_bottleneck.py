@@ -79,33 +79,67 @@ def test_what_sampling_the_stack_costs_counts_nowhere(time, monkeypatch):
     assert limit.dominant == "launch overhead", limit
 
 
-@pytest.fixture
-def taken_by_others(monkeypatch, tmp_path):
-    """A clock of which each look is 8 s later, and of these others have had the core
-    for 6.
+class BusyCore:
+    """A clock, and the system's file of a thread's waits for its core, which others
+    have for 6 of every 8 s.
     """
-    path = tmp_path / "schedstat"
-    looks = itertools.count(1)
 
-    def look():
-        n = next(looks)
-        path.write_text(f"0 {6 * n * 10**9} 0")
-        return 8.0 * n
+    def __init__(self, path):
+        self.path = path
+        self.now_s = 8.0
+        self.waited_s = 0.0
+        self.write()
 
-    path.write_text("0 0 0")
-    monkeypatch.setattr(clock, "_CORE_WAITS", str(path))
-    monkeypatch.setattr(clock, "perf_counter", look)
+    def write(self):
+        self.path.write_text(f"0 {round(1e9 * self.waited_s)} 0")
+
+    def work(self):
+        self.now_s += 8.0
+        self.waited_s += 6.0
+        self.write()
+
+    def operator(self, func, args, kwargs):
+        self.work()
+        return func(*args, **kwargs)
+
+    def look(self):
+        return self.now_s
 
 
-def test_time_in_which_others_have_the_core_does_not_count(taken_by_others):
-    assert clock.mean_s(lambda: None, no_sync) == 2.0
-    assert clock.mean_s(lambda: None, lambda: None) == 8.0, (
+@pytest.fixture
+def busy_core(monkeypatch, tmp_path):
+    busy = BusyCore(tmp_path / "schedstat")
+    monkeypatch.setattr(clock, "_CORE_WAITS", str(busy.path))
+    monkeypatch.setattr(clock, "perf_counter", busy.look)
+    return busy
+
+
+def test_time_in_which_others_have_the_core_does_not_count(busy_core):
+    assert clock.mean_s(busy_core.work, no_sync) == 2.0
+    assert clock.mean_s(busy_core.work, lambda: None) == 8.0, (
         "a device works on meanwhile"
     )
 
 
-def test_ceilings_are_measured_by_the_clock_that_times_operators(taken_by_others):
-    limit = profiling.measure_ceilings("cpu")
+def test_a_wait_within_a_look_at_the_clock_counts_in_no_reading(busy_core, monkeypatch):
+    waits = [False, True, False]  # one right after a look
+
+    def look_and_wait():
+        now_s = busy_core.look()
+        if waits and waits.pop(0):
+            busy_core.now_s += 6.0
+            busy_core.waited_s += 6.0
+            busy_core.write()
+        return now_s
+
+    monkeypatch.setattr(clock, "perf_counter", look_and_wait)
+    assert clock.mean_s(busy_core.work, no_sync) == 2.0
+    assert waits == []
+
+
+def test_ceilings_are_measured_by_the_clock_that_times_operators(busy_core):
+    with EachOperator(busy_core.operator):
+        limit = profiling.measure_ceilings("cpu")
     assert limit.copy_bytes_per_s == 2 * 2**27 / 2
     assert limit.matmul_flop_per_s == {"float32": 2 * 1024**3 / 2}
 
