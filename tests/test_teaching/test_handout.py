@@ -72,10 +72,14 @@ def test_answers_are_judged_and_solutions_are_not_there(copy):
     assert "lab.solution" not in "".join(lines[4:])
 
 
+# 15 starts ranks, and uses most of the files beside the notebooks: it takes minutes.
 @pytest.mark.complete
-def test_a_notebook_of_the_copy_runs(copy):
+@pytest.mark.parametrize(
+    "number", ["02", pytest.param("15", marks=pytest.mark.nightly)]
+)
+def test_a_notebook_of_the_copy_runs(copy, number):
     nbval = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=200"]
-    (notebook,) = copy.glob("notebooks/15_*.ipynb")
+    (notebook,) = copy.glob(f"notebooks/{number}_*.ipynb")
     assert " passed" in run(
         copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *nbval, notebook
     )

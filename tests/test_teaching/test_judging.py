@@ -8,6 +8,7 @@ from labkit.lesson import exercise_files, notebook_files
 from teaching import judging, learner, nbgrader, sandbox
 from teaching.assignments import assignment
 from tests.needs import needs
+from tests.selection import sampled
 from tests.test_teaching.cheats import CHEATS, FAR_APART, WRONG
 
 # each starts processes that import torch
@@ -47,7 +48,7 @@ def states(cells, number, numbers):
     }
 
 
-@pytest.mark.parametrize("cheat", FAR_APART)
+@pytest.mark.parametrize("cheat", sampled(FAR_APART, 2))
 def test_no_cheat_scores(cheat, tmp_path):
     cells = [
         source for source in cells_of("00") if not notebook_files.stub_number(source)
@@ -94,7 +95,7 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("how", sampled(list(ENDS), 1))
 def test_a_cell_that_ends_its_process_costs_one_exercise(how):
     """It stands in the place of the answer to 00.3."""
     cells = cells_of("00", solved=("00.5",))
