@@ -332,6 +332,8 @@ class Limit(Shown):
 
     def _verdict(self) -> str:
         largest = self.largest
+        if self.dominant is None and largest == "unknown":
+            return "Nothing dominates, and what takes the most time is unknown."
         if self.dominant is None:
             return (
                 f"Nothing dominates. The largest is {largest}: {self.without(largest)}."

@@ -704,8 +704,10 @@ def _no_layout(
             f"{software.library} splits nothing among them: take larger GPUs, or"
             " software with FSDP."
         )
+    of_model = f" of {model.name}" if model.name else ""
     return (
-        f"No layout fits: the leanest ({layouts[leanest]}) needs"
+        f"No layout fits {cluster.gpus:,} x {cluster.gpu.name}:"
+        f" the leanest{of_model} ({layouts[leanest]}) needs"
         f" {format_bytes(least)} of {format_bytes(capacity)} a GPU,"
         f" {format_bytes(least - capacity)} over; the largest part is {purpose},"
         f" {format_bytes(most)}. {advice}"
