@@ -26,6 +26,8 @@ from teaching.assignments import require
 # runs of a notebook, seconds of a cell
 _TRIES = 3
 _CELL_S = 1_500
+# of a terminal, in a traceback
+_COLOR = re.compile(r"\x1b\[[\d;]*m")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,8 +69,9 @@ def record(
             try:
                 _run_undisturbed(path, home, tell)
             except LabError as error:
-                failed.append(str(error))
-                tell(failed[-1])
+                tell(str(error))
+                # a traceback may follow, which nobody needs twice
+                failed.append(str(error).splitlines()[0])
                 continue
             kept = _keep(Path(home) / "results.jsonl", target, path.name[:2])
             took = format_seconds(time.monotonic() - start)
@@ -161,7 +164,8 @@ def ran(name: str, notebook: notebook_files.Notebook, **environment: str) -> Any
         nbclient.exceptions.CellControlSignal,
         nbclient.exceptions.DeadKernelError,
     ) as error:
-        raise LabError(f"{name} failed, so nothing of it was kept: {error}") from error
+        reason = _COLOR.sub("", str(error))
+        raise LabError(f"{name} failed, so nothing of it was kept: {reason}") from error
     return made
 
 

@@ -44,10 +44,14 @@ def workbook(tmp_path, monkeypatch, home):
     monkeypatch.setattr(notebook_files, "NOTEBOOKS", folder)
     monkeypatch.setattr(exercise_files, "solutions", lambda nn: {"99.1": "answer = 42"})
 
+    told = []
+
     def recorded(*sources):
+        told.clear()
         (folder / "99_test.ipynb").write_text(json.dumps(notebook(*sources)))
-        told = []
         return record.record(told.append, folder=tmp_path / "recorded"), told
+
+    recorded.told = told
 
     return recorded
 
@@ -102,6 +106,16 @@ def test_the_notebooks_beside_one_that_fails_are_recorded(workbook, tmp_path):
         workbook("answer = 1", MEASURE)
     (path,) = (tmp_path / "recorded").glob("*.jsonl")
     assert [e.value for e in results.read(path)[0]] == [1.0]
+
+
+@several_kernels
+def test_a_traceback_is_told_once_without_colors(workbook):
+    with pytest.raises(LabError) as raised:
+        workbook("1 / 0")
+    told = "".join(workbook.told)
+    assert "ZeroDivisionError" in told
+    assert "\x1b" not in told
+    assert "ZeroDivisionError" not in str(raised.value)
 
 
 @pytest.mark.complete
