@@ -155,7 +155,7 @@ class Review(ShownAsTable):
                 str(remark.line or ""),
                 remark.source,
                 remark.kind,
-                f"{remark.cost_ms:.3g} ms",
+                format_seconds(1e-3 * remark.cost_ms),
                 f"{remark.share:.0%}",
                 remark.sentence,
                 remark.metric,
