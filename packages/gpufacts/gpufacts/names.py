@@ -64,7 +64,7 @@ def find(name: str | Device, memory_bytes: float | None = None) -> Device:
         return replace(rented, assumed=f"{name!r:.60} has {rented.name}.")
     builds = [row for row in _builds(name) if _has_memory(row, memory_bytes)]
     if not builds:
-        raise UnknownDevice(_refusal(name))
+        raise UnknownDevice(_refusal(name, memory_bytes))
     usual = min(builds, key=_rank)
     return replace(usual, assumed=_assumption(name, usual, builds))
 
@@ -194,16 +194,23 @@ def _assumption(name: str, usual: Device, builds: list[Device]) -> str:
     return f"{sentence}."
 
 
-def _refusal(name: str) -> str:
+def _refusal(name: str, memory_bytes: float | None) -> str:
     """What is missing for a name, and the nearest names that the table has."""
     name = name[:200]  # a text passed by mistake would take seconds to compare
     names = [device.name for device in devices()]
     names.sort(key=lambda row_name: _likeness(name, row_name), reverse=True)
-    missing = next(
-        row["missing"]
+    kind = next(
+        row
         for row in read("gpu_kinds.csv")
         if re.search(row["words"], name, re.IGNORECASE)
     )
+    missing = kind["missing"]
+    asked = set(_words(name))
+    longer = [row_name for row_name in names if asked <= set(_words(row_name))]
+    # One alone may be another chip: "RTX 2080" is no RTX 2080 Ti. And a driver, which
+    # tells the memory, gives a whole name.
+    if asked and len(longer) > 1 and memory_bytes is None and not kind["words"]:
+        missing = "It fits several chips: give the whole name"
     return (
         f"Expected the name of a device in the table, got {name!r:.80}; its peaks are "
         f"unknown. {missing}. Nearest names: {', '.join(names[:4])}. "

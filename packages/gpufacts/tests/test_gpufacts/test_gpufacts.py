@@ -199,6 +199,22 @@ def test_a_similar_card_is_never_given(name):
     assert gpufacts.matching(name) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "memory_bytes", "reason"),
+    [
+        ("RTX 6000", None, "It fits several chips"),
+        ("RTX", None, "It fits several chips"),
+        ("RTX 2080", None, "Its row is still missing"),
+        ("RTX 9999", None, "Its row is still missing"),
+        ("NVIDIA GeForce RTX 3060", 8.5e9, "Its row is still missing"),
+        ("", None, "Its row is still missing"),
+    ],
+)
+def test_a_name_of_several_chips_is_told_from_a_missing_row(name, memory_bytes, reason):
+    with pytest.raises(gpufacts.UnknownDevice, match=reason):
+        gpufacts.find(name, memory_bytes)
+
+
 def test_memory_tells_builds_apart():
     # as CUDA counts it
     assert gpufacts.find("NVIDIA GeForce RTX 3060", 12.62e9).memory_bytes == 12e9
