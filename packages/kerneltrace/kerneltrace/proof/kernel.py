@@ -25,10 +25,14 @@ def proof_of_run(run: Execution, races: Sequence[str]) -> Proof:
     if kinds is None:
         return only_this_run(NoArgument("The kernel has no Python with numba's types"))
     arrays = [region for region in run.memory.regions if region.array.size]
-    for one, other in itertools.combinations(arrays, 2):
-        if one.span[0] < other.span[1] and other.span[0] < one.span[1]:
-            return only_this_run(NoArgument(f"{one.name} and {other.name} overlap"))
-    return thread_proof(function, kinds, run.settings.grid, run.settings.block)
+    overlapping = [
+        (one.name, other.name)
+        for one, other in itertools.combinations(arrays, 2)
+        if one.span[0] < other.span[1] and other.span[0] < one.span[1]
+    ]
+    return thread_proof(
+        function, kinds, run.settings.grid, run.settings.block, overlapping
+    )
 
 
 def thread_proof(
@@ -36,16 +40,19 @@ def thread_proof(
     kinds: Sequence[Any],
     grid: Sequence[int],
     block: Sequence[int],
+    overlapping: Sequence[tuple[str, str]] = (),
 ) -> Proof:
     """The proof for a kernel whose parameters have numba's types `kinds`: for any
     number of threads in a block, or else for `block`.
 
-    An axis counts where the launch or the kernel uses it.
+    An axis counts where the launch or the kernel uses it. `overlapping` names pairs of
+    parameters whose arrays share memory.
     """
-    proof = _thread_proof(function, kinds, grid, block, is_any_block=True)
+    launch = (function, kinds, grid, block, overlapping)
+    proof = _thread_proof(*launch, is_any_block=True)
     if proof.proven:
         return proof
-    return _thread_proof(function, kinds, grid, block, is_any_block=False)
+    return _thread_proof(*launch, is_any_block=False)
 
 
 def _thread_proof(
@@ -53,6 +60,7 @@ def _thread_proof(
     kinds: Sequence[Any],
     grid: Sequence[int],
     block: Sequence[int],
+    overlapping: Sequence[tuple[str, str]],
     is_any_block: bool,
 ) -> Proof:
     try:
@@ -61,7 +69,7 @@ def _thread_proof(
         parameters = zip(inspect.signature(function).parameters, kinds, strict=False)
         names = {name: walker.argument(name, kind) for name, kind in parameters}
         walker.walk(function, names)
-        reasons = arguments(walker)
+        reasons = arguments(walker, overlapping)
     except NoArgument as error:
         return only_this_run(error)
     of_blocks = "and any block"

@@ -165,10 +165,11 @@ def program_proof(
     function: types.FunctionType,
     args: Mapping[str, Any],
     arrays: Sequence[str],
+    overlapping: Sequence[tuple[str, str]],
     grid: Sequence[int],
 ) -> Proof:
     """The proof for a Triton kernel called with these arguments, of which some are
-    arrays.
+    arrays, and some of those share memory.
 
     It is for any value of a number, but for any that is no less than 0 where this one
     is, and for these values of tl.constexpr.
@@ -192,7 +193,7 @@ def program_proof(
             positive += [name] if least == 0 else []
     try:
         walker.walk(function, names)
-        reasons = arguments(walker)
+        reasons = arguments(walker, overlapping)
     except NoArgument as error:
         return only_this_run(error)
     words = "No race between programs, for any data and any grid"

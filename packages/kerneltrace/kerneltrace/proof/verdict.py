@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kerneltrace._tables import ShownAsTable, Table
@@ -65,10 +65,18 @@ def only_this_run(error: NoArgument) -> Proof:
     return Proof(False, f"{ONLY_THIS_RUN} {error}".rstrip(".") + ".")
 
 
-def arguments(walker: Walker) -> tuple[Argument, ...]:
+def arguments(
+    walker: Walker, overlapping: Sequence[tuple[str, str]]
+) -> tuple[Argument, ...]:
     """An argument for each pair of accesses that could conflict; NoArgument for the
     first pair without one.
+
+    `overlapping` names pairs of arrays that share memory: neither may be written.
     """
+    written = {each.memory.name for each in walker.accesses if each.kind != "load"}
+    for one, other in overlapping:
+        if one in written or other in written:
+            raise NoArgument(f"{one} and {other} overlap")
     words: dict[tuple[str, tuple[int, int]], set[str]] = {}
     for left, right, is_one_block in _pairs(walker):
         low, high = sorted((left.line, right.line))

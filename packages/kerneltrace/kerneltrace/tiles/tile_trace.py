@@ -28,7 +28,7 @@ from kerneltrace.machine.events import SECTOR_BYTES
 from kerneltrace.machine.grid import MAX_GRID, as_dim3
 from kerneltrace.machine.traced_memory import Array
 from kerneltrace.proof.programs import program_proof
-from kerneltrace.proof.verdict import ONLY_THIS_RUN, Proof
+from kerneltrace.proof.verdict import Proof
 from kerneltrace.ptx.triton import configured, python_of
 from kerneltrace.tiles import sampling
 from kerneltrace.tiles.arrays import Pages, TileArray
@@ -383,17 +383,18 @@ class TileTrace(ShownAsTable):
         races = [str(finding) for finding in self.findings if finding.kind == "race"]
         if races:
             return Proof(False, f"This run has a race. {races[0]}")
-        for one, other in itertools.combinations(self._run.arrays, 2):
-            if np.may_share_memory(one.array, other.array):
-                words = f"{one.name} and {other.name} overlap."
-                return Proof(False, f"{ONLY_THIS_RUN} {words}")
+        overlapping = [
+            (one.name, other.name)
+            for one, other in itertools.combinations(self._run.arrays, 2)
+            if np.may_share_memory(one.array, other.array)
+        ]
         function, values = self._called
         numbers = {
             name: value.data.item() if isinstance(value, Tile) else value
             for name, value in values.items()
         }
         arrays = [array.name for array in self._run.arrays]
-        return program_proof(function, numbers, arrays, self.grid)
+        return program_proof(function, numbers, arrays, overlapping, self.grid)
 
     def _unwritten(self) -> Iterator[Finding]:
         """Arrays that programs store to, but not to all elements."""

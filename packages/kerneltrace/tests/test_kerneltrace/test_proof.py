@@ -101,6 +101,30 @@ def test_a_trace_proves_and_says_what_is_taken_for_granted():
     assert "each block has elements of its own" in str(proof)
     assert "different parameters are different arrays" in str(proof)
     assert "x and out overlap" in trace(double, 1, 64, x, x).proof().reason
+
+
+def test_arrays_that_overlap_are_proven_where_both_are_only_read():
+    @cuda.jit
+    def products(x, y, out):
+        i = cuda.grid(1)
+        out[i] = x[i] * y[i]
+
+    x = np.ones(64, np.float32)
+    assert trace(products, 2, 32, x, x, np.zeros(64, np.float32)).proof().proven
+    tiled = (summed, 4, x, x, np.zeros(64, np.float32), 16)
+    assert tiles.trace(*tiled, BLOCK=16).proof().proven
+    in_place = tiles.trace(summed, 4, x, x, x, 16, BLOCK=16).proof()
+    assert "x and out overlap" in in_place.reason
+
+
+def test_a_race_and_a_kernel_in_cplusplus_are_not_proven():
+    @cuda.jit
+    def double(x, out):
+        i = cuda.grid(1)
+        if i < x.size:
+            out[i] = 2 * x[i]
+
+    x = np.ones(64, np.float32)
     racing = trace(double, 1, 32, x[:32], x[16:48]).proof()
     assert racing.reason.startswith("This run has a race.")
     source = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] = 1; }'
@@ -111,6 +135,12 @@ def test_a_trace_proves_and_says_what_is_taken_for_granted():
 def scaled(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def summed(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at) + tl.load(y + at))
 
 
 @triton.jit
