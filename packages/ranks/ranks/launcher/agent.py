@@ -196,12 +196,12 @@ def start_fork_server() -> None:
     from multiprocessing import forkserver
 
     use_short_socket_paths()
-    folder = Path(util.get_temp_dir())
     server = _server_pid()
-    if server is not None and not any(folder.glob("listener-*")):
+    address = forkserver._forkserver._forkserver_address  # type: ignore[attr-defined]
+    if server is not None and not Path(address).exists():
         # The system removes from /tmp what has not been used for days: without its
         # socket, the server is of no use.
-        folder.mkdir(mode=0o700, exist_ok=True)
+        Path(util.get_temp_dir()).mkdir(mode=0o700, exist_ok=True)
         os.kill(server, signal.SIGKILL)
         os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
     multiprocessing.set_forkserver_preload(_preloaded)

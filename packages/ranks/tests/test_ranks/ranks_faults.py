@@ -471,7 +471,7 @@ FAULTS = {
         _HANGS,
         "rank 0 waits in all_reduce",
         "rank 1 is at work",
-        "while rank == 1",
+        "in _loops",
         "all_reduce, call 1 of its group: rank 0 entered, rank 1 not yet",
         "rank 1 had not made the call in which rank 0 waited",
     ),
