@@ -7,7 +7,7 @@ Not loaded with ranks: importing torch's pipelining takes a second or more.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -85,10 +85,20 @@ class WatchedStage(PipelineStage):
                 torch.cuda.synchronize(self.device)
         # What torch keeps for a backward still to come, whole or of the weights alone.
         held = sum(
-            len(stage.fwd_cache) + len(stage.backward_state) for stage in self._peers
+            len(_kept_forward(stage)) + len(stage.backward_state)
+            for stage in self._peers
         )
         self.most_held = max(self.most_held, held / len(self._peers))
         return result
+
+
+def _kept_forward(stage: WatchedStage) -> Sized:
+    """What a stage keeps of each forward until its backward."""
+    if hasattr(stage, "fwd_cache"):
+        kept: Sized = stage.fwd_cache
+    else:  # since torch 2.15
+        kept = stage._forward_chunk_states
+    return kept
 
 
 Stages = Annotated[Sequence[WatchedStage], Items(1)]
