@@ -135,16 +135,24 @@ def header_folders() -> list[str]:
         *(Path(toolkit, "include") for toolkit in toolkits if toolkit),
     ]
     folders = [place for folder in includes for place in (folder, folder / "cccl")]
-    cupy = importlib.util.find_spec("cupy")
-    # CuPy carries its own copy
-    for place in (cupy.submodule_search_locations if cupy else None) or ():
-        include = Path(place) / "_core" / "include"
+    # CuPy and Triton carry copies of some
+    for place in _places("cupy"):
+        include = place / "_core" / "include"
         folders += [include / "cupy" / "_cccl" / "libcudacxx", include]
+    folders += [
+        place / "backends" / "nvidia" / "include" for place in _places("triton")
+    ]
     needed = []
     for name in _HEADERS:
         having = [folder for folder in folders if (folder / name).is_file()]
         needed += [str(folder) for folder in having[:1]]
     return list(dict.fromkeys(needed))
+
+
+def _places(package: str) -> list[Path]:
+    """The folders of an installed package, which isn't imported; none of another."""
+    spec = importlib.util.find_spec(package)
+    return [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
 
 
 def _wheel_headers(library: str) -> Path | None:

@@ -247,6 +247,9 @@ class Decoder:
             parts = self.gathered(sources, part)
             return lambda t: write_one(t, parts(t).view(bits)[..., 0])
         plain = self.source(source, instruction.kind)
+        if instruction.name == "cvta" and instruction.parts[0] == "local":
+            # where the address is the lower 32 bits of one
+            return lambda t: write_one(t, plain(t) | LOCAL)
         return lambda t: write_one(t, plain(t))
 
     def _parameter(self, instruction: Instruction) -> Step | None:

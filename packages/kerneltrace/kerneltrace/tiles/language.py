@@ -55,7 +55,7 @@ AS_PTX = (
     " compiles, with all of Triton's functions"
 )
 PROPAGATE_NAN = types.SimpleNamespace(NONE=0, ALL=0xFFFF)
-"""Of tl.maximum, tl.minimum and tl.clamp; Triton's own are numbers, too."""
+"""Of tl.maximum, tl.minimum and tl.clamp; Triton's own are of an enumeration."""
 _PIECE = 2**18
 """Multiplications that OpenBLAS does in one thread (interface/gemm.c)."""
 _ERF = np.frompyfunc(math.erf, 1, 1)
@@ -289,7 +289,7 @@ def _sanitized(name: str, x: Any, y: Any, sanitize_overflow: bool = True) -> Til
 def _extreme(
     name: str, x: Any, y: Any, propagate_nan: Any = PROPAGATE_NAN.NONE
 ) -> Tile:
-    suffix = "_nan" if int(propagate_nan) else ""
+    suffix = "_nan" if int(getattr(propagate_nan, "value", propagate_nan)) else ""
     return binary(name + suffix, x, y)
 
 
@@ -413,7 +413,7 @@ FUNCTIONS |= {
     "fma": lambda x, y, z: x * y + z,
     "cdiv": lambda x, div: (x + (div - 1)) // div,
     "div_rn": lambda x, y: binary("truediv", x, y),
-    "fdiv": lambda x, y, ieee_rounding=False: binary("truediv", x, y),
+    "fdiv": lambda x, y, ieee_rounding=False, approx=False: binary("truediv", x, y),
     "sum": functools.partial(_reduced, "sum"),
     "xor_sum": lambda input, axis=None, keep_dims=False: _reduced(
         "xor_sum", input, axis, keep_dims
@@ -456,6 +456,8 @@ def _dot(
 ) -> Tile:
     a = input
     b = other
+    if out_dtype is None:
+        out_dtype = FLOAT32
     _check_operands(a, b)
     name = a.dtype.name
     own = {"int8": INT32, "float64": a.dtype, "float16": out_dtype}
