@@ -34,6 +34,7 @@ def code(capability, kernel=matmul, source=ASTSource):
     made = triton.compile(
         source(kernel, types, SIZES, ALIGNED),
         target=GPUTarget("cuda", capability, 32),
-        options={"num_warps": 4},
+        # Triton's default until 3.9, which says that it will change
+        options={"num_warps": 4, "enable_fp_fusion": True},
     )
     return made.asm["ptx"]
