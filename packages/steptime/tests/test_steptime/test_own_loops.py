@@ -23,7 +23,7 @@ from steptime.loop import script_loop
 from steptime.loop.reloaded_batches import again_s
 from steptime.loop.turn_patterns import seen
 from steptime.loop.turns import Turn
-from steptime.measure import training_state
+from steptime.measure import operator_timing, training_state
 from steptime.measure.operator_timing import OperatorCall, waits_inside_s
 from steptime.measure.stack_samples import Lines
 from steptime.measure.training_state import unchanged
@@ -80,6 +80,44 @@ def test_a_loader_is_watched_over_epochs_in_place_of_the_scripts_own(time):
     assert pages[0].dominant == "input"
     assert pages[0].line.startswith("__getitem__")
     assert watched.limit is pages[0]
+
+
+class Computed(Decoded):
+    """Images that are computed by an operator, and whether one is just now."""
+
+    is_loading = False
+
+    def __getitem__(self, i):
+        image, label = super().__getitem__(i)
+        self.is_loading = True
+        sines = torch.sin(image)
+        self.is_loading = False
+        return sines, label
+
+
+def test_a_datasets_operators_are_not_timed(time, monkeypatch):
+    dataset = Computed(time)
+    loading = []
+    usual = operator_timing.CallTimer._timed
+
+    def timed(*args):
+        loading.append(dataset.is_loading)
+        return usual(*args)
+
+    monkeypatch.setattr(operator_timing.CallTimer, "_timed", timed)
+    train = small_step()
+    watched = steptime.watch(
+        DataLoader(dataset, batch_size=16),
+        steps=8,
+        ceilings=CEILINGS,
+        device="cpu",
+        say=lambda page: None,
+    )
+    for _epoch in range(6):
+        for batch in watched:
+            train(batch)
+    assert loading
+    assert not any(loading)
 
 
 def test_a_whole_training_is_left_when_it_has_been_seen_and_is_as_before(time):
