@@ -188,7 +188,7 @@ def _in_few_colors(images: list[Image.Image]) -> tuple[list[Any], list[int]]:
 
 
 def _image(numbers: Any, colors: list[int]) -> Image.Image:
-    image = Image.fromarray(numbers, "P")
+    image = Image.frombytes("P", numbers.shape[::-1], numbers.tobytes())
     image.putpalette(colors)
     return image
 
