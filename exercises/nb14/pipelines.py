@@ -97,7 +97,7 @@ def _kept_forward(stage: WatchedStage) -> Sized:
     if hasattr(stage, "fwd_cache"):
         kept: Sized = stage.fwd_cache
     else:  # since torch 2.15
-        kept = stage._forward_chunk_states
+        kept = stage._forward_chunk_states  # type: ignore[attr-defined]
     return kept
 
 

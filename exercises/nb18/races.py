@@ -40,7 +40,9 @@ def attention_kernel(call: Callable[[], object]) -> str:
     by the operators that torch.profiler sees.
     """
     cpu = torch.profiler.ProfilerActivity.CPU
-    with quiet_profiler(), torch.profiler.profile(activities=[cpu]) as profile:
+    # events of all cycles, of which there is one: else torch warns
+    profiler = torch.profiler.profile(activities=[cpu], acc_events=True)
+    with quiet_profiler(), profiler as profile:
         call()
     operators = {event.key for event in profile.key_averages()}
     names = [name for operator, name in _KERNELS.items() if operator in operators]

@@ -176,8 +176,10 @@ class Review(ShownAsTable):
             )
         if self.mistakes:
             notes.append("The trace found mistakes, which it prints: mend them first.")
+        elif not rows:
+            notes.append("Nothing to remark.")
         if not rows:
-            return Table((), (), title, (*notes, "Nothing to remark."))
+            return Table((), (), title, tuple(notes))
         notes.append("Costs are calculated one by one, and don't add up.")
         headings = ("line", "source", "kind", "cost", "share", "remark", "metric")
         return Table(rows, headings, title, tuple(notes))
