@@ -39,9 +39,9 @@ def _by_ceiling(answer: object, expected: float, unit: str, hint: str) -> str:
     value = as_number(answer, unit)
     if 0.01 < abs(value / expected - 1) <= 0.3:
         raise NotYet(
-            f"{value:.4g} {unit} is close, but these ceilings were measured again"
-            " since: run the cell with lab.measure_ceilings() again, then yours. If it"
-            " stays close, look at the factors. " + hint
+            f"{value:.4g} {unit} is close. Either a factor is wrong, or these ceilings"
+            " were measured again since: then run the cell with"
+            f" lab.measure_ceilings() again, and yours. {hint}"
         )
     return number_close(answer, expected, rel=0.01, unit=unit, hint=hint)
 

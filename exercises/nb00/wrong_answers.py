@@ -2,6 +2,7 @@
 
 import itertools
 
+from labkit.measure.ceilings import measure_ceilings
 from trainplan.costs import NETWORKS
 
 COPY, MATMUL = (
@@ -17,6 +18,17 @@ SHOWN_AS = {
     "FORWARD": "forward_flop",
     "TRAINING": "training_flop",
 }
+
+
+def shown_values():
+    """What the notebook's names stand for on this machine."""
+    one_thread = measure_ceilings(threads=1)
+    return {
+        "ceilings": measure_ceilings(),
+        "matmul_rate": one_thread.matmul_flop_per_s["float32"],
+        "forward_flop": FORWARD,
+        "training_flop": TRAINING,
+    }
 
 
 def right_at_two_threads(one_s, all_s, threads):

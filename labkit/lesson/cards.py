@@ -95,7 +95,7 @@ class Cards(Shown):
         else:
             verdict = f"No: {card.misconception.title}."
         self.told.value = spoken_html(f"{verdict} {card.misconception.explanation}")
-        message = judged(card.number, card.answer).message  # after some seconds
+        message = judged(card.number, card.answer_here()).message  # after some seconds
         self.told.value += spoken_html(f"The check says: {message}")
         if last:
             self.told.value += spoken_html(f"{self.right} of {len(self.cards)} right.")

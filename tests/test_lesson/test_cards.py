@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ import labkit as lab
 from exercises import answer_text, bank
 from exercises.misconceptions import misconceptions
 from labkit.lesson import cards
+from labkit.lesson.checks import judged
 from tests.selection import sampled
 
 pytestmark = pytest.mark.slow  # reads every exercise's answers
@@ -104,6 +106,17 @@ def test_what_a_card_shows_is_the_answer_that_the_check_rejects(notebook):
             )
         elif isinstance(shown, ast.Assign) and isinstance(card.answer, list | tuple):
             assert ast.literal_eval(shown.value) == card.answer
+
+
+def test_a_card_is_judged_by_the_rates_of_this_machine(monkeypatch):
+    machine = SimpleNamespace(copy_bytes_per_s=3e9, matmul_flop_per_s={"float32": 7e9})
+    for name in ("check", "wrong_answers"):
+        module = importlib.import_module(f"exercises.nb00.{name}")
+        monkeypatch.setattr(module, "measure_ceilings", lambda **_: machine)
+    numbers = [card for card in bank.cards("00") if not callable(card.answer)]
+    assert {card.number for card in numbers} == {"00.1", "00.6"}
+    for card in numbers:
+        assert card.words in judged(card.number, card.answer_here()).message
 
 
 def _definition(notebook, name):
