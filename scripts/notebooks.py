@@ -477,6 +477,7 @@ def _cell(cell: dict[str, Any], index: int) -> dict[str, Any]:
     if cell["cell_type"] == "code":
         keep = "keep_output" in tags
         clean["outputs"] = cell.get("outputs", []) if keep else []
+        # nbval refuses outputs of a cell without a number
         clean["execution_count"] = cell.get("execution_count") if keep else None
     return clean
 
