@@ -88,13 +88,14 @@ def test_a_proof_of_atomics_does_not_say_that_nothing_is_shared():
     assert "nor do atomics" in str(proof)
 
 
-def test_a_trace_proves_and_says_what_is_taken_for_granted():
-    @cuda.jit
-    def double(x, out):
-        i = cuda.grid(1)
-        if i < x.size:
-            out[i] = 2 * x[i]
+@cuda.jit
+def double(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = 2 * x[i]
 
+
+def test_a_trace_proves_and_says_what_is_taken_for_granted():
     x = np.ones(64, np.float32)
     proof = trace(double, 2, 32, x, np.zeros(64, np.float32)).proof()
     assert proof.proven
@@ -118,12 +119,6 @@ def test_arrays_that_overlap_are_proven_where_both_are_only_read():
 
 
 def test_a_race_and_a_kernel_in_cplusplus_are_not_proven():
-    @cuda.jit
-    def double(x, out):
-        i = cuda.grid(1)
-        if i < x.size:
-            out[i] = 2 * x[i]
-
     x = np.ones(64, np.float32)
     racing = trace(double, 1, 32, x[:32], x[16:48]).proof()
     assert racing.reason.startswith("This run has a race.")
