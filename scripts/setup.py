@@ -463,6 +463,18 @@ def quieten(venv: Path) -> None:
     shutil.copyfile(ROOT / ".jupyter" / "labconfig" / "page_config.json", config)
 
 
+def configure_kernel(venv: Path) -> None:
+    """Let every notebook's kernel say, from its first cell on, what to do about a name
+    that no cell has set: a reader who comes back meets one before `lab.start()` ran.
+    """
+    config = venv / "etc" / "ipython" / "ipython_kernel_config.py"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(
+        'get_config().InteractiveShellApp.extensions = ["labkit.lesson.unset_names"]\n',
+        encoding="utf-8",
+    )
+
+
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """Wait until no other setup of this folder runs, and hold others off until this
@@ -547,6 +559,7 @@ def install(venv: Path, choice: Choice, *, switch: bool) -> None:
     say(choice.why)
     install_packages(venv / "bin" / "python", choice.extra)
     quieten(venv)
+    configure_kernel(venv)
     write_stamp(venv, new)
     say(f".venv is ready after {time.monotonic() - start:.0f} s.")
 

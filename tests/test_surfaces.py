@@ -72,6 +72,7 @@ def test_what_the_image_copies_and_runs_is_there_in_a_hand_out_too(tmp_path):
     here = code.replace("sys.prefix", repr(str(tmp_path)))
     subprocess.run([sys.executable, "-c", here], cwd=ROOT, check=True)
     assert list(tmp_path.rglob("page_config.json"))
+    assert list(tmp_path.rglob("ipython_kernel_config.py"))
 
 
 def test_the_image_ends_as_a_user_in_a_folder_of_its_own():

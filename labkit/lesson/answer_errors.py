@@ -29,7 +29,15 @@ _ADVICE = {
     r"index out of range|is out of bounds": (
         "Places are counted from 0: the last one is the length less 1."
     ),
+    r"'int' object is not iterable": "range(n) counts from 0 to n - 1.",
+    r"shape of the mask": (
+        "Does the function use a name from outside in place of what it is given?"
+    ),
     r"object is not callable": "Leave out the brackets behind what is no function.",
+    r"'bool' object is not subscriptable": (
+        "One True or False stands for all. Were a tuple and a tensor compared?"
+        " tensor.max(dim) gives values and places, tensor.argmax(dim) the places."
+    ),
     r"is not subscriptable": "It has no parts: leave out the index.",
     r"can only concatenate str|must be str, not|unsupported .*'str'": (
         "Text and numbers don't add up: leave out the quotation marks."

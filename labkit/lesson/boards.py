@@ -260,7 +260,7 @@ class SpeedBoard(Live):
         reason = worst.reason[0].upper() + worst.reason[1:]
         if len(self._busy) < len(self._bars):
             reason += f" while it measured {', '.join(map(repr, self._busy))}"
-        return [f"{reason}. Run the cell again when it is calm."]
+        return [f"{reason}. When it is calm, rerun the cell that measured."]
 
     def _fill(self, timing: Timing, items: float | None, row: str = "") -> None:
         bar = self._row(row or timing.label)

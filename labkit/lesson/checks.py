@@ -40,6 +40,12 @@ ExerciseNumber = Annotated[
 ]
 
 
+_BROKEN = (
+    "Its cell was run last with a syntax error, so nothing was judged. Mend that cell,"
+    " run it, and then this one."
+)
+
+
 class Todo(LabError):
     """The answer is still open; the message says what is asked for."""
 
@@ -83,6 +89,8 @@ def check(number: ExerciseNumber, answer: object) -> Outcome:
 
     Never raises for a wrong answer, only for an exercise that does not exist.
     """
+    if outcomes.is_broken(number):
+        return Outcome(number, "todo", _BROKEN)
     outcome = judged(number, answer)
     if outcome.state != "todo":
         code = outcomes.answer_code(number, answer, outcome.message)

@@ -64,10 +64,10 @@ def predict(
     In a notebook that somebody reads, `...` shows a field for the number, or with
     `order`, the lowest and the highest that make sense, a logarithmic slider. The guess
     is kept in the results file; boards and the closing table show it beside the
-    measurement. A guess that can't be is not kept, and the note says why: what is below
-    0, 0 for a time, a rate or a ratio, more than `most` (or than the unit allows: 100
-    %), part of a thing that is counted. Raises BadMeasurement for a malformed key or
-    unit.
+    measurement. A guess that was made before measuring stays: a later one is not kept.
+    Nor is a guess that can't be, and the note says why: what is below 0, 0 for a time,
+    a rate or a ratio, more than `most` (or than the unit allows: 100 %), part of a
+    thing that is counted. Raises BadMeasurement for a malformed key or unit.
     """
     key = " ".join(results.split_key(key))
     if guess is not ...:
@@ -80,10 +80,7 @@ def predict(
             " more than none."
         )
     elif _is_measured(key):
-        return Note(
-            f"{_yours(key, former, unit)} It has been measured since, so it can't be"
-            " changed here."
-        )
+        return Note(_unchanged(key, former, unit))
     else:
         text = f"{_yours(key, former, unit)} It can be changed until it is measured."
     return Question(key, unit, text, most, order) if attended() else Note(text)
@@ -102,6 +99,13 @@ def predicted(key: str, unit: str | None = None) -> float | None:
 def _yours(key: str, guess: float, unit: str) -> str:
     _, what = results.split_key(key)
     return f"Your guess: {format_quantity(guess, unit)} for {what}."
+
+
+def _unchanged(key: str, guess: float, unit: str) -> str:
+    return (
+        f"{_yours(key, guess, unit)} It has been measured since, so it can't be"
+        " changed."
+    )
 
 
 def _is_measured(key: str) -> bool:
@@ -244,7 +248,10 @@ def _keep(key: str, guess: object, unit: str, most: float | None) -> _Reply:
         and former.blind
         and (former.value, former.unit) == (value, unit)
     )
-    blind = is_same or not _is_measured(key)
+    measured = _is_measured(key)
+    if measured and isinstance(former, Prediction) and former.blind and not is_same:
+        return _Reply(False, _unchanged(key, former.value, former.unit))
+    blind = is_same or not measured
     section, what = results.split_key(key)
     log.append(Prediction(section, what, value, unit, results.now(), blind))
     _open.pop(key, None)
@@ -412,7 +419,10 @@ def _comparison(m: Measurement, you: str) -> str:
         return f"{you} said {guess}: {m.amount}."
     number = m.amount if m.origin == "measured" else f"{m.amount} ({m.origin})"
     distance = apart(m.value, m.predicted, m.unit)
-    return f"{you} said {guess}, it was {number}: {distance}."
+    comparison = f"{you} said {guess}, it was {number}: {distance}."
+    if m.busy:
+        comparison += " This guess doesn't count, since the machine was busy."
+    return comparison
 
 
 def apart(value: float, guess: float, unit: str) -> str:

@@ -18,6 +18,7 @@ from kerneltrace import check_numba
 from labkit.core import results
 from labkit.core.errors import LabError
 from labkit.core.units import GIB, MIB, format_bytes
+from labkit.lesson.unset_names import RUN_ABOVE
 from labkit.measure.contention import CELLS
 from labkit.measure.machine import Machine, give_back_gpu_memory, machine
 
@@ -34,10 +35,6 @@ _RESTART = (
     "A kernel on the GPU went wrong, and from now on every call of the GPU fails in"
     " this notebook. Restart the kernel (menu Kernel), and run the cells from the top."
     " The cell above may not be the one to blame: the GPU runs behind."
-)
-_RUN_ABOVE = (
-    "If a cell above sets it, run that cell first, or all of them: menu Run, Run All"
-    " Above Selected Cell."
 )
 # JupyterLab breaks long lines of text between any two letters
 _WHOLE_WORDS = (
@@ -161,7 +158,7 @@ def _explain(
         if _GPU_BROKEN.search(str(error)):
             error.args = (f"{error}\n{_RESTART}",)
         if kind is NameError:
-            error.args = (f"{error}\n{_RUN_ABOVE}",)
+            error.args = (f"{error}\n{RUN_ABOVE}",)
         self.showtraceback((kind, error, trace), tb_offset=tb_offset)
         return
     if is_cuda:

@@ -4,6 +4,7 @@ attempts and summed up.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import re
 import zlib
@@ -206,13 +207,33 @@ def answer_code(number: str, answer: object, message: str) -> str:
     Where there is no such cell, outside of notebooks, of the answer's repr and the
     message.
     """
+    text = _ADDRESS.sub("", brief_repr(answer)) + message
+    text = _last_cell(number) or text
+    return f"{zlib.crc32(text.encode(errors='replace')):08x}"
+
+
+def is_broken(number: str) -> bool:
+    """Whether the exercise's cell was run last with a syntax error, so that its answer
+    is still the one before.
+    """
+    try:
+        ast.parse(_last_cell(number))
+    except (SyntaxError, ValueError):
+        return True
+    return False
+
+
+def _last_cell(number: str) -> str:
+    """The exercise's cell as it was run last; empty where it wasn't, and outside of
+    notebooks.
+    """
     running = shell()
     cells = running.history_manager.input_hist_parsed if running is not None else ()
-    text = _ADDRESS.sub("", brief_repr(answer)) + message
+    last = ""
     for cell in cells:
         if stub_number(cell) == number:
-            text = cell
-    return f"{zlib.crc32(text.encode(errors='replace')):08x}"
+            last = cell
+    return last
 
 
 def next_hint(number: str) -> int:

@@ -130,6 +130,19 @@ def test_an_answer_that_leaves_or_says_nothing_is_not_yet_and_ctrl_c_still_stops
         checks.check("99.1", interrupt)
 
 
+@pytest.mark.parametrize(
+    ("answer", "advice"),
+    [
+        (lambda logits: (logits.max(1) == torch.zeros(3))[0], "tensor.argmax(dim)"),
+        (lambda logits: [d for d in 10], "range(n) counts"),
+        (lambda logits: logits[torch.ones(2, dtype=bool)], "a name from outside"),
+    ],
+)
+def test_common_mistakes_with_arrays_get_advice(answer, advice):
+    with pytest.raises(NotYet, match=re.escape(advice)):
+        checks.call(answer, torch.zeros(3, 4))
+
+
 def spread_of(low, middle, high):
     return lambda r: float((high(sorted(r)) - low(sorted(r))) / middle(sorted(r)))
 

@@ -3,6 +3,7 @@ end of a cell, and the lock.
 """
 
 import ast
+import dataclasses
 import json
 import os
 import re
@@ -195,6 +196,15 @@ def test_a_kept_guess_can_be_changed_until_it_is_measured(shown):
     assert (entry().value, entry().blind) == (3000, True)
 
 
+def test_a_later_guess_does_not_take_the_place_of_one_made_before_measuring():
+    predict(KEY, 2000, "images/s")
+    journal.record(KEY, 7320.0, "images/s")
+    reply = str(predict(KEY, 7300, "images/s"))
+    assert reply.startswith("Your guess: 2,000 images/s for all threads.")
+    assert "can't be changed" in reply
+    assert (entry().value, entry().blind) == (2000, True)
+
+
 def said(key, guess, value, unit, **more):
     predict(key, guess, unit)
     return guesses.in_words((journal.record(key, value, unit, **more),))
@@ -224,6 +234,13 @@ def said(key, guess, value, unit, **more):
 )
 def test_the_sentence_holds_guess_number_and_ratio(guess, value, unit, words):
     assert said(KEY, guess, value, unit) == words
+
+
+def test_a_guess_that_does_not_count_says_so():
+    predict(KEY, 2000, "images/s")
+    calm = journal.record(KEY, 7320.0, "images/s")
+    busy = dataclasses.replace(calm, busy="other programs took 30 % of the time")
+    assert "doesn't count, since the machine was busy" in guesses.in_words((busy,))
 
 
 def test_the_sentence_counts_the_last_ten_guesses():

@@ -38,7 +38,9 @@ def test_a_guess_made_after_measuring_is_marked_and_a_rerun_of_the_same_guess_is
     journal.record(KEY, 3200.0, "images/s")
     guesses.predict(KEY, 4000, "images/s")
     assert "after measuring" not in str(journal.summary("00"))
-    assert "measured here before" in str(guesses.predict(KEY, 3201, "images/s"))
+    other = "00.3 one thread"
+    journal.record(other, 3200.0, "images/s")
+    assert "measured here before" in str(guesses.predict(other, 3201, "images/s"))
     assert "(made after measuring)" in str(journal.summary("00"))
 
 

@@ -7,6 +7,7 @@ import pytest
 from nbclient import NotebookClient
 
 from labkit.lesson import notebook
+from scripts import setup
 
 pytestmark = pytest.mark.slow  # starts kernels
 
@@ -104,6 +105,19 @@ def test_a_name_that_no_cell_has_set_leads_to_the_cells_above():
     ((name, trace),) = errors(too_early)
     assert name == "UnboundLocalError"
     assert "Run All Above" not in trace
+
+
+def test_a_fresh_kernel_says_so_too(tmp_path, monkeypatch):
+    setup.configure_kernel(tmp_path)
+    (config,) = tmp_path.rglob("ipython_kernel_config.py")
+    profile = tmp_path / "profile_default"
+    profile.mkdir()
+    config.rename(profile / config.name)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    ((name, trace),) = errors(run("board.time('mine', step)")[0])
+    assert name == "NameError"
+    assert "name 'board' is not defined" in trace
+    assert "Run All Above Selected Cell" in trace
 
 
 PLANT = """

@@ -122,20 +122,37 @@ def test_a_hint_goes_on_after_another_try_and_not_by_running_its_cell_again():
     assert "Hint 3 of 3" in shown()
 
 
-def test_in_a_notebook_an_answer_is_known_by_the_text_of_its_cell(monkeypatch):
-    cells = [
+@pytest.fixture
+def cells(monkeypatch):
+    """The cells that a notebook has run so far, for a test to fill."""
+    run = []
+    history = SimpleNamespace(input_hist_parsed=run)
+    monkeypatch.setattr(
+        outcomes, "shell", lambda: SimpleNamespace(history_manager=history)
+    )
+    return run
+
+
+def test_in_a_notebook_an_answer_is_known_by_the_text_of_its_cell(cells):
+    cells += [
         "",
         "# 03.2 about 1 line\nx = len('a')",
         "# 04.1 about 2 lines\ny = 2",
         "lab.check('03.2', x)",
     ]
-    history = SimpleNamespace(input_hist_parsed=cells)
-    monkeypatch.setattr(
-        outcomes, "shell", lambda: SimpleNamespace(history_manager=history)
-    )
     checks.check("03.2", 1)
     checks.check("03.2", 1.5)  # measured by the same code
     assert standing()[1] == 1
     cells.append("# 03.2 about 1 line\nx = len('ab')")
     checks.check("03.2", 1)
     assert standing()[1] == 2
+
+
+def test_an_answer_from_before_a_syntax_error_is_not_judged(cells):
+    cells += ["# 03.2 about 1 line\nx = 1", "# 03.2 about 1 line\nx = = 2"]
+    outcome = checks.check("03.2", 1)
+    assert outcome.state == "todo"
+    assert "syntax error" in outcome.message
+    assert outcomes.outcomes() == {}
+    cells.append("# 03.2 about 1 line\nx = 2")
+    assert "syntax error" not in checks.check("03.2", 2).message

@@ -1,0 +1,32 @@
+"""What to do about a name that no cell has set: an extension of IPython, which a
+notebook's kernel loads when it starts, before any cell has run.
+
+scripts/setup.py writes the kernel's configuration that names it.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+RUN_ABOVE = (
+    "If a cell above sets it, run that cell first, or all of them: menu Run, Run All"
+    " Above Selected Cell."
+)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Let a NameError say so, from the first cell on."""
+    shell.set_custom_exc((NameError,), _explain)
+
+
+def _explain(
+    self: Any,
+    kind: type,
+    error: BaseException,
+    trace: TracebackType,
+    tb_offset: Any = None,
+) -> None:
+    if kind is NameError:
+        error.args = (f"{error}\n{RUN_ABOVE}",)
+    self.showtraceback((kind, error, trace), tb_offset=tb_offset)
