@@ -64,7 +64,11 @@ ROWS = {
     ),
     "oldest": Row(
         ("3.11",),
-        ("--resolution", "lowest-direct", "-e", ".[lab,cpu,appendix,test]"),
+        # numba-cuda 0.22 takes any NVVM, and torch 2.11's nvJitLink none that is newer
+        (
+            *("--resolution", "lowest-direct"),
+            *("-e", ".[lab,cpu,appendix,test]", "nvidia-nvvm==13.0.*"),
+        ),
         (_NO_SOURCE,),
     ),
 }

@@ -194,15 +194,28 @@ def _linked(ltoir: bytes, options: list[str], output: str) -> tuple[bytes, str]:
         return code, log.decode(errors="replace").rstrip("\0 \n")
     except api.nvJitLinkError as error:
         log = _read(api, "error_log", handle) if handle else b""
-        message = log.decode(errors="replace").strip("\0 \n") or error
+        message = log.decode(errors="replace").strip("\0 \n") or str(error)
         raise CompileError(
-            f"nvJitLink can't make code with {' '.join(options)}: {message}. An"
-            " unsupported architecture needs a newer nvJitLink, an undefined name a"
-            " simpler kernel."
+            f"nvJitLink can't make code with {' '.join(options)}: {message}."
+            f" {_advice(message)}"
         ) from error
     finally:
         if handle:
             api.destroy(handle)
+
+
+def _advice(message: str) -> str:
+    """What to do about what nvJitLink says."""
+    # torch may hold nvJitLink at its own CUDA, while pip takes the newest NVVM
+    if "newer version of nvJitLink" in message:
+        return (
+            "NVVM, numba's compiler, is newer than this linker: install an nvidia-nvvm"
+            " of the same CUDA release as nvidia-nvjitlink (`pip list` shows both)."
+        )
+    return (
+        "An unsupported architecture needs a newer nvJitLink, an undefined name a"
+        " simpler kernel."
+    )
 
 
 def _read(api: Any, part: str, handle: int) -> bytes:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -402,6 +403,35 @@ def test_a_missing_compiler_names_the_command(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(MissingCompiler, match="none for macOS"):
         compile_cuda(SOURCE)
+
+
+class OldLinker:
+    """What is used of cuda.bindings.nvjitlink 13.0, given code of NVVM 13.5."""
+
+    nvJitLinkError = ValueError
+    InputType = SimpleNamespace(LTOIR=1)
+    log = b"ERROR 4 in nvvmAddNVVMContainerToProgram, may need newer version of nvJitLink library\0"
+
+    def create(self, number, options):
+        return 1
+
+    def add_data(self, *args):
+        raise ValueError("ERROR_OUTDATED_LIBRARY (14)")
+
+    def get_error_log_size(self, handle):
+        return len(self.log)
+
+    def get_error_log(self, handle, text):
+        text[:] = self.log
+
+    def destroy(self, handle):
+        pass
+
+
+def test_a_linker_older_than_the_compiler_is_told(monkeypatch):
+    monkeypatch.setattr(toolchain, "bindings", lambda *names: OldLinker())
+    with pytest.raises(CompileError, match=r"install an nvidia-nvvm of the same CUDA"):
+        toolchain.link(b"", "sm_86", None)
 
 
 SIMULATED = """
