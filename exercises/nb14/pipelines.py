@@ -46,6 +46,14 @@ class WatchedStage(PipelineStage):
         self._peers = stages
         self.most_held = 0.0
 
+    def _get_init_p2p_neighbors_ops(self) -> list[Any]:
+        # torch 2.11 also lets two stages of one rank greet each other, which gloo can't
+        return [
+            op
+            for op in super()._get_init_p2p_neighbors_ops()
+            if op.group_peer != self.group_rank
+        ]
+
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         """As torch does it, inside a span "F"."""
         return self._recorded(
