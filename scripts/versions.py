@@ -44,6 +44,10 @@ class Row:
 
 # numba 0.61, of functions that a test makes from text
 _NO_SOURCE = "-Wignore:Could not find source for function"
+# ipywidgets 7.7
+_OLD_TRAITLETS = "-Wignore:Deprecated in traitlets 4.1:DeprecationWarning"
+# JupyterLite's cells run without what a browser lacks, which old Jupyters import
+_NO_LITE = "--ignore=tests/test_lite.py"
 ROWS = {
     "newest": Row(
         ("3.14", "3.13", "3.12"),
@@ -55,11 +59,9 @@ ROWS = {
         (
             # jupyter_client 7.4
             "-Wignore:datetime.datetime.utcnow:DeprecationWarning",
-            # ipywidgets 7.7
-            "-Wignore:Deprecated in traitlets 4.1:DeprecationWarning",
+            _OLD_TRAITLETS,
             _NO_SOURCE,
-            # a browser has no IPython 7.34, which starts programs
-            "--ignore=tests/test_lite.py",
+            _NO_LITE,
         ),
     ),
     "oldest": Row(
@@ -69,7 +71,7 @@ ROWS = {
             *("--resolution", "lowest-direct"),
             *("-e", ".[lab,cpu,appendix,test]", "nvidia-nvvm==13.0.*"),
         ),
-        (_NO_SOURCE,),
+        (_OLD_TRAITLETS, _NO_SOURCE, _NO_LITE),
     ),
 }
 
