@@ -27,6 +27,8 @@ pytestmark = pytest.mark.slow  # runs kernels
 TRITON = importlib.util.find_spec("triton") is not None
 REFUSED = ("make_block_ptr", "make_tensor_descriptor", "print")
 """Functions that take anything."""
+NEWER = ("to_tensor",)
+"""Functions that Triton 3.6 doesn't have."""
 
 
 def _of_vector(kernel, n, block):
@@ -290,11 +292,14 @@ def test_a_function_has_triton_s_signature(name):
         "triton.language.math",
         "triton.language.extra.libdevice",
     )
-    function = next(
+    functions = [
         getattr(module, name)
         for module in map(importlib.import_module, modules)
         if hasattr(module, name)
-    )
+    ]
+    if name in NEWER and not functions:
+        pytest.skip(f"this Triton has no tl.{name}")
+    function = functions[0]
     signature = inspect.signature(getattr(function, "fn", function))
     theirs = [
         parameter
