@@ -357,18 +357,18 @@ def test_a_board_says_that_the_machine_was_busy(monkeypatch):
     rows = {"one": lambda: time.sleep(1e-3), "two": lambda: time.sleep(1e-3)}
     race = speed.compare(rows, items=64, budget_s=0.0)
     assert (
-        "This machine was busy: 38 % of the time waiting for a core. Run the cell again"
-        " when it" in speed.sentence
+        "This machine was busy: 38 % of the time waiting for a core. When it is calm,"
+        " rerun the cell that measured." in speed.sentence
     )
     assert speed.sentence.count("busy") == 1, "once for all rows"
     assert {e.busy for e in results.results().entries()} == {busy}
     monkeypatch.setattr(Watch, "so_far", lambda self: Contention(0.0))
     speed.time("one", rows["one"], items=64, budget_s=0.0)
-    assert "waiting for a core while it measured 'two'. Run" in speed.sentence
+    assert "waiting for a core while it measured 'two'. When" in speed.sentence
     speed.time("two", rows["two"], items=64, budget_s=0.0)
     assert "waiting for a core" not in speed.sentence
     speed.add("one", race.timings[0], items=64)
-    assert "waiting for a core while it measured 'one'. Run" in speed.sentence
+    assert "waiting for a core while it measured 'one'. When" in speed.sentence
 
 
 class Page:
