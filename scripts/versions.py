@@ -59,6 +59,7 @@ ROWS = {
         (
             # jupyter_client 7.4
             "-Wignore:datetime.datetime.utcnow:DeprecationWarning",
+            "-Wignore:There is no current event loop:DeprecationWarning",
             _OLD_TRAITLETS,
             _NO_SOURCE,
             _NO_LITE,
