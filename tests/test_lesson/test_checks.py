@@ -134,7 +134,7 @@ def test_an_answer_that_leaves_or_says_nothing_is_not_yet_and_ctrl_c_still_stops
     ("answer", "advice"),
     [
         (lambda logits: (logits.max(1) == torch.zeros(3))[0], "tensor.argmax(dim)"),
-        (lambda logits: [d for d in 10], "range(n) counts"),
+        (lambda logits: [d + 1 for d in 10], "range(n) counts"),
         (lambda logits: logits[torch.ones(2, dtype=bool)], "a name from outside"),
     ],
 )

@@ -408,7 +408,7 @@ def test_a_missing_compiler_names_the_command(monkeypatch):
 class OldLinker:
     """What is used of cuda.bindings.nvjitlink 13.0, given code of NVVM 13.5."""
 
-    nvJitLinkError = ValueError
+    nvJitLinkError = ValueError  # noqa: N815 - as there
     InputType = SimpleNamespace(LTOIR=1)
     log = b"ERROR 4 in nvvmAddNVVMContainerToProgram, may need newer version of nvJitLink library\0"
 
