@@ -60,6 +60,8 @@ ROWS = {
             # jupyter_client 7.4
             "-Wignore:datetime.datetime.utcnow:DeprecationWarning",
             "-Wignore:There is no current event loop:DeprecationWarning",
+            # torch, of Python 3.13.0 alone
+            "-Wignore:Guards may run slower on Python 3.13.0:RuntimeWarning",
             _OLD_TRAITLETS,
             _NO_SOURCE,
             _NO_LITE,

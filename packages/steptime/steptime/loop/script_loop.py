@@ -148,7 +148,9 @@ class OwnLoop:
         """The loop that the same code has begun to watch before, if that still goes on;
         else this one.
         """
-        codes = [frame.f_code for frame, _ in traceback.walk_stack(None)]
+        # Without a frame, walk_stack begins one caller further out from Python 3.12 on.
+        caller = sys._getframe(1)
+        codes = [frame.f_code for frame, _ in traceback.walk_stack(caller)]
         calls = tuple(map(id, codes))
         _, before = _LOOPS.get(calls, (codes, self))
         if before is not self and before._turns_are_left():
