@@ -59,6 +59,10 @@ _REMOVED = ("input", FAULTS, COLLECTING, THREADS)
 # of these, by an edit
 _EDITED_AWAY = (FAULTS, COLLECTING, THREADS)
 _SURE = 1.005  # times as fast, which is written as more than 1.00x
+_ROUNDED = 1.1  # times a bound by the limit's own share, up to which it is that one
+_WITH_OTHERS = (
+    '"At most" counts what an edit against the limit may shorten besides, too.'
+)
 _MORE = 1.25  # times what was tried, from which on it is said that more may be gained
 
 
@@ -310,12 +314,20 @@ class Limit(Shown):
         title = self._title()
         if self.doubt:
             title = f"In doubt, since {self.doubt}. {title}"
+        bounds = (_WITH_OTHERS,) if any(map(self._counts_others, ordered)) else ()
         return Table(
             rows,
             ("limit", "share of the time", "without it"),
             title,
-            (*self.remarks, *self.evidence, *map(str, self.gains)),
+            (*bounds, *self.remarks, *self.evidence, *map(str, self.gains)),
         )
+
+    def _counts_others(self, limit: str) -> bool:
+        """Whether a bound that is shown is more than the limit's own share allows."""
+        share = self.shares[limit]
+        if share < _SHOWN or not self.words(limit).startswith("at most"):
+            return False
+        return self.bound(limit) * (1 - share) > _ROUNDED
 
     def _title(self) -> str:
         """The verdict, and where most of it lies."""

@@ -175,7 +175,8 @@ class Review(ShownAsTable):
                 f" fills this GPU {WAVES} times. grid= takes yours."
             )
         if self.mistakes:
-            notes.append("The trace found mistakes, which it prints: mend them first.")
+            first = "The trace found mistakes, which it prints: mend them first."
+            title = f"{first} {title}"
         elif not rows:
             notes.append("Nothing to remark.")
         if not rows:

@@ -108,7 +108,9 @@ def seen(
     if not mean_s:
         raise stood_still("the loop's steps")
     rate = significant(1 / mean_s)
-    evidence = [f"Watched: {len(turns)} steps, {rate} a second."]
+    evidence = [
+        f"Watched: {len(turns)} steps, {rate} a second (waits for a core not counted)."
+    ]
     seconds_of = dict[str, float]()
     where = dict[str, str]()
     doubt = ""

@@ -411,6 +411,9 @@ def test_a_bound_holds_for_an_edit_that_shortens_what_shares_its_cause():
     # one operator in place of many moves fewer bytes
     assert limit.bound("launch overhead") == pytest.approx(1 / 0.6)
     assert limit.bound("arithmetic") == pytest.approx(1 / 0.8)
+    beyond = '"At most" counts what an edit against the limit may shorten besides'
+    assert str(limit).count(beyond) == 1
+    assert beyond not in str(Limit({"input": 0.3, "arithmetic": 0.7}, (), 1.0))
 
 
 def test_what_was_tried_stands_in_place_of_a_bound_and_first_on_the_page():
