@@ -204,10 +204,10 @@ def test_a_similar_card_is_never_given(name):
     [
         ("RTX 6000", None, "It fits several chips"),
         ("RTX", None, "It fits several chips"),
-        ("RTX 2080", None, "Its row is still missing"),
-        ("RTX 9999", None, "Its row is still missing"),
-        ("NVIDIA GeForce RTX 3060", 8.5e9, "Its row is still missing"),
-        ("", None, "Its row is still missing"),
+        ("RTX 2080", None, "its row is still missing"),
+        ("RTX 9999", None, "its row is still missing"),
+        ("NVIDIA GeForce RTX 3060", 8.5e9, "its row is still missing"),
+        ("", None, "its row is still missing"),
     ],
 )
 def test_a_name_of_several_chips_is_told_from_a_missing_row(name, memory_bytes, reason):

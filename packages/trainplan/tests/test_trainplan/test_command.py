@@ -329,7 +329,7 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller(capsys):
         ("llama3-8b --gpus H100", "a number and a GPU, such as 512xH100, got 'H100'"),
         (
             "llama3-8b --gpus 8xB400",
-            "got 'B400'; its peaks are unknown. Its row is still missing",
+            "got 'B400'; its peaks are unknown. If there is such a device",
         ),
         ("llama3-8b --gpus 8x90", "got '90'; its peaks are unknown"),
         (
