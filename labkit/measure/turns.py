@@ -179,7 +179,7 @@ def _wait(
             return False
         if not shown and waited_s > 0.5:  # a shorter wait needs no words
             shown = True
-            on_wait(f"Waiting for {what}.")
+            on_wait(f"Waiting for {what}, for {limit_s:.0f} s at most.")
         # Who has waited twice as long asks four times as often, and so is more likely
         # to be next.
         time.sleep(min(0.2, 20 / (1 + waited_s) ** 2, limit_s - waited_s))

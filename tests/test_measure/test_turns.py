@@ -80,7 +80,9 @@ def test_one_waits_for_the_other_and_says_so(lock, holder, clock):
         assert not is_free(lock)
         assert turns._holding
     assert 7.0 <= clock.now_s < 7.3
-    assert said == ["Waiting for another notebook on this machine, which is measuring."]
+    (words,) = said
+    assert words.startswith("Waiting for another notebook on this machine, which is")
+    assert words.endswith(f", for {turns.PATIENCE_S:.0f} s at most.")
     assert is_free(lock)
 
 
@@ -190,7 +192,8 @@ def test_who_has_the_turn_waits_until_the_others_pause_and_says_so(
     with turns.turn(said.append):
         assert not is_free(lock), "nobody else begins meanwhile"
     assert next(looks, "all seen") == "all seen"
-    assert said == ["Waiting for other programs on this machine to pause."]
+    (words,) = said
+    assert words.startswith("Waiting for other programs on this machine to pause, for")
 
 
 def test_others_that_do_not_pause_are_waited_for_less_each_time(

@@ -83,7 +83,7 @@ class LoopExperiments(WatchedLoop):
             stack.enter_context(one_thread())
             self.evidence.append(
                 "Other programs take cores from torch's threads, so one thread ran all"
-                " experiments."
+                " experiments: times and shares are of the loop with one thread."
             )
 
     def _gain_of_fewer_threads(self) -> Gain:
