@@ -29,6 +29,7 @@ _ONE_EPOCH = (
 _NEW = 0.25
 _PARTS = 10  # into which turns are divided for an interval
 _STUDENT = 1.833  # the 95th percentile of 9 degrees of freedom
+_WORTH_TELLING = 0.02  # of a step's time
 _NOWHERE = ("", "", 0)  # in place of a line
 
 
@@ -108,9 +109,13 @@ def seen(
     if not mean_s:
         raise stood_still("the loop's steps")
     rate = significant(1 / mean_s)
-    evidence = [
-        f"Watched: {len(turns)} steps, {rate} a second (waits for a core not counted)."
-    ]
+    watched = f"Watched: {len(turns)} steps, {rate} a second"
+    waited = statistics.fmean(turn.waited_s for turn in turns)
+    if waited > _WORTH_TELLING * mean_s:
+        # by the clock, the loop was slower
+        lost = format_seconds(waited)
+        watched += f", without the {lost} a step in which it waited for a core"
+    evidence = [f"{watched}."]
     seconds_of = dict[str, float]()
     where = dict[str, str]()
     doubt = ""

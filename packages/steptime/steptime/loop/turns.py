@@ -31,6 +31,7 @@ class Turn:
 
     `faults` are the process's page faults, `graphs` those that torch.compile compiled,
     in `compiling_s` seconds of the step, `epoch` how often the batches began anew.
+    `waited_s` are seconds in which it waited for a core, which count in no other.
     `collecting` are seconds of Python's garbage collector, in "input_s" and in
     "step_s", which don't have them. `lines` and `input_lines` are samples of the stack.
     """
@@ -41,6 +42,7 @@ class Turn:
     graphs: int = 0
     compiling_s: float = 0.0
     epoch: int = 0
+    waited_s: float = 0.0
     collecting: Counter[str] = field(default_factory=Counter)
     lines: Lines = field(default_factory=Counter)
     input_lines: Lines = field(default_factory=Counter)
@@ -192,8 +194,8 @@ class TurnWatch:
                 turn.step_s += seconds
                 turn.lines.update(lines_since[i])
         # a wait for a core is taken from both in proportion
-        waited_s = end.waited_s - begin.waited_s
-        ran = 1 - min(waited_s / max(turn.seconds, 1e-12), 1.0)
+        turn.waited_s = min(end.waited_s - begin.waited_s, turn.seconds)
+        ran = 1 - turn.waited_s / max(turn.seconds, 1e-12)
         turn.input_s = ran * turn.input_s
         turn.step_s = ran * turn.step_s
         return turn

@@ -611,3 +611,5 @@ def test_a_wait_for_a_core_is_taken_from_both_parts_of_its_turn(monkeypatch):
         (1.0, 2.0),
         (0.75, 2.25),
     ]
+    told = "without the 500 ms a step in which it waited for a core."
+    assert seen(watch.turns, Lines()).evidence[0].endswith(told)
