@@ -80,9 +80,10 @@ def test_one_waits_for_the_other_and_says_so(lock, holder, clock):
         assert not is_free(lock)
         assert turns._holding
     assert 7.0 <= clock.now_s < 7.3
-    (words,) = said
-    assert words.startswith("Waiting for another notebook on this machine, which is")
-    assert words.endswith(f", for {turns.PATIENCE_S:.0f} s at most.")
+    assert said == [
+        "Waiting for another notebook on this machine, which is measuring, for"
+        f" {turns.PATIENCE_S:.0f} s at most."
+    ]
     assert is_free(lock)
 
 
@@ -192,8 +193,10 @@ def test_who_has_the_turn_waits_until_the_others_pause_and_says_so(
     with turns.turn(said.append):
         assert not is_free(lock), "nobody else begins meanwhile"
     assert next(looks, "all seen") == "all seen"
-    (words,) = said
-    assert words.startswith("Waiting for other programs on this machine to pause, for")
+    assert said == [
+        "Waiting for other programs on this machine to pause, for"
+        f" {turns.QUIET_S:.0f} s at most."
+    ]
 
 
 def test_others_that_do_not_pause_are_waited_for_less_each_time(
