@@ -243,15 +243,11 @@ def _keep(key: str, guess: object, unit: str, most: float | None) -> _Reply:
         return _Reply(False, message)
     log = results.results()
     former = latest(log.entries(), key, Prediction)
-    is_same = (
-        isinstance(former, Prediction)
-        and former.blind
-        and (former.value, former.unit) == (value, unit)
-    )
-    measured = _is_measured(key)
-    if measured and isinstance(former, Prediction) and former.blind and not is_same:
-        return _Reply(False, _unchanged(key, former.value, former.unit))
-    blind = is_same or not measured
+    blind = not _is_measured(key)
+    if not blind and isinstance(former, Prediction) and former.blind:
+        if (former.value, former.unit) != (value, unit):
+            return _Reply(False, _unchanged(key, former.value, former.unit))
+        blind = True  # the same one again
     section, what = results.split_key(key)
     log.append(Prediction(section, what, value, unit, results.now(), blind))
     _open.pop(key, None)

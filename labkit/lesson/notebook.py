@@ -18,7 +18,7 @@ from kerneltrace import check_numba
 from labkit.core import results
 from labkit.core.errors import LabError
 from labkit.core.units import GIB, MIB, format_bytes
-from labkit.lesson.unset_names import RUN_ABOVE
+from labkit.lesson import unset_names
 from labkit.measure.contention import CELLS
 from labkit.measure.machine import Machine, give_back_gpu_memory, machine
 
@@ -152,13 +152,14 @@ def _explain(
     """
     import torch
 
+    if isinstance(error, NameError):
+        unset_names.explain(self, kind, error, trace, tb_offset)
+        return
     n_bytes = asked_bytes(str(error))
     is_cuda = isinstance(error, torch.OutOfMemoryError)
     if n_bytes is None and not is_cuda and not isinstance(error, MemoryError):
         if _GPU_BROKEN.search(str(error)):
             error.args = (f"{error}\n{_RESTART}",)
-        if kind is NameError:
-            error.args = (f"{error}\n{RUN_ABOVE}",)
         self.showtraceback((kind, error, trace), tb_offset=tb_offset)
         return
     if is_cuda:

@@ -207,8 +207,7 @@ def answer_code(number: str, answer: object, message: str) -> str:
     Where there is no such cell, outside of notebooks, of the answer's repr and the
     message.
     """
-    text = _ADDRESS.sub("", brief_repr(answer)) + message
-    text = _last_cell(number) or text
+    text = _last_cell(number) or _ADDRESS.sub("", brief_repr(answer)) + message
     return f"{zlib.crc32(text.encode(errors='replace')):08x}"
 
 

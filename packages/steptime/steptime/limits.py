@@ -305,16 +305,15 @@ class Limit(Shown):
         """A row for each limit with half a percent or more, the largest first, and the
         evidence and the gains below.
         """
-        ordered = sorted(self.shares, key=lambda name: -self.shares[name])
+        shown = [name for name in self.shares if self.shares[name] >= _SHOWN]
+        shown.sort(key=lambda name: -self.shares[name])
         rows = tuple(
-            (name, f"{self.shares[name]:.0%}", self.words(name))
-            for name in ordered
-            if self.shares[name] >= _SHOWN
+            (name, f"{self.shares[name]:.0%}", self.words(name)) for name in shown
         )
         title = self._title()
         if self.doubt:
             title = f"In doubt, since {self.doubt}. {title}"
-        bounds = (_WITH_OTHERS,) if any(map(self._counts_others, ordered)) else ()
+        bounds = (_WITH_OTHERS,) if any(map(self._counts_others, shown)) else ()
         return Table(
             rows,
             ("limit", "share of the time", "without it"),
@@ -323,11 +322,10 @@ class Limit(Shown):
         )
 
     def _counts_others(self, limit: str) -> bool:
-        """Whether a bound that is shown is more than the limit's own share allows."""
-        share = self.shares[limit]
-        if share < _SHOWN or not self.words(limit).startswith("at most"):
-            return False
-        return self.bound(limit) * (1 - share) > _ROUNDED
+        """Whether its bound is shown, and more than its own share allows."""
+        own = 1 - self.shares[limit]
+        is_bound = self.words(limit).startswith("at most")
+        return is_bound and self.bound(limit) * own > _ROUNDED
 
     def _title(self) -> str:
         """The verdict, and where most of it lies."""
