@@ -1,7 +1,7 @@
 """The book: every page opens, links lead somewhere, search finds, nothing comes from a
 network, and anyone can read it.
 
-The book is built here with one notebook that runs and the others as they are.
+The book is built here with two notebooks that run and the others as they are.
 LABKIT_BOOK=build/book/html tests one that `make book` has built.
 """
 
@@ -27,7 +27,7 @@ from trainplan.errors import ScheduleError
 
 # builds a book
 pytestmark = [needs("furo", "myst_nb", "sphinx"), pytest.mark.timeout(1500)]
-RUN = ("00",)
+RUN = ("00", "03")
 WIDE = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 
