@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a script as Python would, inside `watching`, and return 0 or 2.
 
     SystemExit and errors of the script's own are raised as they are. 2 for no script,
-    with a sentence on stderr.
+    with a sentence on stderr. Too few steps are said, but not of a script that failed.
     """
     words = sys.argv[1:] if argv is None else list(argv)
     if words[:1] in (["-h"], ["--help"]):
@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TooLittleSeen as error:
         if not has_ended:
             raise
-        print(f"steptime: {error}", file=sys.stderr)
+        if leaving is None or not leaving.code:
+            print(f"steptime: {error}", file=sys.stderr)
     if leaving is not None:
         raise leaving
     return 0

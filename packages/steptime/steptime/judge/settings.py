@@ -48,6 +48,7 @@ def remarks(
     is run. On a machine that was `busy`, steps may grow that others disturb.
     """
     return (
+        *(_threads(device) if busy else ()),
         *_modes(),
         *_types(calls, device),
         *_copies(calls),
@@ -56,6 +57,18 @@ def remarks(
         *_loader(batches, turns, device),
         *_unused_gradients(),
     )
+
+
+def _threads(device: str) -> Iterator[str]:
+    """On a busy machine, which of torch's threads wait for each other."""
+    threads = torch.get_num_threads()
+    if device == "cpu" and threads > 1:
+        # one that has a core waits inside an operator, and its clock goes on
+        yield (
+            f"Where one of torch's {threads} threads waits for a core, the others wait"
+            " for it, and that counts in these shares. Stop other programs, or call"
+            " torch.set_num_threads(1), and measure again."
+        )
 
 
 def remarks_on_step(step: Callable[[], object]) -> tuple[str, ...]:

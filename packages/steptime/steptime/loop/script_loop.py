@@ -316,6 +316,11 @@ class OwnLoop:
         if not self.runs:
             ended = max(self._turns_begun - 1, 0)
             needed = min(_FIRST, self._steps) + _TIMED + _UNWATCHED
+            if not ended:
+                raise TooLittleSeen(
+                    f"No step was seen, and {needed} are needed. A step ends when an"
+                    " optimizer of torch has updated its weights."
+                )
             raise TooLittleSeen(
                 f"The loop ended after {ended} steps, and {needed} are needed. Let it"
                 " run longer, or pass a smaller `steps`."

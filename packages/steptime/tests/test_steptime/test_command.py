@@ -1,6 +1,7 @@
 """What `python -m steptime` runs, and what it leaves to the script."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,25 @@ def test_a_loop_that_is_too_short_is_said(script, capsys):
         main([script(5), "0"])
     assert left.value.code == 0
     assert "steptime: The loop ended after " in capsys.readouterr().err
+
+
+def test_a_script_that_refuses_its_arguments_says_so_alone(script, capsys):
+    path = Path(script(5))
+    path.write_text("import argparse\nargparse.ArgumentParser().parse_args()\n")
+    with pytest.raises(SystemExit) as left:
+        main([str(path), "--unknown"])
+    assert left.value.code == 2
+    told = capsys.readouterr().err
+    assert "unrecognized arguments: --unknown" in told
+    assert "steptime" not in told
+
+
+def test_a_script_without_an_optimizer_says_what_ends_a_step(script, capsys):
+    path = Path(script(5))
+    path.write_text("print('done')\n")
+    assert main([str(path)]) == 0
+    told = capsys.readouterr().err
+    assert "steptime: No step was seen, and 31 are needed. A step ends when" in told
 
 
 def test_an_error_of_the_script_s_own_is_raised(script):

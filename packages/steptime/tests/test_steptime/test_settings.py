@@ -97,6 +97,18 @@ def test_a_loop_with_nothing_to_change_gets_no_remark(monkeypatch):
     assert not said(turns=QUICK, batches=DataLoader([1, 2]))
 
 
+@pytest.mark.parametrize(
+    ("threads", "busy", "said"),
+    [(2, "others ran", True), (1, "others ran", False), (2, "", False)],
+)
+def test_on_a_busy_machine_threads_that_wait_for_each_other_are_said(
+    monkeypatch, threads, busy, said
+):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    told = " ".join(remarks(QUICK, [product("float32")], None, "cpu", busy))
+    assert ("one of torch's 2 threads waits for a core" in told) == said
+
+
 def test_gradients_that_no_optimizer_uses_are_counted():
     frozen = nn.Linear(16, 16)
     head = nn.Linear(16, 1)
