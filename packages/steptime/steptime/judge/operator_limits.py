@@ -36,6 +36,7 @@ WORK = (
 # reach a tenth of a large product's rate.
 _EXPLAINED = 0.25
 _PRODUCT = 0.1
+_MORE_THAN_A_STEP = 1.1  # steps that the parts of one take in all, which is said
 _WARM_UP = 10
 # allocations beyond 32 MiB are new to the process each time, with glibc
 _NEW = 3
@@ -300,6 +301,13 @@ def explained(
             f" training step, an operator costs {format_seconds(pace.launch_s)}."
         ),
     ]
+    sum_s = sum(seconds_of.values())
+    if sum_s > _MORE_THAN_A_STEP * step_s:
+        evidence.append(
+            f"Timed one by one, all of it takes {format_seconds(sum_s)}, more than the"
+            " step: caches are colder then, or other programs took a core. The shares"
+            " are of that sum."
+        )
     if seconds_of[HOST] > 0.1 * step_s:
         evidence.append(
             f"Between operators, the host works or waits for {words[HOST]} more."

@@ -8,7 +8,13 @@ import pytest
 import torch
 
 import steptime as profiling
-from steptime.judge.operator_limits import Pace, divide_gaps, split_by_limit
+from steptime.judge.operator_limits import (
+    Pace,
+    divide_gaps,
+    explained,
+    split_by_limit,
+)
+from steptime.limits import LIMITS
 from steptime.measure import operator_timing
 from steptime.measure.machine import no_sync
 from steptime.measure.operator_timing import OperatorCall
@@ -100,6 +106,15 @@ def test_a_wait_for_other_ranks_counts_once(in_call_s, gap_s, waits_s, host_s):
     assert measured["other host work"] == pytest.approx(host_s, abs=1e-4)
     assert measured["communication"] == pytest.approx(in_call_s + waits_s, abs=1e-4)
     assert sum(measured.values()) == pytest.approx(0.1 + in_call_s + gap_s, abs=1e-4)
+
+
+@pytest.mark.parametrize(("unknown_s", "told"), [(0.09, False), (0.2, True)])
+def test_parts_that_take_more_than_the_step_are_said_to(unknown_s, told):
+    seconds_of = dict.fromkeys(LIMITS, 0.0) | {"unknown": unknown_s}
+    calls = [OperatorCall(name, unknown_s / 2, 0.0, 0.0) for name in ("sort", "end")]
+    _, evidence = explained(calls, seconds_of, PACE, step_s=0.1)
+    words = "Timed one by one, all of it takes 200 ms, more than the step"
+    assert (words in " ".join(evidence)) == told
 
 
 def test_a_float32_convolution_is_held_against_tf32_where_that_was_measured():
