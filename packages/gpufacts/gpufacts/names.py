@@ -7,6 +7,7 @@ import functools
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from numbers import Real
 
 from gpufacts.device import Device
 from gpufacts.table import devices, read
@@ -18,9 +19,9 @@ _BRAND = re.compile(
 """Words that say nothing: no two rows differ only in them."""
 
 _COUNT = re.compile(
-    r"^\s*\d+ ?[x×] ?(?=[a-z])|(?<=\d)[x×]\d{1,4}\s*$|(\s[x×]|:) ?\d{1,4}\s*$"
+    r"^\s*\d+ ?[x×] ?(?=[a-z]|\d{4})|(?<=\d)[x×]\d{1,4}\s*$|(\s[x×]|:) ?\d{1,4}\s*$"
 )
-"""How many cards, before or behind a name: "8xH100", "H100 x 8"."""
+"""How many cards, before or behind a name: "8xH100", "2x4090", "H100 x 8"."""
 
 _FORM = re.compile(r"(sxm|pcie|nvl)\d*")
 """How a card is connected."""
@@ -55,6 +56,11 @@ def find(name: str | Device, memory_bytes: float | None = None) -> Device:
     if not isinstance(name, str):
         raise TypeError(
             f"Expected the name of a device or a Device, got {type(name).__name__}."
+        )
+    if not isinstance(memory_bytes, Real | None):
+        raise TypeError(
+            "Expected memory_bytes to be a number or None, got"
+            f" {type(memory_bytes).__name__}."
         )
     exact = _by_key().get(_key(name))
     if exact is not None and _has_memory(exact, memory_bytes):
@@ -109,6 +115,8 @@ def _split(text: str) -> list[str]:
     # "rtx4090" is two words; "h100" is one
     series = r"\b(rtx|gtx|geforce|tesla|gaudi|trainium)(?=[a-z]?\d)"
     spaced = re.sub(series, r"\1 ", text)
+    # "2080ti" is two words too
+    spaced = re.sub(r"(?<=\d{4})(?=(ti|super)\b)", " ", spaced)
     # "80 gb" and "80g" are "80gb"
     spaced = re.sub(r"\b(\d+) ?gb?\b", r"\1gb", spaced)
     return [w for w in re.findall(r"[a-z0-9]+", spaced) if not _BRAND.fullmatch(w)]
@@ -211,9 +219,12 @@ def _refusal(name: str, memory_bytes: float | None) -> str:
     # tells the memory, gives a whole name.
     if asked and len(longer) > 1 and memory_bytes is None and not kind["words"]:
         missing = "It fits several chips: give the whole name"
+    memory = ""
+    if memory_bytes is not None:
+        memory = f" with {memory_bytes / 1e9:.3g} GB"
     return (
-        f"Expected the name of a device in the table, got {name!r:.80}; its peaks are "
-        f"unknown. {missing}. Nearest names: {', '.join(names[:4])}. "
+        f"Expected the name of a device in the table, got {name!r:.80}{memory}; its "
+        f"peaks are unknown. {missing}. Nearest names: {', '.join(names[:4])}. "
         f"gpufacts.devices() lists all {len(names)}."
     )
 

@@ -50,6 +50,8 @@ def check_function(name: str, value: Any) -> None:
     """Something that can be called."""
     if not callable(value):
         advice = "Pass its name without brackets."
+        if isinstance(value, str):
+            advice = "Pass its name without quotes."
         raise TypeError(_expected(name, "a function", value, advice))
 
 

@@ -133,6 +133,8 @@ def test_a_whole_name_in_any_spelling_is_found(name, row):
         ("gpu_8x_h100_sxm5", "H100 SXM5 80GB", ""),
         ("8xH100", "H100 SXM5 80GB", "H100 NVL"),
         ("H100 x 8", "H100 SXM5 80GB", "H100 NVL"),
+        ("2x4090", "GeForce RTX 4090", ""),
+        ("2080Ti", "GeForce RTX 2080 Ti (FE)", ""),
         ("A100:4", "A100 SXM4 80GB", "A100 PCIe 40GB"),
         ("DGX H100", "H100 SXM5 80GB", "H100 NVL"),
         ("RTX PRO 6000 Server", "RTX PRO 6000 Blackwell Server Edition", ""),
@@ -185,6 +187,7 @@ def test_each_instance_s_device_has_a_row():
         "V100 PCIe",
         "A800 40GB",
         "RTX 3080 12GB",
+        "3090Ti",
         "H200 NVL",
         "MI300A",
         "Orin",
@@ -221,6 +224,10 @@ def test_memory_tells_builds_apart():
     assert gpufacts.find("V100", 16.9e9).name == "Tesla V100 SXM2 16GB"
     with pytest.raises(gpufacts.UnknownDevice):
         gpufacts.find("NVIDIA GeForce RTX 3060", 8.5e9)
+    with pytest.raises(gpufacts.UnknownDevice, match=r"got 'A100' with 60 GB; its"):
+        gpufacts.find("A100", 60e9)
+    with pytest.raises(TypeError, match="Expected memory_bytes to be a number or None"):
+        gpufacts.find("A100", "80 GB")
 
 
 def test_each_name_of_a_driver_has_a_row_or_a_reason():

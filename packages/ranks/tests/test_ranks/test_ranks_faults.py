@@ -334,6 +334,7 @@ THREADS = "Expected threads to be a whole number of at least 1, got "
         ({"nproc": "2"}, TypeError, f"{NPROC}'2'"),
         ({"nproc": None}, TypeError, f"{NPROC}None"),
         ({"fn": 5}, TypeError, "Expected fn to be a function, got 5"),
+        ({"fn": "train"}, TypeError, "Pass its name without quotes"),
         ({"timeout_s": 0}, ValueError, f"{TIMEOUT_S}0"),
         ({"timeout_s": float("nan")}, ValueError, f"{TIMEOUT_S}nan"),
         ({"timeout_s": float("inf")}, ValueError, f"{TIMEOUT_S}inf"),

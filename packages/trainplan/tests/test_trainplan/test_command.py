@@ -178,6 +178,15 @@ def test_a_batch_is_told_when_it_is_rounded_or_few_ranks_divide_it():
     assert batch_notes("4194304") == []
 
 
+def test_a_number_of_a_cloud_s_instances_is_said_to_count_gpus(capsys):
+    assert main(command("llama3.1-8b --gpus 8xp5.48xlarge --layout zero=3")) == 0
+    assert "Planned are 8 of these, not 8 instances." in " ".join(
+        capsys.readouterr().out.split()
+    )
+    main(command("llama3.1-8b --gpus 8xH100 --layout zero=3"))
+    assert "instances" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("gpus", [24, 3072])
 @pytest.mark.parametrize("batch", [7, 488])
 def test_the_batch_that_is_advised_has_a_layout(gpus, batch):
@@ -341,6 +350,7 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller(capsys):
             "--gpus to be a number of at most 10,000,000",
         ),
         ("llama3-8b --gpus 12xH100", "The nearest are 8 and 16"),
+        ("llama3-8b --gpus 8xH100 --layout ep=2", "expert = 1 of a model without"),
         ("llama3-405b --gpus 88xA100", "Take about 112 GPUs"),
         (
             "llama3.1-8b --gpus 1xH100",

@@ -20,6 +20,10 @@ NAMES = {
     "llama3.2-1b": "Llama-3.2-1B",
     "llama-3.3-70b": "Llama-3.3-70B",
     "llama-2-7b-chat-hf": "Llama-2-7B",
+    "Meta Llama 3 8B": "Llama-3-8B",
+    "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF": "Llama-3.1-8B",
+    "llama3.2:3b-instruct-q4_K_M": "Llama-3.2-3B",
+    "gpt-oss-120b-mxfp4": "GPT-OSS-120B",
     "mistral-7b": "Mistral-7B",
     "mistralai/Mistral-7B-Instruct-v0.3": "Mistral-7B",
     "mixtral": "Mixtral-8x7B",
@@ -37,6 +41,11 @@ NAMES = {
     "SmolLM2-135M": "SmolLM2-135M",
     "olmo2": "OLMo-2-7B",
     "glm-4.5": "GLM-4.5",
+    "zai-org/GLM-4.6-FP8": "GLM-4.5",
+    "zai-org/GLM-4.7": "GLM-4.5",
+    "zai-org/GLM-4.7-Flash": "GLM-4.7-Flash",
+    "deepseek-ai/DeepSeek-V3.1": "DeepSeek-V3",
+    "deepseek-ai/DeepSeek-V3.1-Terminus": "DeepSeek-V3",
     "gpt-3": "GPT-3 175B",
     "gpt2": "GPT-2-124M",
     "gpt2-xl": "GPT-2-1.5B",
@@ -109,6 +118,7 @@ def test_parameters_are_those_of_transformers(name):
         ("deepseek-v3.2", "keys alone that an indexer chooses"),
         ("kimi-k3", "Kimi's delta attention"),
         ("jamba-1.5-large", "Mamba-1"),
+        ("tiiuae/Falcon3-Mamba-7B-Instruct", "Mamba-1"),
         ("nemotron-3-super", "in a narrower space"),
         ("llama4-scout", "attention in chunks"),
         ("tiiuae/falcon-7b", "attention and MLP beside each other"),
@@ -118,6 +128,11 @@ def test_parameters_are_those_of_transformers(name):
 def test_a_model_that_cannot_be_said_is_refused_with_why(name, words):
     with pytest.raises(ValueError, match=words):
         model(name)
+
+
+def test_a_name_that_only_begins_like_another_family_has_no_reason():
+    with pytest.raises(ValueError, match=r"got 'llama 405b'\. The nearest are Llama-3"):
+        model("llama 405b")
 
 
 def test_the_readme_says_how_many_models_are_known():
@@ -357,6 +372,67 @@ def test_what_a_gemma_3_leaves_out_of_its_config_is_transformers_default():
     assert read.params == MODELS["Gemma-3-4B"].params
 
 
+# What transformers 4.57.3 writes for its class's own sizes, those of ERNIE-4.5-21B-A3B,
+# and inclusionAI/Ling-Coder-lite's config.json, of 16.8 billion parameters.
+ERNIE = {
+    "architectures": ["Ernie4_5_MoeForCausalLM"],
+    "model_type": "ernie4_5_moe",
+    "hidden_act": "silu",
+    "hidden_size": 2560,
+    "intermediate_size": 12288,
+    "max_position_embeddings": 131072,
+    "moe_intermediate_size": 1536,
+    "moe_k": 6,
+    "moe_layer_end_index": 27,
+    "moe_layer_interval": 1,
+    "moe_layer_start_index": 1,
+    "moe_num_experts": 64,
+    "moe_num_shared_experts": 2,
+    "num_attention_heads": 20,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 103424,
+}
+LING = {
+    "architectures": ["BailingMoeForCausalLM"],
+    "model_type": "bailing_moe",
+    "first_k_dense_replace": 0,
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "max_position_embeddings": 4096,
+    "moe_intermediate_size": 1408,
+    "num_attention_heads": 16,
+    "num_experts": 64,
+    "num_experts_per_tok": 6,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "num_shared_experts": 2,
+    "tie_word_embeddings": False,
+    "vocab_size": 126464,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "params", "top_k"), [(ERNIE, 21_825_437_888, 6), (LING, 16.8e9, 6)]
+)
+def test_experts_are_read_in_the_words_of_each_family(config, params, top_k):
+    read = model_from_config(config)
+    assert read.params == pytest.approx(params, rel=0.002)
+    assert (read.experts, read.top_k, read.shared // read.feed_forward) == (
+        64,
+        top_k,
+        2,
+    )
+
+
+def test_a_head_that_a_class_ties_by_default_has_no_parameters_of_its_own():
+    untied = {key: LLAMA[key] for key in LLAMA if key != "tie_word_embeddings"}
+    of_cohere = model_from_config({**untied, "model_type": "cohere"})
+    assert of_cohere.tied
+    assert not model_from_config(untied).tied
+
+
 def test_what_a_config_has_beside_the_text_model_is_told(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**LLAMA, "vision_config": {"depth": 32}}))
@@ -460,6 +536,15 @@ def test_what_blocks_are_made_of_becomes_a_pattern(config, change, pattern, wind
         ({"hidden_size": None}, "Expected hidden_size in config"),
         ({"num_hidden_layers": "80"}, "a whole number of at least 1, got '80'"),
         ({"decoder_sparse_step": 2}, "of blocks that are alike"),
+        ({"expert_count": 8}, "of blocks that are alike, .* got expert_count"),
+        (
+            {"num_experts": 8, "moe_layer_interval": 2},
+            "of blocks that are alike, .* got moe_layer_interval",
+        ),
+        (
+            {"num_experts": 8, "moe_intermediate_size": [64, 64]},
+            r"Expected moe_intermediate_size to be one whole number .* got \[64, 64\]",
+        ),
     ],
 )
 def test_a_config_that_is_no_transformer_here_is_refused(change, words):
@@ -484,6 +569,11 @@ def test_a_config_that_is_no_transformer_here_is_refused(change, words):
 def test_a_hybrid_s_config_that_lacks_something_is_refused(config, change, words):
     with pytest.raises(ValueError, match=words):
         model_from_config({**config, **change})
+
+
+def test_what_is_neither_a_path_nor_fields_is_refused():
+    with pytest.raises(TypeError, match=r"the path of a config\.json or its fields"):
+        model_from_config(5)
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", "3"])

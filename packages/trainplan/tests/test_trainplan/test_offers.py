@@ -47,6 +47,19 @@ def offers_one_by_one(transformer, gpus, counts, **run):
     return offers
 
 
+@pytest.mark.parametrize("gpus", [3, 5, 6, 7])
+def test_more_gpus_are_faster_where_their_number_is_no_power_of_two(gpus):
+    def tokens_per_s(count):
+        batch = usual_batch(small, count)
+        assert batch % (32 * count) == 0  # so many micro-batches divide it
+        assert batch * small.seq == pytest.approx(2**22, rel=0.03)
+        best = best_layout(small, Cluster(H100, count), batch, runners_up=0)
+        return best.step.tokens_per_s
+
+    small = model("gpt2")
+    assert tokens_per_s(gpus) > tokens_per_s(2)
+
+
 @pytest.mark.parametrize("name", ["Llama-3.2-1B", "Llama-3.1-8B", "Qwen2.5-14B"])
 def test_the_fewest_gpus_are_the_first_number_that_holds_the_model(name):
     transformer = model(name)

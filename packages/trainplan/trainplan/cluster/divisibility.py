@@ -89,6 +89,8 @@ def _indivisible(model: Transformer, layout: Layout) -> str:
     kv_heads = model.key_value_heads
     replicas = layout.replicas
     ranks = replicas * tensor
+    if layout.expert > 1 and not model.experts:
+        return f"Expected expert = 1 of a model without experts, got {layout.expert}."
     tensor_of_kv = tensor if tensor % kv_heads else 1
     either_way = f"{kv_heads} key and value heads, or to be divided by them"
     # each rank has whole groups of state spaces, or of what is projected together

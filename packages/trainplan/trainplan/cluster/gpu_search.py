@@ -278,7 +278,8 @@ def _least_gpus(question: _Question, machine: _Machine) -> float:
 def usual_batch(model: Transformer, gpus: int) -> int:
     """Sequences a step: about USUAL_TOKENS, or up to four times that for thousands of
     GPUs, in a multiple of the GPUs or of a part of them; of adapters ADAPTER_SEQUENCES
-    a GPU at most.
+    a GPU at most. Of many sequences a GPU, the number has five binary digits and then
+    zeros, so that micro-batches of several sequences divide it.
 
     Llama 3 405B had 16 million tokens a step on 8,192 and 16,384 GPUs (Llama team 2024,
     table 4).
@@ -289,7 +290,9 @@ def usual_batch(model: Transformer, gpus: int) -> int:
     unit = gpus
     while unit > usual / 8 and unit % 2 == 0:
         unit //= 2
-    return max(round(usual / unit), 1) * unit
+    a_unit = max(round(usual / unit), 1)
+    zeros = 1 << max(a_unit.bit_length() - 5, 0)
+    return round(a_unit / zeros) * zeros * unit
 
 
 def _offer(question: _Question, machine: _Machine, gpus: int) -> Offer | str:

@@ -451,10 +451,14 @@ def _square(entry: Step) -> list[str]:
 
 
 def _assumed(entry: Step) -> list[str]:
-    """Which device a short name such as "H100" was taken as, and how tokens are routed
-    to experts; empty for a whole name and no experts.
+    """Which device a short name such as "H100" was taken as, that a cloud's instances
+    aren't counted, and how tokens are routed to experts; empty for a whole name and no
+    experts.
     """
-    assumed = [entry.cluster.gpu.assumed] if entry.cluster.gpu.assumed else []
+    gpu, count = entry.cluster.gpu, f"{entry.cluster.gpus:,}"
+    assumed = [gpu.assumed] if gpu.assumed else []
+    if gpu.assumed.endswith(f" has {gpu.name}."):
+        assumed.append(f"Planned are {count} of these, not {count} instances.")
     if not entry.model.experts:
         return assumed
     if entry.layout.balance == "learned":

@@ -27,7 +27,16 @@ LONGEST = 8192
 
 # These tie the head to the embedding unless their file says something else: the default
 # of their classes in transformers, which a file leaves out. All others write it down.
-_TIED = ("gemma", "gemma2", "gemma3_text", "smollm3")
+_TIED = (
+    "cohere",
+    "cohere2",
+    "ernie4_5",
+    "ernie4_5_moe",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "smollm3",
+)
 _GATES = ("silu", "swiglu")
 _GEMMA_GATES = ("gelu_pytorch_tanh", "gelu")  # of others they are MLPs without a gate
 # What a Gemma 3 leaves out of its text_config. Source: transformers,
@@ -76,6 +85,13 @@ _OTHER_BLOCKS = (
     "cross_attention_layers",
     "linear_attn_config",
 )
+# How many experts there are, how many a token meets, and how many all tokens meet, by
+# families: DeepSeek, Mixtral, Qwen, then Ling (num_shared_experts), ERNIE and Aria.
+# Source: transformers, models/ernie4_5_moe and aria (4.57.3); inclusionAI/Ling-lite,
+# configuration_bailing_moe.py (ed7d8154).
+_EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
+_TOP_K = ("num_experts_per_tok", "experts_per_token", "moe_k", "moe_topk")
+_SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
 # Of how many tokens a key is, by DeepSeek-V4's compress_ratios.
 _RATIOS = {0: WINDOW, CHOSEN_TOKENS: CHOSEN, HEAVY_TOKENS: HEAVY}
 
@@ -92,6 +108,11 @@ def model_from_config(config: Mapping[str, Any] | str | Path) -> Transformer:
     if isinstance(config, str | Path):
         name = str(config)
         config = _read(Path(config))
+    elif not isinstance(config, Mapping):
+        raise TypeError(
+            "Expected the path of a config.json or its fields, got"
+            f" {brief_repr(config)}."
+        )
     fields = config.get("text_config") or config
     if fields.get("model_type") == "gemma3_text":
         fields = {**_GEMMA3, **fields}
@@ -188,6 +209,7 @@ def _refuse_other_kinds(fields: Mapping[str, Any], name: str) -> None:
     others = [field for field in _OTHER_BLOCKS if fields.get(field)]
     if fields.get("decoder_sparse_step", 1) != 1:
         others.append("decoder_sparse_step")
+    others += _unread_experts(fields)
     if fields.get("index_topk") and fields.get("model_type") != "deepseek_v4":
         others.append("index_topk")
     if fields.get("hybrid_override_pattern") and not _is_nemotron_h(fields):
@@ -202,6 +224,24 @@ def _refuse_other_kinds(fields: Mapping[str, Any], name: str) -> None:
             " gated delta nets and compressed keys alone, got"
             f" {', '.join(others + kinds)}. Such models can't be planned here."
         )
+
+
+def _unread_experts(fields: Mapping[str, Any]) -> list[str]:
+    """The fields of experts that _experts doesn't know: of a number that has another
+    word, and of dense blocks behind or between (ERNIE's).
+    """
+    if not _first(fields, *_EXPERTS):
+        return [
+            field
+            for field, value in fields.items()
+            if "expert" in field and isinstance(value, int) and value > 1
+        ]
+    last = fields.get("moe_layer_end_index", -1)
+    layers = fields.get("num_hidden_layers") or 0
+    unread = ["moe_layer_end_index"] if last not in (-1, layers - 1) else []
+    if fields.get("moe_layer_interval", 1) != 1:
+        unread.append("moe_layer_interval")
+    return unread
 
 
 def _is_nemotron_h(fields: Mapping[str, Any]) -> bool:
@@ -404,14 +444,21 @@ def _latent(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def _first(fields: Mapping[str, Any], *names: str) -> Any:
+def _first(fields: Mapping[str, Any], *names: str) -> int:
     """The first of several fields that is set; else 0."""
-    return next((fields[name] for name in names if fields.get(name)), 0)
+    name = next((name for name in names if fields.get(name)), "")
+    value = fields.get(name, 0)
+    if not isinstance(value, int):  # a list has a number for each block (Hunyuan)
+        raise ValueError(
+            f"Expected {name} to be one whole number for all blocks, got"
+            f" {brief_repr(value)}. Such models can't be planned here."
+        )
+    return value
 
 
 def _experts(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The sizes of the MLPs, one in each block or several experts."""
-    experts = _first(fields, "n_routed_experts", "num_local_experts", "num_experts")
+    experts = _first(fields, *_EXPERTS)
     shared = _first(
         fields, "shared_expert_intermediate_size", "shared_intermediate_size"
     )
@@ -424,10 +471,10 @@ def _experts(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {
         "feed_forward": width,
         "experts": experts,
-        "top_k": _first(fields, "num_experts_per_tok", "experts_per_token"),
+        "top_k": _first(fields, *_TOP_K),
         "expert_biases": fields.get("model_type") == "gpt_oss",
-        "shared": shared or (fields.get("n_shared_experts") or 0) * width,
-        "dense": fields.get("first_k_dense_replace") or 0,
+        "shared": shared or _first(fields, *_SHARED) * width,
+        "dense": _first(fields, "first_k_dense_replace", "moe_layer_start_index"),
         # a group of experts is a node's (DeepSeek-V3, section 2.1.2)
         "max_nodes": (fields.get("topk_group") or 0) if groups > 1 else 0,
     }

@@ -619,7 +619,8 @@ MODELS: Mapping[str, Transformer] = MappingProxyType(
 # What a name may end in that says how a model was trained on, and when, not its sizes.
 _VERSION = re.compile(
     r"[-_ ](instruct|chat|base|it|pt|hf|thinking|sft|dpo|reasoning|v[01]\.\d|\d{4}"
-    r"|\d+k|bf16|fp8|nvfp4|bnb|4bit|8bit|gptq|awq|int[48]|unsloth)"
+    r"|\d+k|bf16|fp16|fp8|nvfp4|mxfp4|bnb|4bit|8bit|gptq|awq|gguf|int[48]|q\d(_[a-z0-9])*"
+    r"|unsloth)"
     r"(?![a-z0-9.])"
 )
 
@@ -631,7 +632,7 @@ def plain_name(name: str) -> str:
     "meta-llama/Llama-3.1-8B-Instruct" is "llama3.18b".
     """
     own = name.casefold().rpartition("/")[2]
-    shortened = _VERSION.sub("", own).removeprefix("meta-")
+    shortened = re.sub("^meta[-_ ]", "", _VERSION.sub("", own))
     return re.sub(r"[^a-z0-9.]|\.(?!\d)", "", shortened)
 
 
