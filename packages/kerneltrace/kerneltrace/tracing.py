@@ -61,6 +61,7 @@ def trace(
     name: str = "",
     options: Sequence[str] = (),
     constants: Mapping[str, Any] | None = None,
+    **unknown: Any,
 ) -> Trace:
     """Run `kernel[grid, block](*args)` on the CPU, thread by thread, and return what a
     GPU would be asked to do.
@@ -99,6 +100,11 @@ def trace(
     MissingCompiler without NVRTC, TraceTooLarge when the log outgrows its budget, and
     TypeError or ValueError for any other argument.
     """
+    if unknown:
+        raise TypeError(
+            f"trace takes no argument {next(iter(unknown))!r}. Pass the kernel's"
+            " arguments by place, and what is tl.constexpr in constants={'BLOCK': 64}."
+        )
     compiled = _compiled(
         kernel, args, block, text("name", name), options, constants or {}
     )

@@ -8,13 +8,14 @@ import functools
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from kerneltrace._tables import Shown
 from kerneltrace.judge.equal_stores import stored_values
+from kerneltrace.judge.ordering import Ordering
 from kerneltrace.judge.overlaps import overlaps
 from kerneltrace.judge.races import Race, races, unset_reads
 from kerneltrace.judge.unwritten import unwritten
@@ -147,7 +148,7 @@ def _race_finding(
         parts.append(f"{run.settings.where(thread)} {act} (line {site.line})")
     why = _why_unordered(run, both)
     more = "" if mistake else SAME_VALUE
-    if mistake and _is_one_change(sites):
+    if mistake and _is_one_change(run, both, sites):
         more = CHANGE_AT_ONCE
     return Finding(
         "race",
@@ -174,6 +175,16 @@ def _is_unwritten(run: Execution, both: Events, at: int) -> bool:
 
 
 def _why_unordered(run: Execution, both: Events) -> str:
+    why = _what_is_missing(run, both)
+    order = Ordering(lambda: run.events, run.sites, fenced=True)
+    one, other = (both.only(np.array([number])) for number in range(2))
+    if order.after(one, other).all():
+        why += ", and the atomic or flag between them orders nothing without a"
+        why += " threadfence before it"
+    return why
+
+
+def _what_is_missing(run: Execution, both: Events) -> str:
     if both.block[0] != both.block[1]:
         return "blocks run in any order"
     warps = both.thread % math.prod(run.settings.block) // WARP
@@ -182,11 +193,19 @@ def _why_unordered(run: Execution, both: Events) -> str:
     return "no barrier lies between"
 
 
-def _is_one_change(sites: list[Site]) -> bool:
-    """Whether one statement reads and writes the element, as `x[0] += 1` does."""
+def _is_one_change(run: Execution, both: Events, sites: list[Site]) -> bool:
+    """Whether each of the threads reads and writes the element in one statement, as
+    `x[0] += 1` does.
+    """
     kinds = {site.kind for site in sites}
     places = {(site.line, site.text) for site in sites}
-    return kinds == {"load", "store"} and len(places) == 1
+    if kinds != {"load", "store"} or len(places) != 1:
+        return False
+    there = run.pieces.only(run.pieces.address == both.address[0])
+    return all(
+        len(np.unique(there.write[there.thread == thread])) == 2
+        for thread in both.thread
+    )
 
 
 def _act(kind: str, value: str, element: str) -> str:
@@ -206,7 +225,7 @@ def _value_text(value: Any) -> str:
 def _unset_findings(run: Execution) -> list[Finding]:
     if not run.layout.regions or run.program.lanes:  # in lockstep there are none
         return []
-    findings = []
+    findings: dict[tuple[int, str], Finding] = {}
     unset = unset_reads(run.pieces)
     for site in np.unique(unset.site):
         reads = unset.only(unset.site == site)
@@ -218,8 +237,11 @@ def _unset_findings(run: Execution) -> list[Finding]:
         )
         line = run.sites[site].line
         name = region.name if region else ""
-        findings.append(Finding("unset", line, words, len(reads), thread, name))
-    return findings
+        one = Finding("unset", line, words, len(reads), thread, name)
+        first = findings.setdefault((line, name), one)
+        if first is not one:
+            findings[line, name] = replace(first, count=first.count + one.count)
+    return list(findings.values())
 
 
 def _overlap_findings(run: Execution) -> Iterator[Finding]:

@@ -74,11 +74,17 @@ class Ordering:
     ISA, "Memory Consistency Model".)
     """
 
-    def __init__(self, events: Callable[[], Events], sites: list[Site]) -> None:
-        """`events()` gives all events of the run."""
+    def __init__(
+        self, events: Callable[[], Events], sites: list[Site], *, fenced: bool = False
+    ) -> None:
+        """`events()` gives all events of the run; if `fenced`, each atomic is taken to
+        have a fence before it.
+        """
         self._events = events
+        self._fenced = fenced
         self._letters = np.array([_letter(site) for site in sites])
-        self.none = not np.isin(self._letters, list("fbsm")).any()
+        ordering = "fbsmr" if fenced else "fbsm"
+        self.none = not np.isin(self._letters, list(ordering)).any()
         """Whether the kernel has nothing but barriers."""
 
     @cached_property
@@ -121,7 +127,8 @@ class Ordering:
             new |= (letter == "w") & np.isin(everywhere, arrivals)
             for fences, place in (["f"], everywhere), (["f", "b"], in_block):
                 fenced = events.only(know & np.isin(letter, fences))
-                released = np.isin(letter, ["r", "a"]) & follow(fenced, events)
+                released = know if self._fenced else follow(fenced, events)
+                released = np.isin(letter, ["r", "a"]) & released
                 handed_on = np.full(len(events), NEVER)  # by place
                 np.minimum.at(handed_on, place[released], at[released])
                 new |= (letter == "r") & (at > handed_on[place])

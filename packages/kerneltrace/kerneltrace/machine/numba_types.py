@@ -28,17 +28,10 @@ class IntegerType:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
 
     def __call__(self, value: Any = 0) -> int:
-        """`value` without its fraction: an integer wrapped into the type's range, a
-        fraction cut to it, and NaN 0.
-
-        So does PTX's cvt (PTX ISA, "cvt"); what a CPU makes of a fraction beyond the
-        range isn't defined.
-        """
-        if isinstance(value, float | np.floating):
-            least = np.iinfo(self.dtype).min
-            most = np.iinfo(self.dtype).max
-            value = 0 if np.isnan(value) else min(max(value, least), most)
-        return int(wrapped(int(value), self.dtype))
+        """`value` without its fraction, as `wrapped` stores it."""
+        if not isinstance(value, float | np.floating):
+            value = int(value)
+        return int(wrapped(value, self.dtype))
 
 
 def as_dtype(kind: Any) -> np.dtype[Any]:

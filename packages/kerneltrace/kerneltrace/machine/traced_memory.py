@@ -195,15 +195,43 @@ class Record:
 
 
 def wrapped(value: Any, dtype: np.dtype[Any]) -> Any:
-    """`value` wrapped into the range of an integer type, as a cast in C does; other
-    types are left as they are.
+    """`value` wrapped into the range of an integer type, as a cast in C does, and a
+    fraction cut to it; other types are left as they are.
     """
+    if dtype.kind in "iu" and isinstance(value, float | np.floating):
+        value = _cut(value, dtype)
     if dtype.kind not in "iu" or not isinstance(value, int | np.integer):
         return value
     bits = 8 * dtype.itemsize
     rest = int(value) & ((1 << bits) - 1)
     is_negative = dtype.kind == "i" and rest >> (bits - 1)
     return rest - (1 << bits) if is_negative else rest
+
+
+def of_nan(source: np.dtype[Any], target: np.dtype[Any]) -> int:
+    """What a GPU makes of a NaN of one floating-point type in a type of integers: 0, or
+    the highest bit alone if either of them has 64 bits.
+
+    Source: PTX ISA 9.0, "cvt".
+    """
+    if source.itemsize < 8 and target.itemsize < 8:
+        return 0
+    info = np.iinfo(target)
+    return int(info.min if info.min else info.max // 2 + 1)
+
+
+def _cut(value: Any, dtype: np.dtype[Any]) -> int:
+    """A float without its fraction, cut to the range of an integer type, for which 8
+    bits take 16.
+
+    So does PTX's cvt (PTX ISA, "cvt"); what a CPU makes of a fraction beyond the range
+    isn't defined.
+    """
+    target = np.dtype(f"{dtype.kind}{max(dtype.itemsize, 2)}")
+    if np.isnan(value):
+        return of_nan(np.asarray(value).dtype, target)
+    info = np.iinfo(target)
+    return int(min(max(float(value), info.min), info.max))
 
 
 def flat_view(array: Array) -> Array | None:
@@ -248,7 +276,7 @@ def _writer(flat: Array) -> Callable[[int, Any], None]:
 
     def write(k: int, value: Any) -> None:
         try:
-            put(k, value)
+            put(k, value if isinstance(value, int) else wrapped(value, flat.dtype))
         except OverflowError:
             put(k, wrapped(value, flat.dtype))
 

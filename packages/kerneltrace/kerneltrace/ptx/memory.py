@@ -224,6 +224,9 @@ class Memory:
         number = (address - low) // array.itemsize
         n = (high - low) // array.itemsize
         name = nearest.name
+        if nearest.space == "local":  # PTX has no name for each of them
+            words = f"byte {number} of its local arrays, which have {n:,} bytes."
+            return words, ""
         size = f"{n:,} elements, 0 to {n - 1}" if n else "no elements"
         if array.ndim > 1:
             size = f"the shape {array.shape}: {size}"

@@ -249,17 +249,22 @@ class Running:
         """
         t = self._t
         of_block = np.flatnonzero(t.block == number)
-        threads_by_line: dict[int, list[int]] = {}
+        threads_by_place: dict[tuple[int, int], list[int]] = {}
         for thread in of_block[self._held[of_block] >= 0].tolist():
-            end = self._code[self._held[thread]].end
-            threads_by_line.setdefault(end.line if end else 0, []).append(thread)
-        (line, here), *elsewhere = threads_by_line.items()
+            place = int(self._held[thread])
+            end = self._code[place].end
+            line = end.line if end else 0
+            threads_by_place.setdefault((line, place), []).append(thread)
+        ((line, _), here), *elsewhere = threads_by_place.items()
         if len(here) > 1:
             words = f"{{}} and {len(here) - 1:,} others wait here"
         else:
             words = "{} waits here"
-        for other_line, threads in elsewhere:
-            words += f", {len(threads):,} threads wait at line {other_line} instead"
+        for (other_line, _), threads in elsewhere:
+            where = f"at line {other_line}"
+            if other_line == line:
+                where = "in another call of it, or copy that the compiler made,"
+            words += f", {len(threads):,} threads wait {where} instead"
         passed = of_block[t.passed_by[of_block]]
         if len(passed):
             have = "has" if len(passed) == 1 else "have"

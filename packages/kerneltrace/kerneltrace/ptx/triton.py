@@ -107,12 +107,16 @@ def compile_triton(
     for parameter in kernel.params[len(args) :]:
         if parameter.has_default:
             constants.setdefault(parameter.name, parameter.default)
-    names = [name for name in kernel.arg_names if name not in constants]
-    if len(names) != len(args) or threads % WARP or (threads // WARP).bit_count() != 1:
+    left = [each for each in kernel.params if each.name not in constants]
+    names = [each.name for each in left if not each.is_constexpr]
+    missing = [each.name for each in left if each.is_constexpr]
+    is_power = threads % WARP == 0 and (threads // WARP).bit_count() == 1
+    if missing or len(names) != len(args) or not is_power:
+        needed = ", ".join(f"{name!r}: ..." for name in missing) or "..."
         raise KernelError(
             f"{kernel.__name__} takes {', '.join(names)} and 32, 64, 128, ... threads a"
             f" block; got {len(args)} arguments and {threads} threads. Pass what is"
-            " tl.constexpr in constants={...}."
+            f" tl.constexpr in constants={{{needed}}}."
         )
     stages = getattr(configuration, "num_stages", None) or 0
     compiled = triton_code(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.machine.traced_memory import Array
+from kerneltrace.machine.traced_memory import Array, of_nan
 
 TYPES: dict[str, np.dtype[Any]] = {
     "pred": np.dtype("?"),
@@ -118,7 +118,7 @@ ROUNDINGS = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 def converted(value: Any, dtype: np.dtype[Any], parts: tuple[str, ...]) -> Any:
     """What `cvt` makes of a number; out of a whole type's range it gives the nearest
-    that there is, 0 for NaN.
+    that there is, and for NaN what `of_nan` says.
     """
     if value.dtype.kind == "f":
         result = _converted_float(value, dtype, parts)
@@ -137,22 +137,26 @@ def _converted_float(value: Any, dtype: np.dtype[Any], parts: tuple[str, ...]) -
         if part in ROUNDINGS:
             value = ROUNDINGS[part](value)
     if dtype.kind != "f":
-        return _whole(value, dtype)
+        return cut(value, dtype)
     if dtype.itemsize >= value.dtype.itemsize:
         return value.astype(dtype)
     modes = [part for part in parts if part in ("rz", "rm", "rp")]
     return towards(value, dtype, modes[0] if modes else "rn")
 
 
-def _whole(value: Any, dtype: np.dtype[Any]) -> Any:
+def cut(value: Any, dtype: np.dtype[Any]) -> Any:
     """Floats as the nearest whole numbers of a type; its limits, which no float64 may
-    be, are put in as they are.
+    be, are put in as they are, and so is what NaN gives.
     """
     info = np.iinfo(dtype)
-    wide = np.nan_to_num(value.astype(np.float64), posinf=np.inf, neginf=-np.inf)
-    inside = np.clip(wide, float(info.min), float(info.max))
+    nan = of_nan(value.dtype, dtype)
+    wide = value.astype(np.float64)
+    inside = np.clip(
+        np.where(np.isnan(wide), 0.0, wide), float(info.min), float(info.max)
+    )
     whole = np.where(inside >= float(info.max), info.max, inside.astype(dtype))
-    return np.where(inside <= float(info.min), info.min, whole).astype(dtype)
+    within = np.where(inside <= float(info.min), info.min, whole)
+    return np.where(np.isnan(wide), nan, within).astype(dtype)
 
 
 def saturated(value: Any) -> Any:

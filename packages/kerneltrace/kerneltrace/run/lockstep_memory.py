@@ -16,7 +16,7 @@ from kerneltrace.machine.traced_memory import (
     flat_view,
     parts_of,
 )
-from kerneltrace.source.lockstep_source import NotInLockstep
+from kerneltrace.source.lockstep_source import NotInLockstep, integers
 
 
 class LaneArray:
@@ -67,7 +67,7 @@ class LaneArray:
         if self._known is not None:
             self._known[at] = True
         self._keep_original()
-        self._memory[at] = self._lanes.those(np.asarray(value)).astype(self.dtype)
+        self._memory[at] = self._converted(value)
 
     def change(self, function: np.ufunc, index: Any, value: Any, key: int) -> None:
         """Change elements by a function of the old values and of `value`, thread after
@@ -78,8 +78,14 @@ class LaneArray:
         function.at(
             self._memory,
             self._written(at),
-            self._lanes.those(np.asarray(value)).astype(self.dtype),
+            self._converted(value),
         )
+
+    def _converted(self, value: Any) -> Array:
+        """The values of the threads that take part, in the array's type."""
+        values: Array = self._lanes.those(np.asarray(value))
+        is_whole = self.dtype.kind in "iu"
+        return integers(values, self.dtype) if is_whole else values.astype(self.dtype)
 
     def _keep_original(self) -> None:
         """Copy an array of global memory before the first write to it."""

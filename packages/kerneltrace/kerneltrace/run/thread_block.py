@@ -169,7 +169,7 @@ class ThreadBlock:
                 for thread in self.threads
                 if thread.key < 0 and thread.kind != RETURNED
             ]
-        if passed_by or len({key % SITES for key in keys}) > 1:
+        if passed_by or (len(keys) > 1 and len(set(map(self._place, keys))) > 1):
             self._partial_barrier(passed_by)
         if self.program.votes:
             votes = [thread.brought for thread in self.alive]
@@ -279,6 +279,23 @@ class ThreadBlock:
         self.log.partial_syncs += 1
         return self.log.partial_syncs
 
+    def _place(self, key: int) -> tuple[int, ...]:
+        """The site of a key, and those of the calls that led there."""
+        sites = self.program.sites
+        place = [key % SITES]
+        if not sites[place[0]].function.endswith("()"):
+            return tuple(place)
+        owners = {
+            context: owner
+            for owner, contexts in self.log.contexts_by_key.items()
+            for context in contexts
+        }
+        while context := key // SITES * SITES:
+            key = owners[context]
+            if sites[key % SITES].kind == "call":
+                place.append(key % SITES)
+        return tuple(place)
+
     def _waiting(self) -> dict[tuple[int, str], list[TracedThread]]:
         """The threads that wait, by the line and text of the place."""
         waiting: dict[tuple[int, str], list[TracedThread]] = {}
@@ -286,6 +303,15 @@ class ThreadBlock:
             site = self.program.sites[thread.key % SITES]
             waiting.setdefault((site.line, site.text), []).append(thread)
         return waiting
+
+    def _called_from(self) -> str:
+        """The lines of the calls from which threads wait at one barrier."""
+        lines = {
+            self.program.sites[site].line
+            for thread in self.alive
+            for site in self._place(thread.key)[1:]
+        }
+        return ", ".join(map(str, sorted(lines)))
 
     def _partial_barrier(self, passed_by: list[TracedThread]) -> None:
         """Report a barrier that some threads of the block pass by: a GPU may hang, or
@@ -300,6 +326,8 @@ class ThreadBlock:
             words += " waits here"
         for (other_line, _), threads in elsewhere:
             words += f", {len(threads):,} threads wait at line {other_line} instead"
+        if not elsewhere and not passed_by:
+            words += f", in different calls (line {self._called_from()})"
         if passed_by:
             have = "has" if len(passed_by) == 1 else "have"
             where = diagnostics.where(passed_by[0].in_grid)

@@ -161,6 +161,7 @@ def implementation(
 
 
 MAKES_ARRAY = "That makes a new array"
+_TWO_TYPES = re.compile(r"Cannot unify (.*) and (.*) for '(?P<name>[^'.]+).*")
 _MEANT = {
     r"NRT required|_ol_array_allocate": MAKES_ARRAY,
     r"No conversion from .* to none for": "It returns a value",
@@ -171,6 +172,8 @@ _MEANT = {
     r"Invalid use of ((?:u?int|float|bool)\d*) with parameters .*": (
         r"A number, \1, is called there like a function"
     ),
+    _TWO_TYPES.pattern: r"\g<name> would be \1 in one place and \2 in another",
+    r"(Cannot cast .*): %.*": r"\1",
 }
 """What numba means, by a pattern of its own words."""
 
@@ -222,6 +225,10 @@ _ADVICE = {
     r">>>.*[( ]array\(.*[( ]array\(|>>> \w+\(array\([^)]*\)\)": (
         "A kernel works on single elements: index the array."
     ),
+    r"Cannot unify .*array\(|>>> (i?(add|sub|mul|truediv)|min|max)\(.*array\(": (
+        "A kernel works on single elements: give an index for each dimension of the"
+        " array."
+    ),
     r"insert_unresolved_ref": (
         "The kernel calls a function that calls itself: write that as a loop."
     ),
@@ -242,6 +249,21 @@ _DESCRIBED = re.compile(
 _CAUSE = re.compile(r"^ *\w*Error: +((?! *No implementation).*)", re.MULTILINE)
 
 
+def _becomes_array(variables: Any, message: str) -> Any:
+    """Where a name, which the message says can't have two types, becomes an array;
+    None where it doesn't.
+    """
+    match = _TWO_TYPES.search(message)
+    places = {
+        name: variable.define_loc
+        for name, variable in variables.items()
+        if match and variable.defined and name.split(".")[0] == match["name"]
+        if str(variable.type).startswith("array(")
+    }
+    # x, x.1, ... are the assignments, the last ones where branches meet
+    return places[min(places)] if places else None
+
+
 def reason(error: Exception, file: str) -> tuple[int, str]:
     """The line of a file that numba rejects, 0 if it is unknown, and why.
 
@@ -251,7 +273,12 @@ def reason(error: Exception, file: str) -> tuple[int, str]:
     for frame, _ in traceback.walk_tb(error.__traceback__):
         for name in ("constraint", "inst"):
             places.append(getattr(frame.f_locals.get(name), "loc", None))
+        variables = getattr(frame.f_locals.get("self"), "typevars", {})
+        places.append(_becomes_array(variables, str(error)))
     lines = [place.line for place in places if place and place.filename == file]
+    if not lines:
+        of_file = re.findall(rf'File "{re.escape(file)}", line (\d+)', str(error))
+        lines = list(map(int, of_file))
     if isinstance(error, NotImplementedError) and not str(error):
         return max(lines, default=0), _UNREAD
     message = _PASSES.sub("", str(error)).strip()

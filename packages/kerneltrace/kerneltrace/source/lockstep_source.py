@@ -253,7 +253,7 @@ class _LaneInteger(IntegerType):
         """Values without their fractions, wrapped into the type's range, as int64."""
         if self.dtype == np.uint64:
             raise NotInLockstep
-        return _integer(value, self.dtype).astype(np.int64)
+        return integers(value, self.dtype).astype(np.int64)
 
 
 def of_lanes(value: Any) -> Any:
@@ -265,7 +265,8 @@ def _rounded(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: function(np.asarray(x, np.float64)).astype(np.int64)
 
 
-def _integer(x: Any, dtype: Any = np.int64) -> Any:
+def integers(x: Any, dtype: Any = np.int64) -> Any:
+    """Numbers without their fractions in an integer type."""
     values = np.asarray(x)
     info = np.iinfo(dtype)
     if (
@@ -278,7 +279,7 @@ def _integer(x: Any, dtype: Any = np.int64) -> Any:
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     range: LaneRange,
-    int: _integer,
+    int: integers,
     bool: lambda x: np.asarray(x).astype(bool),
     abs: np.abs,
     min: lambda a, b: np.where(b < a, b, a),
@@ -305,18 +306,18 @@ def helpers(lanes: Any, counters: list[Any]) -> dict[str, Any]:
         def divide(a: Any, b: Any, key: int) -> Any:
             if np.any(lanes.those(np.equal(b, 0))):
                 raise NotInLockstep
-            return function(_integer(a), b)
+            return function(integers(a), b)
 
         return divide
 
     return {
         "tick": tick,
-        "int": _integer,
+        "int": integers,
         "wrap": lambda value: value,
         "no": np.logical_not,
         "quotient": divided(np.floor_divide),
         "remainder": divided(np.remainder),
-        "power": lambda a, n: np.power(_integer(a), n),
-        "left": lambda a, n: np.left_shift(_integer(a), n),
-        "right": lambda a, n: np.right_shift(_integer(a), n),
+        "power": lambda a, n: np.power(integers(a), n),
+        "left": lambda a, n: np.left_shift(integers(a), n),
+        "right": lambda a, n: np.right_shift(integers(a), n),
     }

@@ -76,6 +76,7 @@ class TileRun:
         self._pattern_numbers: dict[bytes, int] = {}
         self.functions: dict[types.CodeType, Any] = {}
         self.mistakes: dict[tuple[str, int, str], list[Any]] = {}
+        self._raced: dict[tuple[int, str], Pages] = {}
         self.decisions = 0
         self.line_of_end: int | None = None
         """Where a program goes on for ever."""
@@ -158,9 +159,21 @@ class TileRun:
         """The program that runs, in words."""
         return f"program {place_name(self.place, self.grid)}"
 
-    def mistake(self, kind: str, words: str, line: int, array: str = "") -> None:
+    def mistake(
+        self, kind: str, words: str, line: int, array: str = "", times: int = 1
+    ) -> None:
         """Note a mistake: the first of its kind in its line has the words."""
-        self.mistakes.setdefault((kind, line, array), [0, words, self.program])[0] += 1
+        key = kind, line, array
+        self.mistakes.setdefault(key, [0, words, self.program])[0] += times
+
+    def _race(self, words: str, line: int, array: TileArray, at: Array) -> None:
+        """Note a race at places of an array, each of which counts once."""
+        key = line, array.name
+        if key not in self._raced:
+            self._raced[key] = Pages(array.span)
+        new = np.unique(at[self._raced[key].read(at) == 0])
+        self._raced[key].write(new, 1)
+        self.mistake("race", words, line, array.name, len(new))
 
     def decided(self) -> None:
         """Count a decision of Python by a number of the kernel."""
@@ -240,13 +253,16 @@ class TileRun:
 
     def _store(self, array: TileArray, at: Array, values: Array) -> None:
         array.write(at, values)
-        is_float = values.dtype.kind == "f"
-        if not np.array_equal(array.read(at), values, equal_nan=is_float):
+        stored = array.read(at)
+        lost = stored != values
+        if values.dtype.kind == "f":
+            lost &= ~(np.isnan(stored) & np.isnan(values))
+        if lost.any():
             words = (
                 f"lanes of one tl.store in {self.where()} store different values to one"
                 f" element of {array.name}."
             )
-            self.mistake("race", words, self.line(), array.name)
+            self._race(words, self.line(), array, at[lost])
 
     def _judge(self, array: TileArray, value: Tile, active: Array) -> None:
         """Note values that no load made, and NaN that the kernel made."""
@@ -348,7 +364,7 @@ class TileRun:
                     f" {self.where()} {kind}s it (line {line}); programs run in any"
                     " order."
                 )
-                self.mistake("race", words, line, array.name)
+                self._race(words, line, array, at[clash])
         note = array.last[kind].write if kind == "store" else array.last[kind].fill
         note(at, len(self.rows) + 1)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from kerneltrace.errors import KernelError
 from kerneltrace.machine.traced_memory import Array
-from kerneltrace.ptx.values import narrowed, widened
+from kerneltrace.ptx.values import cut, narrowed, widened
 
 RUN: ContextVar[Any] = ContextVar("RUN")
 """The launch that runs: tiles count themselves there, and functions of tl ask it."""
@@ -141,7 +141,12 @@ def rounded(data: Any, dtype: DType) -> Array:
     """Numbers in a type, rounded to nearest; of a float to a whole number cut, as the
     GPU does.
     """
-    out: Array = np.asarray(data).astype(dtype.numpy, copy=False)
+    numbers = np.asarray(data)
+    kind = dtype.numpy.kind
+    if kind in "iu" and numbers.dtype.kind == "f":
+        # 8 bits are those of 16
+        numbers = cut(numbers, np.dtype(f"{kind}{max(dtype.numpy.itemsize, 2)}"))
+    out: Array = numbers.astype(dtype.numpy, copy=False)
     return np.asarray(widened(narrowed(out))) if dtype.name == "bfloat16" else out
 
 

@@ -81,6 +81,13 @@ def _mended(
             yield "reuse", group.line, words, asked.estimate(shares)
     slots = asked.slots
     programs = math.prod(asked.grid)
+    sms = asked.device.sms or 0
+    if programs < sms:
+        words = (
+            f"{sms - programs:,} of {sms:,} SMs have no program: choose smaller tiles,"
+            " or let several programs share what one does now."
+        )
+        yield "occupancy", 0, words, asked.estimate(programs=sms)
     waves = math.ceil(programs / slots)
     if programs > slots and programs < waves * slots:
         words = (

@@ -246,8 +246,10 @@ class Asked:
             scalar_clocks + self.operations / sm.float32_per_clock,
             self.special / sm.special_per_clock,
         )
+        # SMs for each one that has a program: the others load nothing.
+        spare = sms / min(sms, programs)
         # SMs that have no program left idle while the last wave runs.
-        idle = sms / min(sms, programs)
+        idle = spare
         if programs > self.slots:
             idle = math.ceil(programs / self.slots) * self.slots / programs
         # The longest program runs on one SM, however many the others have.
@@ -256,7 +258,7 @@ class Asked:
         l2_bytes, read_bytes, write_bytes = (shares * self.bytes_moved).sum(0).tolist()
         parts = {
             "memory": (read_bytes + write_bytes) / bandwidth,
-            "L2 cache": l2_bytes / (sm.l2_bytes_per_clock * clocks),
+            "L2 cache": spare * l2_bytes / (sm.l2_bytes_per_clock * clocks),
             "tensor cores": idle * tensor_s,
             "arithmetic": idle / clocks * busiest_clocks,
             "launch": LAUNCH_S,

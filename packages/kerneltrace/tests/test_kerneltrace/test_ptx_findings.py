@@ -465,3 +465,33 @@ def test_a_file_and_options(tmp_path, capsys):
 )
 def test_a_review_is_silent_about_float32_and_about_doubles_that_are_meant(body):
     assert traced(body).review("T4").of("float64") == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "is_one_change"), [("y[0] += x[t];", True), ("y[t] = y[t + 1];", False)]
+)
+def test_only_a_race_of_changes_names_the_atomic(body, is_one_change):
+    findings = traced(body, n=65).findings
+    (race,) = (finding for finding in findings if finding.kind == "race")
+    assert race.words.endswith("in one step.") == is_one_change
+
+
+def test_a_barrier_that_the_compiler_copied_says_who_waits_where():
+    source = (
+        "__device__ void wait(float* y, int t) { y[t] += t; __syncthreads(); }\n"
+        "__global__ void k(float* y) {\n"
+        "  if (threadIdx.x < 32) wait(y, threadIdx.x); else wait(y, threadIdx.x);\n}\n"
+    )
+    (finding,) = trace(source, 1, 64, np.zeros(64, np.float32)).findings
+    assert finding.kind == "barrier"
+    words = "thread 0 and 31 others wait here, 32 threads wait in another call of it"
+    assert finding.words.startswith(words)
+
+
+def test_outside_of_local_arrays_counts_their_bytes():
+    body = "float a[4];\nfor (int j = 0; j < 4; ++j) a[j] = x[t];\ny[t] = a[t % 8];"
+    (finding,) = traced(body).findings
+    assert finding.words == (
+        "thread 4 reads byte 16 of its local arrays, which have 16 bytes."
+    )
+    assert (finding.line, finding.count) == (6, 32)

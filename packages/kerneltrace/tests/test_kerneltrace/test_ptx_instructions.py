@@ -236,3 +236,18 @@ def test_a_switch_jumps_through_a_table():
         X[7 * (i % 10) % 11] + np.float32(i % 10) if i % 10 < 9 else -1
         for i in range(37)
     ]
+
+
+def test_nan_is_0_among_32_bits_and_the_highest_bit_alone_among_64():
+    code = r"""
+    __global__ void k(const float* x, int* ints, long long* longs) {
+        double wide = x[0];
+        ints[0] = (int)x[0];
+        ints[1] = (int)wide;
+        longs[0] = (long long)x[0];
+    }"""
+    ints = np.ones(2, np.int32)
+    longs = np.ones(1, np.int64)
+    trace(code, 1, 1, np.full(1, np.nan, np.float32), ints, longs)
+    assert ints.tolist() == [0, -(2**31)]
+    assert longs.tolist() == [-(2**63)]

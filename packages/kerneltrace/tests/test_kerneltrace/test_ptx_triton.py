@@ -181,3 +181,20 @@ def test_wrong_launches_are_refused_in_words():
             trace(add, 1, block, *args, constants={"block": 16})
     with pytest.raises(KernelError, match="'n' is 'text'"):
         trace(add, 1, 128, x, x, x, "text", constants={"block": 16})
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "words"),
+    [
+        ((16,), {"BLOCK": 16}, "trace takes no argument 'BLOCK'"),
+        ((16, 16), {}, "add takes x, y, out, n and 32"),
+        ((16,), {}, "'block': "),
+    ],
+)
+def test_a_constexpr_in_the_wrong_place_names_constants(args, named, words):
+    x = random(16)
+    with pytest.raises(
+        (TypeError, KernelError), match="constexpr in constants="
+    ) as error:
+        trace(add, 1, 128, x, x, x, *args, **named)
+    assert words in str(error.value)

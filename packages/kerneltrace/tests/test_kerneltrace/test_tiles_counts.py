@@ -436,3 +436,40 @@ def test_a_column_of_a_matrix_is_a_note_in_its_line():
 def test_a_launch_without_triton_says_how_to_trace():
     with pytest.raises(KernelError, match=r"tiles\.trace\(add, \(4,\), \.\.\.\)"):
         add[(4,)](1, 2)
+
+
+@triton.jit
+def overlapping(x, out, step, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * step + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at) + tl.load(out))
+
+
+@pytest.mark.parametrize(("step", "addresses"), [(64, 1), (48, 1 + 3 * 16), (0, 64)])
+def test_a_race_counts_each_address_once(step, addresses):
+    x = random(256)
+    trace = tiles.trace(overlapping, 4, x, np.zeros(256, np.float32), step, BLOCK=64)
+    (race,) = (each for each in trace.findings if each.kind == "race")
+    assert race.count == addresses
+
+
+@triton.jit
+def converting(x, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at).to(out.dtype.element_ty))
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        (np.int8, [0, -1, 0, -1]),
+        (np.uint8, [0, 255, 0, 0]),
+        (np.int32, [0, 2**31 - 1, -(2**31), -1]),
+        (np.uint32, [0, 2**32 - 1, 0, 0]),
+        (np.int64, [-(2**63), 2**63 - 1, -(2**63), -1]),
+    ],
+)
+def test_a_float_beyond_the_range_of_integers_is_cut_as_by_ptx(kind, wanted):
+    x = np.array([np.nan, np.inf, -np.inf, -1.5], np.float32)
+    out = np.zeros(4, kind)
+    assert tiles.trace(converting, 1, x, out, BLOCK=4).ok
+    assert out.tolist() == wanted

@@ -10,6 +10,7 @@ import re
 import numpy as np
 import pytest
 
+from gpufacts import find
 from kerneltrace import tiles
 from kerneltrace.errors import KernelError
 from kerneltrace.tiles import running, sampling, tl, triton
@@ -254,6 +255,30 @@ def test_a_review_of_a_product_by_small_tiles_asks_for_larger_ones():
     arrays = [each.sentence for each in review.of("reuse")]
     assert len(arrays) == 2
     assert "load each byte of a 8 times" in arrays[0]
+
+
+@triton.jit
+def long_sums(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * n + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for k in range(0, n, BLOCK):
+        total += tl.load(x + k + at)
+    tl.store(out + tl.program_id(0), tl.sum(total, 0))
+
+
+def test_a_review_of_few_programs_names_the_sms_that_have_none():
+    """An SM takes at most 32 bytes a clock from L2, and a store a sector to it."""
+    x = random(8, 65536)
+    trace = tiles.trace(long_sums, 8, x, np.zeros(8, np.float32), 65536, BLOCK=1024)
+    chip = find("A100 SXM4 80GB")
+    review = trace.review(chip)
+    (remark,) = review.remarks
+    assert remark.kind == "occupancy"
+    assert "100 of 108 SMs have no program" in remark.sentence
+    l2_s = (4 * 65536 + 32) / (32 * chip.boost_hz)
+    assert review.estimate.parts["L2 cache"] == pytest.approx(l2_s)
+    assert remark.cost_ms < 1e3 * review.estimate.seconds
+    assert not trace.review(chip, grid=108).remarks
 
 
 @triton.autotune(

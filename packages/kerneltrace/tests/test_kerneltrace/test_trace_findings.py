@@ -136,6 +136,19 @@ def test_order_dependence_is_caught_with_schedules():
 # -- unwritten and unset
 
 
+def test_elements_that_nobody_wrote_count_together_in_a_line():
+    def k(x, y):
+        s = cuda.shared.array(34, float32)
+        t = cuda.threadIdx.x
+        s[t + 1] = x[t]
+        cuda.syncthreads()
+        y[t] = s[t] + s[t + 2]  # here
+
+    finding = found(k, 1, 32, floats(32), floats(32), kind="unset")
+    assert "thread 0 reads s[0] before" in finding.words
+    assert finding.count == 2
+
+
 def test_elements_that_no_thread_writes():
     def k(x, y):
         i = cuda.grid(1)

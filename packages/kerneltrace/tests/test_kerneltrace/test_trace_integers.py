@@ -232,3 +232,41 @@ def test_an_expression_is_what_numba_computes(expression, pair):
 )
 def test_a_function_computes_what_numba_computes(name, pair):
     compare(FUNCTIONS[name], name, pair)
+
+
+BEYOND = [np.inf, -np.inf, 3e9, -1.5, 300.7]
+CUT = {
+    # 8 bits are those of 16
+    np.int8: [-1, 0, -1, -1, 44],
+    np.uint8: [255, 0, 255, 0, 44],
+    np.int16: [2**15 - 1, -(2**15), 2**15 - 1, -1, 300],
+    np.int32: [2**31 - 1, -(2**31), 2**31 - 1, -1, 300],
+    np.uint32: [2**32 - 1, 0, 3_000_000_000, 0, 300],
+    np.int64: [2**63 - 1, -(2**63), 3_000_000_000, -1, 300],
+    np.uint64: [2**64 - 1, 0, 3_000_000_000, 0, 300],
+}
+"""What PTX's cvt makes of them (PTX ISA, "cvt")."""
+NAN = {np.uint32: 2**31, np.int64: -(2**63), np.uint64: 2**63}
+NAN |= {np.int16: -(2**15), np.int32: -(2**31), np.int8: 0, np.uint8: 0}
+"""What it makes of a NaN of 64 bits; 8 bits are the lower ones of 16."""
+
+
+@pytest.mark.parametrize("copies", [1, 2000])  # single threads, and lockstep first
+@pytest.mark.parametrize("source", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", CUT)
+def test_a_float_in_an_array_of_integers_is_cut_to_their_range(kind, source, copies):
+    def k(x, stored, cast):
+        i = cuda.grid(1)
+        if i < x.size:
+            stored[i] = x[i]
+            cast[i] = to(x[i])
+
+    to = TYPES[kind.__name__]
+    x = np.tile(np.array([*BEYOND, np.nan], source), copies)
+    stored, cast = np.zeros((2, len(x)), kind)
+    assert trace(k, -(-len(x) // 256), 256, x, stored, cast, blocks="all").ok
+    has_64_bits = np.dtype(source).itemsize == 8 or np.dtype(kind).itemsize == 8
+    of_nan = NAN[kind] if has_64_bits else 0
+    want = np.tile(np.array([*CUT[kind], of_nan], kind), copies)
+    np.testing.assert_array_equal(stored, want)
+    np.testing.assert_array_equal(cast, want)

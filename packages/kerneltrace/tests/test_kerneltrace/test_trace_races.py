@@ -78,6 +78,33 @@ def test_a_race_of_changes_names_the_atomic():
     assert finding.words.endswith("An atomic would read and write it in one step.")
 
 
+@pytest.mark.parametrize("fences", [0, 1])
+def test_an_atomic_without_a_fence_is_named(fences):
+    def k(data, flag, y):
+        if cuda.blockIdx.x == 0:
+            data[0] = 5
+            if fences:
+                cuda.threadfence()
+            cuda.atomic.exch(flag, 0, 1)
+        else:
+            while cuda.atomic.cas(flag, 0, 0, 0) == 0:
+                pass
+            y[0] = data[0]
+
+    findings = trace(k, 2, 1, np.zeros(1), np.zeros(1, int), np.zeros(1)).findings
+    words = "the atomic or flag between them orders nothing without a threadfence"
+    assert [words in finding.words for finding in findings] == [True] * (1 - fences)
+
+
+def test_an_atomic_that_orders_nothing_is_not_named():
+    def k(count, out):
+        ticket = cuda.atomic.add(count, 0, 1)
+        out[0] = ticket  # here
+
+    finding = found(k, 2, 1, np.zeros(1, int), np.zeros(1), kind="race")
+    assert "threadfence" not in finding.words
+
+
 def test_a_race_between_blocks_with_the_right_result():
     def k(x, total):
         total[0] += x[cuda.grid(1)]  # here

@@ -264,6 +264,27 @@ def test_an_expression_as_a_shape_says_to_compute_it_outside():
         trace(k, 1, 1, np.zeros(1))
 
 
+ONE_NUMBER = "give an index for each dimension"
+ROWS = {
+    "x = 0.0\n    if i > 2:\n        x = a[i]\n    out[i] = x": (5, ONE_NUMBER),
+    "x = 0.0\n    for k in range(4):\n        x = x + a[k]\n    out[i] = x": (
+        5,
+        "x would be float64 in one place and array",
+    ),
+    "x = 0.0\n    x += a[i]\n    out[i] = x": (4, ONE_NUMBER),
+    "x = 0.0\n    out[i] = max(a[i], x)": (4, ONE_NUMBER),
+    "cuda.atomic.add(out, (0, i), 1.0)": (3, "Cannot cast .* to int64.$"),
+}
+
+
+@pytest.mark.parametrize("lines", ROWS)
+def test_a_row_in_place_of_a_number_is_refused_where_it_is_read(lines):
+    line, words = ROWS[lines]
+    k = made_in_a_cell(f"def k(a, out):\n    i = cuda.grid(1)\n    {lines}\n")
+    with pytest.raises(KernelError, match=rf"k, line {line}: .*{words}"):
+        trace(k, 1, 4, np.zeros((4, 4)), np.zeros(4))
+
+
 def test_numba_cuda_finds_what_numpy_removed(monkeypatch):
     monkeypatch.delattr(np, "row_stack", raising=False)
     check_numba.__wrapped__()

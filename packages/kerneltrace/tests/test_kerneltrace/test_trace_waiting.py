@@ -2,6 +2,8 @@
 end, lanes that are not there.
 """
 
+import inspect
+
 import numpy as np
 import pytest
 from numba import cuda
@@ -41,6 +43,46 @@ def test_two_barriers_for_one_block():
 
     finding = found(k, 1, 64, np.zeros(64), kind="barrier")
     assert "thread 0 and 31 others wait here, 32 threads wait at line" in finding.words
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+def test_a_barrier_in_a_function_that_two_branches_call(turns):
+    @cuda.jit(device=True)
+    def wait(x, t):
+        x[t] += t
+        cuda.syncthreads()
+
+    def k(x):
+        t = cuda.threadIdx.x
+        for _ in range(turns):
+            if t < 32:
+                wait(x, t)
+            else:
+                wait(x, t)
+
+    first = inspect.getsourcelines(k)[1]
+    (finding,) = trace(k, 1, 64, np.zeros(64)).findings
+    assert finding.kind == "barrier"
+    assert finding.count == turns
+    assert (
+        f"63 others wait here, in different calls (line {first + 4}, {first + 6})."
+        in finding.words
+    )
+
+
+def test_a_barrier_in_a_function_that_all_threads_call():
+    @cuda.jit(device=True)
+    def wait(x, t):
+        x[t] += t
+        cuda.syncthreads()
+
+    def k(x):
+        t = cuda.threadIdx.x
+        wait(x, t)
+        for turn in range(2):
+            wait(x, t ^ turn)
+
+    assert trace(k, 1, 64, np.zeros(64)).ok
 
 
 def test_syncwarp_against_syncthreads():
