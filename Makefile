@@ -23,7 +23,7 @@ help: ## list the targets
 lab: setup ## set up, then open JupyterLab on the first notebook
 	$(BIN)/jupyter lab $(ROOT_ARGS) --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_ARGS)
 
-# Two workers, file by file, in the order of the command line: the notebooks take longest.
+# Two workers (on two cores, three take as long), file by file, in the order of the command line: the notebooks take longest.
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=200
 # NB=04 narrows the tests to one notebook: its form, its exercises, and the notebook as it is and solved.
