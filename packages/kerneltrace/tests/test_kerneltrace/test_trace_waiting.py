@@ -45,13 +45,14 @@ def test_two_barriers_for_one_block():
     assert "thread 0 and 31 others wait here, 32 threads wait at line" in finding.words
 
 
+@cuda.jit(device=True)
+def wait(x, t):
+    x[t] += t
+    cuda.syncthreads()
+
+
 @pytest.mark.parametrize("turns", [1, 2])
 def test_a_barrier_in_a_function_that_two_branches_call(turns):
-    @cuda.jit(device=True)
-    def wait(x, t):
-        x[t] += t
-        cuda.syncthreads()
-
     def k(x):
         t = cuda.threadIdx.x
         for _ in range(turns):
@@ -71,11 +72,6 @@ def test_a_barrier_in_a_function_that_two_branches_call(turns):
 
 
 def test_a_barrier_in_a_function_that_all_threads_call():
-    @cuda.jit(device=True)
-    def wait(x, t):
-        x[t] += t
-        cuda.syncthreads()
-
     def k(x):
         t = cuda.threadIdx.x
         wait(x, t)
