@@ -505,11 +505,7 @@ def _in_loops_of_one_turn(run: Execution) -> set[int]:
     log = run.accesses.log
     blocks = (log.threads // log.block_size).tolist()
     block_of = dict(zip(log.phases.tolist(), blocks, strict=True))
-    owners = {
-        context: key
-        for key, contexts in run.log.contexts_by_key.items()
-        for context in contexts
-    }
+    owners = run.log.owners()
     turns = Counter[tuple[int, int, int | None]]()
     for phase, (_, key) in run.log.opened_by.items():
         for loop in _loops(run, owners, key):

@@ -119,6 +119,14 @@ class EventLog:
                 self.max_events,
             )
 
+    def owners(self) -> dict[int, int]:
+        """By context, the key of the loop or call that has it."""
+        return {
+            context: key
+            for key, contexts in self.contexts_by_key.items()
+            for context in contexts
+        }
+
     def inside(self, key: int) -> int:
         """The context of a call made at `key`."""
         return next(self.contexts(key))

@@ -220,14 +220,20 @@ def of_nan(source: np.dtype[Any], target: np.dtype[Any]) -> int:
     return int(info.min if info.min else info.max // 2 + 1)
 
 
+def cut_by(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The integer type to whose range compiled code cuts a float: 8 bits are the lower
+    ones of 16.
+    """
+    return np.dtype(f"{dtype.kind}{max(dtype.itemsize, 2)}")
+
+
 def _cut(value: Any, dtype: np.dtype[Any]) -> int:
-    """A float without its fraction, cut to the range of an integer type, for which 8
-    bits take 16.
+    """A float without its fraction, cut to the range that an integer type is cut by.
 
     So does PTX's cvt (PTX ISA, "cvt"); what a CPU makes of a fraction beyond the range
     isn't defined.
     """
-    target = np.dtype(f"{dtype.kind}{max(dtype.itemsize, 2)}")
+    target = cut_by(dtype)
     if np.isnan(value):
         return of_nan(np.asarray(value).dtype, target)
     info = np.iinfo(target)

@@ -8,7 +8,7 @@ import functools
 import inspect
 import math
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kerneltrace.errors import KernelError, TraceTooLarge
@@ -169,7 +169,7 @@ class ThreadBlock:
                 for thread in self.threads
                 if thread.key < 0 and thread.kind != RETURNED
             ]
-        if passed_by or (len(keys) > 1 and len(set(map(self._place, keys))) > 1):
+        if passed_by or (len(keys) > 1 and len(self._places(keys)) > 1):
             self._partial_barrier(passed_by)
         if self.program.votes:
             votes = [thread.brought for thread in self.alive]
@@ -279,22 +279,24 @@ class ThreadBlock:
         self.log.partial_syncs += 1
         return self.log.partial_syncs
 
-    def _place(self, key: int) -> tuple[int, ...]:
-        """The site of a key, and those of the calls that led there."""
+    def _places(self, keys: Iterable[int]) -> set[tuple[int, ...]]:
+        """The sites of keys; of those in a device function, with the sites of the calls
+        that led there.
+        """
         sites = self.program.sites
-        place = [key % SITES]
-        if not sites[place[0]].function.endswith("()"):
-            return tuple(place)
-        owners = {
-            context: owner
-            for owner, contexts in self.log.contexts_by_key.items()
-            for context in contexts
-        }
+        places: set[tuple[int, ...]] = {(key % SITES,) for key in keys}
+        if not any(sites[site].function.endswith("()") for (site,) in places):
+            return places
+        owners = self.log.owners()
+        return {tuple(self._way_to(key, owners)) for key in keys}
+
+    def _way_to(self, key: int, owners: Mapping[int, int]) -> Iterator[int]:
+        """The site of a key, and those of the calls that led there, innermost first."""
+        yield key % SITES
         while context := key // SITES * SITES:
             key = owners[context]
-            if sites[key % SITES].kind == "call":
-                place.append(key % SITES)
-        return tuple(place)
+            if self.program.sites[key % SITES].kind == "call":
+                yield key % SITES
 
     def _waiting(self) -> dict[tuple[int, str], list[TracedThread]]:
         """The threads that wait, by the line and text of the place."""
@@ -308,8 +310,8 @@ class ThreadBlock:
         """The lines of the calls from which threads wait at one barrier."""
         lines = {
             self.program.sites[site].line
-            for thread in self.alive
-            for site in self._place(thread.key)[1:]
+            for place in self._places({thread.key for thread in self.alive})
+            for site in place[1:]
         }
         return ", ".join(map(str, sorted(lines)))
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.errors import KernelError
-from kerneltrace.machine.traced_memory import Array
+from kerneltrace.machine.traced_memory import Array, cut_by
 from kerneltrace.ptx.values import cut, narrowed, widened
 
 RUN: ContextVar[Any] = ContextVar("RUN")
@@ -142,10 +142,8 @@ def rounded(data: Any, dtype: DType) -> Array:
     GPU does.
     """
     numbers = np.asarray(data)
-    kind = dtype.numpy.kind
-    if kind in "iu" and numbers.dtype.kind == "f":
-        # 8 bits are those of 16
-        numbers = cut(numbers, np.dtype(f"{kind}{max(dtype.numpy.itemsize, 2)}"))
+    if dtype.numpy.kind in "iu" and numbers.dtype.kind == "f":
+        numbers = cut(numbers, cut_by(dtype.numpy))
     out: Array = numbers.astype(dtype.numpy, copy=False)
     return np.asarray(widened(narrowed(out))) if dtype.name == "bfloat16" else out
 
