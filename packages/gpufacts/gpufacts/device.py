@@ -77,6 +77,8 @@ class Device:
     """Peaks of tensor cores, matrix cores or an MXU; those of int8 are operations."""
     assumed: str = field(default="", compare=False)
     """What a short name was taken as; empty for a whole one."""
+    instance: str = field(default="", compare=False)
+    """The name of a cloud's instance that has it, where it was found by that."""
 
     def __post_init__(self) -> None:
         amounts = {name: getattr(self, name) for name in _AMOUNTS}

@@ -67,7 +67,8 @@ def find(name: str | Device, memory_bytes: float | None = None) -> Device:
         return exact
     rented = _of_instance(name)
     if rented is not None:
-        return replace(rented, assumed=f"{name!r:.60} has {rented.name}.")
+        assumed = f"{name!r:.60} has {rented.name}."
+        return replace(rented, assumed=assumed, instance=name)
     builds = [row for row in _builds(name) if _has_memory(row, memory_bytes)]
     if not builds:
         raise UnknownDevice(_refusal(name, memory_bytes))

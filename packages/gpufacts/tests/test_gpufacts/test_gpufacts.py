@@ -165,6 +165,8 @@ def test_a_short_name_gives_the_usual_build_and_says_so(name, row, others):
 def test_an_instance_of_a_cloud_gives_what_it_has_and_says_so(name, row):
     assert gpufacts.find(name) == gpufacts.find(row)
     assert gpufacts.find(name).assumed == f"{name!r} has {row}."
+    assert gpufacts.find(name).instance == name
+    assert gpufacts.find(row).instance == ""
     assert gpufacts.matching(name) == [gpufacts.find(row)]
 
 

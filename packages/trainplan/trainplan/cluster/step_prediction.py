@@ -455,9 +455,10 @@ def _assumed(entry: Step) -> list[str]:
     aren't counted, and how tokens are routed to experts; empty for a whole name and no
     experts.
     """
-    gpu, count = entry.cluster.gpu, f"{entry.cluster.gpus:,}"
+    gpu = entry.cluster.gpu
     assumed = [gpu.assumed] if gpu.assumed else []
-    if gpu.assumed.endswith(f" has {gpu.name}."):
+    if gpu.instance:
+        count = f"{entry.cluster.gpus:,}"
         assumed.append(f"Planned are {count} of these, not {count} instances.")
     if not entry.model.experts:
         return assumed
